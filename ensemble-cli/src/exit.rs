@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use ensemble_core::Error;
 use ensemble_core::message::{NameError, TimestampError};
 use ensemble_core::requests::{Gate, Gated, Undecided};
-use ensemble_team::board::BoardError;
+use ensemble_team::admission::Obstacle;
+use ensemble_team::board::{BoardError, ControlFile};
 use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
 /// The exit codes. They are part of the contract: none changes its meaning.
@@ -176,6 +177,9 @@ fn area_hint(error: &Error) -> Option<String> {
     if let Some(Gated(gate)) = error.area() {
         return plan_hint(gate);
     }
+    if let Some(obstacle) = error.area::<Obstacle>() {
+        return obstacle_hint(obstacle);
+    }
     if error.area::<Undecided>().is_some() {
         return Some("answer it: `ensemble respond REQUEST --approve` (or --reject)".to_owned());
     }
@@ -183,6 +187,18 @@ fn area_hint(error: &Error) -> Option<String> {
         BoardError::Missing { .. } => Some("`ensemble board init` creates one".to_owned()),
         BoardError::Invalid { .. } => Some("`ensemble board edit` repairs it".to_owned()),
         _ => None,
+    }
+}
+
+/// The command that takes an obstacle out of the way, if there is one.
+pub(crate) fn obstacle_hint(obstacle: &Obstacle) -> Option<String> {
+    match obstacle {
+        Obstacle::Plan(Gated(gate)) => plan_hint(gate),
+        Obstacle::Control(control) if control.file == ControlFile::Abort => {
+            Some("`ensemble resume --lift-abort` lets the team go on".to_owned())
+        }
+        Obstacle::Control(_) => Some("`ensemble resume` lets the team go on".to_owned()),
+        Obstacle::Leaving { .. } => None,
     }
 }
 

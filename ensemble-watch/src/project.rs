@@ -5,6 +5,7 @@
 //! mistake cannot silently change the behaviour.
 
 mod alarms;
+mod door;
 mod git;
 mod nats;
 mod team;
@@ -20,9 +21,10 @@ use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::proto::{ack, ready};
-use ensemble_core::requests::{Kinds, PlanGates};
+use ensemble_core::requests::Kinds;
 use ensemble_core::spool::{Options, Owners, Quota, Spool};
 use ensemble_core::{Error, Result};
+use ensemble_team::admission::{Admissions, MailAdmission};
 use ensemble_team::driver::{Reviews, TaskEnds};
 use ensemble_team::lint::LintConfig;
 use ensemble_team::roster::Roster;
@@ -416,6 +418,12 @@ impl Project {
         Ok(())
     }
 
+    /// What each door asks before an agent begins something.
+    #[must_use]
+    pub fn admissions(&self) -> Admissions {
+        Admissions::new(self.root(), &self.state)
+    }
+
     /// The options for opening this project's queue.
     #[must_use]
     pub fn spool_options(&self, recorder: Arc<dyn Recorder>) -> Options {
@@ -425,7 +433,7 @@ impl Project {
         options.recorder = recorder;
         let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
         options.owners = Owners::new(users);
-        options.admission = Some(Arc::new(PlanGates));
+        options.admission = Some(Arc::new(MailAdmission::new(self.admissions())));
         options
     }
 

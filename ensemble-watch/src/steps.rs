@@ -57,6 +57,7 @@ impl Steps {
     /// Opens no database before a step was added.
     pub(crate) fn new(now: Monotonic, project: &Project, recorder: Arc<dyn Recorder>) -> Self {
         let mut options = StepOptions::new(project.root())
+            .with_door(project.doorkeeper())
             .with_durability(project.config.durability.unwrap_or_default())
             .with_recorder(recorder);
         options.patience = PATIENCE;

@@ -54,6 +54,8 @@ pub(super) struct Pages {
     changed: Mutex<BTreeSet<Name>>,
     /// The subjects of all plan gates, with the agent of each.
     gates: Mutex<HashSet<(Name, String)>>,
+    /// The subjects of all demands of plans.
+    demands: Mutex<HashSet<String>>,
     news: Arc<News>,
     anew: Arc<Notify>,
 }
@@ -71,6 +73,14 @@ impl Hearer for Pages {
                 } else {
                     lock(&self.gates).insert(gate);
                 }
+            }
+            Some(Key::Demand) => {
+                let subject = message.subject.to_string();
+                let mut demands = lock(&self.demands);
+                let _ = match message.payload.is_empty() {
+                    true => demands.remove(&subject),
+                    false => demands.insert(subject),
+                };
             }
             None => {}
         }
@@ -101,6 +111,7 @@ impl NatsTransport {
         let pages = Arc::new(Pages {
             changed: Mutex::default(),
             gates: Mutex::default(),
+            demands: Mutex::default(),
             news: Arc::clone(&self.news),
             anew: Arc::default(),
         });
@@ -125,7 +136,9 @@ impl NatsTransport {
     /// followed.
     pub(super) fn may_have_gates(&self, agent: &Name) -> bool {
         let pages = lock(&self.bucket.pages).clone();
-        pages.is_none_or(|pages| lock(&pages.gates).iter().any(|(of, _)| of == agent))
+        pages.is_none_or(|pages| {
+            !lock(&pages.demands).is_empty() || lock(&pages.gates).iter().any(|(of, _)| of == agent)
+        })
     }
 
     /// The bucket, created if it does not exist.

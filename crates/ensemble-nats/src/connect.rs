@@ -80,6 +80,7 @@ impl NatsTransport {
             subjects,
             clock: Arc::clone(&options.clock),
             recorder: Arc::clone(&options.recorder),
+            standstill: options.standstill.clone(),
             connections,
             watches: Watches::default(),
             team: Mutex::default(),

@@ -8,16 +8,19 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::NatsTransport;
-use ensemble_core::Result;
 use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::requests::{Gate, Gated, RequestStore as _, gated_task};
+use ensemble_core::spool::begins_work;
+use ensemble_core::{Error, Result};
 
 /// The plan gates of one holder, each read once.
 pub(super) struct Gates<'a> {
     queue: &'a NatsTransport,
     holder: &'a Name,
     known: HashMap<String, Option<Gate>>,
+    /// Whether the holder may begin nothing, once that was asked.
+    stopped: Option<bool>,
 }
 
 impl<'a> Gates<'a> {
@@ -26,8 +29,29 @@ impl<'a> Gates<'a> {
         self.holder
     }
 
-    /// The closed plan gate of a message's task; `None` also for a message that cannot be read,
+    /// Whether the holder may not receive a message, for its plan or because it may begin nothing.
+    pub(super) fn refuse(&mut self, id: &MessageId, content: &[u8]) -> Result<bool> {
+        if self.keeping_back(id, content)?.is_some() {
+            return Ok(true);
+        }
+        let stopped = match self.stopped {
+            Some(stopped) => stopped,
+            None => *self.stopped.insert(self.queue.standstill(self.holder)?.is_some()),
+        };
+        let begins = || {
+            let envelope = Envelope::decode(content, Path::new(id.as_str()));
+            envelope.is_ok_and(|envelope| begins_work(&envelope))
+        };
+        Ok(stopped && begins())
+    }
+
+    /// The plan gate that keeps the holder from a message; `None` also for a message that cannot be read,
     /// which the receive reports.
+    pub(super) fn keeping_back(&mut self, id: &MessageId, content: &[u8]) -> Result<Option<&Gate>> {
+        Ok(self.closed(id, content)?.filter(|gate| gate.keeps_back()))
+    }
+
+    /// The closed plan gate of a message's task; `None` also for a message that cannot be read.
     pub(super) fn closed(&mut self, id: &MessageId, content: &[u8]) -> Result<Option<&Gate>> {
         let Some(task) = task_of(id, content) else { return Ok(None) };
         if !self.known.contains_key(&task) {
@@ -51,8 +75,13 @@ fn task_of(id: &MessageId, content: &[u8]) -> Option<String> {
 }
 
 impl NatsTransport {
+    /// Why a holder may begin nothing now.
+    pub(super) fn standstill(&self, holder: &Name) -> Result<Option<Error>> {
+        self.standstill.as_ref().map_or(Ok(None), |standstill| standstill.refusal(holder))
+    }
+
     pub(super) fn gates_of<'a>(&'a self, holder: &'a Name) -> Gates<'a> {
-        Gates { queue: self, holder, known: HashMap::new() }
+        Gates { queue: self, holder, known: HashMap::new(), stopped: None }
     }
 
     /// The plan gate that keeps a message from a holder.
@@ -78,7 +107,7 @@ impl NatsTransport {
         let mut found: Vec<Gate> = Vec::new();
         let mut gates = self.gates_of(holder);
         for (id, content) in self.due(mailbox)? {
-            if let Some(gate) = gates.closed(&id, &content)?
+            if let Some(gate) = gates.keeping_back(&id, &content)?
                 && !found.contains(gate)
             {
                 found.push(gate.clone());
@@ -97,12 +126,12 @@ impl NatsTransport {
         holder: &Name,
         limit: usize,
     ) -> Result<Vec<MessageId>> {
-        if !self.may_have_gates(holder) {
+        if !self.may_have_gates(holder) && self.standstill(holder)?.is_none() {
             return self.due_ids(mailbox, limit);
         }
         let (mut ids, mut gates) = (Vec::new(), self.gates_of(holder));
         for (id, content) in self.due(mailbox)? {
-            if ids.len() < limit && gates.closed(&id, &content)?.is_none() {
+            if ids.len() < limit && !gates.refuse(&id, &content)? {
                 ids.push(id);
             }
         }

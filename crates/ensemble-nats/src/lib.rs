@@ -73,7 +73,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::env::{Clock, Counts, Delivery, Lease, Published, Transport};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::Settings;
+use ensemble_core::spool::{Settings, Standstill};
 use ensemble_core::{Error, Result};
 
 pub use log::NatsLog;
@@ -102,6 +102,7 @@ pub struct NatsTransport {
     subjects: Subjects,
     clock: Arc<dyn Clock + Send + Sync>,
     recorder: Arc<dyn Recorder>,
+    standstill: Option<Arc<dyn Standstill>>,
     connections: tokio::sync::watch::Receiver<u64>,
     watches: Watches,
     team: Mutex<Option<Arc<Team>>>,

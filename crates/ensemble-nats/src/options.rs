@@ -8,6 +8,7 @@ use std::time::Duration;
 use ensemble_core::env::{Clock, SystemClock};
 use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::message::Name;
+use ensemble_core::spool::Standstill;
 
 /// Default time limit of a call.
 pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
@@ -34,6 +35,8 @@ pub struct NatsOptions {
     pub clock: Arc<dyn Clock + Send + Sync>,
     /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
+    /// What keeps agents from beginning anything. Without it, nothing does.
+    pub standstill: Option<Arc<dyn Standstill>>,
 }
 
 impl NatsOptions {
@@ -50,6 +53,7 @@ impl NatsOptions {
             patience: PATIENCE_DEFAULT,
             clock: Arc::new(SystemClock),
             recorder: Arc::new(NullRecorder),
+            standstill: None,
         }
     }
 

@@ -101,8 +101,13 @@ impl NatsTransport {
                     _ => continue,
                 },
             };
-            if let Some(gate) = gates.closed(id, &content)? {
+            if let Some(gate) = gates.keeping_back(id, &content)? {
                 return Err(ensemble_core::requests::Gated(Box::new(gate.clone())).into());
+            }
+            if gates.refuse(id, &content)?
+                && let Some(refusal) = self.standstill(holder)?
+            {
+                return Err(refusal);
             }
             entry.payload = Some(content);
             match self.take(&watch, (mailbox, id), entry, &mut gates, lease)? {
@@ -139,7 +144,7 @@ impl NatsTransport {
                 }
             },
         };
-        if gates.closed(id, &last.payload)?.is_some() {
+        if gates.refuse(id, &last.payload)? {
             return Ok(Taken::Gated);
         }
         let place =

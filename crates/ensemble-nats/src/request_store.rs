@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use futures_util::future::join4;
+use futures_util::future::{join, join4};
 
 use super::NatsTransport;
 use super::wire::{Listed, Put};
@@ -18,8 +18,8 @@ use ensemble_core::env::Lease;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Attachment, Name, Timestamp, yaml};
 use ensemble_core::requests::{
-    Asked, CLOSED_KEPT, CONTENT_BYTES_MAX, Gate, GateFile, Home, RequestFile, RequestFiles,
-    RequestLock, RequestStore, StoredFile, WriteOutcome,
+    Asked, CLOSED_KEPT, CONTENT_BYTES_MAX, DEMAND_KEPT, Demand, Gate, GateFile, Home, RequestFile,
+    RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome,
 };
 use ensemble_core::{Error, Result};
 
@@ -130,9 +130,16 @@ impl RequestStore for NatsTransport {
 
     fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
         let subject = self.subjects.plan_gate(task, agent);
-        let (wire, asked) = (self.bucket.wire(), subject);
-        let found = self.call("read a gate", async move { wire.last(&asked).await })?;
-        let Some(found) = found.filter(|found| !found.payload.is_empty()) else { return Ok(None) };
+        let (wire, demand) = (self.bucket.wire(), self.subjects.plan_demand(task));
+        // Read both at once: one round trip.
+        let (found, demand) = self.call("read a gate", async move {
+            let (found, demand) = join(wire.last(&subject), wire.last(&demand)).await;
+            Ok((found?, demand?))
+        })?;
+        let Some(found) = found.filter(|found| !found.payload.is_empty()) else {
+            let demand = demand_in(demand, task)?;
+            return Ok(demand.map(|demand| Gate::needed(&demand, agent)));
+        };
         self.bucket.note_there();
         self.gate_in(&found.payload, found.sequence, Some((task, agent)))
     }
@@ -174,14 +181,21 @@ impl RequestStore for NatsTransport {
                 found.map_or(0, |found| found.sequence)
             }
         };
-        let text = yaml::render(&file.with_question(asked));
+        let is_demanded = self.demand(&file.task_id)?.is_some();
+        let text = yaml::render(&file.with_demand(is_demanded).with_question(asked));
         Ok(matches!(self.write_key(subject, expected, text)?, Put::Done(_)))
+    }
+
+    fn demand_plan(&self, demand: &Demand) -> Result<bool> {
+        let subject = self.subjects.plan_demand(&demand.task_id);
+        Ok(matches!(self.write_key(subject, 0, yaml::render(demand))?, Put::Done(_)))
     }
 
     fn open_gate(&self, asked: &Asked) -> Result<()> {
         let Some(task) = &asked.task_id else { return Ok(()) };
         let gate = self.gate(task, &asked.from)?;
-        let Some(gate) = gate.filter(|gate| gate.request_id == asked.request_id) else {
+        let Some(gate) = gate.filter(|gate| gate.request_id == asked.request_id && !gate.demanded)
+        else {
             return Ok(());
         };
         // A later plan has another sequence, and stays.
@@ -208,6 +222,12 @@ impl RequestStore for NatsTransport {
             }
             named.push(gate.request_id);
         }
+        for demand in self.list_keys(self.subjects.all_plan_demands())? {
+            if self.is_older(demand.at, DEMAND_KEPT) {
+                self.purge_key(demand.subject, demand.seq)?;
+                removed += 1;
+            }
+        }
         for closed in self.list_keys(self.subjects.every(RequestFile::Closed))? {
             let Some(id) = request_in(&closed.subject) else { continue };
             if named.contains(&id) || !self.is_older(closed.at, CLOSED_KEPT) {
@@ -223,7 +243,20 @@ impl RequestStore for NatsTransport {
     }
 }
 
+fn demand_in(found: Option<Found>, task: &str) -> Result<Option<Demand>> {
+    let found = found.filter(|found| !found.payload.is_empty());
+    found.map(|found| Demand::parse(&found.payload, task)).transpose()
+}
+
 impl NatsTransport {
+    /// What is demanded for a task.
+    fn demand(&self, task: &str) -> Result<Option<Demand>> {
+        let (wire, subject) = (self.bucket.wire(), self.subjects.plan_demand(task));
+        let found =
+            self.call("read the demand of a plan", async move { wire.last(&subject).await })?;
+        demand_in(found, task)
+    }
+
     fn list_keys(&self, pattern: String) -> Result<Vec<Listed>> {
         let wire = self.bucket.wire();
         self.call("list the requests", async move { wire.list(&pattern).await })
@@ -296,6 +329,6 @@ fn written(found: Option<Found>) -> Option<StoredFile> {
 fn request_in(subject: &str) -> Option<Name> {
     match super::subject::Subjects::key_of(subject)? {
         super::subject::Key::Request(id) => Some(id),
-        super::subject::Key::Gate(_) => None,
+        super::subject::Key::Gate(_) | super::subject::Key::Demand => None,
     }
 }

@@ -7,6 +7,7 @@
 //! $KV.ENSEMBLE_REQUESTS_<team>.>  requests and gates, in a key-value bucket:
 //!   requests.<request>.<page>     request, decision, told, closed: each is written once
 //!   gates.<task>.<agent>          the plan that blocks this agent's work on the task
+//!   demands.<task>.plan           a plan is demanded of each agent that takes the task
 //!   rejected.<request>.<page>.<n> rejected versions
 //! enslog.<team>.<session>         the event log, in a stream of its own
 //! ```
@@ -129,6 +130,16 @@ impl Subjects {
         format!("$KV.{}.gates.*.*", self.bucket())
     }
 
+    /// The demand of a plan for a task.
+    pub(super) fn plan_demand(&self, task: &str) -> String {
+        format!("$KV.{}.demands.{}.plan", self.bucket(), token(&stem(task)))
+    }
+
+    /// Pattern of all demands.
+    pub(super) fn all_plan_demands(&self) -> String {
+        format!("$KV.{}.demands.*.plan", self.bucket())
+    }
+
     /// Subject where a rejected version of a page is kept.
     pub(super) fn rejected(&self, id: &Name, page: RequestFile, seq: u64) -> String {
         let (bucket, id) = (self.bucket(), token(id.as_str()));
@@ -141,6 +152,7 @@ impl Subjects {
         match (tokens.next()?, tokens.next()?, tokens.next()?, tokens.next()) {
             ("requests", id, _, None) => Name::new(name_of(id)).ok().map(Key::Request),
             ("gates", _, agent, None) => Name::new(name_of(agent)).ok().map(Key::Gate),
+            ("demands", _, _, None) => Some(Key::Demand),
             _ => None,
         }
     }
@@ -153,6 +165,8 @@ pub(super) enum Key {
     Request(Name),
     /// The plan gates of an agent.
     Gate(Name),
+    /// The demand of a plan.
+    Demand,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! * [`roster`] lists the agents of a team: their names, roles, panes and passes.
 //! * [`contract`] defines the files that agents exchange (tasks, reports, reviews, escalations);
 //!   [`lint`] finds vague words and missing information in them.
+//! * [`admission`] answers whether an agent may begin or hand in a task, for mail, board and steps alike.
 //! * [`board`] is the blackboard `state.yaml`; [`worktree`] keeps one git worktree for each of its tasks,
 //!   from the claim to the merge.
 //! * `steps` (feature) is a queue of steps in SQLite, with focused prompts and a completion tool.
@@ -14,6 +15,7 @@
 //! The crate starts no thread. It runs the program `git` for worktrees, and the agents' own programs.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod board;
 pub mod collect;
 pub mod contract;

@@ -8,7 +8,7 @@ use ensemble_core::Error;
 use ensemble_core::driver::{Assigned, Ended, Order};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::requests::Gated;
+use ensemble_team::admission::{Act, is_refusal};
 use serde_json::json;
 
 use super::ping::not_ready;
@@ -50,6 +50,9 @@ pub(crate) struct Arguments {
     /// How long to wait for that at most (exit code 3 if it was too short; the task stays)
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     timeout: Option<Duration>,
+    /// The worker submits a plan first: it can report and settle the task only after the plan is approved
+    #[arg(long)]
+    plan: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -77,6 +80,12 @@ impl Arguments {
         let mut worker = Worker::find(context, &self.worker)?;
         let order = self.order(context, &queue, &mut worker)?;
         let task = order.task.clone();
+        let may_begin = context.project()?.doorkeeper().check(Act::TakeUp, &task, &self.worker);
+        may_begin.map_err(gated)?;
+        if self.plan {
+            let requests = crate::asking::requests(context, &queue)?;
+            requests.demand_plan(&task, &context.actor()?)?;
+        }
         let waiter = worker.waiter(context)?;
         let assigner = assigner(context, &spool, queue.request_store(), &*recorder)?;
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -199,10 +208,10 @@ impl Arguments {
     }
 }
 
-/// A task whose plan is not approved cannot be assigned yet.
+/// A task that may not be begun now may be assigned later.
 fn gated(error: Error) -> Failure {
-    match error.area::<Gated>() {
-        Some(_) => Failure::from(error).with_exit(Exit::Busy),
-        None => error.into(),
+    match is_refusal(&error) {
+        true => Failure::from(error).with_exit(Exit::Busy),
+        false => error.into(),
     }
 }

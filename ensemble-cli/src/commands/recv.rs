@@ -12,12 +12,13 @@ use ensemble_core::event_log::NullRecorder;
 #[cfg(feature = "nats")]
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{Envelope, Name, fenced};
-use ensemble_core::requests::{Correlation, Requests};
+use ensemble_core::requests::{Correlation, GateState, Requests};
 use ensemble_core::spool::MailWait;
+use ensemble_team::admission::Act;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, plan_hint, say};
+use crate::exit::{Failure, Outcome, obstacle_hint, plan_hint, say};
 use crate::interrupt::Interrupt;
 use crate::output::{FAINT, Output, STRONG};
 use crate::queue::Queue;
@@ -64,7 +65,7 @@ impl Arguments {
             delivery = wait(&queue, &interrupt, &mailbox, &agent, patience)?;
         }
         let Some(mut delivery) = delivery else {
-            return Err(nothing(&queue, &mailbox, &agent)?);
+            return Err(nothing(context, &queue, &mailbox, &agent)?);
         };
         correlate(context, &queue, &delivery.envelope);
         let delivered = self.hand_over(context, &queue, &interrupt, &mut delivery);
@@ -104,18 +105,24 @@ impl Arguments {
 }
 
 /// Why there is nothing: perhaps something waits, but not for this agent yet.
-fn nothing(queue: &Queue, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
+fn nothing(context: &Context, queue: &Queue, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
     let gates = queue.request_store().gated(mailbox, agent)?;
-    let gated: Vec<String> = gates
+    let mut gated: Vec<String> = gates
         .iter()
         .map(|gate| format!("task {} is gated: {}", gate.task_id, gate.advice()))
         .collect();
+    let circumstances = context.project()?.admissions().whatever_the_task(agent)?;
+    let obstacle = circumstances.obstacle(Act::TakeUp);
+    if let Some(obstacle) = &obstacle {
+        gated.insert(0, obstacle.to_string());
+    }
     let nothing = format!("nothing waits in mailbox `{mailbox}`");
     let failure = Failure::nothing(match gated.as_slice() {
         [] => nothing,
         gated => format!("{nothing} that {agent} may take: {}", gated.join("; ")),
     });
-    Ok(match gates.iter().find_map(plan_hint) {
+    let hint = obstacle.as_ref().and_then(obstacle_hint);
+    Ok(match hint.or_else(|| gates.iter().find_map(plan_hint)) {
         Some(hint) => failure.with_hint(hint),
         None => failure,
     })
@@ -195,6 +202,9 @@ fn print_json(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome 
         "lease_seconds": lease_duration.as_secs(),
         "envelope": envelope,
     });
+    if let Some(plan) = needed_plan(queue, delivery)? {
+        object["plan"] = json!(plan);
+    }
     if let Some(attachment) = &envelope.attachment {
         object["attachment_path"] = json!(queue.attachment_path(attachment));
     }
@@ -220,6 +230,7 @@ fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outco
         ("type", Some(envelope.kind.to_string())),
         ("task", envelope.task_id.clone()),
         ("attempt", envelope.attempt.map(|attempt| attempt.to_string())),
+        ("plan", needed_plan(queue, delivery)?),
         ("request", envelope.correlation_id.clone()),
         ("epoch", Some(lease.epoch.to_string())),
         ("lease", Some(age(*lease_duration))),
@@ -231,6 +242,15 @@ fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outco
         }
     }
     print_content(&context.out, envelope)
+}
+
+/// What an agent does first with a task that demands a plan.
+fn needed_plan(queue: &Queue, delivery: &Delivery) -> Outcome<Option<String>> {
+    let gate = queue.request_store().gate_of(&delivery.lease)?;
+    Ok(gate.filter(|gate| gate.state == GateState::Needed).map(|gate| {
+        let to = gate.waits_for.as_ref().map_or("conductor", Name::as_str);
+        format!("needed first: `ensemble plan submit FILE --task {} --to {to}`", gate.task_id)
+    }))
 }
 
 /// Whatever the content looks like, it is seen where it begins, where it ends, and whose it is.

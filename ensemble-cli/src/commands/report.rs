@@ -1,6 +1,7 @@
 //! `ensemble report`: how a task ended.
 
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_team::admission::Act;
 use ensemble_team::contract::{Report, Status};
 use ensemble_team::driver::file_stem;
 use serde_json::json;
@@ -80,6 +81,9 @@ impl Arguments {
             let text = format!("a report of the status `{status}` needs a reason");
             return Err(Failure::usage(text)
                 .with_hint("add `--reason TEXT`: what stands in the way, where, since when"));
+        }
+        if let (Status::Success, Some(agent)) = (status, context.agent()?) {
+            context.project()?.doorkeeper().check(Act::HandIn, &self.task, &agent)?;
         }
         let stopped = context.project()?.reviews().get(&self.task)?;
         if stopped.stopped_at.is_some() {

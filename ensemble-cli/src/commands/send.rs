@@ -13,6 +13,7 @@ use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, Published, SystemClock};
 use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::{BODY_BYTES_MAX, Envelope, MessageId, Name, PRIORITY_MAX};
+use ensemble_core::requests::{RequestStore, Requests};
 use ensemble_core::spool::{Settings, Spool};
 use serde_json::json;
 
@@ -60,6 +61,9 @@ pub(crate) struct Arguments {
     /// The task it is about
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,
+    /// The recipient submits a plan for that task first: it can settle the task only after the plan is approved
+    #[arg(long, requires = "task")]
+    plan: bool,
     /// Number of the attempt at that task
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
@@ -94,6 +98,7 @@ impl Arguments {
         let recipients = self.recipients(&spool, &sender)?;
         let content = self.content()?;
         let envelope = self.envelope(&spool, &recipients[0], sender, content)?;
+        self.demand_plan(context, &spool, &envelope.from)?;
         let log = match self.wait {
             Some(Receipt::Notified | Receipt::Submitted) => Some(context.project()?.logs()),
             _ => None,
@@ -141,6 +146,15 @@ impl Arguments {
             }
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Before the message is stored: it must not overtake the demand.
+    fn demand_plan(&self, context: &Context, store: &dyn RequestStore, by: &Name) -> Outcome {
+        if let (true, Some(task)) = (self.plan, &self.task) {
+            let requests = Requests::new(store).with_kinds(context.project()?.kinds()?);
+            requests.demand_plan(task, by)?;
+        }
+        Ok(())
     }
 
     /// How far the message got, and the failure if that is not far enough.

@@ -8,6 +8,7 @@ use crate::acting::holder_itself;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
+use crate::queue::Queue;
 use crate::text::{one_line, printable};
 
 mod claim;
@@ -87,6 +88,9 @@ struct Add {
     /// A draft: it cannot be claimed yet
     #[arg(long)]
     draft: bool,
+    /// The agent that claims it submits a plan first: the work is taken only after the plan is approved
+    #[arg(long)]
+    needs_plan: bool,
 }
 
 impl Add {
@@ -98,6 +102,12 @@ impl Add {
         task.scope = self.scope;
         task.priority = self.priority;
         task.is_draft = self.draft;
+        if self.needs_plan {
+            // Before the task is there: no agent may claim it unseen.
+            let queue = Queue::open(context)?;
+            let requests = crate::asking::requests(context, &queue)?;
+            requests.demand_plan(self.id.as_str(), &context.actor()?)?;
+        }
         change(context, &self.id, |board| board.add_task(&task))
     }
 }

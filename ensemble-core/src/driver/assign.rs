@@ -96,7 +96,7 @@ impl Assigner<'_> {
         // Before the handshake: an unknown mailbox is a mistake of the caller.
         self.queue.broker().settings(&order.envelope.to)?;
         let gate = self.queue.gate(&order.task, &order.worker)?;
-        if let Some(gate) = gate.filter(Gate::is_closed) {
+        if let Some(gate) = gate.filter(Gate::keeps_back) {
             return Err(Gated(Box::new(gate)).into());
         }
         let ready_attempt = match self.ask(&order.worker, reborrow(&mut pane), rest)? {

@@ -4,12 +4,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::demand::Demand;
 use super::file::{Asked, PAGE_BYTES_MAX};
-use super::gate::{GATES, Gate, GateFile, Gates, file_name};
+use super::gate::{GATES, Gate, GateFile, Gates, demand_file, file_name};
 use super::store::{
     RequestFile, RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome,
 };
-use super::{CLOSED_KEPT, REQUESTS};
+use super::{CLOSED_KEPT, DEMAND_KEPT, REQUESTS};
 use crate::broker::Broker;
 use crate::dropbox::{Aside, put_aside};
 use crate::durable::{self, Dir, Durability, FileLock, Moved};
@@ -194,7 +195,7 @@ impl RequestStore for Spool {
             return self.settings(mailbox).map(|_| found);
         };
         for envelope in self.due_envelopes(mailbox)? {
-            if let Some(gate) = gates.closed(&envelope, holder)?
+            if let Some(gate) = gates.closed(&envelope, holder)?.filter(Gate::keeps_back)
                 && !found.contains(&gate)
             {
                 found.push(gate);
@@ -206,9 +207,26 @@ impl RequestStore for Spool {
     fn close_gate(&self, asked: &Asked, _last: Option<&Gate>) -> Result<bool> {
         let Some(file) = GateFile::of(asked) else { return Ok(true) };
         let (queue, options) = (self.queue_dir()?, self.options());
+        let gates = Gates::open(&queue)?;
+        let demand = gates.map(|gates| gates.demand(&file.task_id)).transpose()?.flatten();
+        let file = file.with_demand(demand.is_some());
         let dir = queue.ensure_child(GATES, options.modes)?;
         let tmp = queue.ensure_child("tmp", options.modes)?;
         let (name, text) = (file_name(&file.task_id, &asked.from), yaml::render(&file));
+        dir.replace(&name, text.as_bytes(), &tmp, options.modes, options.durability)?;
+        self.sync_dir(&queue)?;
+        Ok(true)
+    }
+
+    fn demand_plan(&self, demand: &Demand) -> Result<bool> {
+        let (queue, options) = (self.queue_dir()?, self.options());
+        let dir = queue.ensure_child(GATES, options.modes)?;
+        let name = demand_file(&demand.task_id);
+        if dir.stat(&name)?.is_some() {
+            return Ok(false);
+        }
+        let tmp = queue.ensure_child("tmp", options.modes)?;
+        let text = yaml::render(demand);
         dir.replace(&name, text.as_bytes(), &tmp, options.modes, options.durability)?;
         self.sync_dir(&queue)?;
         Ok(true)
@@ -219,7 +237,7 @@ impl RequestStore for Spool {
         let queue = self.queue_dir()?;
         let Some(gates) = Gates::open(&queue)? else { return Ok(()) };
         let gate = gates.find(task, &asked.from)?;
-        if gate.is_some_and(|gate| gate.request_id == asked.request_id) {
+        if gate.is_some_and(|gate| gate.request_id == asked.request_id && !gate.demanded) {
             gates.dir.remove(&file_name(task, &asked.from))?;
         }
         queue.remove_empty(GATES).map(drop)
@@ -239,10 +257,17 @@ impl RequestStore for Spool {
         let requests = self.requests_dir()?;
         let mut named = Vec::new();
         if let Some(gates) = Gates::open(&queue)? {
+            for file in gates.demands()? {
+                if self.is_older(&gates.dir, &file, DEMAND_KEPT) {
+                    gates.dir.remove(&file)?;
+                    removed += 1;
+                }
+            }
             for (file, gate) in gates.named()? {
                 // Its maker was killed in between.
                 let is_orphan = requests.stat(gate.request_id.as_str())?.is_none();
-                if is_orphan && self.is_older(&gates.dir, &file, TMP_AGE_MAX) {
+                let age = if is_orphan { TMP_AGE_MAX } else { DEMAND_KEPT };
+                if (is_orphan || gate.demanded) && self.is_older(&gates.dir, &file, age) {
                     gates.dir.remove(&file)?;
                     removed += 1;
                 }

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! gates/<task>@<agent>.yaml    names the request of the last plan
+//! gates/<task>@.yaml           a plan is demanded of each agent that takes the task
 //!
 //! that request        the gate is
 //! pending             closed      wait for whom it is addressed to
@@ -10,7 +11,11 @@
 //! approved, cancelled open        and its file goes away
 //! not there           open        a crash before the request was made
 //! not to be read      closed      submit it again
+//! demanded, none yet  half open   the task may be received, to be planned; it cannot be settled
 //! ```
+//!
+//! Where a plan is demanded, a cancelled plan and one that was never made count as none, and the gate of an
+//! approved one stays, as the proof of it.
 //!
 //! It is written before the request, and removed after all recipients were notified. Reading a gate
 //! takes no lock and needs no [`Requests`]: a queue that was given [`PlanGates`] asks for each
@@ -20,6 +25,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::demand::Demand;
 use super::file::{Home, Standing};
 use super::store::RequestFile;
 use super::{Asked, REQUESTS, Requests, directory};
@@ -35,6 +41,8 @@ pub(crate) const GATES: &str = "gates";
 /// The largest gate file, in bytes.
 const FILE_BYTES_MAX: usize = 4 * 1024;
 const EXTENSION: &str = ".yaml";
+/// The end of the name of a demand: in the place of the agent stands none.
+const DEMAND_END: &str = "@.yaml";
 
 /// The state of a plan gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -48,6 +56,9 @@ pub enum GateState {
     Expired,
     /// Closed: what stands on disk cannot be read.
     Unreadable,
+    /// Half open: a plan is demanded, and none was submitted. The agent may take the task to plan it, and cannot
+    /// finish it.
+    Needed,
     /// Open: the plan was approved, or taken back.
     Open,
 }
@@ -73,6 +84,9 @@ pub struct Gate {
     pub waits_for: Option<Name>,
     /// Since when it stands so.
     pub since: Option<Timestamp>,
+    /// Whether a plan is demanded for the task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub demanded: bool,
     /// Which version it is, where there are versions.
     #[serde(skip)]
     pub revision: u64,
@@ -110,8 +124,21 @@ impl Gate {
             state: GateState::Unreadable,
             waits_for: None,
             since: None,
+            demanded: false,
             revision: 0,
             unasked: None,
+        }
+    }
+
+    /// One of an agent that has submitted no plan for a task that demands one.
+    #[must_use]
+    pub fn needed(demand: &Demand, agent: &Name) -> Self {
+        Self {
+            state: GateState::Needed,
+            waits_for: Some(demand.by.clone()),
+            since: Some(demand.at),
+            demanded: true,
+            ..Self::unreadable(&demand.task_id, agent)
         }
     }
 
@@ -124,6 +151,7 @@ impl Gate {
             request_id: file.request_id,
             round: file.round,
             previous: file.previous,
+            demanded: file.demanded,
             state: GateState::Open,
             unasked: file.question,
             ..Self::unreadable(task, agent)
@@ -143,6 +171,8 @@ impl Gate {
             if let Some(asked) = &self.unasked {
                 self.waits_for = Some(asked.to.clone());
                 (self.state, self.since) = (GateState::Pending, Some(asked.created_at));
+            } else if self.demanded {
+                self.state = GateState::Needed;
             }
             return Ok(self);
         };
@@ -155,6 +185,7 @@ impl Gate {
             }
             Standing::Valid(Decision { outcome, at, .. }) => {
                 let state = match outcome {
+                    Outcome::Cancelled if self.demanded => GateState::Needed,
                     Outcome::Approved | Outcome::Cancelled => GateState::Open,
                     Outcome::Rejected => GateState::Rejected,
                     Outcome::Expired => GateState::Expired,
@@ -165,16 +196,34 @@ impl Gate {
         Ok(self)
     }
 
-    /// Whether the agent may not take the task on.
+    /// Whether the agent may not finish the task: settle it, submit it, report its success.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state != GateState::Open
     }
 
+    /// Whether the agent may not even take the task.
+    #[must_use]
+    pub fn keeps_back(&self) -> bool {
+        match self.state {
+            GateState::Pending
+            | GateState::Rejected
+            | GateState::Expired
+            | GateState::Unreadable => true,
+            GateState::Needed | GateState::Open => false,
+        }
+    }
+
     /// Whether the agent has to submit a plan to open it.
     #[must_use]
     pub fn needs_plan(&self) -> bool {
-        matches!(self.state, GateState::Rejected | GateState::Expired | GateState::Unreadable)
+        match self.state {
+            GateState::Rejected
+            | GateState::Expired
+            | GateState::Unreadable
+            | GateState::Needed => true,
+            GateState::Pending | GateState::Open => false,
+        }
     }
 
     /// What it waits for and what to do, as a phrase.
@@ -195,6 +244,11 @@ impl Gate {
                 "no reviewer decided plan {request_id} (round {round}) in time. Submit it again"
             ),
             GateState::Unreadable => "its plan cannot be read. Submit it again".to_owned(),
+            GateState::Needed => {
+                format!(
+                    "{reviewer} demands a plan first{since}. Submit one and wait for its approval"
+                )
+            }
             GateState::Open => format!("plan {request_id} does not stand in the way"),
         }
     }
@@ -213,6 +267,9 @@ pub struct GateFile {
     round: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     previous: Option<Name>,
+    /// A plan is demanded: an approval is kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) demanded: bool,
     /// The whole question, on servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     question: Option<Box<Asked>>,
@@ -228,8 +285,15 @@ impl GateFile {
             request_id: asked.request_id.clone(),
             round: asked.round.unwrap_or(1),
             previous: asked.previous.clone(),
+            demanded: false,
             question: None,
         })
+    }
+
+    /// The same for a task that demands a plan.
+    #[must_use]
+    pub fn with_demand(self, demanded: bool) -> Self {
+        Self { demanded, ..self }
     }
 
     /// The same with the question in it.
@@ -256,16 +320,33 @@ impl<'q> Gates<'q> {
         }
     }
 
-    /// Whether this agent has a gate, open or closed.
+    /// Whether this agent has a gate, open or closed, or a task demands a plan of each agent.
     pub(crate) fn has_any(&self, agent: &Name) -> Result<bool> {
         let end = format!("@{agent}{EXTENSION}");
-        Ok(self.dir.names()?.iter().any(|file| file.ends_with(&end)))
+        let concerns = |file: &String| file.ends_with(&end) || file.ends_with(DEMAND_END);
+        Ok(self.dir.names()?.iter().any(concerns))
+    }
+
+    /// The files of all demands.
+    pub(super) fn demands(&self) -> Result<Vec<String>> {
+        let mut files = self.dir.names()?;
+        files.retain(|file| file.ends_with(DEMAND_END));
+        Ok(files)
+    }
+
+    /// What is demanded for a task. A damaged file demands a plan, too.
+    pub(super) fn demand(&self, task: &str) -> Result<Option<Demand>> {
+        let file = demand_file(task);
+        let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else { return Ok(None) };
+        Demand::parse(&content, task).map(Some)
     }
 
     /// The gate of an agent's work on a task; `None` if there is none.
     pub(crate) fn find(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
         let file = file_name(task, agent);
-        let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else { return Ok(None) };
+        let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else {
+            return Ok(self.demand(task)?.map(|demand| Gate::needed(&demand, agent)));
+        };
         let path = self.dir.path().join(file);
         let file = yaml::parse::<GateFile>(&String::from_utf8_lossy(&content), &path).ok();
         let gate = Gate::of(file, task, agent);
@@ -276,7 +357,7 @@ impl<'q> Gates<'q> {
         gate.judge(home).map(Some)
     }
 
-    /// The gate that keeps a message from this agent; `None` if none does.
+    /// The closed gate between an agent and a message; `None` if there is none.
     pub(super) fn closed(&self, envelope: &Envelope, agent: &Name) -> Result<Option<Gate>> {
         let Some(task) = gated_task(envelope) else { return Ok(None) };
         Ok(self.find(task, agent)?.filter(Gate::is_closed))
@@ -325,6 +406,17 @@ impl Admission for PlanGates {
 
     fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>> {
         let Some(gates) = Gates::open(queue)? else { return Ok(None) };
+        let gate = gates.closed(envelope, holder)?.filter(Gate::keeps_back);
+        Ok(gate.map(|gate| Gated(Box::new(gate)).into()))
+    }
+
+    fn refusal_to_settle(
+        &self,
+        queue: &Dir,
+        holder: &Name,
+        envelope: &Envelope,
+    ) -> Result<Option<Error>> {
+        let Some(gates) = Gates::open(queue)? else { return Ok(None) };
         Ok(gates.closed(envelope, holder)?.map(|gate| Gated(Box::new(gate)).into()))
     }
 
@@ -337,6 +429,11 @@ impl Admission for PlanGates {
 pub fn stem(task: &str) -> String {
     Name::new(task)
         .map_or_else(|_| format!("t-{}", Digest::of(task.as_bytes()).short(40)), String::from)
+}
+
+/// The demand of a task.
+pub(super) fn demand_file(task: &str) -> String {
+    format!("{}{DEMAND_END}", stem(task))
 }
 
 /// An agent's gate of a task.
@@ -361,7 +458,17 @@ impl Requests<'_> {
         self.store.gate(task, agent)
     }
 
-    /// All gates.
+    /// Demands a plan of each agent that takes this task: it may receive the task, and can finish it only after
+    /// its plan is approved. `false` if a plan was demanded before.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn demand_plan(&self, task: &str, by: &Name) -> Result<bool> {
+        let demand = Demand::new(task, by.clone(), self.store.now());
+        self.store.demand_plan(&demand)
+    }
+
+    /// All gates of agents.
     ///
     /// # Errors
     /// As for [`Requests::gate`].

@@ -53,6 +53,7 @@
 mod ask;
 mod correlate;
 mod decide;
+mod demand;
 mod directory;
 mod file;
 mod follow;
@@ -71,11 +72,12 @@ use crate::{Error, Result};
 
 pub use ask::{Ask, CONTENT_BYTES_MAX, REQUEST_ID_BYTES_MAX};
 pub use correlate::Correlation;
+pub use demand::Demand;
 pub use file::{Asked, COMMENT_BYTES_MAX};
 pub use gate::{Gate, GateState, Gated, PlanGates, Undecided};
 pub use kinds::{KIND_BYTES_MAX, Kinds, kind_fault};
 pub use store::{RequestFile, RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome};
-pub use sweep::CLOSED_KEPT;
+pub use sweep::{CLOSED_KEPT, DEMAND_KEPT};
 
 pub use file::Home;
 use file::Standing;

@@ -14,6 +14,7 @@
 
 use std::path::PathBuf;
 
+use super::demand::Demand;
 use super::file::Asked;
 use super::gate::Gate;
 use crate::Result;
@@ -230,7 +231,13 @@ pub trait RequestStore: Send + Sync {
     /// The medium failed.
     fn close_gate(&self, asked: &Asked, last: Option<&Gate>) -> Result<bool>;
 
-    /// Takes the gate of this request away; one of a later request stays.
+    /// Demands a plan of each agent that takes a task. `false` if one was demanded before.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn demand_plan(&self, demand: &Demand) -> Result<bool>;
+
+    /// Takes the gate of this request away. One of a later request stays, and one of a task that demands a plan.
     ///
     /// # Errors
     /// The medium failed.

@@ -3,8 +3,11 @@
 use std::fmt;
 
 use crate::durable::Dir;
-use crate::message::{Envelope, MessageId, Name};
+use crate::message::{Envelope, MessageId, Name, Purpose};
 use crate::{Error, Result};
+
+/// The type of a message that is no assignment by itself.
+const MESSAGE_TYPE: &str = "message";
 
 /// Decides for each message whether a holder may receive and settle it.
 ///
@@ -18,11 +21,24 @@ pub trait Admission: fmt::Debug + Send + Sync {
     /// The disk failed.
     fn concerns(&self, queue: &Dir, holder: &Name) -> Result<bool>;
 
-    /// Why this holder may neither receive nor settle this message; `None` if it may do both.
+    /// Why this holder may not receive this message; `None` if it may.
     ///
     /// # Errors
     /// The disk failed.
     fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>>;
+
+    /// Why this holder may not settle this message; `None` if it may. By default, as for receiving.
+    ///
+    /// # Errors
+    /// The disk failed.
+    fn refusal_to_settle(
+        &self,
+        queue: &Dir,
+        holder: &Name,
+        envelope: &Envelope,
+    ) -> Result<Option<Error>> {
+        self.refusal(queue, holder, envelope)
+    }
 
     /// Why this message may not be settled by any holder: it asks for something that is not there yet, such as the
     /// answer to a request. `None` if it may be settled.
@@ -33,4 +49,22 @@ pub trait Admission: fmt::Debug + Send + Sync {
         let _ = (queue, message);
         Ok(None)
     }
+}
+
+/// Why an agent may begin nothing now, whatever the work is: the team is paused, it ends, or the agent is leaving.
+/// What an agent has begun it may finish, and what is not work it may receive.
+pub trait Standstill: fmt::Debug + Send + Sync {
+    /// Why this agent may begin nothing; `None` if it may.
+    ///
+    /// # Errors
+    /// The disk failed.
+    fn refusal(&self, agent: &Name) -> Result<Option<Error>>;
+}
+
+/// Whether an agent that receives this message begins work with it: an assignment, or a message about a task.
+/// Questions, answers, reports and notices begin nothing.
+#[must_use]
+pub fn begins_work(envelope: &Envelope) -> bool {
+    let kind = envelope.kind.as_str();
+    Purpose::of(kind) == Purpose::Work && (kind != MESSAGE_TYPE || envelope.task_id.is_some())
 }

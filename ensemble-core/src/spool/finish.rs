@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::gated::refusal;
+use super::gated::refusal_to_settle;
 use super::mailbox::{Location, Mailbox};
 use super::place::{self, Front, Held};
 use super::wal::Inside;
@@ -96,8 +96,7 @@ impl Spool {
             admission.unfinished(&mailbox.queue, &held.id)?.map_or(Ok(()), Err)?;
         }
         if let Some(admission) = admission {
-            refusal(admission, mailbox, (&mailbox.cur, &held.file()), &held.holder)?
-                .map_or(Ok(()), Err)?;
+            refusal_to_settle(admission, mailbox, &held)?.map_or(Ok(()), Err)?;
         }
         let moved = mailbox.cur.move_new(&held.file(), &mailbox.done, &place::plain(&held.id))?;
         match moved {

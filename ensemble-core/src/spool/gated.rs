@@ -121,7 +121,7 @@ fn parts(mailbox: &Mailbox, candidate: Candidate) -> (&Dir, String, MessageId, u
 
 /// Why the admission refuses a message; `None` also for one that is gone or cannot be read, which
 /// receiving finds out.
-pub(super) fn refusal(
+fn refusal(
     admission: &dyn Admission,
     mailbox: &Mailbox,
     (dir, file): (&Dir, &str),
@@ -129,6 +129,18 @@ pub(super) fn refusal(
 ) -> Result<Option<Error>> {
     match read(dir, file)? {
         Some(envelope) => admission.refusal(&mailbox.queue, holder, &envelope),
+        None => Ok(None),
+    }
+}
+
+/// Why the admission refuses that a held message is settled; `None` also for one that is gone or cannot be read.
+pub(super) fn refusal_to_settle(
+    admission: &dyn Admission,
+    mailbox: &Mailbox,
+    held: &Held,
+) -> Result<Option<Error>> {
+    match read(&mailbox.cur, &held.file())? {
+        Some(envelope) => admission.refusal_to_settle(&mailbox.queue, &held.holder, &envelope),
         None => Ok(None),
     }
 }

@@ -104,7 +104,7 @@ use crate::message::{Envelope, Name};
 use crate::{Error, Result};
 
 pub use crate::leases::Observed;
-pub use admission::Admission;
+pub use admission::{Admission, Standstill, begins_work};
 pub use dead::DeadLetter;
 pub(crate) use dead::SUPERSEDED;
 pub use files::MessageFile;

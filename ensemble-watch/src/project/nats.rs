@@ -96,12 +96,15 @@ impl Project {
 
 #[cfg(feature = "nats")]
 mod options {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use ensemble_core::Result;
     use ensemble_core::message::Name;
     use ensemble_core::spool::Options;
     use ensemble_nats::{NatsOptions, OUTBOX_CAPACITY_DEFAULT, Outbox};
+
+    use ensemble_team::admission::MailAdmission;
 
     use super::Project;
 
@@ -136,6 +139,7 @@ mod options {
             if let Some(seconds) = config.patience_seconds {
                 options.patience = Duration::from_secs(seconds.max(1));
             }
+            options.standstill = Some(Arc::new(MailAdmission::new(self.admissions())));
             Ok(options)
         }
 

@@ -58,7 +58,8 @@ impl Project {
         let config = &self.config.worktrees;
         let mut options = Options::new(actor)
             .with_durability(self.config.durability.unwrap_or_default())
-            .with_recorder(recorder);
+            .with_recorder(recorder)
+            .with_door(self.doorkeeper());
         options.integration.clone_from(&config.integration_branch);
         let limit = config.tests_limit_seconds.map_or(TESTS_LIMIT, Duration::from_secs);
         options.tests = config.tests.clone().map(|command| Tests { command, limit });

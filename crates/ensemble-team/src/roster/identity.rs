@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Member, MemberState};
+use super::Member;
 use ensemble_core::message::{Digest, Name};
 use ensemble_tmux::provider::process;
 use ensemble_tmux::tmux::Binding;
@@ -318,6 +318,7 @@ fn bound(members: &[Member]) -> impl Iterator<Item = (&Member, &Binding)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::MemberState;
     use super::super::tests::{member, name};
     use super::*;
 

@@ -50,6 +50,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
+use crate::admission::Doorkeeper;
 use ensemble_core::durable::{Dir, Durability, LockFile};
 use ensemble_core::env::{Clock, SystemClock};
 use ensemble_core::event_log::{NullRecorder, Recorder};
@@ -115,6 +116,8 @@ pub struct StepOptions {
     pub patience: Duration,
     /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
+    /// Asked before an agent takes a task up or hands it in.
+    pub door: Option<Arc<dyn Doorkeeper>>,
     /// Clock for leases and timestamps.
     pub clock: Arc<dyn Clock + Send + Sync>,
     /// Called with each SQL statement before it runs: for tracing, and for tests that end the
@@ -140,9 +143,17 @@ impl StepOptions {
             durability: Durability::default(),
             patience: BUSY_PATIENCE,
             recorder: Arc::new(NullRecorder),
+            door: None,
             clock: Arc::new(SystemClock),
             on_statement: None,
         }
+    }
+
+    /// Sets what is asked before an agent takes a task up or hands it in.
+    #[must_use]
+    pub fn with_door(mut self, door: Arc<dyn Doorkeeper>) -> Self {
+        self.door = Some(door);
+        self
     }
 
     /// Sets the durability.

@@ -10,6 +10,7 @@ use super::notices::{self, Notice};
 use super::rows::{StepKey, list};
 use super::working::{self, Charter};
 use super::{Status, StepStore, Trouble};
+use crate::admission::Act;
 use crate::proto::step::{Effect, Event};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -67,6 +68,9 @@ impl StepStore {
                 completion.agent
             );
             return Err(Error::StepRefused { step: key.to_string(), why });
+        }
+        if let (Some(door), Status::Success) = (&self.options.door, completion.status) {
+            door.check(Act::HandIn, &key.task_id, by)?;
         }
         // Other writers wait for the transaction, so compute as much as possible before it.
         let (now, digest) = (self.stamp(), completion.digest().to_string());

@@ -12,9 +12,11 @@ use super::working::{
     self, CHARTER, CHARTER_COLUMNS, Charter, PROMPT_MESSAGE, WORK, WORK_COLUMNS, Work,
 };
 use super::{FilePath, Pauses, Policy, StepStore, Trouble, files};
+use crate::admission::{Act, is_refusal};
 use crate::proto::step::{Effect, Event};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
+use ensemble_core::requests::Gated;
 use ensemble_core::{Error, Result};
 
 /// A request for a step: for an agent, a task, or both.
@@ -115,6 +117,15 @@ pub enum Nothing {
         /// The agent of the next step.
         agent: Name,
     },
+    /// The next step may not be begun now: its plan is not approved, or the team stands still.
+    Refused {
+        /// The task.
+        task_id: String,
+        /// Why, as a sentence.
+        why: String,
+        /// Whether the agent itself can mend it, with a plan.
+        needs_plan: bool,
+    },
     /// Another worker holds a file of the next step.
     FileHeld {
         /// The task.
@@ -144,6 +155,9 @@ impl std::fmt::Display for Nothing {
             ),
             Self::Others { task_id, agent } => {
                 write!(f, "the next step of task {task_id} is assigned to {agent}")
+            }
+            Self::Refused { task_id, why, .. } => {
+                write!(f, "the next step of task {task_id} may not be begun: {why}")
             }
             Self::FileHeld { task_id, path, holder } => {
                 write!(f, "the next step of task {task_id} needs {path}, which {holder} holds")
@@ -266,6 +280,20 @@ impl StepStore {
         Ok(Next::Nothing(why))
     }
 
+    /// Why this agent may not begin a step of this task now.
+    fn refused(&self, task_id: &str, agent: &Name) -> Result<Option<Nothing>> {
+        let Some(door) = &self.options.door else { return Ok(None) };
+        match door.check(Act::TakeUp, task_id, agent) {
+            Ok(()) => Ok(None),
+            Err(error) if is_refusal(&error) => Ok(Some(Nothing::Refused {
+                task_id: task_id.to_owned(),
+                needs_plan: error.area::<Gated>().is_some_and(|gated| gated.0.needs_plan()),
+                why: error.to_string(),
+            })),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The names of the files to lock, or the obstacle of this step.
     fn obstacle(
         &self,
@@ -282,6 +310,9 @@ impl StepStore {
         if queue.policy == Policy::Tdd && waits_for_phase(tx, step)? {
             let step_index = step.key.step_index;
             return Ok(Err(Nothing::Order { task_id: task_id(), step_index }));
+        }
+        if let Some(refused) = self.refused(&step.key.task_id, due)? {
+            return Ok(Err(refused));
         }
         let mut names = Vec::new();
         if !step.has_files {

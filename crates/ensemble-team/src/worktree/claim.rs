@@ -21,6 +21,7 @@ use serde_json::json;
 use super::Worktrees;
 use super::prepare::{check_name, epoch};
 use super::salvage::Salvage;
+use crate::admission::Act;
 use crate::board::BoardError;
 use crate::board::{Granted, Status};
 use crate::proto::task::Holder;
@@ -118,6 +119,7 @@ impl Worktrees {
         agent: &Holder,
         once: impl Fn() -> Result<T, Failed>,
     ) -> Result<T> {
+        self.check(Act::TakeUp, task, &agent.by)?;
         let mut tries = 1;
         loop {
             let Failed { error, may_help } = match once() {

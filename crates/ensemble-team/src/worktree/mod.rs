@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::admission::{Act, Doorkeeper};
 use crate::board::{Board, Task};
 use ensemble_core::durable::{Dir, Durability, FileLock, Modes};
 use ensemble_core::event_log::{NullRecorder, Recorder, types};
@@ -93,6 +94,8 @@ pub struct Options {
     pub variables: Vec<(OsString, OsString)>,
     /// Recorder of salvages and failed claims.
     pub recorder: Arc<dyn Recorder>,
+    /// Asked before an agent takes a task up or hands it in.
+    pub door: Option<Arc<dyn Doorkeeper>>,
 }
 
 impl Options {
@@ -109,6 +112,7 @@ impl Options {
             durability: Durability::default(),
             variables: Vec::new(),
             recorder: Arc::new(NullRecorder),
+            door: None,
         }
     }
 
@@ -116,6 +120,13 @@ impl Options {
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
         self.recorder = recorder;
+        self
+    }
+
+    /// Sets what is asked before an agent takes a task up or hands it in.
+    #[must_use]
+    pub fn with_door(mut self, door: Arc<dyn Doorkeeper>) -> Self {
+        self.door = Some(door);
         self
     }
 
@@ -203,6 +214,11 @@ impl Worktrees {
         };
         let common = git::common_directory(&git, &project)?;
         Ok(Self { board: board.clone(), project, common, git, options })
+    }
+
+    /// Refuses what the agent may not do with this task now.
+    fn check(&self, act: Act, task: &Name, agent: &Name) -> Result<()> {
+        self.options.door.as_ref().map_or(Ok(()), |door| door.check(act, task.as_str(), agent))
     }
 
     /// The board whose tasks the worktrees belong to.

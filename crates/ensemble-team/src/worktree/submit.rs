@@ -3,6 +3,7 @@
 
 use super::Worktrees;
 use super::list::Entry;
+use crate::admission::Act;
 use crate::board::Task;
 use crate::proto::task::Holder;
 use ensemble_core::message::Name;
@@ -40,6 +41,7 @@ impl Worktrees {
     }
 
     fn submit_checked(&self, id: &Name, holder: &Holder, may_be_empty: bool) -> Result<String> {
+        self.check(Act::HandIn, id, &holder.by)?;
         let mut locked = self.board.lock()?;
         let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
         // Check the holder before the worktree. This change is not written.

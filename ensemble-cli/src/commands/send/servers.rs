@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{Arguments, fill_for_servers};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
+use crate::exit::{Exit, Failure, Outcome, say};
 use crate::receipt::Receipt;
 use crate::text::age;
 
@@ -38,6 +38,13 @@ impl Arguments {
         };
         let recipients = self.recipients_on(servers.as_ref(), &sender)?;
         let envelope = fill_for_servers(self.headers(&recipients[0], sender), self.content()?)?;
+        if let (true, None) = (self.plan, &servers) {
+            let text = "the servers do not answer, and a plan is demanded there";
+            return Err(Failure::new(Exit::Busy, text));
+        }
+        if let Some(servers) = &servers {
+            self.demand_plan(context, servers, &envelope.from)?;
+        }
         let outbox = context.project()?.open_outbox()?;
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut failed = None;

@@ -93,6 +93,7 @@ pub(crate) fn open(context: &Context) -> Outcome<StepStore> {
     let project = context.project()?;
     project.ensure_state()?;
     let options = StepOptions::new(project.root())
+        .with_door(project.doorkeeper())
         .with_durability(project.config.durability.unwrap_or_default())
         .with_recorder(context.recorder()?);
     Ok(StepStore::open(&project.state.join(STEPS_FILE), options)?)

@@ -7,6 +7,7 @@ use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::ready;
 use ensemble_core::spool::State;
+use ensemble_team::admission::Act;
 use ensemble_team::contract::{self, Status};
 use ensemble_team::driver::file_stem;
 use ensemble_team::roster::Proof;
@@ -156,6 +157,9 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
 pub(super) fn report(desk: &Desk, report: Report) -> Answer {
     if report.status != Status::Success && report.reason.is_none() {
         return Err(Trouble::new("reason: say what stands in the way, where, since when"));
+    }
+    if report.status == Status::Success {
+        desk.project.doorkeeper().check(Act::HandIn, &report.task_id, &desk.agent)?;
     }
     let mut document = contract::Report::new(report.task_id, report.status);
     document.worker_id = Some(desk.agent.to_string());

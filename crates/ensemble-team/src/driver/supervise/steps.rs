@@ -14,6 +14,7 @@ use super::{
     EPOCH_VARIABLE, LOOK_EVERY, PROMPT_VARIABLE, Surroundings, TASK_EPOCH_VARIABLE, TASK_VARIABLE,
     WORKTREE_VARIABLE,
 };
+use crate::admission::is_refusal;
 use crate::board::prompt::{Prompts, Role};
 use crate::board::{
     Control, ControlFile, NewAgent, NewAnomaly, State, Status, Task, claimable, reviewable,
@@ -191,6 +192,7 @@ impl Run<'_> {
                 Ok(work) => return Ok(Some(work)),
                 // Another agent was faster, or the task needs something that is missing.
                 Err(Error::NotAllowed { .. }) => refused.push(task.id.clone()),
+                Err(error) if is_refusal(&error) => refused.push(task.id.clone()),
                 Err(error @ Error::Git { .. }) => {
                     self.failed(&format!("claim `{}`", task.id), &error);
                     refused.push(task.id.clone());

@@ -1,0 +1,56 @@
+//! What mailboxes ask: the same answer, for messages.
+
+use ensemble_core::durable::Dir;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::requests::PlanGates;
+use ensemble_core::spool::{Admission, Standstill, begins_work};
+use ensemble_core::{Error, Result};
+
+use super::{Act, Admissions, Obstacle};
+
+/// The admission of a queue whose team can be paused, and whose tasks may need plans.
+#[derive(Clone, Debug)]
+pub struct MailAdmission(Admissions);
+
+impl MailAdmission {
+    /// For the queue of this project.
+    #[must_use]
+    pub const fn new(admissions: Admissions) -> Self {
+        Self(admissions)
+    }
+}
+
+impl Standstill for MailAdmission {
+    fn refusal(&self, agent: &Name) -> Result<Option<Error>> {
+        let circumstances = self.0.whatever_the_task(agent)?;
+        Ok(circumstances.obstacle(Act::TakeUp).map(Obstacle::into_error))
+    }
+}
+
+impl Admission for MailAdmission {
+    fn concerns(&self, queue: &Dir, holder: &Name) -> Result<bool> {
+        Ok(PlanGates.concerns(queue, holder)? || Standstill::refusal(self, holder)?.is_some())
+    }
+
+    fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>> {
+        if begins_work(envelope)
+            && let Some(refusal) = Standstill::refusal(self, holder)?
+        {
+            return Ok(Some(refusal));
+        }
+        PlanGates.refusal(queue, holder, envelope)
+    }
+
+    fn refusal_to_settle(
+        &self,
+        queue: &Dir,
+        holder: &Name,
+        envelope: &Envelope,
+    ) -> Result<Option<Error>> {
+        PlanGates.refusal_to_settle(queue, holder, envelope)
+    }
+
+    fn unfinished(&self, queue: &Dir, message: &MessageId) -> Result<Option<Error>> {
+        PlanGates.unfinished(queue, message)
+    }
+}

@@ -1,0 +1,210 @@
+//! May it begin? One answer for every door: mail, the blackboard, steps, assignments and reports.
+//!
+//! | | take up: `recv`, `assign`, `dispatch`, `task claim`, `step next` | hand in: `settle`, success of `report`, `task submit`, `step submit` |
+//! |---|---|---|
+//! | no obstacle | yes | yes |
+//! | a plan is demanded, none submitted | yes, to plan it | no |
+//! | the plan waits for its review | no | no |
+//! | the plan was rejected, or not reviewed in time | no | no |
+//! | PAUSE or CHECKPOINT | no | yes |
+//! | ABORT | no | yes |
+//! | the agent has agreed to leave | no | yes |
+//!
+//! A failure can be reported at any time. What an agent has begun is not stopped by a pause: it ends the task, and
+//! begins no other. Requests, their answers, reports and notices are not work, and are received at any time.
+//!
+//! ```
+//! use ensemble_team::admission::{Act, Circumstances};
+//!
+//! let free = Circumstances::default();
+//! assert!(free.obstacle(Act::TakeUp).is_none());
+//! ```
+
+mod mail;
+
+use std::path::Path;
+
+use ensemble_core::message::Name;
+use ensemble_core::requests::{Gate, Gated, RequestStore};
+use ensemble_core::{AreaError, Error, Result};
+
+use crate::board::{Control, ControlFile, PLACES};
+use crate::roster::{MemberState, Roster};
+
+pub use mail::MailAdmission;
+
+/// What an agent is about to do with a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    /// Receive it, claim it, have it assigned.
+    TakeUp,
+    /// Settle it, submit it, report its success.
+    HandIn,
+}
+
+/// What may stand in the way.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Circumstances {
+    /// The agent's gate of the task.
+    pub plan: Option<Gate>,
+    /// The strongest control file.
+    pub control: Option<Control>,
+    /// The agent, if it has agreed to leave.
+    pub leaving: Option<Name>,
+}
+
+/// Why a task may not be taken up or handed in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// The plan of the task is not approved.
+    #[error(transparent)]
+    Plan(Gated),
+    /// The team stands still.
+    #[error(
+        "{} since {}{}: no agent begins anything now", .0.file.name(), .0.since, reason(.0)
+    )]
+    Control(Control),
+    /// The agent has agreed to leave.
+    #[error("{agent} is leaving: it begins nothing more")]
+    Leaving {
+        /// The agent.
+        agent: Name,
+    },
+}
+
+impl AreaError for Obstacle {}
+
+fn reason(control: &Control) -> String {
+    match control.reason.as_str() {
+        "" => String::new(),
+        reason => format!(" ({})", reason.lines().next().unwrap_or_default()),
+    }
+}
+
+impl Obstacle {
+    /// As an error. A plan's is [`Gated`], as the broker says it.
+    #[must_use]
+    pub fn into_error(self) -> Error {
+        match self {
+            Self::Plan(gated) => gated.into(),
+            Self::Control(_) | Self::Leaving { .. } => self.into(),
+        }
+    }
+}
+
+impl Circumstances {
+    /// What stands in the way of an act: the table above. The end of the team comes before all else, and what only
+    /// the agent itself can mend comes last.
+    #[must_use]
+    pub fn obstacle(&self, act: Act) -> Option<Obstacle> {
+        let plan = self.plan.as_ref().filter(|gate| match act {
+            Act::TakeUp => gate.keeps_back(),
+            Act::HandIn => gate.is_closed(),
+        });
+        let plan = plan.map(|gate| Obstacle::Plan(Gated(Box::new(gate.clone()))));
+        match act {
+            Act::TakeUp => {
+                let control = self.control.clone().map(Obstacle::Control);
+                let is_over = |control: &Obstacle| match control {
+                    Obstacle::Control(control) => control.file == ControlFile::Abort,
+                    Obstacle::Plan(_) | Obstacle::Leaving { .. } => false,
+                };
+                let leaving = self.leaving.clone().map(|agent| Obstacle::Leaving { agent });
+                if control.as_ref().is_some_and(is_over) {
+                    return control;
+                }
+                leaving.or(control).or(plan)
+            }
+            Act::HandIn => plan,
+        }
+    }
+}
+
+/// Answers for a whole project, whatever carries its requests. The blackboard's claims, the steps, assignments and
+/// reports ask it.
+pub trait Doorkeeper: std::fmt::Debug + Send + Sync {
+    /// Refuses what the agent may not do with this task now.
+    ///
+    /// # Errors
+    /// [`Obstacle`], [`Gated`] for a plan, or the medium failed.
+    fn check(&self, act: Act, task: &str, agent: &Name) -> Result<()>;
+}
+
+/// Whether this error refuses a task for now, and is no failure.
+#[must_use]
+pub fn is_refusal(error: &Error) -> bool {
+    error.area::<Obstacle>().is_some() || error.area::<Gated>().is_some()
+}
+
+/// What is known of a project, of which each door asks before an agent begins something.
+#[derive(Clone, Debug)]
+pub struct Admissions {
+    project: std::path::PathBuf,
+    roster: Roster,
+}
+
+impl Admissions {
+    /// Those of a project with this state directory, `.ensemble`.
+    #[must_use]
+    pub fn new(project: &Path, state: &Path) -> Self {
+        Self { project: project.to_owned(), roster: Roster::open(state) }
+    }
+
+    /// Why this agent may not do this with this task; `None` if it may.
+    ///
+    /// # Errors
+    /// The disk or the servers failed.
+    pub fn obstacle(
+        &self,
+        act: Act,
+        requests: &dyn RequestStore,
+        (task, agent): (&str, &Name),
+    ) -> Result<Option<Obstacle>> {
+        let mut circumstances = self.whatever_the_task(agent)?;
+        circumstances.plan = requests.gate(task, agent)?;
+        Ok(circumstances.obstacle(act))
+    }
+
+    /// Refuses what the agent may not do, with [`Admissions::obstacle`].
+    ///
+    /// # Errors
+    /// [`Obstacle`], or the medium failed.
+    pub fn check(
+        &self,
+        act: Act,
+        requests: &dyn RequestStore,
+        task_and_agent: (&str, &Name),
+    ) -> Result<()> {
+        let obstacle = self.obstacle(act, requests, task_and_agent)?;
+        obstacle.map_or(Ok(()), |obstacle| Err(obstacle.into_error()))
+    }
+
+    /// What keeps this agent from beginning anything, whatever the task is.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn whatever_the_task(&self, agent: &Name) -> Result<Circumstances> {
+        let control = self.control()?;
+        let leaving = match self.roster.get(agent)?.map(|member| member.state) {
+            Some(MemberState::Leaving) => Some(agent.clone()),
+            Some(MemberState::Up | MemberState::Shutdown) | None => None,
+        };
+        Ok(Circumstances { plan: None, control, leaving })
+    }
+
+    /// The strongest control file. It lies beside the blackboard; without one, in `.ensemble`.
+    fn control(&self) -> Result<Option<Control>> {
+        let mut found = Vec::new();
+        for place in PLACES {
+            let directory = self.project.join(place);
+            if directory.is_dir() {
+                found.extend(Control::read_all(&directory)?);
+            }
+        }
+        Ok(found.into_iter().max_by_key(|control| control.file))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+use ensemble_core::message::Timestamp;
+use ensemble_core::requests::{Demand, GateState};
+
+use super::*;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn gate(state: GateState) -> Option<Gate> {
+    let demand = Demand::new("t1", name("lead"), Timestamp::from_unix_millis(0));
+    let mut gate = Gate::needed(&demand, &name("bob"));
+    gate.state = state;
+    Some(gate)
+}
+
+fn control(file: ControlFile) -> Option<Control> {
+    Some(Control { file, since: Timestamp::from_unix_millis(0), reason: "lunch".to_owned() })
+}
+
+/// What the module's table says, row by row.
+#[test]
+fn the_table_holds_for_both_acts() {
+    let rows = [
+        (Circumstances::default(), true, true),
+        (Circumstances { plan: gate(GateState::Open), ..Default::default() }, true, true),
+        (Circumstances { plan: gate(GateState::Needed), ..Default::default() }, true, false),
+        (Circumstances { plan: gate(GateState::Pending), ..Default::default() }, false, false),
+        (Circumstances { plan: gate(GateState::Rejected), ..Default::default() }, false, false),
+        (Circumstances { plan: gate(GateState::Expired), ..Default::default() }, false, false),
+        (Circumstances { plan: gate(GateState::Unreadable), ..Default::default() }, false, false),
+        (Circumstances { control: control(ControlFile::Pause), ..Default::default() }, false, true),
+        (
+            Circumstances { control: control(ControlFile::Checkpoint), ..Default::default() },
+            false,
+            true,
+        ),
+        (Circumstances { control: control(ControlFile::Abort), ..Default::default() }, false, true),
+        (Circumstances { leaving: Some(name("bob")), ..Default::default() }, false, true),
+    ];
+    for (circumstances, take_up, hand_in) in rows {
+        let acts = [Act::TakeUp, Act::HandIn].map(|act| circumstances.obstacle(act).is_none());
+        assert_eq!(acts, [take_up, hand_in], "{circumstances:?}");
+    }
+}
+
+#[test]
+fn the_end_of_the_team_is_said_first_and_the_plan_last() {
+    let mut all = Circumstances {
+        plan: gate(GateState::Pending),
+        control: control(ControlFile::Abort),
+        leaving: Some(name("bob")),
+    };
+    let said = |all: &Circumstances| all.obstacle(Act::TakeUp).unwrap().to_string();
+    assert!(said(&all).starts_with("ABORT since"), "{}", said(&all));
+    all.control = control(ControlFile::Pause);
+    assert_eq!(said(&all), "bob is leaving: it begins nothing more");
+    all.leaving = None;
+    assert_eq!(
+        said(&all),
+        "PAUSE since 1970-01-01T00:00:00.000Z (lunch): no agent begins anything now"
+    );
+    all.control = None;
+    assert!(said(&all).starts_with("task t1 is gated for bob: plan "), "{}", said(&all));
+}

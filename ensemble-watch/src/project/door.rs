@@ -1,0 +1,39 @@
+//! What the blackboard, the steps, assignments and reports ask before an agent begins something.
+
+use std::sync::Arc;
+
+use ensemble_core::Result;
+use ensemble_core::event_log::NullRecorder;
+use ensemble_core::message::Name;
+use ensemble_core::requests::RequestStore;
+use ensemble_team::admission::{Act, Doorkeeper};
+
+use super::Project;
+
+impl Project {
+    /// The doorkeeper of this project. It opens the queue or the servers for each question, so that they need not
+    /// be there for anything else.
+    #[must_use]
+    pub fn doorkeeper(&self) -> Arc<dyn Doorkeeper> {
+        Arc::new(Door(self.clone()))
+    }
+}
+
+#[derive(Debug)]
+struct Door(Project);
+
+impl Door {
+    fn ask(&self, requests: &dyn RequestStore, act: Act, task: &str, agent: &Name) -> Result<()> {
+        self.0.admissions().check(act, requests, (task, agent))
+    }
+}
+
+impl Doorkeeper for Door {
+    fn check(&self, act: Act, task: &str, agent: &Name) -> Result<()> {
+        #[cfg(feature = "nats")]
+        if let Some(options) = self.0.nats_options()? {
+            return self.ask(&ensemble_nats::NatsTransport::connect(&options)?, act, task, agent);
+        }
+        self.ask(&self.0.open_spool(Arc::new(NullRecorder))?, act, task, agent)
+    }
+}
