@@ -1,5 +1,7 @@
 //! Submitting the result of a step: checked, stored and answered in one transaction.
 
+use super::StepError;
+use super::error::is_refusal;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Serialize;
 use serde_json::json;
@@ -11,9 +13,9 @@ use super::rows::{StepKey, list};
 use super::working::{self, Charter};
 use super::{Status, StepStore, Trouble};
 use crate::proto::step::{Effect, Event};
+use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
 
 /// Result of submitting a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,8 +54,8 @@ impl StepStore {
     /// nothing and is not an error.
     ///
     /// # Errors
-    /// [`Error::StepRefused`] if the step is another worker's, was handed out again since, or is
-    /// done; [`Error::NoStep`]; [`Error::Database`]. Nothing changed then.
+    /// [`StepError::Refused`] if the step is another worker's, was handed out again since, or is
+    /// done; [`StepError::NoStep`]; [`StepError::Database`]. Nothing changed then.
     pub fn submit(
         &self,
         completion: &Completion,
@@ -62,18 +64,15 @@ impl StepStore {
     ) -> Result<Submitted> {
         let key = completion.key();
         if completion.agent != *by {
-            let why = format!(
-                "you are {by}, but `agent` is {}: report only your own steps",
-                completion.agent
-            );
-            return Err(Error::StepRefused { step: key.to_string(), why });
+            let (by, agent) = (by.clone(), completion.agent.clone());
+            return Err(StepError::OtherAgent { key, by, agent }.into());
         }
         // Other writers wait for the transaction, so compute as much as possible before it.
         let (now, digest) = (self.stamp(), completion.digest().to_string());
         let submitted = self.write("submit a step to", |tx| {
             match self.submit_in(tx, completion, &digest, epoch, &now) {
                 // The transaction was rolled back. The report may be a repetition.
-                Err(Trouble::Told(refused @ Error::StepRefused { .. })) => {
+                Err(Trouble::Told(refused)) if is_refusal(&refused) => {
                     already_submitted(tx, completion, by, epoch)?.ok_or(Trouble::Told(refused))
                 }
                 submitted => submitted,
