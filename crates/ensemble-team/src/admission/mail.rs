@@ -6,7 +6,7 @@ use ensemble_core::requests::PlanGates;
 use ensemble_core::spool::{Admission, Standstill, begins_work};
 use ensemble_core::{Error, Result};
 
-use super::{Act, Admissions, Obstacle};
+use super::{Act, Admissions, NotAdmitted};
 
 /// The admission of a queue whose team can be paused, and whose tasks may need plans.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ impl MailAdmission {
 impl Standstill for MailAdmission {
     fn refusal(&self, agent: &Name) -> Result<Option<Error>> {
         let circumstances = self.0.whatever_the_task(agent)?;
-        Ok(circumstances.obstacle(Act::TakeUp).map(Obstacle::into_error))
+        Ok(circumstances.obstacle(Act::TakeUp).map(NotAdmitted::into_error))
     }
 }
 

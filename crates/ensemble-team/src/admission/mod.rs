@@ -56,7 +56,7 @@ pub struct Circumstances {
 
 /// Why a task may not be taken up or handed in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Obstacle {
+pub enum NotAdmitted {
     /// The plan of the task is not approved.
     #[error(transparent)]
     Plan(Gated),
@@ -73,7 +73,7 @@ pub enum Obstacle {
     },
 }
 
-impl AreaError for Obstacle {}
+impl AreaError for NotAdmitted {}
 
 fn reason(control: &Control) -> String {
     match control.reason.as_str() {
@@ -82,7 +82,7 @@ fn reason(control: &Control) -> String {
     }
 }
 
-impl Obstacle {
+impl NotAdmitted {
     /// As an error. A plan's is [`Gated`], as the broker says it.
     #[must_use]
     pub fn into_error(self) -> Error {
@@ -97,20 +97,20 @@ impl Circumstances {
     /// What stands in the way of an act: the table above. The end of the team comes before all else, and what only
     /// the agent itself can mend comes last.
     #[must_use]
-    pub fn obstacle(&self, act: Act) -> Option<Obstacle> {
+    pub fn obstacle(&self, act: Act) -> Option<NotAdmitted> {
         let plan = self.plan.as_ref().filter(|gate| match act {
             Act::TakeUp => gate.keeps_back(),
             Act::HandIn => gate.is_closed(),
         });
-        let plan = plan.map(|gate| Obstacle::Plan(Gated(Box::new(gate.clone()))));
+        let plan = plan.map(|gate| NotAdmitted::Plan(Gated(Box::new(gate.clone()))));
         match act {
             Act::TakeUp => {
-                let control = self.control.clone().map(Obstacle::Control);
-                let is_over = |control: &Obstacle| match control {
-                    Obstacle::Control(control) => control.file == ControlFile::Abort,
-                    Obstacle::Plan(_) | Obstacle::Leaving { .. } => false,
+                let control = self.control.clone().map(NotAdmitted::Control);
+                let is_over = |control: &NotAdmitted| match control {
+                    NotAdmitted::Control(control) => control.file == ControlFile::Abort,
+                    NotAdmitted::Plan(_) | NotAdmitted::Leaving { .. } => false,
                 };
-                let leaving = self.leaving.clone().map(|agent| Obstacle::Leaving { agent });
+                let leaving = self.leaving.clone().map(|agent| NotAdmitted::Leaving { agent });
                 if control.as_ref().is_some_and(is_over) {
                     return control;
                 }
@@ -127,14 +127,14 @@ pub trait Doorkeeper: std::fmt::Debug + Send + Sync {
     /// Refuses what the agent may not do with this task now.
     ///
     /// # Errors
-    /// [`Obstacle`], [`Gated`] for a plan, or the medium failed.
+    /// [`NotAdmitted`], [`Gated`] for a plan, or the medium failed.
     fn check(&self, act: Act, task: &str, agent: &Name) -> Result<()>;
 }
 
 /// Whether this error refuses a task for now, and is no failure.
 #[must_use]
 pub fn is_refusal(error: &Error) -> bool {
-    error.area::<Obstacle>().is_some() || error.area::<Gated>().is_some()
+    error.area::<NotAdmitted>().is_some() || error.area::<Gated>().is_some()
 }
 
 /// What is known of a project, of which each door asks before an agent begins something.
@@ -160,7 +160,7 @@ impl Admissions {
         act: Act,
         requests: &dyn RequestStore,
         (task, agent): (&str, &Name),
-    ) -> Result<Option<Obstacle>> {
+    ) -> Result<Option<NotAdmitted>> {
         let mut circumstances = self.whatever_the_task(agent)?;
         circumstances.plan = requests.gate(task, agent)?;
         Ok(circumstances.obstacle(act))
@@ -169,7 +169,7 @@ impl Admissions {
     /// Refuses what the agent may not do, with [`Admissions::obstacle`].
     ///
     /// # Errors
-    /// [`Obstacle`], or the medium failed.
+    /// [`NotAdmitted`], or the medium failed.
     pub fn check(
         &self,
         act: Act,
