@@ -1,0 +1,208 @@
+//! May it begin? Each door in each circumstance, against one table.
+
+use std::path::Path;
+
+use crate::bed::{Bed, Ran, git};
+
+/// What an agent does with a task that it has not taken up.
+const TAKE_UP: [&str; 4] = ["recv", "task claim", "step next", "assign"];
+/// What an agent does with a task that it holds.
+const HAND_IN: [&str; 4] = ["settle", "report", "task submit", "step submit"];
+
+/// A circumstance, and what holds in it: may work be taken up, may it be handed in, and what is said if not.
+type Row = (&'static str, bool, bool, &'static str);
+
+const TABLE: [Row; 8] = [
+    ("free", true, true, ""),
+    ("plan demanded", true, false, "lead demands a plan first"),
+    ("plan pending", false, false, "waits for lead"),
+    ("plan rejected", false, false, "was rejected by lead"),
+    ("plan approved", true, true, ""),
+    ("paused", false, true, "PAUSE since"),
+    ("aborted", false, true, "ABORT since"),
+    ("shutdown agreed", false, true, "bob is leaving"),
+];
+
+/// A project of `bob` with a task at each of these doors: those of [`HAND_IN`] are in its hands, the others wait.
+fn project(doors: &[&str]) -> Bed {
+    let bed = Bed::new();
+    let config = "durability: process\nidentity: {outsiders: allow}\n";
+    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    git(&bed.project(), "init --quiet -b main");
+    std::fs::write(bed.project().join(".gitignore"), "*\n!*.txt\n").unwrap();
+    git(&bed.project(), "add --force .gitignore");
+    git(&bed.project(), "commit --quiet -m begin");
+    for name in ["bob", "lead", "hands"] {
+        bed.ok(&format!("mailbox add {name}"));
+    }
+    bed.ok("board init");
+    bed.ok("agent register --role coder --as bob");
+    if doors.contains(&"task claim") {
+        add_task(&bed, "task-claim", "");
+        add_step(&bed, "step-next");
+        return bed;
+    }
+    add_task(&bed, "task-submit", "");
+    claim(&bed, "task-submit");
+    add_step(&bed, "step-submit");
+    bed.ok("step next --as bob");
+    bed.ok("send --to hands --as lead --type task --task settle --id held -m work");
+    assert!(bed.ok("recv --mailbox hands --as bob").contains("held"));
+    bed
+}
+
+fn add_task(bed: &Bed, task: &str, more: &str) {
+    bed.ok(&format!("task add {task} -d work --spec s.md --done-when works --as lead {more}"));
+}
+
+/// Claims a task and does it.
+fn claim(bed: &Bed, task: &str) {
+    bed.ok(&format!("task claim {task} --as bob"));
+    let tree = bed.project().join(".worktrees").join(task);
+    std::fs::write(tree.join("done.txt"), "x").unwrap();
+    git(&tree, "add .");
+    git(&tree, "commit --quiet -m work");
+}
+
+fn add_step(bed: &Bed, task: &str) {
+    let plan = format!("task_id: {task}\nsteps:\n  - {{agent: bob, goal: work}}\n");
+    std::fs::write(bed.project().join("plan.yaml"), plan).unwrap();
+    bed.ok("step add -f plan.yaml");
+}
+
+/// The task at a door.
+fn task(door: &str) -> String {
+    door.replace(' ', "-")
+}
+
+fn try_door(bed: &Bed, door: &str) -> Ran {
+    match door {
+        "recv" => bed.run("recv --as bob"),
+        "assign" => bed.run("assign bob --task assign --as lead --timeout 1ms ensemble.yaml"),
+        "task claim" => bed.run("task claim task-claim --as bob"),
+        "step next" => bed.run("step next --task step-next --as bob"),
+        "settle" => bed.run("settle held --as bob"),
+        "report" => bed.run("report report --status success --as bob --summary done --lint warn"),
+        "task submit" => bed.run("task submit task-submit --as bob"),
+        "step submit" => {
+            let report = r#"{"task_id": "step-submit", "step_index": 1, "agent": "bob", "status": "success"}"#;
+            bed.run_with("step submit - --as bob", report.as_bytes())
+        }
+        other => panic!("no door {other}"),
+    }
+}
+
+/// Brings a project into a circumstance, for the tasks of all doors.
+fn arrange(bed: &Bed, circumstance: &str) {
+    let doors = || TAKE_UP.iter().chain(&HAND_IN).map(|door| task(door));
+    let submit = |task: &str| {
+        let id = bed.object(&format!("plan submit ensemble.yaml --to lead --task {task} --as bob"));
+        id["request_id"].as_str().unwrap().to_owned()
+    };
+    let review = |answer: &str| {
+        for task in doors() {
+            bed.ok(&format!("plan review {} {answer} --as lead", submit(&task)));
+        }
+    };
+    match circumstance {
+        "free" => {}
+        "plan demanded" => demand(bed, doors()),
+        "plan pending" => doors().for_each(|task| drop(submit(&task))),
+        "plan rejected" => review("--reject --feedback again"),
+        "plan approved" => {
+            demand(bed, doors());
+            review("--approve");
+        }
+        "paused" => drop(bed.ok("pause")),
+        "aborted" => std::fs::write(bed.project().join(".ensemble/ABORT"), "").unwrap(),
+        "shutdown agreed" => leave(&bed.project().join(".ensemble/roster")),
+        other => panic!("no circumstance {other}"),
+    }
+}
+
+/// A demand is about a task, through whatever door it comes.
+fn demand(bed: &Bed, tasks: impl Iterator<Item = String>) {
+    bed.ok("mailbox add elsewhere");
+    for task in tasks {
+        bed.ok(&format!("send --to elsewhere --as lead --task {task} --plan -m plan"));
+    }
+}
+
+/// The roster as it stands once bob has agreed to its shutdown.
+fn leave(roster: &Path) {
+    std::fs::create_dir_all(roster).unwrap();
+    let row = "version: 1\nname: bob\nrole: worker\nprovider: shell\nmailbox: bob\nstate: leaving\n\
+               since: \"2026-01-01T00:00:00.000Z\"\n";
+    std::fs::write(roster.join("bob.yaml"), row).unwrap();
+}
+
+#[test]
+fn each_door_says_what_the_table_says() {
+    for (circumstance, take_up, hand_in, why) in TABLE {
+        let beds = [(TAKE_UP, take_up), (HAND_IN, hand_in)];
+        for (bed, door, is_allowed) in beds.iter().flat_map(|(doors, is_allowed)| {
+            let bed = std::rc::Rc::new(project(doors));
+            arrange(&bed, circumstance);
+            bed.ok("send --to bob --as lead --type task --task recv --id waiting -m work");
+            doors.iter().map(move |door| (std::rc::Rc::clone(&bed), door, *is_allowed))
+        }) {
+            // What assigning does where it is allowed, a handshake of seconds, has tests of its own.
+            if *door == "assign" && is_allowed {
+                continue;
+            }
+            // Answers to plans wait before the task.
+            while *door == "recv" && !is_allowed && receive_answer(&bed) {}
+            let tried = try_door(&bed, door);
+            let said = format!("{}{}", tried.stdout, tried.stderr);
+            let place = format!("{circumstance}, {door}: {tried:?}");
+            if is_allowed {
+                assert_eq!(tried.code, 0, "{place}");
+            } else {
+                let refusal = match *door {
+                    "recv" | "step next" => 3,
+                    "assign" => 75,
+                    _ => 1,
+                };
+                assert_eq!(tried.code, refusal, "{place}");
+                assert!(said.contains(why), "{place}");
+            }
+        }
+    }
+}
+
+/// Receives an answer to one of bob's plans; `false` once there is none.
+fn receive_answer(bed: &Bed) -> bool {
+    let answer = bed.run("recv --as bob --json");
+    let is_answer = answer.stdout.contains("plan_approval_response");
+    assert!(is_answer || answer.code != 0, "{answer:?}");
+    is_answer
+}
+
+#[test]
+fn a_task_that_demands_a_plan_says_so_and_opens_with_its_approval() {
+    let bed = project(&TAKE_UP);
+    bed.ok("send --to bob --as lead --type task --task auth --plan --id m1 -m 'refactor-auth'");
+    let received = bed.ok("recv --as bob");
+    assert!(received.contains("`ensemble plan submit FILE --task auth --to lead`"), "{received}");
+    assert!(received.contains("refactor-auth"), "{received}");
+    let refused = bed.fails(1, "settle m1 --as bob");
+    assert!(refused.contains("lead demands a plan first"), "{refused}");
+    assert!(refused.contains("ensemble plan submit FILE --task auth"), "{refused}");
+    let failed = "report auth --status failed --reason no-time --as bob --summary none --lint warn";
+    assert_eq!(bed.run(failed).code, 0, "a failure is always reported");
+    let plan = bed.object("plan submit ensemble.yaml --to lead --task auth --as bob");
+    let id = plan["request_id"].as_str().unwrap();
+    assert!(bed.fails(1, "settle m1 --as bob").contains(id));
+    bed.ok(&format!("plan review {id} --approve --as lead"));
+    bed.ok("settle m1 --as bob");
+}
+
+#[test]
+fn a_cancelled_plan_does_not_fulfil_a_demand() {
+    let bed = project(&TAKE_UP);
+    add_task(&bed, "late", "--needs-plan");
+    let plan = bed.object("plan submit ensemble.yaml --to lead --task late --as bob");
+    bed.ok(&format!("request cancel {} --as bob", plan["request_id"].as_str().unwrap()));
+    claim(&bed, "late");
+    assert!(bed.fails(1, "task submit late --as bob").contains("lead demands a plan first"));
+}
