@@ -238,6 +238,7 @@ fn exit_for_area(error: &Error) -> Exit {
         Some(BoardError::Missing { .. } | BoardError::Unknown { .. }) => Exit::Nothing,
         Some(BoardError::Invalid { .. }) => Exit::Corrupt,
         _ if error.is_transient() => Exit::Busy,
+        _ if error.is_invariant_broken() => Exit::Corrupt,
         _ => Exit::Failed,
     }
 }

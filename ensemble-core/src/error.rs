@@ -208,16 +208,6 @@ pub enum Error {
         /// The message that git printed.
         detail: String,
     },
-    /// A terminal multiplexer could not be asked.
-    #[error("cannot {operation} at tmux server {socket}: {detail}")]
-    Tmux {
-        /// What was tried, in the infinitive.
-        operation: &'static str,
-        /// The server's socket.
-        socket: String,
-        /// The message that tmux printed.
-        detail: String,
-    },
     /// An error with a type of its own, which [`Error::area`] finds: of names, requests, the blackboard.
     #[error("{0}")]
     Area(Box<dyn AreaError>),
@@ -227,6 +217,11 @@ pub enum Error {
 pub trait AreaError: std::error::Error + Send + Sync + 'static {
     /// Whether the same call may succeed later although nothing was changed.
     fn is_transient(&self) -> bool {
+        false
+    }
+
+    /// Whether an invariant is broken: a person must look, and trying again does not help.
+    fn is_invariant_broken(&self) -> bool {
         false
     }
 }
@@ -320,6 +315,12 @@ impl Error {
             }
             other => Err(other),
         }
+    }
+
+    /// Whether an invariant is broken: a person must look, and trying again does not help.
+    #[must_use]
+    pub fn is_invariant_broken(&self) -> bool {
+        matches!(self, Self::Area(error) if error.is_invariant_broken())
     }
 
     /// The kind of the IO error inside, if it is one.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::proto::shutdown::Signal;
-use ensemble_core::{Error, Result};
+use ensemble_core::Result;
 use ensemble_team::roster::Member;
-use ensemble_tmux::reaper::{ProcessSet, Reaper};
+use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
 use serde_json::json;
 
 use super::Team;
@@ -43,11 +43,7 @@ impl Team<'_> {
         self.recorder.record(types::AGENT_REMAINS, self.actor.as_str(), data);
         match left.first() {
             None => Ok(()),
-            Some(process) => Err(Error::Malformed {
-                path: format!("/proc/{}", process.pid).into(),
-                field: "process".to_owned(),
-                detail: format!("is left of the last run of {name} and cannot be ended"),
-            }),
+            Some(process) => Err(ReaperError::Survivor { pid: process.pid }.into()),
         }
     }
 }

@@ -31,6 +31,7 @@
 //! # Ok::<(), ensemble_core::Error>(())
 //! ```
 
+mod error;
 mod table;
 
 use std::collections::BTreeSet;
@@ -47,6 +48,7 @@ use ensemble_core::{Error, Result};
 pub(crate) use table::variable;
 use table::{Table, read_row};
 
+pub use error::ReaperError;
 pub use table::{Fate, fate};
 
 /// The variable that every process of a spawned agent inherits. Agents filter their children's
@@ -160,8 +162,7 @@ impl Reaper {
             seeds.extend(table.rows.keys().copied().filter(has_it));
         }
         if let Some(pid) = ours.iter().find(|pid| seeds.contains(pid)) {
-            let detail = "this process belongs to the agent to end: run it elsewhere";
-            return Err(Error::malformed(format!("/proc/{pid}"), "process", detail));
+            return Err(ReaperError::EndsItself { pid: *pid }.into());
         }
         let found = table.with_descendants(&seeds, &walls);
         let alive = |pid: u32| {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::EXCHANGE_LIMIT;
+use super::{EXCHANGE_LIMIT, TmuxError};
 use ensemble_core::Error;
 use ensemble_core::pane::Deferral;
 
@@ -32,24 +32,20 @@ impl Failure {
 
     /// The error for a caller who wanted to `operation`.
     pub(super) fn into_error(self, operation: &'static str, socket: &Path) -> Error {
-        let detail = match self {
+        let socket = socket.to_owned();
+        let error = match self {
             Self::MissingProgram => {
                 return Error::MissingProgram {
                     program: "tmux",
                     remedy: "install tmux 3.2 or newer with the system's package manager",
                 };
             }
-            Self::NoServer => "no server is running there: start one with `tmux new`".to_owned(),
-            Self::Timeout => format!(
-                "no answer within {} s: the server may be stopped or overloaded; try again later",
-                EXCHANGE_LIMIT.as_secs()
-            ),
-            Self::Lost => "the connection ended before the answer came, so it is not known \
-                           whether it was done: look at the pane before trying again"
-                .to_owned(),
-            Self::Refused(detail) => detail,
+            Self::NoServer => TmuxError::NoServer { operation, socket },
+            Self::Timeout => TmuxError::Timeout { operation, socket, limit: EXCHANGE_LIMIT },
+            Self::Lost => TmuxError::Lost { operation, socket },
+            Self::Refused(complaint) => TmuxError::Refused { operation, socket, complaint },
         };
-        Error::Tmux { operation, socket: socket.display().to_string(), detail }
+        error.into()
     }
 
     /// The reason to give for not having typed, where the failure is one: certain that nothing

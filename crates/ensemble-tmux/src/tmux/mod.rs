@@ -31,6 +31,7 @@ use std::time::Duration;
 mod agent;
 mod binding;
 mod control;
+mod error;
 mod failure;
 mod guard;
 mod left_behind;
@@ -49,6 +50,7 @@ mod turn;
 mod typing;
 
 pub use binding::Binding;
+pub use error::TmuxError;
 pub use manage::PaneInfo;
 pub use pane::{Examination, TmuxPane};
 pub use server::Server;

@@ -23,7 +23,7 @@ use ensemble_core::message::{Digest, Name, yaml};
 use ensemble_core::proto::shutdown::{KILL_ROUNDS, KILL_WAIT, Signal, TERMINATE_WAIT};
 use ensemble_core::{Error, Result};
 use ensemble_tmux::provider::process;
-use ensemble_tmux::reaper::{ProcessSet, Reaper};
+use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
 
 /// Directory of the records, beside the board.
 pub const SEATS: &str = "supervise";
@@ -214,10 +214,7 @@ pub(super) fn end_all(mark: Digest, root: Option<(u32, Option<u64>)>) -> Result<
     }
     match reaper.find()?.first() {
         None => Ok(ended),
-        Some(left) => {
-            let detail = "does not end although it was killed: it may hang in the kernel";
-            Err(Error::malformed(format!("/proc/{}", left.pid), "process", detail))
-        }
+        Some(left) => Err(ReaperError::Survivor { pid: left.pid }.into()),
     }
 }
 
