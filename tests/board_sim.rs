@@ -218,11 +218,15 @@ impl Sim {
         self.check(u64::from(result.is_ok()));
         match result {
             Ok((value, _)) => Some(value),
-            Err(Error::NotAllowed { .. } | Error::Fenced { .. }) => None,
             Err(other)
                 if matches!(
                     other.area(),
-                    Some(BoardError::Unknown { .. } | BoardError::WouldBreak { .. })
+                    Some(
+                        BoardError::NotAllowed { .. }
+                            | BoardError::Fenced { .. }
+                            | BoardError::Unknown { .. }
+                            | BoardError::WouldBreak { .. }
+                    )
                 ) =>
             {
                 None

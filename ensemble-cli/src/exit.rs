@@ -10,6 +10,8 @@ use ensemble_core::message::{NameError, TimestampError};
 use ensemble_core::requests::{Gate, Gated, Undecided};
 use ensemble_team::admission::Obstacle;
 use ensemble_team::board::{BoardError, ControlFile};
+use ensemble_team::steps::StepError;
+use ensemble_team::worktree::{WorktreeError, WorktreeFault};
 use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
 /// The exit codes. They are part of the contract: none changes its meaning.
@@ -158,14 +160,12 @@ impl From<Error> for Failure {
 fn hint_for(error: &Error) -> Option<String> {
     let hint = match error {
         Error::Ambiguous { .. } => "`--mailbox NAME` says which",
-        Error::Fenced { .. } => "another agent holds the lease now: ask for new work",
         Error::NoQueue { .. } => {
             "`ensemble init` creates one; `--queue DIR` or ENSEMBLE_QUEUE names another place"
         }
         Error::NoMailbox { nearest, .. } if nearest.is_empty() => {
             "`ensemble mailbox add` creates it"
         }
-        Error::NoStep { .. } => "`ensemble step list` shows what there is",
         Error::Undelivered { .. } => "`ensemble watch` starts a watcher",
         Error::Area(_) => return area_hint(error),
         _ => return None,
@@ -183,9 +183,29 @@ fn area_hint(error: &Error) -> Option<String> {
     if error.area::<Undecided>().is_some() {
         return Some("answer it: `ensemble respond REQUEST --approve` (or --reject)".to_owned());
     }
-    match error.area()? {
-        BoardError::Missing { .. } => Some("`ensemble board init` creates one".to_owned()),
-        BoardError::Invalid { .. } => Some("`ensemble board edit` repairs it".to_owned()),
+    if let Some(refused) = error.area::<WorktreeError>() {
+        return worktree_hint(&refused.fault);
+    }
+    if let Some(error) = error.area::<StepError>() {
+        return step_hint(error).map(str::to_owned);
+    }
+    let hint = match error.area()? {
+        BoardError::Missing { .. } => "`ensemble board init` creates one",
+        BoardError::Invalid { .. } => "`ensemble board edit` repairs it",
+        BoardError::Fenced { .. } => "another agent holds the lease now: ask for new work",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+const fn step_hint(error: &StepError) -> Option<&'static str> {
+    match error {
+        StepError::NoTask { .. } | StepError::NoStep { .. } => {
+            Some("`ensemble step list` shows what there is")
+        }
+        StepError::OtherPlan { .. } => {
+            Some("`ensemble step split`, `skip` and `retry` change its steps")
+        }
         _ => None,
     }
 }
@@ -200,6 +220,15 @@ pub(crate) fn obstacle_hint(obstacle: &Obstacle) -> Option<String> {
         Obstacle::Control(_) => Some("`ensemble resume` lets the team go on".to_owned()),
         Obstacle::Leaving { .. } => None,
     }
+}
+
+fn worktree_hint(obstacle: &WorktreeFault) -> Option<String> {
+    let hint = match obstacle {
+        WorktreeFault::NoWorktree { .. } => "`ensemble fsck --repair` makes it again",
+        WorktreeFault::NothingCommitted => "`ensemble task submit ID --unchanged` declares it",
+        _ => return None,
+    };
+    Some(hint.to_owned())
 }
 
 /// How an agent opens a plan gate, if that is up to the agent.
@@ -221,7 +250,7 @@ impl From<io::Error> for Failure {
 fn exit_for(error: &Error) -> Exit {
     match error {
         Error::Area(_) => exit_for_area(error),
-        Error::NoMessage { .. } | Error::NoStep { .. } => Exit::Nothing,
+        Error::NoMessage { .. } => Exit::Nothing,
         Error::Malformed { path, .. } if is_configuration(path) => Exit::Usage,
         Error::Malformed { .. } => Exit::Corrupt,
         Error::MissingProgram { .. } => Exit::MissingProgram,
@@ -233,6 +262,9 @@ fn exit_for(error: &Error) -> Exit {
 fn exit_for_area(error: &Error) -> Exit {
     if error.area::<NameError>().is_some() || error.area::<TimestampError>().is_some() {
         return Exit::Usage;
+    }
+    if error.area().is_some_and(StepError::is_unknown) {
+        return Exit::Nothing;
     }
     match error.area() {
         Some(BoardError::Missing { .. } | BoardError::Unknown { .. }) => Exit::Nothing,
@@ -284,6 +316,8 @@ pub(crate) fn report_bug(info: &PanicHookInfo<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use ensemble_team::worktree::Operation;
+
     use super::*;
 
     #[test]
@@ -308,7 +342,12 @@ mod tests {
         let errors = [
             (Error::NoQueue { path: path() }, "ensemble init"),
             (Error::NoMailbox { name: "m".to_owned(), nearest: vec![] }, "ensemble mailbox add"),
-            (Error::NoStep { step: "task t".to_owned() }, "ensemble step list"),
+            (StepError::NoTask { task_id: "t".to_owned() }.into(), "ensemble step list"),
+            (StepError::OtherPlan { task_id: "t".to_owned() }.into(), "ensemble step split"),
+            (
+                WorktreeError::new(Operation::Claim, WorktreeFault::NothingCommitted).into(),
+                "--unchanged",
+            ),
             (Error::Undelivered { path: path() }, "ensemble watch"),
             (BoardError::Missing { path: path() }.into(), "ensemble board init"),
         ];

@@ -110,22 +110,6 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
-    /// The blackboard does not allow this now; nothing was changed.
-    #[error("cannot {what}: {why}")]
-    NotAllowed {
-        /// The refused operation.
-        what: String,
-        /// Why not.
-        why: String,
-    },
-    /// The caller has lost the lease that it acts under; nothing was changed.
-    #[error("cannot {what}: {why}")]
-    Fenced {
-        /// The refused operation.
-        what: String,
-        /// The present holder, as a phrase.
-        why: String,
-    },
     /// Something is longer than its limit.
     #[error("{what} has {bytes} bytes, the limit is {limit}")]
     TooLarge {
@@ -145,32 +129,6 @@ pub enum Error {
         holder: String,
         /// How long this call waited.
         waited: Duration,
-    },
-    /// No such step or task.
-    #[error("there is no {step}")]
-    NoStep {
-        /// The step, as a phrase.
-        step: String,
-    },
-    /// A step was not changed.
-    #[error("{step} was not changed: {why}")]
-    StepRefused {
-        /// The step, as a phrase.
-        step: String,
-        /// What the case is, and what to do.
-        why: String,
-    },
-    /// A database failed.
-    #[error("cannot {operation} {path}: {detail}{}", again(*transient))]
-    Database {
-        /// What was tried, in the infinitive.
-        operation: &'static str,
-        /// The database.
-        path: PathBuf,
-        /// The message of the database.
-        detail: String,
-        /// Whether trying again may help.
-        transient: bool,
     },
     /// A document that was not delivered yet must not be overwritten.
     #[error("{path} was not delivered yet: wait for the watcher, or start one")]
@@ -197,16 +155,6 @@ pub enum Error {
         detail: String,
         /// Whether it was unreachable, so that trying later may help.
         unreachable: bool,
-    },
-    /// git did not do what it was asked for.
-    #[error("`git {command}` failed in {path}: {detail}")]
-    Git {
-        /// The command, without the settings that all have.
-        command: String,
-        /// The directory in which git ran.
-        path: PathBuf,
-        /// The message that git printed.
-        detail: String,
     },
     /// An error with a type of its own, which [`Error::area`] finds: of names, requests, the blackboard.
     #[error("{0}")]
@@ -255,10 +203,6 @@ fn hint(source: &io::Error) -> &'static str {
         }
         _ => "",
     }
-}
-
-const fn again(transient: bool) -> &'static str {
-    if transient { " (nothing changed: try again)" } else { "" }
 }
 
 fn nearest_names(nearest: &[String]) -> String {
@@ -341,7 +285,6 @@ impl Error {
                 | Self::Full { .. }
                 | Self::Quota { .. }
                 | Self::Undelivered { .. }
-                | Self::Database { transient: true, .. }
                 | Self::Server { unreachable: true, .. }
         ) || matches!(self, Self::Area(error) if error.is_transient())
             || matches!(

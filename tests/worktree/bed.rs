@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ensemble_core::Result;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
 use ensemble_team::board::{
-    Board, BoardOptions, Granted, LockedBoard, NewAgent, NewTask, Status, Task,
+    Board, BoardOptions, Granted, LockedBoard, NewAgent, NewTask, Status, Task, is_fenced,
 };
 use ensemble_team::proto::agent;
 use ensemble_team::proto::task::Holder;
-use ensemble_team::worktree::{Claimed, Merged, Options, Verdict, Worktrees};
+use ensemble_team::worktree::{Claimed, Merged, Options, Verdict, Worktrees, is_not_allowed};
 use serde_json::Value;
 
 pub(crate) use crate::git::{ISOLATED, git};
@@ -171,7 +171,7 @@ pub(crate) fn commit(at: &Path, file: &str, content: &str) {
 #[track_caller]
 pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T>) -> String {
     match result {
-        Err(error @ (Error::NotAllowed { .. } | Error::Fenced { .. })) => error.to_string(),
+        Err(error) if is_not_allowed(&error) || is_fenced(&error) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }

@@ -2,14 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
+use super::BoardError;
 use super::locked::LockedBoard;
 use super::schema::{self, AGENT};
 use super::state::Status;
 use super::steps::word;
 use crate::proto::agent;
 use crate::proto::task::Holder;
+use ensemble_core::Result;
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
 
 /// An agent to register.
 #[derive(Clone, Debug)]
@@ -36,13 +37,13 @@ impl LockedBoard<'_> {
     /// epoch in every later call. The entry of another agent is never touched.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if an agent of that name is registered.
+    /// [`BoardError::NotAllowed`] if an agent of that name is registered.
     pub fn register(&mut self, agent: &NewAgent) -> Result<Holder> {
         let same = |name: &&Name| name.as_str().eq_ignore_ascii_case(agent.id.as_str());
         if let Some(other) = self.state().agents.keys().find(same) {
             let what = format!("register agent `{}`", agent.id);
             let why = format!("`{other}` is registered; unregister it, or use another name");
-            return Err(Error::NotAllowed { what, why });
+            return Err(BoardError::NotAllowed { what, why }.into());
         }
         let epoch = self.draw_epoch();
         let now = self.now();
@@ -69,7 +70,7 @@ impl LockedBoard<'_> {
     /// Applies a step to an agent. The agent's registration must be the current one.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if the registration is over; [`Error::NotAllowed`] if the table of
+    /// [`BoardError::Fenced`] if the registration is over; [`BoardError::NotAllowed`] if the table of
     /// [`crate::proto::agent`] has no such step.
     pub fn agent_event(&mut self, agent: &Holder, event: agent::Event) -> Result<()> {
         self.registered(agent, &format!("change agent `{}`", agent.by))?;
@@ -92,7 +93,7 @@ impl LockedBoard<'_> {
     /// states. The record decides nothing.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if the registration is over.
+    /// [`BoardError::Fenced`] if the registration is over.
     pub fn note_beat(&mut self, agent: &Holder, lease: std::time::Duration) -> Result<()> {
         self.registered(agent, &format!("extend the lease of `{}`", agent.by))?;
         let (now, end) = (self.now(), self.lease_end(lease));
@@ -124,7 +125,7 @@ impl LockedBoard<'_> {
     /// and the hand-over flag is cleared.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if the registration is over.
+    /// [`BoardError::Fenced`] if the registration is over.
     pub fn fresh_agent(&mut self, agent: &Holder) -> Result<()> {
         self.registered(agent, &format!("start `{}` anew", agent.by))?;
         let entry = self.state().agents.get(&agent.by);
@@ -149,7 +150,7 @@ impl LockedBoard<'_> {
     /// is not reused.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if another registration of that name is current.
+    /// [`BoardError::Fenced`] if another registration of that name is current.
     pub fn unregister(&mut self, agent: &Holder, reason: &str) -> Result<()> {
         self.registered(agent, &format!("unregister `{}`", agent.by))?;
         let mut held = Vec::new();

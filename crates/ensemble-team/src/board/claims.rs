@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::BoardError;
 use super::graph::{active_task, unmet};
 use super::locked::LockedBoard;
 use super::state::Status;
@@ -21,8 +22,8 @@ use super::steps::Told;
 use super::tasks::epoch;
 use crate::proto::agent;
 use crate::proto::task::{EXHAUSTED_BY, Event, Holder};
+use ensemble_core::Result;
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
 
 /// Directory of the tasks' worktrees, relative to the project.
 pub const DIRECTORY_DEFAULT: &str = ".worktrees";
@@ -59,10 +60,10 @@ impl LockedBoard<'_> {
     /// Whether a registered agent may claim a task now, and what the claim needs. Changes nothing.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] with the reason; [`Error::Fenced`] if the registration is over.
+    /// [`BoardError::NotAllowed`] with the reason; [`BoardError::Fenced`] if the registration is over.
     pub fn plan_claim(&self, id: &Name, agent: &Holder) -> Result<ClaimPlan> {
         let what = || format!("claim task `{id}` for `{}`", agent.by);
-        let refused = |why: String| Err(Error::NotAllowed { what: what(), why });
+        let refused = |why: String| Err(BoardError::NotAllowed { what: what(), why }.into());
         self.registered(agent, &what())?;
         let task = self.task(id)?;
         if !task.status.is_claimable() {
@@ -104,18 +105,18 @@ impl LockedBoard<'_> {
     /// began.
     ///
     /// # Errors
-    /// As for [`LockedBoard::plan_claim`]; [`Error::NotAllowed`] if planning now would give another
+    /// As for [`LockedBoard::plan_claim`]; [`BoardError::NotAllowed`] if planning now would give another
     /// plan.
     pub fn commit_claim(&mut self, plan: &ClaimPlan, base_commit: Option<&str>) -> Result<Granted> {
         let now = self.plan_claim(&plan.task, &plan.agent)?;
         let what = || format!("claim task `{}` for `{}`", plan.task, plan.agent.by);
         if now != *plan {
             let why = "the board has changed since: plan the claim again".to_owned();
-            return Err(Error::NotAllowed { what: what(), why });
+            return Err(BoardError::NotAllowed { what: what(), why }.into());
         }
         if base_commit.is_none() && !plan.keeps_worktree {
             let why = "a fresh worktree needs its base commit".to_owned();
-            return Err(Error::NotAllowed { what: what(), why });
+            return Err(BoardError::NotAllowed { what: what(), why }.into());
         }
         let before = self.task(&plan.task)?.status;
         let author = self.task(&plan.task)?.assigned_to.clone();
@@ -167,7 +168,7 @@ impl LockedBoard<'_> {
     /// worktree stays as it is.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if there is a later claim; [`Error::NotAllowed`] if no agent holds the
+    /// [`BoardError::Fenced`] if there is a later claim; [`BoardError::NotAllowed`] if no agent holds the
     /// task.
     pub fn release(&mut self, id: &Name, epoch: u64, reason: &str) -> Result<()> {
         let task = self.task(id)?;
@@ -208,7 +209,7 @@ impl LockedBoard<'_> {
 
     /// Checks that an agent's registration is the current one.
     pub(super) fn registered(&self, agent: &Holder, what: &str) -> Result<()> {
-        let fenced = |why: String| Err(Error::Fenced { what: what.to_owned(), why });
+        let fenced = |why: String| Err(BoardError::Fenced { what: what.to_owned(), why }.into());
         match self.state().agents.get(&agent.by).map(|entry| entry.epoch.unwrap_or_default()) {
             Some(epoch) if epoch == agent.epoch => Ok(()),
             Some(epoch) => fenced(format!(

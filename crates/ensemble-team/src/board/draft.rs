@@ -3,11 +3,12 @@
 
 use serde_json::json;
 
+use super::BoardError;
 use super::journal::Last;
 use super::locked::write;
 use super::text::Text;
 use super::{Board, State, load, utf8};
-use ensemble_core::{Error, Result};
+use ensemble_core::Result;
 
 /// An editable copy of the board.
 #[derive(Clone, Debug)]
@@ -36,8 +37,8 @@ impl Draft {
     /// `None` if the text was not edited.
     ///
     /// # Errors
-    /// [`Error::Malformed`] and [`BoardError::Invalid`](crate::board::BoardError::Invalid) if it is no board, with all violations;
-    /// [`Error::NotAllowed`] if the board has changed since it was copied. It is as it was then.
+    /// [`Error::Malformed`](ensemble_core::Error::Malformed) and [`BoardError::Invalid`](crate::board::BoardError::Invalid) if it is no board, with all violations;
+    /// [`BoardError::NotAllowed`] if the board has changed since it was copied. It is as it was then.
     pub fn apply(&self, board: &Board, edited: &str) -> Result<Option<State>> {
         if edited == self.before {
             return Ok(None);
@@ -49,7 +50,7 @@ impl Draft {
         if current != self.before {
             let what = "replace the board by the edited copy".to_owned();
             let why = "the board has changed since it was copied".to_owned();
-            return Err(Error::NotAllowed { what, why });
+            return Err(BoardError::NotAllowed { what, why }.into());
         }
         Last::recover(&board.path, &current, &board.options)?;
         // Revision and epoch only grow, whatever was edited. A broken board has neither.

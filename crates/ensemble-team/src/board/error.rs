@@ -32,6 +32,22 @@ pub enum BoardError {
         /// All that is wrong.
         violations: Vec<Violation>,
     },
+    /// The blackboard does not allow this now; nothing was changed.
+    #[error("cannot {what}: {why}")]
+    NotAllowed {
+        /// The refused operation.
+        what: String,
+        /// Why not.
+        why: String,
+    },
+    /// The caller has lost the lease that it acts under; nothing was changed.
+    #[error("cannot {what}: {why}")]
+    Fenced {
+        /// The refused operation.
+        what: String,
+        /// The present holder, as a phrase.
+        why: String,
+    },
     /// There is no such task, agent or plan on the blackboard.
     #[error("there is no {what} `{id}` on the blackboard{}", alternatives(nearest))]
     Unknown {
@@ -50,6 +66,12 @@ impl AreaError for BoardError {}
 #[must_use]
 pub fn is_missing(error: &Error) -> bool {
     matches!(error.area(), Some(BoardError::Missing { .. }))
+}
+
+/// Whether this error says that the caller has lost its lease.
+#[must_use]
+pub fn is_fenced(error: &Error) -> bool {
+    matches!(error.area(), Some(BoardError::Fenced { .. }))
 }
 
 fn alternatives(nearest: &[String]) -> String {

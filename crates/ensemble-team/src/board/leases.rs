@@ -13,15 +13,16 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::BoardError;
 use super::locked::LockedBoard;
 use super::signs::{self, Sign};
 use super::state::{State, Status};
 use crate::proto::beat::LEASE_DURATION;
 use crate::proto::task::Holder;
+use ensemble_core::Result;
 use ensemble_core::durable::{Dir, Durability, Modes};
 use ensemble_core::message::{Name, Timestamp, yaml};
 use ensemble_core::proto::lease::Event;
-use ensemble_core::{Error, Result};
 
 /// Directory of the beats, beside the board.
 pub const BEATS: &str = "leases";
@@ -230,7 +231,7 @@ impl LockedBoard<'_> {
     /// this sequence. What the holder had under the lease is released.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if the lease is a different one now; [`Error::NotAllowed`] if its holder
+    /// [`BoardError::Fenced`] if the lease is a different one now; [`BoardError::NotAllowed`] if its holder
     /// has renewed it.
     pub fn expire(&mut self, lease: &Leased, sequence: u64) -> Result<()> {
         let directory = self.directory();
@@ -240,16 +241,17 @@ impl LockedBoard<'_> {
         match now.iter().find(|event| is_it(event)) {
             Some(Event::Seen { sequence: beaten, .. }) if *beaten != sequence => {
                 let what = format!("expire the lease of `{}`", lease.by());
-                return Err(Error::NotAllowed {
+                return Err(BoardError::NotAllowed {
                     what,
                     why: "it has renewed the lease since".to_owned(),
-                });
+                }
+                .into());
             }
             Some(_) => {}
             None => {
                 let what = format!("expire the lease of `{}`", lease.by());
                 let why = format!("epoch {} is already over", lease.epoch());
-                return Err(Error::Fenced { what, why });
+                return Err(BoardError::Fenced { what, why }.into());
             }
         }
         let reason = LEASE_RAN_OUT;

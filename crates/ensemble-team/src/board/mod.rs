@@ -19,7 +19,7 @@
 //!
 //! Two numbers only grow. `revision` counts writes. Every registration, claim and review draws its
 //! fencing epoch from `epoch`. A call under a lease states its epoch, and an outdated epoch is
-//! [`Error::Fenced`].
+//! [`BoardError::Fenced`].
 //!
 //! ```
 //! use ensemble_team::board::{Board, BoardOptions, NewTask};
@@ -80,7 +80,7 @@ pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
 pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted};
 pub use control::{Control, ControlFile, Staleness};
 pub use draft::Draft;
-pub use error::{BoardError, is_missing};
+pub use error::{BoardError, is_fenced, is_missing};
 pub use fsck::BoardFinding;
 pub use graph::{active_task, claimable, cycle, reviewable, unmet};
 pub use leases::{
@@ -210,11 +210,13 @@ impl Board {
     /// Creates an empty board in a project, and `.ensemble/` if needed.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if a board exists; or the disk failed.
+    /// [`BoardError::NotAllowed`] if a board exists; or the disk failed.
     pub fn create(project: &Path, options: BoardOptions) -> Result<Self> {
         if let Ok(Self { path, .. }) = Self::find(project, options.clone()) {
             let what = "create a blackboard".to_owned();
-            return Err(Error::NotAllowed { what, why: format!("{} exists", path.display()) });
+            return Err(
+                BoardError::NotAllowed { what, why: format!("{} exists", path.display()) }.into()
+            );
         }
         let modes = ensemble_core::durable::Modes::default();
         let dir = Dir::open(project)?.ensure_child_safe(PLACES[0], modes, options.durability)?;

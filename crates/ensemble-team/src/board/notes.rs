@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::BoardError;
 use super::analyze::{Analysis, Verdict};
 use super::locked::LockedBoard;
 use super::rules::missing_details;
@@ -10,10 +11,10 @@ use super::schema::ANOMALY_TYPES;
 use super::state::Anomaly;
 use crate::proto::goal::{self, GoalEvent, GoalState, SprintEvent, SprintState};
 use crate::proto::task::Holder;
+use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::{Error, Result};
 
 /// An anomaly to note.
 #[derive(Clone, Debug)]
@@ -62,10 +63,11 @@ impl LockedBoard<'_> {
     /// Notes an anomaly.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if the type is unknown, or required details are missing.
+    /// [`BoardError::NotAllowed`] if the type is unknown, or required details are missing.
     pub fn add_anomaly(&mut self, anomaly: &NewAnomaly) -> Result<()> {
-        let refused =
-            |why: String| Err(Error::NotAllowed { what: "note an anomaly".to_owned(), why });
+        let refused = |why: String| {
+            Err(BoardError::NotAllowed { what: "note an anomaly".to_owned(), why }.into())
+        };
         if !ANOMALY_TYPES.contains(&anomaly.kind.as_str()) {
             return refused(format!("its type must be one of {}", ANOMALY_TYPES.join(", ")));
         }
@@ -95,14 +97,15 @@ impl LockedBoard<'_> {
     /// Notes a discovery.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if a discovery of that name exists.
+    /// [`BoardError::NotAllowed`] if a discovery of that name exists.
     pub fn discover(&mut self, new: &NewDiscovery) -> Result<()> {
         if self.state().discovered.iter().any(|known| known.id == new.id) {
             let what = format!("note discovery `{}`", new.id);
-            return Err(Error::NotAllowed {
+            return Err(BoardError::NotAllowed {
                 what,
                 why: "a discovery of that name exists".to_owned(),
-            });
+            }
+            .into());
         }
         let urgency = if new.is_immediate { "immediate" } else { "deferred" };
         let now = self.now();
@@ -122,7 +125,7 @@ impl LockedBoard<'_> {
     /// Leaves notes for the next agent at a task. Only the task's holder may.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if another agent holds the task.
+    /// [`BoardError::Fenced`] if another agent holds the task.
     pub fn hand_off(&mut self, id: &Name, holder: &Holder, notes: &NewHandoff) -> Result<()> {
         let task = self.task(id)?;
         let is_holder = task.assigned_to.as_ref() == Some(&holder.by)
@@ -131,7 +134,7 @@ impl LockedBoard<'_> {
         if !is_holder {
             let what = format!("hand over task `{id}`");
             let why = format!("`{}` (epoch {}) no longer holds it", holder.by, holder.epoch);
-            return Err(Error::Fenced { what, why });
+            return Err(BoardError::Fenced { what, why }.into());
         }
         let mut entry = json!({
             "agent": holder.by, "timestamp": self.now(), "summary": notes.summary,
@@ -153,19 +156,24 @@ impl LockedBoard<'_> {
     /// Applies a step to the goal.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if there is no goal, or the goal's state has no such step.
+    /// [`BoardError::NotAllowed`] if there is no goal, or the goal's state has no such step.
     pub fn goal_event(&mut self, event: GoalEvent) -> Result<GoalState> {
         let what = || "change the goal".to_owned();
         let Some(current) = self.state().goal.as_ref() else {
-            return Err(Error::NotAllowed { what: what(), why: "there is no goal".to_owned() });
+            return Err(BoardError::NotAllowed {
+                what: what(),
+                why: "there is no goal".to_owned(),
+            }
+            .into());
         };
         let mut machine = goal::Goal::new(current.status.unwrap_or(GoalState::Planning));
         machine.handle(Monotonic::ZERO, event);
         if machine.poll_effect() == Some(goal::Effect::Refused) {
-            return Err(Error::NotAllowed {
+            return Err(BoardError::NotAllowed {
                 what: what(),
                 why: format!("it is {:?}", machine.state()),
-            });
+            }
+            .into());
         }
         self.section("goal", json!({}))["status"] = json!(machine.state());
         self.note("goal.stepped", json!({ "status": machine.state() }));
@@ -176,19 +184,24 @@ impl LockedBoard<'_> {
     /// Applies a step to the sprint.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if there is no sprint, or the sprint's state has no such step.
+    /// [`BoardError::NotAllowed`] if there is no sprint, or the sprint's state has no such step.
     pub fn sprint_event(&mut self, event: SprintEvent) -> Result<SprintState> {
         let what = || "change the sprint".to_owned();
         let Some(current) = self.state().sprint.as_ref() else {
-            return Err(Error::NotAllowed { what: what(), why: "there is no sprint".to_owned() });
+            return Err(BoardError::NotAllowed {
+                what: what(),
+                why: "there is no sprint".to_owned(),
+            }
+            .into());
         };
         let mut machine = goal::Sprint::new(current.status.unwrap_or(SprintState::InProgress));
         machine.handle(Monotonic::ZERO, event);
         if machine.poll_effect() == Some(goal::Effect::Refused) {
-            return Err(Error::NotAllowed {
+            return Err(BoardError::NotAllowed {
                 what: what(),
                 why: format!("it is {:?}", machine.state()),
-            });
+            }
+            .into());
         }
         let now = json!(self.now());
         let sprint = self.section("sprint", json!({}));
@@ -231,13 +244,13 @@ impl LockedBoard<'_> {
     /// longer count.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if the circuit breaker is not triggered.
+    /// [`BoardError::NotAllowed`] if the circuit breaker is not triggered.
     pub fn resume(&mut self, by: &str) -> Result<()> {
         let now = json!(self.now());
         let breaker = self.section("circuit_breaker", json!({}));
         if breaker["status"].as_str() != Some("TRIGGERED") {
             let why = "the circuit breaker is not triggered".to_owned();
-            return Err(Error::NotAllowed { what: "resume".to_owned(), why });
+            return Err(BoardError::NotAllowed { what: "resume".to_owned(), why }.into());
         }
         let mut seen = breaker["current_trigger"].take();
         if seen.is_object() {

@@ -6,8 +6,8 @@ use super::BoardError;
 use super::locked::LockedBoard;
 use super::state::{State, Status};
 use crate::proto::goal::{GoalState, SprintState};
+use ensemble_core::Result;
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::{Error, Result};
 
 /// A goal to plan.
 #[derive(Clone, Debug)]
@@ -37,14 +37,14 @@ impl LockedBoard<'_> {
     /// Sets the goal as PLANNING. The previous goal must be over.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if the previous goal is not over.
+    /// [`BoardError::NotAllowed`] if the previous goal is not over.
     pub fn set_goal(&mut self, new: &NewGoal) -> Result<()> {
         if let Some(goal) = &self.state().goal
             && !matches!(goal.status, Some(GoalState::Completed | GoalState::Aborted))
         {
             let what = format!("set goal `{}`", new.id);
             let why = format!("goal `{}` is not over", goal.id);
-            return Err(Error::NotAllowed { what, why });
+            return Err(BoardError::NotAllowed { what, why }.into());
         }
         let now = self.now();
         self.set(
@@ -63,14 +63,14 @@ impl LockedBoard<'_> {
     /// Begins a sprint. The previous sprint must be over; it moves to `sprint_history`.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if the previous sprint is not over.
+    /// [`BoardError::NotAllowed`] if the previous sprint is not over.
     pub fn start_sprint(&mut self, new: &NewSprint) -> Result<()> {
         if let Some(sprint) = &self.state().sprint
             && !matches!(sprint.status, Some(SprintState::Completed | SprintState::Aborted))
         {
             let what = format!("start sprint `{}`", new.id);
             let why = format!("sprint `{}` is not over", sprint.id);
-            return Err(Error::NotAllowed { what, why });
+            return Err(BoardError::NotAllowed { what, why }.into());
         }
         self.keep_sprint();
         let goal = self.state().goal.as_ref().map(|goal| goal.id.clone());
@@ -101,11 +101,13 @@ impl LockedBoard<'_> {
     /// Records the sprint's metrics and a retrospective.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if there is no sprint.
+    /// [`BoardError::NotAllowed`] if there is no sprint.
     pub fn note_metrics(&mut self, retrospective: Option<&str>) -> Result<()> {
         if self.state().sprint.is_none() {
             let what = "note how the sprint went".to_owned();
-            return Err(Error::NotAllowed { what, why: "there is no sprint".to_owned() });
+            return Err(
+                BoardError::NotAllowed { what, why: "there is no sprint".to_owned() }.into()
+            );
         }
         let metrics = metrics(self.state());
         let sprint = self.section("sprint", json!({}));
@@ -119,14 +121,18 @@ impl LockedBoard<'_> {
     /// Turns a discovery into a task.
     ///
     /// # Errors
-    /// [`BoardError::Unknown`] if there is no such discovery or task; [`Error::NotAllowed`] if it is
+    /// [`BoardError::Unknown`] if there is no such discovery or task; [`BoardError::NotAllowed`] if it is
     /// another task already.
     pub fn convert_discovery(&mut self, id: &Name, task: &Name) -> Result<()> {
         self.task(task)?;
         let at = self.discovery(id)?;
         if let Some(other) = &self.state().discovered[at].converted_to_task {
             let what = format!("make task `{task}` of discovery `{id}`");
-            return Err(Error::NotAllowed { what, why: format!("it is already task `{other}`") });
+            return Err(BoardError::NotAllowed {
+                what,
+                why: format!("it is already task `{other}`"),
+            }
+            .into());
         }
         self.section("discovered", json!([]))[at]["converted_to_task"] = json!(task);
         self.note("discovery.converted", json!({ "id": id, "task": task }));

@@ -121,7 +121,9 @@ impl LockedBoard<'_> {
         machine.handle(Monotonic::ZERO, event);
         if let Some(agent::Effect::Refused { state }) = machine.poll_effect() {
             let what = format!("apply {event:?} to agent `{name}`");
-            return Err(Error::NotAllowed { what, why: format!("it is {}", word(state)) });
+            return Err(
+                BoardError::NotAllowed { what, why: format!("it is {}", word(state)) }.into()
+            );
         }
         if let Some(mut fields) = self.agent_fields(name) {
             fields.set("status", word(machine.state())).set("current_task", json!(current));
@@ -157,13 +159,15 @@ pub(super) fn word(state: agent::State) -> Value {
 fn refused(what: String, refusal: &Refusal) -> Error {
     let why = refusal.to_string();
     match refusal {
-        Refusal::NotHolder { .. } | Refusal::OldEpoch { .. } => Error::Fenced { what, why },
+        Refusal::NotHolder { .. } | Refusal::OldEpoch { .. } => {
+            BoardError::Fenced { what, why }.into()
+        }
         Refusal::NotNow { .. }
         | Refusal::Taken { .. }
         | Refusal::OwnWork
         | Refusal::OtherCommit { .. }
         | Refusal::Exhausted { .. }
-        | Refusal::HasFailed { .. } => Error::NotAllowed { what, why },
+        | Refusal::HasFailed { .. } => BoardError::NotAllowed { what, why }.into(),
     }
 }
 

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::BoardError;
 use super::locked::LockedBoard;
 use super::schema::{self, TASK};
 use super::state::Status;
 use super::steps::Told;
 use crate::proto::agent;
 use crate::proto::task::{Event, Holder};
+use ensemble_core::Result;
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
 
 /// A task to add.
 #[derive(Clone, Debug)]
@@ -79,14 +80,18 @@ impl LockedBoard<'_> {
     /// Adds a task, as DRAFT or UNCLAIMED.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if a task of that name exists, or if a dependency is SUPERSEDED or
+    /// [`BoardError::NotAllowed`] if a task of that name exists, or if a dependency is SUPERSEDED or
     /// ABANDONED. Such a dependency is never merged, so no coder could ever claim the task.
     /// [`LockedBoard::commit`] finds cycles and missing dependencies.
     pub fn add_task(&mut self, task: &NewTask) -> Result<()> {
         let same = |other: &super::Task| other.id.as_str().eq_ignore_ascii_case(task.id.as_str());
         if let Some(other) = self.state().tasks.iter().find(|other| same(other)) {
             let what = format!("add task `{}`", task.id);
-            return Err(Error::NotAllowed { what, why: format!("task `{}` exists", other.id) });
+            return Err(BoardError::NotAllowed {
+                what,
+                why: format!("task `{}` exists", other.id),
+            }
+            .into());
         }
         self.check_reachable(task)?;
         let now = self.now();
@@ -125,7 +130,7 @@ impl LockedBoard<'_> {
             };
             let why =
                 format!("it depends on `{id}`, which is {status} and never merged: {instead}");
-            return Err(Error::NotAllowed { what, why });
+            return Err(BoardError::NotAllowed { what, why }.into());
         }
         Ok(())
     }
@@ -133,7 +138,7 @@ impl LockedBoard<'_> {
     /// Moves a task from DRAFT to UNCLAIMED.
     ///
     /// # Errors
-    /// As for all steps of a task: [`BoardError::Unknown`](crate::board::BoardError::Unknown), and [`Error::NotAllowed`] if the table of
+    /// As for all steps of a task: [`BoardError::Unknown`](crate::board::BoardError::Unknown), and [`BoardError::NotAllowed`] if the table of
     /// [`crate::proto::task`] has no such step.
     pub fn finalize(&mut self, id: &Name) -> Result<()> {
         let told = Told::new("finalized", None, json!({}));
@@ -143,7 +148,7 @@ impl LockedBoard<'_> {
     /// The holder begins another iteration.
     ///
     /// # Errors
-    /// As for [`LockedBoard::finalize`]; [`Error::Fenced`] if another agent holds the task.
+    /// As for [`LockedBoard::finalize`]; [`BoardError::Fenced`] if another agent holds the task.
     pub fn iterate(&mut self, id: &Name, holder: &Holder) -> Result<()> {
         let told = Told::new("iteration", Some(holder.by.clone()), epoch(holder));
         self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", told).map(drop)
@@ -219,11 +224,11 @@ impl LockedBoard<'_> {
     /// on.
     ///
     /// # Errors
-    /// As for [`LockedBoard::finalize`]; [`Error::NotAllowed`] without a successor.
+    /// As for [`LockedBoard::finalize`]; [`BoardError::NotAllowed`] without a successor.
     pub fn supersede(&mut self, id: &Name, by: &[Name], reason: &str) -> Result<()> {
         if by.is_empty() {
             let what = format!("supersede task `{id}`");
-            return Err(Error::NotAllowed { what, why: "no successor is named".into() });
+            return Err(BoardError::NotAllowed { what, why: "no successor is named".into() }.into());
         }
         for successor in by {
             self.task(successor)?;
@@ -264,7 +269,7 @@ impl LockedBoard<'_> {
     /// The reviewer approves this commit.
     ///
     /// # Errors
-    /// As for [`LockedBoard::iterate`]; [`Error::NotAllowed`] if another commit was submitted.
+    /// As for [`LockedBoard::iterate`]; [`BoardError::NotAllowed`] if another commit was submitted.
     pub fn approve(&mut self, id: &Name, reviewer: &Holder, commit: &str) -> Result<()> {
         let author = self.task(id)?.assigned_to.clone();
         let mut more = epoch(reviewer);

@@ -12,7 +12,8 @@ use std::path::Path;
 use serde_json::json;
 
 use super::supervise::end_orphan;
-use crate::board::{self, Board, Leased};
+use crate::board::{self, Board, Leased, is_fenced};
+use crate::worktree::is_not_allowed;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::proto::Machine as _;
@@ -99,7 +100,7 @@ impl BoardLeases {
         let mut locked = self.board.lock()?;
         match locked.expire(key, sequence) {
             Ok(()) => locked.commit().map(|_| true),
-            Err(Error::Fenced { .. } | Error::NotAllowed { .. }) => Ok(false),
+            Err(error) if is_fenced(&error) || is_not_allowed(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }

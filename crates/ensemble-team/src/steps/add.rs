@@ -1,5 +1,6 @@
 //! Storing a plan: all steps of a subtask at once.
 
+use super::StepError;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::json;
 
@@ -27,8 +28,8 @@ impl StepStore {
     /// Stores all steps of a plan, or none. Storing the same plan again changes nothing.
     ///
     /// # Errors
-    /// [`Error::StepRefused`] if another plan of this task is stored; [`Error::Malformed`] if the
-    /// plan is invalid; [`Error::Database`].
+    /// [`StepError::Refused`] if another plan of this task is stored; [`Error::Malformed`] if the
+    /// plan is invalid; [`StepError::Database`].
     pub fn add(&self, plan: &Plan) -> Result<Added> {
         let wrong = |(field, detail)| Error::malformed("the plan", field, detail);
         plan.check().map_err(wrong)?;
@@ -66,13 +67,8 @@ impl StepStore {
     }
 }
 
-fn taken(task_id: &str) -> Error {
-    Error::StepRefused {
-        step: format!("task {task_id}"),
-        why: "another plan of this task is stored: give it another task_id, or change its steps \
-              with `step split`, `skip` and `retry`"
-            .to_owned(),
-    }
+fn taken(task_id: &str) -> StepError {
+    StepError::OtherPlan { task_id: task_id.to_owned() }
 }
 
 fn insert_queue(tx: &Connection, plan: &Plan, now: &str) -> rusqlite::Result<()> {

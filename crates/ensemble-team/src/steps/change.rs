@@ -1,5 +1,6 @@
 //! One event of one step: the machine decides, and the row is updated.
 
+use super::StepError;
 use std::collections::VecDeque;
 
 use rusqlite::{Connection, params};
@@ -8,7 +9,6 @@ use super::rows::{StepKey, list};
 use super::working::{self, Charter, Work};
 use super::{StepStore, Trouble, files};
 use crate::proto::step::{Effect, Event, Fix, Resolution, State, Step};
-use ensemble_core::Error;
 use ensemble_core::env::Monotonic;
 use ensemble_core::proto::Machine as _;
 
@@ -58,8 +58,7 @@ impl StepStore {
         while let Some(effect) = step.poll_effect() {
             match effect {
                 Effect::Refused(refusal) => {
-                    let (step, why) = (before.key.to_string(), refusal.to_string());
-                    return Err(Error::StepRefused { step, why }.into());
+                    return Err(StepError::Refused { key: before.key, refusal }.into());
                 }
                 Effect::Free if before.has_files => files::free(tx, &before.key)?,
                 Effect::Free => {}

@@ -1,5 +1,6 @@
 //! Leases of steps, and the observation that expires them.
 
+use super::error::is_unknown;
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension as _, params};
@@ -9,10 +10,10 @@ use serde_json::json;
 use super::rows::{self, StepKey};
 use super::{StepStore, Trouble, working};
 use crate::proto::step::State;
+use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, LeaseWatch, Record, Snapshot};
-use ensemble_core::{Error, Result};
 
 /// Actor recorded when a lease ends.
 const ACTOR: &str = "steps";
@@ -49,7 +50,7 @@ impl StepStore {
     /// observers do not wake each other.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`](super::StepError::Database).
     pub fn observe(&self) -> Result<Observed> {
         let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
         let (leases, snapshot) = self.leases(&boot_id)?;
@@ -142,7 +143,7 @@ impl StepStore {
         let now = self.stamp();
         let expired = self.write("take a step back in", |tx| {
             let (queue, step, _) = match working::find(tx, &key.step) {
-                Err(Trouble::Told(Error::NoStep { .. })) => return Ok(None),
+                Err(Trouble::Told(error)) if is_unknown(&error) => return Ok(None),
                 found => found?,
             };
             if step.holder.is_none() || step.epoch != key.epoch || step.beat != sequence {

@@ -1,17 +1,18 @@
 //! Reading queues and steps without changing them.
 
+use super::StepError;
 use rusqlite::params;
 
 use super::StepStore;
 use super::rows::{self, QueueView, RunView, STEP_COLUMNS, StepKey, StepView};
+use ensemble_core::Result;
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
 
 impl StepStore {
     /// All queues in the order in which they were added, with step counts.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`].
     pub fn queues(&self) -> Result<Vec<QueueView>> {
         self.read(|tx| {
             let tasks: Vec<String> = tx
@@ -26,16 +27,16 @@ impl StepStore {
     /// One queue, with step counts.
     ///
     /// # Errors
-    /// [`Error::NoStep`] if there is no such queue; [`Error::Database`].
+    /// [`StepError::NoStep`] if there is no such queue; [`StepError::Database`].
     pub fn queue(&self, task_id: &str) -> Result<QueueView> {
-        let none = || Error::NoStep { step: format!("task {task_id}") };
-        self.read(|tx| rows::find_queue(tx, task_id, true))?.ok_or_else(none)
+        let none = || StepError::NoTask { task_id: task_id.to_owned() };
+        Ok(self.read(|tx| rows::find_queue(tx, task_id, true))?.ok_or_else(none)?)
     }
 
     /// All steps of a task, in the order of the queue; finished steps keep their place.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`].
     pub fn steps(&self, task_id: &str) -> Result<Vec<StepView>> {
         let select =
             format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 ORDER BY position");
@@ -45,16 +46,16 @@ impl StepStore {
     /// One step.
     ///
     /// # Errors
-    /// [`Error::NoStep`] if there is no such step; [`Error::Database`].
+    /// [`StepError::NoStep`] if there is no such step; [`StepError::Database`].
     pub fn step(&self, key: &StepKey) -> Result<StepView> {
-        let none = || Error::NoStep { step: key.to_string() };
-        self.read(|tx| rows::find_step(tx, key))?.ok_or_else(none)
+        let none = || StepError::NoStep { key: key.clone() };
+        Ok(self.read(|tx| rows::find_step(tx, key))?.ok_or_else(none)?)
     }
 
     /// The steps that this agent works on.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`].
     pub fn held_by(&self, agent: &Name) -> Result<Vec<StepView>> {
         let select = format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE holder = ?1");
         self.read(|tx| {
@@ -65,7 +66,7 @@ impl StepStore {
     /// All agents that plans name, sorted by name.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`].
     pub fn agents(&self) -> Result<Vec<Name>> {
         self.read(|tx| {
             tx.prepare_cached(
@@ -80,7 +81,7 @@ impl StepStore {
     /// All runs of a step; each hand-out is a run.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`].
     pub fn runs(&self, key: &StepKey) -> Result<Vec<RunView>> {
         self.read(|tx| {
             tx.prepare_cached(

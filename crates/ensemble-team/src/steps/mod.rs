@@ -59,6 +59,7 @@ use ensemble_core::{Error, Result};
 mod add;
 mod change;
 mod completion;
+mod error;
 mod files;
 #[cfg(feature = "schema")]
 mod json_schema;
@@ -81,6 +82,7 @@ pub use completion::{
     ARTIFACTS_MAX, BLOCKERS_MAX, COMPLETION_TOOL, CONTEXT_BYTES_MAX, Completion, Mistakes,
     SUMMARY_BYTES_MAX, Status, completion_schema, completion_tool,
 };
+pub use error::StepError;
 pub use files::{FilePath, PATH_BYTES_MAX};
 pub use leases::Observed;
 pub use notices::Notice;
@@ -201,7 +203,7 @@ impl StepStore {
     ///
     /// # Errors
     /// [`Error::Malformed`] if the file is not a database, is a link, or has a newer version;
-    /// [`Error::Database`] if SQLite failed.
+    /// [`StepError::Database`] if SQLite failed.
     pub fn open(path: &Path, options: StepOptions) -> Result<Self> {
         schema::make_private(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -229,7 +231,7 @@ impl StepStore {
     /// poll it.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`].
     pub fn data_version(&self) -> Result<i64> {
         self.lock()
             .pragma_query_value(None, "data_version", |row| row.get(0))
@@ -322,6 +324,12 @@ impl From<Error> for Trouble {
     }
 }
 
+impl From<StepError> for Trouble {
+    fn from(error: StepError) -> Self {
+        Self::Told(error.into())
+    }
+}
+
 fn failed(operation: &'static str, path: &Path, error: &rusqlite::Error) -> Error {
     use rusqlite::ErrorCode;
     let code = error.sqlite_error_code();
@@ -346,5 +354,5 @@ fn failed(operation: &'static str, path: &Path, error: &rusqlite::Error) -> Erro
         _ => "",
     };
     let detail = format!("{error}{hint}");
-    Error::Database { operation, path: path.to_owned(), detail, transient }
+    StepError::Database { operation, path: path.to_owned(), detail, transient }.into()
 }

@@ -112,7 +112,7 @@ impl StepStore {
     /// so it is delivered once. Returns the number of new messages.
     ///
     /// # Errors
-    /// A mailbox is unknown or full, or [`Error::Database`](ensemble_core::Error::Database). A later call
+    /// A mailbox is unknown or full, or [`StepError::Database`](super::StepError::Database). A later call
     /// posts the remaining notices.
     pub fn post_notices(&self, transport: &dyn Transport) -> Result<usize> {
         let mut posted = 0;

@@ -1,5 +1,6 @@
 //! Orders of an orchestrator (retry, unblock, skip, split) and a worker's sign of life.
 
+use super::StepError;
 use rusqlite::{Connection, params};
 use serde_json::json;
 
@@ -12,9 +13,9 @@ use super::submit::finished;
 use super::working::{Charter, Work};
 use super::{StepStore, Trouble};
 use crate::proto::step::{Effect, Event};
+use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
 
 /// Longest note, in bytes.
 const NOTE_BYTES_MAX: usize = 4096;
@@ -26,7 +27,7 @@ impl StepStore {
     /// Restarts a failed step with all its attempts. A step in progress is taken from its holder.
     ///
     /// # Errors
-    /// [`Error::StepRefused`] with the reason; [`Error::NoStep`]; [`Error::Database`].
+    /// [`StepError::Refused`] with the reason; [`StepError::NoStep`]; [`StepError::Database`].
     pub fn retry(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
         self.order(types::STEP_RETRIED, key, by, note, Event::Retried)
     }
@@ -54,8 +55,7 @@ impl StepStore {
     /// As for [`StepStore::retry`]; fewer than two parts are rejected.
     pub fn split(&self, key: &StepKey, by: &Name, parts: &[Part]) -> Result<Vec<u32>> {
         if parts.len() < 2 {
-            let why = format!("{} parts: name at least two", parts.len());
-            return Err(Error::StepRefused { step: key.to_string(), why });
+            return Err(StepError::TooFewParts { key: key.clone(), parts: parts.len() }.into());
         }
         let now = self.stamp();
         let numbers = self.write("split a step in", |tx| {
@@ -72,7 +72,7 @@ impl StepStore {
     /// Records a worker's sign of life: its lease starts again.
     ///
     /// # Errors
-    /// [`Error::StepRefused`] if the worker no longer holds the step: it must stop its work.
+    /// [`StepError::Refused`] if the worker no longer holds the step: it must stop its work.
     pub fn beat(&self, key: &StepKey, by: &Name, epoch: Option<u64>) -> Result<()> {
         let now = self.stamp();
         let event = Event::Beat { by: by.clone(), epoch };

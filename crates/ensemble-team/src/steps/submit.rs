@@ -1,5 +1,7 @@
 //! Submitting the result of a step: checked, stored and answered in one transaction.
 
+use super::StepError;
+use super::error::is_refusal;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Serialize;
 use serde_json::json;
@@ -12,9 +14,9 @@ use super::working::{self, Charter};
 use super::{Status, StepStore, Trouble};
 use crate::admission::Act;
 use crate::proto::step::{Effect, Event};
+use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
 
 /// Result of submitting a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -53,8 +55,8 @@ impl StepStore {
     /// nothing and is not an error.
     ///
     /// # Errors
-    /// [`Error::StepRefused`] if the step is another worker's, was handed out again since, or is
-    /// done; [`Error::NoStep`]; [`Error::Database`]. Nothing changed then.
+    /// [`StepError::Refused`] if the step is another worker's, was handed out again since, or is
+    /// done; [`StepError::NoStep`]; [`StepError::Database`]. Nothing changed then.
     pub fn submit(
         &self,
         completion: &Completion,
@@ -63,11 +65,8 @@ impl StepStore {
     ) -> Result<Submitted> {
         let key = completion.key();
         if completion.agent != *by {
-            let why = format!(
-                "you are {by}, but `agent` is {}: report only your own steps",
-                completion.agent
-            );
-            return Err(Error::StepRefused { step: key.to_string(), why });
+            let (by, agent) = (by.clone(), completion.agent.clone());
+            return Err(StepError::OtherAgent { key, by, agent }.into());
         }
         if let (Some(door), Status::Success) = (&self.options.door, completion.status) {
             door.check(Act::HandIn, &key.task_id, by)?;
@@ -77,7 +76,7 @@ impl StepStore {
         let submitted = self.write("submit a step to", |tx| {
             match self.submit_in(tx, completion, &digest, epoch, &now) {
                 // The transaction was rolled back. The report may be a repetition.
-                Err(Trouble::Told(refused @ Error::StepRefused { .. })) => {
+                Err(Trouble::Told(refused)) if is_refusal(&refused) => {
                     already_submitted(tx, completion, by, epoch)?.ok_or(Trouble::Told(refused))
                 }
                 submitted => submitted,

@@ -1,6 +1,7 @@
 //! Taking the next step. One transaction picks it, gives it a lease and an epoch, and locks its
 //! files.
 
+use super::StepError;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -173,7 +174,7 @@ impl StepStore {
     /// Steps of a task that workers hold, each with the message of its prompt, if one was noted.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`].
     pub(crate) fn handed(&self, task_id: &str) -> Result<Vec<(Handed, Option<String>)>> {
         let select = format!(
             "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE} \
@@ -200,7 +201,7 @@ impl StepStore {
     /// task gets the same one again, under the same epoch.
     ///
     /// # Errors
-    /// [`Error::NoStep`] if there is no such task; [`Error::Database`].
+    /// [`StepError::NoStep`] if there is no such task; [`StepError::Database`].
     pub fn take(&self, ask: &Ask) -> Result<Next> {
         let now = self.stamp();
         let next = self.write("take a step from", |tx| self.take_in(tx, ask, &now))?;
@@ -428,7 +429,7 @@ fn stands_still(tx: &Connection, task_id: &str) -> Result<Result<Charter, Nothin
         }
         queue = Some(found);
     }
-    let none = || Error::NoStep { step: format!("task {task_id}") };
+    let none = || StepError::NoTask { task_id: task_id.to_owned() };
     let queue: Charter = queue.ok_or_else(none)?;
     Ok(match first.filter(|_| held >= queue.parallel) {
         Some(agent) => Err(Nothing::Others { task_id: queue.task_id, agent }),

@@ -1,3 +1,4 @@
+use super::StepError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -320,7 +321,8 @@ fn second_plan_of_a_task_is_rejected_and_the_same_plan_changes_nothing() {
     let same = Plan::parse(THREE, Path::new("p")).unwrap();
     assert_eq!(bed.store.add(&same).unwrap(), Added::AlreadyStored);
     let other = Plan::new("0-4-1", vec![PlannedStep::new(name("A"), "g")]);
-    assert!(matches!(bed.store.add(&other), Err(Error::StepRefused { .. })));
+    let refused = bed.store.add(&other).unwrap_err();
+    assert_eq!(refused.area(), Some(&StepError::OtherPlan { task_id: other.task_id }));
     assert_eq!(bed.store.steps("0-4-1").unwrap().len(), 3);
 }
 

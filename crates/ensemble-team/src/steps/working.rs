@@ -1,6 +1,7 @@
 //! The part of a step that is needed to change it. It leaves out texts and counts of other steps,
 //! because taking and reporting happen many times a second.
 
+use super::StepError;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::Trouble;
@@ -8,7 +9,6 @@ use super::plan::{Pauses, Policy};
 use super::rows::{self, StepKey};
 use super::take::Handed;
 use crate::proto::step::{Fix, Phase, Resolution, State, Step};
-use ensemble_core::Error;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 
@@ -148,11 +148,11 @@ pub(super) fn find(
         .optional()?;
     let Some(found) = found else {
         // Report an unknown task differently from an unknown step.
-        let step = match rows::find_queue(tx, &key.task_id, false)? {
-            Some(_) => key.to_string(),
-            None => format!("task {}", key.task_id),
+        let error = match rows::find_queue(tx, &key.task_id, false)? {
+            Some(_) => StepError::NoStep { key: key.clone() },
+            None => StepError::NoTask { task_id: key.task_id.clone() },
         };
-        return Err(Error::NoStep { step }.into());
+        return Err(error.into());
     };
     Ok(found)
 }

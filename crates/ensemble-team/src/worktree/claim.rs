@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::Worktrees;
 use super::prepare::{check_name, epoch};
 use super::salvage::Salvage;
+use super::{Operation, WorktreeFault, Worktrees, is_not_allowed};
 use crate::admission::Act;
 use crate::board::BoardError;
 use crate::board::{Granted, Status};
@@ -84,9 +84,9 @@ impl Worktrees {
     /// interfere, it tries again after a random time, [`CLAIM_TRIES_MAX`] times in all.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] and [`Error::Fenced`] as for
+    /// [`BoardError::NotAllowed`] and [`BoardError::Fenced`] as for
     /// [`LockedBoard::plan_claim`](crate::board::LockedBoard::plan_claim); [`Error::Locked`] if
-    /// other processes interfered each time; [`Error::Git`]. A failed claim is recorded and changes
+    /// other processes interfered each time; [`GitError`]. A failed claim is recorded and changes
     /// nothing. Only work that an earlier holder left may have been saved.
     pub fn claim_task(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
         self.try_often(CLAIM_TRIES_MAX, task, agent, || self.claim_once(task, agent))
@@ -101,7 +101,7 @@ impl Worktrees {
     /// Claims a review for a registered reviewer. Tries again as [`Worktrees::claim_task`].
     ///
     /// # Errors
-    /// As for [`Worktrees::claim_task`]; also [`Error::Git`] and [`Error::NotAllowed`] if the
+    /// As for [`Worktrees::claim_task`]; also [`GitError`] and [`BoardError::NotAllowed`] if the
     /// worktree is not at the submitted commit.
     pub fn claim_review(&self, task: &Name, reviewer: &Holder) -> Result<ReviewClaimed> {
         self.try_often(CLAIM_TRIES_MAX, task, reviewer, || self.review_once(task, reviewer))
@@ -179,7 +179,7 @@ impl Worktrees {
                 }
                 // The claim was allowed a moment ago, so another process has changed the board
                 // since.
-                let may_help = error.is_transient() || matches!(error, Error::NotAllowed { .. });
+                let may_help = error.is_transient() || is_not_allowed(&error);
                 Err(Failed { error, may_help })
             }
         }
@@ -207,9 +207,8 @@ impl Worktrees {
         let (granted, locked) = ask()?;
         let submitted = locked.state().task(id).and_then(|task| task.review_commit.clone());
         if submitted.as_ref() != Some(&commit) {
-            let what = format!("review task `{id}`");
-            let why = "another commit was submitted since".to_owned();
-            return Err(Failed { error: Error::NotAllowed { what, why }, may_help: true });
+            let error = WorktreeFault::SubmittedAgain.to(Operation::Review(id.clone()));
+            return Err(Failed { error, may_help: true });
         }
         locked.commit()?;
         Ok(ReviewClaimed { granted, path, commit, author: task.assigned_to })

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::GitError;
 use ensemble_core::durable::{Durability, FileLock};
 use ensemble_core::{Error, Result};
 
@@ -108,7 +109,7 @@ impl<'a> Call<'a> {
         if answer.status.success() {
             return Ok(answer.output);
         }
-        Err(failure(arguments, &at, &answer))
+        Err(failure(arguments, &at, &answer).into())
     }
 
     /// Runs the command and returns its output; `None` if it exits with 1.
@@ -118,7 +119,7 @@ impl<'a> Call<'a> {
         match answer.status.code() {
             Some(0) => Ok(Some(String::from_utf8_lossy(&answer.output).trim_end().to_owned())),
             Some(1) => Ok(None),
-            _ => Err(failure(arguments, &at, &answer)),
+            _ => Err(failure(arguments, &at, &answer).into()),
         }
     }
 
@@ -127,7 +128,7 @@ impl<'a> Call<'a> {
         let at = self.at.to_owned();
         let answer = self.answer(arguments)?;
         let words = match failure(arguments, &at, &answer) {
-            Error::Git { detail, .. } => detail,
+            GitError::Failed { detail, .. } => detail,
             other => other.to_string(),
         };
         Ok((answer.status.code(), words))
@@ -158,7 +159,6 @@ impl<'a> Call<'a> {
             None => Stdio::null(),
         });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let shown = || shown(arguments);
         let child = command.spawn().map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => Error::MissingProgram {
                 program: "git",
@@ -169,10 +169,14 @@ impl<'a> Call<'a> {
         // Drop the command, which holds another handle of the lock.
         drop(command);
         let mut running = Running(child);
-        running.answer(self.git.limit).map_err(|error| Error::Git {
-            command: shown(),
-            path: self.at.to_owned(),
-            detail: error,
+        let limit = self.git.limit;
+        running.answer(limit).map_err(|interrupted| {
+            let (command, path) = (shown(arguments), self.at.to_owned());
+            let error = match interrupted {
+                Interrupted::Overdue => GitError::Overdue { command, path, limit },
+                Interrupted::Failed(detail) => GitError::Failed { command, path, detail },
+            };
+            error.into()
         })
     }
 }
@@ -192,7 +196,7 @@ fn shown<S: AsRef<OsStr>>(arguments: &[S]) -> String {
     short.collect::<Vec<_>>().join(" ")
 }
 
-fn failure<S: AsRef<OsStr>>(arguments: &[S], at: &Path, answer: &Answer) -> Error {
+fn failure<S: AsRef<OsStr>>(arguments: &[S], at: &Path, answer: &Answer) -> GitError {
     let said = [&answer.complaint, &answer.output].into_iter().find(|said| !said.is_empty());
     let mut detail = last_bytes(said.map_or(&[], Vec::as_slice), DETAIL_BYTES_MAX);
     if detail.is_empty() {
@@ -201,7 +205,7 @@ fn failure<S: AsRef<OsStr>>(arguments: &[S], at: &Path, answer: &Answer) -> Erro
     if detail.contains("not a git repository") {
         detail.push_str(" (make one with `git init` and a first commit)");
     }
-    Error::Git { command: shown(arguments), path: at.to_owned(), detail }
+    GitError::Failed { command: shown(arguments), path: at.to_owned(), detail }
 }
 
 /// The end of a program's output, from a line's beginning if it is cut.
@@ -215,17 +219,32 @@ pub(super) fn last_bytes(bytes: &[u8], max: usize) -> String {
     text.trim().to_owned()
 }
 
+/// Why a program gave no answer.
+#[derive(Debug)]
+pub(super) enum Interrupted {
+    /// It ran too long and is stopped.
+    Overdue,
+    /// Its output or its end could not be read.
+    Failed(String),
+}
+
+impl From<std::io::Error> for Interrupted {
+    fn from(error: std::io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
 /// A running program with all its children, which are killed when this is dropped.
 pub(super) struct Running(pub(super) Child);
 
 impl Running {
-    fn answer(&mut self, limit: Duration) -> Result<Answer, String> {
+    fn answer(&mut self, limit: Duration) -> Result<Answer, Interrupted> {
         let deadline = Instant::now() + limit;
         let (mut output, mut complaint) = (Vec::new(), Vec::new());
         let (mut stdout, mut stderr) = (self.0.stdout.take(), self.0.stderr.take());
         let mut ended = None;
         loop {
-            let status = self.0.try_wait().map_err(|error| error.to_string())?;
+            let status = self.0.try_wait()?;
             // All that the program wrote is already in the pipe. Later output comes from other
             // processes.
             let wait = if status.is_some() { Duration::ZERO } else { LOOK_INTERVAL };
@@ -240,20 +259,19 @@ impl Running {
                 ended = Some(self.wait_until(deadline)?);
             }
             if Instant::now() >= deadline {
-                let seconds = limit.as_secs();
-                return Err(format!("it did not end within {seconds} s and was stopped"));
+                return Err(Interrupted::Overdue);
             }
         }
     }
 
     /// Waits for the program's end.
-    pub(super) fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus, String> {
+    pub(super) fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus, Interrupted> {
         let mut pause = Duration::from_micros(200);
         loop {
-            match self.0.try_wait().map_err(|error| error.to_string())? {
+            match self.0.try_wait()? {
                 Some(status) => return Ok(status),
                 None if Instant::now() >= deadline => {
-                    return Err("it did not end in time and was stopped".to_owned());
+                    return Err(Interrupted::Overdue);
                 }
                 None => std::thread::sleep(pause),
             }
@@ -282,14 +300,14 @@ fn read_some<P: std::io::Read + std::os::fd::AsFd>(
     pipe: &mut Option<P>,
     bytes: &mut Vec<u8>,
     wait: Duration,
-) -> Result<bool, String> {
+) -> Result<bool, Interrupted> {
     let Some(open) = pipe else { return Ok(false) };
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
     let mut fds = [PollFd::from_borrowed_fd(open.as_fd(), PollFlags::IN)];
     match poll(&mut fds, Some(&timeout)) {
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
         Ok(_) => {}
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(Interrupted::Failed(error.to_string())),
     }
     let mut buffer = [0; 64 * 1024];
     match open.read(&mut buffer) {
@@ -297,12 +315,14 @@ fn read_some<P: std::io::Read + std::os::fd::AsFd>(
             *pipe = None;
             Ok(false)
         }
-        Ok(n) if bytes.len() + n > OUTPUT_BYTES_MAX => Err("its output is too long".to_owned()),
+        Ok(n) if bytes.len() + n > OUTPUT_BYTES_MAX => {
+            Err(Interrupted::Failed("its output is too long".to_owned()))
+        }
         Ok(n) => {
             bytes.extend_from_slice(&buffer[..n]);
             Ok(true)
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     }
 }
 

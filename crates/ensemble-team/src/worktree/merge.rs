@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::Worktrees;
 use super::git::{Running, last_bytes, without_git};
 use super::prepare::epoch;
 use super::retire::Retired;
 use super::salvage::IDENTITY;
+use super::{GitError, Operation, WorktreeFault, Worktrees};
 use crate::board::{Status, Task};
 use ensemble_core::durable::{Dir, FileLock, Modes};
 use ensemble_core::message::Name;
@@ -82,8 +82,8 @@ impl Worktrees {
     /// Merges an approved task into the integration branch. Takes as long as the tests do.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if the task is not APPROVED, or the integration branch is checked out;
-    /// [`Error::Locked`] if another merge runs; [`Error::Git`]. The task stays APPROVED then. A
+    /// [`BoardError::NotAllowed`] if the task is not APPROVED, or the integration branch is checked out;
+    /// [`Error::Locked`] if another merge runs; [`GitError`]. The task stays APPROVED then. A
     /// conflict and failing tests are not errors: see [`Merged::Failed`].
     pub fn merge(&self, id: &Name) -> Result<Merged> {
         self.merge_within(self.options.patience, id)
@@ -111,14 +111,14 @@ impl Worktrees {
     fn approved(&self, id: &Name) -> Result<(Task, String)> {
         let state = self.board.read()?;
         let task = state.task(id).cloned().ok_or_else(|| self.not_there(id))?;
-        let refused = |why: String| Error::NotAllowed { what: format!("merge task `{id}`"), why };
+        let operation = Operation::Merge(id.clone());
         if task.status != Status::Approved {
-            return Err(refused(format!("its status is {}", task.status.as_str())));
+            return Err(WorktreeFault::OtherStatus { status: task.status }.to(operation));
         }
         let named = task.review_commit.clone().unwrap_or_default();
         match self.commit_at(&named)? {
             Some(commit) => Ok((task, commit)),
-            None => Err(refused(format!("there is no commit `{named}` in the repository"))),
+            None => Err(WorktreeFault::CommitMissing { commit: named }.to(operation)),
         }
     }
 
@@ -155,9 +155,7 @@ impl Worktrees {
                 Err(error) => return Err(error),
             }
         }
-        let what = format!("merge task `{}`", task.id);
-        let why = "the integration branch keeps moving: try again".to_owned();
-        Err(Error::NotAllowed { what, why })
+        Err(WorktreeFault::KeepsMoving.to(Operation::Merge(task.id.clone())))
     }
 
     /// Records a merge that is in the integration branch, and removes the worktree.
@@ -189,14 +187,8 @@ impl Worktrees {
         let place =
             self.entries()?.into_iter().find(|entry| entry.branch.as_ref() == Some(&reference));
         let Some(place) = place else { return Ok(()) };
-        Err(Error::NotAllowed {
-            what: format!("merge task `{}` into `{branch}`", task.id),
-            why: format!(
-                "it is checked out at {}: check out another branch there (`git switch --detach`), \
-                 or name another one as `integration_branch`",
-                place.path.display()
-            ),
-        })
+        let fault = WorktreeFault::IntegrationCheckedOut { branch, path: place.path };
+        Err(fault.to(Operation::Merge(task.id.clone())))
     }
 
     /// The commit that brought another commit into a branch.
@@ -327,11 +319,10 @@ impl<'a> Scratch<'a> {
                     false => format!("the merge into {head} has conflicts in {files}"),
                 }))
             }
-            _ => Err(Error::Git {
-                command: "merge".to_owned(),
-                path: self.path.clone(),
-                detail: words,
-            }),
+            _ => {
+                let (command, path) = ("merge".to_owned(), self.path.clone());
+                Err(GitError::Failed { command, path, detail: words }.into())
+            }
         }
     }
 }

@@ -41,6 +41,7 @@ use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
 mod claim;
+mod error;
 mod git;
 mod list;
 mod merge;
@@ -52,6 +53,7 @@ mod submit;
 mod verify;
 
 pub use claim::{CLAIM_TRIES_MAX, Claimed, ReviewClaimed};
+pub use error::{GitError, Operation, WorktreeError, WorktreeFault, is_not_allowed};
 pub use merge::{Merged, Tests};
 pub use recover::Finding;
 pub use retire::Retired;
@@ -203,7 +205,7 @@ impl Worktrees {
     /// Opens the worktrees of the repository that contains the board's project.
     ///
     /// # Errors
-    /// [`Error::Git`] if there is no repository; [`Error::MissingProgram`].
+    /// [`GitError`] if there is no repository; [`Error::MissingProgram`].
     pub fn open(board: &Board, options: Options) -> Result<Self> {
         let project = std::fs::canonicalize(board.project())
             .map_err(|error| Error::io("find project", board.project(), error))?;
@@ -250,7 +252,7 @@ impl Worktrees {
     /// The commit of a task's worktree; `None` if it has no worktree.
     ///
     /// # Errors
-    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); the board cannot be read; [`Error::Git`].
+    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); the board cannot be read; [`GitError`].
     pub fn head(&self, task: &Name) -> Result<Option<String>> {
         let state = self.board.read()?;
         let task = state.task(task).ok_or_else(|| self.not_there(task))?;
@@ -318,9 +320,7 @@ impl Worktrees {
         let call = self.git.at(&self.project).with("GIT_CEILING_DIRECTORIES", "");
         let found = call.ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
         let Some(head) = found else {
-            let what = format!("make branch `{branch}`");
-            let why = "the repository has no commit yet: make the first one".to_owned();
-            return Err(Error::NotAllowed { what, why });
+            return Err(WorktreeFault::EmptyRepository.to(Operation::MakeBranch(branch)));
         };
         let call = self.git.at(&self.common).under(lock);
         call.run(&["update-ref", "-m", "ensemble: begin", &reference, &head, ""])?;

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use super::salvage::Salvage;
-use super::{Worktrees, list::Entry};
+use super::{Operation, WorktreeFault, Worktrees, list::Entry};
 use crate::board::{ClaimPlan, Task};
 use crate::proto::task::Holder;
+use ensemble_core::Result;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
 
 /// A worktree that is ready for work.
 #[derive(Debug)]
@@ -119,9 +119,7 @@ pub(super) fn epoch(task: &Task) -> u64 {
 pub(super) fn check_name(task: &Name) -> Result<()> {
     let text = task.as_str();
     if text.contains("..") || text.ends_with('.') || text.to_ascii_lowercase().ends_with(".lock") {
-        let why = "git allows no branch of this name: supersede the task by one with another name";
-        let what = format!("make branch `task/{task}`");
-        return Err(Error::NotAllowed { what, why: why.to_owned() });
+        return Err(WorktreeFault::BranchName.to(Operation::MakeBranch(format!("task/{task}"))));
     }
     Ok(())
 }

@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::json;
 
-use super::Worktrees;
 use super::list::Entry;
 use super::merge::{MERGE_LOCK, SCRATCH};
 use super::prepare::epoch;
 use super::salvage::Salvage;
+use super::{Worktrees, is_not_allowed};
 use crate::board::{State, Status, Task};
 use ensemble_core::durable::FileLock;
 use ensemble_core::event_log::types;
@@ -48,7 +48,7 @@ impl Worktrees {
     /// works.
     ///
     /// # Errors
-    /// As for [`Board::read`](crate::board::Board::read); [`Error::Locked`], [`Error::Git`].
+    /// As for [`Board::read`](crate::board::Board::read); [`Error::Locked`], [`GitError`].
     pub fn recover(&self, repair: bool) -> Result<Vec<Finding>> {
         let mut found = Vec::new();
         match FileLock::acquire(&self.common.join(MERGE_LOCK), std::time::Duration::ZERO) {
@@ -185,7 +185,7 @@ impl Worktrees {
         let retired = match self.retire(lock, &task.id, epoch(task), path) {
             Ok(retired) => retired,
             // The branch is checked out elsewhere.
-            Err(Error::NotAllowed { .. }) => return Ok(false),
+            Err(error) if is_not_allowed(&error) => return Ok(false),
             Err(other) => return Err(other),
         };
         let salvage = retired.salvage.as_ref();

@@ -12,9 +12,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Worktrees;
 use super::list::Entry;
 use super::salvage::{Salvage, Snapshot};
+use super::{GitError, Operation, WorktreeFault, Worktrees};
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -51,9 +51,8 @@ impl Worktrees {
         let is_elsewhere =
             |entry: &&Entry| entry.branch.as_ref() == Some(&branch) && entry.path != path;
         if let Some(other) = entries.iter().find(is_elsewhere) {
-            let what = format!("remove branch `{}`", Self::branch_of(task));
-            let why = format!("it is checked out at {}", other.path.display());
-            return Err(Error::NotAllowed { what, why });
+            let operation = Operation::RemoveBranch(Self::branch_of(task));
+            return Err(WorktreeFault::CheckedOut { path: other.path.clone() }.to(operation));
         }
         let mut retired = Retired { was_there: tip.is_some(), ..Retired::default() };
         match entries.into_iter().find(|entry| entry.path == path) {
@@ -107,13 +106,13 @@ impl Worktrees {
         let mut trouble = "a process keeps writing into it".to_owned();
         let mut looked: Option<Snapshot> = None;
         for _ in 0..LOOKS_MAX {
-            let snapshot = match self.snapshot(lock, task, epoch, entry) {
+            let snapshot = match self.snapshot(lock, task, epoch, entry).map_err(Error::into_area) {
                 Ok(snapshot) => snapshot,
-                Err(Error::Git { detail, .. }) => {
-                    trouble = detail;
+                Err(Ok(failed)) => {
+                    trouble = GitError::to_string(&failed);
                     break;
                 }
-                Err(other) => return Err(other),
+                Err(Err(other)) => return Err(other),
             };
             retired.ignored.clone_from(&snapshot.ignored);
             let is_same = looked.as_ref().is_some_and(|looked| looked.commit == snapshot.commit);
@@ -128,10 +127,10 @@ impl Worktrees {
                     continue;
                 }
             };
-            match removed {
+            match removed.map_err(Error::into_area) {
                 Ok(()) => return Ok(()),
-                Err(Error::Git { detail, .. }) => trouble = detail,
-                Err(other) => return Err(other),
+                Err(Ok(failed)) => trouble = GitError::to_string(&failed),
+                Err(Err(other)) => return Err(other),
             }
             looked = Some(snapshot);
         }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Worktrees;
 use super::list::Entry;
+use super::{GitError, Worktrees};
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -81,11 +81,7 @@ impl Worktrees {
         entry: &Entry,
     ) -> Result<Snapshot> {
         let path = &entry.path;
-        let nothing = || Error::Git {
-            command: "rev-parse HEAD".to_owned(),
-            path: path.clone(),
-            detail: "its HEAD names no commit".to_owned(),
-        };
+        let nothing = || GitError::NoCommit { path: path.clone() };
         let head = entry.head.clone().ok_or_else(nothing)?;
         let Dirt { changed, mut ignored } = self.dirt(path)?;
         ignored.truncate(IGNORED_TOLD_MAX);
@@ -119,11 +115,8 @@ impl Worktrees {
         let inner = difference.lines().find(|line| line.split(' ').nth(1) == Some("160000"));
         if let Some(line) = inner {
             let place = line.rsplit('\t').next().unwrap_or_default();
-            return Err(Error::Git {
-                command: "add --all".to_owned(),
-                path: path.to_owned(),
-                detail: format!("`{place}` is a repository of its own"),
-            });
+            let inner = place.to_owned();
+            return Err(GitError::InnerRepository { path: path.to_owned(), inner }.into());
         }
         let tree = call().run(&["write-tree"])?;
         remove_if_there(&index)?;

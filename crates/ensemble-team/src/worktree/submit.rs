@@ -1,16 +1,13 @@
 //! Submissions of coders and verdicts of reviewers. Both are about one commit, in a worktree
 //! without other changes.
 
-use super::Worktrees;
 use super::list::Entry;
+use super::{Operation, WorktreeFault, Worktrees};
 use crate::admission::Act;
 use crate::board::Task;
 use crate::proto::task::Holder;
+use ensemble_core::Result;
 use ensemble_core::message::Name;
-use ensemble_core::{Error, Result};
-
-/// Most uncommitted files that are named.
-const NAMED_MAX: usize = 5;
 
 /// A reviewer's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +23,7 @@ impl Worktrees {
     /// and on the task's branch, with at least one commit since its base. Returns the commit.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if another agent holds the task now; [`Error::NotAllowed`] with the
+    /// [`BoardError::Fenced`] if another agent holds the task now; [`BoardError::NotAllowed`] with the
     /// condition that is not met.
     pub fn submit(&self, id: &Name, holder: &Holder) -> Result<String> {
         self.submit_checked(id, holder, false)
@@ -48,23 +45,17 @@ impl Worktrees {
         locked.submit(id, holder, "HEAD")?;
         drop(locked);
 
-        let refused = |why: String| Error::NotAllowed { what: format!("submit task `{id}`"), why };
-        let (entry, head) = self.worked_in(&task, "submit")?;
+        let operation = || Operation::Submit(id.clone());
+        let (entry, head) = self.worked_in(&task, operation())?;
         let branch = Self::branch_of(id);
         if entry.branch != Some(format!("refs/heads/{branch}")) {
-            return Err(refused(format!(
-                "the worktree is not on its branch: `git switch -C {branch}` takes HEAD there"
-            )));
+            return Err(WorktreeFault::OtherBranch { branch }.to(operation()));
         }
-        self.must_be_clean(&task, "submit")?;
+        self.must_be_clean(&task, operation())?;
         if let (Some(base), false) = (&task.base_commit, may_be_empty)
             && self.is_ancestor(&head, base)?
         {
-            return Err(refused(
-                "nothing was committed since it began: commit the work, or declare that there is none \
-                 (`--unchanged`)"
-                    .to_owned(),
-            ));
+            return Err(WorktreeFault::NothingCommitted.to(operation()));
         }
         let mut locked = self.board.lock()?;
         locked.submit(id, holder, &head)?;
@@ -76,7 +67,7 @@ impl Worktrees {
     /// commit, and `holder` must hold the review. Returns the commit.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if another agent holds the review now; [`Error::NotAllowed`] with the
+    /// [`BoardError::Fenced`] if another agent holds the review now; [`BoardError::NotAllowed`] with the
     /// condition that is not met, also if `commit` is given and another one was submitted.
     pub fn verdict(
         &self,
@@ -102,55 +93,42 @@ impl Worktrees {
         // Check the holder before the worktree. This change is not written.
         drop(say(&named)?);
         self.at_submitted(&task)?;
-        self.must_be_clean(&task, "judge")?;
+        self.must_be_clean(&task, Operation::Judge(id.clone()))?;
         say(&named)?.commit()?;
         Ok(named)
     }
 
     /// The worktree of a task, and its HEAD.
-    fn worked_in(&self, task: &Task, verb: &str) -> Result<(Entry, String)> {
+    fn worked_in(&self, task: &Task, operation: Operation) -> Result<(Entry, String)> {
         let path = self.path_of(task);
         let entry = self.entry_at(&path)?.filter(|_| path.exists());
-        let refused =
-            |why: String| Error::NotAllowed { what: format!("{verb} task `{}`", task.id), why };
         let Some(entry) = entry else {
-            return Err(refused(format!(
-                "there is no worktree at {}: `ensemble fsck --repair` makes it again",
-                path.display()
-            )));
+            return Err(WorktreeFault::NoWorktree { path }.to(operation));
         };
         match entry.head.clone() {
             Some(head) => Ok((entry, head)),
-            None => Err(refused("the worktree has no commit".to_owned())),
+            None => Err(WorktreeFault::NoHead.to(operation)),
         }
     }
 
     /// The submitted commit, which the worktree must be at.
     pub(super) fn at_submitted(&self, task: &Task) -> Result<String> {
-        let (_, head) = self.worked_in(task, "review")?;
+        let operation = || Operation::Review(task.id.clone());
+        let (_, head) = self.worked_in(task, operation())?;
         match &task.review_commit {
             Some(commit) if *commit == head => Ok(head),
             other => {
-                let submitted = other.as_deref().unwrap_or("nothing");
-                let what = format!("review task `{}`", task.id);
-                let why = format!("{submitted} was submitted, but the worktree is at {head}");
-                Err(Error::NotAllowed { what, why })
+                let submitted = other.clone();
+                Err(WorktreeFault::OtherCommit { submitted, head }.to(operation()))
             }
         }
     }
 
-    fn must_be_clean(&self, task: &Task, verb: &str) -> Result<()> {
+    fn must_be_clean(&self, task: &Task, operation: Operation) -> Result<()> {
         let changed = self.dirt(&self.path_of(task))?.changed;
         if changed.is_empty() {
             return Ok(());
         }
-        let named = changed[..changed.len().min(NAMED_MAX)].join(", ");
-        let more = match changed.len().saturating_sub(NAMED_MAX) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let what = format!("{verb} task `{}`", task.id);
-        let why = format!("not committed in the worktree: {named}{more}");
-        Err(Error::NotAllowed { what, why })
+        Err(WorktreeFault::NotClean { changed }.to(operation))
     }
 }

@@ -39,6 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use super::BoardError;
 use std::path::{Path, PathBuf};
 
 use super::state::{State, Status, Task};
@@ -166,7 +167,7 @@ impl Prompts {
     /// The prompt for the coder that has claimed a task.
     ///
     /// # Errors
-    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); [`Error::NotAllowed`] if it is
+    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); [`BoardError::NotAllowed`] if it is
     /// not claimed; [`Error::Malformed`] if the project's form is wrong.
     pub fn coder(&self, state: &State, id: &Name) -> Result<Brief> {
         let task = task(state, id)?;
@@ -338,7 +339,7 @@ fn task<'a>(state: &'a State, id: &Name) -> Result<&'a Task> {
 
 fn not_held(id: &Name, role: &str, why: &str) -> Error {
     let what = format!("build the {role}'s prompt for task `{id}`");
-    Error::NotAllowed { what, why: format!("{why}: claim it first") }
+    BoardError::NotAllowed { what, why: format!("{why}: claim it first") }.into()
 }
 
 /// History events that record a coder's claim.

@@ -17,13 +17,13 @@ use super::{
 use crate::admission::is_refusal;
 use crate::board::prompt::{Prompts, Role};
 use crate::board::{
-    Control, ControlFile, NewAgent, NewAnomaly, State, Status, Task, claimable, reviewable,
-    sweep_beats, wake,
+    Control, ControlFile, NewAgent, NewAnomaly, State, Status, Task, claimable, is_fenced,
+    reviewable, sweep_beats, wake,
 };
 use crate::proto::agent;
 use crate::proto::supervise::{Anomaly, CONTENDED_WAIT, Event, Gate, Lost, Trouble};
 use crate::proto::task::Holder;
-use crate::worktree::{Merged, Worktrees};
+use crate::worktree::{GitError, Merged, Operation, WorktreeFault, Worktrees, is_not_allowed};
 use ensemble_core::durable::{Durability, FileLock, jittered, write_document};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -40,7 +40,7 @@ impl Run<'_> {
         match self.try_register() {
             Ok(()) => Ok(Event::Registered),
             // On the first try this is the answer; later it is retried.
-            Err(error @ Error::NotAllowed { .. }) if self.heartbeat.is_none() => Err(error),
+            Err(error) if is_not_allowed(&error) && self.heartbeat.is_none() => Err(error),
             Err(error) => {
                 self.failed("register", &error);
                 Ok(Event::Failed)
@@ -155,7 +155,7 @@ impl Run<'_> {
             Error::Locked { .. } => {
                 return Event::Contended { wait: jittered(CONTENDED_WAIT.1).max(CONTENDED_WAIT.0) };
             }
-            Error::Fenced { .. } => {
+            error if is_fenced(error) => {
                 let state = self.board.read().ok();
                 let agent = self.registered.clone();
                 if let (Some(state), Some(agent)) = (state, agent)
@@ -180,9 +180,7 @@ impl Run<'_> {
         take: fn(&Worktrees, &Name, &Holder) -> Result<Work>,
     ) -> Result<Option<Work>> {
         let Some(worktrees) = self.worktrees else {
-            let what = "claim a task".to_owned();
-            let why = "there is no git repository around the blackboard".to_owned();
-            return Err(Error::NotAllowed { what, why });
+            return Err(WorktreeFault::NoRepository.to(Operation::Claim));
         };
         let mut refused: Vec<Name> = Vec::new();
         for _ in 0..CLAIMS_A_LOOK {
@@ -191,9 +189,10 @@ impl Run<'_> {
             match take(worktrees, &task.id, agent) {
                 Ok(work) => return Ok(Some(work)),
                 // Another agent was faster, or the task needs something that is missing.
-                Err(Error::NotAllowed { .. }) => refused.push(task.id.clone()),
-                Err(error) if is_refusal(&error) => refused.push(task.id.clone()),
-                Err(error @ Error::Git { .. }) => {
+                Err(error) if is_not_allowed(&error) || is_refusal(&error) => {
+                    refused.push(task.id.clone());
+                }
+                Err(error) if error.area::<GitError>().is_some() => {
                     self.failed(&format!("claim `{}`", task.id), &error);
                     refused.push(task.id.clone());
                 }
@@ -297,7 +296,7 @@ impl Run<'_> {
                 self.work = None;
                 Event::Fenced(Lost::Work)
             }
-            Err(Error::Fenced { .. }) => {
+            Err(error) if is_fenced(&error) => {
                 self.seen = None;
                 Event::SpawnFailed
             }
@@ -429,7 +428,7 @@ impl Run<'_> {
                 }
                 Event::Left
             }
-            Err(Error::Fenced { .. }) => Event::Fenced(Lost::Registration),
+            Err(error) if is_fenced(&error) => Event::Fenced(Lost::Registration),
             Err(error) => {
                 self.failed("unregister", &error);
                 Event::Failed
@@ -485,16 +484,16 @@ impl Run<'_> {
             locked.commit()
         });
         let id = id.clone();
-        match blocked {
-            Ok(_) | Err(Error::Fenced { .. } | Error::NotAllowed { .. }) => {
+        match blocked.map(drop) {
+            Err(error) if !is_fenced(&error) && !is_not_allowed(&error) => {
+                // The task stays claimed until its lease expires or it is claimed again.
+                self.failed(&format!("block `{id}`"), &error);
+                None
+            }
+            Ok(()) | Err(_) => {
                 self.record(types::SUPERVISE_BLOCKED, json!({ "task": id, "reason": reason }));
                 self.tell(format!("`{id}` is blocked: {reason}"));
                 self.work = None;
-                None
-            }
-            Err(error) => {
-                // The task stays claimed until its lease expires or it is claimed again.
-                self.failed(&format!("block `{id}`"), &error);
                 None
             }
         }

@@ -28,6 +28,7 @@
 //! `{{instructions}}`, `{{constraints}}`, `{{output_requirement}}`, `{{task_id}}`,
 //! `{{step_index}}`, `{{attempt}}` and `{{attempts_max}}`.
 
+use super::StepError;
 use rusqlite::{OptionalExtension as _, params};
 use serde::Serialize;
 
@@ -102,7 +103,7 @@ impl StepStore {
     /// The prompt for a step that was handed out, with the files as they are now.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the queue's template is invalid; [`Error::Database`].
+    /// [`Error::Malformed`] if the queue's template is invalid; [`StepError::Database`].
     pub fn prompt(&self, handed: &Handed) -> Result<Prompt> {
         self.prompt_with(handed, Limits::default())
     }
@@ -139,7 +140,7 @@ impl StepStore {
     /// Stores which message carried the prompt of a run, and what the prompt showed.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`].
     pub fn note_prompt(
         &self,
         handed: &Handed,
@@ -198,7 +199,7 @@ impl StepStore {
             let (constraints, template) = (queue.constraints, queue.template);
             Ok(Some(Material { step, constraints, template, resources, left, error }))
         })?;
-        found.ok_or_else(|| Error::NoStep { step: key.to_string() })
+        Ok(found.ok_or_else(|| StepError::NoStep { key: key.clone() })?)
     }
 }
 
