@@ -7,9 +7,12 @@ use std::process::ExitCode;
 
 use ensemble_core::Error;
 use ensemble_core::message::{NameError, TimestampError};
+use ensemble_core::proto::request::Refusal;
 use ensemble_core::requests::{Gate, Gated, Undecided};
+use ensemble_core::spool::WalError;
 use ensemble_team::admission::Obstacle;
 use ensemble_team::board::{BoardError, ControlFile};
+use ensemble_team::driver::BatchError;
 use ensemble_team::steps::StepError;
 use ensemble_team::worktree::{WorktreeError, WorktreeFault};
 use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
@@ -166,7 +169,7 @@ fn hint_for(error: &Error) -> Option<String> {
         Error::NoMailbox { nearest, .. } if nearest.is_empty() => {
             "`ensemble mailbox add` creates it"
         }
-        Error::Undelivered { .. } => "`ensemble watch` starts a watcher",
+        Error::Server { unreachable: true, .. } => "`ensemble doctor` examines the server",
         Error::Area(_) => return area_hint(error),
         _ => return None,
     };
@@ -182,6 +185,15 @@ fn area_hint(error: &Error) -> Option<String> {
     }
     if error.area::<Undecided>().is_some() {
         return Some("answer it: `ensemble respond REQUEST --approve` (or --reject)".to_owned());
+    }
+    if let Some(Refusal::PlanPending { id, .. }) = error.area() {
+        return Some(format!("`ensemble request cancel {id}` cancels it"));
+    }
+    if let Some(BatchError::Undelivered { .. }) = error.area() {
+        return Some("`ensemble watch` starts a watcher".to_owned());
+    }
+    if let Some(WalError::NeedsReplay { .. }) = error.area() {
+        return Some("`ensemble fsck --repair` replays it".to_owned());
     }
     if let Some(refused) = error.area::<WorktreeError>() {
         return worktree_hint(&refused.fault);
@@ -348,7 +360,8 @@ mod tests {
                 WorktreeError::new(Operation::Claim, WorktreeFault::NothingCommitted).into(),
                 "--unchanged",
             ),
-            (Error::Undelivered { path: path() }, "ensemble watch"),
+            (BatchError::Undelivered { path: path() }.into(), "ensemble watch"),
+            (WalError::NeedsReplay { path: path() }.into(), "ensemble fsck --repair"),
             (BoardError::Missing { path: path() }.into(), "ensemble board init"),
         ];
         for (error, command) in errors {

@@ -189,15 +189,13 @@ impl Run<'_> {
             match take(worktrees, &task.id, agent) {
                 Ok(work) => return Ok(Some(work)),
                 // Another agent was faster, or the task needs something that is missing.
-                Err(error) if is_not_allowed(&error) || is_refusal(&error) => {
-                    refused.push(task.id.clone());
-                }
+                Err(error) if is_not_allowed(&error) || is_refusal(&error) => {}
                 Err(error) if error.area::<GitError>().is_some() => {
                     self.failed(&format!("claim `{}`", task.id), &error);
-                    refused.push(task.id.clone());
                 }
                 Err(error) => return Err(error),
             }
+            refused.push(task.id.clone());
             state = self.board.read()?;
         }
         Ok(None)
