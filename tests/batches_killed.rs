@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::Instant;
 
-use ensemble_core::Error;
 use ensemble_core::driver::nap;
 use ensemble_core::dropbox::{DropBox, Ledger};
 use ensemble_core::durable::Durability;
@@ -18,7 +17,9 @@ use ensemble_core::event_log::{EventLog, NullRecorder};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_team::collect::Limits;
 use ensemble_team::contract::{Summary, SummaryStatus};
-use ensemble_team::driver::{Batch, Batches, Dispatcher, Reviews, SUMMARY_PATH, TaskEnds};
+use ensemble_team::driver::{
+    Batch, BatchError, Batches, Dispatcher, Reviews, SUMMARY_PATH, TaskEnds,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use support::traced::{
     between_marks, calls, has_strace, points, run_traced, start_traced, survives_kill,
@@ -106,7 +107,7 @@ impl Watcher {
         loop {
             match batches(bed).tell(&name(id), summary, &name("other"), &NullRecorder) {
                 Ok(told) => return told.summary().clone(),
-                Err(Error::Undelivered { .. }) => {
+                Err(error) if matches!(error.area(), Some(BatchError::Undelivered { .. })) => {
                     let before = self.delivered.len();
                     self.look(bed);
                     assert!(self.delivered.len() > before, "it waits for nothing");

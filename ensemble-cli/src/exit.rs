@@ -7,11 +7,14 @@ use std::process::ExitCode;
 
 use ensemble_core::Error;
 use ensemble_core::message::{NameError, TimestampError};
+use ensemble_core::proto::request::Refusal;
 use ensemble_core::requests::{Gate, Gated, Undecided};
+use ensemble_core::spool::WalError;
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{BoardError, ControlFile};
+use ensemble_team::driver::BatchError;
 use ensemble_team::steps::StepError;
-use ensemble_team::worktree::{Obstacle, WorktreeError};
+use ensemble_team::worktree::{WorktreeError, WorktreeFault};
 use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
 /// The exit codes. They are part of the contract: none changes its meaning.
@@ -166,7 +169,7 @@ fn hint_for(error: &Error) -> Option<String> {
         Error::NoMailbox { nearest, .. } if nearest.is_empty() => {
             "`ensemble mailbox add` creates it"
         }
-        Error::Undelivered { .. } => "`ensemble watch` starts a watcher",
+        Error::Server { unreachable: true, .. } => "`ensemble doctor` examines the server",
         Error::Area(_) => return area_hint(error),
         _ => return None,
     };
@@ -183,8 +186,17 @@ fn area_hint(error: &Error) -> Option<String> {
     if error.area::<Undecided>().is_some() {
         return Some("answer it: `ensemble respond REQUEST --approve` (or --reject)".to_owned());
     }
+    if let Some(Refusal::PlanPending { id, .. }) = error.area() {
+        return Some(format!("`ensemble request cancel {id}` cancels it"));
+    }
+    if let Some(BatchError::Undelivered { .. }) = error.area() {
+        return Some("`ensemble watch` starts a watcher".to_owned());
+    }
+    if let Some(WalError::NeedsReplay { .. }) = error.area() {
+        return Some("`ensemble fsck --repair` replays it".to_owned());
+    }
     if let Some(refused) = error.area::<WorktreeError>() {
-        return worktree_hint(&refused.obstacle);
+        return worktree_hint(&refused.fault);
     }
     if let Some(error) = error.area::<StepError>() {
         return step_hint(error).map(str::to_owned);
@@ -222,10 +234,10 @@ pub(crate) fn obstacle_hint(obstacle: &NotAdmitted) -> Option<String> {
     }
 }
 
-fn worktree_hint(obstacle: &Obstacle) -> Option<String> {
+fn worktree_hint(obstacle: &WorktreeFault) -> Option<String> {
     let hint = match obstacle {
-        Obstacle::NoWorktree { .. } => "`ensemble fsck --repair` makes it again",
-        Obstacle::NothingCommitted => "`ensemble task submit ID --unchanged` declares it",
+        WorktreeFault::NoWorktree { .. } => "`ensemble fsck --repair` makes it again",
+        WorktreeFault::NothingCommitted => "`ensemble task submit ID --unchanged` declares it",
         _ => return None,
     };
     Some(hint.to_owned())
@@ -345,10 +357,11 @@ mod tests {
             (StepError::NoTask { task_id: "t".to_owned() }.into(), "ensemble step list"),
             (StepError::OtherPlan { task_id: "t".to_owned() }.into(), "ensemble step split"),
             (
-                WorktreeError::new(Operation::Claim, Obstacle::NothingCommitted).into(),
+                WorktreeError::new(Operation::Claim, WorktreeFault::NothingCommitted).into(),
                 "--unchanged",
             ),
-            (Error::Undelivered { path: path() }, "ensemble watch"),
+            (BatchError::Undelivered { path: path() }.into(), "ensemble watch"),
+            (WalError::NeedsReplay { path: path() }.into(), "ensemble fsck --repair"),
             (BoardError::Missing { path: path() }.into(), "ensemble board init"),
         ];
         for (error, command) in errors {

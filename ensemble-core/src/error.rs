@@ -130,12 +130,6 @@ pub enum Error {
         /// How long this call waited.
         waited: Duration,
     },
-    /// A document that was not delivered yet must not be overwritten.
-    #[error("{path} was not delivered yet: wait for the watcher, or start one")]
-    Undelivered {
-        /// The document.
-        path: PathBuf,
-    },
     /// A needed program is not installed.
     #[error("`{program}` is not installed: {remedy}")]
     MissingProgram {
@@ -284,7 +278,6 @@ impl Error {
             Self::Locked { .. }
                 | Self::Full { .. }
                 | Self::Quota { .. }
-                | Self::Undelivered { .. }
                 | Self::Server { unreachable: true, .. }
         ) || matches!(self, Self::Area(error) if error.is_transient())
             || matches!(

@@ -100,7 +100,7 @@ pub(crate) fn the_same_plan_is_submitted_once_and_another_one_waits_for_the_answ
     assert_eq!(submit("a plan").unwrap().request.request_id, first);
     let error = submit("another").unwrap_err();
     assert!(matches!(error.area(), Some(Refusal::PlanPending { .. })), "{error}");
-    assert!(error.to_string().contains(&format!("ensemble request cancel {first}")), "{error}");
+    assert!(error.to_string().contains(&format!("'{first}': wait for lead")), "{error}");
     assert_eq!(bed.types("lead"), ["plan_approval_request"]);
     bed.requests().cancel(first.as_str(), &name("bob"), "").unwrap();
     assert_eq!(submit("another").unwrap().request.round, Some(1));

@@ -47,6 +47,48 @@ fn sentences_name_their_actor() {
     }
 }
 
+/// Prompts, messages and headers of files: people and agents read them in place of an error.
+const READ_BY_AGENTS: [&str; 7] = [
+    "crates/ensemble-team/src/board/mod.rs",
+    "crates/ensemble-team/src/board/prompt/",
+    "crates/ensemble-team/src/driver/steps.rs",
+    "crates/ensemble-team/src/lint/output.rs",
+    "crates/ensemble-team/src/steps/prompt/",
+    "crates/ensemble-team/src/steps/notices.rs",
+    "ensemble-core/src/requests/messages.rs",
+];
+
+/// Whether a line of code holds a text that names a command such as `ensemble fsck`.
+fn names_command(line: &str) -> bool {
+    let starts: [String; 2] = ["`", "\""].map(|quote| format!("{quote}ensemble "));
+    let verb = |rest: &str| rest.starts_with(|c: char| c.is_ascii_lowercase());
+    !line.trim_start().starts_with("//")
+        && line.contains('"')
+        && starts.iter().any(|start| line.split(start.as_str()).skip(1).any(verb))
+}
+
+#[test]
+fn the_library_names_no_command() {
+    assert!(names_command("\"there is none: `ensemble fsck` makes it\""));
+    assert!(names_command("format!(\"ensemble step {verb}\")"));
+    assert!(!names_command("/// `ensemble fsck` repairs it."));
+    assert!(!names_command("const ACTOR: &str = \"ensemble\";"));
+    let mut found = Vec::new();
+    for (path, text) in files(&[".rs"]) {
+        let is_library = path.starts_with("ensemble-core/src/") || path.starts_with("crates/");
+        if !is_library
+            || path.ends_with("/tests.rs")
+            || READ_BY_AGENTS.iter().any(|exempt| path.starts_with(exempt))
+        {
+            continue;
+        }
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let lines = (1..).zip(product.lines()).filter(|(_, line)| names_command(line));
+        found.extend(lines.map(|(number, line)| format!("{path}:{number}: {}", line.trim())));
+    }
+    assert_none("a text of the library that names a command", &found);
+}
+
 /// Whether a line is a whole doc comment that starts with a pronoun and ends before it names a thing.
 fn is_riddle(line: &str) -> bool {
     let line = line.trim_start();

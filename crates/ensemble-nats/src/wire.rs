@@ -96,10 +96,7 @@ pub(super) enum Put {
 impl Wire {
     /// A transient error.
     pub(super) fn unreachable(&self, operation: &'static str, detail: impl ToString) -> Error {
-        let detail = format!(
-            "{} (is the server up? `ensemble doctor` looks)",
-            detail.to_string().trim_end_matches('.')
-        );
+        let detail = format!("{} (is the server up?)", detail.to_string().trim_end_matches('.'));
         Error::Server { operation, server: self.server.clone(), detail, unreachable: true }
     }
 

@@ -43,6 +43,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+mod error;
 mod follower;
 mod last;
 mod line;
@@ -57,6 +58,7 @@ mod tail;
 pub mod types;
 mod writer;
 
+pub use error::LogError;
 pub use follower::{Follower, POLL_RECORDS_MAX, Position};
 pub use last::{Last, last};
 pub use line::{ACTOR_BYTES_MAX, LINE_BYTES_MAX};

@@ -16,6 +16,7 @@
 //! missing; the next writer makes it. The lock, the segment and its numbers all depend on one open
 //! directory. A writer therefore abandons a deleted and recreated directory as a whole.
 
+use super::LogError;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -120,7 +121,7 @@ impl Writer {
             locked?;
             let last = &writer.current()?.segment;
             let next = Segment::first_of_next_session(Some(last), SystemClock.wall())
-                .ok_or_else(|| Error::malformed(&writer.path, "log", "has no later session"))?;
+                .ok_or_else(|| LogError::UnusableClock { path: writer.path.clone() })?;
             writer.continue_in(&next, actor)?;
             writer.catch_up(place, actor)
         })
@@ -184,7 +185,7 @@ impl Writer {
                 _ => return Ok(()),
             }
         }
-        Err(Error::malformed(&self.path, "log", "has too many segments to follow"))
+        Err(LogError::TooManySegments { path: self.path.clone() }.into())
     }
 
     /// Whether the path still leads to the open segment; if so, its end is known after this call.
@@ -220,7 +221,7 @@ impl Writer {
             Some(segment) => self.open(place, segment, 0, actor),
             None => {
                 let first = Segment::first_of_next_session(None, SystemClock.wall())
-                    .ok_or_else(|| Error::malformed(&self.path, "log", "the clock is unusable"))?;
+                    .ok_or_else(|| LogError::UnusableClock { path: self.path.clone() })?;
                 self.open(place, first, 0, actor)?;
                 self.has_begun_log = true;
                 Ok(())

@@ -83,6 +83,7 @@ mod owners;
 mod admission;
 mod backlog;
 mod emptiness;
+mod error;
 mod listing;
 pub(crate) mod mailbox;
 mod opened;
@@ -107,6 +108,7 @@ pub use crate::leases::Observed;
 pub use admission::{Admission, Standstill, begins_work};
 pub use dead::DeadLetter;
 pub(crate) use dead::SUPERSEDED;
+pub use error::MailboxError;
 pub use files::MessageFile;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
@@ -121,7 +123,7 @@ pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
 };
 pub use sweep::{Swept, TMP_AGE_MAX};
-pub use wal::{Replayed, WAL_BYTES_DEFAULT};
+pub use wal::{Replayed, WAL_BYTES_DEFAULT, WalError};
 
 use mailbox::Mailbox;
 use opened::Opened;

@@ -1,5 +1,6 @@
 //! The list of existing mailboxes.
 
+use super::MailboxError;
 use super::mailbox::{SETTINGS_FILE, STATES};
 use super::{Settings, Spool};
 use crate::durable::Durability;
@@ -95,14 +96,7 @@ impl Spool {
         let counts = self.counts(name)?;
         let unfinished = counts.queued + counts.acked;
         if unfinished > 0 && !force {
-            let detail = format!(
-                "{unfinished} messages are not finished: settle or dead-letter them, or force it"
-            );
-            return Err(Error::malformed(
-                self.root.join("mailbox").join(name.as_str()),
-                "mailbox",
-                detail,
-            ));
+            return Err(MailboxError::Unfinished { mailbox: name.clone(), unfinished }.into());
         }
         let home = self.mailboxes_dir()?.open_child(name.as_str())?;
         std::fs::remove_dir_all(home.path()).map_err(|e| Error::io("remove", home.path(), e))?;

@@ -1,5 +1,6 @@
 //! Brings up one agent.
 
+use ensemble_team::roster::RosterError;
 use std::io::Read as _;
 
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -169,7 +170,7 @@ impl Team<'_> {
             member.binding = binding.cloned();
             Ok(Some(member))
         })?;
-        changed.ok_or_else(|| self.vanished(plan))
+        Ok(changed.ok_or_else(|| vanished(plan))?)
     }
 
     /// Records the agent's pane. A `generation` missing from the roster belongs to a process whose
@@ -204,7 +205,7 @@ impl Team<'_> {
             member.binding = Some(binding);
             Ok(Some(member))
         })?;
-        self.finish(changed.ok_or_else(|| self.vanished(plan))?, how)
+        self.finish(changed.ok_or_else(|| vanished(plan))?, how)
     }
 
     /// Writes the binding last.
@@ -245,14 +246,11 @@ impl Team<'_> {
             None => around().unwrap_or_else(|| self.server.clone()),
         }
     }
+}
 
-    fn vanished(&self, plan: &Plan) -> Error {
-        Error::Malformed {
-            path: self.roster().dir().join(format!("{}.yaml", plan.name)),
-            field: "file".to_owned(),
-            detail: "was removed during the change".to_owned(),
-        }
-    }
+/// Another process removed the member during the change.
+fn vanished(plan: &Plan) -> RosterError {
+    RosterError::Unknown { agent: plan.name.clone() }
 }
 
 /// Returns 128 random bits, in hexadecimal. Uses the system's random source: the pass must not be

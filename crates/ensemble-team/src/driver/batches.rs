@@ -12,8 +12,9 @@
 //! document holds either its summary already or an older one. The same content written twice is one
 //! version for the watcher, so it is routed once however many Dispatchers there are and whichever
 //! of them is killed. The summary of an earlier batch that the watcher has not delivered yet is not
-//! written over: that is [`Error::Undelivered`], to be tried again.
+//! written over: that is [`BatchError::Undelivered`], to be tried again.
 
+use super::BatchError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -113,7 +114,7 @@ impl Batches {
     /// Publishes the summary of a batch, unless that was done. The first summary counts.
     ///
     /// # Errors
-    /// [`Error::Locked`] and [`Error::Undelivered`] are transient; or the disk failed.
+    /// [`Error::Locked`] and [`BatchError::Undelivered`] are transient; or the disk failed.
     pub fn tell(
         &self,
         batch: &Name,
@@ -205,8 +206,8 @@ impl Batches {
         if moved == Moved::Done {
             return Ok((content, summary.clone()));
         }
-        let absent = || Error::malformed(dir.path().join(decided_name(batch)), "file", "is gone");
-        decided(dir, &decided_name(batch))?.ok_or_else(absent)
+        let gone = || BatchError::Gone { path: dir.path().join(decided_name(batch)) };
+        Ok(decided(dir, &decided_name(batch))?.ok_or_else(gone)?)
     }
 
     /// Lets the summary land, unless it lies there already.
@@ -227,7 +228,7 @@ impl Batches {
         match last {
             Some(Some(sha256)) if sha256 == Digest::of(current) => Ok(()),
             None => Ok(()),
-            Some(_) => Err(Error::Undelivered { path: self.queue.join(SUMMARY_PATH) }),
+            Some(_) => Err(BatchError::Undelivered { path: self.queue.join(SUMMARY_PATH) }.into()),
         }
     }
 

@@ -9,12 +9,14 @@
 //! simply calls [`ShutdownDriver::carry_out`] again. An agent that was spawned anew meanwhile has
 //! another generation and is not touched.
 
+use crate::roster::RosterError;
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::roster::{Ended, How, Member, MemberState, Roster};
+use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::broker::{HandedBack, UnreadMail};
 use ensemble_core::env::{Clock, Monotonic};
@@ -22,7 +24,6 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::shutdown::{Consent, Effect, Event, Shutdown, Step, Worker};
-use ensemble_core::{Error, Result};
 use ensemble_tmux::reaper::{ProcessSet, Reaper};
 
 /// The longest single wait, so that being told to stop is noticed.
@@ -177,10 +178,7 @@ impl ShutdownDriver<'_> {
         match (member, early) {
             (_, Some(early)) => Ok(Err(early)),
             (Some(member), None) => Ok(Ok(member)),
-            (None, None) => {
-                let path = self.roster.dir().join(format!("{}.yaml", departure.agent));
-                Err(Error::malformed(path, "file", "is missing: the roster knows no such agent"))
-            }
+            (None, None) => Err(RosterError::Unknown { agent: departure.agent.clone() }.into()),
         }
     }
 

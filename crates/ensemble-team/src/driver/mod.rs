@@ -21,6 +21,7 @@ mod collect;
 mod conductor;
 mod departure;
 mod ends;
+mod error;
 mod reviews;
 #[cfg(feature = "steps")]
 mod steps;
@@ -32,6 +33,7 @@ pub use collect::{Batch, Dispatcher};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};
 pub use departure::{AgentHost, Departed, Departure, ShutdownDriver};
 pub use ends::TaskEnds;
+pub use error::BatchError;
 pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem};
 #[cfg(feature = "steps")]
 pub use steps::{Prompted, STEP_TYPE, StepDriver, Turn};

@@ -68,7 +68,7 @@ impl StepDriver<'_> {
     /// when something has changed ([`StepStore::data_version`]), and after [`Turn::next_in`].
     ///
     /// # Errors
-    /// [`Error::NoStep`] if there is no such task; an agent has no mailbox; the disk failed. What was
+    /// [`StepError::NoTask`](crate::steps::StepError::NoTask) if there is no such task; an agent has no mailbox; the disk failed. What was
     /// done before stays, and the next call goes on from there.
     pub fn turn(&self, task_id: &str) -> Result<Turn> {
         let observed = self.store.observe()?;

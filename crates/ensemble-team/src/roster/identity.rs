@@ -168,7 +168,7 @@ pub enum Refusal {
     /// A pass that no member has.
     #[error(
         "the pass in ENSEMBLE_AGENT_PASS belongs to no agent of the team (of an earlier run, perhaps): \
-         `ensemble up` starts agents with a new one"
+         start the agent again"
     )]
     UnknownPass {
         /// The agent whose pane it runs in, if any.

@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod error;
 mod identity;
 mod member;
 mod presence;
@@ -44,6 +45,7 @@ use ensemble_core::durable::{Dir, Modes};
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::{Error, Result};
 
+pub use error::RosterError;
 pub use identity::{Asking, Identity, Outsiders, Proof, Refusal, identify};
 pub use member::{Ended, How, Member, MemberState, ROSTER_VERSION};
 pub use presence::{Evidence, PaneObservation, Presence, State, presence};
@@ -135,8 +137,7 @@ impl Roster {
         match change(current.clone())? {
             None => Ok(current),
             Some(member) if member.name != *name => {
-                let detail = format!("`{}` is not to be written as `{name}`", member.name);
-                Err(Error::malformed(&path, "name", detail))
+                Err(RosterError::OtherName { name: name.clone(), member: member.name }.into())
             }
             Some(member) => {
                 document.replace(yaml::render(&member).as_bytes())?;

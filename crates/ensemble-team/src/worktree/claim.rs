@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::prepare::{check_name, epoch};
 use super::salvage::Salvage;
-use super::{Obstacle, Operation, Worktrees, is_not_allowed};
+use super::{Operation, WorktreeFault, Worktrees, is_not_allowed};
 use crate::admission::Act;
 use crate::board::BoardError;
 use crate::board::{Granted, Status};
@@ -207,7 +207,7 @@ impl Worktrees {
         let (granted, locked) = ask()?;
         let submitted = locked.state().task(id).and_then(|task| task.review_commit.clone());
         if submitted.as_ref() != Some(&commit) {
-            let error = Obstacle::SubmittedAgain.to(Operation::Review(id.clone()));
+            let error = WorktreeFault::SubmittedAgain.to(Operation::Review(id.clone()));
             return Err(Failed { error, may_help: true });
         }
         locked.commit()?;

@@ -59,22 +59,22 @@ impl AreaError for GitError {}
 
 /// A worktree or a branch does not allow the operation now; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {operation}: {obstacle}")]
+#[error("cannot {operation}: {fault}")]
 #[non_exhaustive]
 pub struct WorktreeError {
     /// The refused operation.
     pub operation: Operation,
     /// The condition that is not met.
-    pub obstacle: Obstacle,
+    pub fault: WorktreeFault,
 }
 
 impl AreaError for WorktreeError {}
 
 impl WorktreeError {
-    /// The error of an operation that meets an obstacle.
+    /// The error of an operation that meets an fault.
     #[must_use]
-    pub const fn new(operation: Operation, obstacle: Obstacle) -> Self {
-        Self { operation, obstacle }
+    pub const fn new(operation: Operation, fault: WorktreeFault) -> Self {
+        Self { operation, fault }
     }
 }
 
@@ -108,7 +108,7 @@ pub enum Operation {
 /// The condition that an operation needs and that is not met.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Obstacle {
+pub enum WorktreeFault {
     /// The worktree is on another branch than its task's.
     #[error("the worktree is not on its branch: `git switch -C {branch}` takes HEAD there")]
     OtherBranch {
@@ -190,8 +190,8 @@ pub enum Obstacle {
     BranchName,
 }
 
-impl Obstacle {
-    /// The error of an operation that meets this obstacle.
+impl WorktreeFault {
+    /// The error of an operation that meets this fault.
     pub(crate) fn to(self, operation: Operation) -> Error {
         WorktreeError::new(operation, self).into()
     }

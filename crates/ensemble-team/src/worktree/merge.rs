@@ -25,7 +25,7 @@ use super::git::{Running, last_bytes, without_git};
 use super::prepare::epoch;
 use super::retire::Retired;
 use super::salvage::IDENTITY;
-use super::{GitError, Obstacle, Operation, Worktrees};
+use super::{GitError, Operation, WorktreeFault, Worktrees};
 use crate::board::{Status, Task};
 use ensemble_core::durable::{Dir, FileLock, Modes};
 use ensemble_core::message::Name;
@@ -113,12 +113,12 @@ impl Worktrees {
         let task = state.task(id).cloned().ok_or_else(|| self.not_there(id))?;
         let operation = Operation::Merge(id.clone());
         if task.status != Status::Approved {
-            return Err(Obstacle::OtherStatus { status: task.status }.to(operation));
+            return Err(WorktreeFault::OtherStatus { status: task.status }.to(operation));
         }
         let named = task.review_commit.clone().unwrap_or_default();
         match self.commit_at(&named)? {
             Some(commit) => Ok((task, commit)),
-            None => Err(Obstacle::CommitMissing { commit: named }.to(operation)),
+            None => Err(WorktreeFault::CommitMissing { commit: named }.to(operation)),
         }
     }
 
@@ -155,7 +155,7 @@ impl Worktrees {
                 Err(error) => return Err(error),
             }
         }
-        Err(Obstacle::KeepsMoving.to(Operation::Merge(task.id.clone())))
+        Err(WorktreeFault::KeepsMoving.to(Operation::Merge(task.id.clone())))
     }
 
     /// Records a merge that is in the integration branch, and removes the worktree.
@@ -187,8 +187,8 @@ impl Worktrees {
         let place =
             self.entries()?.into_iter().find(|entry| entry.branch.as_ref() == Some(&reference));
         let Some(place) = place else { return Ok(()) };
-        let obstacle = Obstacle::IntegrationCheckedOut { branch, path: place.path };
-        Err(obstacle.to(Operation::Merge(task.id.clone())))
+        let fault = WorktreeFault::IntegrationCheckedOut { branch, path: place.path };
+        Err(fault.to(Operation::Merge(task.id.clone())))
     }
 
     /// The commit that brought another commit into a branch.

@@ -53,7 +53,7 @@ mod submit;
 mod verify;
 
 pub use claim::{CLAIM_TRIES_MAX, Claimed, ReviewClaimed};
-pub use error::{GitError, Obstacle, Operation, WorktreeError, is_not_allowed};
+pub use error::{GitError, Operation, WorktreeError, WorktreeFault, is_not_allowed};
 pub use merge::{Merged, Tests};
 pub use recover::Finding;
 pub use retire::Retired;
@@ -320,7 +320,7 @@ impl Worktrees {
         let call = self.git.at(&self.project).with("GIT_CEILING_DIRECTORIES", "");
         let found = call.ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
         let Some(head) = found else {
-            return Err(Obstacle::EmptyRepository.to(Operation::MakeBranch(branch)));
+            return Err(WorktreeFault::EmptyRepository.to(Operation::MakeBranch(branch)));
         };
         let call = self.git.at(&self.common).under(lock);
         call.run(&["update-ref", "-m", "ensemble: begin", &reference, &head, ""])?;

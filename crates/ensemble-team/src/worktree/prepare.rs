@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::salvage::Salvage;
-use super::{Obstacle, Operation, Worktrees, list::Entry};
+use super::{Operation, WorktreeFault, Worktrees, list::Entry};
 use crate::board::{ClaimPlan, Task};
 use crate::proto::task::Holder;
 use ensemble_core::Result;
@@ -119,7 +119,7 @@ pub(super) fn epoch(task: &Task) -> u64 {
 pub(super) fn check_name(task: &Name) -> Result<()> {
     let text = task.as_str();
     if text.contains("..") || text.ends_with('.') || text.to_ascii_lowercase().ends_with(".lock") {
-        return Err(Obstacle::BranchName.to(Operation::MakeBranch(format!("task/{task}"))));
+        return Err(WorktreeFault::BranchName.to(Operation::MakeBranch(format!("task/{task}"))));
     }
     Ok(())
 }

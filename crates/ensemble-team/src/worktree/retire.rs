@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::list::Entry;
 use super::salvage::{Salvage, Snapshot};
-use super::{GitError, Obstacle, Operation, Worktrees};
+use super::{GitError, Operation, WorktreeFault, Worktrees};
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -52,7 +52,7 @@ impl Worktrees {
             |entry: &&Entry| entry.branch.as_ref() == Some(&branch) && entry.path != path;
         if let Some(other) = entries.iter().find(is_elsewhere) {
             let operation = Operation::RemoveBranch(Self::branch_of(task));
-            return Err(Obstacle::CheckedOut { path: other.path.clone() }.to(operation));
+            return Err(WorktreeFault::CheckedOut { path: other.path.clone() }.to(operation));
         }
         let mut retired = Retired { was_there: tip.is_some(), ..Retired::default() };
         match entries.into_iter().find(|entry| entry.path == path) {

@@ -2,7 +2,7 @@
 //! without other changes.
 
 use super::list::Entry;
-use super::{Obstacle, Operation, Worktrees};
+use super::{Operation, WorktreeFault, Worktrees};
 use crate::admission::Act;
 use crate::board::Task;
 use crate::proto::task::Holder;
@@ -49,13 +49,13 @@ impl Worktrees {
         let (entry, head) = self.worked_in(&task, operation())?;
         let branch = Self::branch_of(id);
         if entry.branch != Some(format!("refs/heads/{branch}")) {
-            return Err(Obstacle::OtherBranch { branch }.to(operation()));
+            return Err(WorktreeFault::OtherBranch { branch }.to(operation()));
         }
         self.must_be_clean(&task, operation())?;
         if let (Some(base), false) = (&task.base_commit, may_be_empty)
             && self.is_ancestor(&head, base)?
         {
-            return Err(Obstacle::NothingCommitted.to(operation()));
+            return Err(WorktreeFault::NothingCommitted.to(operation()));
         }
         let mut locked = self.board.lock()?;
         locked.submit(id, holder, &head)?;
@@ -103,11 +103,11 @@ impl Worktrees {
         let path = self.path_of(task);
         let entry = self.entry_at(&path)?.filter(|_| path.exists());
         let Some(entry) = entry else {
-            return Err(Obstacle::NoWorktree { path }.to(operation));
+            return Err(WorktreeFault::NoWorktree { path }.to(operation));
         };
         match entry.head.clone() {
             Some(head) => Ok((entry, head)),
-            None => Err(Obstacle::NoHead.to(operation)),
+            None => Err(WorktreeFault::NoHead.to(operation)),
         }
     }
 
@@ -119,7 +119,7 @@ impl Worktrees {
             Some(commit) if *commit == head => Ok(head),
             other => {
                 let submitted = other.clone();
-                Err(Obstacle::OtherCommit { submitted, head }.to(operation()))
+                Err(WorktreeFault::OtherCommit { submitted, head }.to(operation()))
             }
         }
     }
@@ -129,6 +129,6 @@ impl Worktrees {
         if changed.is_empty() {
             return Ok(());
         }
-        Err(Obstacle::NotClean { changed }.to(operation))
+        Err(WorktreeFault::NotClean { changed }.to(operation))
     }
 }

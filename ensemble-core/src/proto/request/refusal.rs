@@ -72,7 +72,7 @@ pub enum Refusal {
     },
     /// The task waits for the answer to an earlier plan.
     #[error(
-        "Error: the plan of {by} for task '{task}' is pending as request_id '{id}': wait for {to}, or cancel it first with `ensemble request cancel {id}`"
+        "Error: the plan of {by} for task '{task}' is pending as request_id '{id}': wait for {to}, or cancel it first"
     )]
     PlanPending {
         /// Id of the earlier plan's request.

@@ -21,6 +21,7 @@
 //! A file system whose sync fails has dropped the data, and may report success for the next sync.
 //! After that no segment is removed, and nothing is logged, until the segments were replayed.
 
+mod error;
 pub(super) mod record;
 mod replay;
 mod rotate;
@@ -35,6 +36,7 @@ use crate::env::{self, Clock};
 use crate::message::{MessageId, Name};
 
 use super::Options;
+pub use error::WalError;
 use record::Place;
 pub use replay::Replayed;
 pub(super) use replay::replay_if_restarted;

@@ -7,15 +7,16 @@
 //! | the old one was shut | a shut segment | the next rotation removes it |
 //! | the file system was synced | the same | the same: its replay does nothing |
 
+use super::WalError;
 use std::time::Duration;
 
 use super::{Log, find_dir, segments, turn};
+use crate::Result;
 use crate::durable::segment::{Segment, SegmentHeader, SegmentState, parse_segment_name};
 use crate::durable::{Dir, Moved};
 use crate::message::MessageId;
 use crate::spool::Spool;
 use crate::spool::mailbox::Mailbox;
-use crate::{Error, Result};
 
 /// How long a rotator waits for processes inside a segment, which need about the time of a sync.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
@@ -32,10 +33,10 @@ impl Log {
         let made_millis = u64::try_from(self.clock.0.wall().unix_millis()).unwrap_or(0);
         let salt = uuid::Uuid::now_v7().simple().to_string();
         let header = SegmentHeader { boot: self.boot.clone(), salt, made_millis };
-        let in_the_way = || Error::malformed(dir.path(), "segment", "another process made one");
+        let in_the_way = || WalError::Interfered { path: dir.path().to_owned() };
         match Segment::make(dir, number, &header, self.modes)? {
             Moved::Done => {}
-            Moved::Exists | Moved::Gone => return Err(in_the_way()),
+            Moved::Exists | Moved::Gone => return Err(in_the_way().into()),
         }
         dir.sync()?;
         let segment = Segment::open(dir, number)?.ok_or_else(in_the_way)?;
@@ -60,8 +61,7 @@ impl Log {
 fn take_away(dir: &Dir, old: &[Segment], boot: &str) -> Result<()> {
     let is_kept = |segment: &Segment| segment.state() == Some(SegmentState::Kept);
     if old.iter().any(|segment| segment.header.boot != boot || is_kept(segment)) {
-        let detail = "must be replayed before anything is removed: `ensemble fsck --repair`";
-        return Err(Error::malformed(dir.path(), "write-ahead log", detail));
+        return Err(WalError::NeedsReplay { path: dir.path().to_owned() }.into());
     }
     old.iter().try_for_each(|segment| segment.set_state(SegmentState::Shut, dir))?;
     // Remove the oldest first: it may log messages that younger segments have finished.

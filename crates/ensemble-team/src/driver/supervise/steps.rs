@@ -23,7 +23,7 @@ use crate::board::{
 use crate::proto::agent;
 use crate::proto::supervise::{Anomaly, CONTENDED_WAIT, Event, Gate, Lost, Trouble};
 use crate::proto::task::Holder;
-use crate::worktree::{GitError, Merged, Obstacle, Operation, Worktrees, is_not_allowed};
+use crate::worktree::{GitError, Merged, Operation, WorktreeFault, Worktrees, is_not_allowed};
 use ensemble_core::durable::{Durability, FileLock, jittered, write_document};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -180,7 +180,7 @@ impl Run<'_> {
         take: fn(&Worktrees, &Name, &Holder) -> Result<Work>,
     ) -> Result<Option<Work>> {
         let Some(worktrees) = self.worktrees else {
-            return Err(Obstacle::NoRepository.to(Operation::Claim));
+            return Err(WorktreeFault::NoRepository.to(Operation::Claim));
         };
         let mut refused: Vec<Name> = Vec::new();
         for _ in 0..CLAIMS_A_LOOK {
@@ -189,15 +189,13 @@ impl Run<'_> {
             match take(worktrees, &task.id, agent) {
                 Ok(work) => return Ok(Some(work)),
                 // Another agent was faster, or the task needs something that is missing.
-                Err(error) if is_not_allowed(&error) || is_refusal(&error) => {
-                    refused.push(task.id.clone());
-                }
+                Err(error) if is_not_allowed(&error) || is_refusal(&error) => {}
                 Err(error) if error.area::<GitError>().is_some() => {
                     self.failed(&format!("claim `{}`", task.id), &error);
-                    refused.push(task.id.clone());
                 }
                 Err(error) => return Err(error),
             }
+            refused.push(task.id.clone());
             state = self.board.read()?;
         }
         Ok(None)
