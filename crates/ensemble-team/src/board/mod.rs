@@ -66,6 +66,7 @@ mod rules;
 mod schema;
 mod shape;
 mod signs;
+pub mod stamps;
 mod state;
 mod steps;
 mod tasks;

@@ -1,7 +1,7 @@
 //! The fields of the blackboard, in the order in which they are written, and their kinds.
 //!
-//! The fields are those of seed 001 and its siblings; `revision`, `epoch`, `lease_epoch` and
-//! `review_epoch` are Ensemble's own. Other fields are kept and not checked.
+//! The fields are those of seed 001 and its siblings; `revision`, `epoch`, `lease_epoch`,
+//! `review_epoch` and `beat` are Ensemble's own. Other fields are kept and not checked.
 
 use serde_json::{Map, Value};
 
@@ -77,6 +77,7 @@ pub(crate) const BOARD: &[Field] = &[
     field("goal", Kind::Object(GOAL)),
     required("tasks", Kind::Objects(TASK)),
     field("agents", Kind::Named(AGENT)),
+    field("former_agents", Kind::Named(&[])),
     field("discovered", Kind::Objects(DISCOVERY)),
     field("handoff", Kind::Named(HANDOFF)),
     field("human_notes", Kind::Objects(HUMAN_NOTE)),
@@ -154,6 +155,7 @@ pub(crate) const AGENT: &[Field] = &[
     field("current_task", Kind::Name),
     field("lease_expires", Kind::Time),
     field("heartbeat", Kind::Time),
+    field("beat", Kind::Text),
     field("terminal", Kind::Text),
     field("iterations_total", Kind::Count),
     field("context_percent", Kind::Count),
@@ -247,7 +249,6 @@ const CONFIG: &[Field] = &[
     field("planner_poll_interval", Kind::Count),
     field("reviewer_poll_interval", Kind::Count),
     field("integration_branch", Kind::Text),
-    field("escalation_webhook", Kind::Text),
 ];
 
 /// Sets a field at its place in the order of `fields`. Does not write null to a missing field.

@@ -266,12 +266,15 @@ pub struct Agent {
     /// The task that the agent works on or reviews.
     #[serde(default)]
     pub current_task: Option<Name>,
-    /// End of the lease, for people.
+    /// End of the lease. A change by the agent itself is a beat; see [`super::stamps`].
     #[serde(default)]
     pub lease_expires: Option<Timestamp>,
-    /// Time of the last heartbeat, for people.
+    /// Time of the last heartbeat; likewise.
     #[serde(default)]
     pub heartbeat: Option<Timestamp>,
+    /// The beats that the stamps show, if Ensemble wrote them.
+    #[serde(default, deserialize_with = "text")]
+    pub beat: Option<String>,
     /// Terminal: `/dev/pts/0`, or `unknown`.
     #[serde(default, deserialize_with = "text")]
     pub terminal: Option<String>,

@@ -186,6 +186,10 @@ impl<'a> Run<'a> {
         }
         match self.board.read() {
             Ok(state) => {
+                let now = self.now();
+                if let Some(heartbeat) = &mut self.heartbeat {
+                    heartbeat.read_stamps(now, &state);
+                }
                 if let Some(lost) = self.lost(&state) {
                     self.handle(Event::Fenced(lost));
                 }
