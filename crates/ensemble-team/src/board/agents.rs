@@ -2,14 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
+use super::Board;
+use super::leases::beaten_until;
 use super::locked::LockedBoard;
 use super::schema::{self, AGENT};
 use super::stamps::mark;
-use super::state::Status;
+use super::state::{State, Status};
 use super::steps::word;
 use crate::proto::agent;
 use crate::proto::task::Holder;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
 
 /// An agent to register.
@@ -29,6 +31,32 @@ impl NewAgent {
     #[must_use]
     pub fn new(id: Name, role: impl Into<String>) -> Self {
         Self { id, role: role.into(), terminal: "unknown".to_owned() }
+    }
+}
+
+impl Board {
+    /// Until when the leases of an agent run: as the board says, or by its last beat. `None` without
+    /// an entry, or without a lease. For people: an observer judges by itself.
+    #[must_use]
+    pub fn lease_until(&self, state: &State, name: &Name) -> Option<Timestamp> {
+        let entry = state.agents.get(name)?;
+        let holder = Holder { by: name.clone(), epoch: entry.epoch.unwrap_or_default() };
+        let directory = self.path().parent()?;
+        entry.lease_expires.max(beaten_until(directory, &holder))
+    }
+
+    /// Checks that the leases of an agent are over, by what is written.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if one still runs.
+    pub fn check_over(&self, state: &State, name: &Name, now: Timestamp) -> Result<()> {
+        match self.lease_until(state, name).filter(|until| *until > now) {
+            None => Ok(()),
+            Some(until) => Err(Error::NotAllowed {
+                what: format!("take over agent `{name}`"),
+                why: format!("its lease runs until {until}"),
+            }),
+        }
     }
 }
 

@@ -15,6 +15,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::locked::LockedBoard;
 use super::signs::{self, Sign};
 use super::state::{State, Status};
@@ -69,6 +71,15 @@ impl Leased {
     pub const fn by(&self) -> &Name {
         match self {
             Self::Agent { by, .. } | Self::Claim { by, .. } | Self::Review { by, .. } => by,
+        }
+    }
+
+    /// The task, unless it is a registration.
+    #[must_use]
+    pub const fn task(&self) -> Option<&Name> {
+        match self {
+            Self::Agent { .. } => None,
+            Self::Claim { task, .. } | Self::Review { task, .. } => Some(task),
         }
     }
 
@@ -288,6 +299,17 @@ impl LockedBoard<'_> {
             }
         }
         let reason = LEASE_RAN_OUT;
+        let held: Vec<Name> = leases(self.state())
+            .iter()
+            .filter(|other| match lease {
+                Leased::Agent { .. } => other.by() == lease.by(),
+                Leased::Claim { .. } | Leased::Review { .. } => *other == lease,
+            })
+            .filter_map(|other| other.task().cloned())
+            .collect();
+        for task in held {
+            self.observe("agent_gone", &task, json!({ "agent": lease.by() }))?;
+        }
         match lease {
             Leased::Agent { by, epoch } => {
                 self.unregister(&Holder { by: by.clone(), epoch: *epoch }, reason)

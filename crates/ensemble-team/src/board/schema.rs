@@ -119,6 +119,7 @@ pub(crate) const TASK: &[Field] = &[
     field("review_epoch", Kind::Count),
     field("approved_by", Kind::Name),
     field("merge_commit", Kind::Text),
+    field("merge_error", Kind::Text),
     field("spec_ref", Kind::Text),
     field("done_when", Kind::Text),
     field("scope", Kind::Text),
@@ -196,7 +197,7 @@ const ANOMALY: &[Field] = &[
     field("details", Kind::Any),
 ];
 
-/// Types of anomaly that the siblings define.
+/// Types of anomaly: those that the siblings define, then Ensemble's own for work that stands still.
 pub(crate) const ANOMALY_TYPES: &[&str] = &[
     "retry_loop",
     "trade_off",
@@ -211,6 +212,10 @@ pub(crate) const ANOMALY_TYPES: &[&str] = &[
     "spec_gap",
     "review_deadlock",
     "system_ambiguity",
+    "task_blocked",
+    "merge_impossible",
+    "no_coder_left",
+    "agent_gone",
 ];
 
 const SPRINT: &[Field] = &[

@@ -193,6 +193,9 @@ pub struct Task {
     /// Merge commit in the integration branch.
     #[serde(default, deserialize_with = "text")]
     pub merge_commit: Option<String>,
+    /// Why the approved task cannot be merged now.
+    #[serde(default, deserialize_with = "text")]
+    pub merge_error: Option<String>,
     /// Reference to the specification: a path, optionally with `#section`.
     #[serde(default, deserialize_with = "text")]
     pub spec_ref: Option<String>,

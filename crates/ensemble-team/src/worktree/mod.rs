@@ -52,7 +52,7 @@ mod submit;
 mod verify;
 
 pub use claim::{CLAIM_TRIES_MAX, Claimed, ReviewClaimed};
-pub use merge::{Merged, Tests};
+pub use merge::{CheckedOut, Merged, Tests};
 pub use recover::Finding;
 pub use retire::Retired;
 pub use salvage::{SALVAGE, Salvage};
