@@ -13,7 +13,7 @@ mod verify;
 use super::controls::directory;
 
 pub(crate) use handoff::hand_over;
-pub(crate) use heartbeat::live;
+pub(crate) use heartbeat::{Live, live};
 
 /// Take part in the blackboard as an agent
 #[derive(Debug, clap::Args)]

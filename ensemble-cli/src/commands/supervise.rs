@@ -16,7 +16,7 @@ use ensemble_team::board::prompt::Role;
 use ensemble_team::driver::supervise::{Order, Surroundings, supervise};
 use ensemble_team::proto::supervise::Reason;
 use ensemble_team::roster::{MemberState, Roster};
-use ensemble_team::worktree::Worktrees;
+use ensemble_team::worktree::{CheckedOut, Worktrees};
 use ensemble_watch::project::QUEUE_VARIABLE;
 use serde_json::json;
 
@@ -91,6 +91,16 @@ impl Arguments {
         };
         let order = self.order(context, &board, id)?;
         let mut here = Here::new(context, &board, &order.id)?;
+        if order.role == Role::CodeReviewer
+            && let Some(CheckedOut { branch, path, .. }) =
+                worktrees.as_ref().map(Worktrees::checked_out).transpose()?.flatten()
+        {
+            here.tell(&format!(
+                "warning: nothing can be merged into `{branch}` while it is checked out at {}: \
+                 `git switch --detach` there, or name another `integration_branch`",
+                path.display()
+            ));
+        }
         let ended = supervise(&board, worktrees.as_ref(), &order, &mut here);
         match ended.map_err(|error| refused(error, &board, &order.id))? {
             Reason::Stopped | Reason::Aborted | Reason::NoWork => Ok(()),
