@@ -20,6 +20,8 @@ use serde_json::Value;
 mod alarms;
 #[path = "board/fsck.rs"]
 mod fsck;
+#[path = "board/lives.rs"]
+mod lives;
 #[path = "board/liza.rs"]
 mod liza;
 #[path = "board/prompts.rs"]

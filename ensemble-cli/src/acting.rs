@@ -1,8 +1,9 @@
 //! Under which fencing number an agent acts on the blackboard.
 
 use ensemble_core::message::Name;
-use ensemble_team::board::{State, Status};
+use ensemble_team::board::{Leased, State, Status, leases};
 use ensemble_team::proto::task::Holder;
+use serde::Serialize;
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -31,17 +32,50 @@ impl Epoch {
             None => given_number(),
         }
     }
+}
 
-    /// Who acts on a task: the agent under the number it was given, else under the one on the board.
-    pub(crate) fn holder(&self, context: &Context, state: &State, id: &Name) -> Outcome<Holder> {
-        let by = context.agent_required()?;
-        let on_board = state.task(id).and_then(|task| match task.status {
-            Status::ReadyForReview => task.review_epoch,
-            _ => task.lease_epoch,
-        });
-        let epoch = self.given()?.or(on_board).unwrap_or_default();
-        Ok(Holder { by, epoch })
-    }
+/// Who acts on a task: the agent under the number it was given, else under the one on the board.
+pub(crate) fn holder(
+    context: &Context,
+    state: &State,
+    id: &Name,
+    given: Option<u64>,
+) -> Outcome<Holder> {
+    let by = context.agent_required()?;
+    let on_board = state.task(id).and_then(|task| match task.status {
+        Status::ReadyForReview => task.review_epoch,
+        _ => task.lease_epoch,
+    });
+    Ok(Holder { by, epoch: given.or(on_board).unwrap_or_default() })
+}
+
+/// A task of the blackboard in the hands of an agent.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct HeldTask {
+    pub(crate) task: Name,
+    /// `work` or `review`.
+    pub(crate) duty: &'static str,
+    pub(crate) epoch: u64,
+    /// Relative to the project.
+    pub(crate) worktree: Option<String>,
+}
+
+/// The tasks of the blackboard in an agent's hands; none without a blackboard that can be read.
+pub(crate) fn held_tasks(context: &Context, agent: &Name) -> Vec<HeldTask> {
+    let Some(state) = context.board().ok().and_then(|board| board.read().ok()) else {
+        return Vec::new();
+    };
+    let held = leases(&state).into_iter().filter(|lease| lease.by() == agent);
+    held.filter_map(|lease| {
+        let (task, duty) = match &lease {
+            Leased::Agent { .. } => return None,
+            Leased::Claim { task, .. } => (task.clone(), "work"),
+            Leased::Review { task, .. } => (task.clone(), "review"),
+        };
+        let worktree = state.task(&task).and_then(|task| task.worktree.clone());
+        Some(HeldTask { task, duty, epoch: lease.epoch(), worktree })
+    })
+    .collect()
 }
 
 /// The agent that was started for this task, with the claim epoch it was given. `None` if it was

@@ -12,9 +12,13 @@
 //!
 //! A message that cannot be stored is retried at each look. Without a mailbox for alarms, only the
 //! record is written. An unreadable board is an alarm, too, and clears no other alarm.
+//!
+//! A look also does what the board needs after a change of it or of a control file
+//! ([`BoardUpkeep`]), as supervisors do: the watcher is there when none of them runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::durable::{Dir, Durability, FileStat, write_document};
@@ -25,15 +29,18 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_team::board::{
-    AlarmKey, Board, BoardOptions, Condition, Control, FILE_NAME, PLACES, State, conditions, stale,
+    AlarmKey, Board, Condition, Control, FILE_NAME, PLACES, State, conditions, stale,
 };
 use ensemble_team::board::{BoardError, is_missing};
+use ensemble_team::driver::BoardUpkeep;
 use ensemble_team::proto::alarm::{AlarmWatch, Effect, Event};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::board_leases;
 use crate::project::Project;
 use crate::status::ACTOR;
+use crate::troubles;
 
 /// The type of the message.
 const ALARM_TYPE: &str = "board.alarm";
@@ -128,14 +135,14 @@ impl Alarms {
         now: Monotonic,
         project: &Project,
         spool: &Spool,
-        recorder: &dyn Recorder,
+        recorder: &Arc<dyn Recorder>,
     ) -> bool {
         if now < self.next_timeout() {
             return false;
         }
         self.watch.handle_timeout(now);
         self.next_look = now + self.interval;
-        if let Err(error) = self.look(now, project) {
+        if let Err(error) = self.look(now, project, recorder) {
             tracing::warn!(%error, "cannot read the blackboard");
             self.watch.handle(now, Event::Blind);
         }
@@ -170,9 +177,13 @@ impl Alarms {
     }
 
     /// Passes all present conditions to the machine.
-    fn look(&mut self, now: Monotonic, project: &Project) -> Result<()> {
-        let options = BoardOptions::new(ACTOR);
-        let board = match Board::find(project.root(), options) {
+    fn look(
+        &mut self,
+        now: Monotonic,
+        project: &Project,
+        recorder: &Arc<dyn Recorder>,
+    ) -> Result<()> {
+        let board = match board_leases::find(project, recorder) {
             Ok(board) => board,
             Err(error) if is_missing(&error) => {
                 self.read = None;
@@ -189,6 +200,9 @@ impl Alarms {
         if self.read.as_ref().is_none_or(|read| read.stat != stat) {
             let state = board.read().map_err(|error| error.to_string());
             self.read = Some(Read { stat, state });
+        }
+        if let Some(Read { state: Ok(state), .. }) = &self.read {
+            look_after(&board, state);
         }
         let mut found = stale(&Control::read_all(directory)?, SystemClock.wall());
         let graces = project.config.alarms.graces();
@@ -243,6 +257,15 @@ impl Alarms {
     }
 }
 
+/// Does what is due on the board. What is written triggers another look.
+fn look_after(board: &Board, state: &State) {
+    match BoardUpkeep::new(board.clone()).look(state) {
+        // Another process writes, and its write triggers another look.
+        Ok(_) | Err(Error::Locked { .. }) => {}
+        Err(error) => tracing::warn!(%error, "cannot look after the blackboard"),
+    }
+}
+
 fn kept(state: &Path) -> Result<Kept> {
     let Some(bytes) = Dir::open(state)?.read(FILE, FILE_BYTES_MAX)? else {
         return Ok(Kept::default());
@@ -283,10 +306,13 @@ fn shortened(text: &str) -> String {
 }
 
 fn envelope(key: &AlarmKey, text: &str, to: Name) -> Result<Envelope> {
-    let fields = json!({ "alarm": key.alarm, "about": key.about, "text": shortened(text) });
+    let help = troubles::help(key.alarm, &key.about);
+    let fields =
+        json!({ "alarm": key.alarm, "about": key.about, "text": shortened(text), "help": help });
     let advice = "# See `ensemble board show`; `ensemble prompt --role planner` says what to do.\n";
     Ok(Envelope::new(to, format!("{advice}{}", yaml::render(&fields)))
         .with_id(MessageId::new(message_id(key))?)
         .with_kind(Name::new(ALARM_TYPE)?)
+        .from(Name::new(ACTOR)?)
         .with_priority(PRIORITY))
 }

@@ -2,6 +2,7 @@
 //! leases, so that another agent can take over (seed 001). Supervisors do the same; this is for
 //! when none of them runs.
 
+use ensemble_core::Result;
 use ensemble_core::env::Clock;
 use ensemble_core::event_log::Recorder;
 use ensemble_team::board::is_missing;
@@ -12,6 +13,18 @@ use std::sync::Arc;
 
 use crate::project::Project;
 use crate::status::ACTOR;
+
+/// The project's board, for writing in the name of the watcher.
+///
+/// # Errors
+/// There is no board.
+pub(crate) fn find(project: &Project, recorder: &Arc<dyn Recorder>) -> Result<Board> {
+    let mut options = BoardOptions::new(ACTOR)
+        .with_durability(project.config.durability.unwrap_or_default())
+        .with_recorder(Arc::clone(recorder));
+    options.worktrees.clone_from(&project.config.worktrees.directory);
+    Board::find(project.root(), options)
+}
 
 /// The watcher's observation of a board's leases.
 #[derive(Default)]
@@ -28,15 +41,8 @@ impl BoardWatch {
         clock: &dyn Clock,
         recorder: &Arc<dyn Recorder>,
     ) {
-        let options = || {
-            let mut options = BoardOptions::new(ACTOR)
-                .with_durability(project.config.durability.unwrap_or_default())
-                .with_recorder(Arc::clone(recorder));
-            options.worktrees.clone_from(&project.config.worktrees.directory);
-            options
-        };
         if self.leases.is_none() {
-            let Ok(board) = Board::find(project.root(), options()) else { return };
+            let Ok(board) = find(project, recorder) else { return };
             self.leases = Some(BoardLeases::new(board, ACTOR, clock));
         }
         let Some(leases) = &mut self.leases else { return };

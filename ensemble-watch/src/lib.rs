@@ -49,6 +49,7 @@ pub mod sources;
 mod status;
 mod steps;
 pub mod team;
+pub mod troubles;
 mod wakes;
 mod watch_set;
 pub mod workload;

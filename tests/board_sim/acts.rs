@@ -102,8 +102,7 @@ impl Sim {
                 }
             }
             1 => {
-                let lease = Duration::from_secs(300);
-                self.change(format!("beat of {id}"), |board| board.note_beat(&registration, lease));
+                self.change(format!("beat of {id}"), |board| board.fold_beats());
             }
             2 => {
                 let silence = Duration::from_secs(self.dice.below(900));

@@ -7,12 +7,13 @@ mod exit;
 mod handoff;
 mod heartbeat;
 mod register;
+mod unregister;
 mod verify;
 
 use super::controls::directory;
 
 pub(crate) use handoff::hand_over;
-pub(crate) use heartbeat::live;
+pub(crate) use heartbeat::{Live, live};
 
 /// Take part in the blackboard as an agent
 #[derive(Debug, clap::Args)]
@@ -28,6 +29,7 @@ enum Verb {
     Heartbeat(heartbeat::Heartbeat),
     Handoff(handoff::Handoff),
     Exit(exit::Exit),
+    Unregister(unregister::Unregister),
 }
 
 impl Arguments {
@@ -38,6 +40,7 @@ impl Arguments {
             Verb::Heartbeat(heartbeat) => heartbeat.run(context),
             Verb::Handoff(handoff) => handoff.run(context),
             Verb::Exit(exit) => exit.run(context),
+            Verb::Unregister(unregister) => unregister.run(context),
         }
     }
 }

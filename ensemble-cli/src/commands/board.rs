@@ -89,15 +89,22 @@ fn show(context: &Context) -> Outcome {
                 agent.role.clone().unwrap_or_else(|| "-".to_owned()),
                 word.as_str().unwrap_or_default().to_owned(),
                 task.to_owned(),
+                board.lease_until(&state, name).map_or_else(|| "-".to_owned(), |at| at.to_string()),
+                agent.context_percent.filter(|used| *used > 0).map_or_else(String::new, percent),
             ]
         };
         let rows = state.agents.iter().map(row).collect();
-        context.out.table(&["agent", "role", "status", "task"], rows)?;
+        let title = ["agent", "role", "status", "task", "lease until", "context"];
+        context.out.table(&title, rows)?;
     }
     if state.tasks.is_empty() {
         return Ok(());
     }
     super::task::table(context, &state, state.tasks.iter().collect())
+}
+
+fn percent(used: u64) -> String {
+    format!("{used}%")
 }
 
 /// How many tasks there are, by status.

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
-use ensemble_team::board::{Board, Control, ControlFile, LockedBoard};
-use ensemble_team::proto::goal::{SprintEvent, SprintState};
+use ensemble_team::board::{Board, Control, ControlFile};
+use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
 use super::reporter;
@@ -58,26 +58,8 @@ pub(super) fn stop_sprint(
     let board = context.board()?;
     stop(context, &board, file, reason)?;
     let mut locked = board.lock()?;
-    step_sprint(&mut locked, event)?;
+    locked.step_sprint(event)?;
     locked.commit()?;
-    Ok(())
-}
-
-/// The sprint's step that goes with a file, if the sprint is where it can be taken.
-pub(super) fn step_sprint(locked: &mut LockedBoard<'_>, event: SprintEvent) -> Outcome {
-    let Some(sprint) = &locked.state().sprint else { return Ok(()) };
-    let status = sprint.status.unwrap_or(SprintState::InProgress);
-    let is_possible = match event {
-        SprintEvent::Checkpoint | SprintEvent::Complete => status == SprintState::InProgress,
-        SprintEvent::Resume => status == SprintState::Checkpoint,
-        SprintEvent::Abort => {
-            matches!(status, SprintState::InProgress | SprintState::Checkpoint)
-        }
-    };
-    if is_possible {
-        locked.sprint_event(event)?;
-        locked.note_metrics(None)?;
-    }
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! `ensemble doctor`: will it work here, and if not, what to do?
 
+mod board;
 mod machine;
 mod queue;
 
@@ -27,6 +28,7 @@ impl Arguments {
         checks.push(opened);
         if is_open {
             checks.extend(queue::checks(project));
+            checks.extend(board::merges(context));
         }
         for check in &checks {
             if context.out.is_json() { context.out.object(check)? } else { print(context, check)? }

@@ -58,6 +58,7 @@ mod send;
 mod settle;
 mod spawn;
 mod sprint;
+mod standstill;
 mod status;
 mod step;
 mod summary;
@@ -71,10 +72,10 @@ mod why;
 
 use ensemble_watch::project::Project;
 
-pub(crate) use agent::{hand_over, live};
+pub(crate) use agent::{Live, hand_over, live};
 pub(crate) use send::{fill, fill_for_servers};
 pub(crate) use step::{open as open_steps, sentence as step_sentence};
-pub(crate) use task::take as take_task;
+pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 
 use crate::context::Context;
 use crate::exit::Outcome;

@@ -4,7 +4,7 @@ use ensemble_team::board::{Control, ControlFile};
 use ensemble_team::proto::goal::{SprintEvent, SprintState};
 use serde_json::json;
 
-use super::controls::{directory, lift, person, step_sprint};
+use super::controls::{directory, lift, person};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
@@ -42,7 +42,7 @@ impl Arguments {
         if is_triggered {
             locked.resume(&by)?;
         }
-        step_sprint(&mut locked, SprintEvent::Resume)?;
+        locked.step_sprint(SprintEvent::Resume)?;
         locked.commit()?;
         let lifted: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
         lifted.iter().try_for_each(|file| lift(context, &board, *file))?;

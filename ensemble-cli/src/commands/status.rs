@@ -16,6 +16,7 @@ use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use super::attention::{self, Overdue};
+use super::standstill;
 use crate::context::Context;
 use crate::exit::{Outcome, say};
 use crate::output::{FAINT, GOOD, WARNING};
@@ -32,7 +33,8 @@ const SHOWN_DEPTH_MAX: usize = 6;
 /// Show the mailboxes, the watcher and its undelivered files
 ///
 /// The first line warns of mail that has waited for an idle agent for over 30 s, and of a watcher that
-/// does not run. With `--json`, one object a mailbox and then one about the watcher.
+/// does not run. The lines after it say what stands still on the blackboard, and the command that helps.
+/// With `--json`, one object a mailbox and then one about the watcher and the blackboard.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
 
@@ -46,6 +48,7 @@ impl Arguments {
         } else {
             let mailboxes = look(&queue)?;
             attention::print(context, watcher.runs(), &watcher.overdue(project, &mailboxes))?;
+            standstill::print(context, &standstill::of_board(project)?)?;
             print_mailboxes(context, &mailboxes)?;
             context.out.line("")?;
             print_watcher(context, &watcher)
@@ -153,7 +156,8 @@ fn print_json(context: &Context, mailboxes: &[Row], watcher: &Watcher) -> Outcom
             "holder": watcher.holder,
             "status": watcher.status,
             "overdue": overdue,
-        }
+        },
+        "board": { "troubles": standstill::of_board(context.project()?)? },
     }))
 }
 

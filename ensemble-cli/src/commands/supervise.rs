@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ensemble_core::Error;
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::watch::Waiter;
 use ensemble_team::board::Board;
@@ -14,7 +16,7 @@ use ensemble_team::board::prompt::Role;
 use ensemble_team::driver::supervise::{Order, Surroundings, supervise};
 use ensemble_team::proto::supervise::Reason;
 use ensemble_team::roster::{MemberState, Roster};
-use ensemble_team::worktree::Worktrees;
+use ensemble_team::worktree::{CheckedOut, Worktrees};
 use ensemble_watch::project::QUEUE_VARIABLE;
 use serde_json::json;
 
@@ -63,6 +65,9 @@ pub(crate) struct Arguments {
     /// After so many agents in a row without progress the task is blocked
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     spins: u32,
+    /// Take over an entry of the blackboard that another program has left, once its lease is over
+    #[arg(long)]
+    take_over: bool,
     /// The agent's program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
@@ -86,7 +91,18 @@ impl Arguments {
         };
         let order = self.order(context, &board, id)?;
         let mut here = Here::new(context, &board, &order.id)?;
-        match supervise(&board, worktrees.as_ref(), &order, &mut here)? {
+        if order.role == Role::CodeReviewer
+            && let Some(CheckedOut { branch, path, .. }) =
+                worktrees.as_ref().map(Worktrees::checked_out).transpose()?.flatten()
+        {
+            here.tell(&format!(
+                "warning: nothing can be merged into `{branch}` while it is checked out at {}: \
+                 `git switch --detach` there, or name another `integration_branch`",
+                path.display()
+            ));
+        }
+        let ended = supervise(&board, worktrees.as_ref(), &order, &mut here);
+        match ended.map_err(|error| refused(error, &board, &order.id))? {
             Reason::Stopped | Reason::Aborted | Reason::NoWork => Ok(()),
             Reason::Refused => Err(Failure::new(Exit::Busy, "another one supervises this agent")),
             Reason::GaveUp => {
@@ -104,6 +120,7 @@ impl Arguments {
         let mut order = Order::new(id, self.role, self.command).with_config(&board.read()?.config);
         order.env = env;
         order.terminal = terminal();
+        order.takes_over = self.take_over;
         order.recorder = context.recorder()?;
         order.pace.restart = self.restart_delay;
         order.pace.hand_over = self.hand_over_delay;
@@ -117,6 +134,24 @@ impl Arguments {
         }
         Ok(order)
     }
+}
+
+/// Why it could not begin. An entry that another program left needs a decision.
+fn refused(error: Error, board: &Board, id: &Name) -> Failure {
+    let is_refused = ensemble_team::worktree::is_not_allowed(&error);
+    let state = board.read().ok().filter(|state| is_refused && state.agents.contains_key(id));
+    let Some(state) = state else { return error.into() };
+    let hint = match board.check_over(&state, id, SystemClock.wall()) {
+        Ok(()) => {
+            "its lease is over: `ensemble supervise --take-over` with the same words takes it over"
+                .to_owned()
+        }
+        Err(_) => format!(
+            "wait for the end of its lease, then `--take-over` works; \
+             `ensemble agent unregister {id} --force` does not wait"
+        ),
+    };
+    Failure::from(error).with_hint(hint)
 }
 
 fn role(text: &str) -> Result<Role, String> {

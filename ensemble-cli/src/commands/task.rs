@@ -17,6 +17,7 @@ mod merge;
 mod plan;
 
 pub(crate) use claim::take;
+pub(crate) use hand_in::{judge, submit};
 
 /// Add, list and change tasks on the blackboard
 #[derive(Debug, clap::Args)]

@@ -3,8 +3,10 @@
 use ensemble_team::roster::Proof;
 use serde_json::json;
 
+use crate::acting::{HeldTask, held_tasks};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::text::one_line;
 
 /// Print the name of this agent, with its evidence
 ///
@@ -23,12 +25,14 @@ impl Arguments {
                 .with_hint("`--as NAME` or ENSEMBLE_AGENT_ID says one"));
         };
         let member = context.project()?.roster().get(name)?.filter(|_| identity.is_member());
+        let held = held_tasks(context, name);
         if context.out.is_json() {
             return context.out.object(&json!({
                 "agent": name, "known_by": identity.proof,
                 "role": member.as_ref().map(|m| &m.role),
                 "mailbox": member.as_ref().map(|m| &m.mailbox),
                 "generation": member.as_ref().map(|m| m.generation),
+                "tasks": held,
             }));
         }
         let how = match identity.proof {
@@ -38,6 +42,11 @@ impl Arguments {
             Proof::Claimed => "by its own word, from outside of the team's panes",
         };
         let role = member.map_or_else(String::new, |member| format!(", {}", member.role));
-        context.out.line(format!("{name}{role}: {how}"))
+        context.out.line(format!("{name}{role}: {how}"))?;
+        held.iter().try_for_each(|HeldTask { task, duty, epoch, worktree }| {
+            let place = worktree.as_ref().map_or_else(String::new, |path| format!(", in {path}"));
+            let line = format!("  {duty} on task {task}, number {epoch}{place}");
+            context.out.line(one_line(&line))
+        })
     }
 }

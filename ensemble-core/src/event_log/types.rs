@@ -245,7 +245,7 @@ event_types! {
     /// A condition of the board was reported; the same `id` twice if the watcher died in between.
     ALARM_RAISED = "alarm.raised" by "watcher": "`alarm`, `about`, `id` of the message, `text`, `told`: the mailbox that has it";
     /// A control file was put beside the board.
-    CONTROL_PUT = "control.put" by "`pause`, `checkpoint`, `abort`": "`file` (PAUSE, CHECKPOINT, ABORT), `reason`?";
+    CONTROL_PUT = "control.put" by "`pause`, `checkpoint`, `abort`, circuit breaker": "`file` (PAUSE, CHECKPOINT, ABORT), `reason`?";
     /// A control file was removed.
     CONTROL_REMOVED = "control.removed" by "`resume`": "`file`";
     /// A claim of a task was given up after its tries.

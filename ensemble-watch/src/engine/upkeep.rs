@@ -74,7 +74,7 @@ impl Upkeep {
     fn drive(&mut self, now: Monotonic, context: &Context) -> bool {
         let Context { project, spool, recorder } = context;
         let steps = self.steps.drive(now, spool);
-        let alarms = self.alarms.drive(now, project, spool, &**recorder);
+        let alarms = self.alarms.drive(now, project, spool, recorder);
         steps || alarms
     }
 

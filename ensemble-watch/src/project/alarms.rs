@@ -20,6 +20,8 @@ pub struct AlarmsConfig {
     pub stalled_seconds: Option<u64>,
     /// How long a task may be a draft, in seconds (default 1800).
     pub draft_seconds: Option<u64>,
+    /// How long a task may wait for an agent that can take it, in seconds (default 600).
+    pub untaken_seconds: Option<u64>,
 }
 
 impl AlarmsConfig {
@@ -29,6 +31,7 @@ impl AlarmsConfig {
             orphan_seconds: self.orphan_seconds.or(fallback.orphan_seconds),
             stalled_seconds: self.stalled_seconds.or(fallback.stalled_seconds),
             draft_seconds: self.draft_seconds.or(fallback.draft_seconds),
+            untaken_seconds: self.untaken_seconds.or(fallback.untaken_seconds),
         }
     }
 
@@ -41,6 +44,7 @@ impl AlarmsConfig {
             orphan: or(self.orphan_seconds, usual.orphan),
             stalled: or(self.stalled_seconds, usual.stalled),
             draft: or(self.draft_seconds, usual.draft),
+            untaken: or(self.untaken_seconds, usual.untaken),
         }
     }
 }

@@ -2,15 +2,18 @@
 
 use serde_json::{Map, Value, json};
 
+use super::Board;
 use super::BoardError;
+use super::leases::beaten_until;
 use super::locked::LockedBoard;
 use super::schema::{self, AGENT};
-use super::state::Status;
+use super::stamps::mark;
+use super::state::{State, Status};
 use super::steps::word;
 use crate::proto::agent;
 use crate::proto::task::Holder;
 use ensemble_core::Result;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, Timestamp};
 
 /// An agent to register.
 #[derive(Clone, Debug)]
@@ -32,6 +35,33 @@ impl NewAgent {
     }
 }
 
+impl Board {
+    /// Until when the leases of an agent run: as the board says, or by its last beat. `None` without
+    /// an entry, or without a lease. For people: an observer judges by itself.
+    #[must_use]
+    pub fn lease_until(&self, state: &State, name: &Name) -> Option<Timestamp> {
+        let entry = state.agents.get(name)?;
+        let holder = Holder { by: name.clone(), epoch: entry.epoch.unwrap_or_default() };
+        let directory = self.path().parent()?;
+        entry.lease_expires.max(beaten_until(directory, &holder))
+    }
+
+    /// Checks that the leases of an agent are over, by what is written.
+    ///
+    /// # Errors
+    /// [`BoardError::NotAllowed`] if one still runs.
+    pub fn check_over(&self, state: &State, name: &Name, now: Timestamp) -> Result<()> {
+        match self.lease_until(state, name).filter(|until| *until > now) {
+            None => Ok(()),
+            Some(until) => Err(BoardError::NotAllowed {
+                what: format!("take over agent `{name}`"),
+                why: format!("its lease runs until {until}"),
+            }
+            .into()),
+        }
+    }
+}
+
 impl LockedBoard<'_> {
     /// Registers an agent as STARTING. The agent's supervisor must state the returned registration
     /// epoch in every later call. The entry of another agent is never touched.
@@ -47,17 +77,19 @@ impl LockedBoard<'_> {
         }
         let epoch = self.draw_epoch();
         let now = self.now();
-        let end = self.lease_end(self.state().config.lease_duration());
+        let end = now.plus(self.state().config.lease_duration());
         let mut fields = Map::new();
         let mut set = |name: &str, value: Value| schema::set(&mut fields, AGENT, name, value);
         set("role", json!(agent.role));
         set("status", word(agent::State::Starting));
         set("epoch", json!(epoch));
-        set("lease_expires", end);
+        set("lease_expires", json!(end));
         set("heartbeat", json!(now));
+        set("beat", json!(mark(0, now, end)));
         set("terminal", json!(agent.terminal));
         set("iterations_total", json!(0));
         set("context_percent", json!(0));
+        fields.extend(self.take_former(&agent.id));
         if let Value::Object(agents) = self.section("agents", json!({})) {
             agents.insert(agent.id.to_string(), Value::Object(fields));
         }
@@ -89,35 +121,15 @@ impl LockedBoard<'_> {
         Ok(())
     }
 
-    /// Records for people that an agent is alive and until when its leases run, as its beat file
-    /// states. The record decides nothing.
+    /// Notes how much of its context an agent has used, in percent.
     ///
     /// # Errors
     /// [`BoardError::Fenced`] if the registration is over.
-    pub fn note_beat(&mut self, agent: &Holder, lease: std::time::Duration) -> Result<()> {
-        self.registered(agent, &format!("extend the lease of `{}`", agent.by))?;
-        let (now, end) = (self.now(), self.lease_end(lease));
+    pub fn note_context(&mut self, agent: &Holder, percent: u64) -> Result<()> {
+        self.registered(agent, &format!("note the context of `{}`", agent.by))?;
         if let Some(mut fields) = self.agent_fields(&agent.by) {
-            fields.set("lease_expires", end.clone()).set("heartbeat", json!(now));
+            fields.set("context_percent", percent);
         }
-        let mine = |task: &&super::Task| {
-            (task.status == Status::Claimed && task.assigned_to.as_ref() == Some(&agent.by))
-                || task.reviewing_by.as_ref() == Some(&agent.by)
-        };
-        let held: Vec<(Name, &str)> = self
-            .state()
-            .tasks
-            .iter()
-            .filter(mine)
-            .map(|task| match task.status {
-                Status::Claimed => (task.id.clone(), "lease_expires"),
-                _ => (task.id.clone(), "review_lease_expires"),
-            })
-            .collect();
-        for (id, field) in held {
-            self.fields(&id)?.set(field, end.clone());
-        }
-        self.note("agent.beat", json!({ "agent": agent.by }));
         self.refresh()
     }
 
@@ -133,7 +145,7 @@ impl LockedBoard<'_> {
             (entry.iterations_total.unwrap_or(0), entry.current_task.clone(), entry.status)
         });
         if let Some(mut fields) = self.agent_fields(&agent.by) {
-            fields.set("iterations_total", count + 1);
+            fields.set("iterations_total", count + 1).set("context_percent", 0);
         }
         self.refresh()?;
         let is_review =
@@ -147,7 +159,8 @@ impl LockedBoard<'_> {
     }
 
     /// Removes an agent's entry and releases what the agent held. Its name is free again; its epoch
-    /// is not reused.
+    /// is not reused. Fields that Ensemble does not know wait in `former_agents` until an agent of that
+    /// name registers again.
     ///
     /// # Errors
     /// [`BoardError::Fenced`] if another registration of that name is current.
@@ -168,11 +181,42 @@ impl LockedBoard<'_> {
         for (id, epoch) in held {
             self.release(&id, epoch, reason)?;
         }
+        let mut removed = None;
         if let Value::Object(agents) = self.section("agents", json!({})) {
-            agents.shift_remove(agent.by.as_str());
+            removed = agents.shift_remove(agent.by.as_str());
         }
+        self.keep_former(&agent.by, removed);
         let step = json!({ "agent": agent.by, "epoch": agent.epoch, "reason": reason });
         self.note("agent.unregistered", step);
         self.refresh()
+    }
+
+    /// Keeps the unknown fields of a removed entry.
+    fn keep_former(&mut self, name: &Name, removed: Option<Value>) {
+        let Some(Value::Object(mut fields)) = removed else { return };
+        fields.retain(|key, _| AGENT.iter().all(|known| known.name != key));
+        if fields.is_empty() {
+            return;
+        }
+        if let Value::Object(former) = self.section("former_agents", json!({})) {
+            former.insert(name.to_string(), Value::Object(fields));
+        }
+    }
+
+    /// Takes back the unknown fields of an earlier entry.
+    fn take_former(&mut self, name: &Name) -> Map<String, Value> {
+        let Value::Object(board) = self.value_mut() else { return Map::new() };
+        let Some(Value::Object(former)) = board.get_mut("former_agents") else { return Map::new() };
+        let taken = former.shift_remove(name.as_str());
+        if former.is_empty() {
+            board.shift_remove("former_agents");
+        }
+        match taken {
+            Some(Value::Object(mut fields)) => {
+                fields.retain(|key, _| AGENT.iter().all(|known| known.name != key));
+                fields
+            }
+            _ => Map::new(),
+        }
     }
 }

@@ -3,13 +3,15 @@
 //!
 //! | alarm | the condition | an occurrence is | grace |
 //! |---|---|---|---|
-//! | `lease_expired` | a claim was released because its lease expired | that line of the history | none |
+//! | `lease_expired` | a claim was released because its lease expired, and no later one is finished | that line of the history | none |
 //! | `review_lease_expired` | the same for a review | that line | none |
 //! | `reassigned` | another coder took a rejected task | that line | none |
 //! | `blocked` | BLOCKED | each time it is blocked | none |
 //! | `orphaned_rejected` | REJECTED, and the task's coder is not registered | each rejection | 30 s |
 //! | `review_loop` | rejections of one coder's work from the warning on | each coder's run | none |
 //! | `approaching_limit` | iterations of one coder from the warning on | each coder's run | none |
+//! | `merge_impossible` | APPROVED, and the merge was refused | each refusal | none |
+//! | `untaken` | work that no registered agent can claim, review or merge | the first such task, and its history | 10 min |
 //! | `integration_failed` | INTEGRATION_FAILED | each failed merge | none |
 //! | `hypothesis_exhaustion` | so many coders failed that no coder can claim it | each further failed coder | none |
 //! | `stalled` | CLAIMED, and nothing new in its history | each claim and iteration | 30 min |
@@ -27,6 +29,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::control::{Control, ControlFile, Staleness};
+use super::graph::can_be_taken;
 use super::leases::LEASE_RAN_OUT;
 use super::state::{State, Status, Task};
 use crate::proto::task::EXHAUSTED_BY;
@@ -39,6 +42,11 @@ pub const STALLED_GRACE: Duration = Duration::from_secs(30 * 60);
 /// How long a task may stay a draft.
 pub const DRAFT_GRACE: Duration = Duration::from_secs(30 * 60);
 
+/// How long a task may lack a registered agent that can take it.
+pub const UNTAKEN_GRACE: Duration = Duration::from_secs(10 * 60);
+/// Most tasks that a text names.
+const NAMED_MAX: usize = 5;
+
 const _: () = assert!(ORPHAN_GRACE.as_secs() < STALLED_GRACE.as_secs());
 
 /// How long a condition may last before people are notified.
@@ -50,11 +58,18 @@ pub struct Graces {
     pub stalled: Duration,
     /// Replaces [`DRAFT_GRACE`].
     pub draft: Duration,
+    /// Replaces [`UNTAKEN_GRACE`].
+    pub untaken: Duration,
 }
 
 impl Default for Graces {
     fn default() -> Self {
-        Self { orphan: ORPHAN_GRACE, stalled: STALLED_GRACE, draft: DRAFT_GRACE }
+        Self {
+            orphan: ORPHAN_GRACE,
+            stalled: STALLED_GRACE,
+            draft: DRAFT_GRACE,
+            untaken: UNTAKEN_GRACE,
+        }
     }
 }
 
@@ -70,6 +85,8 @@ pub enum Alarm {
     OrphanedRejected,
     ReviewLoop,
     ApproachingLimit,
+    MergeImpossible,
+    Untaken,
     IntegrationFailed,
     HypothesisExhaustion,
     Stalled,
@@ -143,6 +160,7 @@ pub fn conditions(state: &State, graces: Graces) -> Vec<Condition> {
             limits(state, task, &mut found);
         }
     }
+    untaken(state, graces, &mut found);
     for discovery in &state.discovered {
         if discovery.urgency.as_deref() == Some("immediate")
             && discovery.converted_to_task.is_none()
@@ -193,7 +211,10 @@ fn times(task: &Task, event: &str) -> usize {
     task.history.iter().filter(|line| line.event == event).count()
 }
 
-/// Conditions from the task's history.
+/// Events with which an agent finishes its turn at a task.
+const ENDS: [&str; 5] = ["ready_for_review", "approved", "rejected", "given_up", "blocked"];
+
+/// Conditions from the task's history, until the next agent has finished its turn.
 fn happened(task: &Task, found: &mut Vec<Condition>) {
     let events = [
         (
@@ -211,7 +232,10 @@ fn happened(task: &Task, found: &mut Vec<Condition>) {
         (Alarm::Reassigned, "reassigned_after_rejection", None, "another coder took the task"),
     ];
     for (alarm, event, reason, told) in events {
-        if let Some(at) = last(task, event, reason) {
+        // What an agent has finished since settles it.
+        let is_settled =
+            |at: usize| task.history[at..].iter().any(|line| ENDS.contains(&line.event.as_str()));
+        if let Some(at) = last(task, event, reason).filter(|at| !is_settled(*at)) {
             let who = task.history[at].more.get("agent").and_then(|agent| agent.as_str());
             let text = format!("task {}: {told} ({})", task.id, who.unwrap_or("unknown"));
             found.push(Condition::new(alarm, task.id.as_str(), at, text));
@@ -254,14 +278,43 @@ fn by_status(state: &State, task: &Task, graces: Graces, found: &mut Vec<Conditi
             let text = format!("task {id} has been a draft for {minutes} minutes");
             Condition::new(Alarm::StaleDraft, id, "", text).after(graces.draft)
         }
+        Status::Approved => {
+            let Some(why) = &task.merge_error else { return };
+            let text = format!("task {id} is approved, but cannot be merged: {why}");
+            Condition::new(Alarm::MergeImpossible, id, times(task, "merge_refused"), text)
+        }
         Status::Unclaimed
         | Status::ReadyForReview
-        | Status::Approved
         | Status::Merged
         | Status::Superseded
         | Status::Abandoned => return,
     };
     found.push(condition);
+}
+
+/// Work that waits for a role that no registered agent has. It is one condition for all such tasks:
+/// one missing agent would raise an alarm for each of them.
+fn untaken(state: &State, graces: Graces, found: &mut Vec<Condition>) {
+    let is_exhausted = |task: &Task| task.failed_by.len() >= EXHAUSTED_BY;
+    let waits = |task: &&Task| !is_exhausted(task) && !can_be_taken(state, task);
+    let tasks: Vec<&Task> = state.tasks.iter().filter(waits).collect();
+    let Some(first) = tasks.first() else { return };
+    let need = |task: &Task| match task.status {
+        Status::ReadyForReview => "a reviewer",
+        Status::Approved => "a reviewer's supervisor, to merge it",
+        _ => "a coder that has not failed at it",
+    };
+    let named: Vec<String> = tasks
+        .iter()
+        .take(NAMED_MAX)
+        .map(|task| format!("{} needs {}", task.id, need(task)))
+        .collect();
+    let more = tasks.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    let text = format!("no registered agent can take: {}{more}", named.join(", "));
+    let mark = first.history.len();
+    let condition = Condition::new(Alarm::Untaken, first.id.as_str(), mark, text);
+    found.push(condition.after(graces.untaken));
 }
 
 /// Conditions that approach a limit or exceed it.

@@ -1,10 +1,10 @@
 //! The circuit breaker: finds patterns in the anomalies that no single agent can see (seed 001's
-//! siblings). It only observes. The caller may stop the team with a CHECKPOINT, and only a person's
-//! `resume` acknowledges the anomalies.
+//! siblings). [`analyze`] only observes; [`super::Board::check_breaker`] stops the team with a
+//! CHECKPOINT, and only a person's `resume` acknowledges the anomalies.
 //!
 //! | pattern | threshold | anomalies counted | flaw |
 //! |---|---|---|---|
-//! | `retry_cluster` | 3 | `retry_loop` with one `error_pattern` | ARCHITECTURE_FLAW |
+//! | `retry_cluster` | 3 | `retry_loop` with one `error_pattern`, and a `count` of at least 2 | ARCHITECTURE_FLAW |
 //! | `debt_accumulation` | 3 | `debt_created`, and `trade_off` that created debt | SCOPE_FLAW |
 //! | `assumption_cascade` | 2 | `assumption_violated` with one `assumption` | SPEC_FLAW |
 //! | `workaround_pattern` | 2 | `workaround` | ARCHITECTURE_FLAW |
@@ -86,7 +86,10 @@ impl Pattern {
         let creates_debt =
             !matches!(detail("debt_created").as_str(), "" | "false" | "null" | "none");
         match (self, anomaly.kind.as_str()) {
-            (Self::RetryCluster, "retry_loop") => Some(detail("error_pattern")),
+            // One failure is no loop yet.
+            (Self::RetryCluster, "retry_loop") if detail("count") != "1" => {
+                Some(detail("error_pattern"))
+            }
             (Self::DebtAccumulation, "debt_created") => Some(String::new()),
             (Self::DebtAccumulation, "trade_off") if creates_debt => Some(String::new()),
             (Self::AssumptionCascade, "assumption_violated") => Some(detail("assumption")),

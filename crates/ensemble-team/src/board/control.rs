@@ -5,12 +5,25 @@
 //! time and the rest a reason. Without a time (`touch PAUSE`) the file's own modification time
 //! counts. A file that waits too long for a person is *stale*: after 30 minutes and 2 hours, a
 //! checkpoint also after 8 hours.
+//!
+//! The sprint follows the files, whichever program made them ([`LockedBoard::follow`]):
+//!
+//! | file | a sprint that is | becomes |
+//! |---|---|---|
+//! | CHECKPOINT is there | IN_PROGRESS | CHECKPOINT |
+//! | neither CHECKPOINT nor ABORT is there | CHECKPOINT | IN_PROGRESS |
+//! | ABORT is there | IN_PROGRESS, CHECKPOINT | ABORTED, for good |
+//!
+//! PAUSE changes no sprint: the work that has begun goes on.
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::locked::LockedBoard;
+use super::state::State;
+use crate::proto::goal::{SprintEvent, SprintState};
 use ensemble_core::durable::{Dir, Durability, write_document};
 use ensemble_core::message::Timestamp;
 use ensemble_core::{Error, Result};
@@ -146,5 +159,58 @@ impl Control {
     #[must_use]
     pub fn gate(found: &[Self]) -> Option<&Self> {
         found.last()
+    }
+}
+
+/// The sprint's step that the files ask for, if it is not taken yet.
+#[must_use]
+pub fn sprint_step(state: &State, found: &[Control]) -> Option<SprintEvent> {
+    let status = state.sprint.as_ref()?.status.unwrap_or(SprintState::InProgress);
+    let has = |file: ControlFile| found.iter().any(|control| control.file == file);
+    match status {
+        SprintState::InProgress | SprintState::Checkpoint if has(ControlFile::Abort) => {
+            Some(SprintEvent::Abort)
+        }
+        SprintState::InProgress if has(ControlFile::Checkpoint) => Some(SprintEvent::Checkpoint),
+        SprintState::Checkpoint if !has(ControlFile::Checkpoint) => Some(SprintEvent::Resume),
+        SprintState::InProgress
+        | SprintState::Checkpoint
+        | SprintState::Completed
+        | SprintState::Aborted => None,
+    }
+}
+
+impl LockedBoard<'_> {
+    /// Takes the sprint's step that goes with a control file, if the sprint is where it can be taken.
+    ///
+    /// # Errors
+    /// The changed board cannot be decoded.
+    pub fn step_sprint(&mut self, event: SprintEvent) -> Result<()> {
+        let Some(sprint) = &self.state().sprint else { return Ok(()) };
+        let status = sprint.status.unwrap_or(SprintState::InProgress);
+        let is_possible = match event {
+            SprintEvent::Checkpoint | SprintEvent::Complete => status == SprintState::InProgress,
+            SprintEvent::Resume => status == SprintState::Checkpoint,
+            SprintEvent::Abort => {
+                matches!(status, SprintState::InProgress | SprintState::Checkpoint)
+            }
+        };
+        if is_possible {
+            self.sprint_event(event)?;
+            self.note_metrics(None)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the sprint follow the control files as they are now.
+    ///
+    /// # Errors
+    /// The board's directory cannot be read.
+    pub fn follow(&mut self) -> Result<()> {
+        let found = Control::read_all(&self.directory())?;
+        match sprint_step(self.state(), &found) {
+            Some(event) => self.step_sprint(event),
+            None => Ok(()),
+        }
     }
 }

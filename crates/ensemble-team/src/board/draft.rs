@@ -1,6 +1,8 @@
 //! A copy of the board that a person edits. It replaces the board if it is valid and the board has
 //! not changed since.
 
+use std::path::Path;
+
 use serde_json::json;
 
 use super::BoardError;
@@ -64,6 +66,8 @@ impl Draft {
                 super::schema::set(fields, super::schema::BOARD, "epoch", epoch);
             }
         }
+        let directory = board.path.parent().unwrap_or_else(|| Path::new("."));
+        super::stamps::fold_into(&mut value, &state, directory);
         let new = text.update(&value, &board.path)?;
         let (_, _, state) = load(new.source(), &board.path)?;
         let data = json!({ "steps": [{ "what": "board.edited_by_hand" }], "count": 1 });

@@ -2,8 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::state::{State, Status, Task};
+use serde_json::json;
+
+use super::leases::LEASE_RAN_OUT;
+use super::locked::LockedBoard;
+use super::state::{Agent, Happened, State, Status, Task};
+use crate::proto::task::EXHAUSTED_BY;
+use ensemble_core::Result;
 use ensemble_core::message::Name;
+
+/// Type of the anomaly of a task that no registered coder may claim.
+const NO_CODER_LEFT: &str = "no_coder_left";
 
 /// A dependency cycle, if there is one; its first task is repeated at the end: `[a, b, a]`.
 #[must_use]
@@ -60,7 +69,7 @@ pub fn claimable<'a>(state: &'a State, coder: Option<&Name>) -> Vec<&'a Task> {
         .tasks
         .iter()
         .filter(|task| task.status.is_claimable() && unmet(state, task).is_empty())
-        .filter(|task| task.failed_by.len() < crate::proto::task::EXHAUSTED_BY)
+        .filter(|task| task.failed_by.len() < EXHAUSTED_BY)
         .filter(|task| coder.is_none_or(|coder| !task.failed_by.contains(coder)))
         .filter(|task| busy_with.is_none_or(|busy| busy.id == task.id))
         .collect();
@@ -89,4 +98,103 @@ pub fn reviewable<'a>(state: &'a State, reviewer: Option<&Name>) -> Vec<&'a Task
         .collect();
     tasks.sort_by_key(|task| task.priority.unwrap_or(u64::MAX));
     tasks
+}
+
+/// Whether a registered agent has a role, or may have it: an entry without a role may have any.
+fn has_role(agent: &Agent, role: &str) -> bool {
+    agent.role.as_deref().is_none_or(|known| known == role)
+}
+
+/// The registered coders that have not failed at a task, busy ones, too.
+pub(super) fn able_coders<'a>(state: &'a State, task: &Task) -> impl Iterator<Item = &'a Name> {
+    let failed = task.failed_by.clone();
+    let able =
+        move |(name, agent): &(&Name, &Agent)| has_role(agent, "coder") && !failed.contains(name);
+    state.agents.iter().filter(able).map(|(name, _)| name)
+}
+
+/// Whether a registered agent could do what a task needs next: claim it, review it or merge it. True
+/// for a task that needs no agent now.
+#[must_use]
+pub fn can_be_taken(state: &State, task: &Task) -> bool {
+    let has_reviewer = |author: Option<&Name>| {
+        let is_other = |(name, agent): (&Name, &Agent)| {
+            has_role(agent, "code-reviewer") && Some(name) != author
+        };
+        state.agents.iter().any(is_other)
+    };
+    match task.status {
+        Status::Unclaimed | Status::Rejected | Status::IntegrationFailed => {
+            !unmet(state, task).is_empty()
+                || (task.failed_by.len() < EXHAUSTED_BY
+                    && able_coders(state, task).next().is_some())
+        }
+        Status::ReadyForReview => {
+            task.reviewing_by.is_some() || has_reviewer(task.assigned_to.as_ref())
+        }
+        Status::Approved => has_reviewer(None),
+        Status::Draft
+        | Status::Claimed
+        | Status::Merged
+        | Status::Blocked
+        | Status::Superseded
+        | Status::Abandoned => true,
+    }
+}
+
+/// Whether the last agent of a task lost its lease, and no other agent has taken the task since.
+#[must_use]
+pub fn is_left_behind(task: &Task) -> bool {
+    let releases = ["coder_claim_released", "review_claim_released"];
+    let waits = task.status.is_claimable()
+        || (task.status == Status::ReadyForReview && task.reviewing_by.is_none());
+    let is_loss = |line: &Happened| {
+        let reason = line.more.get("reason").and_then(|reason| reason.as_str());
+        releases.contains(&line.event.as_str()) && reason == Some(LEASE_RAN_OUT)
+    };
+    // A released task may be salvaged afterwards.
+    let last = task.history.iter().rev().find(|line| line.event != "salvaged");
+    waits && last.is_some_and(is_loss)
+}
+
+impl State {
+    /// Tasks at which every registered coder has failed, and for which that is not noted yet.
+    #[must_use]
+    pub fn without_coder(&self) -> Vec<&Task> {
+        let has_coders = self.agents.values().any(|agent| agent.role.as_deref() == Some("coder"));
+        let is_noted = |task: &Task| {
+            let is_it = |anomaly: &&super::Anomaly| {
+                anomaly.kind == NO_CODER_LEFT && anomaly.task.as_ref() == Some(&task.id)
+            };
+            let last = self.anomalies.iter().rfind(is_it);
+            last.is_some_and(|last| last.details.get("failed_by") == Some(&json!(task.failed_by)))
+        };
+        let is_without = |task: &&Task| {
+            let failed = task.failed_by.len();
+            task.status.is_claimable()
+                && (1..EXHAUSTED_BY).contains(&failed)
+                && able_coders(self, task).next().is_none()
+                && !is_noted(task)
+        };
+        if has_coders { self.tasks.iter().filter(is_without).collect() } else { Vec::new() }
+    }
+}
+
+impl LockedBoard<'_> {
+    /// Notes an anomaly for each task at which every registered coder has failed, once.
+    ///
+    /// # Errors
+    /// The changed board cannot be decoded.
+    pub fn note_without_coder(&mut self) -> Result<()> {
+        let tasks: Vec<(Name, Vec<Name>)> = self
+            .state()
+            .without_coder()
+            .into_iter()
+            .map(|task| (task.id.clone(), task.failed_by.clone()))
+            .collect();
+        for (id, failed_by) in tasks {
+            self.observe(NO_CODER_LEFT, &id, json!({ "failed_by": failed_by }))?;
+        }
+        Ok(())
+    }
 }

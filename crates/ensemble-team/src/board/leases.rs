@@ -2,9 +2,11 @@
 //!
 //! A registered agent has a lease, and so has each task that it works on or reviews. One file
 //! renews all of them: `leases/<agent>@<epoch>.beat` beside the board, where the epoch is that of
-//! the registration. A beat replaces that file without a lock, so beats do not touch the board. The
-//! timestamps on the board (`heartbeat`, `lease_expires`) are for people and decide nothing. A
+//! the registration. A beat replaces that file without a lock, so beats do not touch the board. A
 //! lease is over when its observer has itself seen the same sequence number for the whole duration.
+//! An agent may also beat as the seed says, by changing `heartbeat` or `lease_expires` in the board's
+//! file: such stamps count as a number of their own ([`super::stamps`]). What the times say decides
+//! nothing.
 //!
 //! An agent's own signs ([`super::Sign`]) count in addition to the beats of its supervisor.
 //!
@@ -13,11 +15,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::BoardError;
 use super::locked::LockedBoard;
 use super::signs::{self, Sign};
 use super::state::{State, Status};
-use crate::proto::beat::LEASE_DURATION;
 use crate::proto::task::Holder;
 use ensemble_core::Result;
 use ensemble_core::durable::{Dir, Durability, Modes};
@@ -69,6 +72,15 @@ impl Leased {
     pub const fn by(&self) -> &Name {
         match self {
             Self::Agent { by, .. } | Self::Claim { by, .. } | Self::Review { by, .. } => by,
+        }
+    }
+
+    /// The task, unless it is a registration.
+    #[must_use]
+    pub const fn task(&self) -> Option<&Name> {
+        match self {
+            Self::Agent { .. } => None,
+            Self::Claim { task, .. } | Self::Review { task, .. } => Some(task),
         }
     }
 
@@ -141,17 +153,45 @@ pub fn write_beat(
     dir.replace_by(&name, text.as_bytes(), &dir, &tmp, Modes::default(), Durability::Process)
 }
 
-/// Until when an agent's last beat renews its leases, by the clock of the file system; `None` if
-/// there is no beat. For people and for the agent itself: observers compare sequence numbers.
+/// Until when an agent's last beat or sign renews its leases, by the clock of the file system; `None`
+/// without either. For people and for the agent itself: observers compare sequence numbers.
 #[must_use]
 pub fn beaten_until(directory: &Path, agent: &Holder) -> Option<Timestamp> {
-    let path = directory.join(BEATS).join(file_name(agent));
-    let at = std::fs::metadata(&path).ok()?.modified().ok()?;
-    let text = std::fs::read_to_string(&path).ok()?;
-    let beat: Beat = yaml::parse(&text, &path).ok()?;
-    let millis = at.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis();
-    let at = Timestamp::from_unix_millis(i64::try_from(millis).ok()?);
-    Some(at.plus(Duration::from_secs(beat.lease_seconds)))
+    let dir = Dir::open(directory).ok()?.open_child(BEATS).ok()?;
+    LastBeat::read(&dir, agent).map(|last| last.until)
+}
+
+/// The last beat or sign of a registration, by the clock of the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LastBeat {
+    /// Both sequences together.
+    pub(super) sequence: u64,
+    pub(super) at: Timestamp,
+    pub(super) until: Timestamp,
+    pub(super) context_percent: Option<u64>,
+}
+
+impl LastBeat {
+    /// Reads both files; `None` without either.
+    pub(super) fn read(dir: &Dir, agent: &Holder) -> Option<Self> {
+        let written = |name: &str| -> Option<Timestamp> {
+            let stat = dir.stat(name).ok()??;
+            let millis = i64::try_from(stat.modified_ns / 1_000_000).ok()?;
+            Some(Timestamp::from_unix_millis(millis))
+        };
+        let beat = read_beat(dir, agent).zip(written(&file_name(agent)));
+        let sign = Sign::read_in(dir, agent).zip(written(&signs::file_name(agent)));
+        let at = beat.map(|(_, at)| at).max(sign.as_ref().map(|(_, at)| *at))?;
+        let duration = match (&beat, &sign) {
+            (Some((beat, _)), _) => Duration::from_secs(beat.lease_seconds.max(1)),
+            (None, Some((sign, _))) => sign.lease(),
+            (None, None) => return None,
+        };
+        let signs = sign.as_ref().map_or(0, |(sign, _)| sign.sequence);
+        let sequence = beat.map_or(0, |(beat, _)| beat.sequence).saturating_add(signs);
+        let context_percent = sign.and_then(|(sign, _)| sign.context_percent);
+        Some(Self { sequence, at, until: at.plus(duration), context_percent })
+    }
 }
 
 /// An observer's scan of all leases, as events for a [`ensemble_core::proto::lease::LeaseWatch`]. The last
@@ -171,16 +211,22 @@ pub fn scan(state: &State, directory: &Path) -> Result<Vec<Event<Leased>>> {
         let holder = registration.map(|epoch| Holder { by: key.by().clone(), epoch });
         let beat = holder.as_ref().and_then(|holder| read_beat(dir.as_ref()?, holder));
         let sign = holder.as_ref().and_then(|holder| Sign::read_in(dir.as_ref()?, holder));
-        let usual = state.config.lease_duration.map_or(LEASE_DURATION, Duration::from_secs);
+        let usual = state.config.lease_duration();
+        let entry = state.agents.get(key.by()).filter(|_| holder.is_some());
+        let stamped = entry.and_then(super::state::Agent::stamped);
         // The supervisor reads its agent's signs and sets how long they count.
         let duration = match (beat, &sign) {
             (Some(beat), _) => Duration::from_secs(beat.lease_seconds.max(1)),
             (None, Some(sign)) => sign.lease(),
-            (None, None) => usual,
+            (None, None) => match (entry, stamped) {
+                (Some(entry), Some(_)) => entry.asked(usual),
+                _ => usual,
+            },
         };
-        // Both sequences only grow, and so does their sum.
+        // Both sequences only grow, and so does their sum. Stamps of the agent's own are a number.
         let signs = sign.map_or(0, |sign| sign.sequence);
-        let sequence = beat.map_or(0, |beat| beat.sequence).saturating_add(signs);
+        let beats = beat.map_or(0, |beat| beat.sequence).saturating_add(signs);
+        let sequence = beats.wrapping_add(stamped.unwrap_or(0));
         events.push(Event::Seen { key, sequence, duration });
     }
     events.push(Event::ScanDone);
@@ -255,6 +301,17 @@ impl LockedBoard<'_> {
             }
         }
         let reason = LEASE_RAN_OUT;
+        let held: Vec<Name> = leases(self.state())
+            .iter()
+            .filter(|other| match lease {
+                Leased::Agent { .. } => other.by() == lease.by(),
+                Leased::Claim { .. } | Leased::Review { .. } => *other == lease,
+            })
+            .filter_map(|other| other.task().cloned())
+            .collect();
+        for task in held {
+            self.observe("agent_gone", &task, json!({ "agent": lease.by() }))?;
+        }
         match lease {
             Leased::Agent { by, epoch } => {
                 self.unregister(&Holder { by: by.clone(), epoch: *epoch }, reason)

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::BoardError;
 use super::journal::Last;
 use super::schema::{self, BOARD, Field, TASK};
+use super::stamps;
 use super::state::{State, Task};
 use super::text::Text;
 use super::{Board, load, utf8, validated};
@@ -68,6 +69,8 @@ impl<'a> LockedBoard<'a> {
         if self.value == self.text.value() {
             return Ok(self.state);
         }
+        let directory = self.directory();
+        self.fold(&directory);
         let revision = self.state.revision + 1;
         self.set("revision", revision);
         let state =
@@ -84,6 +87,11 @@ impl<'a> LockedBoard<'a> {
         let contents = (self.source.as_str(), text.source());
         write(self.board, &self.document, revision, contents, data)?;
         Ok(state)
+    }
+
+    /// Shows beats since the last write. Returns whether there were any.
+    pub(super) fn fold(&mut self, directory: &Path) -> bool {
+        stamps::fold_into(&mut self.value, &self.state, directory)
     }
 
     /// The board's directory.
@@ -116,6 +124,11 @@ impl<'a> LockedBoard<'a> {
             told.extend(step.into_iter().filter(|(_, value)| !value.is_null()));
         }
         self.steps.push(told);
+    }
+
+    /// The changed content, before it is decoded.
+    pub(super) const fn value_mut(&mut self) -> &mut Value {
+        &mut self.value
     }
 
     /// Sets a top-level field.

@@ -50,6 +50,7 @@ use ensemble_core::{Error, Result};
 mod agents;
 mod alarms;
 mod analyze;
+mod breaker;
 mod claims;
 mod control;
 mod draft;
@@ -66,6 +67,7 @@ mod rules;
 mod schema;
 mod shape;
 mod signs;
+pub mod stamps;
 mod state;
 mod steps;
 mod tasks;
@@ -74,15 +76,17 @@ mod wake;
 
 pub use agents::NewAgent;
 pub use alarms::{
-    Alarm, AlarmKey, Condition, DRAFT_GRACE, Graces, ORPHAN_GRACE, STALLED_GRACE, conditions, stale,
+    Alarm, AlarmKey, Condition, DRAFT_GRACE, Graces, ORPHAN_GRACE, STALLED_GRACE, UNTAKEN_GRACE,
+    conditions, stale,
 };
 pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
+pub use breaker::REPORT;
 pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted};
-pub use control::{Control, ControlFile, Staleness};
+pub use control::{Control, ControlFile, Staleness, sprint_step};
 pub use draft::Draft;
 pub use error::{BoardError, is_fenced, is_missing};
 pub use fsck::BoardFinding;
-pub use graph::{active_task, claimable, cycle, reviewable, unmet};
+pub use graph::{active_task, can_be_taken, claimable, cycle, is_left_behind, reviewable, unmet};
 pub use leases::{
     BEATS, LEASE_RAN_OUT, Leased, beaten_until, leases, scan, sweep_beats, write_beat,
 };

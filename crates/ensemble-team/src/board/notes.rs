@@ -94,6 +94,34 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
+    /// Notes a loop: the anomaly of the same reporter, task and pattern counts one more if it is there,
+    /// so that a loop is one anomaly however long it lasts.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::add_anomaly`].
+    pub fn count_loop(&mut self, anomaly: &NewAnomaly) -> Result<()> {
+        let detail = |details: &Value, name: &str| details.get(name).cloned().unwrap_or_default();
+        let new = Value::Object(anomaly.details.clone());
+        let count = detail(&new, "count").as_u64().unwrap_or(1);
+        let is_before = |known: &Anomaly| {
+            known.kind == anomaly.kind
+                && known.task == anomaly.task
+                && known.reporter.as_ref() == Some(&anomaly.reporter)
+                && detail(&known.details, "error_pattern") == detail(&new, "error_pattern")
+                && detail(&known.details, "count").as_u64().is_some_and(|known| known + 1 == count)
+        };
+        let Some(at) = self.state().anomalies.iter().rposition(is_before) else {
+            return self.add_anomaly(anomaly);
+        };
+        let now = self.now();
+        let known = &mut self.section("anomalies", json!([]))[at];
+        known["timestamp"] = json!(now);
+        known["details"]["count"] = json!(count);
+        let step = json!({ "task": anomaly.task, "type": anomaly.kind, "agent": anomaly.reporter });
+        self.note("anomaly.counted", step);
+        self.refresh()
+    }
+
     /// Notes a discovery.
     ///
     /// # Errors

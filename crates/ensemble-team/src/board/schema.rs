@@ -1,7 +1,7 @@
 //! The fields of the blackboard, in the order in which they are written, and their kinds.
 //!
-//! The fields are those of seed 001 and its siblings; `revision`, `epoch`, `lease_epoch` and
-//! `review_epoch` are Ensemble's own. Other fields are kept and not checked.
+//! The fields are those of seed 001 and its siblings; `revision`, `epoch`, `lease_epoch`,
+//! `review_epoch` and `beat` are Ensemble's own. Other fields are kept and not checked.
 
 use serde_json::{Map, Value};
 
@@ -77,6 +77,7 @@ pub(crate) const BOARD: &[Field] = &[
     field("goal", Kind::Object(GOAL)),
     required("tasks", Kind::Objects(TASK)),
     field("agents", Kind::Named(AGENT)),
+    field("former_agents", Kind::Named(&[])),
     field("discovered", Kind::Objects(DISCOVERY)),
     field("handoff", Kind::Named(HANDOFF)),
     field("human_notes", Kind::Objects(HUMAN_NOTE)),
@@ -118,6 +119,7 @@ pub(crate) const TASK: &[Field] = &[
     field("review_epoch", Kind::Count),
     field("approved_by", Kind::Name),
     field("merge_commit", Kind::Text),
+    field("merge_error", Kind::Text),
     field("spec_ref", Kind::Text),
     field("done_when", Kind::Text),
     field("scope", Kind::Text),
@@ -154,6 +156,7 @@ pub(crate) const AGENT: &[Field] = &[
     field("current_task", Kind::Name),
     field("lease_expires", Kind::Time),
     field("heartbeat", Kind::Time),
+    field("beat", Kind::Text),
     field("terminal", Kind::Text),
     field("iterations_total", Kind::Count),
     field("context_percent", Kind::Count),
@@ -194,7 +197,7 @@ const ANOMALY: &[Field] = &[
     field("details", Kind::Any),
 ];
 
-/// Types of anomaly that the siblings define.
+/// Types of anomaly: those that the siblings define, then Ensemble's own for work that stands still.
 pub(crate) const ANOMALY_TYPES: &[&str] = &[
     "retry_loop",
     "trade_off",
@@ -209,6 +212,10 @@ pub(crate) const ANOMALY_TYPES: &[&str] = &[
     "spec_gap",
     "review_deadlock",
     "system_ambiguity",
+    "task_blocked",
+    "merge_impossible",
+    "no_coder_left",
+    "agent_gone",
 ];
 
 const SPRINT: &[Field] = &[
@@ -247,7 +254,6 @@ const CONFIG: &[Field] = &[
     field("planner_poll_interval", Kind::Count),
     field("reviewer_poll_interval", Kind::Count),
     field("integration_branch", Kind::Text),
-    field("escalation_webhook", Kind::Text),
 ];
 
 /// Sets a field at its place in the order of `fields`. Does not write null to a missing field.

@@ -52,6 +52,9 @@ pub struct Sign {
     /// The exit that it announces, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Leaving>,
+    /// Share of its context that the agent says is used, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_percent: Option<u64>,
 }
 
 /// Content of a sign.
@@ -109,6 +112,7 @@ impl Sign {
             lease_seconds: usual.as_secs().max(1),
             long: None,
             leaving: None,
+            context_percent: before.context_percent,
         };
         match say {
             Say::Alive => {}
@@ -120,12 +124,28 @@ impl Sign {
                 sign.leaving = Some(Leaving { code: *code, reason: clipped(reason) });
             }
         }
+        sign.write(&dir, agent)?;
+        Ok(sign)
+    }
+
+    /// Writes how much of its context an agent has used, with the sign that it gave before.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn note_context(mut self, directory: &Path, agent: &Holder, percent: u64) -> Result<Self> {
+        let dir = Dir::open(directory)?.ensure_child(BEATS, Modes::default())?;
+        self.sequence += 1;
+        self.context_percent = Some(percent);
+        self.write(&dir, agent)?;
+        Ok(self)
+    }
+
+    fn write(&self, dir: &Dir, agent: &Holder) -> Result<()> {
         let name = file_name(agent);
         let tmp = format!(".{name}.{}.tmp", std::process::id());
         dir.remove(&tmp)?;
-        let text = yaml::render(&sign);
-        dir.replace_by(&name, text.as_bytes(), &dir, &tmp, Modes::default(), Durability::Process)?;
-        Ok(sign)
+        let text = yaml::render(self);
+        dir.replace_by(&name, text.as_bytes(), dir, &tmp, Modes::default(), Durability::Process)
     }
 
     /// How long the sign counts.
@@ -138,7 +158,7 @@ impl Sign {
     }
 }
 
-fn file_name(agent: &Holder) -> String {
+pub(super) fn file_name(agent: &Holder) -> String {
     format!("{}@{}{ENDING}", agent.by, agent.epoch)
 }
 

@@ -193,6 +193,9 @@ pub struct Task {
     /// Merge commit in the integration branch.
     #[serde(default, deserialize_with = "text")]
     pub merge_commit: Option<String>,
+    /// Why the approved task cannot be merged now.
+    #[serde(default, deserialize_with = "text")]
+    pub merge_error: Option<String>,
     /// Reference to the specification: a path, optionally with `#section`.
     #[serde(default, deserialize_with = "text")]
     pub spec_ref: Option<String>,
@@ -266,12 +269,15 @@ pub struct Agent {
     /// The task that the agent works on or reviews.
     #[serde(default)]
     pub current_task: Option<Name>,
-    /// End of the lease, for people.
+    /// End of the lease. A change by the agent itself is a beat; see [`super::stamps`].
     #[serde(default)]
     pub lease_expires: Option<Timestamp>,
-    /// Time of the last heartbeat, for people.
+    /// Time of the last heartbeat; likewise.
     #[serde(default)]
     pub heartbeat: Option<Timestamp>,
+    /// The beats that the stamps show, if Ensemble wrote them.
+    #[serde(default, deserialize_with = "text")]
+    pub beat: Option<String>,
     /// Terminal: `/dev/pts/0`, or `unknown`.
     #[serde(default, deserialize_with = "text")]
     pub terminal: Option<String>,

@@ -95,15 +95,21 @@ impl LockedBoard<'_> {
                 }
                 Effect::FreshWorktree | Effect::KeepWorktree | Effect::Refused(_) => continue,
             };
-            let now = self.now();
-            self.append(
-                "anomalies",
-                json!({ "timestamp": now, "task": id, "reporter": "ensemble", "type": kind,
-                        "details": details }),
-            );
-            self.refresh()?;
+            self.observe(kind, id, details)?;
         }
         Ok(())
+    }
+
+    /// Notes an anomaly that Ensemble itself has observed at a task.
+    pub(super) fn observe(&mut self, kind: &str, id: &Name, details: Value) -> Result<()> {
+        let now = self.now();
+        self.append(
+            "anomalies",
+            json!({ "timestamp": now, "task": id, "reporter": "ensemble", "type": kind,
+                    "details": details }),
+        );
+        self.note("anomaly.noted", json!({ "task": id, "type": kind, "agent": "ensemble" }));
+        self.refresh()
     }
 
     /// Applies an agent's own step, which must be possible now.
@@ -263,7 +269,7 @@ fn write_back(fields: &mut Fields<'_>, machine: &task::Task, before: Status) {
             fields.clear(&CLAIM).clear(&REVIEW);
         }
         task::State::Merged => {
-            fields.clear(&CLAIM).clear(&REVIEW).clear(&["worktree"]);
+            fields.clear(&CLAIM).clear(&REVIEW).clear(&["worktree", "merge_error"]);
         }
         task::State::Draft
         | task::State::Unclaimed
@@ -271,7 +277,7 @@ fn write_back(fields: &mut Fields<'_>, machine: &task::Task, before: Status) {
         | task::State::Blocked
         | task::State::Superseded
         | task::State::Abandoned => {
-            fields.clear(&CLAIM).clear(&REVIEW).clear(&["assigned_to"]);
+            fields.clear(&CLAIM).clear(&REVIEW).clear(&["assigned_to", "merge_error"]);
         }
     }
     let counts = machine.counts();

@@ -202,6 +202,8 @@ impl LockedBoard<'_> {
         let mut fields = self.fields(id)?;
         fields.set("blocked_reason", reason).set("blocked_questions", json!(questions));
         self.refresh()?;
+        let agent = holder.map(|holder| &holder.by);
+        self.observe("task_blocked", id, json!({ "reason": reason, "agent": agent }))?;
         by.map_or(Ok(()), |by| self.leave(&by, id))
     }
 
@@ -324,6 +326,29 @@ impl LockedBoard<'_> {
     pub fn integration_failed(&mut self, id: &Name, reason: &str) -> Result<()> {
         let told = Told::new("integration_failed", None, json!({ "reason": reason }));
         self.step(id, Event::FailIntegration, "report a failed merge of", told).map(drop)
+    }
+
+    /// Notes why an approved task cannot be merged now. The task stays APPROVED; the next merge clears
+    /// the note. The same reason is noted once.
+    ///
+    /// # Errors
+    /// [`BoardError::NotAllowed`] if the task is not APPROVED.
+    pub fn merge_refused(&mut self, id: &Name, reason: &str) -> Result<()> {
+        let task = self.task(id)?;
+        if task.status != Status::Approved {
+            let what = format!("note that task `{id}` cannot be merged");
+            let why = format!("its status is {}", task.status.as_str());
+            return Err(BoardError::NotAllowed { what, why }.into());
+        }
+        if task.merge_error.as_deref() == Some(reason) {
+            return Ok(());
+        }
+        let now = self.now();
+        let mut fields = self.fields(id)?;
+        fields.set("merge_error", reason);
+        fields.push("history", json!({ "time": now, "event": "merge_refused", "reason": reason }));
+        self.refresh()?;
+        self.observe("merge_impossible", id, json!({ "reason": reason }))
     }
 
     /// End of a lease that begins now, for people to read.

@@ -4,13 +4,17 @@
 //! |---|---|
 //! | `INITIAL_PLANNING` | there are no tasks, or only DRAFTs while the goal is being planned |
 //! | `BLOCKED_TASKS` | a task is BLOCKED |
-//! | `INTEGRATION_FAILED` | a merge has failed, and no coder has claimed its repair |
-//! | `HYPOTHESIS_EXHAUSTED` | so many coders failed at a task that no coder may claim it |
+//! | `INTEGRATION_FAILED` | a merge has failed, and no coder has claimed its repair; or an approved task cannot be merged |
+//! | `HYPOTHESIS_EXHAUSTED` | so many coders failed at a task that no coder, or none that is registered, may claim it |
 //! | `IMMEDIATE_DISCOVERY` | a discovery is immediate and not a task yet |
+//! | `AGENT_GONE` | an agent lost its lease with a task in its hands, and no free agent can take the task |
+//!
+//! The first five are the seed's.
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{State, Status};
+use super::graph::{able_coders, active_task, can_be_taken, is_left_behind};
+use super::state::{State, Status, Task};
 use crate::proto::goal::GoalState;
 use crate::proto::task::EXHAUSTED_BY;
 use ensemble_core::message::Name;
@@ -29,6 +33,8 @@ pub enum Wake {
     HypothesisExhausted,
     /// Urgent discoveries need triage.
     ImmediateDiscovery,
+    /// Agents are gone, and what they held waits.
+    AgentGone,
 }
 
 impl Wake {
@@ -41,6 +47,7 @@ impl Wake {
             Self::IntegrationFailed => "INTEGRATION_FAILED",
             Self::HypothesisExhausted => "HYPOTHESIS_EXHAUSTED",
             Self::ImmediateDiscovery => "IMMEDIATE_DISCOVERY",
+            Self::AgentGone => "AGENT_GONE",
         }
     }
 }
@@ -77,12 +84,10 @@ pub fn wake(state: &State) -> Vec<Call> {
     });
     let found = [
         (Wake::BlockedTasks, those(&|task| task.status == Status::Blocked)),
-        (Wake::IntegrationFailed, those(&|task| task.status == Status::IntegrationFailed)),
-        (
-            Wake::HypothesisExhausted,
-            those(&|task| task.status.is_claimable() && task.failed_by.len() >= EXHAUSTED_BY),
-        ),
+        (Wake::IntegrationFailed, those(&is_unmerged)),
+        (Wake::HypothesisExhausted, those(&|task| is_exhausted(state, task))),
         (Wake::ImmediateDiscovery, discovered.map(|discovery| discovery.id.clone()).collect()),
+        (Wake::AgentGone, those(&|task| is_left_behind(task) && !is_taken_soon(state, task))),
     ];
     let mut calls = Vec::new();
     if only_drafts && !state.goal.as_ref().is_some_and(is_over) {
@@ -91,6 +96,32 @@ pub fn wake(state: &State) -> Vec<Call> {
     let others = found.into_iter().filter(|(_, about)| !about.is_empty());
     calls.extend(others.map(|(wake, about)| Call { wake, about }));
     calls
+}
+
+/// A merge has failed, or cannot be tried.
+fn is_unmerged(task: &Task) -> bool {
+    match task.status {
+        Status::IntegrationFailed => true,
+        Status::Approved => task.merge_error.is_some(),
+        _ => false,
+    }
+}
+
+/// No coder may claim the task, or none that is here.
+fn is_exhausted(state: &State, task: &Task) -> bool {
+    let failed = task.failed_by.len();
+    let is_coder = |agent: &super::Agent| agent.role.as_deref() == Some("coder");
+    let has_coders = || state.agents.values().any(is_coder);
+    let all_failed = || failed > 0 && has_coders() && able_coders(state, task).next().is_none();
+    task.status.is_claimable() && (failed >= EXHAUSTED_BY || all_failed())
+}
+
+/// Whether a registered agent is free to take the task.
+fn is_taken_soon(state: &State, task: &Task) -> bool {
+    match task.status {
+        Status::ReadyForReview => can_be_taken(state, task),
+        _ => able_coders(state, task).any(|coder| active_task(state, coder).is_none()),
+    }
 }
 
 #[cfg(test)]
@@ -141,5 +172,30 @@ mod tests {
             (Wake::ImmediateDiscovery, "d"),
         ];
         assert_eq!(told, expected.map(|(wake, id)| (wake, vec![id.to_owned()])));
+    }
+
+    #[test]
+    fn work_that_no_agent_can_finish_wakes_a_planner() {
+        let approved = format!(
+            "tasks:\n  - {{id: a, status: APPROVED, approved_by: rev, assigned_to: x, {TASK}, merge_error: checked out}}\n"
+        );
+        assert_eq!(calls(&approved), [(Wake::IntegrationFailed, vec!["a".to_owned()])]);
+        assert_eq!(calls(&approved.replace(", merge_error: checked out", "")), []);
+
+        let failed = format!("tasks:\n  - {{id: a, status: UNCLAIMED, failed_by: [x], {TASK}}}\n");
+        let agents = |names: &str| format!("{failed}agents: {{{names}}}\n");
+        assert_eq!(calls(&failed), [], "no coder has come yet");
+        let alone = agents("x: {role: coder, status: IDLE}");
+        assert_eq!(calls(&alone), [(Wake::HypothesisExhausted, vec!["a".to_owned()])]);
+        let two = agents("x: {role: coder, status: IDLE}, y: {role: coder, status: IDLE}");
+        assert_eq!(calls(&two), []);
+
+        let lost = "history: [{time: 2026-01-01T00:00:00Z, event: coder_claim_released, reason: the lease ran out}]";
+        let tasks = format!("tasks:\n  - {{id: a, status: UNCLAIMED, {TASK}, {lost}}}\n");
+        assert_eq!(calls(&tasks), [(Wake::AgentGone, vec!["a".to_owned()])]);
+        let free = format!("{tasks}agents: {{y: {{role: coder, status: IDLE}}}}\n");
+        assert_eq!(calls(&free), [], "a free coder takes it");
+        let given = tasks.replace("the lease ran out", "given back");
+        assert_eq!(calls(&given), []);
     }
 }

@@ -8,11 +8,13 @@
 //! two agents work in one worktree.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::supervise::end_orphan;
-use crate::board::{self, Board, Leased, is_fenced};
+use crate::board::stamps::fold_due;
+use crate::board::{self, Board, Leased, State, is_fenced};
 use crate::worktree::is_not_allowed;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
@@ -27,6 +29,8 @@ pub struct BoardLeases {
     actor: String,
     watch: LeaseWatch<Leased>,
     gaps: GapDetector,
+    /// When a written lease must be shown anew.
+    fold_at: Option<Monotonic>,
 }
 
 impl BoardLeases {
@@ -34,18 +38,19 @@ impl BoardLeases {
     #[must_use]
     pub fn new(board: Board, actor: impl Into<String>, clock: &dyn Clock) -> Self {
         let watch = LeaseWatch::new(clock.boottime());
-        Self { board, actor: actor.into(), watch, gaps: GapDetector::default() }
+        Self { board, actor: actor.into(), watch, gaps: GapDetector::default(), fold_at: None }
     }
 
     /// When [`BoardLeases::look`] is due, by [`Clock::boottime`]; `None` while no agent holds a
     /// lease.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Monotonic> {
-        self.watch.poll_timeout()
+        self.watch.poll_timeout().into_iter().chain(self.fold_at).min()
     }
 
     /// Looks at all leases, takes away those that ran out, and removes the beats of registrations that
-    /// are over. Call it at least every 30 s. Returns what was taken away.
+    /// are over. Shows in the file what was beaten, before a written lease passes. Call it at least
+    /// every 30 s. Returns what was taken away.
     ///
     /// # Errors
     /// The board cannot be read, or not be changed.
@@ -63,6 +68,7 @@ impl BoardLeases {
             self.watch.handle(now, event);
         }
         board::sweep_beats(&state, directory)?;
+        self.fold(&state, clock)?;
         let mut taken = Vec::new();
         while let Some(effect) = self.watch.poll_effect() {
             match effect {
@@ -83,6 +89,22 @@ impl BoardLeases {
             }
         }
         Ok(taken)
+    }
+
+    /// Shows beats in the board's file if a written lease would pass otherwise.
+    fn fold(&mut self, state: &State, clock: &dyn Clock) -> Result<()> {
+        let due = |state: &State| fold_due(state, directory(&self.board), clock.wall());
+        let mut wait = due(state);
+        if wait == Some(Duration::ZERO) {
+            match self.board.fold_beats() {
+                Ok(()) => wait = due(&self.board.read()?),
+                // Another process writes, and folds with its write.
+                Err(Error::Locked { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.fold_at = wait.map(|wait| clock.boottime() + wait);
+        Ok(())
     }
 
     /// Takes one lease away, unless it is gone or its holder has beaten.
@@ -114,7 +136,6 @@ pub(super) fn directory(board: &Board) -> &Path {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::time::Duration;
 
     use super::*;
     use crate::board::{BoardOptions, NewAgent, write_beat};

@@ -9,6 +9,7 @@
 //! ShutdownDriver      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
 //! supervise    proto::supervise over a blackboard, worktrees and processes     (seed 001)
 //! BoardLeases  proto::lease over a blackboard's leases                         (seed 001)
+//! BoardUpkeep  what follows from control files and anomalies beside it         (seed 001)
 //! StepDriver   a step queue (feature `steps`) over mailboxes                          (seed 003)
 //! ```
 //!
@@ -17,6 +18,7 @@
 
 mod batches;
 mod board_leases;
+mod board_upkeep;
 mod collect;
 mod conductor;
 mod departure;
@@ -29,6 +31,7 @@ pub mod supervise;
 
 pub use batches::{Batches, SUMMARY_PATH, Told, batch_of};
 pub use board_leases::BoardLeases;
+pub use board_upkeep::BoardUpkeep;
 pub use collect::{Batch, Dispatcher};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};
 pub use departure::{AgentHost, Departed, Departure, ShutdownDriver};

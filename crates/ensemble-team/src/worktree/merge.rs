@@ -25,8 +25,8 @@ use super::git::{Running, last_bytes, without_git};
 use super::prepare::epoch;
 use super::retire::Retired;
 use super::salvage::IDENTITY;
-use super::{GitError, Operation, WorktreeFault, Worktrees};
-use crate::board::{Status, Task};
+use super::{GitError, Operation, WorktreeError, WorktreeFault, Worktrees, is_not_allowed};
+use crate::board::{BoardError, State, Status, Task};
 use ensemble_core::durable::{Dir, FileLock, Modes};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -42,6 +42,8 @@ const MERGE_TRIES_MAX: u32 = 5;
 const TESTS_TOLD_BYTES: usize = 1_500;
 /// Directory of the tests' output, beside the board.
 const OUTPUTS: &str = "merges";
+/// Most characters of a reason that is shown on the board.
+const REASON_CHARS_MAX: usize = 1_000;
 /// Trailer that names the merged commit.
 const TRAILER: &str = "Ensemble-Commit";
 
@@ -72,6 +74,16 @@ pub enum Merged {
     },
 }
 
+/// An integration branch that is checked out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckedOut {
+    /// The branch.
+    pub branch: String,
+    /// The checkout.
+    pub path: PathBuf,
+}
+
 /// Result of a merge in its own worktree.
 enum Tried {
     Conflict(String),
@@ -82,9 +94,9 @@ impl Worktrees {
     /// Merges an approved task into the integration branch. Takes as long as the tests do.
     ///
     /// # Errors
-    /// [`BoardError::NotAllowed`] if the task is not APPROVED, or the integration branch is checked out;
-    /// [`Error::Locked`] if another merge runs; [`GitError`]. The task stays APPROVED then. A
-    /// conflict and failing tests are not errors: see [`Merged::Failed`].
+    /// [`BoardError::NotAllowed`](crate::board::BoardError::NotAllowed) if the task is not APPROVED, or the integration branch is checked out;
+    /// [`Error::Locked`] if another merge runs; [`GitError`]. The task stays APPROVED then, with
+    /// the reason as `merge_error`. A conflict and failing tests are not errors: see [`Merged::Failed`].
     pub fn merge(&self, id: &Name) -> Result<Merged> {
         self.merge_within(self.options.patience, id)
     }
@@ -96,8 +108,39 @@ impl Worktrees {
 
     fn merge_within(&self, patience: Duration, id: &Name) -> Result<Merged> {
         let merging = FileLock::acquire(&self.common.join(MERGE_LOCK), patience)?;
+        let tried = self.try_merge(&merging, id);
+        if let Err(error) = &tried
+            && (is_not_allowed(error) || error.area::<GitError>().is_some())
+        {
+            self.note_refused(id, error)?;
+        }
+        tried
+    }
+
+    /// Shows on the board why an approved task is not merged: it would wait in silence otherwise.
+    fn note_refused(&self, id: &Name, error: &Error) -> Result<()> {
+        let is_it =
+            |state: &State| state.task(id).is_some_and(|task| task.status == Status::Approved);
+        if !is_it(&self.board.read()?) {
+            return Ok(());
+        }
+        let reason = match (error.area::<BoardError>(), error.area::<WorktreeError>()) {
+            (Some(BoardError::NotAllowed { why, .. }), _) => why.clone(),
+            (_, Some(error)) => error.fault.to_string(),
+            _ => error.to_string(),
+        };
+        let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
+        let mut locked = self.board.lock()?;
+        if is_it(locked.state()) {
+            locked.merge_refused(id, &reason)?;
+            locked.commit()?;
+        }
+        Ok(())
+    }
+
+    fn try_merge(&self, merging: &FileLock, id: &Name) -> Result<Merged> {
         let (task, commit) = self.approved(id)?;
-        self.sweep_scratches(&merging)?;
+        self.sweep_scratches(merging)?;
         let failed = match self.integrate(&task, &commit)? {
             Ok(merge) => return self.finish_merge(id, &merge),
             Err(reason) => reason,
@@ -182,13 +225,21 @@ impl Worktrees {
     /// A checked-out branch must not move. The checkout would look as if it undid the merge, and
     /// the next commit there would undo it.
     fn must_be_free(&self, task: &Task) -> Result<()> {
+        let Some(CheckedOut { branch, path }) = self.checked_out()? else { return Ok(()) };
+        let fault = WorktreeFault::IntegrationCheckedOut { branch, path };
+        Err(fault.to(Operation::Merge(task.id.clone())))
+    }
+
+    /// The place where the integration branch is checked out, if it is. No task can be merged then.
+    ///
+    /// # Errors
+    /// As for [`Board::read`](crate::board::Board::read); [`Error::Git`].
+    pub fn checked_out(&self) -> Result<Option<CheckedOut>> {
         let branch = self.integration_branch()?;
         let reference = format!("refs/heads/{branch}");
-        let place =
-            self.entries()?.into_iter().find(|entry| entry.branch.as_ref() == Some(&reference));
-        let Some(place) = place else { return Ok(()) };
-        let fault = WorktreeFault::IntegrationCheckedOut { branch, path: place.path };
-        Err(fault.to(Operation::Merge(task.id.clone())))
+        let mut entries = self.entries()?.into_iter();
+        let place = entries.find(|entry| entry.branch.as_ref() == Some(&reference));
+        Ok(place.map(|place| CheckedOut { branch, path: place.path }))
     }
 
     /// The commit that brought another commit into a branch.

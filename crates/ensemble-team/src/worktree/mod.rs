@@ -54,7 +54,7 @@ mod verify;
 
 pub use claim::{CLAIM_TRIES_MAX, Claimed, ReviewClaimed};
 pub use error::{GitError, Operation, WorktreeError, WorktreeFault, is_not_allowed};
-pub use merge::{Merged, Tests};
+pub use merge::{CheckedOut, Merged, Tests};
 pub use recover::Finding;
 pub use retire::Retired;
 pub use salvage::{SALVAGE, Salvage};

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | an approved task whose commit is in the integration branch | MERGED |
 //! | a worktree of a merge that no process runs | removed |
-//! | the worktree or branch of a task that no agent works on | removed, its work saved |
+//! | the worktree or branch of a task that no agent works on (a note, if the task is not over) | removed, its work saved |
 //! | a task that needs its worktree and has none | rebuilt from its commits |
 //! | a claimed task without any remaining work | its claim is released |
 //! | a directory that git does not know; a worktree that could not be removed | reported to a person |
@@ -131,6 +131,7 @@ impl Worktrees {
     ) -> Result<()> {
         let path = self.path_of(task);
         let is_there = path.exists() && entry.is_some_and(|entry| !entry.is_half_made);
+        let mut is_note = false;
         let (problem, repaired) = match task.status.needs_worktree() {
             true if is_there => return Ok(()),
             true => {
@@ -145,12 +146,31 @@ impl Worktrees {
                     return Ok(());
                 }
                 let repaired = repair && self.take_away(lock, task, &path)?;
-                (format!("no agent works on this task: it is {}", task.status.as_str()), repaired)
+                // A task that was given back, as after ABORT, keeps what its agent left.
+                is_note = !repaired && !task.status.is_terminal();
+                let what = match is_note && self.is_empty(entry, task)? {
+                    true => "no agent works on this task, and there is no work in it",
+                    false => "no agent works on this task",
+                };
+                let then = match is_note {
+                    true => "; the next claim or repair saves what is in it, and removes it",
+                    false => "",
+                };
+                (format!("{what}: the task is {}{then}", task.status.as_str()), repaired)
             }
         };
         let (task, path) = (Some(task.id.clone()), path.display().to_string());
-        found.push(Finding { task, path, problem, repaired, is_note: false });
+        found.push(Finding { task, path, problem, repaired, is_note });
         Ok(())
+    }
+
+    /// Whether a worktree has neither changed files nor commits of its own.
+    fn is_empty(&self, entry: Option<&Entry>, task: &Task) -> Result<bool> {
+        let Some(Entry { path, head: Some(head), is_half_made: false, .. }) = entry else {
+            return Ok(false);
+        };
+        let is_at_base = task.base_commit.as_ref() == Some(head);
+        Ok(is_at_base && path.exists() && self.dirt(path)?.changed.is_empty())
     }
 
     /// The branches of tasks.

@@ -4,7 +4,7 @@ use ensemble_core::message::Name;
 use ensemble_team::board::{NewHandoff, Say, Sign, Status};
 use ensemble_team::proto::agent;
 use ensemble_team::proto::task::Holder;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::directory;
 use crate::acting;
@@ -100,6 +100,9 @@ pub(crate) fn hand_over(
     }
     if matches!(entry, Some(agent::State::Working | agent::State::Reviewing)) {
         locked.agent_event(&agent, agent::Event::HandOff)?;
+    }
+    if let Some(percent) = notes.more.get("context_used").and_then(Value::as_u64) {
+        locked.note_context(&agent, percent)?;
     }
     let state = locked.commit()?;
     let say = Say::Leaving { code: 42, reason: &notes.summary };

@@ -4,7 +4,7 @@ use ensemble_core::message::Name;
 use ensemble_team::worktree::Verdict as Says;
 use serde_json::json;
 
-use crate::acting::Epoch;
+use crate::acting::{Epoch, holder};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
@@ -26,15 +26,38 @@ pub(super) struct Submit {
 
 impl Submit {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let board = context.board()?;
-        let holder = self.epoch.holder(context, &board.read()?, &self.id)?;
-        let worktrees = context.worktrees(&board)?;
-        let commit = match self.unchanged {
-            true => worktrees.submit_unchanged(&self.id, &holder)?,
-            false => worktrees.submit(&self.id, &holder)?,
-        };
+        let commit = submit(context, &self.id, self.epoch.given()?, self.unchanged)?;
         tell(context, &self.id, &commit)
     }
+}
+
+/// Submits a task under a number; without one, under the one on the board. Returns the commit.
+pub(crate) fn submit(
+    context: &Context,
+    id: &Name,
+    given: Option<u64>,
+    is_unchanged: bool,
+) -> Outcome<String> {
+    let board = context.board()?;
+    let holder = holder(context, &board.read()?, id, given)?;
+    let worktrees = context.worktrees(&board)?;
+    Ok(match is_unchanged {
+        true => worktrees.submit_unchanged(id, &holder)?,
+        false => worktrees.submit(id, &holder)?,
+    })
+}
+
+/// Gives a verdict under a number; without one, under the one on the board. Returns the commit.
+pub(crate) fn judge(
+    context: &Context,
+    id: &Name,
+    given: Option<u64>,
+    commit: Option<&str>,
+    says: &Says,
+) -> Outcome<String> {
+    let board = context.board()?;
+    let holder = holder(context, &board.read()?, id, given)?;
+    Ok(context.worktrees(&board)?.verdict(id, &holder, commit, says)?)
 }
 
 /// Approve or reject submitted work
@@ -71,10 +94,8 @@ impl Verdict {
             }
             Some(reason) => Says::Reject(reason),
         };
-        let board = context.board()?;
-        let holder = self.epoch.holder(context, &board.read()?, &self.id)?;
-        let worktrees = context.worktrees(&board)?;
-        let commit = worktrees.verdict(&self.id, &holder, self.commit.as_deref(), &says)?;
+        let given = self.epoch.given()?;
+        let commit = judge(context, &self.id, given, self.commit.as_deref(), &says)?;
         tell(context, &self.id, &commit)
     }
 }

@@ -1,13 +1,17 @@
-//! The blackboard: `claim_task` and `handoff` (seeds 001 and 004).
+//! The blackboard: to claim a task, to submit, judge, block or hand it over (seeds 001 and 004).
+//!
+//! A tool without a `task_id` is about the one task in the agent's hands.
 
 use ensemble_core::message::Name;
 use ensemble_team::board::NewHandoff;
+use ensemble_team::worktree::Verdict;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Trouble};
-use crate::commands::{hand_over, take_task};
+use crate::acting::{given_number, held_tasks, holder};
+use crate::commands::{hand_over, judge_task, submit_task, take_task};
 use crate::mcp::Desk;
 
 /// Arguments of `claim_task`.
@@ -51,6 +55,118 @@ pub(super) fn claim(desk: &Desk, claim: Claim) -> Answer {
     let mut object = taken.to_json();
     object["message"] = json!("It is yours: work in the worktree at `path`, and nowhere else.");
     Ok(object)
+}
+
+/// Arguments of `submit_task`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Submit {
+    /// Which task; without it, the one that you work on.
+    task_id: Option<Name>,
+    /// True if nothing had to be changed.
+    #[serde(default)]
+    unchanged: bool,
+}
+
+/// Arguments of `judge_task`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Judge {
+    /// Which task; without it, the one that you review.
+    task_id: Option<Name>,
+    /// True if it is good.
+    approve: bool,
+    /// Every point that is wrong, and its place; needed to reject it.
+    reason: Option<String>,
+    /// The commit that you have reviewed; without it, the one that was submitted.
+    commit: Option<String>,
+}
+
+/// Arguments of `block_task`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Block {
+    /// Which task; without it, the one that you work on.
+    task_id: Option<Name>,
+    /// What blocks it.
+    reason: String,
+    /// One to three questions that the planner must answer.
+    questions: Vec<String>,
+}
+
+pub(super) fn submit(desk: &Desk, submit: Submit) -> Answer {
+    let task = desk.task_of(submit.task_id, "work")?;
+    let given = desk.number_of(&task)?;
+    let commit = submit_task(&desk.context(), &task, given, submit.unchanged)?;
+    let mut object = status_of(desk, &task)?;
+    object["commit"] = json!(commit);
+    object["message"] = json!("It waits for its review. Change nothing in its worktree meanwhile.");
+    Ok(object)
+}
+
+pub(super) fn judge(desk: &Desk, judge: Judge) -> Answer {
+    let says = match (judge.approve, judge.reason.filter(|reason| !reason.trim().is_empty())) {
+        (true, _) => Verdict::Approve,
+        (false, Some(reason)) => Verdict::Reject(reason),
+        (false, None) => {
+            return Err(Trouble::new(
+                "reason: is missing: a rejection needs every point and place",
+            ));
+        }
+    };
+    let task = desk.task_of(judge.task_id, "review")?;
+    let given = desk.number_of(&task)?;
+    let commit = judge_task(&desk.context(), &task, given, judge.commit.as_deref(), &says)?;
+    let mut object = status_of(desk, &task)?;
+    object["commit"] = json!(commit);
+    Ok(object)
+}
+
+pub(super) fn block(desk: &Desk, block: Block) -> Answer {
+    let task = desk.task_of(block.task_id, "work")?;
+    let given = desk.number_of(&task)?;
+    {
+        let context = desk.context();
+        let board = context.board()?;
+        let mut locked = board.lock()?;
+        let entry = locked.state().agents.get(&desk.agent);
+        let is_planner = entry.and_then(|entry| entry.role.as_deref()) == Some("planner");
+        // A planner blocks any task, an agent its own under its number.
+        let holder = match is_planner {
+            true => None,
+            false => Some(holder(&context, locked.state(), &task, given)?),
+        };
+        locked.block(&task, holder.as_ref(), &block.reason, &block.questions)?;
+        locked.commit()?;
+    }
+    let mut object = status_of(desk, &task)?;
+    object["message"] = json!("A planner is called. You may claim another task.");
+    Ok(object)
+}
+
+fn status_of(desk: &Desk, id: &Name) -> Answer {
+    let state = desk.context().board()?.read()?;
+    let status = state.task(id).map_or("gone", |task| task.status.as_str());
+    Ok(json!({ "task": id, "status": status }))
+}
+
+impl Desk {
+    /// The task that a call is about: the named one, else the only one in the agent's hands.
+    fn task_of(&self, named: Option<Name>, duty: &str) -> Result<Name, Trouble> {
+        if let Some(id) = named {
+            return Ok(id);
+        }
+        let held = held_tasks(&self.context(), &self.agent);
+        let mut mine = held.into_iter().filter(|held| held.duty == duty);
+        mine.next().map(|held| held.task).ok_or_else(|| {
+            Trouble::new(format!("task_id: you have no task to {duty} (`claim_task` takes one)"))
+        })
+    }
+
+    /// The number under which this session acts on a task, if it was given one.
+    fn number_of(&self, task: &Name) -> Result<Option<u64>, Trouble> {
+        Ok(self.claim_of(task).or(given_number()?))
+    }
 }
 
 pub(super) fn hand_off(desk: &Desk, handoff: Handoff) -> Answer {

@@ -82,7 +82,7 @@ macro_rules! tool {
     };
 }
 
-const TOOLS: [ToolSpec; 14] = [
+const TOOLS: [ToolSpec; 17] = [
     ToolSpec {
         name: COMPLETION_TOOL,
         title: "Report a step",
@@ -156,6 +156,30 @@ const TOOLS: [ToolSpec; 14] = [
         "Takes a task from the blackboard, with a worktree of its own to work in. It is yours as long as you show that you live; no other agent can take it meanwhile."
     ),
     tool!(
+        "submit_task",
+        "Submit your task",
+        false,
+        board::Submit,
+        board::submit,
+        "Submits the task that you have claimed for review: the commits in its worktree, where nothing may be left uncommitted."
+    ),
+    tool!(
+        "judge_task",
+        "Approve or reject a task",
+        false,
+        board::Judge,
+        board::judge,
+        "Gives your verdict on a task whose review you have claimed. Reject with every point and its place."
+    ),
+    tool!(
+        "block_task",
+        "Say that your task cannot go on",
+        false,
+        board::Block,
+        board::block,
+        "Blocks the task that you have claimed: its planner must answer your questions first. Your work is kept."
+    ),
+    tool!(
         "handoff",
         "Hand your task over",
         false,
@@ -175,7 +199,7 @@ const TOOLS: [ToolSpec; 14] = [
         "heartbeat",
         "Show that you are at work",
         false,
-        team::Nothing,
+        team::Heartbeat,
         team::heartbeat,
         "Renews the leases of everything in your hands, messages and steps. Call it every few minutes during long work."
     ),
@@ -215,9 +239,12 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         ("complete_message", schema_of::<mail::Complete>()),
         ("report", schema_of::<team::Report>()),
         ("claim_task", schema_of::<board::Claim>()),
+        ("submit_task", schema_of::<board::Submit>()),
+        ("judge_task", schema_of::<board::Judge>()),
+        ("block_task", schema_of::<board::Block>()),
         ("handoff", schema_of::<board::Handoff>()),
         ("pong", schema_of::<team::Pong>()),
-        ("heartbeat", schema_of::<team::Nothing>()),
+        ("heartbeat", schema_of::<team::Heartbeat>()),
         ("whoami", schema_of::<team::Nothing>()),
         ("list_agents", schema_of::<team::Nothing>()),
     ];

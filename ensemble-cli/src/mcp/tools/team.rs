@@ -18,7 +18,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::commands::live;
+use crate::acting::held_tasks;
+use crate::commands::{Live, live};
 use crate::drop::{self, Checks};
 use crate::exit::Failure;
 use crate::mcp::Desk;
@@ -30,6 +31,15 @@ const HELD_MAX: usize = 100;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {}
+
+/// Arguments of `heartbeat`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Heartbeat {
+    /// How much of your context is used, in percent; shown on the blackboard.
+    #[schemars(range(max = 100))]
+    context_used: Option<u8>,
+}
 
 /// Arguments of `pong`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -74,14 +84,17 @@ pub(super) fn pong(desk: &Desk, pong: Pong) -> Answer {
     }))
 }
 
-pub(super) fn heartbeat(desk: &Desk, _: Nothing) -> Answer {
+pub(super) fn heartbeat(desk: &Desk, heartbeat: Heartbeat) -> Answer {
+    if heartbeat.context_used.is_some_and(|used| used > 100) {
+        return Err(Trouble::new("context_used: is a share in percent, at most 100"));
+    }
     let mut steps = Vec::new();
     for step in desk.store.held_by(&desk.agent)? {
         desk.store.beat(&step.key, &desk.agent, desk.known(&step.key))?;
         steps.push(json!(step.key));
     }
     // First what is here: servers may be away.
-    let board = sign_of_life(desk)?;
+    let board = sign_of_life(desk, heartbeat.context_used)?;
     let lease = Duration::from_secs(desk.queue()?.settings(&desk.mailbox)?.lease_seconds);
     let mut messages = Vec::new();
     for held in held(desk)? {
@@ -95,14 +108,15 @@ pub(super) fn heartbeat(desk: &Desk, _: Nothing) -> Answer {
 
 /// Seconds for which the agent's blackboard lease goes on; null if the agent is not on the
 /// blackboard.
-fn sign_of_life(desk: &Desk) -> Answer {
+fn sign_of_life(desk: &Desk, context_used: Option<u8>) -> Answer {
     let context = desk.context();
     // Without a board there is nothing to keep.
     let Ok(board) = context.board() else { return Ok(Value::Null) };
     if !board.read()?.agents.contains_key(&desk.agent) {
         return Ok(Value::Null);
     }
-    Ok(json!(live(&context, None)?.1.lease_seconds))
+    let says = Live { context_percent: context_used.map(u64::from), ..Live::default() };
+    Ok(json!(live(&context, says)?.1.lease_seconds))
 }
 
 /// The messages in this agent's hands.
@@ -128,6 +142,7 @@ pub(super) fn whoami(desk: &Desk, _: Nothing) -> Answer {
         "generation": member.as_ref().map(|member| member.generation),
         "steps": steps.iter().map(|step| &step.key).collect::<Vec<_>>(),
         "messages": messages,
+        "tasks": held_tasks(&desk.context(), &desk.agent),
     }))
 }
 

@@ -168,6 +168,11 @@ fn called(state: &State, call: &Call) -> Vec<String> {
              `ensemble discover convert ID --task ID`), or let it wait (`ensemble discover defer \
              ID`)."
         )],
+        Wake::AgentGone => vec![format!(
+            "The agent that worked on {about} is gone, its work is kept, and no free agent can take \
+             it over. If the task is too large or too dangerous for one agent, block it and divide it \
+             again; if agents are missing, tell a person: `ensemble checkpoint --reason TEXT`."
+        )],
     }
 }
 
@@ -193,12 +198,28 @@ fn blocked(state: &State, call: &Call) -> Vec<String> {
 }
 
 fn unmerged(state: &State, call: &Call) -> Vec<String> {
-    let told = |task: &Task| {
-        let why = told(task, "integration_failed");
-        format!("{} was approved, but its merge failed:{why}", task.id)
+    let told = |task: &Task| match &task.merge_error {
+        Some(why) => {
+            format!("{} is approved, but cannot be merged now: {}", task.id, said(Some(why)))
+        }
+        None => {
+            let why = told(task, "integration_failed");
+            format!("{} was approved, but its merge failed:{why}", task.id)
+        }
     };
-    let mut all: Vec<String> =
-        call.about.iter().filter_map(|id| state.task(id)).map(told).collect();
+    let tasks: Vec<&Task> = call.about.iter().filter_map(|id| state.task(id)).collect();
+    let mut all: Vec<String> = tasks.iter().map(|task| told(task)).collect();
+    if tasks.iter().any(|task| task.merge_error.is_some()) {
+        all.push(
+            "What keeps an approved task from being merged is for a person to change: do not touch \
+             checkouts of others. `ensemble checkpoint --reason TEXT` asks a person; a supervisor \
+             of a reviewer merges by itself as soon as it can."
+                .to_owned(),
+        );
+    }
+    if tasks.iter().all(|task| task.merge_error.is_some()) {
+        return all;
+    }
     all.push(
         "Find out whether its coder can repair that in its worktree (then leave it: any coder may \
          claim it), or whether the plan is wrong (then block it and divide it again)."

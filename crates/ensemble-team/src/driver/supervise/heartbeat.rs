@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::agent::Running;
-use crate::board::{Leaving, Sign, write_beat};
+use crate::board::{Leaving, Sign, State, write_beat};
 use crate::proto::beat::{Beat, Effect, Event};
 use crate::proto::task::Holder;
 use ensemble_core::Result;
@@ -20,6 +20,8 @@ pub(super) struct Heartbeat {
     beat: Beat,
     /// Sequence of the last sign that was seen.
     seen: u64,
+    /// The agent's own stamps that were seen last on the board.
+    stamped: Option<u64>,
     /// The exit that the agent has announced since it was started.
     pub(super) leaving: Option<Leaving>,
     /// Whether a sign came since the last beat.
@@ -32,12 +34,26 @@ impl Heartbeat {
     pub(super) fn new(now: Monotonic, agent: Holder, lease: std::time::Duration) -> Self {
         let mut beat = Beat::new(lease);
         beat.handle(now, Event::Granted);
-        Self { agent, beat, seen: 0, leaving: None, has_signed: false, is_long: false }
+        Self {
+            agent,
+            beat,
+            seen: 0,
+            stamped: None,
+            leaving: None,
+            has_signed: false,
+            is_long: false,
+        }
     }
 
     /// Prepares for a fresh agent: an announcement of the last one does not count.
     pub(super) fn fresh(&mut self, directory: &Path) {
-        self.seen = Sign::read(directory, &self.agent).map_or(self.seen, |sign| sign.sequence);
+        let sign = Sign::read(directory, &self.agent);
+        // A fresh agent has used nothing of its context. Without the disk, the next sign says so.
+        let sign = sign.map(|sign| match sign.context_percent {
+            Some(1..) => sign.clone().note_context(directory, &self.agent, 0).unwrap_or(sign),
+            _ => sign,
+        });
+        self.seen = sign.map_or(self.seen, |sign| sign.sequence);
         (self.leaving, self.has_signed, self.is_long) = (None, true, false);
     }
 
@@ -60,6 +76,25 @@ impl Heartbeat {
         }
         if sign.leaving.is_some() {
             self.leaving = sign.leaving;
+        }
+    }
+
+    /// Reads the stamps that the agent itself has written on the board, as the seed says.
+    pub(super) fn read_stamps(&mut self, now: Monotonic, state: &State) {
+        let Some(entry) = state.agents.get(&self.agent.by) else { return };
+        let stamped = entry.stamped();
+        if stamped == self.stamped {
+            return;
+        }
+        self.stamped = stamped;
+        if stamped.is_none() {
+            return;
+        }
+        self.has_signed = true;
+        let usual = state.config.lease_duration();
+        if entry.asked(usual) > usual {
+            let description = "the agent extended its lease on the board".to_owned();
+            self.beat.handle(now, Event::LongOperation { description });
         }
     }
 

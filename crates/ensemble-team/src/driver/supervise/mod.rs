@@ -19,6 +19,7 @@
 
 mod agent;
 mod heartbeat;
+mod register;
 mod repair;
 mod run;
 mod steps;
@@ -73,6 +74,8 @@ pub struct Order {
     pub env: BTreeMap<String, OsString>,
     /// The agent's terminal: `/dev/pts/0`, or `unknown`.
     pub terminal: String,
+    /// Whether to take over an entry of another program whose leases are over.
+    pub takes_over: bool,
     /// Delays and limits.
     pub pace: Pace,
     /// The clock.
@@ -111,6 +114,7 @@ impl Order {
             command,
             env: BTreeMap::new(),
             terminal: "unknown".to_owned(),
+            takes_over: false,
             pace,
             clock: Arc::new(SystemClock),
             recorder: Arc::new(NullRecorder),

@@ -12,6 +12,7 @@ use super::work::{Fate, Footprint, Work};
 use super::{LINGER_MAX, LOOK_EVERY, Order, Surroundings};
 use crate::board::{Board, Call, Control, ControlFile, State, Status};
 use crate::driver::board_leases::{BoardLeases, directory};
+use crate::driver::board_upkeep::BoardUpkeep;
 use crate::proto::supervise::{Effect, Ending, Event, Exit, Gate, Lost, Reason, Supervise};
 use crate::proto::task::Holder;
 use crate::worktree::Worktrees;
@@ -48,6 +49,9 @@ pub(super) struct Run<'a> {
     /// Calls on which a planner has ended, and that have not changed since.
     pub(super) answered: Vec<Call>,
     leases: BoardLeases,
+    upkeep: BoardUpkeep,
+    /// The control files at the last look.
+    controls: Vec<ControlFile>,
     /// When the leases were last checked.
     leases_seen: Option<Monotonic>,
     /// When worktrees were last checked for what crashes left.
@@ -88,6 +92,8 @@ impl<'a> Run<'a> {
             finished: None,
             answered: Vec::new(),
             leases: BoardLeases::new(board.clone(), order.id.as_str(), clock),
+            upkeep: BoardUpkeep::new(board.clone()),
+            controls: Vec::new(),
             leases_seen: None,
             repaired: None,
             seen: None,
@@ -157,15 +163,40 @@ impl<'a> Run<'a> {
             self.handle(Event::Stop);
         }
         match Control::read_all(&self.directory) {
-            Ok(found) if found.iter().any(|control| control.file == ControlFile::Abort) => {
-                self.handle(Event::Gated(Gate::Abort));
-            }
-            Ok(_) => {}
+            Ok(found) => self.notice_controls(&found),
             Err(error) => self.failed("read the control files", &error),
         }
         self.notice_board();
         self.keep_alive();
         self.notice_exit();
+    }
+
+    /// Lets the sprint follow control files, however they came, before ABORT ends this supervisor.
+    fn notice_controls(&mut self, found: &[Control]) {
+        let files: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
+        if files != self.controls {
+            match self.board.read() {
+                Ok(state) if self.look_after(&state) => self.controls.clone_from(&files),
+                Ok(_) => {}
+                Err(error) => self.failed("read the board", &error),
+            }
+        }
+        if files.contains(&ControlFile::Abort) {
+            self.handle(Event::Gated(Gate::Abort));
+        }
+    }
+
+    /// Does what is due on the board. Returns whether all of it is done.
+    fn look_after(&mut self, state: &State) -> bool {
+        match self.upkeep.look(state) {
+            Ok(_) => true,
+            // Another process writes, and sees the same; this one looks again.
+            Err(Error::Locked { .. }) => false,
+            Err(error) => {
+                self.failed("look after the board", &error);
+                false
+            }
+        }
     }
 
     /// Reads the board, if it has changed, and the control files beside it.
@@ -186,6 +217,13 @@ impl<'a> Run<'a> {
         }
         match self.board.read() {
             Ok(state) => {
+                let now = self.now();
+                if let Some(heartbeat) = &mut self.heartbeat {
+                    heartbeat.read_stamps(now, &state);
+                }
+                if !self.look_after(&state) {
+                    self.seen = None;
+                }
                 if let Some(lost) = self.lost(&state) {
                     self.handle(Event::Fenced(lost));
                 }

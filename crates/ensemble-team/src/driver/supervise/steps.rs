@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::{Map, json};
 
 use super::agent::{Mark, Order as Start, Running};
-use super::heartbeat::Heartbeat;
 use super::run::{Run, is_registered};
 use super::work::{Fate, Work, notes_of};
 use super::{
@@ -17,10 +16,8 @@ use super::{
 use crate::admission::is_refusal;
 use crate::board::prompt::{Prompts, Role};
 use crate::board::{
-    Control, ControlFile, NewAgent, NewAnomaly, State, Status, Task, claimable, is_fenced,
-    reviewable, sweep_beats, wake,
+    Control, ControlFile, NewAnomaly, State, Status, Task, claimable, is_fenced, reviewable, wake,
 };
-use crate::proto::agent;
 use crate::proto::supervise::{Anomaly, CONTENDED_WAIT, Event, Gate, Lost, Trouble};
 use crate::proto::task::Holder;
 use crate::worktree::{GitError, Merged, Operation, WorktreeFault, Worktrees, is_not_allowed};
@@ -35,51 +32,6 @@ const CLAIMS_A_LOOK: usize = 8;
 const PLANNING_LOCK: &str = "locks/planning.lock";
 
 impl Run<'_> {
-    /// Registers the agent, after an earlier supervisor's registration was removed from the board.
-    pub(super) fn register(&mut self) -> Result<Event> {
-        match self.try_register() {
-            Ok(()) => Ok(Event::Registered),
-            // On the first try this is the answer; later it is retried.
-            Err(error) if is_not_allowed(&error) && self.heartbeat.is_none() => Err(error),
-            Err(error) => {
-                self.failed("register", &error);
-                Ok(Event::Failed)
-            }
-        }
-    }
-
-    fn try_register(&mut self) -> Result<()> {
-        let id = &self.order.id;
-        let mut locked = self.board.lock()?;
-        if let Some(entry) = locked.state().agents.get(id) {
-            let epoch = entry.epoch.unwrap_or_default();
-            if self.lock.is_left_over(epoch) {
-                let left = Holder { by: id.clone(), epoch };
-                locked.unregister(&left, "its supervisor was killed")?;
-            }
-        }
-        let state = locked.commit()?;
-        // Write this first: a successor that finds a later epoch without a recorded one knows whose
-        // it is.
-        (self.lock.record.after_epoch, self.lock.record.epoch) = (state.epoch, None);
-        self.lock.write()?;
-        let mut locked = self.board.lock()?;
-        let mut entry = NewAgent::new(id.clone(), self.order.role.as_str());
-        entry.terminal.clone_from(&self.order.terminal);
-        let holder = locked.register(&entry)?;
-        locked.agent_event(&holder, agent::Event::Ready)?;
-        let state = locked.commit()?;
-        self.lock.record.epoch = Some(holder.epoch);
-        self.lock.before = None;
-        self.lock.write()?;
-        self.heartbeat =
-            Some(Heartbeat::new(self.now(), holder.clone(), state.config.lease_duration()));
-        self.registered = Some(holder);
-        self.repair();
-        self.tell(format!("`{}` is registered as {}", self.order.id, self.order.role.as_str()));
-        Ok(())
-    }
-
     /// The event of a control file, if one exists.
     fn gate(&mut self) -> Result<Option<Event>> {
         let found = Control::read_all(&self.directory)?;
@@ -410,47 +362,22 @@ impl Run<'_> {
         Event::Terminated
     }
 
-    /// Releases everything.
-    pub(super) fn unregister(&mut self) -> Event {
-        let Some(registered) = self.registered.clone() else { return Event::Left };
-        let left = self.board.lock().and_then(|mut locked| {
-            locked.unregister(&registered, "its supervisor has ended")?;
-            locked.commit()
-        });
-        match left {
-            Ok(state) => {
-                (self.registered, self.work, self.heartbeat) = (None, None, None);
-                // Its beats are no longer needed; the next sweep removes what remains.
-                if let Err(error) = sweep_beats(&state, &self.directory) {
-                    self.failed("remove beats", &error);
-                }
-                Event::Left
-            }
-            Err(error) if is_fenced(&error) => Event::Fenced(Lost::Registration),
-            Err(error) => {
-                self.failed("unregister", &error);
-                Event::Failed
-            }
-        }
-    }
-
     /// Records an anomaly for people.
     pub(super) fn note(&mut self, anomaly: Anomaly) -> Option<Event> {
         let task = self.work.as_ref().and_then(Work::task).or(self.lock.record.task.as_ref());
         let about = task.map_or_else(String::new, |task| format!(" at `{task}`"));
+        // The pattern names no task, so that the same trouble at several tasks is seen as one.
         let (count, pattern) = match anomaly {
-            Anomaly::Crashed { ending, count } => (count, format!("{ending:?}{about}")),
-            Anomaly::NotStarted { count } => (count, format!("the agent cannot be started{about}")),
-            Anomaly::Unfinished { count } => (count, format!("exit 0 with unfinished work{about}")),
-            Anomaly::NoNotes { count } => {
-                (count, format!("exit 42 without hand-over notes{about}"))
-            }
+            Anomaly::Crashed { ending, count } => (count, format!("{ending:?}")),
+            Anomaly::NotStarted { count } => (count, "the agent cannot be started".to_owned()),
+            Anomaly::Unfinished { count } => (count, "exit 0 with unfinished work".to_owned()),
+            Anomaly::NoNotes { count } => (count, "exit 42 without hand-over notes".to_owned()),
         };
         let mut details = Map::new();
         details.insert("count".to_owned(), json!(count));
         details.insert("error_pattern".to_owned(), json!(pattern));
         let task = task.cloned();
-        self.tell(format!("anomaly: {pattern} ({count} in a row)"));
+        self.tell(format!("anomaly: {pattern}{about} ({count} in a row)"));
         let anomaly = NewAnomaly {
             kind: "retry_loop".to_owned(),
             task: task.clone(),
@@ -460,7 +387,7 @@ impl Run<'_> {
         let noted = self.board.lock().and_then(|mut locked| {
             // A task that was removed from the board cannot be named there.
             let known = task.filter(|task| locked.state().task(task).is_some());
-            locked.add_anomaly(&NewAnomaly { task: known, ..anomaly })?;
+            locked.count_loop(&NewAnomaly { task: known, ..anomaly })?;
             locked.commit()
         });
         if let Err(error) = noted {

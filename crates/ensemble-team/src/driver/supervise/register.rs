@@ -1,0 +1,96 @@
+//! The registration of a supervisor's agent on the board.
+//!
+//! ```text
+//! an entry of that name                                the supervisor
+//! none                                                 registers
+//! its own supervisor was killed (its record says so)   removes it, and registers
+//! of another program, a lease runs                     refuses
+//! of another program, every lease of it is over        refuses; with `takes_over` removes it, and registers
+//! ```
+//!
+//! The supervisor holds the lock of the name, so no other supervisor is behind the entry. A take-over
+//! is a decision of a person, so it goes by the written times. A wrong one does no harm: the entry's
+//! epoch is over, and writes under it are refused.
+
+use super::heartbeat::Heartbeat;
+use super::run::Run;
+use crate::board::{NewAgent, is_fenced, sweep_beats};
+use crate::proto::agent;
+use crate::proto::supervise::{Event, Lost};
+use crate::proto::task::Holder;
+use crate::worktree::is_not_allowed;
+use ensemble_core::Result;
+
+impl Run<'_> {
+    /// Registers the agent, after an earlier supervisor's registration was removed from the board.
+    pub(super) fn register(&mut self) -> Result<Event> {
+        match self.try_register() {
+            Ok(()) => Ok(Event::Registered),
+            // On the first try this is the answer; later it is retried.
+            Err(error) if is_not_allowed(&error) && self.heartbeat.is_none() => Err(error),
+            Err(error) => {
+                self.failed("register", &error);
+                Ok(Event::Failed)
+            }
+        }
+    }
+
+    fn try_register(&mut self) -> Result<()> {
+        let id = &self.order.id;
+        let mut locked = self.board.lock()?;
+        if let Some(entry) = locked.state().agents.get(id) {
+            let epoch = entry.epoch.unwrap_or_default();
+            let left = Holder { by: id.clone(), epoch };
+            if self.lock.is_left_over(epoch) {
+                locked.unregister(&left, "its supervisor was killed")?;
+            } else if self.order.takes_over && self.heartbeat.is_none() {
+                self.board.check_over(locked.state(), id, self.order.clock.wall())?;
+                locked.unregister(&left, "another supervisor has taken over")?;
+            }
+        }
+        let state = locked.commit()?;
+        // Write this first: a successor that finds a later epoch without a recorded one knows whose
+        // it is.
+        (self.lock.record.after_epoch, self.lock.record.epoch) = (state.epoch, None);
+        self.lock.write()?;
+        let mut locked = self.board.lock()?;
+        let mut entry = NewAgent::new(id.clone(), self.order.role.as_str());
+        entry.terminal.clone_from(&self.order.terminal);
+        let holder = locked.register(&entry)?;
+        locked.agent_event(&holder, agent::Event::Ready)?;
+        let state = locked.commit()?;
+        self.lock.record.epoch = Some(holder.epoch);
+        self.lock.before = None;
+        self.lock.write()?;
+        self.heartbeat =
+            Some(Heartbeat::new(self.now(), holder.clone(), state.config.lease_duration()));
+        self.registered = Some(holder);
+        self.repair();
+        self.tell(format!("`{}` is registered as {}", self.order.id, self.order.role.as_str()));
+        Ok(())
+    }
+
+    /// Releases everything.
+    pub(super) fn unregister(&mut self) -> Event {
+        let Some(registered) = self.registered.clone() else { return Event::Left };
+        let left = self.board.lock().and_then(|mut locked| {
+            locked.unregister(&registered, "its supervisor has ended")?;
+            locked.commit()
+        });
+        match left {
+            Ok(state) => {
+                (self.registered, self.work, self.heartbeat) = (None, None, None);
+                // Its beats are no longer needed; the next sweep removes what remains.
+                if let Err(error) = sweep_beats(&state, &self.directory) {
+                    self.failed("remove beats", &error);
+                }
+                Event::Left
+            }
+            Err(error) if is_fenced(&error) => Event::Fenced(Lost::Registration),
+            Err(error) => {
+                self.failed("unregister", &error);
+                Event::Failed
+            }
+        }
+    }
+}

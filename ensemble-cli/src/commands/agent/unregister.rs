@@ -1,0 +1,101 @@
+//! `ensemble agent unregister`: takes an entry off the blackboard.
+
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Name;
+use ensemble_team::board::{Board, State};
+use ensemble_team::driver::supervise::{end_orphan, seated};
+use ensemble_team::proto::task::Holder;
+use serde_json::json;
+
+use super::directory;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Take an agent off the blackboard, and give back what it held
+///
+/// For an entry that a dead agent or another program has left. An agent that still runs without its
+/// supervisor is ended first. Refused while a supervisor of the agent runs, while its lease runs
+/// (unless `--force`), and to other agents than planners and the agent itself.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble agent unregister coder-1")]
+pub(super) struct Unregister {
+    /// The agent's name
+    name: Name,
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+    /// Also while its lease runs
+    #[arg(long)]
+    force: bool,
+}
+
+impl Unregister {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let board = context.board()?;
+        let state = board.read()?;
+        let Some(entry) = state.agents.get(&self.name) else {
+            let text = format!("`{}` is not registered on the blackboard", self.name);
+            return Err(Failure::nothing(text).with_hint("`ensemble board show` lists the agents"));
+        };
+        let agent = Holder { by: self.name.clone(), epoch: entry.epoch.unwrap_or_default() };
+        self.check_asker(context, &state)?;
+        self.check_unused(&board, &state)?;
+        let processes = end_orphan(directory(&board), &agent.by, agent.epoch)?;
+        let reason = Some(self.reason.trim()).filter(|reason| !reason.is_empty());
+        let mut locked = board.lock()?;
+        locked.unregister(&agent, reason.unwrap_or("it was unregistered"))?;
+        let after = locked.commit()?;
+        let released: Vec<&Name> = held(&state, &agent.by)
+            .filter(|id| !held(&after, &agent.by).any(|left| left == *id))
+            .collect();
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "agent": agent.by, "epoch": agent.epoch, "released": released,
+                "processes": processes,
+            }));
+        }
+        let tasks: Vec<&str> = released.iter().map(|id| id.as_str()).collect();
+        context.out.line(match tasks.is_empty() {
+            true => format!("{} unregistered; it held nothing", agent.by),
+            false => format!("{} unregistered; given back: {}", agent.by, tasks.join(", ")),
+        })
+    }
+
+    /// An agent may take itself off, and a planner others.
+    fn check_asker(&self, context: &Context, state: &State) -> Outcome {
+        let Some(asker) = context.agent()?.filter(|asker| *asker != self.name) else {
+            return Ok(());
+        };
+        match state.agents.get(&asker).map(|entry| entry.role.as_deref()) {
+            None | Some(Some("planner")) => Ok(()),
+            Some(_) => {
+                let text = format!("`{asker}` may unregister only itself");
+                Err(Failure::refused(text).with_hint("a planner or a person can do it"))
+            }
+        }
+    }
+
+    /// Nothing may stand behind the entry.
+    fn check_unused(&self, board: &Board, state: &State) -> Outcome {
+        if let Some((seat, true)) = seated(directory(board), &self.name)? {
+            let text = format!("a supervisor of `{}` runs (pid {})", self.name, seat.pid);
+            let hint = format!("`kill {}` ends it, and it unregisters its agent itself", seat.pid);
+            return Err(Failure::refused(text).with_hint(hint));
+        }
+        match board.check_over(state, &self.name, SystemClock.wall()) {
+            Err(error) if !self.force => {
+                let failure = Failure::from(error);
+                Err(failure.with_hint("wait for its end, or `--force` does it all the same"))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// The tasks that an agent works on or reviews.
+fn held<'a>(state: &'a State, agent: &'a Name) -> impl Iterator<Item = &'a Name> {
+    let leases = ensemble_team::board::leases(state);
+    let is_held =
+        move |id: &Name| leases.iter().any(|lease| lease.by() == agent && lease.task() == Some(id));
+    state.tasks.iter().map(|task| &task.id).filter(move |id| is_held(id))
+}

@@ -1,0 +1,47 @@
+//! What stands still on the blackboard, for `status`: each trouble, and the command that helps.
+
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_team::board::{Board, BoardOptions, Control, is_missing};
+use ensemble_watch::project::Project;
+use ensemble_watch::troubles::{self, Trouble};
+
+use super::controls::directory;
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::output::WARNING;
+use crate::text::{one_line, plural};
+
+/// How many troubles are shown; the worst come first on the board, too.
+const SHOWN_MAX: usize = 10;
+
+/// What stands still now; nothing without a blackboard.
+pub(super) fn of_board(project: &Project) -> Outcome<Vec<Trouble>> {
+    let board = match Board::find(project.root(), BoardOptions::new("status")) {
+        Ok(board) => board,
+        Err(error) if is_missing(&error) => return Ok(Vec::new()),
+        Err(error) => return Ok(vec![troubles::unreadable(&error.to_string())]),
+    };
+    Ok(match board.read() {
+        Ok(state) => {
+            let controls = Control::read_all(directory(&board))?;
+            troubles::of_board(&board, &state, &controls, SystemClock.wall())
+        }
+        Err(error) => vec![troubles::unreadable(&error.to_string())],
+    })
+}
+
+/// A line each, and one with the command.
+pub(super) fn print(context: &Context, found: &[Trouble]) -> Outcome {
+    let out = &context.out;
+    for Trouble { text, help, .. } in found.iter().take(SHOWN_MAX) {
+        out.line(format!("{}: {}", out.paint(WARNING, "stands still"), one_line(text)))?;
+        out.line(format!("  -> {}", one_line(help)))?;
+    }
+    match found.len().saturating_sub(SHOWN_MAX) {
+        0 => Ok(()),
+        more => {
+            let more = plural(more as u64, "more trouble");
+            out.line(format!("{more}: `ensemble status --json` has all"))
+        }
+    }
+}

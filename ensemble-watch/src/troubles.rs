@@ -1,0 +1,163 @@
+//! What stands still on the blackboard, and the command that helps: for alarms and for `status`.
+//!
+//! | trouble | until |
+//! |---|---|
+//! | the conditions of `board::alarms` that need an action | the condition ends |
+//! | an agent whose lease is over, and that still holds work | an observer takes the work away |
+//!
+//! It is read from the board alone, so `status` says it without a watcher, and at once: the grace of
+//! an alarm delays its message only.
+
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_team::board::{
+    Alarm, Board, Condition, Control, Graces, State, conditions, is_left_behind, leases, stale,
+};
+use serde::Serialize;
+use serde_json::json;
+
+/// Something that stands still.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Trouble {
+    /// Name of the alarm, or `lease_over`.
+    pub alarm: String,
+    /// A task, an agent, a discovery or a control file.
+    pub about: String,
+    /// Description for people.
+    pub text: String,
+    /// Commands that help.
+    pub help: String,
+}
+
+/// All that stands still on a board now.
+#[must_use]
+pub fn of_board(
+    board: &Board,
+    state: &State,
+    controls: &[Control],
+    now: Timestamp,
+) -> Vec<Trouble> {
+    let mut found: Vec<Trouble> = conditions(state, Graces::default())
+        .into_iter()
+        .chain(stale(controls, now))
+        .filter(|condition| needs_action(state, condition))
+        .map(|Condition { key, text, .. }| Trouble {
+            help: help(key.alarm, &key.about),
+            alarm: word(key.alarm),
+            about: key.about,
+            text,
+        })
+        .collect();
+    found.extend(silent_holders(board, state, now));
+    found
+}
+
+/// A board that cannot be read.
+#[must_use]
+pub fn unreadable(error: &str) -> Trouble {
+    Trouble {
+        alarm: word(Alarm::InvalidState),
+        about: "board".to_owned(),
+        text: format!("the blackboard cannot be read: {error}"),
+        help: help(Alarm::InvalidState, "board"),
+    }
+}
+
+fn word(alarm: Alarm) -> String {
+    json!(alarm).as_str().unwrap_or_default().to_owned()
+}
+
+/// Whether something has to be done now: a warning, or an event that is settled, needs nothing.
+fn needs_action(state: &State, condition: &Condition) -> bool {
+    let task = Name::new(&condition.key.about).ok();
+    let task = task.and_then(|id| state.task(&id));
+    match condition.key.alarm {
+        Alarm::Blocked
+        | Alarm::MergeImpossible
+        | Alarm::Untaken
+        | Alarm::IntegrationFailed
+        | Alarm::OrphanedRejected
+        | Alarm::ImmediateDiscovery
+        | Alarm::CheckpointStale
+        | Alarm::PauseStale
+        | Alarm::InvalidState => true,
+        Alarm::HypothesisExhaustion => task.is_some_and(|task| task.status.is_claimable()),
+        Alarm::LeaseExpired | Alarm::ReviewLeaseExpired => task.is_some_and(is_left_behind),
+        Alarm::Reassigned
+        | Alarm::ReviewLoop
+        | Alarm::ApproachingLimit
+        | Alarm::Stalled
+        | Alarm::StaleDraft => false,
+    }
+}
+
+/// Agents with work in their hands whose lease is over by what is written: no observer runs, or it
+/// will take the work away soon.
+fn silent_holders(board: &Board, state: &State, now: Timestamp) -> Vec<Trouble> {
+    let mut found: Vec<Trouble> = Vec::new();
+    for lease in leases(state) {
+        let Some(task) = lease.task() else { continue };
+        let about = lease.by().to_string();
+        let until = board.lease_until(state, lease.by());
+        let is_over = until.is_none_or(|until| until <= now);
+        if !is_over || found.iter().any(|known| known.about == about) {
+            continue;
+        }
+        let since = until.map_or_else(String::new, |until| format!(" since {until}"));
+        found.push(Trouble {
+            alarm: "lease_over".to_owned(),
+            text: format!("{about} has no lease{since}, and still holds task {task}"),
+            help: format!(
+                "a watcher (`ensemble watch`) or a supervisor gives it back; so does \
+                 `ensemble agent unregister {about}`"
+            ),
+            about,
+        });
+    }
+    found
+}
+
+/// The commands that help.
+#[must_use]
+pub fn help(alarm: Alarm, about: &str) -> String {
+    match alarm {
+        Alarm::Blocked => format!(
+            "`ensemble task show {about}` has its questions; then `ensemble task unblock {about}`, \
+             or `supersede` or `abandon`"
+        ),
+        Alarm::MergeImpossible => format!(
+            "once that is changed, a reviewer's supervisor merges it, or `ensemble task merge {about}`"
+        ),
+        Alarm::Untaken => "start one: `ensemble supervise --role coder|code-reviewer --id NAME -- \
+                           CMD`"
+            .to_owned(),
+        Alarm::IntegrationFailed => format!(
+            "`ensemble task show {about}` says why; a coder may claim the repair, a planner may \
+             `ensemble task block {about}`"
+        ),
+        Alarm::OrphanedRejected | Alarm::LeaseExpired | Alarm::Reassigned => {
+            format!("`ensemble task claim {about} --as NAME`, or a coder's supervisor takes it")
+        }
+        Alarm::ReviewLeaseExpired => {
+            format!("`ensemble task claim {about} --review --as NAME`, or a supervisor takes it")
+        }
+        Alarm::HypothesisExhaustion => format!(
+            "cut it anew: `ensemble task block {about}`, then `supersede`; or `block` and `unblock` \
+             let every coder try again"
+        ),
+        Alarm::ReviewLoop | Alarm::ApproachingLimit | Alarm::Stalled | Alarm::StaleDraft => {
+            format!("`ensemble task show {about}` has its history")
+        }
+        Alarm::ImmediateDiscovery => format!(
+            "`ensemble discover convert {about} --task ID`, or `ensemble discover defer {about}`"
+        ),
+        Alarm::CheckpointStale | Alarm::PauseStale => {
+            "`ensemble resume` lets the team go on".into()
+        }
+        Alarm::InvalidState => {
+            "`ensemble board validate` lists what is wrong, `ensemble board edit` \
+                                mends it"
+                .to_owned()
+        }
+    }
+}
