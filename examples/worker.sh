@@ -65,6 +65,8 @@ report() {
         summary "$me has done 1 of 1 messages (100%), see ${queue##*/}/$file:7"
       echo 'output: |2'; tr -d '\000-\010\013-\037\177' | sed 's/^/  /'; echo ...; } | put "$queue/$file"
 }
+# settle: ends the message. The watcher may have done so: it settles what a report ends.
+settle() { mv "$held" "$box/done/$id.yaml" 2>/dev/null || [ -e "$box/done/$id.yaml" ]; }
 while got=$(take); do
     [ "$got" ] || { [ "${IDLE-}" != exit ] || exit 0; if [ -t 0 ]; then read -r got; else sleep 1; fi; continue; }
     id=${got% *} epoch=${got#* } now=$(date -u +%Y-%m-%dT%H:%M:%S.000Z) out=$queue/tmp/$me.$$
@@ -72,7 +74,7 @@ while got=$(take); do
     [ -z "${LEASE-}" ] || printf 'sequence: 1\nlease_seconds: %d\n' "$LEASE" | put "$lease"
     if ! is_whole; then bury 'malformed: cut, newer, or not a file'; elif is_expired; then bury expired
     elif [ "$(kind "$held")" = notice ]; then body && mv "$held" "$box/done/$id.yaml"
-    elif body | "$@" >"$out"; then [ -e "$held" ] && report <"$out" && mv "$held" "$box/done/$id.yaml"
+    elif body | "$@" >"$out"; then [ -e "$held" ] && report <"$out" && settle
     else release; fi || echo "worker.sh: the lease of $id@$epoch is over" >&2
     rm -f "$lease" "$out"
 done

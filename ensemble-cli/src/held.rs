@@ -22,14 +22,23 @@ pub(crate) struct Which {
     mailbox: Option<Name>,
     /// Refuse unless this is still the delivery that `recv` has printed
     #[arg(long, value_name = "N")]
-    epoch: Option<u64>,
+    pub(crate) epoch: Option<u64>,
 }
 
 impl Which {
     /// The lease under which the message is held, by the one who asks if that is known.
     pub(crate) fn lease(&self, context: &Context, queue: &dyn Broker) -> Outcome<Lease> {
         let agent = context.agent()?;
-        let (mailbox, state) = self.find(queue, agent.as_ref())?;
+        let found = self.find(queue, agent.as_ref())?;
+        self.lease_of(found, agent)
+    }
+
+    /// The lease of a message that was found.
+    pub(crate) fn lease_of(
+        &self,
+        (mailbox, state): (Name, State),
+        agent: Option<Name>,
+    ) -> Outcome<Lease> {
         let State::Acked { holder, epoch } = state else {
             let text = format!("message `{}` is not held: it is {}", self.id, word(&state));
             return Err(Failure::refused(text));
@@ -43,7 +52,8 @@ impl Which {
         Ok(Lease { mailbox, id: self.id.clone(), holder, epoch })
     }
 
-    fn find(&self, queue: &dyn Broker, agent: Option<&Name>) -> Outcome<(Name, State)> {
+    /// The mailbox and the state of the message that is meant.
+    pub(crate) fn find(&self, queue: &dyn Broker, agent: Option<&Name>) -> Outcome<(Name, State)> {
         if let Some(mailbox) = &self.mailbox {
             let place = || format!("in mailbox `{mailbox}`");
             let absent = || Error::NoMessage { id: self.id.to_string(), place: place() };

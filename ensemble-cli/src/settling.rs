@@ -1,12 +1,27 @@
 //! Settling, as the command and the MCP server do it: a request without an answer is not settled, and the end
 //! of a task is recorded.
+//!
+//! ```text
+//! the message             the agent that settles it                          settle
+//! held                    its holder                                         settles it
+//! queued again, delayed   its last holder, and no other delivery since       settles it
+//! settled                 any, if the report of its task has settled it      has nothing to do, and succeeds
+//! held                    another                                            is refused
+//! any other               any                                                is refused
+//! ```
+//!
+//! `--epoch N` refuses every delivery but that one, so a lease that is over never ends a later delivery.
 
+use ensemble_core::broker::TaskEnd;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::{Kinds, Requests, Undecided};
+use ensemble_core::spool::State;
 use ensemble_team::driver::TaskEnds;
 
-use crate::exit::say;
+use crate::context::Context;
+use crate::exit::{Outcome, say};
 use crate::queue::Queue;
 
 /// What settling needs to know of a project.
@@ -15,6 +30,16 @@ pub(crate) struct Settling<'a> {
     pub(crate) kinds: Kinds,
     pub(crate) ends: TaskEnds,
     pub(crate) recorder: &'a dyn Recorder,
+}
+
+/// What an agent may do with a message that it does not hold.
+pub(crate) enum Standing {
+    /// It was the last holder, and holds the message again.
+    Again(Lease),
+    /// The report of this task has settled the message.
+    Reported(String),
+    /// Nothing.
+    None,
 }
 
 impl Settling<'_> {
@@ -41,4 +66,55 @@ impl Settling<'_> {
         }
         Ok(())
     }
+
+    /// The standing of an agent that does not hold a message, by the table of this module. `epoch` is the
+    /// delivery that the agent means, if it says so.
+    ///
+    /// # Errors
+    /// The mailbox or the task's end cannot be read.
+    pub(crate) fn standing(
+        &self,
+        (mailbox, id): (&Name, &MessageId),
+        state: &State,
+        agent: Option<&Name>,
+        epoch: Option<u64>,
+    ) -> ensemble_core::Result<Standing> {
+        match state {
+            State::Settled => {
+                let Ok(envelope) = self.queue.peek(mailbox, id) else { return Ok(Standing::None) };
+                let task = envelope.task_id.unwrap_or_else(|| id.to_string());
+                let is_its = self.ends.was_reported(&task, id)?;
+                Ok(if is_its { Standing::Reported(task) } else { Standing::None })
+            }
+            State::Queued { epoch: last, .. } if *last > 0 && epoch.is_none_or(|n| n == *last) => {
+                let Some(agent) = agent else { return Ok(Standing::None) };
+                let is_former = mailbox == agent
+                    || self.queue.former_holders(mailbox)?.iter().any(|former| {
+                        (&former.id, &former.holder, former.epoch) == (id, agent, *last)
+                    });
+                let again = match is_former {
+                    true => self.queue.receive_id(mailbox, id, agent)?,
+                    false => None,
+                };
+                Ok(again.map_or(Standing::None, |delivery| Standing::Again(delivery.lease)))
+            }
+            State::Queued { .. } | State::Acked { .. } | State::Dead => Ok(Standing::None),
+        }
+    }
+}
+
+/// Settles the messages of a task that `author` has just reported on. The report stands in any case; the watcher
+/// meets it, too, and settles what this process could not.
+pub(crate) fn settle_reported(context: &Context, task: &str, author: &Name) -> Vec<MessageId> {
+    let settled = || -> Outcome<Vec<MessageId>> {
+        let (queue, recorder) = (Queue::open(context)?, context.recorder()?);
+        let end = TaskEnd { task, author, written_at: None };
+        let ends = context.project()?.task_ends();
+        let ended = ends.settle_reported(&*queue, &end, &*recorder)?;
+        Ok(ended.into_iter().map(|message| message.id).collect())
+    };
+    settled().unwrap_or_else(|failure| {
+        say(&format!("warning: the messages of {task} are not settled: {}", failure.text()));
+        Vec::new()
+    })
 }

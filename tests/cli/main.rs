@@ -10,6 +10,7 @@ mod browser;
 mod codes;
 mod deep;
 mod demo;
+mod ends;
 mod events;
 #[path = "../support/git.rs"]
 mod git;

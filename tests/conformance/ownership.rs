@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use ensemble_core::broker::TaskEnd;
 use ensemble_core::env::Lease;
+use ensemble_core::event_log::NullRecorder;
 use ensemble_core::spool::Settings;
 
 use super::bed::*;
@@ -116,4 +118,43 @@ pub fn another_holder_cannot_use_a_lease(factory: Factory) {
     assert_fenced(&*bed, &Lease { epoch: 7, ..lease.clone() });
     assert_fenced(&*bed, &Lease { id: id("other"), ..lease.clone() });
     bed.transport().settle(&lease).unwrap();
+}
+
+pub fn a_report_ends_its_task_wherever_the_message_lies(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let Some(broker) = bed.broker() else { return };
+    let task = |task: &str| publish(&*bed, &message("work").with_task(task));
+    let ended = |task: &str, author: &str| {
+        let end = TaskEnd { task, author: &name(author), written_at: None };
+        let ended = broker.end_task(&end, &NullRecorder).unwrap();
+        ended.into_iter().map(|message| (message.id, message.withdrawn_from)).collect::<Vec<_>>()
+    };
+    // Held; queued again; delayed; never received, in its author's own mailbox.
+    let held = task("held");
+    let lease = receive_as(&*bed, "alice").unwrap().lease;
+    assert_eq!(ended("held", "bob"), [], "never its holder");
+    assert_eq!(ended("held", "alice"), [(held, None)]);
+    assert_fenced(&*bed, &lease);
+    let queued = task("queued");
+    receive_as(&*bed, "alice").unwrap();
+    assert_eq!(bed.observe_for(LONG), 1);
+    assert_eq!(ended("queued", "bob"), []);
+    assert_eq!(ended("queued", "alice"), [(queued, None)]);
+    let delayed = task("delayed");
+    let lease = receive_as(&*bed, "alice").unwrap().lease;
+    bed.transport().release(&lease, LONG).unwrap();
+    assert_eq!(ended("delayed", "alice"), [(delayed, None)]);
+    let unread = task("unread");
+    assert_eq!(ended("unread", MAILBOX), [(unread, None)]);
+    // Held by another agent meanwhile, and never again by a third.
+    let taken = task("taken");
+    let late = receive_as(&*bed, "alice").unwrap().lease;
+    bed.transport().release(&late, Duration::ZERO).unwrap();
+    let present = receive_as(&*bed, "bob").unwrap().lease;
+    assert_fenced(&*bed, &late);
+    assert_eq!(ended("taken", "carol"), []);
+    assert_eq!(ended("taken", "alice"), [(taken, Some(name("bob")))]);
+    assert_fenced(&*bed, &present);
+    assert_eq!(ended("taken", "alice"), [], "once");
+    assert!(receive_as(&*bed.again(), "bob").is_none(), "nothing is handed out again");
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::index::Entry;
 use super::receive::no_message;
 use super::record::{Place, Record};
 use super::{NatsTransport, lock};
@@ -11,7 +12,7 @@ use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
 use ensemble_core::leases::{LeaseTable, Observed};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{DeadLetter, Found, Settings, State};
+use ensemble_core::spool::{DeadLetter, Former, Found, Settings, State};
 use ensemble_core::{Error, Result};
 
 impl LeaseTable for NatsTransport {
@@ -166,6 +167,21 @@ impl Broker for NatsTransport {
             }
         }
         Ok(released)
+    }
+
+    fn former_holders(&self, mailbox: &Name) -> Result<Vec<Former>> {
+        let watch = self.current(mailbox)?;
+        let index = watch.index();
+        let former = |(id, entry): (&MessageId, &Entry)| {
+            let record = &entry.record;
+            let epoch = match record.place {
+                Place::Queued { .. } => record.epoch,
+                Place::Held { .. } => record.epoch.saturating_sub(1),
+                Place::Settled | Place::Dead { .. } => return None,
+            };
+            Some(Former::new(id.clone(), record.state(), record.last.clone()?, epoch))
+        };
+        Ok(index.entries().filter_map(former).collect())
     }
 }
 

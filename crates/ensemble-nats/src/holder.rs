@@ -130,7 +130,7 @@ impl NatsTransport {
                 return Err(Self::lost(lease, last.record.phrase()));
             }
             may(&last)?;
-            let record = last.record.moved(place(&last.record));
+            let record = last.record.ended(place(&last.record), &lease.holder);
             if let Some(stored) = self.replace(&lease.mailbox, &lease.id, &last, record)? {
                 return Ok(stored);
             }
@@ -149,7 +149,7 @@ impl NatsTransport {
         let Some(last) = last.filter(|last| last.seq == seq && last.record.is_under(lease)) else {
             return Err(Self::lost(lease, "not as it was observed"));
         };
-        let record = last.record.moved(place(&last.record));
+        let record = last.record.ended(place(&last.record), &lease.holder);
         self.replace(&lease.mailbox, &lease.id, &last, record)?
             .ok_or_else(|| Self::lost(lease, "not as it was observed"))
     }

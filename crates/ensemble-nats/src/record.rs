@@ -52,6 +52,9 @@ pub(super) struct Record {
     /// Absent in the first version, whose own time it is.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) since: u64,
+    /// Holder of the last delivery that ended without a settle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last: Option<Name>,
     /// Random id of the write, by which a writer without an answer recognizes its own version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) op: String,
@@ -71,12 +74,21 @@ impl Record {
     /// A message that was never delivered.
     pub(super) fn fresh(priority: u8) -> Self {
         let place = Place::Queued { due: 0 };
-        Self { place, epoch: 0, base: 0, priority, since: 0, op: String::new() }
+        Self { place, epoch: 0, base: 0, priority, since: 0, last: None, op: String::new() }
     }
 
     /// The same message in another place.
     pub(super) fn moved(&self, place: Place) -> Self {
         Self { place, op: String::new(), ..self.clone() }
+    }
+
+    /// The same message after a delivery to `holder` that is over, unless it is settled.
+    pub(super) fn ended(&self, place: Place, holder: &Name) -> Self {
+        let mut record = self.moved(place);
+        if matches!(record.place, Place::Queued { .. }) {
+            record.last = Some(holder.clone());
+        }
+        record
     }
 
     /// Reads the state from a message's headers; an invalid one counts as missing.

@@ -9,13 +9,15 @@ use serde_json::json;
 use crate::context::Context;
 use crate::drop::{self, Checks};
 use crate::exit::{Failure, Outcome};
+use crate::settling::settle_reported;
 use crate::{args, text};
 
 /// Report how a task ended
 ///
 /// Writes `queue/reports/<task>-completed.yaml` by a rename; the watcher tells Dispatch. Before that it is
 /// linted: a report says who, how many, what share and where, without vague words. What is missing is
-/// said, with how to say it, and nothing is written.
+/// said, with how to say it, and nothing is written. A report settles the messages of its task that the agent
+/// holds or was the last to hold; an agent that holds one meanwhile is told.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble report task-7 --status success --as worker-1 --modified src/auth.rs \\
@@ -111,12 +113,16 @@ impl Arguments {
         let (spool, recorder) = (context.spool()?, context.recorder()?);
         let ends = context.project()?.task_ends();
         ends.reported(&spool, &report, text.as_bytes(), &*recorder)?;
+        let author = context.agent()?;
+        let settled = author.map(|author| settle_reported(context, &self.task, &author));
+        let settled = settled.unwrap_or_default();
         if context.out.is_json() {
             return context.out.object(&json!({
                 "task_id": self.task, "status": status.as_str(), "worker_id": report.worker_id,
-                "file": file,
+                "file": file, "settled": settled,
             }));
         }
-        context.out.line(format!("{} {status}: queue/{file}", text::one_line(&self.task)))
+        context.out.line(format!("{} {status}: queue/{file}", text::one_line(&self.task)))?;
+        settled.iter().try_for_each(|id| context.out.line(format!("settled {id}")))
     }
 }

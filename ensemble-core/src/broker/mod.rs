@@ -29,13 +29,16 @@
 use std::time::Duration;
 
 use crate::env::{Clock as _, Delivery, Lease, SystemClock, Transport};
+use crate::event_log::Recorder;
 use crate::leases::LeaseTable;
 use crate::message::{Envelope, MessageId, Name};
-use crate::spool::{DeadLetter, Found, Settings, Spool, State};
+use crate::spool::{DeadLetter, Former, Found, Settings, Spool, State};
 use crate::{Error, Result};
 
+mod end;
 mod leave;
 
+pub use end::{EndedMessage, TaskEnd, WITHDRAWN_TYPE};
 pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
 
 /// Who holds a message while its delay is put back.
@@ -177,6 +180,36 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     ) -> Result<HandedBack> {
         leave::hand_back(self, (agent, mailbox), unread, reason)
     }
+
+    /// Unfinished messages of a mailbox whose delivery to an agent is over, with that agent. The mailbox's own
+    /// agent may be left out.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn former_holders(&self, mailbox: &Name) -> Result<Vec<Former>>;
+
+    /// Settles the messages of a task that an agent has reported on, wherever they lie, and tells an agent that
+    /// holds one meanwhile. Doing it again finds less to do.
+    ///
+    /// # Errors
+    /// A mailbox cannot be read, a message cannot be settled, or its admission refuses.
+    ///
+    /// ```
+    /// # use ensemble_core::{broker::{Broker, TaskEnd}, message::{Envelope, Name}, spool::{Options, Spool}};
+    /// # use ensemble_core::event_log::NullRecorder;
+    /// # let home = tempfile::tempdir()?;
+    /// # let spool = Spool::create(home.path(), Options::default())?;
+    /// let worker = Name::new("worker-1")?;
+    /// spool.add_mailbox(&worker, &Default::default())?;
+    /// spool.publish(&Envelope::new(worker.clone(), "count the lines").with_task("task-7"))?;
+    /// let end = TaskEnd { task: "task-7", author: &worker, written_at: None };
+    /// assert_eq!(spool.end_task(&end, &NullRecorder)?.len(), 1);
+    /// assert!(spool.receive(&worker, &worker)?.is_none(), "it is not handed out any more");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn end_task(&self, end: &TaskEnd<'_>, recorder: &dyn Recorder) -> Result<Vec<EndedMessage>> {
+        end::end_task(self, end, recorder)
+    }
 }
 
 impl Broker for Spool {
@@ -250,6 +283,9 @@ impl Broker for Spool {
     }
     fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
         Self::release_all(self, agent, reason)
+    }
+    fn former_holders(&self, mailbox: &Name) -> Result<Vec<Former>> {
+        Self::former_holders(self, mailbox)
     }
 }
 

@@ -68,6 +68,8 @@ event_types! {
     MESSAGE_RELEASED = "message.released" by "holder, observer": "`id`, `mailbox`, `epoch`, `why`, `delay_ms`";
     /// A message became a dead letter.
     MESSAGE_DEAD = "message.dead" by "holder, observer": "`id`, `mailbox`, `epoch`, `reason`";
+    /// A message was settled because an earlier holder has reported its task; its present holder was told.
+    MESSAGE_WITHDRAWN = "message.withdrawn" by "`report`, watcher": "`id`, `mailbox`, `task_id`, `from`, `by`, `epoch`";
     /// A dead letter went back to its mailbox.
     MESSAGE_REDRIVEN = "message.redriven" by "the redriving process": "`id`, `mailbox`, `epoch`";
     /// A dead letter was removed for good.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Spool;
-use super::finish::forget_extension;
+use super::finish::forget_deliveries;
 use super::mailbox::{Location, Mailbox};
 use super::place::{self, Front, Held};
 use crate::durable::Moved;
@@ -195,7 +195,7 @@ impl Spool {
             }
         }
         self.sync_power(&mailbox.dead)?;
-        forget_extension(mailbox, held);
+        forget_deliveries(mailbox, held);
         self.record_dead(mailbox, &held.id, Some(&held.holder), held.epoch, reason);
         Ok(())
     }

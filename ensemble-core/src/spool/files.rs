@@ -53,7 +53,10 @@ impl Spool {
 }
 
 fn held_file(mailbox: &Mailbox, path: PathBuf, held: Held) -> Result<MessageFile> {
-    let extended = read_extension(mailbox, &held)?.map(|e| (e.lease_seconds, e.sequence));
+    let extended = read_extension(mailbox, &held)?
+        // Before the first extension, the file only names the holder of a delivery that is about to end.
+        .filter(|e| e.sequence > 0)
+        .map(|e| (e.lease_seconds, e.sequence));
     let Held { id, holder, epoch } = held;
     Ok(MessageFile { id, state: State::Acked { holder, epoch }, path, extended })
 }

@@ -20,12 +20,18 @@ use crate::{Error, Result};
 /// The largest side file of a lease, in bytes.
 const EXTENSION_BYTES_MAX: usize = 1024;
 
+/// How many deliveries of a finished message are looked for side files.
+const DELIVERIES_FORGOTTEN: u64 = 16;
+
 /// The side file of a lease that was extended. A new `sequence` is the sign of life; observers
 /// measure `lease_seconds` from when they saw it change, on their own clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Extension {
     pub(super) sequence: u64,
     pub(super) lease_seconds: u64,
+    /// The holder, once this delivery is over (see `former`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) holder: Option<Name>,
 }
 
 /// # Settle, release, extend
@@ -76,7 +82,7 @@ impl Spool {
             make_settled_safe(&mailbox, inside.filter(|_| is_logged))?;
         }
         for (lease, _) in leases.iter().zip(&outcomes[first..]).filter(|(_, done)| done.is_ok()) {
-            forget_extension(&mailbox, &Held::from(lease));
+            forget_deliveries(&mailbox, &Held::from(lease));
             self.record_often(types::MESSAGE_SETTLED, holder, || {
                 serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch })
             });
@@ -153,6 +159,7 @@ impl Spool {
         let next = Extension {
             sequence,
             lease_seconds: u64::try_from(seconds).unwrap_or(LEASE_SECONDS_MAX),
+            holder: None,
         };
         let file = place::lease(&held.id, held.epoch);
         mailbox.lease.replace(
@@ -193,12 +200,15 @@ impl Spool {
             self.wall_millis().saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
         };
         let priority = self.priority_of(mailbox, held)?;
+        self.remember_holder(mailbox, held)?;
         let front = Front { id: held.id.clone(), priority, epoch: held.epoch, not_before };
         match mailbox.cur.move_new(&held.file(), &mailbox.front, &front.file())? {
             Moved::Done => {}
             Moved::Gone | Moved::Exists => return Err(self.lost(mailbox, held)),
         }
-        forget_extension(mailbox, held);
+        if held.holder == mailbox.name {
+            forget_extension(mailbox, held);
+        }
         self.record(
             types::MESSAGE_RELEASED,
             &held.holder,
@@ -262,13 +272,25 @@ fn make_settled_safe(mailbox: &Mailbox, logged: Option<Inside>) -> Result<()> {
 
 /// Removes the side file of a lease that is over, if there can be one. The message has moved on
 /// already, so a failure is not the caller's: the next sweep removes what is left.
-pub(super) fn forget_extension(mailbox: &Mailbox, held: &Held) {
+fn forget_extension(mailbox: &Mailbox, held: &Held) {
+    forget(mailbox, held, held.epoch);
+}
+
+/// Removes the side files of a message that is finished: of its last delivery, and of those before it that name
+/// former holders. The next sweep removes what is left.
+pub(super) fn forget_deliveries(mailbox: &Mailbox, held: &Held) {
+    forget(mailbox, held, held.epoch.saturating_sub(DELIVERIES_FORGOTTEN - 1).max(1));
+}
+
+fn forget(mailbox: &Mailbox, held: &Held, first: u64) {
     let Ok(stamp) = mailbox.lease.changed_ns() else { return };
     let mut known = mailbox.extensions.lock().unwrap_or_else(PoisonError::into_inner);
     if known.holds(stamp) {
         return;
     }
-    let _ = mailbox.lease.remove(&place::lease(&held.id, held.epoch));
+    for epoch in first..=held.epoch {
+        let _ = mailbox.lease.remove(&place::lease(&held.id, epoch));
+    }
     let _ = known.learn(&mailbox.lease, stamp);
 }
 

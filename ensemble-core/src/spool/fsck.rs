@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::mailbox::Mailbox;
 use super::place::{self, Front, Held};
-use super::{Spool, find};
+use super::{Spool, former};
 use crate::durable::Dir;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
 use crate::{Error, Result};
@@ -141,10 +141,8 @@ impl Spool {
     /// Reasons without letters, letters without reasons, extensions of leases that are over.
     fn check_side_files(&self, mailbox: &Mailbox, repair: bool) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
-        let held = find::held(mailbox)?;
-        for (id, epoch) in mailbox.lease.names()?.iter().filter_map(|file| place::parse_lease(file))
-        {
-            if !held.iter().any(|h| h.id == id && h.epoch == epoch) {
+        for (id, epoch) in former::side_files(mailbox)? {
+            if !former::is_needed(mailbox, &id, epoch)? {
                 let file = place::lease(&id, epoch);
                 let mut found = finding(
                     format!("mailbox/{}/lease/{file}", mailbox.name),

@@ -61,6 +61,8 @@ mod receive_wait;
 
 mod finish;
 
+mod former;
+
 mod dead;
 
 mod find;
@@ -111,6 +113,7 @@ pub(crate) use dead::SUPERSEDED;
 pub use error::MailboxError;
 pub use files::MessageFile;
 pub use find::{Found, State};
+pub use former::Former;
 pub use fsck::{Finding, Repair};
 pub use glance::Glance;
 pub use owners::Owners;
@@ -254,6 +257,7 @@ impl fmt::Debug for Options {
 /// | Receive | [`receive`](Self::receive), [`receive_batch`](Self::receive_batch), [`receive_id`](Self::receive_id), [`sleep_allowed`](Self::sleep_allowed) | `receive.rs` |
 /// | Wait for mail | [`receive_wait`](Self::receive_wait), [`wait_for_mail`](Self::wait_for_mail) | `receive_wait.rs` |
 /// | Settle, release, extend | [`settle`](Self::settle), [`settle_batch`](Self::settle_batch), [`release`](Self::release), [`release_all`](Self::release_all), [`extend`](Self::extend) | `finish.rs` |
+/// | Former holders | [`former_holders`](Self::former_holders) | `former.rs` |
 /// | Dead letters | [`dead_letter`](Self::dead_letter), [`dead_letter_waiting`](Self::dead_letter_waiting), [`dead_letters`](Self::dead_letters), [`redrive`](Self::redrive), [`drop_dead`](Self::drop_dead) | `dead.rs` |
 /// | Find and read | [`state`](Self::state), [`find`](Self::find), [`peek`](Self::peek), [`unfinished`](Self::unfinished) | `find.rs` |
 /// | Count | [`counts`](Self::counts), [`waiting`](Self::waiting), [`due_ids`](Self::due_ids), [`next_due`](Self::next_due), [`glance`](Self::glance) | `glance.rs` |

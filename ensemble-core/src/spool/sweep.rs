@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::finish::read_extension;
 use super::mailbox::{Location, Mailbox};
 use super::place::{self, Held};
-use super::{Spool, find};
+use super::{Spool, find, former};
 use crate::durable::Dir;
 use crate::leases::{LeaseTable, Observed};
 use crate::message::Name;
@@ -90,7 +90,7 @@ impl Spool {
         let mut observed = Vec::new();
         for held in find::held(&mailbox)? {
             let extension = read_extension(&mailbox, &held)?;
-            let sequence = extension.map_or(0, |e| e.sequence);
+            let sequence = extension.as_ref().map_or(0, |e| e.sequence);
             let duration = extension.map_or(usual, |e| Duration::from_secs(e.lease_seconds));
             observed.push(Observed::new(held.lease(&mailbox.name), sequence, duration));
         }
@@ -162,13 +162,11 @@ impl Spool {
         failed.map_or(Ok(old), Err)
     }
 
-    /// Side files of leases that are over, and reasons of letters that were redriven and settled.
+    /// Side files of leases that are over and name no former holder, and reasons of letters that were redriven and settled.
     fn remove_orphans(&self, mailbox: &Mailbox) -> Result<usize> {
         let mut removed = 0;
-        for (id, epoch) in mailbox.lease.names()?.iter().filter_map(|file| place::parse_lease(file))
-        {
-            let held = find::held(mailbox)?.into_iter().find(|h| h.id == id && h.epoch == epoch);
-            if held.is_none() {
+        for (id, epoch) in former::side_files(mailbox)? {
+            if !former::is_needed(mailbox, &id, epoch)? {
                 mailbox.lease.remove(&place::lease(&id, epoch))?;
                 removed += 1;
             }

@@ -137,9 +137,8 @@ impl DropBoxes {
         }
         mail.notify(now, context);
         self.record_batch(now, &batch, context);
-        // Before their messages are settled: an end names the messages that were open.
-        self.feedback.record_ends(&batch.routed, context);
-        self.settle_reported(&batch.routed, context);
+        mail.changed(self.feedback.end_tasks(&batch.routed, context));
+        self.settle_acked(&batch.routed, context);
         mail.changed(self.feedback.give(&batch.routed, context));
         if let Err(error) = routing::commit(batch, &mut self.ledger) {
             // Not in the ledger, so it is found again and published under the same ids.
@@ -276,9 +275,8 @@ impl DropBoxes {
         }
     }
 
-    /// A report settles the task that its author has read by an `ack/` file. A worker that received
-    /// the message by a rename settles it by a rename.
-    fn settle_reported(&self, routed: &[Complete], context: &Context) {
+    /// A report without an author settles the task that its writer has read by an `ack/` file.
+    fn settle_acked(&self, routed: &[Complete], context: &Context) {
         for file in routed.iter().filter(|file| file.is_report()) {
             let Some(task) = file.file.strip_suffix("-completed.yaml") else { continue };
             let Some(lease) = routing::acked_lease(task, &self.ledger) else { continue };

@@ -3,10 +3,13 @@
 //! `judge` finds what is wrong with a file, `answers` bounds how often an author is answered, and
 //! `rejection_notice` writes to the author of a file that is put aside.
 
+use std::time::Duration;
+
 use ensemble_core::Result;
+use ensemble_core::broker::TaskEnd;
 use ensemble_core::dropbox::Routes;
 use ensemble_core::event_log::types;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::contract::{Kind, Reading, Report, read_as};
 use ensemble_team::driver::{Reviews, TaskEnds};
 use serde_json::json;
@@ -17,6 +20,9 @@ use crate::boxes::{Complete, Unfit};
 use crate::judge::{Advice, Judge};
 use crate::project::Project;
 use crate::rejection_notice::{self, author_in};
+
+/// How far the stamps of files lag behind the clock that stamps messages.
+const STAMP_STEP_MAX: Duration = Duration::from_millis(100);
 
 /// The judge of files, and the memory of what was answered and recorded.
 pub(super) struct Feedback {
@@ -121,8 +127,10 @@ impl Feedback {
         permit
     }
 
-    /// Records how the tasks of delivered reports have ended.
-    pub(super) fn record_ends(&self, routed: &[Complete], context: &Context) {
+    /// Records how the tasks of delivered reports have ended, and settles their messages for the authors.
+    /// Returns the mailboxes of those messages.
+    pub(super) fn end_tasks(&self, routed: &[Complete], context: &Context) -> Vec<Name> {
+        let mut changed = Vec::new();
         for file in routed.iter().filter(|file| file.is_report()) {
             if Kind::of(&file.file) != Some(Kind::Report) {
                 continue;
@@ -134,6 +142,26 @@ impl Feedback {
                 if let Err(error) = ends {
                     tracing::warn!(%error, "cannot record how a task ended");
                 }
+                changed.extend(self.settle_reported(&report.task_id, file, context));
+            }
+        }
+        changed
+    }
+
+    fn settle_reported(&self, task: &str, file: &Complete, context: &Context) -> Vec<Name> {
+        let Some(author) = author_in(&file.fields) else { return Vec::new() };
+        // A rename into the box is a change; the file may have been written long before.
+        let landed_ms = i64::try_from(file.stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
+        let written_at = Some(Timestamp::from_unix_millis(landed_ms).plus(STAMP_STEP_MAX));
+        let end = TaskEnd { task, author: &author, written_at };
+        match self.ends.settle_reported(&*context.spool, &end, &*context.recorder) {
+            Ok(ended) => ended
+                .into_iter()
+                .flat_map(|message| message.withdrawn_from.into_iter().chain([message.mailbox]))
+                .collect(),
+            Err(error) => {
+                tracing::warn!(%task, %error, "cannot settle a reported task");
+                Vec::new()
             }
         }
     }

@@ -13,10 +13,11 @@
 //! `success` becomes `task_complete`; `failed` and `blocked` become `task_failed`. The command, the MCP
 //! server, the watcher and `ensemble summary` meet the same report or message. What was recorded
 //! stands in `.ensemble/ends/<shard>.ndjson`, where a task's last line counts, changed under the shard's lock:
-//! so they record it once. The record is written before the line: a crash in between records an end
-//! twice, and never not at all. A report costs one appended line, and ten thousand tasks no more
-//! files than one. A shard that has grown over its limit keeps its newest tasks. A sweep forgets tasks that
-//! ended before any message that is still in a `done/`, except those whose report still lies in `reports/`.
+//! so they record it once. The same line names the messages that a report has settled (`reported`). The record is
+//! written before the line: a crash in between records an end twice, and never not at all. A report costs one
+//! appended line or two, and ten thousand tasks no more files than one. A shard that has grown over its limit
+//! keeps its newest tasks. A sweep forgets tasks that ended before any message that is still in a `done/`, except
+//! those whose report still lies in `reports/`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,9 @@ struct Ended {
     /// The messages whose end is recorded.
     #[serde(default)]
     messages: Vec<String>,
+    /// Those of them that a report has settled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    reported: Vec<String>,
     /// When this line was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at: Option<Timestamp>,
@@ -228,6 +232,8 @@ impl TaskEnds {
         let Some(is_end) = change(&mut ended)? else { return Ok(false) };
         let surplus = ended.messages.len().saturating_sub(MESSAGES_MAX);
         ended.messages.drain(..surplus);
+        let surplus = ended.reported.len().saturating_sub(MESSAGES_MAX);
+        ended.reported.drain(..surplus);
         ended.at = Some(SystemClock.wall());
         let line = json!(ended).to_string();
         if content.len() + line.len() < SHARD_BYTES_MAX {
@@ -386,5 +392,6 @@ fn record(recorder: &dyn Recorder, actor: Option<&str>, report: &Report, mut dat
     recorder.record(kind, actor.unwrap_or(ACTOR), data);
 }
 
+mod reported;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Answer, Trouble};
 use crate::commands::{fill, fill_for_servers};
 use crate::mcp::Desk;
-use crate::settling::Settling;
+use crate::settling::{Settling, Standing};
 
 /// How many messages are shown at most.
 pub(crate) const INBOX_MAX: usize = 100;
@@ -194,7 +194,18 @@ fn handed_over(desk: &Desk, delivery: &Delivery) -> Value {
 
 pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
     let id = message_id(complete.id)?;
-    let lease = match desk.queue()?.state(&desk.mailbox, &id)? {
+    let (kinds, ends) = (desk.project.kinds()?, desk.project.task_ends());
+    let settling = Settling { queue: desk.queue()?, kinds, ends, recorder: &*desk.recorder };
+    let state = desk.queue()?.state(&desk.mailbox, &id)?;
+    if let Some(state @ State::Queued { .. }) = &state {
+        let message = (&desk.mailbox, &id);
+        let standing = settling.standing(message, state, Some(&desk.agent), complete.epoch)?;
+        if let Standing::Again(lease) = standing {
+            settling.settle(&lease)?;
+            return Ok(json!({ "id": lease.id, "state": "settled", "already_settled": false }));
+        }
+    }
+    let lease = match state {
         Some(State::Acked { holder, epoch }) if holder == desk.agent => {
             let epoch = complete.epoch.unwrap_or(epoch);
             Lease { mailbox: desk.mailbox.clone(), id, holder, epoch }
@@ -218,8 +229,7 @@ pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
             )));
         }
     };
-    let (kinds, ends) = (desk.project.kinds()?, desk.project.task_ends());
-    Settling { queue: desk.queue()?, kinds, ends, recorder: &*desk.recorder }.settle(&lease)?;
+    settling.settle(&lease)?;
     Ok(json!({ "id": lease.id, "state": "settled", "already_settled": false }))
 }
 

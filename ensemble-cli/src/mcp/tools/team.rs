@@ -23,6 +23,7 @@ use crate::commands::{Live, live};
 use crate::drop::{self, Checks};
 use crate::exit::Failure;
 use crate::mcp::Desk;
+use crate::settling::settle_reported;
 
 /// How many messages in one's hands are looked for.
 const HELD_MAX: usize = 100;
@@ -188,7 +189,8 @@ pub(super) fn report(desk: &Desk, report: Report) -> Answer {
     let file = drop::land(&desk.project, &file, &text).map_err(told)?;
     let ends = desk.project.task_ends();
     ends.reported(&desk.spool, &document, text.as_bytes(), &*desk.recorder)?;
-    Ok(json!({ "file": file, "task_id": document.task_id }))
+    let settled = settle_reported(&desk.context(), &document.task_id, &desk.agent);
+    Ok(json!({ "file": file, "task_id": document.task_id, "settled": settled }))
 }
 
 fn told(failure: Failure) -> Trouble {

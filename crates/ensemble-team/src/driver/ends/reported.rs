@@ -1,0 +1,59 @@
+//! Settles the messages of a reported task, and remembers that its report has ended them.
+//!
+//! ```text
+//! under the lock of the task's shard in .ensemble/ends/:
+//! 1 the messages are settled, wherever they lie     ensemble_core::broker::Broker::end_task
+//! 2 their ids are noted with the task
+//! ```
+//!
+//! An agent may settle a message after its report, or after another agent's. The note lets that settle succeed
+//! without a second end. *A crash* before step 2 leaves settled messages without a note, whose settle is refused
+//! as that of any settled message.
+
+use super::{Ended, TaskEnds};
+use ensemble_core::Result;
+use ensemble_core::broker::{Broker, EndedMessage, TaskEnd};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::MessageId;
+
+impl TaskEnds {
+    /// Settles the messages of a task that an agent has reported on; see [`TaskEnd`].
+    ///
+    /// # Errors
+    /// As for [`Broker::end_task`], or the shard of the task cannot be changed.
+    pub fn settle_reported(
+        &self,
+        queue: &dyn Broker,
+        end: &TaskEnd<'_>,
+        recorder: &dyn Recorder,
+    ) -> Result<Vec<EndedMessage>> {
+        let mut ended = Vec::new();
+        // Under the lock, so that a process which finds the messages settled finds the note, too.
+        self.change(end.task, |known| {
+            ended = queue.end_task(end, recorder)?;
+            let ids: Vec<String> = ended.iter().map(|message| message.id.to_string()).collect();
+            add(&mut known.messages, &ids);
+            add(&mut known.reported, &ids);
+            Ok((!ids.is_empty()).then_some(false))
+        })?;
+        Ok(ended)
+    }
+
+    /// Whether the report of this task has settled this message.
+    ///
+    /// # Errors
+    /// The shard of the task cannot be read.
+    pub fn was_reported(&self, task: &str, id: &MessageId) -> Result<bool> {
+        let mut is_known = false;
+        self.change(task, |known: &mut Ended| {
+            is_known = known.reported.iter().any(|reported| reported == id.as_str());
+            Ok(None)
+        })?;
+        Ok(is_known)
+    }
+}
+
+fn add(known: &mut Vec<String>, ids: &[String]) {
+    let new: Vec<String> = ids.iter().filter(|id| !known.contains(id)).cloned().collect();
+    known.extend(new);
+}

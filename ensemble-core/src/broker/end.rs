@@ -1,0 +1,214 @@
+//! The end of a task: its messages are settled, wherever they lie, once an agent has reported on it.
+//!
+//! A message belongs to a task if it is work, is no step, and has that `task_id`; or has no `task_id`, and the
+//! task's name as its id. `author` is the agent that has reported.
+//!
+//! ```text
+//! a message of the task         who has held it                         becomes
+//! queued or delayed             the author was its last holder          settled (received by the author first)
+//! queued or delayed             it lies in the author's own mailbox     settled (received by the author first)
+//! held by the author            in this delivery, whatever its epoch    settled
+//! held by another agent         the author before that one              settled, and withdrawn: the other agent
+//!                                                                       is told by a notice, `mail.withdrawn`
+//! settled, or a dead letter     any                                     left as it is
+//! newer than the report         any                                     left as it is: it is another attempt
+//! any                           never the author                        left as it is
+//! ```
+//!
+//! *The epoch still decides.* Each row is one settle under the lease that the file names at that moment. A holder
+//! that settles, releases or extends under an old lease is refused as before. Only the report of a former holder
+//! ends the present delivery, since it says that the work is done; a settle alone says nothing that could be
+//! compared. The former holders of a message are those that its queue remembers
+//! ([`Broker::former_holders`]); in a mailbox of its own, an agent counts as holder of all earlier deliveries.
+//!
+//! *A crash* in between leaves some messages as they were. The same report, met again, ends the rest. The notice is
+//! stored first, under an id that follows from the message, so that it is stored once.
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::Broker;
+use crate::env::Lease;
+use crate::event_log::{Recorder, types};
+use crate::message::{Digest, Envelope, MessageId, Name, Purpose, Timestamp, yaml};
+use crate::spool::{Found, State};
+use crate::{Error, Result};
+
+/// The type of the notice that tells an agent that a task was ended by another agent's report.
+pub const WITHDRAWN_TYPE: &str = "mail.withdrawn";
+/// The type of messages that hand over steps, which end by their own submission.
+const STEP_TYPE: &str = "step";
+/// How many unfinished messages of the author's own mailbox are looked at. Held ones come first.
+const SEARCH_MAX: usize = 100;
+/// How often a message is looked for again that another process moves meanwhile.
+const TRIES_MAX: usize = 4;
+
+/// A report that ends a task.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskEnd<'a> {
+    /// The task.
+    pub task: &'a str,
+    /// The agent that has reported.
+    pub author: &'a Name,
+    /// When the report was written; later messages are another attempt. `None` for now.
+    pub written_at: Option<Timestamp>,
+}
+
+/// A message that was settled because its task has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndedMessage {
+    /// Mailbox of the message.
+    pub mailbox: Name,
+    /// Id of the message.
+    pub id: MessageId,
+    /// The other agent that held it, and was told.
+    pub withdrawn_from: Option<Name>,
+}
+
+/// As [`Broker::end_task`].
+pub(super) fn end_task<B: Broker + ?Sized>(
+    queue: &B,
+    end: &TaskEnd<'_>,
+    recorder: &dyn Recorder,
+) -> Result<Vec<EndedMessage>> {
+    let mut ended = Vec::new();
+    for mailbox in queue.mailboxes()? {
+        for (id, former) in candidates(queue, &mailbox, end.author)? {
+            let message = (&mailbox, &id);
+            let Some(envelope) = of_task(queue, message, end)? else { continue };
+            if let Some(withdrawn_from) = settle(queue, message, end, former, &envelope, recorder)?
+            {
+                ended.push(EndedMessage { mailbox: mailbox.clone(), id, withdrawn_from });
+            }
+        }
+    }
+    Ok(ended)
+}
+
+/// Unfinished messages that the author holds or has held, each with the number of the author's last delivery
+/// that is over; 0 for none.
+fn candidates<B: Broker + ?Sized>(
+    queue: &B,
+    mailbox: &Name,
+    author: &Name,
+) -> Result<Vec<(MessageId, u64)>> {
+    if mailbox == author {
+        let before = |state: &State| match state {
+            State::Queued { epoch, .. } => *epoch,
+            State::Acked { epoch, .. } => epoch - 1,
+            State::Settled | State::Dead => 0,
+        };
+        let found = queue.unfinished(mailbox, SEARCH_MAX)?;
+        return Ok(found.into_iter().map(|Found { id, state, .. }| (id, before(&state))).collect());
+    }
+    let held = queue.observe(mailbox)?.into_iter().filter(|held| held.lease.holder == *author);
+    let mut found: Vec<(MessageId, u64)> = held.map(|held| (held.lease.id, 0)).collect();
+    for former in queue.former_holders(mailbox)?.into_iter().filter(|f| f.holder == *author) {
+        match found.iter_mut().find(|(id, _)| *id == former.id) {
+            Some((_, epoch)) => *epoch = former.epoch.max(*epoch),
+            None => found.push((former.id, former.epoch)),
+        }
+    }
+    Ok(found)
+}
+
+/// The message, if it belongs to the task and is not newer than the report.
+fn of_task<B: Broker + ?Sized>(
+    queue: &B,
+    (mailbox, id): (&Name, &MessageId),
+    end: &TaskEnd<'_>,
+) -> Result<Option<Envelope>> {
+    let envelope = match queue.peek(mailbox, id) {
+        Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => {
+            return Ok(None);
+        }
+        other => other?,
+    };
+    let is_its = envelope.task_id.as_deref().unwrap_or(id.as_str()) == end.task;
+    let is_work = envelope.purpose() == Purpose::Work && envelope.kind.as_str() != STEP_TYPE;
+    let is_older = end.written_at.is_none_or(|at| envelope.created_at <= at);
+    Ok((is_its && is_work && is_older).then_some(envelope))
+}
+
+/// Settles one message by its row of the table; `None` if no row says so, or its admission refuses.
+#[expect(clippy::option_option, reason = "settled or not, and from whom it was withdrawn")]
+fn settle<B: Broker + ?Sized>(
+    queue: &B,
+    (mailbox, id): (&Name, &MessageId),
+    end: &TaskEnd<'_>,
+    former: u64,
+    envelope: &Envelope,
+    recorder: &dyn Recorder,
+) -> Result<Option<Option<Name>>> {
+    for _ in 0..TRIES_MAX {
+        let (lease, withdrawn_from) = match queue.state(mailbox, id)? {
+            Some(State::Queued { .. }) => match queue.receive_id(mailbox, id, end.author)? {
+                Some(delivery) => (delivery.lease, None),
+                None => continue,
+            },
+            Some(State::Acked { holder, epoch }) => {
+                let lease = Lease { mailbox: mailbox.clone(), id: id.clone(), holder, epoch };
+                let other = (lease.holder != *end.author).then(|| lease.holder.clone());
+                if other.is_some() && former == 0 {
+                    return Ok(None);
+                }
+                (lease, other)
+            }
+            Some(State::Settled | State::Dead) | None => return Ok(None),
+        };
+        if let Some(other) = &withdrawn_from {
+            tell(queue, other, end, envelope)?;
+        }
+        match queue.settle(&lease) {
+            Ok(()) => {}
+            Err(Error::LeaseLost { .. }) => continue,
+            Err(error) => return Err(error),
+        }
+        if let Some(other) = &withdrawn_from {
+            let data = json!({
+                "id": id, "mailbox": mailbox, "task_id": envelope.task_id, "from": other,
+                "by": end.author, "epoch": lease.epoch,
+            });
+            recorder.record(types::MESSAGE_WITHDRAWN, end.author.as_str(), data);
+        }
+        return Ok(Some(withdrawn_from));
+    }
+    Ok(None)
+}
+
+#[derive(Serialize)]
+struct Notice<'a> {
+    task_id: &'a str,
+    message_id: &'a MessageId,
+    reported_by: &'a Name,
+    what: String,
+}
+
+/// Tells an agent that the task it works on has ended. One without a mailbox learns it when it settles.
+fn tell<B: Broker + ?Sized>(
+    queue: &B,
+    agent: &Name,
+    end: &TaskEnd<'_>,
+    envelope: &Envelope,
+) -> Result<()> {
+    let (task, author) = (end.task, end.author);
+    let what = format!(
+        "{author} held this task before you and has reported it as ended: stop working on it; you need not settle it"
+    );
+    let notice = Notice { task_id: task, message_id: &envelope.id, reported_by: author, what };
+    let digest = Digest::of(format!("{agent}\n{}\n{author}", envelope.id).as_bytes()).short(32);
+    let mut told = Envelope::new(agent.clone(), yaml::render(&notice))
+        .with_id(MessageId::new(format!("withdrawn-{digest}"))?)
+        .with_kind(Name::new(WITHDRAWN_TYPE)?)
+        .from(author.clone())
+        .with_priority(1);
+    told.task_id.clone_from(&envelope.task_id);
+    told.causation_id = Some(envelope.id.to_string());
+    match queue.publish(&told) {
+        Ok(_) | Err(Error::NoMailbox { .. } | Error::Full { .. } | Error::Conflict { .. }) => {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,118 @@
+//! Former holders: agents whose delivery of an unfinished message is over.
+//!
+//! ```text
+//! a delivery ends by   its mailbox                lease/<id>@<E>.yaml afterwards
+//! release, expire      the holder's own           is removed: the mailbox's name is that of the holder
+//! release, expire      another, such as a group   has `holder`, until the message is settled or dead
+//! a plain `mv`         any                        is swept, or missing: the holder is not known
+//! ```
+//!
+//! The side file is written before the rename that ends the delivery. A crash in between leaves a held message
+//! whose side file says the same as before, and its holder.
+
+use std::sync::PoisonError;
+
+use super::finish::{Extension, read_extension};
+use super::mailbox::{Location, Mailbox};
+use super::place::{self, Held};
+use super::{Spool, State};
+use crate::Result;
+use crate::durable::Durability;
+use crate::message::{MessageId, Name, yaml};
+
+/// An unfinished message that an agent has held before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Former {
+    /// The message.
+    pub id: MessageId,
+    /// Where the message is now.
+    pub state: State,
+    /// The agent that has held it.
+    pub holder: Name,
+    /// Number of that delivery.
+    pub epoch: u64,
+}
+
+impl Former {
+    /// Puts it together; for implementors of [`Broker`](crate::broker::Broker).
+    #[must_use]
+    pub const fn new(id: MessageId, state: State, holder: Name, epoch: u64) -> Self {
+        Self { id, state, holder, epoch }
+    }
+}
+
+/// # Former holders
+impl Spool {
+    /// Unfinished messages of a mailbox whose delivery to another agent than the mailbox's own is over.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be read.
+    pub fn former_holders(&self, mailbox: &Name) -> Result<Vec<Former>> {
+        let mailbox = self.mailbox(mailbox)?;
+        if has_no_side_file(&mailbox) {
+            return Ok(Vec::new());
+        }
+        let mut found = Vec::new();
+        for (id, epoch) in side_files(&mailbox)? {
+            let Some(holder) = holder_of(&mailbox, &id, epoch)? else { continue };
+            let state = match mailbox.locate(&id)? {
+                Some(location @ Location::Front(_)) => State::from(&location),
+                Some(Location::Cur(held)) if held.epoch != epoch => {
+                    State::Acked { holder: held.holder, epoch: held.epoch }
+                }
+                _ => continue,
+            };
+            found.push(Former { id, state, holder, epoch });
+        }
+        Ok(found)
+    }
+
+    /// Before a delivery ends without a settle: remembers its holder, where the mailbox's name does not tell.
+    pub(super) fn remember_holder(&self, mailbox: &Mailbox, held: &Held) -> Result<()> {
+        if held.holder == mailbox.name {
+            return Ok(());
+        }
+        let usual = || mailbox.settings().map(|settings| settings.lease_seconds);
+        let mut extension = match read_extension(mailbox, held)? {
+            Some(extension) => extension,
+            None => Extension { sequence: 0, lease_seconds: usual()?, holder: None },
+        };
+        extension.holder = Some(held.holder.clone());
+        mailbox.lease.replace(
+            &place::lease(&held.id, held.epoch),
+            yaml::render(&extension).as_bytes(),
+            &mailbox.tmp,
+            self.options.modes,
+            Durability::Process,
+        )
+    }
+}
+
+/// Whether the side file of a delivery is needed: its lease runs, or it names a former holder of an unfinished
+/// message.
+pub(super) fn is_needed(mailbox: &Mailbox, id: &MessageId, epoch: u64) -> Result<bool> {
+    Ok(match mailbox.locate(id)? {
+        Some(Location::Cur(held)) if held.epoch == epoch => true,
+        Some(Location::Cur(_) | Location::Front(_)) => holder_of(mailbox, id, epoch)?.is_some(),
+        Some(Location::New | Location::Done | Location::Dead) | None => false,
+    })
+}
+
+/// The side files of leases.
+pub(super) fn side_files(mailbox: &Mailbox) -> Result<Vec<(MessageId, u64)>> {
+    Ok(mailbox.lease.names()?.iter().filter_map(|file| place::parse_lease(file)).collect())
+}
+
+fn holder_of(mailbox: &Mailbox, id: &MessageId, epoch: u64) -> Result<Option<Name>> {
+    // The holder's name does not matter: the side file is found by id and epoch.
+    let held = Held { id: id.clone(), holder: mailbox.name.clone(), epoch };
+    Ok(read_extension(mailbox, &held)?.and_then(|extension| extension.holder))
+}
+
+/// Whether there is known to be no side file, by one look at the directory's stamp.
+fn has_no_side_file(mailbox: &Mailbox) -> bool {
+    let Ok(stamp) = mailbox.lease.changed_ns() else { return false };
+    let mut known = mailbox.extensions.lock().unwrap_or_else(PoisonError::into_inner);
+    known.holds(stamp) || (known.learn(&mailbox.lease, stamp).is_ok() && known.holds(stamp))
+}

@@ -1,0 +1,73 @@
+//! `report` and `settle` by the holder, and by an agent that was the last to hold a message.
+
+use serde_json::json;
+
+use crate::bed::Bed;
+
+/// A task in a mailbox that two agents share.
+fn task(bed: &Bed, task: &str) -> String {
+    bed.ok(&format!("send --to coders --type task --task {task} -m work"));
+    bed.object("recv --as w1 --mailbox coders")["id"].as_str().unwrap().to_owned()
+}
+
+fn bed() -> Bed {
+    let bed = Bed::new();
+    bed.ok("mailbox add w2");
+    bed.ok("mailbox add coders");
+    bed
+}
+
+#[test]
+fn a_report_settles_its_message_and_settling_it_afterwards_is_no_mistake() {
+    let bed = bed();
+    let id = task(&bed, "t-1");
+    let said = bed.object("report t-1 --status success --lint off --as w1");
+    assert_eq!(said["settled"], json!([id]));
+    assert_eq!(
+        bed.ok(&format!("settle {id} --as w1")),
+        format!("{id} was settled by the report of t-1\n")
+    );
+    let again = bed.object(&format!("settle {id} --as w1 --epoch 1"));
+    assert_eq!((&again["state"], &again["already_settled"]), (&"settled".into(), &true.into()));
+    bed.fails(3, "recv --as w1 --mailbox coders");
+    assert_eq!(bed.json("log --type task_complete").len(), 1);
+    bed.ok("log replay --strict");
+}
+
+#[test]
+fn the_last_holder_settles_a_message_whose_lease_is_over() {
+    let bed = bed();
+    let id = task(&bed, "t-1");
+    // As an observer that takes a message back from a silent holder.
+    bed.ok(&format!("release {id} --as w1 --mailbox coders"));
+    let refused = bed.fails(1, &format!("settle {id} --as w2"));
+    assert!(refused.contains("is not held: it is queued"), "{refused}");
+    bed.ok(&format!("settle {id} --as w1"));
+    bed.fails(3, "recv --as w2 --mailbox coders");
+
+    let id = task(&bed, "t-2");
+    bed.ok(&format!("release {id} --as w1 --mailbox coders"));
+    bed.ok("recv --as w2 --mailbox coders");
+    let refused = bed.fails(1, &format!("settle {id} --as w1"));
+    assert!(refused.contains("held by w2, not by w1"), "{refused}");
+    bed.ok(&format!("release {id} --as w2 --mailbox coders"));
+    let refused = bed.fails(1, &format!("settle {id} --as w1"));
+    assert!(refused.contains("it is queued"), "another delivery has begun since: {refused}");
+    bed.ok("log replay --strict");
+}
+
+#[test]
+fn a_task_that_was_reported_is_withdrawn_from_its_next_holder() {
+    let bed = bed();
+    let id = task(&bed, "t-1");
+    bed.ok(&format!("release {id} --as w1 --mailbox coders"));
+    bed.ok("recv --as w2 --mailbox coders");
+    bed.ok("report t-1 --status success --lint off --as w1");
+    let told = bed.object("recv --as w2");
+    assert_eq!(told["envelope"]["type"], "mail.withdrawn");
+    assert_eq!(told["envelope"]["causation_id"], *id);
+    let said = bed.ok(&format!("settle {id} --as w2 --epoch 2"));
+    assert_eq!(said, format!("{id} was settled by the report of t-1\n"));
+    assert_eq!(bed.json("log --type task_complete").len(), 1, "it has ended once");
+    bed.ok("log replay --strict");
+}
