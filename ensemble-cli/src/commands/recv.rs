@@ -29,6 +29,9 @@ use crate::{args, completion};
 #[cfg(feature = "nats")]
 const SERVERS_LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
+/// How an agent submits a plan.
+const PLAN_SUBMIT: &str = "`ensemble plan submit FILE --task TASK --to REVIEWER`";
+
 /// Receive the next message; exit code 3 if there is none
 ///
 /// Urgent messages come first, then the oldest. The message is held for you until its lease is
@@ -202,7 +205,7 @@ fn print_json(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome 
         "lease_seconds": lease_duration.as_secs(),
         "envelope": envelope,
     });
-    if let Some(plan) = needed_plan(queue, delivery)? {
+    if let Some(plan) = needed_plan(queue, delivery, PLAN_SUBMIT)? {
         object["plan"] = json!(plan);
     }
     if let Some(attachment) = &envelope.attachment {
@@ -230,7 +233,7 @@ fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outco
         ("type", Some(envelope.kind.to_string())),
         ("task", envelope.task_id.clone()),
         ("attempt", envelope.attempt.map(|attempt| attempt.to_string())),
-        ("plan", needed_plan(queue, delivery)?),
+        ("plan", needed_plan(queue, delivery, PLAN_SUBMIT)?),
         ("request", envelope.correlation_id.clone()),
         ("epoch", Some(lease.epoch.to_string())),
         ("lease", Some(age(*lease_duration))),
@@ -245,11 +248,15 @@ fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outco
 }
 
 /// What an agent does first with a task that demands a plan.
-fn needed_plan(queue: &Queue, delivery: &Delivery) -> Outcome<Option<String>> {
+pub(crate) fn needed_plan(
+    queue: &Queue,
+    delivery: &Delivery,
+    how: &str,
+) -> ensemble_core::Result<Option<String>> {
     let gate = queue.request_store().gate_of(&delivery.lease)?;
     Ok(gate.filter(|gate| gate.state == GateState::Needed).map(|gate| {
         let to = gate.waits_for.as_ref().map_or("conductor", Name::as_str);
-        format!("needed first: `ensemble plan submit FILE --task {} --to {to}`", gate.task_id)
+        format!("needed first: {how} (task {}, to {to})", gate.task_id)
     }))
 }
 

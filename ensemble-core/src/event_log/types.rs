@@ -204,6 +204,8 @@ event_types! {
     /// Reserved for later reports about leases.
     LEASE_NOTED = "lease.noted" by "observer": "`what`";
 
+    /// A plan is demanded of each agent that takes a task.
+    PLAN_DEMANDED = "plan.demanded" by "lead": "`task_id`";
     /// A request was asked.
     REQUEST_OPENED = "request.opened" by "requester": "`request_id`, `kind`, `from`, `to`, `deadline_seconds`, `task_id`, `round`";
     /// The addressee of a request was reminded.

@@ -31,6 +31,7 @@ use super::store::RequestFile;
 use super::{Asked, REQUESTS, Requests, directory};
 use crate::durable::Dir;
 use crate::error::AreaError;
+use crate::event_log::types;
 use crate::message::{Digest, Envelope, MessageId, Name, Timestamp, yaml};
 use crate::proto::request::{Decision, Outcome};
 use crate::spool::Admission;
@@ -465,7 +466,12 @@ impl Requests<'_> {
     /// The medium failed.
     pub fn demand_plan(&self, task: &str, by: &Name) -> Result<bool> {
         let demand = Demand::new(task, by.clone(), self.store.now());
-        self.store.demand_plan(&demand)
+        let is_new = self.store.demand_plan(&demand)?;
+        if is_new {
+            let data = serde_json::json!({ "task_id": task });
+            self.store.recorder().record(types::PLAN_DEMANDED, by.as_str(), data);
+        }
+        Ok(is_new)
     }
 
     /// All gates of agents.

@@ -2,14 +2,16 @@
 
 use ensemble_core::env::{Delivery, Lease, Published};
 use ensemble_core::message::{BODY_BYTES_MAX, Envelope, MessageId, Name};
+use ensemble_core::requests::Gated;
 use ensemble_core::spool::State;
+use ensemble_team::admission::Act;
 use ensemble_team::driver::STEP_TYPE;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::commands::{fill, fill_for_servers};
+use crate::commands::{fill, fill_for_servers, needed_plan};
 use crate::mcp::Desk;
 use crate::settling::{Settling, Standing};
 
@@ -38,6 +40,10 @@ pub(crate) struct Send {
     /// 0 (everyday) to 9 (urgent).
     #[schemars(range(max = 9))]
     priority: Option<u8>,
+    /// True if the recipient has to submit a plan for `task_id` first: it can finish the task only once you have
+    /// approved the plan.
+    #[serde(default)]
+    needs_plan: bool,
 }
 
 /// Arguments of `fetch_inbox`.
@@ -73,6 +79,13 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
     }
     if send.priority.is_some_and(|priority| priority > 9) {
         return Err(Trouble::new("priority: pass 0 to 9"));
+    }
+    if send.needs_plan {
+        let Some(task) = &send.task_id else {
+            return Err(Trouble::new("task_id: name the task that needs a plan"));
+        };
+        // Before the message is stored: it must not overtake the demand.
+        desk.requests()?.demand_plan(task, &desk.agent)?;
     }
     let mut envelope = Envelope::new(send.to, String::new())
         .from(desk.agent.clone())
@@ -143,12 +156,32 @@ pub(super) fn acknowledge(desk: &Desk, acknowledge: Acknowledge) -> Answer {
         }
     };
     let Some(delivery) = delivery else {
-        return Err(Trouble::new("nothing waits in your mailbox: wait until you are told of mail"));
+        return Err(nothing(desk)?);
     };
     if delivery.envelope.kind.as_str() == STEP_TYPE {
         desk.learn_all()?;
     }
-    Ok(handed_over(desk, &delivery))
+    let mut object = handed_over(desk, &delivery);
+    if let Some(plan) = needed_plan(desk.queue()?, &delivery, "submit one with plan_approval")? {
+        object["plan"] = json!(plan);
+    }
+    Ok(object)
+}
+
+/// Why there is nothing: perhaps something waits that this agent may not begin now.
+fn nothing(desk: &Desk) -> Result<Trouble, Trouble> {
+    let queue = desk.queue()?;
+    let obstacle = desk.project.admissions().whatever_the_task(&desk.agent)?.obstacle(Act::TakeUp);
+    let gates = queue.request_store().gated(&desk.mailbox, &desk.agent)?;
+    let why: Vec<String> = obstacle
+        .map(|obstacle| obstacle.to_string())
+        .into_iter()
+        .chain(gates.into_iter().map(|gate| Gated(Box::new(gate)).to_string()))
+        .collect();
+    Ok(Trouble::new(match why.as_slice() {
+        [] => "nothing waits in your mailbox: wait until you are told of mail".to_owned(),
+        why => format!("nothing waits in your mailbox that you may take: {}", why.join("; ")),
+    }))
 }
 
 /// A message that this agent has already is shown again.
