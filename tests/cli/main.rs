@@ -14,6 +14,7 @@ mod events;
 mod git;
 mod guides;
 mod help;
+mod left_boards;
 mod lint;
 #[cfg(feature = "nats")]
 #[path = "../nats_support/server.rs"]

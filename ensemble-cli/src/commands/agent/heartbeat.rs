@@ -49,9 +49,7 @@ impl Heartbeat {
             return context.out.object(&object);
         }
         match self.long {
-            Some(why) => {
-                context.out.line(extended(&crate::text::one_line(&why)))
-            }
+            Some(why) => context.out.line(extended(&crate::text::one_line(&why))),
             None => context.out.line(format!("alive, for {seconds} s")),
         }
     }

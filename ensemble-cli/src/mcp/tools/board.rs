@@ -109,7 +109,9 @@ pub(super) fn judge(desk: &Desk, judge: Judge) -> Answer {
         (true, _) => Verdict::Approve,
         (false, Some(reason)) => Verdict::Reject(reason),
         (false, None) => {
-            return Err(Trouble::new("reason: is missing: a rejection needs every point and place"));
+            return Err(Trouble::new(
+                "reason: is missing: a rejection needs every point and place",
+            ));
         }
     };
     let task = desk.task_of(judge.task_id, "review")?;
