@@ -172,6 +172,8 @@ fn an_agent_says_how_much_of_its_context_is_used() {
     assert_eq!(bed.json("log --type lease.extended_long").len(), 1);
     bed.ok("agent handoff --summary half --next-action rest --context-used 91 --as coder-1");
     assert_eq!(used(&bed), Some(91));
+    bed.ok("task add t5 -d more --spec s.md --done-when works");
+    assert_eq!(used(&bed), Some(91), "an earlier sign does not come back");
     bed.fails(2, "agent heartbeat --context-used 101 --as coder-1");
 }
 
