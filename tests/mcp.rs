@@ -26,7 +26,7 @@ const SPECIFICATIONS: [(&str, &str); 2] =
 /// Two tests must not install at once.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-const TOOLS: [&str; 14] = [
+const TOOLS: [&str; 17] = [
     "submit_step_completion",
     "plan_approval",
     "shutdown_response",
@@ -36,6 +36,9 @@ const TOOLS: [&str; 14] = [
     "complete_message",
     "report",
     "claim_task",
+    "submit_task",
+    "judge_task",
+    "block_task",
     "handoff",
     "pong",
     "heartbeat",
@@ -207,7 +210,8 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
         let refused = of_tool.iter().filter(|(refused, _)| *refused).count();
         let expected = match *tool {
             "submit_step_completion" => 2,
-            "plan_approval" | "shutdown_response" | "report" | "claim_task" | "handoff" => 1,
+            "plan_approval" | "shutdown_response" | "report" | "claim_task" | "handoff"
+            | "submit_task" | "judge_task" => 1,
             _ => 0,
         };
         assert_eq!(refused, expected, "{tool}: {of_tool:?}");
@@ -223,6 +227,9 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     let claims = &answers["claim_task"];
     assert!(claims[0].1.contains("\"task\":\"task-1\"") && claims[0].1.contains(".worktrees"));
     assert!(claims[1].1.contains("its status is CLAIMED"), "{claims:?}");
+    assert!(answers["submit_task"][0].1.contains("nothing was committed"), "{answers:?}");
+    assert!(answers["judge_task"][0].1.contains("every point and place"), "{answers:?}");
+    assert!(answers["block_task"][0].1.contains("BLOCKED"), "{answers:?}");
     let beats = &answers["heartbeat"];
     assert!(beats[1].1.contains("\"board\":300"), "a claimed task continues: {beats:?}");
     assert!(answers["handoff"][0].1.contains("next_action: is empty"), "{:?}", answers["handoff"]);
@@ -268,7 +275,7 @@ fn the_python_client_lists_and_calls_every_tool_over_http() {
 }
 
 /// A call of each tool with the inspector's command line: tool, arguments, whether it is refused.
-const INSPECTED: [(&str, &[&str], bool); 15] = [
+const INSPECTED: [(&str, &[&str], bool); 18] = [
     ("whoami", &[], false),
     ("list_agents", &[], false),
     ("send_message", &["to=Devon", "message=hello"], false),
@@ -296,6 +303,9 @@ const INSPECTED: [(&str, &[&str], bool); 15] = [
     ("pong", &["attempt=1"], false),
     ("claim_task", &["task_id=task-1"], false),
     ("handoff", &["summary=half of the parser", "next_action=the other half"], false),
+    ("submit_task", &["task_id=task-1"], true),
+    ("judge_task", &["approve=true"], true),
+    ("block_task", &["reason=the API is gone", "questions=[\"Which API?\"]"], false),
 ];
 
 #[test]
@@ -413,4 +423,90 @@ fn a_client_without_a_name_is_refused() {
     let bed = Bed::new();
     let ran = bed.run("mcp");
     assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+}
+
+/// Calls tools in one session over stdin and stdout, as any client does; the answers.
+fn session(bed: &Bed, agent: &str, calls: &[(&str, Value)]) -> Vec<(bool, Value)> {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let mut command = bed.command();
+    command.args(["--as", agent, "mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut server = Server(command.spawn().unwrap());
+    let mut input = server.0.stdin.take().unwrap();
+    let mut output = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let mut ask = |id: usize, method: &str, params: Value| {
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        writeln!(input, "{request}").unwrap();
+        if id == 0 {
+            let note = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+            writeln!(input, "{note}").unwrap();
+        }
+        loop {
+            let line = output.next().expect("an answer").unwrap();
+            let answer: Value = serde_json::from_str(&line).unwrap();
+            if answer["id"] == id {
+                return answer["result"].clone();
+            }
+        }
+    };
+    let client = json!({ "name": "test", "version": "1" });
+    let hello = json!({
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client,
+    });
+    ask(0, "initialize", hello);
+    let answered = calls.iter().enumerate().map(|(at, (tool, arguments))| {
+        let result = ask(at + 1, "tools/call", json!({ "name": tool, "arguments": arguments }));
+        let text = result["content"][0]["text"].as_str().unwrap();
+        let value = serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+        (result["isError"] == true, value)
+    });
+    answered.collect()
+}
+
+#[test]
+fn a_task_goes_from_claim_to_verdict_over_tools_alone() {
+    let bed = Bed::new();
+    bed.ok("agent register --as Devon --role code-reviewer");
+    bed.ok("agent register --as Nina --role coder");
+    let said = session(&bed, "Tara", &[("claim_task", json!({})), ("whoami", json!({}))]);
+    assert!(!said[0].0 && !said[1].0, "{said:?}");
+    let held = &said[1].1["tasks"][0];
+    assert_eq!((&held["task"], &held["duty"]), (&json!("task-1"), &json!("work")));
+    assert_eq!(held["epoch"], said[0].1["epoch"]);
+    let tree = said[0].1["path"].as_str().unwrap();
+    git::git(Path::new(tree), &["commit", "--quiet", "--allow-empty", "-m", "parsed"]);
+    let other = session(&bed, "Nina", &[("submit_task", json!({ "task_id": "task-1" }))]);
+    assert!(other[0].0 && other[0].1.as_str().unwrap().contains("does not hold"), "{other:?}");
+    let said = session(
+        &bed,
+        "Tara",
+        &[("heartbeat", json!({ "context_used": 41 })), ("submit_task", json!({}))],
+    );
+    assert_eq!((said[1].0, &said[1].1["status"]), (false, &json!("READY_FOR_REVIEW")), "{said:?}");
+    let board: Value = serde_json::from_str(&bed.ok("board show --json")).unwrap();
+    assert_eq!(board["agents"]["Tara"]["context_percent"], 41);
+    let said = session(
+        &bed,
+        "Devon",
+        &[
+            ("judge_task", json!({ "approve": true })),
+            ("claim_task", json!({ "review": true })),
+            ("judge_task", json!({ "approve": false })),
+            ("judge_task", json!({ "approve": false, "reason": "src/a.rs:1 is empty" })),
+        ],
+    );
+    let refused: Vec<bool> = said.iter().map(|(refused, _)| *refused).collect();
+    assert_eq!(refused, [true, false, true, false], "{said:?}");
+    assert_eq!(said[3].1["status"], "REJECTED");
+    let said = session(
+        &bed,
+        "Tara",
+        &[
+            ("claim_task", json!({})),
+            ("block_task", json!({ "reason": "no API", "questions": [] })),
+            ("block_task", json!({ "reason": "no API", "questions": ["Which?"] })),
+        ],
+    );
+    let refused: Vec<bool> = said.iter().map(|(refused, _)| *refused).collect();
+    assert_eq!(refused, [false, true, false], "{said:?}");
+    assert_eq!(said[2].1["status"], "BLOCKED");
 }

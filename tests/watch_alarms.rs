@@ -7,12 +7,15 @@ mod watcher;
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Timestamp;
 use ensemble_core::spool::Settings;
-use ensemble_team::board::{Board, BoardOptions, Control, ControlFile, LockedBoard, NewTask};
+use ensemble_team::board::{
+    Board, BoardOptions, Control, ControlFile, LockedBoard, NewAnomaly, NewSprint, NewTask,
+};
+use ensemble_team::proto::goal::SprintState;
 use serde_json::Value;
 use support::{Bed, PATIENCE, eventually_true, name};
 use watcher::Watcher;
 
-const CONFIG: &str = "alarms: {orphan_seconds: 1, draft_seconds: 1}\npoll_interval_seconds: 1";
+const CONFIG: &str = "alarms: {orphan_seconds: 1, draft_seconds: 1, untaken_seconds: 3600}\npoll_interval_seconds: 1";
 
 fn bed() -> (Bed, Board) {
     let bed = Bed::with(&Settings::default(), CONFIG);
@@ -151,5 +154,95 @@ fn a_lasting_condition_raises_its_alarm_after_its_grace_without_an_event() {
     wait_for(&bed, &["stale_draft later", "pause_stale PAUSE"]);
     assert_eq!(told(&bed, "planner-1").len(), 2, "the planner is notified");
     assert_eq!(told(&bed, "conductor").len(), 0);
+    watcher.stop();
+}
+
+#[test]
+fn an_alarm_says_what_helps_and_ends_with_its_cause() {
+    let (bed, board) = bed();
+    let watcher = Watcher::start(&bed);
+    block(&board, "task-1", "stuck");
+    wait_for(&bed, &["blocked task-1"]);
+    let delivery = bed.spool().receive(&name("conductor"), &name("conductor")).unwrap().unwrap();
+    assert_eq!(delivery.envelope.from.as_str(), "watcher");
+    let body = &delivery.envelope.body;
+    assert!(body.contains("`ensemble task unblock task-1`"), "{body}");
+    assert_eq!(board.read().unwrap().anomalies[0].kind, "task_blocked");
+    change(&board, |locked| locked.unblock(&name("task-1")));
+    watcher.wait_for_status("it has ended", |status| status["alarms"]["raised"] == 0);
+    watcher.stop();
+}
+
+#[test]
+fn work_that_no_registered_agent_can_take_is_told() {
+    let config = CONFIG.replace("untaken_seconds: 3600", "untaken_seconds: 1");
+    let bed = Bed::with(&Settings::default(), &config);
+    let options = BoardOptions::new("test").with_durability(Durability::Process);
+    let board = Board::create(bed.state().parent().unwrap(), options).unwrap();
+    for id in ["task-1", "task-2"] {
+        change(&board, |locked| locked.add_task(&NewTask::new(name(id), "work", "s.md", "done")));
+    }
+    let watcher = Watcher::start(&bed);
+    wait_for(&bed, &["untaken task-1"]);
+    let told = told(&bed, "conductor");
+    assert!(told[0].contains("task-2 needs a coder"), "{told:?}");
+    let coder = ensemble_team::board::NewAgent::new(name("coder-1"), "coder");
+    change(&board, |locked| locked.register(&coder));
+    watcher.wait_for_status("it has ended", |status| status["alarms"]["raised"] == 0);
+    watcher.stop();
+}
+
+#[test]
+fn the_sprint_follows_control_files_of_any_program() {
+    let (bed, board) = bed();
+    let sprint =
+        NewSprint { id: name("s-1"), planned: Vec::new(), stretch: Vec::new(), deadline: None };
+    change(&board, |locked| locked.start_sprint(&sprint));
+    let status = || board.read().unwrap().sprint.unwrap().status.unwrap();
+    let file = |name: &str| board.path().parent().unwrap().join(name);
+    let watcher = Watcher::start(&bed);
+    std::fs::write(file("CHECKPOINT"), "").unwrap();
+    eventually_true(PATIENCE, "a checkpoint", || status() == SprintState::Checkpoint);
+    std::fs::remove_file(file("CHECKPOINT")).unwrap();
+    eventually_true(PATIENCE, "it goes on", || status() == SprintState::InProgress);
+    std::fs::write(file("PAUSE"), "").unwrap();
+    std::fs::write(file("ABORT"), "").unwrap();
+    eventually_true(PATIENCE, "it is over", || status() == SprintState::Aborted);
+    watcher.stop();
+}
+
+#[test]
+fn the_circuit_breaker_trips_by_itself() {
+    let (bed, board) = bed();
+    let watcher = Watcher::start(&bed);
+    let details = |text: &str| match serde_json::from_str(text).unwrap() {
+        Value::Object(details) => details,
+        other => panic!("{other}"),
+    };
+    let note = |count: u32, task: &str| {
+        let anomaly = NewAnomaly {
+            kind: "retry_loop".into(),
+            task: Some(name(task)),
+            reporter: "ann".into(),
+            details: details(&format!("{{\"count\": {count}, \"error_pattern\": \"timeout\"}}")),
+        };
+        change(&board, |locked| locked.add_anomaly(&anomaly));
+    };
+    // One failure each is no loop.
+    for task in ["task-1", "task-2", "task-1"] {
+        note(1, task);
+    }
+    note(2, "task-1");
+    note(3, "task-2");
+    block(&board, "task-1", "so that it looks");
+    wait_for(&bed, &["blocked task-1"]);
+    let stop = board.path().parent().unwrap().join("CHECKPOINT");
+    assert!(!stop.exists());
+    note(2, "task-2");
+    let status = || board.read().unwrap().circuit_breaker.and_then(|breaker| breaker.status);
+    eventually_true(PATIENCE, "it trips", || status().as_deref() == Some("TRIGGERED"));
+    assert!(std::fs::read_to_string(&stop).unwrap().contains("circuit breaker"));
+    assert!(stop.with_file_name("circuit_breaker_report.md").exists());
+    assert_eq!(bed.records("control.put").len(), 1);
     watcher.stop();
 }

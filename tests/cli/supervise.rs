@@ -130,7 +130,8 @@ fn the_exit_that_an_agent_has_announced_counts_for_programs_that_always_end_with
     eventually("the task is blocked", || state(&bed).tasks[0].status.as_str() == "BLOCKED");
     let runs = std::fs::read_to_string(bed.project().join("runs")).unwrap();
     assert_eq!(runs.lines().count(), 3);
-    assert!(state(&bed).anomalies.is_empty());
+    let kinds: Vec<String> = state(&bed).anomalies.into_iter().map(|noted| noted.kind).collect();
+    assert_eq!(kinds, ["task_blocked"]);
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
     assert!(supervisor.wait().unwrap().success());
 }

@@ -45,6 +45,9 @@ CALLS = [
     ("handoff", {"summary": "half of the parser", "next_action": " "}),
     ("handoff", {"summary": "half of the parser", "next_action": "the other half",
                  "files_modified": ["src/parser.rs"], "context_used": 90}),
+    ("submit_task", {}),
+    ("judge_task", {"approve": False}),
+    ("block_task", {"task_id": "task-1", "reason": "the API is gone", "questions": ["Which API?"]}),
     ("pong", {"attempt": 1}),
 ]
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ensemble_team::board::Status;
+use ensemble_team::board::{Alarm, Graces, Status, Wake, conditions, wake};
 use ensemble_team::worktree::{Merged, Tests, Worktrees};
 
 use crate::bed::{Bed, commit, done, git, name, refusal};
@@ -50,8 +50,37 @@ fn a_branch_that_is_checked_out_does_not_move() {
     assert!(refused.contains("git switch --detach"), "{refused}");
     assert_eq!(git(bed.home.path(), &["rev-parse", "integration"]), before);
     assert_eq!(bed.status("t1"), Status::Approved);
+    // That is on the board, once, for everyone who waits for it.
+    assert!(refusal(bed.trees().merge(&name("t1"))).contains("git switch --detach"));
+    let state = bed.board.read().unwrap();
+    let why = state.task(&name("t1")).unwrap().merge_error.clone().unwrap();
+    assert!(why.starts_with("`integration` is checked out at /"), "{why}");
+    let kinds: Vec<&str> = state.anomalies.iter().map(|anomaly| anomaly.kind.as_str()).collect();
+    assert_eq!(kinds, ["merge_impossible"]);
+    let found = conditions(&state, Graces::default());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].key.alarm, found[0].grace), (Alarm::MergeImpossible, Duration::ZERO));
+    assert_eq!(wake(&state)[0].wake, Wake::IntegrationFailed);
+    assert!(bed.trees().checked_out().unwrap().is_some());
     git(bed.home.path(), &["switch", "--quiet", "--detach"]);
+    assert_eq!(bed.trees().checked_out().unwrap(), None);
     done(bed.trees().merge(&name("t1")).unwrap());
+    let state = bed.board.read().unwrap();
+    assert_eq!(state.task(&name("t1")).unwrap().merge_error, None);
+    assert!(conditions(&state, Graces::default()).is_empty() && wake(&state).is_empty());
+}
+
+#[test]
+fn an_approved_commit_that_is_gone_does_not_wait_in_silence() {
+    let bed = Bed::new();
+    bed.task("t1");
+    bed.approved("t1", "new", "x");
+    let text = bed.board.read_text().unwrap();
+    let commit = bed.on_board("t1").review_commit.unwrap();
+    std::fs::write(bed.board.path(), text.replace(&commit, "0123456789abcdef")).unwrap();
+    refusal(bed.trees().merge(&name("t1")));
+    let why = bed.on_board("t1").merge_error.unwrap();
+    assert!(why.contains("no commit `0123456789abcdef`"), "{why}");
 }
 
 #[test]

@@ -127,6 +127,8 @@ impl LockedBoard<'_> {
     /// [`BoardError::Fenced`] if the registration is over.
     pub fn note_context(&mut self, agent: &Holder, percent: u64) -> Result<()> {
         self.registered(agent, &format!("note the context of `{}`", agent.by))?;
+        // An earlier sign would say something older with the next write.
+        self.fold_beats()?;
         if let Some(mut fields) = self.agent_fields(&agent.by) {
             fields.set("context_percent", percent);
         }

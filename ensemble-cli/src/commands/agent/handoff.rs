@@ -101,12 +101,17 @@ pub(crate) fn hand_over(
     if matches!(entry, Some(agent::State::Working | agent::State::Reviewing)) {
         locked.agent_event(&agent, agent::Event::HandOff)?;
     }
-    if let Some(percent) = notes.more.get("context_used").and_then(Value::as_u64) {
+    let used = notes.more.get("context_used").and_then(Value::as_u64);
+    if let Some(percent) = used {
         locked.note_context(&agent, percent)?;
     }
     let state = locked.commit()?;
     let say = Say::Leaving { code: 42, reason: &notes.summary };
-    Sign::give(directory(&board), &agent, &say, state.config.lease_duration())?;
+    let directory = directory(&board);
+    let sign = Sign::give(directory, &agent, &say, state.config.lease_duration())?;
+    if let Some(percent) = used {
+        sign.note_context(directory, &agent, percent)?;
+    }
     Ok(task.map(|(id, _)| id))
 }
 

@@ -1,0 +1,214 @@
+//! The blackboard as other programs and dead agents leave it, on the command line.
+
+use std::process::Stdio;
+
+use ensemble_team::board::{Board, BoardOptions, State};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::bed::{Bed, git};
+use crate::tmux_support::eventually;
+
+/// A repository with a board and three tasks.
+fn bed() -> Bed {
+    let bed = Bed::new();
+    git(&bed.project(), "init --quiet -b main");
+    std::fs::write(bed.project().join(".gitignore"), "*\n!*.txt\n").unwrap();
+    git(&bed.project(), "add --force .gitignore");
+    git(&bed.project(), "commit --quiet -m begin");
+    bed.ok("board init");
+    for task in ["t1", "t2", "t3"] {
+        bed.ok(&format!("task add {task} -d work --spec s.md --done-when works"));
+    }
+    bed
+}
+
+fn state(bed: &Bed) -> State {
+    Board::find(&bed.project(), BoardOptions::new("test")).unwrap().read().unwrap()
+}
+
+/// An entry as another program leaves it when it dies with a task.
+fn leave(bed: &Bed, until: &str) {
+    let path = bed.project().join(".ensemble/state.yaml");
+    let entry = format!(
+        "agents:\n  coder-1:\n    role: coder\n    status: WORKING\n    current_task: t1\n    \
+         lease_expires: {until}\n    heartbeat: 2026-01-01T00:00:00Z\n    mood: calm\n"
+    );
+    let text = std::fs::read_to_string(&path).unwrap().replace("agents: {}\n", &entry);
+    let claimed = format!(
+        "status: CLAIMED\n    assigned_to: coder-1\n    worktree: .worktrees/t1\n    \
+         base_commit: c\n    lease_expires: {until}\n"
+    );
+    std::fs::write(&path, text.replacen("status: UNCLAIMED\n", &claimed, 1)).unwrap();
+}
+
+#[test]
+fn an_entry_that_is_left_is_taken_over_with_one_flag() {
+    let bed = bed();
+    leave(&bed, "2026-01-01T00:05:00Z");
+    let line = "supervise --role coder --id coder-1 -- sleep 600";
+    let refused = bed.fails(1, line);
+    assert!(refused.contains("`coder-1` is registered"), "{refused}");
+    assert!(
+        refused.contains("hint: its lease is over: `ensemble supervise --take-over`"),
+        "{refused}"
+    );
+    let taken = line.replace("supervise", "supervise --take-over");
+    let mut supervisor = bed.start(&taken, Stdio::null());
+    eventually("its agent runs", || {
+        let seat = bed.project().join(".ensemble/supervise/coder-1.yaml");
+        std::fs::read_to_string(seat).is_ok_and(|text| text.contains("agent:"))
+    });
+    let text = std::fs::read_to_string(bed.project().join(".ensemble/state.yaml")).unwrap();
+    assert!(text.contains("mood: calm"), "{text}");
+    kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
+    assert!(supervisor.wait().unwrap().success());
+}
+
+#[test]
+fn an_entry_whose_lease_runs_is_not_taken_over() {
+    let bed = bed();
+    leave(&bed, "2126-01-01T00:05:00Z");
+    let refused = bed.fails(1, "supervise --take-over --role coder --id coder-1 -- true");
+    assert!(refused.contains("its lease runs until 2126-01-01"), "{refused}");
+    assert!(refused.contains("`ensemble agent unregister coder-1 --force`"), "{refused}");
+    assert_eq!(state(&bed).tasks[0].status.as_str(), "CLAIMED");
+}
+
+#[test]
+fn an_agent_is_unregistered_and_its_work_given_back() {
+    let bed = bed();
+    leave(&bed, "2126-01-01T00:05:00Z");
+    bed.ok("agent register --role coder --as coder-2");
+    assert!(bed.fails(3, "agent unregister nina").contains("`ensemble board show`"));
+    let refused = bed.fails(1, "agent unregister coder-1 --as coder-2");
+    assert!(refused.contains("`coder-2` may unregister only itself"), "{refused}");
+    assert!(bed.fails(1, "agent unregister coder-1").contains("its lease runs until 2126"));
+    assert_eq!(
+        bed.ok("agent unregister coder-1 --force"),
+        "coder-1 unregistered; given back: t1\n"
+    );
+    let state = state(&bed);
+    assert_eq!(state.tasks[0].status.as_str(), "UNCLAIMED");
+    assert_eq!(state.agents.len(), 1);
+    let mut supervisor =
+        bed.start("supervise --role coder --id coder-3 -- sleep 600", Stdio::null());
+    eventually("it is registered", || self::state(&bed).agents.len() == 2);
+    let refused = bed.fails(1, "agent unregister coder-3 --force");
+    assert!(refused.contains("a supervisor of `coder-3` runs"), "{refused}");
+    kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
+    assert!(supervisor.wait().unwrap().success());
+}
+
+#[test]
+fn status_says_what_stands_still_and_what_helps() {
+    let bed = bed();
+    let shown = bed.ok("status");
+    assert!(shown.contains("no registered agent can take: t1 needs a coder"), "{shown}");
+    leave(&bed, "2026-01-01T00:05:00Z");
+    bed.ok("task block t2 --reason stuck --question why?");
+    let shown = bed.ok("status");
+    assert!(shown.contains("stands still: task t2 is blocked: stuck\n"), "{shown}");
+    assert!(shown.contains("then `ensemble task unblock t2`"), "{shown}");
+    assert!(shown.contains("coder-1 has no lease since 2026-01-01T00:05:00"), "{shown}");
+    assert!(shown.contains("`ensemble agent unregister coder-1`"), "{shown}");
+    let last = bed.json("status").pop().unwrap();
+    let found: Vec<&str> = last["board"]["troubles"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|trouble| trouble["alarm"].as_str().unwrap())
+        .collect();
+    assert_eq!(found, ["blocked", "lease_over"]);
+    bed.ok("task unblock t2");
+    bed.ok("agent unregister coder-1");
+    bed.ok("agent register --role coder --as coder-2");
+    assert!(!bed.ok("status").contains("stands still"));
+    let path = bed.project().join(".ensemble/state.yaml");
+    std::fs::write(&path, "version: [\n").unwrap();
+    let shown = bed.ok("status");
+    assert!(shown.contains("the blackboard cannot be read"), "{shown}");
+}
+
+#[test]
+fn a_branch_that_cannot_be_merged_into_is_told_in_time() {
+    let bed = bed();
+    let check = |bed: &Bed| {
+        let ran = bed.run("doctor --json");
+        let checks = crate::bed::objects(&ran.stdout);
+        checks.into_iter().find(|check| check["check"] == "merges").unwrap()
+    };
+    assert_eq!(check(&bed)["level"], "ok");
+    git(&bed.project(), "switch --quiet -c integration");
+    let warned = check(&bed);
+    assert_eq!(warned["level"], "warn");
+    assert!(warned["remedy"].as_str().unwrap().contains("git switch --detach"), "{warned}");
+    let mut supervisor = bed.start(
+        "supervise --role code-reviewer --id reviewer-1 --max-wait 10ms -- true",
+        Stdio::null(),
+    );
+    let mut said = String::new();
+    std::io::Read::read_to_string(supervisor.stderr.as_mut().unwrap(), &mut said).unwrap();
+    supervisor.wait().unwrap();
+    assert!(said.contains("nothing can be merged into `integration`"), "{said}");
+}
+
+#[test]
+fn an_agent_says_how_much_of_its_context_is_used() {
+    let bed = bed();
+    bed.ok("agent register --role coder --as coder-1");
+    bed.ok("task claim t1 --as coder-1");
+    let held = bed.object("whoami --as coder-1");
+    assert_eq!(
+        (&held["tasks"][0]["task"], &held["tasks"][0]["duty"]),
+        (&"t1".into(), &"work".into())
+    );
+    assert!(bed.ok("whoami --as coder-1").contains("  work on task t1, number "));
+    bed.ok("agent heartbeat --context-used 40 --as coder-1");
+    bed.ok("task add t4 -d more --spec s.md --done-when works");
+    let used = |bed: &Bed| state(bed).agents.values().next().unwrap().context_percent;
+    assert_eq!(used(&bed), Some(40));
+    assert!(bed.ok("board show").contains("40%"));
+    bed.ok("agent heartbeat --long tests --as coder-1");
+    assert_eq!(bed.json("log --type lease.extended_long").len(), 1);
+    bed.ok("agent handoff --summary half --next-action rest --context-used 91 --as coder-1");
+    assert_eq!(used(&bed), Some(91));
+    bed.ok("task add t5 -d more --spec s.md --done-when works");
+    assert_eq!(used(&bed), Some(91), "an earlier sign does not come back");
+    bed.fails(2, "agent heartbeat --context-used 101 --as coder-1");
+}
+
+#[test]
+fn an_abort_leaves_nothing_that_is_broken() {
+    let bed = bed();
+    let mut supervisor =
+        bed.start("supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
+    eventually("it works", || state(&bed).tasks[0].status.as_str() == "CLAIMED");
+    bed.ok("abort");
+    assert!(supervisor.wait().unwrap().success());
+    assert!(bed.project().join(".worktrees/t1").exists());
+    let shown = bed.ok("fsck");
+    assert!(shown.contains("there is no work in it: the task is UNCLAIMED"), "{shown}");
+    std::fs::write(bed.project().join(".worktrees/t1/new.txt"), "work").unwrap();
+    assert!(bed.ok("fsck").contains("no agent works on this task: the task is UNCLAIMED"));
+    assert!(bed.ok("fsck --repair").contains("repaired"));
+    assert!(!bed.project().join(".worktrees/t1").exists());
+}
+
+#[test]
+fn the_same_crash_at_three_tasks_stops_the_team() {
+    let bed = bed();
+    bed.ok("sprint start s-1 --planned t1");
+    let line = "supervise --role coder --id coder-1 --crashes 2 --restart-delay 10ms -- false";
+    let mut supervisor = bed.start(line, Stdio::null());
+    eventually("the breaker trips", || {
+        let breaker = state(&bed).circuit_breaker;
+        breaker.is_some_and(|breaker| breaker.status.as_deref() == Some("TRIGGERED"))
+    });
+    assert!(bed.project().join(".ensemble/CHECKPOINT").exists());
+    assert_eq!(bed.object("sprint show")["status"], "CHECKPOINT");
+    let loops: Vec<_> =
+        state(&bed).anomalies.into_iter().filter(|noted| noted.kind == "retry_loop").collect();
+    assert_eq!(loops.len(), 3, "{loops:?}");
+    kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
+    assert!(supervisor.wait().unwrap().success());
+}
