@@ -2,15 +2,17 @@
 //! leases, so that another agent can take over (seed 001). Supervisors do the same; this is for
 //! when none of them runs.
 
-use ensemble_core::Result;
-use ensemble_core::env::Clock;
-use ensemble_core::event_log::Recorder;
-use ensemble_team::board::is_missing;
-use ensemble_team::board::{Board, BoardOptions};
-use ensemble_team::driver::BoardLeases;
-
 use std::sync::Arc;
 
+use ensemble_core::Result;
+use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_team::board::{Board, BoardOptions, Leased, is_missing};
+use ensemble_team::driver::{BoardLeases, Seat};
+use serde_json::{Value, json};
+
+use crate::held_work::{Hands, KeptLeases, Working};
 use crate::project::Project;
 use crate::status::ACTOR;
 
@@ -58,5 +60,65 @@ impl BoardWatch {
                 }
             }
         }
+    }
+
+    /// Gives signs of life for agents that are seen working and have no supervisor.
+    pub(crate) fn keep(
+        &self,
+        now: Monotonic,
+        working: &Working,
+        kept: &mut KeptLeases,
+        recorder: &dyn Recorder,
+    ) {
+        let Some(leases) = &self.leases else { return };
+        for (agent, evidence) in working {
+            let Ok(Some(found)) = leases.unsupervised(agent) else { continue };
+            // What it works on is part of the name, so each claim has a ceiling of its own.
+            let named = format!("board {agent}@{} {}", found.holder.epoch, found.holds.join(" "));
+            if kept.is_due(now, (&named, agent), evidence, found.lease, recorder)
+                && let Err(error) = leases.sign_for(&found)
+            {
+                tracing::warn!(%error, %agent, "cannot give a sign of life for a working agent");
+            }
+        }
+    }
+
+    /// The supervisor of an agent.
+    pub(crate) fn seat(&self, agent: &Name) -> Seat {
+        let seat = self.leases.as_ref().map(|leases| leases.seat(agent));
+        seat.and_then(Result::ok).unwrap_or(Seat::None)
+    }
+
+    /// The registered agents.
+    pub(crate) fn agents(&self) -> Vec<Name> {
+        let agents = self.leases.as_ref().map(BoardLeases::agents);
+        agents.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// The board, to take back what an ended agent holds there.
+    pub(crate) fn hands<'a>(&'a mut self, recorder: &'a dyn Recorder) -> BoardHands<'a> {
+        BoardHands { leases: self.leases.as_mut(), recorder }
+    }
+}
+
+/// What an agent holds on the board.
+pub(crate) struct BoardHands<'a> {
+    leases: Option<&'a mut BoardLeases>,
+    recorder: &'a dyn Recorder,
+}
+
+impl Hands for BoardHands<'_> {
+    fn take_back(&mut self, agent: &Name, _why: &str) -> Vec<Value> {
+        let Some(leases) = &mut self.leases else { return Vec::new() };
+        let taken = leases.take_from(agent, self.recorder).unwrap_or_else(|error| {
+            tracing::warn!(%error, %agent, "cannot release what an ended agent holds on the board");
+            Vec::new()
+        });
+        let row = |lease: Leased| match lease {
+            Leased::Agent { by, epoch } => json!({ "registration": by, "epoch": epoch }),
+            Leased::Claim { task, epoch, .. } => json!({ "claim": task, "epoch": epoch }),
+            Leased::Review { task, epoch, .. } => json!({ "review": task, "epoch": epoch }),
+        };
+        taken.into_iter().map(row).collect()
     }
 }

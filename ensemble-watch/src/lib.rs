@@ -27,6 +27,7 @@ mod board_leases;
 mod boxes;
 mod departures;
 mod engine;
+mod held_work;
 pub mod judge;
 mod kinds;
 mod leases;

@@ -106,6 +106,12 @@ pub fn last_observed(status: &Path) -> Vec<Observed> {
     members.into_iter().filter_map(|member| serde_json::from_value(member).ok()).collect()
 }
 
+/// The members that the last watcher has seen gone.
+pub(crate) fn last_gone(status: &Path) -> Vec<Name> {
+    let seen = last_observed(status).into_iter();
+    seen.filter(|observed| observed.state == State::Gone).map(|observed| observed.agent).collect()
+}
+
 /// Where the watcher learns what agents hold and wait for.
 #[derive(Clone, Copy)]
 pub(crate) enum WorkloadSource<'a> {

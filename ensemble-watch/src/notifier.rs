@@ -127,6 +127,11 @@ impl Notifier {
         }
     }
 
+    /// The provider of an agent that has a pane.
+    pub(crate) fn provider(&self, agent: &Name) -> Option<&str> {
+        self.targets.get(agent).map(|target| target.entry.provider.as_str())
+    }
+
     /// Has an agent's pane observed, if it has one.
     pub(crate) fn observe_agent(&mut self, agent: &Name) {
         if let Some(target) = self.targets.get(agent) {

@@ -7,7 +7,9 @@
 mod alarms;
 mod door;
 mod git;
+mod leases;
 mod nats;
+mod quota;
 mod team;
 mod worktrees;
 
@@ -22,7 +24,7 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::proto::{ack, ready};
 use ensemble_core::requests::Kinds;
-use ensemble_core::spool::{Options, Owners, Quota, Spool};
+use ensemble_core::spool::{Options, Owners, Spool};
 use ensemble_core::{Error, Result};
 use ensemble_team::admission::{Admissions, MailAdmission};
 use ensemble_team::driver::{Reviews, TaskEnds};
@@ -34,7 +36,9 @@ use serde::{Deserialize, Serialize};
 use crate::kinds::RequestsConfig;
 use crate::sources::Sources;
 pub use alarms::AlarmsConfig;
+pub use leases::LeasesConfig;
 pub use nats::NatsConfig;
+pub use quota::QuotaConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 pub use worktrees::WorktreesConfig;
 
@@ -101,34 +105,8 @@ pub struct Config {
     pub worktrees: WorktreesConfig,
     /// Alarms of the blackboard.
     pub alarms: AlarmsConfig,
-}
-
-/// `sender_quota` in `ensemble.yaml`. It does not count the senders `operator`, `unknown`, and
-/// Ensemble's own parts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct QuotaConfig {
-    /// Number of messages (default 1000); 0 for no limit.
-    pub messages: Option<u64>,
-    /// Number of bytes, with attachments (default 64 MiB).
-    pub bytes: Option<u64>,
-}
-
-impl QuotaConfig {
-    const EXEMPT: [&str; 5] = ["operator", "unknown", "ensemble", "watcher", "steps"];
-
-    /// For programs that send for a sender. The watcher routes without it: it would look again for
-    /// each file of a sender that floods the drop box, and other files would wait.
-    #[must_use]
-    pub fn quota(self) -> Option<Quota> {
-        let mut quota = Quota::default();
-        quota.messages = self.messages.unwrap_or(quota.messages);
-        quota.bytes = self.bytes.unwrap_or(quota.bytes);
-        let exempt = Self::EXEMPT.iter().filter_map(|name| Name::new(*name).ok());
-        (quota.messages > 0).then(|| quota.exempting(exempt))
-    }
+    /// Extension of leases while their holders are seen working.
+    pub leases: LeasesConfig,
 }
 
 /// `readiness` in `ensemble.yaml`.
@@ -259,6 +237,7 @@ impl Config {
             review_cycles_max: self.review_cycles_max.or(fallback.review_cycles_max),
             worktrees: self.worktrees.or(fallback.worktrees),
             alarms: self.alarms.or(fallback.alarms),
+            leases: self.leases.or(fallback.leases),
             readiness: ReadinessConfig {
                 wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
                 retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),

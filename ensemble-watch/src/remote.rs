@@ -8,7 +8,8 @@
 //! | mailboxes of this host's agents | the loop learns of waiting messages and nudges the panes |
 //! | messages and decisions that this host's agents hold or await | sent to the loop on change, at most once a second |
 //! | changed requests, and all every 30 s | due announcements, reminders, expiries and results are sent |
-//! | every 30 s: leases | those of silent holders are taken back; gated tasks are kept for their workers |
+//! | every 30 s: leases | those of silent holders are taken back; those of working agents and gated tasks are kept |
+//! | ended agents, routed reports | what the agents held returns; the messages of the tasks are settled |
 //! | every hour: settled messages, closed requests | those past their retention are removed |
 //!
 //! A host runs one watcher with one such thread, which nudges only its own panes. Several watchers
@@ -20,7 +21,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use ensemble_core::broker::Broker as _;
+use ensemble_core::broker::{Broker as _, TaskEnd};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::leases::MailboxLeases;
@@ -33,12 +34,13 @@ use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
 use serde_json::json;
 
 use crate::departures::Departures;
+use crate::held_work::{Ended, KeptLeases, held_by, keep_mail, return_all};
 use crate::leases;
 use crate::notifier::COUNT_MAX;
 use crate::panes;
 use crate::project::Project;
 use crate::requests::{RequestWatch, keep_gated};
-use crate::servers::{Absent, ServerNews};
+use crate::servers::{Reported, ServerNews, SharedSight, Sighted};
 use crate::status::ACTOR;
 use crate::wakes::{Wake, Waker};
 use crate::workload::{self, Workload};
@@ -71,6 +73,7 @@ pub(crate) struct Follower {
     /// Ends when its other side is dropped.
     stop: Receiver<()>,
     leases: MailboxLeases,
+    kept: KeptLeases,
     next_lease_look: Monotonic,
     next_names: Monotonic,
     next_sweep: Monotonic,
@@ -84,7 +87,7 @@ pub(crate) struct Follower {
     /// A notice arrived since the last report.
     has_news: bool,
     condition: serde_json::Value,
-    absent: Absent,
+    sight: SharedSight,
 }
 
 impl Follower {
@@ -102,6 +105,11 @@ impl Follower {
         Ok(Some(Self {
             outbox: project.open_outbox()?,
             leases: leases::open(&project.state.join("servers")),
+            kept: KeptLeases::open(
+                now,
+                &project.state.join("servers/leases/kept.json"),
+                project.config.leases.extend_max(),
+            ),
             project: project.clone(),
             options,
             spool,
@@ -119,13 +127,13 @@ impl Follower {
             next_workload: now,
             has_news: true,
             condition: serde_json::Value::Null,
-            absent: Absent::default(),
+            sight: SharedSight::default(),
         }))
     }
 
     /// The loop reports agents that cannot answer.
-    pub(crate) fn with_absent(self, absent: Absent) -> Self {
-        Self { absent, ..self }
+    pub(crate) fn with_sight(self, sight: SharedSight) -> Self {
+        Self { sight, ..self }
     }
 
     /// Runs until the watcher has ended.
@@ -227,9 +235,15 @@ impl Follower {
                 self.waker.wake(Wake::Servers(ServerNews::Mail { mailbox: entry.mailbox, ids }));
             }
         }
-        if now >= self.next_lease_look || self.leases.is_due(now) {
+        self.end_what_was_seen(queue)?;
+        let keeps = self.kept.next_timeout().is_some_and(|at| now >= at);
+        if now >= self.next_lease_look || keeps || self.leases.is_due(now) {
             self.next_lease_look = now + ensemble_core::proto::lease::LOOK_INTERVAL;
+            let working = self.sighted(|sight| sight.working.clone());
+            let (held, recorder) = (self.leases.held().to_vec(), &*self.recorder);
+            keep_mail(now, &held, &working, &mut self.kept, queue, recorder);
             leases::look(&mut self.leases, queue, &*self.recorder)?;
+            self.kept.remember(now);
             keep_gated(self.leases.held(), queue);
         }
         if now >= self.next_sweep {
@@ -262,6 +276,27 @@ impl Follower {
         Ok(())
     }
 
+    /// Returns what ended agents hold, and settles the tasks of routed reports. What fails is not repeated: the
+    /// leases run out.
+    fn end_what_was_seen(&self, queue: &NatsTransport) -> Result<()> {
+        let (ended, reports) = self.sighted(|sight| {
+            (std::mem::take(&mut sight.ended), std::mem::take(&mut sight.reports))
+        });
+        for Ended { agent, why, .. } in ended {
+            let leases = held_by(&agent, queue)?;
+            return_all(&agent, &why, &leases, queue, &mut [], &*self.recorder);
+        }
+        for Reported { task, author, written_at } in reports {
+            let end = TaskEnd { task: &task, author: &author, written_at: Some(written_at) };
+            self.project.task_ends().settle_reported(queue, &end, &*self.recorder)?;
+        }
+        Ok(())
+    }
+
+    fn sighted<T>(&self, look: impl FnOnce(&mut Sighted) -> T) -> T {
+        look(&mut self.sight.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn see_to_requests(&mut self, queue: &NatsTransport) -> Result<()> {
         queue.follow_requests()?;
         let now = SystemClock.monotonic();
@@ -272,7 +307,7 @@ impl Follower {
             self.next_scan = now + SCAN_INTERVAL;
             self.requests.scan(now, queue, None);
         }
-        let absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let absent = self.sighted(|sight| sight.absent.clone());
         for (agent, why) in &absent {
             self.requests.absent(now, agent, why);
         }

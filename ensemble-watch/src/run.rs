@@ -19,7 +19,7 @@ use crate::project::Project;
 #[cfg(feature = "nats")]
 use crate::remote::Follower;
 use crate::requests::DecisionHandler;
-use crate::servers::Absent;
+use crate::servers::SharedSight;
 use crate::status::ACTOR;
 use crate::wakes::{Wake, Waker, Wakes, wakes};
 
@@ -78,20 +78,20 @@ impl Watcher {
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
         let (waker, wakes) = wakes()?;
-        let absent = Absent::default();
+        let sight = SharedSight::default();
         #[cfg(feature = "nats")]
         let (follower, servers) = {
             let (end, ended) = unbounded();
             let (spool, recorder) = (Arc::clone(&spool), Arc::clone(&recorder));
             let follower = Follower::new(project, spool, recorder, waker.clone(), ended)?;
-            (follower.map(|follower| follower.with_absent(Absent::clone(&absent))), end)
+            (follower.map(|follower| follower.with_sight(SharedSight::clone(&sight))), end)
         };
         #[cfg(not(feature = "nats"))]
         project.refuse_servers()?;
         let pane_workers = PaneWorkers::new(project.sources(), project.locks(), waker.clone());
         let store: Arc<_> = Arc::clone(&spool);
         let departures = Departures::new(project, store, Arc::clone(&recorder));
-        let mut engine = Engine::new(project, spool, recorder, pane_workers, absent)?;
+        let mut engine = Engine::new(project, spool, recorder, pane_workers, sight)?;
         engine.set_decision_handler(Box::new(departures));
         let stopper = Stopper { waker, stopped: Arc::default() };
         #[cfg(feature = "nats")]

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use ensemble_core::message::{MessageId, Name};
+use ensemble_core::message::{MessageId, Name, Timestamp};
 use serde_json::Value;
 
+use crate::held_work::{Ended, Working};
 use crate::workload::Workload;
 
 /// News of the servers, for the loop.
@@ -24,6 +25,29 @@ pub(crate) enum ServerNews {
     Condition(Value),
 }
 
-/// The members that are gone, with the evidence: the thread expires the requests that they would
-/// have answered.
-pub(crate) type Absent = Arc<Mutex<BTreeMap<Name, String>>>;
+/// What the loop has seen, for the thread that follows the servers.
+#[derive(Debug, Default)]
+#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
+pub(crate) struct Sighted {
+    /// The members that are gone, with the evidence: the thread expires the requests that they would have
+    /// answered.
+    pub(crate) absent: BTreeMap<Name, String>,
+    /// The agents that are seen working: the thread extends their leases.
+    pub(crate) working: Working,
+    /// Agents that have ended since the thread has looked: it returns what they hold.
+    pub(crate) ended: Vec<Ended>,
+    /// Reports that were routed since: the thread settles the messages of their tasks.
+    pub(crate) reports: Vec<Reported>,
+}
+
+/// A report that ends a task.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
+pub(crate) struct Reported {
+    pub(crate) task: String,
+    pub(crate) author: Name,
+    pub(crate) written_at: Timestamp,
+}
+
+/// The same, shared by both.
+pub(crate) type SharedSight = Arc<Mutex<Sighted>>;

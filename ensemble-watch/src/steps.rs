@@ -18,11 +18,13 @@ use std::time::Duration;
 use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::spool::Spool;
-use ensemble_team::steps::{STEPS_FILE, StepOptions, StepStore};
+use ensemble_team::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
 use serde_json::{Value, json};
 
+use crate::held_work::{Hands, KeptLeases, Working};
 use crate::project::Project;
 use crate::watch_set::{Place, WatchSet};
 
@@ -134,8 +136,41 @@ impl Steps {
         std::mem::replace(&mut self.said, held) != held
     }
 
+    /// Renews the leases of steps whose holders are seen working.
+    pub(crate) fn keep(
+        &self,
+        now: Monotonic,
+        working: &Working,
+        kept: &mut KeptLeases,
+        recorder: &dyn Recorder,
+    ) {
+        let Some(Open { store, .. }) = &self.open else { return };
+        for (agent, evidence) in working {
+            for (step, epoch, duration) in store.leases_of(agent).unwrap_or_default() {
+                let named = format!("step {}#{}@{epoch}", step.task_id, step.step_index);
+                if kept.is_due(now, (&named, agent), evidence, duration, recorder)
+                    && let Err(error) = store.beat(&step, agent, Some(epoch))
+                {
+                    tracing::warn!(%error, %agent, "cannot renew the step of a working agent");
+                }
+            }
+        }
+    }
+
     pub(crate) fn summary(&self) -> Value {
         self.open.as_ref().map_or(Value::Null, |open| json!({ "held": open.held }))
+    }
+}
+
+impl Hands for Steps {
+    fn take_back(&mut self, agent: &Name, _why: &str) -> Vec<Value> {
+        let Some(open) = &self.open else { return Vec::new() };
+        let taken = open.store.take_back(agent).unwrap_or_else(|error| {
+            tracing::warn!(%error, %agent, "cannot take back the steps of an ended agent");
+            Vec::new()
+        });
+        let row = |(step, epoch): (StepKey, u64)| json!({ "task_id": step.task_id, "step_index": step.step_index, "epoch": epoch });
+        taken.into_iter().map(row).collect()
     }
 }
 

@@ -169,6 +169,14 @@ impl Broker for NatsTransport {
         Ok(released)
     }
 
+    fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
+        match self.give_back(lease, None, Duration::ZERO, reason) {
+            Ok(()) => Ok(true),
+            Err(Error::LeaseLost { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn former_holders(&self, mailbox: &Name) -> Result<Vec<Former>> {
         let watch = self.current(mailbox)?;
         let index = watch.index();

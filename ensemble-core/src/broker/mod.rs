@@ -181,6 +181,13 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
         leave::hand_back(self, (agent, mailbox), unread, reason)
     }
 
+    /// Takes a message away from a holder that is known to have ended: it can be received again, or becomes a dead
+    /// letter after its last attempt, with the reason. `false` if the lease is over.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool>;
+
     /// Unfinished messages of a mailbox whose delivery to an agent is over, with that agent. The mailbox's own
     /// agent may be left out.
     ///
@@ -283,6 +290,9 @@ impl Broker for Spool {
     }
     fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
         Self::release_all(self, agent, reason)
+    }
+    fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
+        Self::take_back(self, lease, reason)
     }
     fn former_holders(&self, mailbox: &Name) -> Result<Vec<Former>> {
         Self::former_holders(self, mailbox)

@@ -201,6 +201,12 @@ event_types! {
     LEASE_MASS_EXPIRY = "lease.mass_expiry" by "observer": "`late`, `of`";
     /// A lease was extended for a long operation.
     LEASE_EXTENDED_LONG = "lease.extended_long" by "supervisor": "`agent`, `epoch`, `line`: `Extended lease for long operation: …`";
+    /// The lease of an agent that is seen working was extended for the first time.
+    LEASE_KEPT = "lease.kept" by "watcher": "`agent`, `lease`, `evidence`, `kept_seconds`";
+    /// A lease was extended for the configured time; it runs out unless its holder extends it.
+    LEASE_KEPT_ENOUGH = "lease.kept_enough" by "watcher": "`agent`, `lease`, `evidence`, `kept_seconds`";
+    /// An agent has ended; what it held was returned at once.
+    LEASE_HOLDER_GONE = "lease.holder_gone" by "watcher": "`agent`, `why`, `messages` (`id`, `mailbox`, `attempt`), `others` (steps, claims, reviews)";
     /// Reserved for later reports about leases.
     LEASE_NOTED = "lease.noted" by "observer": "`what`";
 

@@ -144,6 +144,20 @@ impl Spool {
         Ok(released)
     }
 
+    /// Takes a message away from a holder that is known to have ended; `false` if the lease is over. After
+    /// `attempts_max` deliveries it becomes a dead letter, with this reason.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the disk failed.
+    pub fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
+        let mailbox = self.mailbox(&lease.mailbox)?;
+        match self.give_back(&mailbox, &Held::from(lease), Duration::ZERO, reason) {
+            Ok(()) => Ok(true),
+            Err(Error::LeaseLost { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Makes a lease run for `duration` (at most a day) from now.
     ///
     /// # Errors

@@ -256,7 +256,7 @@ impl fmt::Debug for Options {
 /// | Attachments | [`attach`](Self::attach), [`attachment_path`](Self::attachment_path), [`read_attachment`](Self::read_attachment) | `attachment.rs` |
 /// | Receive | [`receive`](Self::receive), [`receive_batch`](Self::receive_batch), [`receive_id`](Self::receive_id), [`sleep_allowed`](Self::sleep_allowed) | `receive.rs` |
 /// | Wait for mail | [`receive_wait`](Self::receive_wait), [`wait_for_mail`](Self::wait_for_mail) | `receive_wait.rs` |
-/// | Settle, release, extend | [`settle`](Self::settle), [`settle_batch`](Self::settle_batch), [`release`](Self::release), [`release_all`](Self::release_all), [`extend`](Self::extend) | `finish.rs` |
+/// | Settle, release, extend | [`settle`](Self::settle), [`settle_batch`](Self::settle_batch), [`release`](Self::release), [`release_all`](Self::release_all), [`take_back`](Self::take_back), [`extend`](Self::extend) | `finish.rs` |
 /// | Former holders | [`former_holders`](Self::former_holders) | `former.rs` |
 /// | Dead letters | [`dead_letter`](Self::dead_letter), [`dead_letter_waiting`](Self::dead_letter_waiting), [`dead_letters`](Self::dead_letters), [`redrive`](Self::redrive), [`drop_dead`](Self::drop_dead) | `dead.rs` |
 /// | Find and read | [`state`](Self::state), [`find`](Self::find), [`peek`](Self::peek), [`unfinished`](Self::unfinished) | `find.rs` |

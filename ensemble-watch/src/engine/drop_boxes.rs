@@ -137,7 +137,7 @@ impl DropBoxes {
         }
         mail.notify(now, context);
         self.record_batch(now, &batch, context);
-        mail.changed(self.feedback.end_tasks(&batch.routed, context));
+        mail.changed(self.feedback.end_tasks(&batch.routed, context, &mail.remote));
         self.settle_acked(&batch.routed, context);
         mail.changed(self.feedback.give(&batch.routed, context));
         if let Err(error) = routing::commit(batch, &mut self.ledger) {

@@ -15,11 +15,13 @@ use ensemble_team::driver::{Reviews, TaskEnds};
 use serde_json::json;
 
 use super::Context;
+use super::remote::Remote;
 use crate::answers::{self, ANSWERS_MAX, Answers, Loop, Permit};
 use crate::boxes::{Complete, Unfit};
 use crate::judge::{Advice, Judge};
 use crate::project::Project;
 use crate::rejection_notice::{self, author_in};
+use crate::servers::Reported;
 
 /// How far the stamps of files lag behind the clock that stamps messages.
 const STAMP_STEP_MAX: Duration = Duration::from_millis(100);
@@ -129,7 +131,12 @@ impl Feedback {
 
     /// Records how the tasks of delivered reports have ended, and settles their messages for the authors.
     /// Returns the mailboxes of those messages.
-    pub(super) fn end_tasks(&self, routed: &[Complete], context: &Context) -> Vec<Name> {
+    pub(super) fn end_tasks(
+        &self,
+        routed: &[Complete],
+        context: &Context,
+        remote: &Remote,
+    ) -> Vec<Name> {
         let mut changed = Vec::new();
         for file in routed.iter().filter(|file| file.is_report()) {
             if Kind::of(&file.file) != Some(Kind::Report) {
@@ -142,18 +149,28 @@ impl Feedback {
                 if let Err(error) = ends {
                     tracing::warn!(%error, "cannot record how a task ended");
                 }
-                changed.extend(self.settle_reported(&report.task_id, file, context));
+                changed.extend(self.settle_reported(&report.task_id, file, context, remote));
             }
         }
         changed
     }
 
-    fn settle_reported(&self, task: &str, file: &Complete, context: &Context) -> Vec<Name> {
+    fn settle_reported(
+        &self,
+        task: &str,
+        file: &Complete,
+        context: &Context,
+        remote: &Remote,
+    ) -> Vec<Name> {
         let Some(author) = author_in(&file.fields) else { return Vec::new() };
         // A rename into the box is a change; the file may have been written long before.
         let landed_ms = i64::try_from(file.stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
-        let written_at = Some(Timestamp::from_unix_millis(landed_ms).plus(STAMP_STEP_MAX));
-        let end = TaskEnd { task, author: &author, written_at };
+        let written_at = Timestamp::from_unix_millis(landed_ms).plus(STAMP_STEP_MAX);
+        let end = TaskEnd { task, author: &author, written_at: Some(written_at) };
+        remote.tell(|sight| {
+            let (task, author) = (task.to_owned(), author.clone());
+            sight.reports.push(Reported { task, author, written_at });
+        });
         match self.ends.settle_reported(&*context.spool, &end, &*context.recorder) {
             Ok(ended) => ended
                 .into_iter()

@@ -12,7 +12,7 @@ use crate::notifier::Notifier;
 use crate::pane_worker::PaneWorkers;
 use crate::panes::PaneEntry;
 use crate::project::Project;
-use crate::servers::{Absent, ServerNews};
+use crate::servers::{ServerNews, SharedSight};
 use crate::wakes::TypeReport;
 
 /// A message that landed in a mailbox.
@@ -35,11 +35,11 @@ impl Mail {
     pub(super) fn new(
         project: &Project,
         pane_workers: PaneWorkers,
-        absent: Absent,
+        sight: SharedSight,
     ) -> Result<Self> {
         Ok(Self {
             notifier: Notifier::new(project.profiles()?, pane_workers),
-            remote: Remote::new(project, absent)?,
+            remote: Remote::new(project, sight)?,
             changed: BTreeSet::new(),
             arrived: Vec::new(),
         })

@@ -16,6 +16,7 @@
 mod describe;
 mod drop_boxes;
 mod feedback;
+mod held_work;
 mod mail;
 mod reconcile;
 mod remote;
@@ -38,7 +39,7 @@ use crate::boxes::Finding;
 use crate::pane_worker::PaneWorkers;
 use crate::project::Project;
 use crate::requests::{DecisionHandler, RequestWatch};
-use crate::servers::Absent;
+use crate::servers::SharedSight;
 use crate::status::{ACTOR, Status};
 use crate::wakes::{PaneResult, Wake};
 use crate::watch_set::{Place, WatchSet};
@@ -79,7 +80,7 @@ impl Engine {
         spool: Arc<Spool>,
         recorder: Arc<dyn Recorder>,
         pane_workers: PaneWorkers,
-        absent: Absent,
+        sight: SharedSight,
     ) -> Result<Self> {
         let now = SystemClock.monotonic();
         let drop_boxes = DropBoxes::new(project)?;
@@ -91,7 +92,7 @@ impl Engine {
         })?;
         Ok(Self {
             drop_boxes,
-            mail: Mail::new(project, pane_workers, absent)?,
+            mail: Mail::new(project, pane_workers, sight)?,
             team: Team::new(now, project),
             requests: RequestWatch::new(&project.queue, project.kinds()?),
             upkeep: Upkeep::new(now, project, &recorder),
@@ -134,6 +135,7 @@ impl Engine {
             wakes.into_iter().filter_map(|wake| self.take(now, wake)).collect();
         // Agents with mail are notified before anything else is done.
         self.mail.notify_changed(now, &self.context);
+        self.return_held();
         self.team.arrived(now, self.mail.take_arrived(), &self.context);
         self.reconcile.handle_timeout(now);
         self.reconcile(now);

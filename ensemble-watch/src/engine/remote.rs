@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::mail::{MailSource, RemoteMail};
 use crate::members::WorkloadSource;
 use crate::project::Project;
-use crate::servers::Absent;
+use crate::servers::{SharedSight, Sighted};
 use crate::workload::Workload;
 
 /// The queue that has the mailboxes.
@@ -18,18 +18,18 @@ pub(super) enum Remote {
     /// In the queue's directory.
     Directory,
     /// On servers.
-    Servers { mail: RemoteMail, workload: Workload, condition: Value, absent: Absent },
+    Servers { mail: RemoteMail, workload: Workload, condition: Value, sight: SharedSight },
 }
 
 impl Remote {
-    pub(super) fn new(project: &Project, absent: Absent) -> Result<Self> {
+    pub(super) fn new(project: &Project, sight: SharedSight) -> Result<Self> {
         Ok(match project.servers()? {
             None => Self::Directory,
             Some(_) => Self::Servers {
                 mail: RemoteMail::default(),
                 workload: Workload::default(),
                 condition: json!({ "connected": false }),
-                absent,
+                sight,
             },
         })
     }
@@ -52,9 +52,15 @@ impl Remote {
 
     /// Tells the thread that follows the servers which members are gone.
     pub(super) fn note_absent<'m>(&self, gone: impl Iterator<Item = (&'m Name, &'m str)>) {
-        if let Self::Servers { absent, .. } = self {
-            let gone = gone.map(|(agent, why)| (agent.clone(), why.to_owned())).collect();
-            *absent.lock().unwrap_or_else(PoisonError::into_inner) = gone;
+        self.tell(|sight| {
+            sight.absent = gone.map(|(agent, why)| (agent.clone(), why.to_owned())).collect();
+        });
+    }
+
+    /// Tells the thread that follows the servers what was seen; nothing where the mailboxes are in the directory.
+    pub(super) fn tell(&self, change: impl FnOnce(&mut Sighted)) {
+        if let Self::Servers { sight, .. } = self {
+            change(&mut sight.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 

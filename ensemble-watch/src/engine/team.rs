@@ -11,8 +11,9 @@ use ensemble_team::roster::PaneObservation;
 use super::Context;
 use super::mail::{Arrival, Mail};
 use crate::board_leases::BoardWatch;
+use crate::held_work::{Ended, Evidence, Gone, KeptLeases};
 use crate::leases;
-use crate::members::Members;
+use crate::members::{self, Members};
 use crate::project::Project;
 use crate::rate_limit_hold::{Moment, RateLimitHold};
 use crate::requests::keep_gated;
@@ -24,10 +25,15 @@ const LEASE_INTERVAL: Duration = LOOK_INTERVAL;
 /// The agents and their leases.
 pub(super) struct Team {
     members: Members,
-    leases: MailboxLeases,
-    board: BoardWatch,
+    pub(super) leases: MailboxLeases,
+    pub(super) board: BoardWatch,
     rate_limit_hold: RateLimitHold,
     roles: Roles,
+    pub(super) evidence: Evidence,
+    pub(super) kept: KeptLeases,
+    pub(super) gone: Gone,
+    /// Agents that were seen gone, and hold what they held.
+    pub(super) ended: Vec<Ended>,
     next_lease_look: Monotonic,
 }
 
@@ -39,13 +45,22 @@ impl Team {
             board: BoardWatch::default(),
             rate_limit_hold: RateLimitHold::default(),
             roles: Roles::new(&project.config),
+            evidence: Evidence::default(),
+            kept: KeptLeases::open(
+                now,
+                &project.state.join("leases/kept.json"),
+                project.config.leases.extend_max(),
+            ),
+            gone: Gone::known(members::last_gone(&project.watch_status())),
+            ended: Vec::new(),
             next_lease_look: now,
         }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Monotonic> {
         let always = self.next_lease_look.min(self.members.next_timeout());
-        let sometimes = [self.leases.poll_timeout(), self.roles.next_timeout()];
+        let sometimes =
+            [self.leases.poll_timeout(), self.roles.next_timeout(), self.kept.next_timeout()];
         sometimes.into_iter().flatten().chain([always]).min()
     }
 
@@ -93,6 +108,13 @@ impl Team {
         if self.rate_limit_hold.looked(moment, agent, diagnosis, held, spool, recorder) {
             mail.notifier.probe(agent, count);
         }
+        if let Some(provider) = mail.notifier.provider(agent) {
+            let is_script = members::is_script(provider);
+            if self.evidence.observed(now, agent, &observation, provider) {
+                self.keep(now, context, mail);
+            }
+            self.see_gone(agent, &observation, is_script, context, mail);
+        }
         self.members.seen(agent, observation, mail.remote.source(spool), recorder)
     }
 
@@ -101,14 +123,23 @@ impl Team {
         self.roles.drive(now, &*context.recorder)
     }
 
-    /// Takes back the leases of silent holders and keeps those of limited ones, if a look is due.
-    pub(super) fn look_at_leases(&mut self, now: Monotonic, context: &Context, mail: &mut Mail) {
-        if now < self.next_lease_look && !self.leases.is_due(now) {
-            return;
+    /// Takes back the leases of silent holders and keeps those of working and limited ones, if a look is due.
+    /// Returns whether it was.
+    pub(super) fn look_at_leases(
+        &mut self,
+        now: Monotonic,
+        context: &Context,
+        mail: &mut Mail,
+    ) -> bool {
+        let keeps = self.kept.next_timeout().is_some_and(|at| now >= at);
+        if now < self.next_lease_look && !keeps && !self.leases.is_due(now) {
+            return false;
         }
         self.next_lease_look = now + LEASE_INTERVAL;
         let (spool, recorder) = (&*context.spool, &context.recorder);
         self.board.look(&context.project, &SystemClock, recorder);
+        self.see_supervisors(now, context);
+        self.keep(now, context, mail);
         match leases::look(&mut self.leases, spool, &**recorder) {
             Ok(returned) => mail.changed(returned),
             Err(error) => tracing::warn!(%error, "cannot look at the leases"),
@@ -121,6 +152,7 @@ impl Team {
             mail.notifier.observe_agent(holder);
         }
         mail.all_changed();
+        true
     }
 
     /// Looks at the members that are due. Returns whether the summary changed.
@@ -143,6 +175,7 @@ impl Team {
     /// Adds what `status` shows of the team.
     pub(super) fn describe(&self, now: Monotonic, status: &mut serde_json::Value) {
         status["members"] = serde_json::json!(self.members.summary());
+        status["kept"] = self.kept.summary(now).into();
         status["parked"] = self.rate_limit_hold.summary(now).into();
         status["roles"] = self.roles.summary(now).into();
     }

@@ -52,6 +52,11 @@ impl Upkeep {
         }
     }
 
+    /// The step queues.
+    pub(super) const fn steps(&mut self) -> &mut Steps {
+        &mut self.steps
+    }
+
     /// Watches the step queues again, with a new file watcher.
     pub(super) fn rewatch_steps(&self, watch_set: &mut WatchSet) {
         self.steps.rewatch(watch_set);
@@ -124,7 +129,10 @@ impl Engine {
             self.scan(now);
             self.mail.all_changed();
         }
-        self.team.look_at_leases(now, &self.context, &mut self.mail);
+        if self.team.look_at_leases(now, &self.context, &mut self.mail) {
+            self.keep_steps(now);
+        }
+        self.return_held();
         self.upkeep.sweep(now, &self.context);
         for (agent, why) in self.team.gone() {
             self.requests.absent(now, agent, why);

@@ -12,12 +12,15 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::supervise::end_orphan;
+use super::supervise::{end_orphan, seated};
 use crate::board::stamps::fold_due;
-use crate::board::{self, Board, Leased, State, is_fenced};
+use crate::board::{self, Board, Leased, Say, Sign, State, is_fenced};
+use crate::proto::beat::LEASE_DURATION;
+use crate::proto::task::Holder;
 use crate::worktree::is_not_allowed;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, GapDetector, LeaseWatch, Record};
 use ensemble_core::{Error, Result};
@@ -128,6 +131,107 @@ impl BoardLeases {
     }
 }
 
+/// An agent on the board that no supervisor speaks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unsupervised {
+    /// The registration.
+    pub holder: Holder,
+    /// What it works on and reviews, each as `task@epoch`.
+    pub holds: Vec<String>,
+    /// The usual duration of its leases.
+    pub lease: Duration,
+}
+
+/// The supervisor of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// The agent has none.
+    None,
+    /// It lives; `runs` says whether it has an agent running.
+    Lives {
+        /// Whether the supervisor's agent runs.
+        runs: bool,
+    },
+    /// It has ended without leaving: it was killed, or the machine was.
+    Dead,
+}
+
+/// # Ends and signs of life that another program has seen
+impl BoardLeases {
+    /// The supervisor of an agent.
+    ///
+    /// # Errors
+    /// The supervisor's record cannot be read.
+    pub fn seat(&self, agent: &Name) -> Result<Seat> {
+        Ok(match seated(directory(&self.board), agent)? {
+            None => Seat::None,
+            Some((record, true)) => Seat::Lives { runs: record.agent.is_some() },
+            Some((_, false)) => Seat::Dead,
+        })
+    }
+
+    /// The registered agents.
+    ///
+    /// # Errors
+    /// The board cannot be read.
+    pub fn agents(&self) -> Result<Vec<Name>> {
+        Ok(self.board.read()?.agents.into_keys().collect())
+    }
+
+    /// The registration and the work of an agent; `None` if it is not registered or has a supervisor, which
+    /// speaks for it.
+    ///
+    /// # Errors
+    /// The board or the supervisor's record cannot be read.
+    pub fn unsupervised(&self, by: &Name) -> Result<Option<Unsupervised>> {
+        let state = self.board.read()?;
+        let Some(agent) = state.agents.get(by) else { return Ok(None) };
+        if self.seat(by)? != Seat::None {
+            return Ok(None);
+        }
+        let holds = board::leases(&state).into_iter().filter(|lease| lease.by() == by);
+        let named = |lease| match lease {
+            Leased::Claim { task, epoch, .. } | Leased::Review { task, epoch, .. } => {
+                Some(format!("{task}@{epoch}"))
+            }
+            Leased::Agent { .. } => None,
+        };
+        let lease = state.config.lease_duration.map_or(LEASE_DURATION, Duration::from_secs);
+        let holder = Holder { by: by.clone(), epoch: agent.epoch.unwrap_or_default() };
+        Ok(Some(Unsupervised { holder, holds: holds.filter_map(named).collect(), lease }))
+    }
+
+    /// Gives a sign of life for an agent that was seen working.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn sign_for(&self, agent: &Unsupervised) -> Result<()> {
+        Sign::give(directory(&self.board), &agent.holder, &Say::Alive, agent.lease).map(drop)
+    }
+
+    /// Takes away the leases of an agent that is known to have ended. Those of an agent whose supervisor lives
+    /// stay: it starts the agent again, or releases them itself.
+    ///
+    /// # Errors
+    /// The board cannot be read, or not be changed.
+    pub fn take_from(&mut self, by: &Name, recorder: &dyn Recorder) -> Result<Vec<Leased>> {
+        if matches!(self.seat(by)?, Seat::Lives { .. }) {
+            return Ok(Vec::new());
+        }
+        let state = self.board.read()?;
+        let mut taken = Vec::new();
+        for event in board::scan(&state, directory(&self.board))? {
+            let Event::Seen { key, sequence, .. } = event else { continue };
+            // The end of a registration releases what was claimed under it.
+            if key.by() == by && self.expire(&key, sequence, recorder)? {
+                taken.push(key);
+            }
+        }
+        Ok(taken)
+    }
+}
+
 /// The directory of a board.
 pub(super) fn directory(board: &Board) -> &Path {
     board.path().parent().unwrap_or_else(|| Path::new("."))
@@ -139,10 +243,9 @@ mod tests {
 
     use super::*;
     use crate::board::{BoardOptions, NewAgent, write_beat};
-    use crate::proto::task::Holder;
     use ensemble_core::durable::Durability;
     use ensemble_core::event_log::NullRecorder;
-    use ensemble_core::message::{Name, Timestamp};
+    use ensemble_core::message::Timestamp;
     use ensemble_core::sim::SimClock;
 
     const LEASE: Duration = Duration::from_secs(40);
@@ -164,6 +267,58 @@ mod tests {
             meanwhile.into_iter().for_each(|happens| happens());
             now
         }
+    }
+
+    fn board(home: &Path) -> Board {
+        let options = BoardOptions::new("test").with_durability(Durability::Process);
+        Board::create(home, options).unwrap()
+    }
+
+    fn register(board: &Board, name: &str) -> Holder {
+        let mut locked = board.lock().unwrap();
+        let holder = locked.register(&NewAgent::new(Name::new(name).unwrap(), "coder")).unwrap();
+        locked.commit().unwrap();
+        holder
+    }
+
+    #[test]
+    fn an_agent_that_has_ended_is_released_at_once_and_others_keep_what_they_hold() {
+        let home = tempfile::tempdir().unwrap();
+        let board = board(home.path());
+        let (ended, other) = (register(&board, "coder-1"), register(&board, "coder-2"));
+        let clock = SimClock::new(Timestamp::from_unix_millis(0));
+        let options = BoardOptions::new("test").with_durability(Durability::Process);
+        let observed = Board::find(home.path(), options).unwrap();
+        let mut leases = BoardLeases::new(observed, "watcher", &clock);
+        let taken = leases.take_from(&ended.by, &NullRecorder).unwrap();
+        assert_eq!(taken, [Leased::Agent { by: ended.by.clone(), epoch: ended.epoch }]);
+        assert_eq!(leases.agents().unwrap(), [other.by]);
+        assert_eq!(leases.take_from(&ended.by, &NullRecorder).unwrap(), [], "once");
+    }
+
+    #[test]
+    fn a_sign_for_a_working_agent_renews_its_lease() {
+        let home = tempfile::tempdir().unwrap();
+        let board = board(home.path());
+        let holder = register(&board, "coder-1");
+        let clock = SimClock::new(Timestamp::from_unix_millis(0));
+        let options = BoardOptions::new("test").with_durability(Durability::Process);
+        let observed = Board::find(home.path(), options).unwrap();
+        let mut leases = BoardLeases::new(observed, "watcher", &clock);
+        let agent = leases.unsupervised(&holder.by).unwrap().unwrap();
+        assert_eq!((&agent.holder, agent.holds.len()), (&holder, 0));
+        assert_eq!(leases.unsupervised(&Name::new("coder-2").unwrap()).unwrap(), None);
+        for _ in 0..4 {
+            assert_eq!(leases.look(&clock, &NullRecorder).unwrap(), []);
+            clock.advance(agent.lease / 2);
+            leases.sign_for(&agent).unwrap();
+        }
+        assert_eq!(leases.look(&clock, &NullRecorder).unwrap(), []);
+        for _ in 0..20 {
+            clock.advance(Duration::from_secs(30));
+            leases.look(&clock, &NullRecorder).unwrap();
+        }
+        assert_eq!(leases.agents().unwrap(), [], "without signs it ends");
     }
 
     #[test]

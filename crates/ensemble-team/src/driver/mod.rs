@@ -30,7 +30,7 @@ mod steps;
 pub mod supervise;
 
 pub use batches::{Batches, SUMMARY_PATH, Told, batch_of};
-pub use board_leases::BoardLeases;
+pub use board_leases::{BoardLeases, Seat, Unsupervised};
 pub use board_upkeep::BoardUpkeep;
 pub use collect::{Batch, Dispatcher};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};

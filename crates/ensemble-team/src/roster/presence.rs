@@ -123,8 +123,9 @@ impl PaneObservation {
         }
     }
 
-    /// Why there is no agent there any more.
-    fn absence(&self, is_script: bool) -> Option<String> {
+    /// Why there is no agent there any more; `None` if there is one, or that is not known.
+    #[must_use]
+    pub fn absence(&self, is_script: bool) -> Option<String> {
         match self {
             Self::NotStarted => Some("its pane was never opened".to_owned()),
             Self::Missing(deferral) => Some(deferral.to_string()),

@@ -12,6 +12,7 @@ use super::{StepStore, Trouble, working};
 use crate::proto::step::State;
 use ensemble_core::Result;
 use ensemble_core::event_log::types;
+use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, LeaseWatch, Record, Snapshot};
 
@@ -97,6 +98,49 @@ impl StepStore {
             self.remember(&boot_id, &snapshot)?;
         }
         Ok(observed)
+    }
+
+    /// Takes back the steps of an agent that is known to have ended. Returns them with their epochs.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn take_back(&self, agent: &Name) -> Result<Vec<(StepKey, u64)>> {
+        let held = self.read(|tx| {
+            let mut held = tx.prepare_cached(
+                "SELECT task_id, step_index, epoch, beat FROM task_steps WHERE holder = ?1",
+            )?;
+            held.query_map([agent.as_str()], |row| {
+                let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
+                Ok((Key { step, epoch: rows::number(row, 2)? }, rows::number(row, 3)?))
+            })?
+            .collect::<rusqlite::Result<Vec<(Key, u64)>>>()
+        })?;
+        let mut taken = Vec::new();
+        for (key, sequence) in held {
+            if self.expire(&key, sequence)? {
+                taken.push((key.step, key.epoch));
+            }
+        }
+        Ok(taken)
+    }
+
+    /// The leases of an agent's steps, with their durations.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn leases_of(&self, agent: &Name) -> Result<Vec<(StepKey, u64, Duration)>> {
+        self.read(|tx| {
+            let mut held = tx.prepare_cached(
+                "SELECT s.task_id, s.step_index, s.epoch, q.lease_seconds \
+                 FROM task_steps s JOIN task_queues q USING (task_id) WHERE s.holder = ?1",
+            )?;
+            held.query_map([agent.as_str()], |row| {
+                let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
+                let duration = Duration::from_secs(rows::number(row, 3)?);
+                Ok((step, rows::number(row, 2)?, duration))
+            })?
+            .collect()
+        })
     }
 
     fn remember(&self, boot_id: &str, snapshot: &Snapshot<Key>) -> Result<()> {

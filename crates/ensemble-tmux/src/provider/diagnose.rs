@@ -32,6 +32,9 @@ pub struct Judgement {
     /// The state beneath a draft: an agent may be working while something stands in its composer.
     #[serde(skip)]
     beneath: AgentState,
+    /// The first program in the foreground that is no shell.
+    #[serde(skip)]
+    runs: Option<String>,
 }
 
 impl Deref for Judgement {
@@ -121,8 +124,9 @@ pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>)
     if let Some(deferral) = untouchable(pane) {
         return Judgement::by_pane(deferral);
     }
+    let runs = other_program(pane).map(str::to_owned);
     if let Some(diagnosis) = by_program(profile, pane) {
-        return diagnosis;
+        return Judgement { runs, ..diagnosis };
     }
     let input = composer::input(profile, pane);
     let seen = on_screen(profile, pane, input, context);
@@ -133,7 +137,7 @@ pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>)
         Some(report) => seen.corrected_by(profile, report, input, context),
         None => seen,
     };
-    diagnosis.with_heard(context.heard)
+    Judgement { runs, ..diagnosis.with_heard(context.heard) }
 }
 
 /// Why `purpose` must wait; `None` if it need not.
@@ -357,6 +361,12 @@ impl Judgement {
         self.beneath
     }
 
+    /// The first program in the pane's foreground that is no shell; `None` if the process table does not tell.
+    #[must_use]
+    pub fn runs(&self) -> Option<&str> {
+        self.runs.as_deref()
+    }
+
     /// What stands in the composer was typed by us and waits for its Enter: it is no person's draft,
     /// and the state beneath it counts.
     pub(crate) fn without_our_line(mut self, profile: &Profile) -> Self {
@@ -379,7 +389,7 @@ impl Judgement {
         let source = evidence.source;
         let evidence = vec![evidence];
         let diagnosis = Diagnosis { source, evidence, deferral, ..Diagnosis::of(state) };
-        Self { diagnosis, limit: None, unlimited: None, beneath: state }
+        Self { diagnosis, limit: None, unlimited: None, beneath: state, runs: None }
     }
 
     /// Adds the result of asking the agent itself, so that a reader of the diagnosis knows whether

@@ -1,0 +1,94 @@
+//! Keeping what working agents hold, and returning what ended ones held: see [`crate::held_work`].
+
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+use ensemble_team::driver::Seat;
+use ensemble_team::roster::{MemberState, PaneObservation};
+
+use super::mail::Mail;
+use super::team::Team;
+use super::{Context, Engine};
+use crate::held_work::{Ended, Hands, Sight, held_by, keep_mail, return_all};
+
+/// The evidence of a supervisor that has an agent running.
+const SUPERVISED: &str = "its supervisor runs it";
+/// Why the agent of a dead supervisor is gone.
+const SUPERVISOR_DEAD: &str = "its supervisor is dead";
+
+impl Team {
+    /// A pane was observed: its agent may be gone.
+    pub(super) fn see_gone(
+        &mut self,
+        agent: &Name,
+        observation: &PaneObservation,
+        is_script: bool,
+        context: &Context,
+        mail: &mut Mail,
+    ) {
+        let held = || held_by(agent, &*context.spool);
+        match self.gone.observed(agent, observation, is_script, held) {
+            Ok(Sight::Nothing) => {}
+            Ok(Sight::LookAgain) => mail.notifier.observe_agent(agent),
+            // An agent that is being shut down is handed back by its departure.
+            Ok(Sight::Ended(ended)) if is_leaving(agent, context) => drop(ended),
+            Ok(Sight::Ended(ended)) => self.ended.push(ended),
+            Err(error) => tracing::warn!(%error, %agent, "cannot tell what an ended agent holds"),
+        }
+    }
+
+    /// Looks at the supervisors of agents that hold something.
+    pub(super) fn see_supervisors(&mut self, now: Monotonic, context: &Context) {
+        let mut agents = self.leases.holders();
+        agents.extend(self.board.agents());
+        for agent in agents {
+            match self.board.seat(&agent) {
+                Seat::None => {}
+                Seat::Lives { runs } => {
+                    self.gone.has_supervisor(&agent);
+                    self.evidence.supervised(now, &agent, runs.then_some(SUPERVISED));
+                }
+                Seat::Dead if self.gone.lost_supervisor(&agent) => {
+                    let leases = held_by(&agent, &*context.spool).unwrap_or_default();
+                    self.ended.push(Ended { agent, why: SUPERVISOR_DEAD.to_owned(), leases });
+                }
+                Seat::Dead => {}
+            }
+        }
+    }
+
+    /// Extends the leases of messages and on the board whose holders are seen working.
+    pub(super) fn keep(&mut self, now: Monotonic, context: &Context, mail: &Mail) {
+        let working = self.evidence.working(now);
+        let (spool, recorder) = (&*context.spool, &*context.recorder);
+        keep_mail(now, self.leases.held(), &working, &mut self.kept, spool, recorder);
+        self.board.keep(now, &working, &mut self.kept, recorder);
+        mail.remote.tell(|sight| sight.working = working);
+    }
+}
+
+fn is_leaving(agent: &Name, context: &Context) -> bool {
+    let member = context.project.roster().get(agent);
+    matches!(member, Ok(Some(member)) if member.state != MemberState::Up)
+}
+
+impl Engine {
+    /// Renews the steps of agents that are seen working, and notes what was kept.
+    pub(super) fn keep_steps(&mut self, now: Monotonic) {
+        let Team { evidence, kept, .. } = &mut self.team;
+        self.upkeep.steps().keep(now, &evidence.working(now), kept, &*self.context.recorder);
+        kept.remember(now);
+    }
+
+    /// Returns what agents held that were seen gone.
+    pub(super) fn return_held(&mut self) {
+        for ended in std::mem::take(&mut self.team.ended) {
+            let (spool, recorder) = (&*self.context.spool, &*self.context.recorder);
+            let Ended { agent, why, leases } = &ended;
+            let mut board = self.team.board.hands(recorder);
+            let hands: &mut [&mut dyn Hands] = &mut [&mut board, self.upkeep.steps()];
+            let mailboxes = return_all(agent, why, leases, spool, hands, recorder);
+            self.mail.changed(mailboxes);
+            self.mail.remote.tell(|sight| sight.ended.push(ended.clone()));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Agents that have ended with something in their hands.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ensemble_core::broker::Broker;
+use ensemble_core::env::Lease;
+use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+use ensemble_team::roster::PaneObservation;
+use serde_json::{Value, json};
+
+use crate::status::ACTOR;
+
+/// Where agents hold something besides messages: board and steps. Each returns what it has taken back.
+pub(crate) trait Hands {
+    /// Takes back what an agent holds there.
+    fn take_back(&mut self, agent: &Name, why: &str) -> Vec<Value>;
+}
+
+/// The agents that are gone. An agent is gone once it was seen so twice, the second time by a look that began after
+/// the first: the first may be of a pane that the agent has left for another.
+#[derive(Debug, Default)]
+pub(crate) struct Gone {
+    /// Seen once, with what was held then.
+    suspected: BTreeMap<Name, Vec<Lease>>,
+    /// Gone, and what they held is returned.
+    returned: BTreeSet<Name>,
+}
+
+/// What follows from a look at an agent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// Nothing.
+    Nothing,
+    /// Another look is to be made at once.
+    LookAgain,
+    /// The agent is gone.
+    Ended(Ended),
+}
+
+/// An agent that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) agent: Name,
+    /// The evidence, in a few words.
+    pub(crate) why: String,
+    /// The messages that it held when it was first seen gone, by their leases.
+    pub(crate) leases: Vec<Lease>,
+}
+
+impl Gone {
+    /// Agents that an earlier watcher has seen gone: what they held was returned then.
+    pub(crate) fn known(agents: impl IntoIterator<Item = Name>) -> Self {
+        Self { suspected: BTreeMap::new(), returned: agents.into_iter().collect() }
+    }
+
+    /// An agent's pane was observed. `held` lists the leases that it has now.
+    pub(crate) fn observed(
+        &mut self,
+        agent: &Name,
+        observation: &PaneObservation,
+        is_script: bool,
+        held: impl FnOnce() -> Result<Vec<Lease>>,
+    ) -> Result<Sight> {
+        if matches!(observation, PaneObservation::Unseen) {
+            return Ok(Sight::Nothing);
+        }
+        let Some(why) = observation.absence(is_script) else {
+            self.suspected.remove(agent);
+            self.returned.remove(agent);
+            return Ok(Sight::Nothing);
+        };
+        if self.returned.contains(agent) {
+            return Ok(Sight::Nothing);
+        }
+        if let Some(leases) = self.suspected.remove(agent) {
+            self.returned.insert(agent.clone());
+            return Ok(Sight::Ended(Ended { agent: agent.clone(), why, leases }));
+        }
+        self.suspected.insert(agent.clone(), held()?);
+        Ok(Sight::LookAgain)
+    }
+}
+
+impl Gone {
+    /// The supervisor of an agent was found dead; whether that is new.
+    pub(crate) fn lost_supervisor(&mut self, agent: &Name) -> bool {
+        self.returned.insert(agent.clone())
+    }
+
+    /// The supervisor of an agent lives.
+    pub(crate) fn has_supervisor(&mut self, agent: &Name) {
+        self.returned.remove(agent);
+    }
+}
+
+/// The leases of an agent in all mailboxes.
+pub(crate) fn held_by(agent: &Name, queue: &dyn Broker) -> Result<Vec<Lease>> {
+    let mut held = Vec::new();
+    for mailbox in queue.mailboxes()? {
+        let leases = queue.observe(&mailbox)?.into_iter().map(|observed| observed.lease);
+        held.extend(leases.filter(|lease| lease.holder == *agent));
+    }
+    Ok(held)
+}
+
+/// Returns messages of an agent that is gone, and what it holds elsewhere. Returns their mailboxes.
+pub(crate) fn return_all(
+    agent: &Name,
+    why: &str,
+    leases: &[Lease],
+    queue: &dyn Broker,
+    hands: &mut [&mut dyn Hands],
+    recorder: &dyn Recorder,
+) -> Vec<Name> {
+    let reason = format!("its holder is gone: {why}");
+    let (mut returned, mut mailboxes) = (Vec::new(), Vec::new());
+    for lease in leases {
+        match queue.take_back(lease, &reason) {
+            Ok(true) => {
+                returned.push(
+                    json!({ "id": lease.id, "mailbox": lease.mailbox, "attempt": lease.epoch }),
+                );
+                mailboxes.push(lease.mailbox.clone());
+            }
+            Ok(false) | Err(Error::LeaseLost { .. }) => {}
+            // Its lease runs out.
+            Err(error) => tracing::warn!(%error, %lease, "cannot return what an ended agent held"),
+        }
+    }
+    let elsewhere: Vec<Value> =
+        hands.iter_mut().flat_map(|hands| hands.take_back(agent, &reason)).collect();
+    if !returned.is_empty() || !elsewhere.is_empty() {
+        let data = json!({ "agent": agent, "why": why, "messages": returned, "others": elsewhere });
+        recorder.record(types::LEASE_HOLDER_GONE, ACTOR, data);
+    }
+    mailboxes
+}

@@ -1,0 +1,187 @@
+//! Which leases are extended for their holders, when, and until when.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::broker::Broker;
+use ensemble_core::durable::{self, Durability};
+use ensemble_core::env::{self, Lease, Monotonic};
+use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::Name;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::Working;
+use crate::status::ACTOR;
+
+/// How long a lease is known beyond twice its duration, after its holder was last seen working.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+/// How long what an earlier watcher has noted is kept for leases that are not seen again.
+const REMEMBER_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// A lease that was extended for its holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Kept {
+    holder: Name,
+    evidence: String,
+    since: Monotonic,
+    /// When it was extended last, and for how long.
+    last: Monotonic,
+    /// When its holder was last seen working.
+    seen: Monotonic,
+    duration: Duration,
+    /// The ceiling was reached.
+    is_over: bool,
+}
+
+/// The leases that are kept, by a text that names kind, subject and epoch.
+#[derive(Debug)]
+pub(crate) struct KeptLeases {
+    kept: BTreeMap<String, Kept>,
+    /// Seconds for which leases were kept by an earlier watcher of this boot.
+    remembered: BTreeMap<String, u64>,
+    extend_max: Duration,
+    opened: Monotonic,
+    file: PathBuf,
+    is_changed: bool,
+}
+
+/// Content of the file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Remembered {
+    boot_id: String,
+    /// Seconds by lease.
+    kept: BTreeMap<String, u64>,
+}
+
+impl KeptLeases {
+    /// Continues where a watcher of this boot with the same file has stopped.
+    pub(crate) fn open(now: Monotonic, file: &Path, extend_max: Duration) -> Self {
+        let remembered = std::fs::read(file)
+            .ok()
+            .and_then(|content| serde_json::from_slice::<Remembered>(&content).ok())
+            .filter(|content| !content.boot_id.is_empty() && content.boot_id == env::boot_id())
+            .map(|content| content.kept)
+            .unwrap_or_default();
+        let file = file.to_owned();
+        Self { kept: BTreeMap::new(), remembered, extend_max, opened: now, file, is_changed: false }
+    }
+
+    /// Whether a lease is extended now: half of it is over, and the ceiling is not reached.
+    pub(crate) fn is_due(
+        &mut self,
+        now: Monotonic,
+        (lease, holder): (&str, &Name),
+        evidence: &str,
+        duration: Duration,
+        recorder: &dyn Recorder,
+    ) -> bool {
+        if self.extend_max.is_zero() {
+            return false;
+        }
+        let data = |kept: Duration| json!({ "agent": holder, "lease": lease, "evidence": evidence, "kept_seconds": kept.as_secs() });
+        let Some(kept) = self.kept.get_mut(lease) else {
+            let before = Duration::from_secs(self.remembered.remove(lease).unwrap_or(0));
+            let since = Monotonic::from_duration(now.as_duration().saturating_sub(before));
+            let kept = Kept {
+                holder: holder.clone(),
+                evidence: evidence.to_owned(),
+                since,
+                last: now,
+                seen: now,
+                duration,
+                is_over: now.since(since) >= self.extend_max,
+            };
+            let is_due = !kept.is_over;
+            if before.is_zero() {
+                recorder.record(types::LEASE_KEPT, ACTOR, data(before));
+            }
+            self.kept.insert(lease.to_owned(), kept);
+            self.is_changed = true;
+            return is_due;
+        };
+        (kept.evidence, kept.duration, kept.seen) = (evidence.to_owned(), duration, now);
+        if kept.is_over || now < kept.last + duration / 2 {
+            return false;
+        }
+        let so_far = now.since(kept.since);
+        if so_far >= self.extend_max {
+            kept.is_over = true;
+            recorder.record(types::LEASE_KEPT_ENOUGH, ACTOR, data(so_far));
+            return false;
+        }
+        kept.last = now;
+        self.is_changed = true;
+        true
+    }
+
+    /// Forgets leases that are over: their holders were not seen working with them for twice their duration.
+    fn forget_old(&mut self, now: Monotonic) {
+        let before = self.kept.len();
+        self.kept.retain(|_, kept| now.since(kept.seen) <= kept.duration * 2 + FORGET_AFTER);
+        self.is_changed |= self.kept.len() != before;
+        if !self.remembered.is_empty() && now.since(self.opened) > REMEMBER_MAX {
+            self.remembered.clear();
+            self.is_changed = true;
+        }
+    }
+
+    /// When a lease that is kept is to be looked at again; `None` if none is kept.
+    pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
+        let open = self.kept.values().filter(|kept| !kept.is_over);
+        open.map(|kept| kept.last + (kept.duration / 2).max(Duration::from_secs(1))).min()
+    }
+
+    /// Writes what a later watcher needs, if it has changed.
+    pub(crate) fn remember(&mut self, now: Monotonic) {
+        self.forget_old(now);
+        if !std::mem::take(&mut self.is_changed) {
+            return;
+        }
+        let seconds = |kept: &Kept| now.since(kept.since).as_secs().max(1);
+        let mut kept = self.remembered.clone();
+        kept.extend(self.kept.iter().map(|(lease, kept)| (lease.clone(), seconds(kept))));
+        let content = Remembered { boot_id: env::boot_id().to_owned(), kept };
+        let content = serde_json::to_vec(&content).unwrap_or_default();
+        let written = durable::write_document(&self.file, &content, Durability::Process);
+        if let Err(error) = written {
+            tracing::warn!(%error, "cannot remember which leases are kept");
+        }
+    }
+
+    /// For `status`.
+    pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
+        let row = |(lease, kept): (&String, &Kept)| {
+            json!({
+                "agent": kept.holder, "lease": lease, "why": kept.evidence,
+                "kept_seconds": now.since(kept.since).as_secs(), "ceiling_reached": kept.is_over,
+            })
+        };
+        self.kept.iter().map(row).collect()
+    }
+}
+
+/// Extends the leases of messages whose holders are seen working.
+pub(crate) fn keep_mail(
+    now: Monotonic,
+    held: &[(Lease, Duration)],
+    working: &Working,
+    kept: &mut KeptLeases,
+    queue: &dyn Broker,
+    recorder: &dyn Recorder,
+) {
+    for (lease, duration) in held {
+        let Some(evidence) = working.get(&lease.holder) else { continue };
+        let named = format!("mail {lease}");
+        if !kept.is_due(now, (&named, &lease.holder), evidence, *duration, recorder) {
+            continue;
+        }
+        match queue.extend(lease, *duration) {
+            // It has finished or given it back meanwhile.
+            Ok(()) | Err(Error::LeaseLost { .. }) => {}
+            Err(error) => tracing::warn!(%error, %lease, "cannot extend a working agent's lease"),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! `sender_quota` in `ensemble.yaml`.
+
+use ensemble_core::message::Name;
+use ensemble_core::spool::Quota;
+use serde::{Deserialize, Serialize};
+
+/// `sender_quota` in `ensemble.yaml`. It does not count the senders `operator`, `unknown`, and
+/// Ensemble's own parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct QuotaConfig {
+    /// Number of messages (default 1000); 0 for no limit.
+    pub messages: Option<u64>,
+    /// Number of bytes, with attachments (default 64 MiB).
+    pub bytes: Option<u64>,
+}
+
+impl QuotaConfig {
+    const EXEMPT: [&str; 5] = ["operator", "unknown", "ensemble", "watcher", "steps"];
+
+    /// For programs that send for a sender. The watcher routes without it: it would look again for
+    /// each file of a sender that floods the drop box, and other files would wait.
+    #[must_use]
+    pub fn quota(self) -> Option<Quota> {
+        let mut quota = Quota::default();
+        quota.messages = self.messages.unwrap_or(quota.messages);
+        quota.bytes = self.bytes.unwrap_or(quota.bytes);
+        let exempt = Self::EXEMPT.iter().filter_map(|name| Name::new(*name).ok());
+        (quota.messages > 0).then(|| quota.exempting(exempt))
+    }
+}
