@@ -16,6 +16,7 @@ mod events;
 mod git;
 mod guides;
 mod help;
+mod ladders;
 mod lint;
 #[cfg(feature = "nats")]
 #[path = "../nats_support/server.rs"]
