@@ -205,11 +205,14 @@ impl Runner {
     }
 }
 
+/// The bindings and the roster, and when they were read.
+type Team = (Instant, Vec<PaneEntry>, Vec<Member>);
+
 /// The agents of this project, as ladders need them.
 struct Host {
     project: Project,
     profiles: Profiles,
-    team: Mutex<Option<(Instant, Vec<PaneEntry>, Vec<Member>)>>,
+    team: Mutex<Option<Team>>,
     waker: Waker,
 }
 

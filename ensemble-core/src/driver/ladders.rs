@@ -254,7 +254,8 @@ impl<'a> Ladders<'a> {
         }
         let due = self.waits.iter().filter(|(_, at)| **at <= now);
         for mailbox in due.map(|(mailbox, _)| mailbox.clone()).collect::<Vec<_>>() {
-            failed = failed.or(self.look(&mailbox).err());
+            let looked = self.look(&mailbox).err();
+            failed = failed.or(looked);
         }
         failed.map_or(Ok(()), Err)
     }
