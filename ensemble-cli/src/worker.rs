@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::agent::AgentPane;
-use ensemble_core::driver::Assigner;
+use ensemble_core::driver::{Assigner, LadderHost};
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
@@ -91,6 +91,7 @@ pub(crate) fn assigner<'a>(
     spool: &'a Spool,
     queue: &'a dyn RequestStore,
     recorder: &'a dyn Recorder,
+    ladders: Option<&'a dyn LadderHost>,
 ) -> Outcome<Assigner<'a>> {
     let project = context.project()?;
     let actor = context.actor()?;
@@ -102,6 +103,7 @@ pub(crate) fn assigner<'a>(
         actor,
         state: project.state.clone(),
         readiness: project.config.handshake(),
+        ladders,
     })
 }
 

@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use ensemble_core::driver::LadderPrompt;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, Occasion, Record};
+use ensemble_core::proto::ack::Phase;
+use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, Occasion, Prompt, Record};
 use ensemble_tmux::provider::{Profile, Profiles};
 use serde_json::json;
 
@@ -25,6 +28,9 @@ const COVERED_MAX: usize = 1_000;
 /// How many ids one record names; what is beyond is named in further records.
 const IDS_A_RECORD: usize = 32;
 
+/// The least time between two lines for one agent, where a ladder asks for the second one.
+const LADDER_PACE_MIN: Duration = Duration::from_secs(1);
+
 /// The attempt of pane tasks that no schedule has asked for.
 const UNASKED: u64 = 0;
 
@@ -38,6 +44,8 @@ struct Target {
     known: BTreeSet<MessageId>,
     /// The messages that the line under way covers.
     covered: Vec<MessageId>,
+    /// The messages that waited when the last line was typed.
+    announced: BTreeSet<MessageId>,
     /// The last text that was typed, and for which attempt.
     typed: Option<(u64, NudgeText)>,
 }
@@ -50,6 +58,8 @@ pub(crate) struct Notifier {
     profiles: Profiles,
     pane_workers: PaneWorkers,
     bindings_made: u64,
+    /// The mailboxes for which a ladder sets the pace.
+    laddered: BTreeSet<Name>,
 }
 
 impl Notifier {
@@ -60,6 +70,7 @@ impl Notifier {
             profiles,
             pane_workers,
             bindings_made: 0,
+            laddered: BTreeSet::new(),
         }
     }
 
@@ -86,9 +97,12 @@ impl Notifier {
                 binding,
                 known: BTreeSet::new(),
                 covered: Vec::new(),
+                announced: BTreeSet::new(),
                 typed: None,
             });
             (target.entry, target.profile, target.binding) = (entry, profile, binding);
+            let is_laddered = self.laddered.contains(&target.entry.mailbox);
+            target.schedule.handle(now, Event::Laddered(is_laddered));
             target.schedule.handle(now, Event::Bound { binding });
         }
     }
@@ -169,6 +183,33 @@ impl Notifier {
             text: Some(text),
             kind: PaneTaskKind::Type(Occasion::Probe),
         });
+    }
+
+    /// A ladder wants a line for the agents of its mailbox. The line that has announced a task already
+    /// is its delivery.
+    pub(crate) fn prompt(&mut self, now: Monotonic, prompt: &LadderPrompt) {
+        let wanted = match prompt.phase {
+            Phase::Deliver | Phase::LeaveInputMode | Phase::ResetContext => {
+                Prompt::new(LADDER_PACE_MIN, true)
+            }
+            Phase::Nudge => Prompt::new(prompt.phase_timeout / 2, false),
+        };
+        for target in self.targets.values_mut().filter(|t| t.entry.mailbox == prompt.mailbox) {
+            if prompt.phase != Phase::Deliver || !target.announced.contains(&prompt.message) {
+                target.schedule.handle(now, Event::Prompt(wanted));
+            }
+        }
+    }
+
+    /// A ladder sets the pace of the lines for a mailbox, or does so no more.
+    pub(crate) fn set_pace(&mut self, now: Monotonic, mailbox: &Name, is_laddered: bool) {
+        match is_laddered {
+            true => self.laddered.insert(mailbox.clone()),
+            false => self.laddered.remove(mailbox),
+        };
+        for target in self.targets.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
+            target.schedule.handle(now, Event::Laddered(is_laddered));
+        }
     }
 
     /// A pane task that was to type is done.
@@ -262,6 +303,7 @@ fn perform(
             let more = count >= COUNT_MAX;
             let text = target.profile.program().nudge_text(&target.entry.mailbox, count, more);
             target.typed = Some((attempt, text.clone()));
+            target.announced.clone_from(&target.known);
             pane_workers.send(pane_task(target, attempt, text, PaneTaskKind::Type(occasion)));
             // Beyond these, the line itself says that there is more.
             target.covered = if more {

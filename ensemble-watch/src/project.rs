@@ -5,6 +5,7 @@
 //! mistake cannot silently change the behaviour.
 
 mod alarms;
+mod assigning;
 mod door;
 mod git;
 mod leases;
@@ -22,7 +23,6 @@ use ensemble_core::dropbox::RouteRule;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
-use ensemble_core::proto::{ack, ready};
 use ensemble_core::requests::Kinds;
 use ensemble_core::spool::{Options, Owners, Spool};
 use ensemble_core::{Error, Result};
@@ -30,12 +30,13 @@ use ensemble_team::admission::{Admissions, MailAdmission};
 use ensemble_team::driver::{Reviews, TaskEnds};
 use ensemble_team::lint::LintConfig;
 use ensemble_team::roster::Roster;
-use ensemble_tmux::provider::{Profile, Profiles};
+use ensemble_tmux::provider::Profiles;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
 use crate::sources::Sources;
 pub use alarms::AlarmsConfig;
+pub use assigning::{LadderConfig, ReadinessConfig};
 pub use leases::LeasesConfig;
 pub use nats::NatsConfig;
 pub use quota::QuotaConfig;
@@ -109,33 +110,6 @@ pub struct Config {
     pub leases: LeasesConfig,
 }
 
-/// `readiness` in `ensemble.yaml`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct ReadinessConfig {
-    /// How long to wait for a pong, in seconds (default 5).
-    pub wait_seconds: Option<u64>,
-    /// How long to wait before the next ping, in seconds (default 5).
-    pub retry_seconds: Option<u64>,
-    /// Number of pings, 1 to 99 (default 3).
-    pub attempts: Option<u8>,
-}
-
-/// `ladder` in `ensemble.yaml`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct LadderConfig {
-    /// How long each phase waits for the ack, in seconds (default 60).
-    pub phase_seconds: Option<u64>,
-    /// The longest additional wait for a worker that may not be interrupted, in seconds (default
-    /// 1800).
-    pub ceiling_seconds: Option<u64>,
-}
-
 impl Config {
     /// Parses a configuration; `path` is the source of the text, for the error.
     ///
@@ -155,6 +129,7 @@ impl Config {
             return Ok(Self::default());
         }
         let config: Self = yaml::parse(text, path)?;
+        config.ladder.check(path)?;
         for (agent, AgentConfig { server, .. }) in &config.agents {
             let field = format!("agents.{agent}.server");
             let path = path.to_owned();
@@ -173,32 +148,6 @@ impl Config {
     #[must_use]
     pub fn report_bytes_max(&self) -> usize {
         usize::try_from(self.report_bytes_max.unwrap_or(1024 * 1024)).unwrap_or(usize::MAX)
-    }
-
-    /// Times of the handshake before an assignment.
-    #[must_use]
-    pub fn handshake(&self) -> ready::Config {
-        let usual = ready::Config::default();
-        let ReadinessConfig { wait_seconds, retry_seconds, attempts } = self.readiness;
-        let attempts_max = attempts.unwrap_or(usual.attempts_max).clamp(1, ready::ATTEMPTS_LIMIT);
-        usual
-            .with_pong_wait(wait_seconds.map_or(usual.pong_wait, Duration::from_secs))
-            .with_retry_delay(retry_seconds.map_or(usual.retry_delay, Duration::from_secs))
-            .with_attempts_max(attempts_max)
-    }
-
-    /// Times of the ladder for a worker of this profile, and the keys it may press.
-    #[must_use]
-    pub fn ladder_for(&self, profile: Option<&Profile>) -> ack::Config {
-        let usual = match profile {
-            // The plain ladder, for agents without a known profile.
-            Some(profile) if profile.name() == "generic" => ack::Config::generic(),
-            _ => ack::Config::default(),
-        };
-        let LadderConfig { phase_seconds, ceiling_seconds } = self.ladder;
-        usual
-            .with_phase_timeout(phase_seconds.map_or(usual.phase_timeout, Duration::from_secs))
-            .with_wait_max(ceiling_seconds.map_or(usual.wait_max, Duration::from_secs))
     }
 
     fn or(self, fallback: Self) -> Self {
@@ -238,15 +187,8 @@ impl Config {
             worktrees: self.worktrees.or(fallback.worktrees),
             alarms: self.alarms.or(fallback.alarms),
             leases: self.leases.or(fallback.leases),
-            readiness: ReadinessConfig {
-                wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
-                retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),
-                attempts: self.readiness.attempts.or(fallback.readiness.attempts),
-            },
-            ladder: LadderConfig {
-                phase_seconds: self.ladder.phase_seconds.or(fallback.ladder.phase_seconds),
-                ceiling_seconds: self.ladder.ceiling_seconds.or(fallback.ladder.ceiling_seconds),
-            },
+            readiness: self.readiness.or(fallback.readiness),
+            ladder: self.ladder.or(fallback.ladder),
         }
     }
 }

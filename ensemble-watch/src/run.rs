@@ -91,7 +91,7 @@ impl Watcher {
         let pane_workers = PaneWorkers::new(project.sources(), project.locks(), waker.clone());
         let store: Arc<_> = Arc::clone(&spool);
         let departures = Departures::new(project, store, Arc::clone(&recorder));
-        let mut engine = Engine::new(project, spool, recorder, pane_workers, sight)?;
+        let mut engine = Engine::new(project, spool, recorder, pane_workers, sight, waker.clone())?;
         engine.set_decision_handler(Box::new(departures));
         let stopper = Stopper { waker, stopped: Arc::default() };
         #[cfg(feature = "nats")]

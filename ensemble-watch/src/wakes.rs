@@ -22,6 +22,7 @@ use ensemble_team::roster::PaneObservation;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::ladders::LadderNews;
 use crate::servers::ServerNews;
 use crate::watch_set::WatchSet;
 
@@ -44,6 +45,8 @@ pub(crate) enum Wake {
     /// The servers that have the mailboxes have news.
     #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
     Servers(ServerNews),
+    /// The ladder of a task wants something done.
+    Ladder(LadderNews),
     /// The watcher is to stop.
     Stop,
 }

@@ -39,20 +39,20 @@ while IFS= read -r line; do
     esac
 done
 "#;
-const NEVER: &str = "never";
+pub(crate) const NEVER: &str = "never";
 /// Pongs and acks that come have time to, also on a machine that stands still for seconds.
 const PATIENT: &str = "readiness: {wait_seconds: 120, retry_seconds: 1}\nladder: {phase_seconds: 6, ceiling_seconds: 0}\n";
 /// For those that never come.
-const HASTY: &str = "readiness: {wait_seconds: 1, retry_seconds: 0}\nladder: {phase_seconds: 1, ceiling_seconds: 0}\n";
+pub(crate) const HASTY: &str = "readiness: {wait_seconds: 1, retry_seconds: 0}\nladder: {phase_seconds: 1, ceiling_seconds: 0}\n";
 
 /// A project whose `w1` runs in the first pane of a server of its own.
-struct Team {
-    bed: Bed,
-    tmux: TestServer,
+pub(crate) struct Team {
+    pub(crate) bed: Bed,
+    pub(crate) tmux: TestServer,
 }
 
 impl Team {
-    fn new(config: &str, pong: &str, ack: &str) -> Self {
+    pub(crate) fn new(config: &str, pong: &str, ack: &str) -> Self {
         let team = Self::with_pane(config, |dir, bed| agent_command(dir, bed, pong, ack));
         team.tmux.wait_for_reader();
         team.bind("shell");
@@ -83,17 +83,17 @@ impl Team {
         self.bed.project().join(".ensemble/ready")
     }
 
-    fn assign(&self) -> Ran {
+    pub(crate) fn assign(&self) -> Ran {
         self.bed.run("assign w1 task.md --task t1 --json")
     }
 
-    fn records(&self, kind: &str) -> Vec<Value> {
+    pub(crate) fn records(&self, kind: &str) -> Vec<Value> {
         let all = self.bed.json("log");
         all.into_iter().filter(|record| record["type"] == kind).collect()
     }
 
     /// The lines that the agent received besides pings.
-    fn nudges(&self) -> usize {
+    pub(crate) fn nudges(&self) -> usize {
         self.tmux.received().iter().filter(|line| !line.starts_with("AGENT_TEAM_PING")).count()
     }
 }
@@ -111,7 +111,7 @@ fn agent_command(dir: &Path, bed: &Bed, pong: &str, ack: &str) -> String {
 }
 
 #[track_caller]
-fn object(ran: &Ran) -> Value {
+pub(crate) fn object(ran: &Ran) -> Value {
     let mut all = objects(&ran.stdout);
     assert_eq!(all.len(), 1, "{ran:?}");
     all.remove(0)

@@ -16,6 +16,7 @@ mod events;
 mod git;
 mod guides;
 mod help;
+mod ladders;
 mod left_boards;
 mod lint;
 #[cfg(feature = "nats")]

@@ -2,6 +2,7 @@
 //! docs/readiness-and-escalation.md.
 
 mod keystrokes;
+mod ladders;
 mod owned;
 
 use std::fmt::Write as _;
@@ -175,6 +176,7 @@ impl Bench {
             actor: name("dispatch"),
             state: self.home.path().join(".ensemble"),
             readiness: ready::Config::default(),
+            ladders: None,
         }
     }
 }
@@ -316,7 +318,7 @@ fn a_silent_worker_costs_25_seconds_and_gets_nothing() {
     let mut agent = Double::new("generic", &pane);
     let mut rest = |longest| bench.clock.rest(longest);
     let assigned =
-        bench.assigner().assign(order("t1", "w1"), Some(&mut agent), true, &mut rest).unwrap();
+        bench.assigner().assign(order("t1", "w1"), Some(&mut agent), &|| false, &mut rest).unwrap();
     let Assigned::NotReady(failure) = assigned else { panic!("{assigned:?}") };
     assert_eq!((failure.error_type, failure.attempt), (ErrorType::NoPongTimeout, 3));
     assert!(failure.observation.starts_with("ping not typed: "), "{failure}");
@@ -338,7 +340,7 @@ fn a_pong_to_the_second_ping_is_heard() {
         }
         bench.spool.receive(&name("w1"), &name("w1")).unwrap();
     };
-    let assigned = bench.assigner().assign(order("t1", "w1"), None, false, &mut rest).unwrap();
+    let assigned = bench.assigner().assign(order("t1", "w1"), None, &|| true, &mut rest).unwrap();
     let Assigned::Delivered { ready_attempt, ended } = assigned else { panic!("{assigned:?}") };
     assert_eq!(ready_attempt, 2);
     assert!(matches!(ended, Ended::Acked { phase: Phase::Deliver, .. }), "{ended:?}");

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
-use ensemble_core::driver::{Assigned, Ended, Order};
+use ensemble_core::driver::{Assigned, Ended, LadderHost, Order};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_team::admission::{Act, is_refusal};
+use ensemble_watch::ForegroundHost;
 use serde_json::json;
 
 use super::ping::not_ready;
@@ -27,8 +28,9 @@ use crate::{args, completion};
 /// Nothing is published without the worker's pong (see `ensemble ping`). A task that is not taken
 /// is followed by a nudge, then by what the agent's profile has for leaving input modes and for
 /// resetting its context, each only where that is harmless, and at last by a file for the
-/// conductor, `queue/reports/escalation-<task>.yaml`. One controller at a time may be at a worker;
-/// another one is refused with exit code 75.
+/// conductor, `queue/reports/escalation-<task>.yaml`. The watcher does all this, whether this command
+/// waits or is killed; where none runs, the command does it. One controller at a time may be at a
+/// worker; another one is refused with exit code 75.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble assign worker-1 task.md --task task-001
@@ -87,13 +89,19 @@ impl Arguments {
             requests.demand_plan(&task, &context.actor()?)?;
         }
         let waiter = worker.waiter(context)?;
-        let assigner = assigner(context, &spool, queue.request_store(), &*recorder)?;
+        let host = match queue.directory() {
+            Some(_) => Some(ForegroundHost::new(context.project()?)?),
+            None => None,
+        };
+        let ladders = host.as_ref().map(|host| host as &dyn LadderHost);
+        let assigner = assigner(context, &spool, queue.request_store(), &*recorder, ladders)?;
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        // A running watcher tells of new mail by itself.
-        let nudge = Watcher::look(context.project()?).holder.is_none();
+        // A running watcher has the ladder.
+        let project = context.project()?;
+        let is_watched = || Watcher::look(project).runs();
         let assigned = {
             let rest = &mut resting(&waiter);
-            assigner.assign(order, worker.agent_pane(), nudge, rest)
+            assigner.assign(order, worker.agent_pane(), &is_watched, rest)
         };
         worker.remember(context)?;
         let (message, attempt, phase, acked) = match assigned.map_err(gated)? {

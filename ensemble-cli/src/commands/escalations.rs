@@ -1,7 +1,8 @@
 //! `ensemble escalations`: reports to the conductor of tasks that no worker took.
 
-use ensemble_core::driver::read_escalations;
+use ensemble_core::driver::{LADDERS_DIRECTORY, LadderFile, LadderStore, read_escalations};
 use ensemble_core::event_log::{read_all, types};
+use ensemble_watch::project::Project;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
@@ -13,7 +14,7 @@ const COLUMNS: [&str; 6] = ["task_id", "worker", "attempt", "phase", "reason", "
 /// List tasks that no worker took, as reported to the conductor
 ///
 /// First the files `queue/reports/escalation-*.yaml` that are there, then those of the event log
-/// whose file is gone or tells of a later one.
+/// whose file is gone or tells of a later one. Last the tasks that are being escalated now.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
 
@@ -43,8 +44,25 @@ impl Arguments {
                 rows.push(record);
             }
         }
+        rows.extend(running(project)?);
         print(context, rows)
     }
+}
+
+/// The ladders that have passed their first phase: the conductor is told of them next.
+fn running(project: &Project) -> Outcome<Vec<Map<String, Value>>> {
+    let all = LadderStore::new(&project.state).all()?;
+    let climbs =
+        |file: &LadderFile| file.state.is_open() && (file.phase > 0 || file.waits_for.is_some());
+    let row = |(name, file): (String, LadderFile)| {
+        object(&json!({
+            "task_id": file.task, "worker": file.worker, "attempt": file.attempt,
+            "message": file.message, "phase": file.phase, "reason": "not yet",
+            "worker_state": file.waits_for, "file": format!("{LADDERS_DIRECTORY}/{name}"),
+            "source": "ladder",
+        }))
+    };
+    Ok(all.into_iter().filter(|(_, file)| climbs(file)).map(row).collect())
 }
 
 fn print(context: &Context, rows: Vec<Map<String, Value>>) -> Outcome {

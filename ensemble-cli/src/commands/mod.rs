@@ -75,6 +75,8 @@ use ensemble_watch::project::Project;
 pub(crate) use agent::{Live, hand_over, live};
 pub(crate) use recv::needed_plan;
 pub(crate) use send::{fill, fill_for_servers};
+#[cfg(feature = "mcp")]
+pub(crate) use status::Watcher;
 pub(crate) use step::{open as open_steps, sentence as step_sentence};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 

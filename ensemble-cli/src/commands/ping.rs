@@ -30,7 +30,7 @@ impl Arguments {
         let recorder = context.recorder()?;
         let mut worker = Worker::find(context, &self.worker)?;
         let waiter = worker.waiter(context)?;
-        let assigner = assigner(context, &spool, &spool, &*recorder)?;
+        let assigner = assigner(context, &spool, &spool, &*recorder, None)?;
         let readied = assigner.ping(&self.worker, worker.agent_pane(), &mut resting(&waiter))?;
         worker.remember(context)?;
         match readied {

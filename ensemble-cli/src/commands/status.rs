@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::Error;
+use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
@@ -27,6 +28,8 @@ use crate::text::{age, one_line, plural};
 pub(super) const COUNT_MAX: u64 = 1000;
 /// The largest status file of a watcher, in bytes.
 const WATCH_BYTES_MAX: u64 = 1024 * 1024;
+/// How many open ladders are listed.
+const LADDERS_SHOWN_MAX: usize = 10;
 /// How deep the watcher's own words are shown.
 const SHOWN_DEPTH_MAX: usize = 6;
 
@@ -51,6 +54,7 @@ impl Arguments {
             standstill::print(context, &standstill::of_board(project)?)?;
             print_mailboxes(context, &mailboxes)?;
             context.out.line("")?;
+            print_ladders(context, &ladders(project)?)?;
             print_watcher(context, &watcher)
         }
     }
@@ -63,7 +67,7 @@ pub(super) fn counted(number: u64) -> String {
 
 /// The watcher as seen from outside.
 #[derive(Debug)]
-pub(super) struct Watcher {
+pub(crate) struct Watcher {
     /// The holder of the watcher's lock.
     pub(super) holder: Option<String>,
     /// What it says of itself.
@@ -71,7 +75,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn look(project: &Project) -> Self {
+    pub(crate) fn look(project: &Project) -> Self {
         let lock = project.watch_lock();
         // A lock file that never was is not made by looking.
         let holder = match lock.exists() {
@@ -90,7 +94,7 @@ impl Watcher {
 }
 
 impl Watcher {
-    pub(super) const fn runs(&self) -> bool {
+    pub(crate) const fn runs(&self) -> bool {
         self.holder.is_some()
     }
 
@@ -158,7 +162,40 @@ fn print_json(context: &Context, mailboxes: &[Row], watcher: &Watcher) -> Outcom
             "overdue": overdue,
         },
         "board": { "troubles": standstill::of_board(context.project()?)? },
+        "ladders": ladders(context.project()?)?,
     }))
+}
+
+/// The tasks whose ack is waited for, the highest phase first.
+fn ladders(project: &Project) -> Outcome<Vec<LadderFile>> {
+    let all = LadderStore::new(&project.state).all()?.into_iter().map(|(_, file)| file);
+    let mut open: Vec<LadderFile> = all.filter(|file| file.state != LadderState::Acked).collect();
+    open.sort_by_key(|file| (std::cmp::Reverse((file.state, file.phase)), file.began_ms));
+    for file in &mut open {
+        // For the conductor, who has it in a file.
+        file.escalation = None;
+    }
+    Ok(open)
+}
+
+fn print_ladders(context: &Context, ladders: &[LadderFile]) -> Outcome {
+    if ladders.is_empty() {
+        return Ok(());
+    }
+    let row = |file: &LadderFile| {
+        let state = match &file.waits_for {
+            Some(worker) => format!("waits: {worker}"),
+            None => file.state.word().to_owned(),
+        };
+        let (task, mailbox) = (one_line(&file.task), file.mailbox.to_string());
+        vec![task, mailbox, state, file.phase.to_string(), file.attempt.to_string()]
+    };
+    let shown = ladders.iter().take(LADDERS_SHOWN_MAX).map(row).collect();
+    context.out.table(&["not acked", "mailbox", "ladder", "phase", "attempt"], shown)?;
+    if let Some(more) = ladders.len().checked_sub(LADDERS_SHOWN_MAX).filter(|more| *more > 0) {
+        context.out.line(format!("and {more} more"))?;
+    }
+    context.out.line("")
 }
 
 fn print_mailboxes(context: &Context, mailboxes: &[Row]) -> Outcome {

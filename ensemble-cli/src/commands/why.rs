@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ensemble_core::driver::LadderStore;
 use ensemble_core::event_log::{Record, Story, story};
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use serde_json::{Value, json};
@@ -94,6 +95,7 @@ fn whereabouts(context: &Context, id: &str) -> Vec<Value> {
     [message(context, id), task(context, id), request(context, id), agent(context, id)]
         .into_iter()
         .flatten()
+        .chain(ladders(context, id))
         .collect()
 }
 
@@ -107,6 +109,21 @@ fn message(context: &Context, id: &str) -> Option<Value> {
         (told["holder"], told["epoch"]) = (json!(holder), json!(epoch));
     }
     Some(told)
+}
+
+/// The ladders of a task, or of a message.
+fn ladders(context: &Context, id: &str) -> Vec<Value> {
+    let Ok(project) = context.project() else { return Vec::new() };
+    let all = LadderStore::new(&project.state).all().unwrap_or_default();
+    let mine = all.into_iter().filter(|(_, file)| file.task == id || file.message.as_str() == id);
+    mine.map(|(_, file)| {
+        json!({
+            "what": "ladder", "id": file.task, "message": file.message, "mailbox": file.mailbox,
+            "state": file.state, "phase": file.phase, "attempt": file.attempt,
+            "waits_for": file.waits_for,
+        })
+    })
+    .collect()
 }
 
 fn task(context: &Context, id: &str) -> Option<Value> {

@@ -126,7 +126,7 @@ impl<'a> AckManager<'a> {
         actor: Name,
     ) -> Self {
         Self {
-            world: World { spool, elsewhere: None, clock, recorder, actor },
+            world: World { spool, elsewhere: None, clock, recorder, actor, durable: None },
             deliveries: BTreeMap::new(),
             delivered: 0,
             ended: VecDeque::new(),

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{AckManager, Ended, Order, PongBox, Readied, Readiness};
+use super::{AckManager, Ended, LadderHost, Order, PongBox, Readied, Readiness};
 use crate::agent::AgentPane;
 use crate::durable::FileLock;
 use crate::env::Clock;
 use crate::event_log::Recorder;
-use crate::message::Name;
+use crate::message::{MessageId, Name};
 use crate::proto::ready::{self, ReadinessFailure};
 use crate::requests::{Gate, Gated, RequestStore};
 use crate::spool::Spool;
@@ -29,6 +29,23 @@ pub enum Assigned {
     },
 }
 
+/// What became of a task that was to be handed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum HandedOver {
+    /// The worker did not answer, so nothing was published.
+    NotReady(ReadinessFailure),
+    /// The task lies in the worker's mailbox, and its ladder is left to the watcher.
+    Stored {
+        /// Which ping the worker has answered.
+        ready_attempt: u8,
+        /// The message that carries it.
+        message: MessageId,
+        /// The attempt at the task.
+        attempt: u32,
+    },
+}
+
 /// Assigns tasks, one controller at a time for each worker.
 pub struct Assigner<'a> {
     /// The queue's directory, where the conductor's files are put.
@@ -45,6 +62,9 @@ pub struct Assigner<'a> {
     pub state: PathBuf,
     /// The times of the handshake.
     pub readiness: ready::Config,
+    /// Who runs ladders that outlive this process. `None` for mailboxes that are not in the directory: the
+    /// ladder then ends with the call.
+    pub ladders: Option<&'a dyn LadderHost>,
 }
 
 impl Assigner<'_> {
@@ -76,8 +96,9 @@ impl Assigner<'_> {
         self.ask(worker, pane, rest)
     }
 
-    /// Asks whether the worker is ready; if so publishes the task, nudges if `nudge` says that no
-    /// watcher will, and waits for the ack or the end of the ladder. Never publishes without a pong.
+    /// Asks whether the worker is ready; if so publishes the task, and waits for the ack or the end of the
+    /// ladder. While `is_watched` says that a watcher runs, the ladder is left to it; otherwise this process
+    /// runs it, and a process that is started later goes on with it. Never publishes without a pong.
     ///
     /// # Errors
     /// [`Error::Locked`] if another controller is at this worker; [`Gated`] if its plan for the
@@ -87,32 +108,82 @@ impl Assigner<'_> {
         &self,
         order: Order,
         pane: Option<&mut dyn AgentPane>,
-        nudge: bool,
+        is_watched: &dyn Fn() -> bool,
         rest: &mut dyn FnMut(Duration),
     ) -> Result<Assigned> {
         let mut pane = pane;
         prepare(reborrow(&mut pane));
         let _lock = self.lock(&order.worker)?;
-        // Before the handshake: an unknown mailbox is a mistake of the caller.
-        self.queue.broker().settings(&order.envelope.to)?;
-        let gate = self.queue.gate(&order.task, &order.worker)?;
-        if let Some(gate) = gate.filter(Gate::keeps_back) {
-            return Err(Gated(Box::new(gate)).into());
-        }
-        let ready_attempt = match self.ask(&order.worker, reborrow(&mut pane), rest)? {
+        let ready_attempt = match self.begin(&order, reborrow(&mut pane), rest)? {
             Readied::Ready { attempt } => attempt,
             Readied::NotReady(failure) => return Ok(Assigned::NotReady(failure)),
         };
-        let actor = self.actor.clone();
-        let mut manager = AckManager::borrowing(self.spool, self.clock, self.recorder, actor)
-            .with_borrowed_queue(self.queue.broker());
-        let pane = pane.map(|pane| Box::new(pane) as Box<dyn AgentPane + '_>);
-        let id = manager.deliver(order, pane)?;
-        if nudge {
-            manager.nudge(id);
-        }
-        let ended = manager.wait_for(id, rest)?;
+        let ended = match self.ladders {
+            Some(host) => {
+                let told = self.publish(order)?;
+                self.follow(told, host, is_watched, rest)?
+            }
+            None => {
+                let actor = self.actor.clone();
+                let mut manager =
+                    AckManager::borrowing(self.spool, self.clock, self.recorder, actor)
+                        .with_borrowed_queue(self.queue.broker());
+                let pane = pane.map(|pane| Box::new(pane) as Box<dyn AgentPane + '_>);
+                let id = manager.deliver(order, pane)?;
+                if !is_watched() {
+                    manager.nudge(id);
+                }
+                manager.wait_for(id, rest)?
+            }
+        };
         Ok(Assigned::Delivered { ready_attempt, ended })
+    }
+
+    /// Asks whether the worker is ready, and if so publishes the task. Its ladder is left to the watcher:
+    /// nothing is waited for but the pong.
+    ///
+    /// # Errors
+    /// As for [`Assigner::assign`].
+    pub fn hand_over(
+        &self,
+        order: Order,
+        pane: Option<&mut dyn AgentPane>,
+        rest: &mut dyn FnMut(Duration),
+    ) -> Result<HandedOver> {
+        let mut pane = pane;
+        prepare(reborrow(&mut pane));
+        let _lock = self.lock(&order.worker)?;
+        let ready_attempt = match self.begin(&order, reborrow(&mut pane), rest)? {
+            Readied::Ready { attempt } => attempt,
+            Readied::NotReady(failure) => return Ok(HandedOver::NotReady(failure)),
+        };
+        let told = self.publish(order)?;
+        let (message, attempt) = (told.message, told.attempt);
+        Ok(HandedOver::Stored { ready_attempt, message, attempt })
+    }
+
+    /// All that comes before a task is published, under the lock of its worker.
+    fn begin(
+        &self,
+        order: &Order,
+        pane: Option<&mut dyn AgentPane>,
+        rest: &mut dyn FnMut(Duration),
+    ) -> Result<Readied> {
+        // Before the handshake: an unknown mailbox is a mistake of the caller.
+        self.queue.broker().settings(&order.envelope.to)?;
+        self.may_begin(&order.task, &order.worker)?;
+        self.ask(&order.worker, pane, rest)
+    }
+
+    /// Whether the worker may begin the task: asked before it is pinged, by every door that hands out.
+    ///
+    /// # Errors
+    /// [`Gated`] if a plan for the task is not approved.
+    pub fn may_begin(&self, task: &str, worker: &Name) -> Result<()> {
+        match self.queue.gate(task, worker)?.filter(Gate::keeps_back) {
+            Some(gate) => Err(Gated(Box::new(gate)).into()),
+            None => Ok(()),
+        }
     }
 
     fn ask(

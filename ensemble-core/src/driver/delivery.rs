@@ -5,12 +5,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Notice;
+use super::adopted::Kept;
 use super::agent::worker_state;
 use super::keystrokes::{Half, Then};
+use super::ladder_file::LadderStore;
+use super::ladders::LadderHost;
 use super::shared::Shared;
 use crate::agent::AgentPane;
 use crate::broker::Broker;
-use crate::durable::{Dir, FileStat};
+use crate::durable::Dir;
 use crate::env::{Clock, Monotonic};
 use crate::event_log::{Recorder, types};
 use crate::message::{Digest, Envelope, MessageId, Name};
@@ -126,6 +129,14 @@ pub(super) struct World<'a> {
     pub(super) clock: Shared<'a, dyn Clock + Send + Sync>,
     pub(super) recorder: Shared<'a, dyn Recorder>,
     pub(super) actor: Name,
+    /// Where ladders are kept and by which means they are run, if they outlive this process.
+    pub(super) durable: Option<Durable<'a>>,
+}
+
+/// The files of ladders and the means to run them.
+pub(super) struct Durable<'a> {
+    pub(super) store: LadderStore,
+    pub(super) host: Shared<'a, dyn LadderHost + 'a>,
 }
 
 impl World<'_> {
@@ -143,28 +154,36 @@ pub(super) struct Delivery<'a> {
     pub(super) order: Order,
     pub(super) ladder: Ladder,
     pub(super) pane: Option<Box<dyn AgentPane + 'a>>,
-    message: MessageId,
+    pub(super) message: MessageId,
     /// The `ack/` file of the task as it was before this attempt was published.
-    ack_before: Option<FileStat>,
+    pub(super) ack_before: Option<String>,
     /// How often the message had been received before this delivery began.
-    epoch_before: u64,
+    pub(super) epoch_before: u64,
     /// When a nudge that could not be typed is tried again, and why it could not be.
     pub(super) nudge: Option<(Monotonic, Deferral)>,
     /// What went wrong, for the conductor.
-    trouble: Option<String>,
+    pub(super) trouble: Option<String>,
     /// When it is left alone.
-    deadline: Option<Monotonic>,
+    pub(super) deadline: Option<Monotonic>,
     /// Its expiry date has passed, which is to be told.
-    has_expired: bool,
+    pub(super) has_expired: bool,
+    /// The file of the ladder, if it outlives this process.
+    pub(super) kept: Option<Kept>,
+    /// What the conductor is to be told, until that is written.
+    pub(super) notice: Option<Notice>,
     /// A line whose Enter is due later, or keys of which the next is. Whatever comes next waits for it.
     pub(super) half: Option<Half>,
 }
 
-/// The file by which a worker says that it has read a task.
-fn read_ack(spool: &Spool, task: &str) -> Result<Option<(FileStat, Vec<u8>)>> {
+/// The file by which a worker says that it has read a task: which version of it, and its content.
+pub(super) fn read_ack(spool: &Spool, task: &str) -> Result<Option<(String, Vec<u8>)>> {
     let Ok(task) = Name::new(task) else { return Ok(None) };
     let acks = Dir::open(&spool.root().join("ack"))?;
-    acks.read_with_stat(&format!("{task}.ack"), ACK_BYTES_MAX)
+    let read = acks.read_with_stat(&format!("{task}.ack"), ACK_BYTES_MAX)?;
+    Ok(read.map(|(stat, content)| {
+        let version = format!("{:?} {} {}", stat.id, stat.bytes, stat.changed_ns);
+        (version, content)
+    }))
 }
 
 impl<'a> Delivery<'a> {
@@ -201,6 +220,8 @@ impl<'a> Delivery<'a> {
             trouble: None,
             deadline,
             has_expired: false,
+            kept: None,
+            notice: None,
             half: None,
         };
         this.publish(world, attempt)?;
@@ -260,6 +281,8 @@ impl<'a> Delivery<'a> {
             // Given back is received, too.
             Some(State::Queued { .. } | State::Acked { .. } | State::Settled) => self.ack(),
             Some(State::Dead) => self.died(world)?,
+            // A ladder that is kept ends with the removal of its message.
+            None if self.kept.is_some() => return Ok(None),
             None => {
                 self.trouble = Some("the message is not in the mailbox any more".to_owned());
                 Event::Undeliverable
@@ -279,13 +302,13 @@ impl<'a> Delivery<'a> {
     /// but a file that is written in place only counts there once it has been quiet for a while, and a worker
     /// that has answered must not be pressed meanwhile.
     fn has_answered(&self, world: &World<'_>) -> bool {
-        let Ok(Some((stat, content))) = read_ack(&world.spool, &self.order.task) else {
+        let Ok(Some((version, content))) = read_ack(&world.spool, &self.order.task) else {
             return false;
         };
         let text = String::from_utf8_lossy(&content);
         let word = text.lines().next().unwrap_or_default().trim();
         let is_meant = word == self.order.worker.as_str() || word == BARE_ACK;
-        is_meant && self.ack_before != Some(stat)
+        is_meant && self.ack_before.as_ref() != Some(&version)
     }
 
     fn ack(&self) -> Event {
@@ -315,10 +338,14 @@ impl<'a> Delivery<'a> {
     }
 
     fn perform_all(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
+        if self.notice.is_some() {
+            return self.escalate(world).map(Some);
+        }
         let mut ended = None;
-        while self.half.is_none()
-            && let Some(effect) = self.ladder.poll_effect()
-        {
+        while self.half.is_none() {
+            // Before any key is pressed, so that no later process presses it again.
+            self.keep(world)?;
+            let Some(effect) = self.ladder.poll_effect() else { break };
             ended = self.perform(world, effect)?.or(ended);
         }
         if self.half.is_some() {
@@ -346,15 +373,16 @@ impl<'a> Delivery<'a> {
                 return Ok(Some(Ended::Acked { phase, attempt, message }));
             }
             Effect::Escalate(escalation) => {
-                let (worker, from) = (self.order.worker.clone(), world.actor.clone());
+                let worker = self.order.worker.clone();
+                let from = match &self.kept {
+                    Some(kept) => kept.file.from.clone(),
+                    None => world.actor.clone(),
+                };
                 let at = world.clock.wall();
                 let mut notice = Notice::new(&escalation, worker, self.message.clone(), from, at);
                 notice.detail.clone_from(&self.trouble);
-                let file = notice.file(world.spool.root(), world.spool.durability())?;
-                let mut data = serde_json::to_value(&notice).unwrap_or_default();
-                data["file"] = file.as_str().into();
-                self.record(world, types::ESCALATION, data);
-                return Ok(Some(Ended::Escalated { notice, file }));
+                self.notice = Some(notice);
+                return self.escalate(world).map(Some);
             }
             Effect::Record(record) => self.note(world, &record),
         }
@@ -386,10 +414,10 @@ impl<'a> Delivery<'a> {
         world.recorder.record(kind, world.actor.as_str(), data);
     }
 
-    fn publish(&mut self, world: &World<'_>, attempt: u32) -> Result<()> {
+    pub(super) fn publish(&mut self, world: &World<'_>, attempt: u32) -> Result<()> {
         self.message = message_id(&self.order.task, attempt);
         let ack = read_ack(&world.spool, &self.order.task).ok().flatten();
-        self.ack_before = ack.map(|(stat, _)| stat);
+        self.ack_before = ack.map(|(version, _)| version);
         let template = &self.order.envelope;
         let envelope = template
             .addressed_to(template.to.clone())
@@ -406,8 +434,13 @@ impl<'a> Delivery<'a> {
 
     /// After a reset: the worker has forgotten the task, so it comes again, and what still waits
     /// of the attempt before is taken back.
-    fn deliver_again(&mut self, world: &World<'_>, attempt: u32) {
+    pub(super) fn deliver_again(&mut self, world: &World<'_>, attempt: u32) {
+        // A message under an id of its sender's choice waits on: its sender knows it by that id.
+        if self.kept.as_ref().is_some_and(|kept| !kept.is_numbered) {
+            return;
+        }
         let (before, next) = (self.message.clone(), message_id(&self.order.task, attempt));
+        self.replace_message(world, &before, &next);
         let reason = format!("{SUPERSEDED}{next}");
         let now = world.clock.monotonic();
         match world.queue().set_aside(self.mailbox(), &before, &reason) {
@@ -424,6 +457,7 @@ impl<'a> Delivery<'a> {
             self.trouble = Some(error.to_string());
             self.ladder.handle(now, Event::Undeliverable);
         }
+        self.message_replaced(world);
     }
 
     fn look_at_worker(&mut self, clock: &dyn Clock) -> Worker {

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::ladder_file::LadderFile;
 use crate::Result;
 use crate::durable::{Dir, Durability, Modes};
 use crate::message::{Digest, MessageId, Name, Timestamp, yaml};
@@ -15,6 +16,7 @@ use crate::proto::ack::{Escalation, Reason, Worker};
 
 const PREFIX: &str = "escalation-";
 const SUFFIX: &str = ".yaml";
+const ACTION: &str = "manual_intervention";
 /// How much of a task's name stands in the file's name, in bytes.
 const TASK_BYTES_MAX: usize = 100;
 /// The largest such file that is read, in bytes.
@@ -78,20 +80,69 @@ impl Notice {
             waited_seconds: escalation.waited.as_secs(),
             from,
             escalated_at,
-            action: "manual_intervention",
+            action: ACTION,
         }
+    }
+
+    /// What the conductor is told of a task whose ladder does not run.
+    pub(super) fn of_file(
+        file: &LadderFile,
+        reason: &'static str,
+        escalated_at: Timestamp,
+    ) -> Self {
+        Self {
+            task_id: file.task.clone(),
+            worker: file.worker.clone(),
+            attempt: file.attempt,
+            message: file.message.clone(),
+            phase: file.phase,
+            reason,
+            worker_state: None,
+            detail: None,
+            waited_seconds: 0,
+            from: file.from.clone(),
+            escalated_at,
+            action: ACTION,
+        }
+    }
+
+    /// What the text of an escalation file says; `None` if it is not one of ours.
+    pub(super) fn of_text(text: &str) -> Option<Self> {
+        let fields: Map<String, Value> = yaml::parse(text, Path::new(PREFIX)).ok()?;
+        let word = |field: &str| fields.get(field).and_then(Value::as_str);
+        let number = |field: &str| fields.get(field).and_then(Value::as_u64);
+        let reasons = ["unanswered", "not_pressable", "crashed", "undeliverable"];
+        Some(Self {
+            task_id: word("task_id")?.to_owned(),
+            worker: Name::new(word("worker")?).ok()?,
+            attempt: u32::try_from(number("attempt")?).ok()?,
+            message: MessageId::new(word("message")?).ok()?,
+            phase: u8::try_from(number("phase")?).ok()?,
+            reason: reasons.into_iter().find(|reason| word("reason") == Some(*reason))?,
+            worker_state: word("worker_state").and_then(Worker::of_word).map(Worker::word),
+            detail: word("detail").map(str::to_owned),
+            waited_seconds: number("waited_seconds")?,
+            from: Name::new(word("from")?).ok()?,
+            escalated_at: word("escalated_at")?.parse().ok()?,
+            action: ACTION,
+        })
     }
 
     /// Puts the file into the drop box of the queue at `root`; its path below the queue.
     pub(super) fn file(&self, root: &Path, durability: Durability) -> Result<String> {
-        let queue = Dir::open(root)?;
-        let tmp = queue.ensure_child("tmp", Modes::default())?;
-        let reports = queue.ensure_child("reports", Modes::default())?;
-        let name = file_name(&self.task_id);
-        let text = yaml::render(self);
-        reports.replace(&name, text.as_bytes(), &tmp, Modes::default(), durability)?;
-        Ok(format!("reports/{name}"))
+        put(root, &self.task_id, &yaml::render(self), durability)
     }
+}
+
+/// Puts a task's escalation file with this text into the drop box; its path below the queue. The same text
+/// twice is one version for the watcher.
+pub(super) fn put(root: &Path, task: &str, text: &str, durability: Durability) -> Result<String> {
+    let queue = Dir::open(root)?;
+    let tmp = queue.ensure_child("tmp", Modes::default())?;
+    let reports = queue.ensure_child("reports", Modes::default())?;
+    let name = file_name(task);
+    reports.replace(&name, text.as_bytes(), &tmp, Modes::default(), durability)?;
+    Ok(format!("reports/{name}"))
 }
 
 /// The name of a task's escalation file. Characters that have no place in a name become `_`, and a

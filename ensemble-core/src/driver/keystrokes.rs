@@ -75,6 +75,9 @@ impl Delivery<'_> {
             return;
         }
         self.nudge = None;
+        if self.prompt(world) {
+            return self.nudged(world, Ok(NudgeOutcome::Sent));
+        }
         let count =
             world.queue().count_due(self.mailbox(), COUNT_MAX).map_or(1, |count| count.max(1));
         let Some(pane) = &mut self.pane else { return };

@@ -4,6 +4,7 @@
 //! ```text
 //! Assigner     one worker at a time: lock -> Readiness -> AckManager        (`ensemble assign`)
 //! Readiness    proto::ready::Handshake over a pane and a PongBox            (seed 000)
+//! Ladders      the ladder of every task of a queue, kept in files           (the watcher, `assign`)
 //! AckManager   any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
 //! ```
 //!
@@ -29,11 +30,15 @@
 //! continue in the next process that finds them; one controller at a time works on one worker.
 
 mod ack;
+mod adopted;
 mod agent;
 mod assign;
 mod delivery;
 mod escalation;
+mod following;
 mod keystrokes;
+mod ladder_file;
+mod ladders;
 mod pongs;
 mod readiness;
 mod shared;
@@ -42,9 +47,11 @@ use std::time::Duration;
 
 pub use ack::{AckManager, DeliveryId};
 pub use agent::worker_state;
-pub use assign::{Assigned, Assigner};
+pub use assign::{Assigned, Assigner, HandedOver};
 pub use delivery::{Ended, Order, message_id};
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
+pub use ladder_file::{LADDERS_DIRECTORY, LadderFile, LadderState, LadderStore};
+pub use ladders::{LADDERS_MAX, LadderHost, LadderPrompt, Ladders, Reader, TASK_TYPE};
 pub use pongs::PongBox;
 pub use readiness::{Readied, Readiness, seen_at_the_window};
 

@@ -134,6 +134,8 @@ event_types! {
     /// A worker answered no ping.
     READY_FAILED = "ready.failed" by "`assign`, `ping`": "the fields of the readiness failure block";
 
+    /// The ladder of a delivery began.
+    LADDER_BEGUN = "ladder.begun" by "the runner of the ladder": "`task_id`, `worker_id`, `attempt`, `id`, `mailbox`";
     /// The ladder of a delivery entered a phase.
     LADDER_PHASE = "ladder.phase" by "`assign`, `AckManager`": "`task_id`, `worker_id`, `phase`";
     /// The ladder skipped a phase.

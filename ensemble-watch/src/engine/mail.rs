@@ -8,6 +8,7 @@ use ensemble_core::message::{MessageId, Name};
 
 use super::Context;
 use super::remote::Remote;
+use crate::ladders::LadderNews;
 use crate::notifier::Notifier;
 use crate::pane_worker::PaneWorkers;
 use crate::panes::PaneEntry;
@@ -104,6 +105,20 @@ impl Mail {
     /// A pane task that was to type is done.
     pub(super) fn typed(&mut self, now: Monotonic, report: TypeReport, context: &Context) {
         self.notifier.report(now, report, &*context.recorder);
+    }
+
+    /// The ladder of a task wants something done.
+    pub(super) fn ladder(&mut self, now: Monotonic, news: LadderNews, context: &Context) {
+        match news {
+            LadderNews::Pace { mailbox, is_laddered } => {
+                self.notifier.set_pace(now, &mailbox, is_laddered);
+            }
+            LadderNews::Prompt(prompt) => {
+                // What the line says must count the task.
+                self.notifier.count(now, &prompt.mailbox, self.remote.mail(&context.spool));
+                self.notifier.prompt(now, &prompt);
+            }
+        }
     }
 
     /// As [`Mail::notify`], if a mailbox has changed.

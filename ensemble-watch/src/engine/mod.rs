@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Event, Reconcile};
 use ensemble_core::spool::Spool;
@@ -36,12 +37,13 @@ use ensemble_core::{Error, Result};
 use serde_json::{Value, json};
 
 use crate::boxes::Finding;
+use crate::ladders::LadderThread;
 use crate::pane_worker::PaneWorkers;
 use crate::project::Project;
 use crate::requests::{DecisionHandler, RequestWatch};
 use crate::servers::SharedSight;
 use crate::status::{ACTOR, Status};
-use crate::wakes::{PaneResult, Wake};
+use crate::wakes::{PaneResult, Wake, Waker};
 use crate::watch_set::{Place, WatchSet};
 use drop_boxes::DropBoxes;
 use mail::Mail;
@@ -72,6 +74,8 @@ pub(crate) struct Engine {
     requests: RequestWatch,
     upkeep: Upkeep,
     status: Status,
+    /// Missing where the mailboxes are on servers.
+    ladders: Option<LadderThread>,
 }
 
 impl Engine {
@@ -81,6 +85,7 @@ impl Engine {
         recorder: Arc<dyn Recorder>,
         pane_workers: PaneWorkers,
         sight: SharedSight,
+        waker: Waker,
     ) -> Result<Self> {
         let now = SystemClock.monotonic();
         let drop_boxes = DropBoxes::new(project)?;
@@ -90,9 +95,15 @@ impl Engine {
             path: canary,
             source,
         })?;
+        let mail = Mail::new(project, pane_workers, sight)?;
+        let ladders = match mail.remote.is_directory() {
+            true => Some(LadderThread::start(project, Arc::clone(&spool), waker)?),
+            false => None,
+        };
         Ok(Self {
             drop_boxes,
-            mail: Mail::new(project, pane_workers, sight)?,
+            mail,
+            ladders,
             team: Team::new(now, project),
             requests: RequestWatch::new(&project.queue, project.kinds()?),
             upkeep: Upkeep::new(now, project, &recorder),
@@ -173,6 +184,7 @@ impl Engine {
                     self.team.observed(now, &agent, observation, &self.context, &mut self.mail);
                 self.status.changed_if(changed);
             }
+            Wake::Ladder(news) => self.mail.ladder(now, news, &self.context),
             Wake::Servers(news) => {
                 let agents = self.mail.take_news(news);
                 self.team.workload_changed(now, agents);
@@ -186,7 +198,10 @@ impl Engine {
     fn landed(&mut self, now: Monotonic, dir: &Path, file: &str, how: Landing) -> Option<Finding> {
         match self.watch_set.place(dir, file).cloned()? {
             Place::Mailboxes => self.mailbox_added(file),
-            Place::Mailbox(mailbox) => self.mail.landed(mailbox, file),
+            Place::Mailbox(mailbox) => {
+                self.ladders_changed(&mailbox);
+                self.mail.landed(mailbox, file);
+            }
             Place::DropBox(box_name) => return self.drop_boxes.landed(now, box_name, file, how),
             Place::Requests => self.look_at_request(now, file),
             Place::Request(id) => self.look_at_request(now, id.as_str()),
@@ -198,11 +213,18 @@ impl Engine {
         None
     }
 
+    fn ladders_changed(&self, mailbox: &Name) {
+        if let Some(ladders) = &self.ladders {
+            ladders.changed(mailbox);
+        }
+    }
+
     /// A message was received, or another file was removed.
     fn left(&mut self, now: Monotonic, dir: &Path) {
         match self.watch_set.directory(dir).cloned() {
             Some(Place::Mailbox(mailbox)) => {
                 self.team.mailbox_changed(now, &mailbox);
+                self.ladders_changed(&mailbox);
                 self.mail.changed([mailbox]);
             }
             // An agent was unbound.

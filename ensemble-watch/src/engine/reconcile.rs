@@ -156,6 +156,9 @@ impl Engine {
     /// Lists everything.
     pub(super) fn scan(&mut self, now: Monotonic) {
         self.drop_boxes.scan();
+        if let Some(ladders) = &self.ladders {
+            ladders.all_changed();
+        }
         self.rebind(now);
         self.requests.scan(now, &*self.context.spool, Some(&mut self.watch_set));
     }

@@ -34,6 +34,11 @@ impl Remote {
         })
     }
 
+    /// Whether the mailboxes are in the queue's directory.
+    pub(super) const fn is_directory(&self) -> bool {
+        matches!(self, Self::Directory)
+    }
+
     /// The messages that wait.
     pub(super) fn mail<'a>(&'a self, spool: &'a Spool) -> &'a dyn MailSource {
         match self {

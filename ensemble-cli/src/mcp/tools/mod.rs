@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::Desk;
 use crate::exit::Failure;
 
+mod assign;
 mod board;
 pub(super) mod mail;
 mod requests;
@@ -82,7 +83,7 @@ macro_rules! tool {
     };
 }
 
-const TOOLS: [ToolSpec; 17] = [
+const TOOLS: [ToolSpec; 18] = [
     ToolSpec {
         name: COMPLETION_TOOL,
         title: "Report a step",
@@ -114,6 +115,14 @@ const TOOLS: [ToolSpec; 17] = [
         mail::Send,
         mail::send,
         "Sends a message to another agent's mailbox."
+    ),
+    tool!(
+        "assign",
+        "Hand a task to a ready worker",
+        false,
+        assign::Assign,
+        assign::assign,
+        "Asks a worker whether it is ready, and if it is, puts the task into its mailbox. The watcher sees to it that it is taken, and tells the conductor if it is not. Does not wait for that."
     ),
     tool!(
         "fetch_inbox",
@@ -234,6 +243,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         ("plan_approval", schema_of::<requests::PlanApproval>()),
         ("shutdown_response", schema_of::<requests::ShutdownResponse>()),
         ("send_message", schema_of::<mail::Send>()),
+        ("assign", schema_of::<assign::Assign>()),
         ("fetch_inbox", schema_of::<mail::Fetch>()),
         ("acknowledge_message", schema_of::<mail::Acknowledge>()),
         ("complete_message", schema_of::<mail::Complete>()),

@@ -36,8 +36,7 @@
 //! which has forgotten the task, acks the new one.
 //!
 //! *Silence* is the subject: 4 × 60 s, then the conductor, exactly once. *A crash* of the ladder's
-//! process loses the phase, not the task, which lies in its mailbox; the next run begins at phase 0
-//! with the mailbox's epoch. A limit whose end is known is waited for beyond the ceiling, for at
+//! process loses nothing: [`Saved`] is kept in a file, and [`Ladder::resume`] goes on with it. A limit whose end is known is waited for beyond the ceiling, for at
 //! most [`PARK_MAX`], and even if the worker looks free before: its screen may have been cleared,
 //! and whatever is submitted only meets the limit again.
 //!
@@ -62,10 +61,12 @@ use std::time::Duration;
 use super::Machine;
 use crate::env::Monotonic;
 
+mod saved;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
 
+pub use saved::Saved;
 pub use vocabulary::{
     Effect, Escalation, Event, GENERIC_LEAVE_INPUT_MODE, Phase, Reason, Record, Worker,
 };
@@ -196,6 +197,8 @@ pub struct Ladder {
     config: Config,
     state: State,
     phase: Phase,
+    /// Begin of the phase that is running.
+    since: Monotonic,
     started: Monotonic,
     /// When waiting ends; later than the phases need.
     ceiling: Monotonic,
@@ -212,6 +215,7 @@ impl Ladder {
             config,
             state: State::Idle,
             phase: Phase::Deliver,
+            since: Monotonic::ZERO,
             started: Monotonic::ZERO,
             ceiling: Monotonic::ZERO,
             effects: VecDeque::new(),
@@ -256,7 +260,7 @@ impl Ladder {
     }
 
     fn start(&mut self, now: Monotonic) -> State {
-        self.started = now;
+        (self.started, self.since) = (now, now);
         self.ceiling = now + self.config.phase_timeout * PHASES + self.config.wait_max;
         self.effects.push_back(Effect::Deliver { attempt: self.attempt });
         State::Phase { until: now + self.config.phase_timeout }
@@ -264,7 +268,7 @@ impl Ladder {
 
     /// Enters a phase: with its keys, or without.
     fn enter(&mut self, now: Monotonic, phase: Phase, press: bool) -> State {
-        self.phase = phase;
+        (self.phase, self.since) = (phase, now);
         if !press {
             self.record(Record::Skipped { phase });
             return State::Phase { until: now + self.config.phase_timeout };

@@ -26,6 +26,18 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// The phase of this number; `None` beyond the last.
+    #[must_use]
+    pub const fn of_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Deliver),
+            1 => Some(Self::Nudge),
+            2 => Some(Self::LeaveInputMode),
+            3 => Some(Self::ResetContext),
+            _ => None,
+        }
+    }
+
     /// Its number in the seed, 0 to 3.
     #[must_use]
     pub const fn number(self) -> u8 {
@@ -80,6 +92,21 @@ impl Worker {
             Self::HumanOccupied => "human_occupied",
             Self::Crashed => "crashed",
         }
+    }
+
+    /// The state of this word; a limit comes back without its end, which the next look finds.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        let all = [
+            Self::Unknown,
+            Self::Idle,
+            Self::Busy,
+            Self::Asking,
+            Self::Limited { until: None },
+            Self::HumanOccupied,
+            Self::Crashed,
+        ];
+        all.into_iter().find(|state| state.word() == word)
     }
 
     /// Whether it may be pressed: it is not known to be working, asking, limited, used by a

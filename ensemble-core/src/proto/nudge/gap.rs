@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::pane::NudgeOutcome;
 use crate::proto::testing::{at, drain};
 
 /// What stands in the composer.

@@ -19,6 +19,10 @@
 //! any bound   Limited, without an end         -> same         (probed after 1, 2, 4, 8, 15, 15 … min)
 //! Told        60, 120, 240 s unread           -> InFlight     Nudge
 //! Told        240 s unread after the fourth   -> Unanswered   Record Unanswered
+//! Told        a ladder sets the pace          -> same         (nothing is repeated by itself)
+//! Told, Unanswered  Prompt, the pace is over  -> InFlight     Nudge
+//! Told, Unanswered  Prompt, before that       -> Due if it must be, or same
+//! any other   Prompt                          -> same         (a line is under way, or none is due)
 //! Told        some taken                      -> Told         (alive: the count begins anew)
 //! Told        all taken, new mail came        -> InFlight     Nudge
 //! Unanswered  some taken                      -> Told
@@ -38,6 +42,10 @@
 //! reported once. A multiplexer that never answers counts as a refusal after [`OUTCOME_PATIENCE`].
 //! *A crash* of the watcher loses this machine and nothing else: the next one finds the mail
 //! waiting and begins with its leading edge.
+//!
+//! *One pace.* The [ladder](super::ack) of a task has its own times. While one runs for this mailbox
+//! ([`Event::Laddered`]), its prompts take the place of the repetitions here, under the same rules: one
+//! line at a time, deferred where the pane refuses it, at least [`Prompt::pace`] after the last line.
 //!
 //! *A usage limit* that says when it ends is not tried in vain: after [`Event::Parked`] nothing is
 //! typed and nothing changes that until the end is there, [`PARK_MAX`] at most. Then the pane is
@@ -77,11 +85,13 @@ use std::time::Duration;
 use super::Machine;
 use super::ack::PARK_MAX;
 use crate::env::Monotonic;
-use crate::pane::{Deferral, NudgeOutcome};
+use crate::pane::Deferral;
 
 #[cfg(test)]
 mod gap;
+mod outcome;
 mod pace;
+mod prompt;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
@@ -91,7 +101,7 @@ pub use pace::{
     NUDGE_INTERVAL_MIN, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, OUTCOME_PATIENCE, PROBE_MAX,
     PROBE_MIN, Probe, RETRY_MAX, RETRY_MIN,
 };
-pub use vocabulary::{Effect, Event, Occasion, Phase, Record, Status};
+pub use vocabulary::{Effect, Event, Occasion, Phase, Prompt, Record, Status};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -137,6 +147,10 @@ pub struct NudgeSchedule {
     is_limited: bool,
     last_try: Option<Monotonic>,
     deferral: Option<Deferral>,
+    /// A ladder sets the pace.
+    is_laddered: bool,
+    /// The ladder asked for the line that is due.
+    is_prompted: bool,
     effects: VecDeque<Effect>,
 }
 
@@ -162,6 +176,8 @@ impl NudgeSchedule {
             is_limited: false,
             last_try: None,
             deferral: None,
+            is_laddered: false,
+            is_prompted: false,
             effects: VecDeque::new(),
         }
     }
@@ -213,6 +229,10 @@ impl NudgeSchedule {
             State::Told { .. } | State::Unanswered if alive => self.told(now),
             State::Told { .. } | State::Unanswered => self.state,
         }
+    }
+
+    fn rebind(&mut self, now: Monotonic, binding: u64) -> State {
+        if self.binding == Some(binding) { self.state } else { self.bind(now, binding) }
     }
 
     fn bind(&mut self, now: Monotonic, binding: u64) -> State {
@@ -295,7 +315,8 @@ impl NudgeSchedule {
         if let Some(at) = self.parked_until(now) {
             return State::Due { at };
         }
-        if self.typed.is_none() && self.nudges >= NUDGES_MAX {
+        let is_prompted = std::mem::take(&mut self.is_prompted);
+        if self.typed.is_none() && self.nudges >= NUDGES_MAX && !is_prompted && !self.is_laddered {
             return self.give_up();
         }
         self.attempt += 1;
@@ -304,7 +325,7 @@ impl NudgeSchedule {
         let (attempt, waiting) = (self.attempt, self.waiting);
         let occasion = match self.probe {
             Some(probe) if probe.is_due(now) => Occasion::Probe,
-            Some(_) | None if self.nudges > 0 => Occasion::Again,
+            Some(_) | None if self.nudges > 0 && !is_prompted => Occasion::Again,
             Some(_) | None => Occasion::News,
         };
         self.effects.push_back(match self.typed {
@@ -318,69 +339,6 @@ impl NudgeSchedule {
         let (waiting, nudges) = (self.waiting, self.nudges);
         self.effects.push_back(Effect::Record(Record::Unanswered { waiting, nudges }));
         State::Unanswered
-    }
-
-    fn told(&self, now: Monotonic) -> State {
-        if let Some(probe) = self.probe {
-            return State::Told { repeat_at: probe.at };
-        }
-        let doublings = self.nudges.saturating_sub(1).min(NUDGES_MAX);
-        State::Told { repeat_at: now + (NUDGE_REPEAT * (1 << doublings)).min(NUDGE_REPEAT_MAX) }
-    }
-
-    fn outcome(&mut self, now: Monotonic, outcome: NudgeOutcome, backoff: Duration) -> State {
-        match outcome {
-            NudgeOutcome::Sent => {
-                self.last_try = Some(now);
-                self.probe = self.probe.filter(|_| self.is_limited).map(|p| p.submitted(now));
-                self.nudges += u32::from(self.probe.is_none());
-                self.typed = None;
-                self.deferral = None;
-                if self.waiting > 0 { self.told(now) } else { State::Quiet }
-            }
-            NudgeOutcome::TextOnly { deferral } => {
-                self.last_try = Some(now);
-                self.typed = self.typed.or(Some(self.attempt));
-                self.refused(now, deferral, backoff)
-            }
-            NudgeOutcome::Refused { deferral } => {
-                if ends_our_line(&deferral) {
-                    self.typed = None;
-                }
-                self.refused(now, deferral, backoff)
-            }
-        }
-    }
-
-    fn refused(&mut self, now: Monotonic, deferral: Deferral, backoff: Duration) -> State {
-        let permanent = deferral.is_permanent();
-        if self.deferral.as_ref() != Some(&deferral) {
-            let waiting = self.waiting;
-            let record = Record::Deferred { deferral: deferral.clone(), waiting };
-            self.effects.push_back(Effect::Record(record));
-            self.deferral = Some(deferral);
-        }
-        if permanent {
-            self.unbind()
-        } else if self.waiting == 0 {
-            self.deferral = None;
-            State::Quiet
-        } else {
-            let next = (backoff * 2).min(RETRY_MAX);
-            let probe = self.probe.map(|probe| probe.at).filter(|at| *at > now);
-            let at = (now + backoff).min(probe.unwrap_or(now + RETRY_MAX));
-            let at = at.max(self.parked_until(now).unwrap_or(now));
-            State::Deferred { at, since: now, backoff: next, late: false }
-        }
-    }
-
-    fn overdue(&mut self, now: Monotonic, backoff: Duration) -> State {
-        match self.refused(now, Deferral::Timeout, backoff) {
-            State::Deferred { at, since, backoff, .. } => {
-                State::Deferred { at, since, backoff, late: true }
-            }
-            state => state,
-        }
     }
 }
 
@@ -409,10 +367,7 @@ impl Machine for NudgeSchedule {
                 | State::Told { .. }
                 | State::Unanswered,
                 Event::Bound { binding },
-            ) => match self.binding == Some(binding) {
-                true => self.state,
-                false => self.bind(now, binding),
-            },
+            ) => self.rebind(now, binding),
             (
                 State::Unbound
                 | State::Quiet
@@ -433,6 +388,8 @@ impl Machine for NudgeSchedule {
                 | State::Unanswered,
                 limit @ (Event::Parked { .. } | Event::Limited),
             ) => self.limit(now, &limit),
+            (state, Event::Laddered(is_laddered)) => self.paced(state, is_laddered),
+            (state, Event::Prompt(prompt)) => self.prompted(now, state, prompt),
             (State::InFlight { backoff, .. }, Event::Outcome { attempt, outcome })
                 if attempt == self.attempt =>
             {
@@ -464,7 +421,9 @@ impl Machine for NudgeSchedule {
             State::Due { at } if now >= at => self.launch(now, RETRY_MIN),
             State::InFlight { until, backoff, .. } if now >= until => self.overdue(now, backoff),
             State::Deferred { at, backoff, .. } if now >= at => self.launch(now, backoff),
-            State::Told { repeat_at } if now >= repeat_at => self.launch(now, RETRY_MIN),
+            State::Told { repeat_at } if now >= repeat_at && !self.is_paced() => {
+                self.launch(now, RETRY_MIN)
+            }
             State::Unbound
             | State::Quiet
             | State::Due { .. }
@@ -483,7 +442,8 @@ impl Machine for NudgeSchedule {
         match self.state {
             State::Due { at } | State::Deferred { at, .. } => Some(at),
             State::InFlight { until, .. } => Some(until),
-            State::Told { repeat_at } => Some(repeat_at),
+            State::Told { repeat_at } if !self.is_paced() => Some(repeat_at),
+            State::Told { .. } => None,
             State::Unbound | State::Quiet | State::Unanswered => None,
         }
     }

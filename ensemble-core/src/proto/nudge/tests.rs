@@ -1,4 +1,5 @@
 use super::*;
+use crate::pane::NudgeOutcome;
 use crate::proto::testing::{at, at_millis, drain, pairs, run};
 use proptest::prelude::*;
 
@@ -364,6 +365,8 @@ fn every_pair_of_state_and_event() {
         ("over", outcome(1, refused(Deferral::LineGone))),
         ("parked", Some(Event::Parked { until: at(800) })),
         ("limited", Some(Event::Limited)),
+        ("paced", Some(Event::Laddered(true))),
+        ("prompt", Some(Event::Prompt(Prompt::new(NUDGE_INTERVAL_MIN, true)))),
         ("time", None),
     ];
     let table =
@@ -389,6 +392,8 @@ changed  unbound      quiet        due          in_flight    in_flight N  told  
 over     unbound      quiet        due          deferred R   deferred     told         unanswered
 parked   unbound      quiet        due          in_flight    deferred     told         unanswered
 limited  unbound      quiet        due          in_flight    deferred     told         unanswered
+paced    unbound      quiet        due          in_flight    deferred     told         unanswered
+prompt   unbound      quiet        due          in_flight    deferred     in_flight N  in_flight N
 time     unbound      quiet        in_flight N  deferred R   in_flight N  in_flight N  unanswered
 "
     );
@@ -455,10 +460,7 @@ proptest! {
                         open = None;
                     }
                 }
-                Event::Mail { .. }
-                | Event::PaneChanged
-                | Event::Parked { .. }
-                | Event::Limited => {}
+                _ => {}
             }
             schedule.handle(now, event);
             check(&mut schedule, now, &mut open, &mut lines)?;

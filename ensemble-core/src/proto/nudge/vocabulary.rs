@@ -1,5 +1,7 @@
 //! What a [`NudgeSchedule`](super::NudgeSchedule) is told, what it asks for, and how it shows itself.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 #[cfg(doc)]
@@ -40,9 +42,31 @@ pub enum Event {
     /// The attempt under way has met a usage limit that does not say when it ends. Told before its
     /// [`Event::Outcome`], also where a line could be submitted although an old limit shows.
     Limited,
+    /// Whether the ladder of a task sets the pace: while it does, nothing is repeated by itself.
+    Laddered(bool),
+    /// The ladder wants a line now.
+    Prompt(Prompt),
     /// Something suggests that the pane takes input again (a hook, a new title, a closed dialog):
     /// a deferred nudge is tried now instead of after its backoff.
     PaneChanged,
+}
+
+/// A line that a ladder wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Prompt {
+    /// The least time since the last line.
+    pub pace: Duration,
+    /// Whether a line that would come too early is typed later. Otherwise the last one stands for it.
+    pub must: bool,
+}
+
+impl Prompt {
+    /// A line at least `pace` after the last one; `must` as for the field.
+    #[must_use]
+    pub const fn new(pace: Duration, must: bool) -> Self {
+        Self { pace, must }
+    }
 }
 
 /// What a nudge is for.

@@ -1,0 +1,75 @@
+//! `assign`: readiness and delivery; the watcher has the ladder.
+
+use ensemble_core::driver::{Assigner, HandedOver, LadderHost, Order};
+use ensemble_core::env::SystemClock;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_team::admission::Act;
+use ensemble_watch::ForegroundHost;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Answer, Trouble};
+use crate::commands::{Watcher, fill, fill_for_servers};
+use crate::mcp::Desk;
+use crate::worker::{Worker, resting};
+
+/// Arguments of `assign`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Assign {
+    /// The worker.
+    worker: Name,
+    /// What is to be done.
+    instruction: String,
+    /// The task's name; assigning it again goes on with the attempt that is under way (default: a new one).
+    task_id: Option<String>,
+}
+
+pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
+    if assign.instruction.trim().is_empty() {
+        return Err(Trouble::new("instruction: is empty: say what is to be done"));
+    }
+    let context = desk.context().settled()?;
+    let mut worker = Worker::find(&context, &assign.worker)?;
+    let task = assign.task_id.unwrap_or_else(|| MessageId::generate().to_string());
+    desk.project.doorkeeper().check(Act::TakeUp, &task, &assign.worker)?;
+    let envelope = Envelope::new(worker.mailbox.clone(), String::new())
+        .with_kind(Name::new("task")?)
+        .from(desk.agent.clone());
+    let (queue, content) = (desk.queue()?, assign.instruction.into_bytes());
+    let envelope = match queue.directory() {
+        Some(spool) => fill(spool, envelope, content)?,
+        None => fill_for_servers(envelope, content)?,
+    };
+    let host = match queue.directory() {
+        Some(_) => Some(ForegroundHost::new(&desk.project)?),
+        None => None,
+    };
+    let waiter = worker.waiter(&context)?;
+    let assigner = Assigner {
+        spool: &desk.spool,
+        queue: queue.request_store(),
+        clock: &SystemClock,
+        recorder: &*desk.recorder,
+        actor: desk.agent.clone(),
+        state: desk.project.state.clone(),
+        readiness: desk.project.config.handshake(),
+        ladders: host.as_ref().map(|host| host as &dyn LadderHost),
+    };
+    let order = Order::new(task.clone(), assign.worker.clone(), envelope);
+    let mailbox = worker.mailbox.clone();
+    let handed = assigner.hand_over(order, worker.agent_pane(), &mut resting(&waiter))?;
+    worker.remember(&context)?;
+    match handed {
+        HandedOver::NotReady(failure) => Err(Trouble::new(format!(
+            "nothing was assigned: {} is not ready: {}",
+            assign.worker, failure.observation
+        ))),
+        HandedOver::Stored { ready_attempt, message, attempt } => Ok(json!({
+            "id": message, "mailbox": mailbox, "state": "stored", "task_id": task,
+            "worker": assign.worker, "attempt": attempt, "ready_attempt": ready_attempt,
+            "watched": host.is_some() && Watcher::look(&desk.project).runs(),
+        })),
+    }
+}

@@ -1,0 +1,176 @@
+//! Waiting for the ladder of an assigned task, whichever process runs it.
+//!
+//! ```text
+//! a watcher runs      it runs the ladder; this process reads its file and the mailbox
+//! none runs           this process runs the ladder, under the lock of the mailbox
+//! this process ends   the file stays; the next watcher goes on
+//! ```
+
+use std::time::Duration;
+
+use super::adopted::superseding;
+use super::delivery::{Delivery, World, message_id};
+use super::shared::Shared;
+use super::{
+    Assigner, Ended, LadderHost, LadderState, LadderStore, Ladders, Notice, Order, file_name,
+};
+use crate::env::Monotonic;
+use crate::event_log::types;
+use crate::message::{MessageId, Name};
+use crate::proto::ack::Phase;
+use crate::spool::{SUPERSEDED, State};
+use crate::{Error, Result};
+
+/// The longest rest between two looks.
+const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// A task that was published.
+pub(super) struct Published {
+    task: String,
+    worker: Name,
+    mailbox: Name,
+    pub(super) message: MessageId,
+    pub(super) attempt: u32,
+    phase: Phase,
+    /// How often the message had been received before.
+    epoch: u64,
+    deadline: Option<Monotonic>,
+}
+
+impl Published {
+    fn acked(&self) -> Ended {
+        let (phase, attempt, message) = (self.phase, self.attempt, self.message.clone());
+        Ended::Acked { phase, attempt, message }
+    }
+
+    fn abandoned(&self) -> Ended {
+        let (phase, attempt, message) = (self.phase, self.attempt, self.message.clone());
+        Ended::Abandoned { phase, attempt, message }
+    }
+}
+
+impl Assigner<'_> {
+    fn store(&self) -> LadderStore {
+        LadderStore::new(&self.state)
+    }
+
+    /// Stores the task. An attempt that waits and was given up is replaced by the next one.
+    pub(super) fn publish(&self, order: Order) -> Result<Published> {
+        let (task, worker) = (order.task.clone(), order.worker.clone());
+        let mailbox = order.envelope.to.clone();
+        if let Some(file) = self.store().of_task(&mailbox, &task)?
+            && file.state == LadderState::Escalated
+            && file.message == message_id(&task, file.attempt)
+        {
+            let next = message_id(&task, file.attempt.saturating_add(1));
+            superseding(self.spool, &mailbox, &file.message, &next)?;
+        }
+        let deadline = order.patience.map(|patience| self.clock.monotonic() + patience);
+        let world = World {
+            spool: Shared::Borrowed(self.spool),
+            // Where ladders are kept, the mailboxes are in the directory.
+            elsewhere: self.ladders.is_none().then(|| Shared::Borrowed(self.queue.broker())),
+            clock: Shared::Borrowed(self.clock),
+            recorder: Shared::Borrowed(self.recorder),
+            actor: self.actor.clone(),
+            durable: None,
+        };
+        let delivery = Delivery::begin(&world, order, None)?;
+        let (message, attempt) = (delivery.message.clone(), delivery.ladder.attempt());
+        let (phase, epoch) = (Phase::Deliver, delivery.epoch_before);
+        Ok(Published { task, worker, mailbox, message, attempt, phase, epoch, deadline })
+    }
+
+    /// Waits for the end of its ladder.
+    pub(super) fn follow(
+        &self,
+        mut told: Published,
+        host: &dyn LadderHost,
+        is_watched: &dyn Fn() -> bool,
+        rest: &mut dyn FnMut(Duration),
+    ) -> Result<Ended> {
+        let clocks = (self.clock, self.recorder);
+        let mut ladders =
+            Ladders::borrowing(self.spool, self.store(), host, clocks, self.actor.clone());
+        loop {
+            if is_watched() {
+                ladders.forget(&told.mailbox);
+            } else {
+                ladders.look(&told.mailbox)?;
+                ladders.handle_timeout()?;
+            }
+            if let Some(ended) = self.ended(&mut told)? {
+                if ladders.runs(&told.mailbox) {
+                    ladders.look(&told.mailbox)?;
+                }
+                return Ok(ended);
+            }
+            let now = self.clock.monotonic();
+            let left = |at: Monotonic| at.since(now);
+            if told.deadline.is_some_and(|at| left(at).is_zero()) {
+                return Ok(told.abandoned());
+            }
+            let due = ladders.poll_timeout().into_iter().chain(told.deadline).map(left).min();
+            rest(due.unwrap_or(LOOK_INTERVAL_MAX).min(LOOK_INTERVAL_MAX));
+        }
+    }
+
+    /// How the ladder has ended, by its file and by the message itself.
+    fn ended(&self, told: &mut Published) -> Result<Option<Ended>> {
+        let file = self.store().of_task(&told.mailbox, &told.task)?;
+        let file = file.filter(|file| file.attempt >= told.attempt);
+        if let Some(file) = &file {
+            told.message.clone_from(&file.message);
+            (told.attempt, told.epoch) = (file.attempt, file.epoch);
+            told.phase = Phase::of_number(file.phase).unwrap_or(told.phase);
+            match file.state {
+                LadderState::Acked => return Ok(Some(told.acked())),
+                LadderState::Escalated => {
+                    let notice = file.escalation.as_deref().and_then(Notice::of_text);
+                    let path = format!("reports/{}", file_name(&told.task));
+                    return Ok(notice.map(|notice| Ended::Escalated { notice, file: path }));
+                }
+                LadderState::Behind | LadderState::Open | LadderState::Escalating => {}
+            }
+        }
+        match self.spool.state(&told.mailbox, &told.message)? {
+            Some(State::Queued { epoch, .. }) if epoch <= told.epoch => Ok(None),
+            Some(State::Queued { .. } | State::Acked { .. } | State::Settled) => {
+                if file.is_none() {
+                    // It was taken before the ladder began.
+                    let data = serde_json::json!({
+                        "attempt": told.attempt, "phase": told.phase.number(), "id": told.message,
+                        "task_id": told.task, "worker_id": told.worker,
+                    });
+                    self.recorder.record(types::TASK_START, self.actor.as_str(), data);
+                }
+                Ok(Some(told.acked()))
+            }
+            Some(State::Dead) => self.died(told),
+            None if file.is_some() => Ok(None),
+            None => Err(Error::NoMessage {
+                id: told.message.to_string(),
+                place: format!("in mailbox `{}` any more", told.mailbox),
+            }),
+        }
+    }
+
+    fn died(&self, told: &Published) -> Result<Option<Ended>> {
+        let letters = self.spool.dead_letters(&told.mailbox)?;
+        let letter = letters.into_iter().find(|letter| letter.id == told.message);
+        let reason = letter.map(|letter| letter.reason).unwrap_or_default();
+        match reason.as_str() {
+            "expired" => Ok(Some(Ended::Expired)),
+            // The ladder is about to name the next attempt, or to tell the conductor.
+            _ if reason.starts_with(SUPERSEDED) || self.is_laddered(told)? => Ok(None),
+            _ => Err(Error::NoMessage {
+                id: told.message.to_string(),
+                place: format!("waiting: it is a dead letter: {reason}"),
+            }),
+        }
+    }
+
+    fn is_laddered(&self, told: &Published) -> Result<bool> {
+        Ok(self.store().of_task(&told.mailbox, &told.task)?.is_some())
+    }
+}

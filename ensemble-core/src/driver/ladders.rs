@@ -1,0 +1,336 @@
+//! The ladders of all tasks, whichever door they came through: kept in files, run by one process a mailbox.
+//!
+//! ```text
+//! the message                      its ladder (state of the file)
+//! a task, seen waiting             behind       nothing is done
+//! first in line, its worker free   open         nudges and keys, as proto::ack has them
+//! is received, or settled          acked        over; the file stays for a minute, for those who wait for it
+//! comes back after that            behind       a new ladder for the new delivery
+//! all phases are over              escalating, then escalated: the conductor is told once
+//! escalated, received              acked        (`ladder.late_ack`)
+//! expires, is removed              no file
+//! is a dead letter                 escalated, as undeliverable
+//! ```
+//!
+//! *One at a time.* A worker is pressed for one task at a time: the one that it would receive next. The other
+//! tasks of its mailbox wait `behind`, and so does the first one while the worker holds a message: a worker
+//! that has received something is alive, and works. When a ladder ends without an answer, the tasks that
+//! have waited behind it for at least one phase end with it: the same silence speaks of them all.
+//!
+//! *One process.* The runner of a mailbox holds `.ensemble/locks/ladder-<mailbox>.lock`: the watcher, or where
+//! none runs a waiting `ensemble assign`. The kernel drops the lock of a runner that is killed, and the next one
+//! goes on with the files ([`Ladder::resume`](crate::proto::ack::Ladder::resume) says how).
+//!
+//! # Limits
+//!
+//! The first [`LADDERS_MAX`] waiting messages of a mailbox have a file. Mailboxes on servers have no durable
+//! ladders: there `assign` runs its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::adopted::finish_escalation;
+use super::delivery::{Delivery, Durable, Ended, Order, World, read_ack};
+use super::ladder_file::{LadderFile, LadderState, LadderStore, boot_ms};
+use super::shared::Shared;
+use crate::agent::AgentPane;
+use crate::durable::FileLock;
+use crate::env::{Clock, Monotonic, boot_id};
+use crate::event_log::{Recorder, types};
+use crate::message::{Envelope, MessageId, Name};
+use crate::proto::ack::{Config, Phase};
+use crate::spool::{Found, Spool, State};
+use crate::{Error, Result};
+
+mod mailbox;
+
+use mailbox::MailboxLadders;
+
+/// How many waiting messages of a mailbox have a ladder.
+pub const LADDERS_MAX: usize = 1_000;
+/// The type of the messages that have one.
+pub const TASK_TYPE: &str = "task";
+/// How often a mailbox with open ladders is looked at without an event.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// The same where nothing is still to happen by itself.
+const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(30);
+/// How soon a runner asks again for a lock that another process holds.
+const LOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the file of a ladder that was acked stays.
+const ACKED_KEEP: Duration = Duration::from_secs(60);
+
+/// A line that a ladder wants to be typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LadderPrompt {
+    /// The mailbox whose agents are to be told.
+    pub mailbox: Name,
+    /// The message that waits.
+    pub message: MessageId,
+    /// The phase that begins.
+    pub phase: Phase,
+    /// How long the phase lasts.
+    pub phase_timeout: Duration,
+}
+
+/// The agents that read a mailbox.
+#[non_exhaustive]
+pub struct Reader {
+    /// The worker whose ack is waited for.
+    pub agent: Name,
+    /// How many agents read the mailbox, at least one.
+    pub count: usize,
+    /// Where the worker runs. With several readers, or without a pane, no key is pressed.
+    pub pane: Option<Box<dyn AgentPane>>,
+    /// Which place that is: another text is another pane.
+    pub place: String,
+    /// The times of the ladder, for this worker.
+    pub config: Config,
+}
+
+impl Reader {
+    /// The only reader of a mailbox, without a pane.
+    #[must_use]
+    pub fn new(agent: Name, config: Config) -> Self {
+        Self { agent, count: 1, pane: None, place: String::new(), config }
+    }
+
+    /// With the pane in which it runs; `place` tells it apart from others.
+    #[must_use]
+    pub fn in_pane(mut self, pane: Box<dyn AgentPane>, place: String) -> Self {
+        (self.pane, self.place) = (Some(pane), place);
+        self
+    }
+
+    /// One of so many readers.
+    #[must_use]
+    pub const fn of(mut self, count: usize) -> Self {
+        self.count = count;
+        self
+    }
+}
+
+/// What the runner of ladders needs to know and to have done.
+pub trait LadderHost: Send + Sync {
+    /// The agents that read a mailbox.
+    ///
+    /// # Errors
+    /// That cannot be told at the moment; the ladder does not begin.
+    fn reader(&self, mailbox: &Name) -> Result<Reader>;
+
+    /// Has a line typed, if another part of the process types. `false` if the ladder is to type it.
+    fn prompt(&self, prompt: LadderPrompt) -> bool {
+        let _ = prompt;
+        false
+    }
+
+    /// Whether a ladder sets the pace of the lines for this mailbox from now on.
+    fn set_pace(&self, mailbox: &Name, is_laddered: bool) {
+        let _ = (mailbox, is_laddered);
+    }
+}
+
+/// Runs ladders; see the module. Looks at a mailbox when something landed in it or left it
+/// ([`Ladders::look`]), and lets time pass ([`Ladders::handle_timeout`]).
+pub struct Ladders<'a> {
+    world: World<'a>,
+    store: LadderStore,
+    mailboxes: BTreeMap<Name, MailboxLadders<'a>>,
+    /// Mailboxes that are to be looked at although nothing happens there.
+    waits: BTreeMap<Name, Monotonic>,
+    /// Waiting messages that are no tasks.
+    others: BTreeMap<Name, BTreeSet<MessageId>>,
+}
+
+impl Ladders<'static> {
+    /// A runner that owns what it works with. `actor` stands in the log.
+    #[must_use]
+    pub fn new(
+        spool: Arc<Spool>,
+        store: LadderStore,
+        host: Arc<dyn LadderHost>,
+        actor: Name,
+    ) -> Self {
+        let options = spool.options();
+        let clock = Shared::Owned(options.clock.clone());
+        let recorder = Shared::Owned(options.recorder.clone());
+        Self::with(Shared::Owned(spool), store, Shared::Owned(host), (clock, recorder, actor))
+    }
+}
+
+impl<'a> Ladders<'a> {
+    /// As [`Ladders::new`], for a caller that has all of this on its stack.
+    #[must_use]
+    pub fn borrowing(
+        spool: &'a Spool,
+        store: LadderStore,
+        host: &'a (dyn LadderHost + 'a),
+        (clock, recorder): (&'a (dyn Clock + Send + Sync), &'a dyn Recorder),
+        actor: Name,
+    ) -> Self {
+        let (clock, recorder) = (Shared::Borrowed(clock), Shared::Borrowed(recorder));
+        Self::with(Shared::Borrowed(spool), store, Shared::Borrowed(host), (clock, recorder, actor))
+    }
+
+    fn with(
+        spool: Shared<'a, Spool>,
+        store: LadderStore,
+        host: Shared<'a, dyn LadderHost + 'a>,
+        (clock, recorder, actor): (
+            Shared<'a, dyn Clock + Send + Sync>,
+            Shared<'a, dyn Recorder>,
+            Name,
+        ),
+    ) -> Self {
+        let durable = Some(Durable { store: store.clone(), host });
+        let world = World { spool, elsewhere: None, clock, recorder, actor, durable };
+        Self {
+            world,
+            store,
+            mailboxes: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            others: BTreeMap::new(),
+        }
+    }
+
+    /// Looks at a mailbox: begins, ends and cleans up its ladders.
+    ///
+    /// # Errors
+    /// The mailbox or its ladders cannot be read or written; it is looked at again soon.
+    pub fn look(&mut self, mailbox: &Name) -> Result<()> {
+        let now = self.world.clock.monotonic();
+        // Should this fail, it is tried again.
+        self.waits.insert(mailbox.clone(), now + LOOK_INTERVAL);
+        let found = match self.world.spool.unfinished(mailbox, LADDERS_MAX) {
+            Ok(found) => found,
+            Err(Error::NoMailbox { .. }) => {
+                self.forget(mailbox);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let tasks = self.tasks(mailbox, &found)?;
+        if !self.mailboxes.contains_key(mailbox) {
+            let files = match tasks.is_empty() {
+                true if !self.has_files(mailbox)? => {
+                    self.waits.remove(mailbox);
+                    return Ok(());
+                }
+                _ => match self.store.lock(mailbox)? {
+                    None => {
+                        self.waits.insert(mailbox.clone(), now + LOCK_INTERVAL);
+                        return Ok(());
+                    }
+                    Some(lock) => MailboxLadders::open(&self.store, mailbox.clone(), lock)?,
+                },
+            };
+            self.mailboxes.insert(mailbox.clone(), files);
+        }
+        let Some(ladders) = self.mailboxes.get_mut(mailbox) else { return Ok(()) };
+        ladders.look(&self.world, &found, tasks)?;
+        self.settle(mailbox, now);
+        Ok(())
+    }
+
+    /// Lets time pass: looks where that is due, and performs what the ladders want.
+    ///
+    /// # Errors
+    /// The first thing that failed; all others were done.
+    pub fn handle_timeout(&mut self) -> Result<()> {
+        let now = self.world.clock.monotonic();
+        let mut failed = None;
+        for mailbox in self.mailboxes.keys().cloned().collect::<Vec<_>>() {
+            let Some(ladders) = self.mailboxes.get_mut(&mailbox) else { continue };
+            match ladders.handle_timeout(&self.world) {
+                Ok(true) => {
+                    self.waits.insert(mailbox, now);
+                }
+                Ok(false) => {}
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        let due = self.waits.iter().filter(|(_, at)| **at <= now);
+        for mailbox in due.map(|(mailbox, _)| mailbox.clone()).collect::<Vec<_>>() {
+            let looked = self.look(&mailbox).err();
+            failed = failed.or(looked);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// When to call [`Ladders::handle_timeout`] at the latest; `None` for never.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Monotonic> {
+        let ladders = self.mailboxes.values().filter_map(MailboxLadders::poll_timeout);
+        ladders.chain(self.waits.values().copied()).min()
+    }
+
+    /// Whether this runner has the ladders of a mailbox.
+    #[must_use]
+    pub fn runs(&self, mailbox: &Name) -> bool {
+        self.mailboxes.contains_key(mailbox)
+    }
+
+    /// Leaves the ladders of a mailbox to another process.
+    pub fn forget(&mut self, mailbox: &Name) {
+        if let Some(mut ladders) = self.mailboxes.remove(mailbox) {
+            ladders.close(&self.world);
+        }
+        self.waits.remove(mailbox);
+        self.others.remove(mailbox);
+    }
+
+    /// When the mailbox is looked at again; gives up its lock if no ladder is left.
+    fn settle(&mut self, mailbox: &Name, now: Monotonic) {
+        let Some(ladders) = self.mailboxes.get(mailbox) else { return };
+        if ladders.is_empty() {
+            self.mailboxes.remove(mailbox);
+            self.waits.remove(mailbox);
+            return;
+        }
+        let interval = if ladders.is_open() { LOOK_INTERVAL } else { LOOK_INTERVAL_MAX };
+        self.waits.insert(mailbox.clone(), now + interval);
+    }
+
+    fn has_files(&self, mailbox: &Name) -> Result<bool> {
+        Ok(!self.store.of_mailbox(mailbox)?.is_empty())
+    }
+
+    /// The waiting tasks among the messages of a mailbox, in the order of their receiving. Each message is
+    /// read once.
+    fn tasks(
+        &mut self,
+        mailbox: &Name,
+        found: &[Found],
+    ) -> Result<Vec<(MessageId, Option<Envelope>)>> {
+        let known = self.mailboxes.get(mailbox);
+        let others = self.others.remove(mailbox).unwrap_or_default();
+        let (mut tasks, mut still_others) = (Vec::new(), BTreeSet::new());
+        for Found { id, .. } in found.iter().filter(|f| matches!(f.state, State::Queued { .. })) {
+            if known.is_some_and(|ladders| ladders.has(id)) {
+                tasks.push((id.clone(), None));
+            } else if others.contains(id) {
+                still_others.insert(id.clone());
+            } else {
+                match self.world.spool.peek(mailbox, id) {
+                    Ok(envelope) if envelope.kind.as_str() == TASK_TYPE => {
+                        tasks.push((id.clone(), Some(envelope)));
+                    }
+                    // A damaged one is dead-lettered by the next that receives.
+                    Ok(_) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => {
+                        still_others.insert(id.clone());
+                    }
+                    // It was received meanwhile.
+                    Err(Error::NoMessage { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        if !still_others.is_empty() {
+            self.others.insert(mailbox.clone(), still_others);
+        }
+        Ok(tasks)
+    }
+}

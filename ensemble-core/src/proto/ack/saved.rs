@@ -1,0 +1,217 @@
+//! A ladder that another process goes on with.
+//!
+//! ```text
+//! what was saved                          -> the ladder goes on with
+//! a phase, less than its time ago         -> the rest of its time
+//! a phase whose time passed unattended    -> the whole phase again, without its keys
+//! a wait for a worker                     -> the wait: it is looked at now, and not given up for one more phase
+//! anything, in an earlier boot            -> phase 0 (the caller passes `Saved::default()`)
+//! ```
+//!
+//! So the time without a process that runs the ladder never costs a worker a rung: before each further
+//! phase a process has watched the present one to its end, or looked at the worker. No key and no delivery
+//! is repeated: the file is written before the keys are pressed, and a crash in between loses them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Config, Ladder, PHASES, Phase, State, Worker};
+use crate::env::Monotonic;
+
+/// What a file keeps of a running ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Saved {
+    /// The phase that is running.
+    pub phase: Phase,
+    /// What the worker is doing, if the ladder waits for it.
+    pub waits_for: Option<Worker>,
+    /// How long ago the phase began.
+    pub in_phase: Duration,
+    /// How long ago the ladder began.
+    pub waited: Duration,
+}
+
+impl Default for Saved {
+    /// A ladder that has just begun.
+    fn default() -> Self {
+        Self {
+            phase: Phase::Deliver,
+            waits_for: None,
+            in_phase: Duration::ZERO,
+            waited: Duration::ZERO,
+        }
+    }
+}
+
+impl Saved {
+    /// A ladder in this phase.
+    #[must_use]
+    pub const fn new(
+        phase: Phase,
+        waits_for: Option<Worker>,
+        in_phase: Duration,
+        waited: Duration,
+    ) -> Self {
+        Self { phase, waits_for, in_phase, waited }
+    }
+}
+
+impl Ladder {
+    /// A ladder that was begun by another process. Its task was delivered, so nothing is asked for now.
+    #[must_use]
+    pub fn resume(
+        task: impl Into<String>,
+        attempt: u32,
+        config: Config,
+        now: Monotonic,
+        saved: Saved,
+    ) -> Self {
+        let before = now.as_duration();
+        let started = Monotonic::from_duration(before.saturating_sub(saved.waited));
+        let whole = config.phase_timeout;
+        let ceiling = started + whole * PHASES + config.wait_max;
+        let (state, since) = match saved.waits_for {
+            Some(worker) => {
+                let since = Monotonic::from_duration(before.saturating_sub(saved.in_phase));
+                (State::Waiting { worker, look_at: now }, since)
+            }
+            None if saved.in_phase < whole => {
+                let since = Monotonic::from_duration(before.saturating_sub(saved.in_phase));
+                (State::Phase { until: now + (whole - saved.in_phase) }, since)
+            }
+            None => (State::Phase { until: now + whole }, now),
+        };
+        Self {
+            task: task.into(),
+            attempt,
+            config,
+            state,
+            phase: saved.phase,
+            since,
+            started,
+            ceiling: ceiling.max(now + whole),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// What a file must keep, so that another process can go on.
+    #[must_use]
+    pub fn saved(&self, now: Monotonic) -> Saved {
+        Saved {
+            phase: self.phase,
+            waits_for: self.waits_for(),
+            in_phase: now.since(self.since),
+            waited: now.since(self.started),
+        }
+    }
+
+    /// Begin of the phase that is running.
+    #[must_use]
+    pub const fn phase_began(&self) -> Monotonic {
+        self.since
+    }
+
+    /// Begin of the ladder.
+    #[must_use]
+    pub const fn began(&self) -> Monotonic {
+        self.started
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{Effect, Event, PHASE_TIMEOUT};
+    use super::*;
+    use crate::proto::Machine as _;
+    use crate::proto::testing::{at, drain};
+
+    fn resumed(saved: Saved) -> Ladder {
+        Ladder::resume("t", 1, Config::generic(), at(10_000), saved)
+    }
+
+    #[test]
+    fn a_phase_goes_on_for_the_rest_of_its_time() {
+        let part = Duration::from_secs(20);
+        let mut ladder = resumed(Saved::new(Phase::Nudge, None, part, part + PHASE_TIMEOUT));
+        assert_eq!(drain(&mut ladder), [], "nothing is repeated");
+        assert_eq!(ladder.poll_timeout(), Some(at(10_040)));
+        assert_eq!(ladder.saved(at(10_000)).in_phase, part);
+    }
+
+    #[test]
+    fn a_phase_that_passed_unattended_is_waited_for_once_more() {
+        let long = Duration::from_secs(3_600);
+        let mut ladder = resumed(Saved::new(Phase::LeaveInputMode, None, long, long));
+        assert_eq!(drain(&mut ladder), []);
+        assert_eq!(ladder.poll_timeout(), Some(at(10_060)));
+        ladder.handle_timeout(at(10_060));
+        assert_eq!(drain(&mut ladder), [Effect::Inspect]);
+    }
+
+    #[test]
+    fn a_worker_that_was_waited_for_is_told_gently() {
+        let long = Duration::from_secs(7_200);
+        let saved = Saved::new(Phase::LeaveInputMode, Some(Worker::Busy), long, long);
+        let mut ladder = resumed(saved);
+        ladder.handle_timeout(at(10_000));
+        assert_eq!(drain(&mut ladder), [Effect::Inspect], "looked at before it is given up");
+        ladder.handle(at(10_000), Event::Seen(Worker::Idle));
+        assert_eq!((ladder.phase(), drain(&mut ladder).pop()), (Phase::Nudge, Some(Effect::Nudge)));
+    }
+
+    #[test]
+    fn words_and_numbers_come_back() {
+        for number in 0..=3 {
+            assert_eq!(Phase::of_number(number).map(Phase::number), Some(number));
+        }
+        assert_eq!(Phase::of_number(4), None);
+        for word in ["unknown", "idle", "busy", "asking", "limited", "human_occupied", "crashed"] {
+            assert_eq!(Worker::of_word(word).map(Worker::word), Some(word));
+        }
+        assert_eq!(Worker::of_word("asleep"), None);
+    }
+
+    proptest! {
+        /// However often it is killed, and for however long no process runs it: each rung is at least
+        /// one watched phase after the rung before, and the end comes once.
+        #[test]
+        fn kills_never_hurry_a_ladder(
+            kills in prop::collection::vec((1..100_u64, 0..1_000_u64), 0..40),
+        ) {
+            let mut ladder = Ladder::new("t", 1, Config::generic());
+            ladder.handle(at(0), Event::Started);
+            drain(&mut ladder);
+            let (mut now, mut rungs, mut ends) = (0, Vec::new(), 0);
+            let mut kills = kills.into_iter();
+            while !ladder.is_over() {
+                let (alive, away) = kills.next().unwrap_or((1_000_000, 0));
+                let until = now + alive;
+                while let Some(due) = ladder.poll_timeout().filter(|due| *due <= at(until)) {
+                    now = now.max(due.as_duration().as_secs());
+                    ladder.handle_timeout(at(now));
+                    if drain(&mut ladder).contains(&Effect::Inspect) {
+                        ladder.handle(at(now), Event::Seen(Worker::Idle));
+                    }
+                    let effects = drain(&mut ladder);
+                    rungs.extend(effects.contains(&Effect::Nudge).then_some(now));
+                    ends += effects.iter().filter(|e| matches!(e, Effect::Escalate(_))).count();
+                }
+                if ladder.is_over() {
+                    break;
+                }
+                let saved = ladder.saved(at(until));
+                now = until + away;
+                let in_phase = saved.in_phase + Duration::from_secs(away);
+                let waited = saved.waited + Duration::from_secs(away);
+                let saved = Saved { in_phase, waited, ..saved };
+                ladder = Ladder::resume("t", 1, Config::generic(), at(now), saved);
+            }
+            prop_assert_eq!((rungs.len(), ends), (3, 1));
+            let apart = |pair: &[u64]| pair[1] - pair[0] >= PHASE_TIMEOUT.as_secs();
+            prop_assert!(rungs[0] >= 60 && rungs.windows(2).all(apart), "{:?}", rungs);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The ladders of all tasks, on a thread of their own: looking at a pane may take seconds.
+//!
+//! ```text
+//! the loop   -- a mailbox changed, look at all -->  this thread   runs ensemble_core::driver::Ladders
+//! the loop   <-- type a line, the pace of a mailbox --            looks at panes, presses keys
+//! ```
+//!
+//! The notifier types the lines of ladders, so that a pane has one typist and one pace. *A crash* loses
+//! nothing: the next watcher goes on with the files. *Silence* of tmux holds up the other ladders of this
+//! project, for the seconds that an exchange is given; it holds up no nudge.
+//!
+//! # Limits
+//!
+//! One watcher has one such thread. A mailbox on servers has no ladder here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use ensemble_core::Result;
+use ensemble_core::driver::{LadderHost, LadderPrompt, LadderStore, Ladders, Reader};
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Name;
+use ensemble_core::spool::Spool;
+use ensemble_team::roster::Member;
+use ensemble_tmux::provider::Profiles;
+use ensemble_tmux::tmux::Server;
+
+use crate::panes::{self, PaneEntry};
+use crate::project::Project;
+use crate::status::ACTOR;
+use crate::wakes::{Wake, Waker};
+
+/// The least time between two looks at one mailbox, however much happens there.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(20);
+/// A look may take this part of the time, at most: 1 of so many.
+const LOOK_SHARE: u32 = 10;
+/// For how long what was read of the team counts.
+const TEAM_AGE_MAX: Duration = Duration::from_secs(2);
+/// The directories in which tasks wait.
+const WAITING_DIRECTORIES: [&str; 2] = ["new", "front"];
+
+/// A reason to look.
+enum Reason {
+    /// Something landed in a mailbox, or left it.
+    Changed(Name),
+    /// Events may have been lost.
+    All,
+}
+
+/// What the loop is to do for a ladder.
+#[derive(Debug)]
+pub(crate) enum LadderNews {
+    /// Type a line.
+    Prompt(LadderPrompt),
+    /// A ladder sets the pace of the lines for a mailbox, or does so no more.
+    Pace { mailbox: Name, is_laddered: bool },
+}
+
+/// The thread. Dropping it lets the current step finish.
+pub(crate) struct LadderThread {
+    reasons: Option<Sender<Reason>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for LadderThread {
+    fn drop(&mut self) {
+        self.reasons = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl LadderThread {
+    /// Starts it. It looks at all mailboxes at once.
+    ///
+    /// # Errors
+    /// The configured profiles cannot be used.
+    pub(crate) fn start(project: &Project, spool: Arc<Spool>, waker: Waker) -> Result<Self> {
+        let host = Host {
+            project: project.clone(),
+            profiles: project.profiles()?,
+            team: Mutex::new(None),
+            waker,
+        };
+        let store = LadderStore::new(&project.state);
+        let actor = Name::new(ACTOR)?;
+        let ladders = Ladders::new(Arc::clone(&spool), store, Arc::new(host), actor);
+        let (sender, receiver) = unbounded();
+        let runner = Runner { ladders, spool, seen: BTreeMap::new(), not_before: BTreeMap::new() };
+        let thread = thread::spawn(move || runner.run(&receiver));
+        let this = Self { reasons: Some(sender), thread: Some(thread) };
+        this.all_changed();
+        Ok(this)
+    }
+
+    /// Something landed in a mailbox, or left it.
+    pub(crate) fn changed(&self, mailbox: &Name) {
+        self.send(Reason::Changed(mailbox.clone()));
+    }
+
+    /// Any mailbox may have changed.
+    pub(crate) fn all_changed(&self) {
+        self.send(Reason::All);
+    }
+
+    fn send(&self, reason: Reason) {
+        if let Some(reasons) = &self.reasons {
+            // The thread ends only when this sender is dropped.
+            let _ = reasons.send(reason);
+        }
+    }
+}
+
+/// What the thread works with.
+struct Runner {
+    ladders: Ladders<'static>,
+    spool: Arc<Spool>,
+    /// When the waiting directories of a mailbox had changed last, at the last look.
+    seen: BTreeMap<Name, [Option<SystemTime>; 2]>,
+    /// When a mailbox may be looked at again.
+    not_before: BTreeMap<Name, Instant>,
+}
+
+impl Runner {
+    fn run(mut self, reasons: &Receiver<Reason>) {
+        let mut pending = BTreeSet::new();
+        loop {
+            let wait = self.wait(&pending);
+            let first = match wait {
+                Some(wait) => reasons.recv_timeout(wait),
+                None => reasons.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match first {
+                Ok(reason) => {
+                    self.take(reason, &mut pending);
+                    // A burst is one look.
+                    while let Ok(reason) = reasons.try_recv() {
+                        self.take(reason, &mut pending);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.look(&mut pending);
+            if let Err(error) = self.ladders.handle_timeout() {
+                tracing::warn!(%error, "cannot run a ladder");
+            }
+        }
+    }
+
+    /// How long nothing is to be done.
+    fn wait(&self, pending: &BTreeSet<Name>) -> Option<Duration> {
+        let now = SystemClock.monotonic();
+        let timeout = self.ladders.poll_timeout().map(|at| at.since(now));
+        let look = pending.iter().map(|mailbox| {
+            self.not_before
+                .get(mailbox)
+                .map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
+        });
+        timeout.into_iter().chain(look).min()
+    }
+
+    fn take(&mut self, reason: Reason, pending: &mut BTreeSet<Name>) {
+        match reason {
+            Reason::Changed(mailbox) => {
+                pending.insert(mailbox);
+            }
+            Reason::All => match self.spool.mailboxes() {
+                Ok(mailboxes) => {
+                    let is_other = |name: &Name| self.seen.get(name) != Some(&self.stamps(name));
+                    pending.extend(mailboxes.into_iter().filter(is_other));
+                }
+                Err(error) => tracing::warn!(%error, "cannot list the mailboxes for their ladders"),
+            },
+        }
+    }
+
+    /// Looks at the mailboxes whose time has come.
+    fn look(&mut self, pending: &mut BTreeSet<Name>) {
+        let began = Instant::now();
+        self.not_before.retain(|_, at| *at > began);
+        let due: Vec<Name> =
+            pending.iter().filter(|name| !self.not_before.contains_key(*name)).cloned().collect();
+        for mailbox in due {
+            pending.remove(&mailbox);
+            let (stamps, began) = (self.stamps(&mailbox), Instant::now());
+            match self.ladders.look(&mailbox) {
+                Ok(()) => {
+                    self.seen.insert(mailbox.clone(), stamps);
+                }
+                Err(error) => tracing::warn!(%mailbox, %error, "cannot look at ladders"),
+            }
+            let pause = (began.elapsed() * LOOK_SHARE).max(LOOK_INTERVAL_MIN);
+            self.not_before.insert(mailbox, Instant::now() + pause);
+        }
+    }
+
+    fn stamps(&self, mailbox: &Name) -> [Option<SystemTime>; 2] {
+        let home = self.spool.root().join("mailbox").join(mailbox.as_str());
+        WAITING_DIRECTORIES.map(|dir| home.join(dir).metadata().and_then(|dir| dir.modified()).ok())
+    }
+}
+
+/// The bindings and the roster, and when they were read.
+type Team = (Instant, Vec<PaneEntry>, Vec<Member>);
+
+/// The agents of this project, as ladders need them.
+struct Host {
+    project: Project,
+    profiles: Profiles,
+    team: Mutex<Option<Team>>,
+    waker: Waker,
+}
+
+impl LadderHost for Host {
+    fn reader(&self, mailbox: &Name) -> Result<Reader> {
+        let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
+        if team.as_ref().is_none_or(|(at, ..)| at.elapsed() > TEAM_AGE_MAX) {
+            let (entries, _) = panes::read_all(&self.project.panes())?;
+            let (members, _) = self.project.roster().entries()?;
+            *team = Some((Instant::now(), entries, members));
+        }
+        let (entries, members) = match &*team {
+            Some((_, entries, members)) => (&entries[..], &members[..]),
+            None => (&[][..], &[][..]),
+        };
+        reader_of(&self.project, &self.profiles, mailbox, entries, members)
+    }
+
+    fn prompt(&self, prompt: LadderPrompt) -> bool {
+        self.waker.wake(Wake::Ladder(LadderNews::Prompt(prompt)));
+        true
+    }
+
+    fn set_pace(&self, mailbox: &Name, is_laddered: bool) {
+        let mailbox = mailbox.clone();
+        self.waker.wake(Wake::Ladder(LadderNews::Pace { mailbox, is_laddered }));
+    }
+}
+
+/// Who reads a mailbox: the agents that are bound to it, and the members that read it without a pane.
+fn reader_of(
+    project: &Project,
+    profiles: &Profiles,
+    mailbox: &Name,
+    entries: &[PaneEntry],
+    members: &[Member],
+) -> Result<Reader> {
+    let bound: Vec<&PaneEntry> = entries.iter().filter(|e| e.mailbox == *mailbox).collect();
+    let reads = |member: &&Member| member.mailbox == *mailbox && member.is_present();
+    let mut agents: BTreeSet<&Name> = members.iter().filter(reads).map(|m| &m.name).collect();
+    agents.extend(bound.iter().map(|entry| &entry.agent));
+    let only = if agents.len() == 1 { agents.first() } else { None };
+    let agent = only.map_or(mailbox, |agent| *agent).clone();
+    let [entry] = bound[..] else {
+        let config = project.config.ladder_for(None);
+        return Ok(Reader::new(agent, config).of(agents.len().max(1)));
+    };
+    let profile = profiles.get(&entry.provider)?;
+    let config = project.config.ladder_for(Some(&profile));
+    let server = Server::brief(entry.binding.socket.clone());
+    let pane = entry.open(server, profile, &project.sources(), &project.locks())?;
+    let place = format!("{:?}", entry.binding);
+    let reader = Reader::new(agent, config).in_pane(Box::new(pane), place);
+    Ok(reader.of(agents.len().max(1)))
+}
+
+/// The same for a command that runs ladders where no watcher does. It types the lines itself.
+pub struct ForegroundHost {
+    project: Project,
+    profiles: Profiles,
+}
+
+impl ForegroundHost {
+    /// The agents of this project.
+    ///
+    /// # Errors
+    /// The configured profiles cannot be used.
+    pub fn new(project: &Project) -> Result<Self> {
+        Ok(Self { project: project.clone(), profiles: project.profiles()? })
+    }
+}
+
+impl LadderHost for ForegroundHost {
+    fn reader(&self, mailbox: &Name) -> Result<Reader> {
+        let (entries, _) = panes::read_all(&self.project.panes())?;
+        let (members, _) = self.project.roster().entries()?;
+        reader_of(&self.project, &self.profiles, mailbox, &entries, &members)
+    }
+}

@@ -1,0 +1,156 @@
+//! The ladder of a task, whichever door it came through and whichever process is killed meanwhile.
+
+use std::fs;
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::assign::{HASTY, NEVER, Team};
+use crate::bed::ran;
+use crate::tmux_support::eventually;
+
+/// Two seconds a phase: longer than the pause that a pane is given between two lines.
+const LADDER: &str = "ladder: {phase_seconds: 2, ceiling_seconds: 0}\n";
+
+impl Team {
+    /// A worker that never takes its mail.
+    fn mute() -> Self {
+        Self::new(LADDER, "touch", NEVER)
+    }
+
+    fn watch(&self) -> Child {
+        let watcher = self.bed.start("watch", Stdio::null());
+        let lock = self.bed.project().join(".ensemble/watch.lock");
+        eventually("the watcher watches", || {
+            ensemble_core::durable::FileLock::holder(&lock) == Some(watcher.id())
+        });
+        watcher
+    }
+
+    fn ladder(&self, task: &str) -> Option<Value> {
+        let all = self.bed.json("status").pop()?["ladders"].as_array()?.clone();
+        all.into_iter().find(|ladder| ladder["task"] == task)
+    }
+
+    fn has_climbed(&self, task: &str) -> bool {
+        self.ladder(task).is_some_and(|ladder| ladder["phase"].as_u64() > Some(0))
+    }
+
+    /// What the conductor was told, in all.
+    fn told(&self) -> Vec<Value> {
+        let mut told = Vec::new();
+        while let Some(message) = self.bed.run("recv --as conductor --json").stdout.lines().next() {
+            told.push(serde_json::from_str(message).unwrap());
+        }
+        told
+    }
+}
+
+fn end(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_task_of_any_door_is_escalated_by_the_watcher_alone() {
+    let team = Team::mute();
+    let watcher = team.watch();
+    fs::write(
+        team.bed.project().join("task.yaml"),
+        "task_id: w1\nworker_id: w1\ninstruction: x\n...\n",
+    )
+    .unwrap();
+    fs::rename(
+        team.bed.project().join("task.yaml"),
+        team.bed.project().join("queue/tasks/w1-task.yaml"),
+    )
+    .unwrap();
+    team.bed.ok("send --to w1 --type task --task sent -m count");
+    eventually("both are escalated", || team.records("escalation").len() == 2);
+    eventually("both are routed", || team.records("file.routed").len() == 3);
+    let lines = team.nudges();
+    end(watcher);
+    let mut tasks: Vec<String> =
+        team.told().iter().map(|m| m["envelope"]["task_id"].as_str().unwrap().to_owned()).collect();
+    tasks.sort();
+    assert_eq!(tasks, ["sent", "w1"], "the file names its worker as the task");
+    // The delivery and three phases, at most one line more for the one that came second.
+    assert!((4..=5).contains(&lines), "{:?}", team.tmux.received());
+    assert_eq!(team.records("nudge.unanswered").len(), 0, "the ladder speaks for it");
+}
+
+#[test]
+fn a_watcher_that_is_killed_goes_on_with_its_ladders() {
+    let team = Team::mute();
+    let watcher = team.watch();
+    team.bed.ok("send --to w1 --type task --task t1 -m count");
+    eventually("a phase has begun", || team.has_climbed("t1"));
+    end(watcher);
+    let before = team.ladder("t1").unwrap();
+    let why = team.bed.object("why t1");
+    let now = why["now"].as_array().unwrap();
+    assert!(
+        now.iter().any(|row| row["what"] == "ladder" && row["phase"] == before["phase"]),
+        "{why}"
+    );
+    let watcher = team.watch();
+    eventually("it is escalated", || team.records("escalation").len() == 1);
+    eventually("it is routed", || team.records("file.routed").len() == 1);
+    end(watcher);
+    // And again: what was told is told.
+    let watcher = team.watch();
+    eventually("the file is known", || {
+        team.ladder("t1").is_some_and(|l| l["state"] == "escalated")
+    });
+    end(watcher);
+    assert_eq!(team.told().len(), 1);
+    assert_eq!(team.records("escalation").len(), 1);
+    let phases: Vec<Value> =
+        team.records("ladder.phase").iter().map(|record| record["data"]["phase"].clone()).collect();
+    assert_eq!(phases, [1, 2, 3], "no phase twice");
+}
+
+#[test]
+fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
+    let team = Team::new(&format!("readiness: {{wait_seconds: 120}}\n{LADDER}"), "touch", NEVER);
+    let assigning = team.bed.start("assign w1 task.md --task t1", Stdio::null());
+    eventually("a phase has begun", || team.has_climbed("t1"));
+    end(assigning);
+    assert_eq!(team.bed.json("escalations")[0]["source"], "ladder");
+    let watcher = team.watch();
+    eventually("it is escalated", || team.records("escalation").len() == 1);
+    eventually("it is routed", || team.records("file.routed").len() == 1);
+    // Assigned again: the attempt that was given up is over.
+    let again = team.bed.start("assign w1 task.md --task t1 --json", Stdio::null());
+    eventually("the next attempt waits", || team.records("worker_assign").len() == 2);
+    let done = ran(again.wait_with_output().unwrap());
+    assert_eq!(done.code, 1, "{done:?}");
+    eventually("it is routed, too", || team.records("file.routed").len() == 2);
+    end(watcher);
+    assert_eq!(team.told().len(), 2);
+}
+
+#[test]
+fn a_task_that_is_taken_under_a_watcher_is_acked_by_its_ladder() {
+    let config = format!("readiness: {{wait_seconds: 120}}\n{LADDER}");
+    let team = Team::new(&config.replace("phase_seconds: 2", "phase_seconds: 6"), "touch", "2");
+    let watcher = team.watch();
+    let done = team.assign();
+    end(watcher);
+    assert_eq!(done.code, 0, "{done:?}");
+    let object = crate::assign::object(&done);
+    assert_eq!((&object["state"], &object["phase"]), (&"acked".into(), &1.into()));
+    assert_eq!((team.nudges(), team.records("escalation").len()), (2, 0), "one pace");
+    assert_eq!(team.records("task_start").len(), 1);
+}
+
+#[test]
+fn the_last_phase_is_configured() {
+    let config = HASTY.replace("ceiling_seconds: 0", "ceiling_seconds: 0, max_phases: 2");
+    let team = Team::new(&config, "mute", NEVER);
+    let watcher = team.watch();
+    team.bed.ok("send --to w1 --type task --task t1 -m count");
+    eventually("it is escalated", || team.records("escalation").len() == 1);
+    end(watcher);
+    assert_eq!(team.records("escalation")[0]["data"]["phase"], 1);
+}
