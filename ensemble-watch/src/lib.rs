@@ -60,3 +60,4 @@ pub use departures::{Carried, carry_out};
 pub use requests::DecisionHandler;
 pub use run::{Stopper, Watcher, run_process};
 pub use status::ACTOR;
+pub use steps::step_options;

@@ -74,7 +74,9 @@ use ensemble_watch::project::Project;
 
 pub(crate) use agent::{Live, hand_over, live};
 pub(crate) use send::{fill, fill_for_servers};
-pub(crate) use step::{open as open_steps, sentence as step_sentence};
+pub(crate) use step::{
+    open as open_steps, print_standing, sentence as step_sentence, standing as standing_steps,
+};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 
 use crate::context::Context;
