@@ -209,7 +209,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     for (tool, of_tool) in &answers {
         let refused = of_tool.iter().filter(|(refused, _)| *refused).count();
         let expected = match *tool {
-            "submit_step_completion" => 2,
+            "submit_step_completion" => 3,
             "plan_approval" | "shutdown_response" | "report" | "claim_task" | "handoff"
             | "submit_task" | "judge_task" => 1,
             _ => 0,
@@ -219,7 +219,14 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     let submits = &answers["submit_step_completion"];
     assert!(submits[0].1.contains("COMPLETED"), "{submits:?}");
     assert!(submits[1].1.contains("1.5 is not a step: pass a whole number"), "{submits:?}");
-    assert!(submits[2].1.contains("you are Tara"), "{submits:?}");
+    for part in [
+        "artefacts: is no member of submit_step_completion: write `artifacts`",
+        "bogus: is no member of submit_step_completion: leave it out; the members are task_id, ",
+        "summary: `failure` needs a reason: write in `summary` what failed",
+    ] {
+        assert!(submits[2].1.contains(part), "{part}: {submits:?}");
+    }
+    assert!(submits[3].1.contains("you are Tara"), "{submits:?}");
     assert_eq!(answers.len(), TOOLS.len(), "a tool was not called");
     assert!(answers["acknowledge_message"][0].1.contains("ROLE: Tara"));
 

@@ -11,8 +11,8 @@ use children::{Child, Dice, cast, say, wait_until};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
 use ensemble_team::steps::{
-    Ask, Completion, FilePath, Handed, Next, Plan, PlannedStep, Status, StepKey, StepOptions,
-    StepStore,
+    Ask, Completion, FilePath, Handed, Next, Plan, PlannedStep, SCHEMA_VERSION, Status, StepKey,
+    StepOptions, StepStore,
 };
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -57,6 +57,16 @@ fn play_role() {
             STATEMENTS_LEFT.store(role[2].parse().unwrap(), Ordering::Relaxed);
             store.submit(&done(1, "Tara"), &name("Tara"), None).unwrap();
         }
+        "fail" => {
+            let store = open(home, Some(die_in_time));
+            STATEMENTS_LEFT.store(role[2].parse().unwrap(), Ordering::Relaxed);
+            store.submit(&failed(1), &name("Tara"), None).unwrap();
+        }
+        "fix" => {
+            let store = open(home, Some(die_in_time));
+            STATEMENTS_LEFT.store(role[2].parse().unwrap(), Ordering::Relaxed);
+            store.submit(&done(3, "Devon"), &name("Devon"), None).unwrap();
+        }
         "work" => work(&open(home, None), &role[2]),
         other => panic!("there is no role `{other}`"),
     }
@@ -68,6 +78,30 @@ fn done(index: u32, agent: &str) -> Completion {
     let mut report = Completion::new(StepKey::new(TASK, index), name(agent), Status::Success);
     report.context_for_next_step = Some("go on".to_owned());
     report
+}
+
+fn failed(index: u32) -> Completion {
+    let mut report = Completion::new(StepKey::new(TASK, index), name("Tara"), Status::Failure);
+    report.summary = Some("src/a.rs:1 is wrong".to_owned());
+    report
+}
+
+/// A step with a fixer, which Tara holds, and one after it.
+fn fixed_step() -> (tempfile::TempDir, StepStore) {
+    let home = tempfile::tempdir().unwrap();
+    let store = open(home.path(), None);
+    let mut first = PlannedStep::new(name("Tara"), "do it");
+    first.fix_by = Some(name("Devon"));
+    store.add(&Plan::new(TASK, vec![first, PlannedStep::new(name("Tara"), "go on")])).unwrap();
+    take(&store, "Tara");
+    (home, store)
+}
+
+fn take(store: &StepStore, agent: &str) -> Handed {
+    match store.take(&Ask::of(name(agent))).unwrap() {
+        Next::Handed(handed) => *handed,
+        Next::Nothing(nothing) => panic!("{nothing}"),
+    }
 }
 
 fn one_step() -> (tempfile::TempDir, StepStore) {
@@ -149,6 +183,38 @@ fn a_worker_killed_at_any_statement_of_submitting_completes_its_step_once() {
 }
 
 #[test]
+fn a_worker_killed_at_any_statement_of_failing_orders_one_fix() {
+    let killed = kill_at_every_statement("fail", fixed_step, |home, store| {
+        let waits = count(home, "SELECT sum(waits_for_fix) FROM task_steps");
+        let fixes = count(home, "SELECT count(*) FROM task_steps WHERE fixes = 1");
+        assert!([(0, 0), (1, 1)].contains(&(waits, fixes)), "{waits} {fixes}");
+        store.submit(&failed(1), &name("Tara"), None).unwrap();
+        assert_eq!(count(home, "SELECT count(*) FROM task_steps WHERE fixes = 1"), 1);
+        assert_eq!(take(store, "Devon").key.step_index, 3);
+    });
+    assert!(killed >= 12, "only {killed} statements: this test kills in the wrong place");
+}
+
+#[test]
+fn a_worker_killed_at_any_statement_of_its_fix_hands_the_failed_step_out_again_once() {
+    let prepare = || {
+        let (home, store) = fixed_step();
+        store.submit(&failed(1), &name("Tara"), None).unwrap();
+        take(&store, "Devon");
+        (home, store)
+    };
+    let killed = kill_at_every_statement("fix", prepare, |home, store| {
+        let waits = count(home, "SELECT sum(waits_for_fix) FROM task_steps");
+        let done = count(home, "SELECT count(*) FROM task_steps WHERE status = 'COMPLETED'");
+        assert!([(1, 0), (0, 1)].contains(&(waits, done)), "{waits} {done}");
+        store.submit(&self::done(3, "Devon"), &name("Devon"), None).unwrap();
+        let again = take(store, "Tara");
+        assert_eq!((again.key.step_index, again.attempt), (1, 2));
+    });
+    assert!(killed >= 10, "only {killed} statements: this test kills in the wrong place");
+}
+
+#[test]
 fn the_tables_match_the_protocol_and_any_client_can_read_them() {
     use std::os::unix::fs::PermissionsExt as _;
     let (home, _store) = one_step();
@@ -186,7 +252,7 @@ fn many_that_open_a_fresh_database_at_once_make_it_once() {
         }
     });
     assert_eq!(count(home.path(), "SELECT count(*) FROM task_queues"), 8);
-    assert_eq!(count(home.path(), "PRAGMA user_version"), 1);
+    assert_eq!(count(home.path(), "PRAGMA user_version"), i64::from(SCHEMA_VERSION));
 }
 
 /// SQLite copies its log into the database once the log has a thousand pages, and restarts it if no

@@ -63,3 +63,4 @@ pub use ladders::ForegroundHost;
 pub use requests::DecisionHandler;
 pub use run::{Stopper, Watcher, run_process};
 pub use status::ACTOR;
+pub use steps::step_options;

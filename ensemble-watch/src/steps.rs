@@ -20,8 +20,11 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
+use ensemble_core::requests::ESCALATED_TO;
 use ensemble_core::spool::Spool;
+use ensemble_team::steps::prompt::Leftovers;
 use ensemble_team::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
+use ensemble_team::worktree::changed_files;
 use serde_json::{Value, json};
 
 use crate::held_work::{Hands, KeptLeases, Working};
@@ -34,6 +37,30 @@ const QUIET: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Delay before the next attempt after a failure.
 const RETRY: Duration = Duration::from_secs(2);
+
+/// Options of a project's step queues: stuck steps of queues without an orchestrator are told to the
+/// conductor, and prompts name what a worker that lost its step has left in its directory.
+#[must_use]
+pub fn step_options(project: &Project, recorder: Arc<dyn Recorder>) -> StepOptions {
+    let (roster, root) = (project.roster(), project.root().to_owned());
+    let leftovers = move |agent: &Name| {
+        let member = roster.get(agent).ok().flatten();
+        let directory = member.and_then(|member| member.directory).unwrap_or_else(|| root.clone());
+        let files = changed_files(&directory)?;
+        Some(Leftovers { directory, files })
+    };
+    let options = StepOptions::new(project.root())
+        .with_door(project.doorkeeper())
+        .with_durability(project.config.durability.unwrap_or_default())
+        .with_recorder(recorder)
+        .with_leftovers(Arc::new(leftovers));
+    match Name::new(ESCALATED_TO) {
+        Ok(conductor) if project.queue.join("mailbox").join(ESCALATED_TO).is_dir() => {
+            options.with_orchestrator(conductor)
+        }
+        Ok(_) | Err(_) => options,
+    }
+}
 
 /// The watcher's work on step queues.
 pub(crate) struct Steps {
@@ -58,10 +85,7 @@ struct Open {
 impl Steps {
     /// Opens no database before a step was added.
     pub(crate) fn new(now: Monotonic, project: &Project, recorder: Arc<dyn Recorder>) -> Self {
-        let mut options = StepOptions::new(project.root())
-            .with_door(project.doorkeeper())
-            .with_durability(project.config.durability.unwrap_or_default())
-            .with_recorder(recorder);
+        let mut options = step_options(project, recorder);
         options.patience = PATIENCE;
         let path = project.state.join(STEPS_FILE);
         Self { path, options, open: None, refused: None, next_look: now, said: None }

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use crate::bed::{Bed, keys};
+use crate::bed::{Bed, git, keys};
 
 const PLAN: &str = "
 task_id: 0-4-1
@@ -88,7 +88,94 @@ fn mistakes_in_a_report_are_named_with_what_to_write() {
         assert!(ran.stderr.contains(part), "{ran:?}");
     }
     assert_eq!(bed.run_with("step submit --as Tara", b"no json").code, 2);
+    let report = b"{\"task_id\": \"0-4-1\", \"step_index\": 1, \"agent\": \"Tara\", \
+                   \"status\": \"failure\", \"artefacts\": [], \"bogus\": 1}";
+    let ran = bed.run_with("step submit --as Tara", report);
+    assert_eq!(ran.code, 2);
+    for part in [
+        "nothing was submitted: artefacts: is no member of submit_step_completion: write `artifacts`",
+        "bogus: is no member of submit_step_completion: leave it out",
+        "summary: `failure` needs a reason: write in `summary` what failed, where",
+    ] {
+        assert!(ran.stderr.contains(part), "{part}: {ran:?}");
+    }
     assert_eq!(bed.object("step show 0-4-1 1")["status"], "IN_PROGRESS");
+}
+
+const REVIEWED: &str = "
+task_id: 0-4-1
+policy: tdd
+attempts_max: 2
+steps:
+  - {agent: Tara, phase: red, goal: Write a failing test, files: [tests/l.py]}
+  - {agent: Devon, phase: green, goal: Make it pass, files: [src/l.py]}
+  - {agent: Tara, phase: review, goal: Review, context: [src/l.py], fix_by: Devon}
+  - {agent: Tara, phase: red, cycle: b, goal: Go on, plan: true}
+";
+
+/// A review that failed once, and its fix, which Devon has not taken.
+fn reviewed() -> Bed {
+    let bed = Bed::new();
+    std::fs::write(bed.project().join("plan.yaml"), REVIEWED).unwrap();
+    bed.ok("step add -f plan.yaml");
+    for (step, agent) in [(1, "Tara"), (2, "Devon")] {
+        bed.ok(&format!("step next --as {agent}"));
+        submit(&bed, step, agent, "\"status\": \"success\"");
+    }
+    bed.ok("step next --as Tara");
+    let said = submit(&bed, 3, "Tara", "\"status\": \"failure\", \"summary\": \"it leaks\"");
+    let expected = "step 3 of task 0-4-1 is FAILED: Devon fixes it in step 5, then it comes again, \
+                    as attempt 2\n";
+    assert_eq!(said, expected);
+    bed
+}
+
+#[test]
+fn a_failed_review_is_fixed_reviewed_again_and_stands_in_the_status_in_the_end() {
+    let bed = reviewed();
+    assert!(bed.ok("step list 0-4-1").contains("FAILED (waits for its fix)"));
+    assert_eq!(bed.ok("status --json").matches("\"standing\":[]").count(), 1);
+    let fix = bed.ok("step next --as Devon");
+    assert!(fix.starts_with("ROLE: Devon\nGOAL: Fix what made step 3 fail: Review\n"), "{fix}");
+    assert!(!fix.contains("change nothing") && fix.contains("it leaks"), "{fix}");
+    assert!(bed.ok("step show 0-4-1 5").contains("fixes     step 3\n"));
+    assert!(bed.ok("step show 0-4-1 4").contains("plan      must be approved first\n"));
+    submit(&bed, 5, "Devon", "\"status\": \"success\"");
+    let again = bed.ok("step next --as Tara");
+    assert!(again.contains("GOAL: Review\n") && again.contains("change nothing"), "{again}");
+    submit(&bed, 3, "Tara", "\"status\": \"failure\", \"summary\": \"it still leaks\"");
+    let status = bed.ok("status");
+    let line = "steps: task 0-4-1 stands at step 3: it still leaks; ensemble step retry 0-4-1 3\n";
+    assert!(status.contains(line), "{status}");
+    let standing = &bed.json("status").pop().unwrap()["steps"]["standing"];
+    assert_eq!(
+        (&standing[0]["step_index"], &standing[0]["stops_queue"]),
+        (&3.into(), &true.into())
+    );
+    // The plan names no orchestrator.
+    let mail = bed.object("recv --as conductor");
+    assert_eq!(mail["envelope"]["type"], "step.failed");
+    bed.ok("step retry 0-4-1 3");
+    assert!(!bed.ok("status").contains("stands at"));
+}
+
+#[test]
+fn what_a_lost_worker_has_left_in_its_repository_is_in_the_next_prompt() {
+    let bed = reviewed();
+    let project = bed.project();
+    git(&project, "init --quiet");
+    git(&project, "add plan.yaml ensemble.yaml");
+    git(&project, "-c user.name=t -c user.email=t@example.org commit --quiet -m first");
+    bed.ok("step next --as Devon");
+    std::fs::create_dir(project.join("src")).unwrap();
+    std::fs::write(project.join("src/half.py"), "def f(\n").unwrap();
+    std::fs::write(project.join("plan.yaml"), "changed\n").unwrap();
+    bed.ok("step retry 0-4-1 5");
+    let prompt = bed.ok("step next --as Devon");
+    let left = "The last attempt (epoch 1, by Devon) ended without a report: the step was taken away \
+                from it. Check first what it left half done. Changed files in ";
+    assert!(prompt.contains(left), "{prompt}");
+    assert!(prompt.contains(" (git status): M plan.yaml, ?? src/half.py.\n"), "{prompt}");
 }
 
 #[test]

@@ -29,6 +29,9 @@ CALLS = [
     ("submit_step_completion", {
         "task_id": "0-4-1", "step_index": 1.5, "agent": "Tara", "status": "done"}),
     ("submit_step_completion", {
+        "task_id": "0-4-1", "step_index": 1, "agent": "Tara", "status": "failure",
+        "artefacts": ["tests/login.rs"], "bogus": 1}),
+    ("submit_step_completion", {
         "task_id": "0-4-1", "step_index": 2, "agent": "Devon", "status": "success"}),
     ("acknowledge_message", {}),
     ("complete_message", {"id": "letter-1"}),

@@ -77,7 +77,9 @@ pub(crate) use recv::needed_plan;
 pub(crate) use send::{fill, fill_for_servers};
 #[cfg(feature = "mcp")]
 pub(crate) use status::Watcher;
-pub(crate) use step::{open as open_steps, sentence as step_sentence};
+pub(crate) use step::{
+    open as open_steps, print_standing, sentence as step_sentence, standing as standing_steps,
+};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 
 use crate::context::Context;

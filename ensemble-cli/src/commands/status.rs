@@ -36,8 +36,9 @@ const SHOWN_DEPTH_MAX: usize = 6;
 /// Show the mailboxes, the watcher and its undelivered files
 ///
 /// The first line warns of mail that has waited for an idle agent for over 30 s, and of a watcher that
-/// does not run. The lines after it say what stands still on the blackboard, and the command that helps.
-/// With `--json`, one object a mailbox and then one about the watcher and the blackboard.
+/// does not run. The lines after it say what stands still on the blackboard and in step queues, and the
+/// command that helps. With `--json`, one object a mailbox and then one about the watcher, the blackboard
+/// and the steps.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
 
@@ -52,6 +53,7 @@ impl Arguments {
             let mailboxes = look(&queue)?;
             attention::print(context, watcher.runs(), &watcher.overdue(project, &mailboxes))?;
             standstill::print(context, &standstill::of_board(project)?)?;
+            super::print_standing(context, &super::standing_steps(context)?)?;
             print_mailboxes(context, &mailboxes)?;
             context.out.line("")?;
             print_ladders(context, &ladders(project)?)?;
@@ -163,6 +165,7 @@ fn print_json(context: &Context, mailboxes: &[Row], watcher: &Watcher) -> Outcom
         },
         "board": { "troubles": standstill::of_board(context.project()?)? },
         "ladders": ladders(context.project()?)?,
+        "steps": { "standing": super::standing_steps(context)? },
     }))
 }
 

@@ -161,6 +161,8 @@ event_types! {
     STEP_COMPLETED = "step.completed" by "worker": "`task_id`, `step_index`, `epoch`, `next_attempt`, `paused`";
     /// A step failed.
     STEP_FAILED = "step.failed" by "worker": "`task_id`, `step_index`, `epoch`, `next_attempt`, `paused`";
+    /// A step for the fixer of a failed step was inserted.
+    STEP_FIX_ADDED = "step.fix_added" by "worker": "`task_id`, `step_index`, `fix_step`, `agent`";
     /// A step was blocked by its worker.
     STEP_BLOCKED = "step.blocked" by "worker": "`task_id`, `step_index`, `epoch`, `next_attempt`, `paused`";
     /// A report of a step changed nothing.

@@ -124,9 +124,12 @@ const TASK: &[Row] = &[
 const STEP: &[Row] = &[
     ("Pending", "Taken", "InProgress", "Hand"),
     ("Failed&Due", "Taken", "InProgress", "Hand"),
+    ("Failed&Ordered", "FixDone", "Failed&Due", "Advance"),
     ("InProgress", "Reported&Success", "Completed", "Advance"),
     ("InProgress", "Reported&Failure", "Failed&Due", "RequestFix"),
+    ("InProgress", "Reported&Failure", "Failed&Ordered", "OrderFix"),
     ("InProgress", "Reported&Failure", "Failed&Exhausted", "Stop"),
+    ("InProgress", "Reported&Failure { error: \"\" }", "InProgress", "Refused"),
     ("InProgress", "Reported&Blocked", "Blocked", "Stop"),
     ("InProgress", "Reported&reasons: []", "InProgress", "Refused"),
     ("InProgress", "Beat", "InProgress", "Beaten"),
@@ -142,6 +145,7 @@ const STEP: &[Row] = &[
     ("Failed&Exhausted", "Time", "Failed", "Remind"),
     ("", "Reported|Beat|Unblocked|Retried|Skipped|Split|Taken", "", "Refused"),
     ("", "LeaseEnded", "", "-"),
+    ("", "FixDone", "", "-"),
 ];
 
 const RECONCILE: &[Row] = &[

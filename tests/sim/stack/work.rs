@@ -43,7 +43,7 @@ pub(super) struct Steps {
 
 impl Steps {
     pub(super) fn new() -> Self {
-        Self { machine: step::Step::new(3) }
+        Self { machine: step::Step::new(3).with_fixer(true) }
     }
 
     pub(super) fn key(&self, at: usize) -> Option<Key> {
@@ -257,6 +257,7 @@ impl World {
             5..10 => reported(step::Report::Success),
             10..15 => reported(step::Report::Failure { error: "x".to_owned() }),
             15..17 => reported(step::Report::Blocked { reasons: vec!["x".to_owned()] }),
+            17 if self.rng.percent(50) => reported(step::Report::Failure { error: String::new() }),
             17 => reported(step::Report::Blocked { reasons: Vec::new() }),
             // A late event for the lease of an earlier hand-out.
             18 => step::Event::LeaseEnded { epoch: held.saturating_sub(1) },
@@ -275,7 +276,8 @@ impl World {
     /// Orders of an orchestrator, in or out of order.
     pub(super) fn order(&mut self) -> Result<(), String> {
         let at = usize::try_from(self.rng.below(self.steps.len() as u64)).unwrap_or(0);
-        let event = match self.rng.below(8) {
+        let event = match self.rng.below(11) {
+            8.. => step::Event::FixDone,
             0..3 => step::Event::Unblocked,
             3..6 => step::Event::Retried,
             6 => step::Event::Skipped,
@@ -288,7 +290,8 @@ impl World {
             let attempts = self.rng.below(3) as u32 + 1;
             // The next step of the queue: its epochs continue after the previous ones.
             let (state, epoch) = (step::State::Pending, self.steps[at].machine.epoch());
-            self.steps[at].machine = step::Step::restore(state, 0, epoch, attempts, self.now());
+            self.steps[at].machine = step::Step::restore(state, 0, epoch, attempts, self.now())
+                .with_fixer(self.rng.percent(50));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result};
 
 /// Distance between the positions of neighbouring steps.
-const POSITION_STEP: i64 = 1024;
+pub(super) const POSITION_STEP: i64 = 1024;
 /// Step index for resources of the whole task.
 pub(super) const WHOLE_TASK: i64 = -1;
 
@@ -53,6 +53,7 @@ impl StepStore {
                     index,
                     position: i64::from(index) * POSITION_STEP,
                     parent: None,
+                    fixes: None,
                 };
                 insert_step(tx, &place, step, &now)?;
             }
@@ -108,6 +109,8 @@ pub(super) struct Place<'a> {
     pub(super) index: u32,
     pub(super) position: i64,
     pub(super) parent: Option<u32>,
+    /// The failed step that this one fixes, and the epoch in which it failed.
+    pub(super) fixes: Option<(u32, u64)>,
 }
 
 pub(super) fn insert_step(
@@ -116,10 +119,12 @@ pub(super) fn insert_step(
     step: &PlannedStep,
     now: &str,
 ) -> rusqlite::Result<()> {
+    let fix_files: Vec<String> = step.fix_files.iter().map(ToString::to_string).collect();
+    let fix_files = list(&fix_files);
     tx.prepare_cached(
         "INSERT INTO task_steps (task_id, step_index, position, agent, fix_by, goal, instructions, \
-           constraints, phase, cycle, parent_index, created_at, updated_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12)",
+           constraints, phase, cycle, parent_index, fixes, fixes_epoch, fix_files, needs_plan, created_at, updated_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16)",
     )?
     .execute(params![
         place.task_id,
@@ -133,6 +138,10 @@ pub(super) fn insert_step(
         step.phase.map(|phase| phase.rank()),
         step.cycle,
         place.parent,
+        place.fixes.map(|(index, _)| index),
+        place.fixes.map(|(_, epoch)| i64::try_from(epoch).unwrap_or(i64::MAX)),
+        fix_files,
+        step.plan,
         now,
     ])?;
     let files = step.files.iter().map(|path| (path, Access::Write));

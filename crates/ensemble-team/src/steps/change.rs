@@ -65,6 +65,7 @@ impl StepStore {
                 Effect::Beaten => beat(tx, &before.key)?,
                 Effect::Hand { .. }
                 | Effect::RequestFix { .. }
+                | Effect::OrderFix { .. }
                 | Effect::Stop { .. }
                 | Effect::Remind
                 | Effect::Advance => effects.push_back(effect),
@@ -94,7 +95,7 @@ fn save(
     words: Option<&Words<'_>>,
     now: &str,
 ) -> rusqlite::Result<()> {
-    let (mut resolution, mut fix_due, mut holder) = (None, false, None);
+    let (mut resolution, mut fix_due, mut waits, mut holder) = (None, false, false, None);
     let (mut error, mut blockers) = (None, None);
     let status = match step.state() {
         State::Pending => "PENDING",
@@ -115,7 +116,8 @@ fn save(
             "BLOCKED"
         }
         State::Failed { error: why, fix } => {
-            fix_due = *fix == Fix::Due;
+            fix_due = *fix != Fix::Exhausted;
+            waits = *fix == Fix::Ordered;
             error = Some(why.as_str());
             "FAILED"
         }
@@ -124,7 +126,8 @@ fn save(
         "UPDATE task_steps SET status = ?3, resolution = ?4, fix_due = ?5, holder = ?6, \
            attempt = ?7, epoch = ?8, last_error = coalesce(?9, last_error), \
            blockers = coalesce(?10, blockers), updated_at = ?11, \
-           summary = iif(?12 IS NULL, summary, ?13), artifacts = coalesce(?12, artifacts) \
+           summary = iif(?12 IS NULL, summary, ?13), artifacts = coalesce(?12, artifacts), \
+           waits_for_fix = ?14 \
          WHERE task_id = ?1 AND step_index = ?2",
     )?
     .execute(params![
@@ -141,6 +144,7 @@ fn save(
         now,
         words.map(|words| list(words.artifacts)),
         words.and_then(|words| words.summary),
+        waits,
     ])
     .map(drop)
 }

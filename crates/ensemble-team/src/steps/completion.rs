@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::StepKey;
-use crate::proto::step::Report;
+use crate::proto::step::{Refusal, Report};
 use ensemble_core::message::{Digest, Name};
 
 /// The tool's name.
@@ -22,6 +22,23 @@ pub const SUMMARY_BYTES_MAX: usize = 16 * 1024;
 pub const CONTEXT_BYTES_MAX: usize = 32 * 1024;
 /// Longest task id, in bytes.
 const ID_BYTES_MAX: usize = 128;
+/// The tool's members.
+const MEMBERS: [&str; 8] = [
+    "task_id",
+    "step_index",
+    "agent",
+    "status",
+    "artifacts",
+    "summary",
+    "context_for_next_step",
+    "blockers",
+];
+/// Most unknown members that an error names.
+const UNKNOWN_MAX: usize = 8;
+/// Longest part of an unknown member's name that an error shows, in characters.
+const UNKNOWN_CHARS_MAX: usize = 64;
+/// Most letters that a misspelt member may differ in.
+const TYPOS_MAX: usize = 2;
 
 /// Outcome of a step, as the worker reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -98,8 +115,8 @@ impl Completion {
         }
     }
 
-    /// Reads the tool's arguments. `1.0` is 1; a fraction is a mistake. Unknown members are
-    /// ignored, as the tool's schema allows them; `null` counts as absent.
+    /// Reads the tool's arguments. `1.0` is 1; a fraction is a mistake. `null` counts as absent. An
+    /// unknown member is a mistake: a report counts once, so what it says must not be lost.
     ///
     /// # Errors
     /// All mistakes at once, each with its field and the expected value.
@@ -108,7 +125,7 @@ impl Completion {
             let what = kind(value);
             return Err(Mistakes(vec![format!("the arguments are {what}: pass one JSON object")]));
         };
-        let mut fields = Fields { object, mistakes: Vec::new() };
+        let mut fields = Fields { object, mistakes: unknown(object) };
         let task_id = fields.required("task_id", ID_BYTES_MAX);
         let step_index = fields.index();
         let agent = fields.required("agent", ID_BYTES_MAX).and_then(|agent| fields.name(agent));
@@ -117,11 +134,14 @@ impl Completion {
         let summary = fields.text("summary", SUMMARY_BYTES_MAX);
         let context_for_next_step = fields.text("context_for_next_step", CONTEXT_BYTES_MAX);
         let blockers = fields.list("blockers", BLOCKERS_MAX);
-        if status == Some(Status::Blocked) && blockers.is_empty() {
-            fields.mistakes.push(
-                "blockers: `blocked` needs a reason: list what is missing, one text each"
-                    .to_owned(),
-            );
+        match status {
+            Some(Status::Blocked) if blockers.is_empty() => {
+                fields.mistakes.push(format!("blockers: {}", Refusal::NoReasons));
+            }
+            Some(Status::Failure) if summary.is_none() && blockers.is_empty() => {
+                fields.mistakes.push(format!("summary: {}", Refusal::NoError));
+            }
+            Some(_) | None => {}
         }
         match (task_id, step_index, agent, status) {
             (Some(task_id), Some(step_index), Some(agent), Some(status))
@@ -162,14 +182,11 @@ impl Completion {
         }
     }
 
-    /// The error that the worker reports, or a default text.
+    /// The error that the worker reports.
     fn error(&self) -> String {
         let parts: Vec<&str> =
             self.summary.iter().chain(&self.blockers).map(String::as_str).collect();
-        match parts.is_empty() {
-            true => format!("{} gave no reason", self.agent),
-            false => parts.join("\n"),
-        }
+        parts.join("\n")
     }
 }
 
@@ -285,6 +302,47 @@ impl Fields<'_> {
         }
         texts.into_iter().filter(|text| !text.trim().is_empty()).collect()
     }
+}
+
+/// A mistake for each member that the tool does not have.
+fn unknown(object: &Map<String, Value>) -> Vec<String> {
+    let names: Vec<&String> =
+        object.keys().filter(|name| !MEMBERS.contains(&name.as_str())).collect();
+    let mut mistakes: Vec<String> =
+        names.iter().take(UNKNOWN_MAX).map(|name| alien(name)).collect();
+    if names.len() > UNKNOWN_MAX {
+        mistakes.push(format!("{} more unknown members", names.len() - UNKNOWN_MAX));
+    }
+    mistakes
+}
+
+fn alien(name: &str) -> String {
+    let shown: String = name.chars().take(UNKNOWN_CHARS_MAX).collect();
+    let plain = |name: &str| -> String {
+        name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    };
+    let near = |member: &&&str| typos(&plain(&shown), &plain(member)) <= TYPOS_MAX;
+    let advice = match MEMBERS.iter().find(near) {
+        Some(member) => format!("write `{member}`"),
+        None => format!("leave it out; the members are {}", MEMBERS.join(", ")),
+    };
+    format!("{}: is no member of {COMPLETION_TOOL}: {advice}", shown.escape_debug())
+}
+
+/// Number of letters to insert, remove or replace to get from one word to the other.
+fn typos(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, c) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (column, d) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(c != *d);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
 }
 
 /// Kind of a value, for an error.

@@ -2,13 +2,74 @@
 
 use super::StepError;
 use rusqlite::params;
+use serde::Serialize;
 
-use super::StepStore;
 use super::rows::{self, QueueView, RunView, STEP_COLUMNS, StepKey, StepView};
+use super::{Pauses, StepStore};
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
+/// A step that waits for an intervention.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Standing {
+    /// Key of the step.
+    #[serde(flatten)]
+    pub key: StepKey,
+    /// Status: `BLOCKED` or `FAILED`.
+    pub status: String,
+    /// Reason why the step waits: its blockers or its error.
+    pub reason: String,
+    /// Time since when it waits, for people.
+    pub since: String,
+    /// Whether its whole queue waits with it.
+    pub stops_queue: bool,
+    /// The order that lets the step go on: `unblock` or `retry`.
+    pub remedy: &'static str,
+}
+
 impl StepStore {
+    /// All steps that wait for an intervention, in the order of the queues: at attempts that are
+    /// used up, or blocked. The longest wait of a queue comes first.
+    ///
+    /// # Errors
+    /// [`StepError::Database`].
+    pub fn standing(&self) -> Result<Vec<Standing>> {
+        self.read(|tx| {
+            tx.prepare_cached(
+                "SELECT s.task_id, s.step_index, s.status, s.blockers, \
+                   coalesce(s.last_error, ''), s.updated_at, q.pauses \
+                 FROM task_queues q JOIN task_steps s USING (task_id) \
+                 WHERE s.life = 'stuck' ORDER BY q.number, s.updated_at, s.position",
+            )?
+            .query_map([], |row| {
+                let status: String = row.get(2)?;
+                let is_blocked = status == "BLOCKED";
+                let reason = match is_blocked {
+                    true => rows::json::<Vec<String>>(row, 3)?.join("; "),
+                    false => row.get(4)?,
+                };
+                Ok(Standing {
+                    key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
+                    status,
+                    reason,
+                    since: row.get(5)?,
+                    stops_queue: rows::pauses(row, 6)? == Pauses::Queue,
+                    remedy: if is_blocked { "unblock" } else { "retry" },
+                })
+            })?
+            .collect()
+        })
+    }
+
+    /// Whether a step's agent needs an approved plan before it gets the step.
+    ///
+    /// # Errors
+    /// [`StepError::NoStep`] if there is no such step; [`StepError::Database`].
+    pub fn needs_plan(&self, key: &StepKey) -> Result<bool> {
+        self.step(key).map(|step| step.needs_plan)
+    }
+
     /// All queues in the order in which they were added, with step counts.
     ///
     /// # Errors

@@ -54,6 +54,7 @@ use crate::admission::Doorkeeper;
 use ensemble_core::durable::{Dir, Durability, LockFile};
 use ensemble_core::env::{Clock, SystemClock};
 use ensemble_core::event_log::{NullRecorder, Recorder};
+use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
 mod add;
@@ -61,6 +62,7 @@ mod change;
 mod completion;
 mod error;
 mod files;
+mod fixes;
 #[cfg(feature = "schema")]
 mod json_schema;
 mod leases;
@@ -85,6 +87,7 @@ pub use completion::{
 pub use error::StepError;
 pub use files::{FilePath, PATH_BYTES_MAX};
 pub use leases::Observed;
+pub use look::Standing;
 pub use notices::Notice;
 pub use orders::Part;
 pub use plan::{
@@ -122,6 +125,10 @@ pub struct StepOptions {
     pub door: Option<Arc<dyn Doorkeeper>>,
     /// Clock for leases and timestamps.
     pub clock: Arc<dyn Clock + Send + Sync>,
+    /// Mailbox that is notified of stuck steps of a queue without an orchestrator.
+    pub orchestrator: Option<Name>,
+    /// Finds what a worker that lost its step has left, for the next prompt.
+    pub leftovers: Option<prompt::FindLeftovers>,
     /// Called with each SQL statement before it runs: for tracing, and for tests that end the
     /// process there.
     pub on_statement: Option<fn(&str)>,
@@ -147,6 +154,8 @@ impl StepOptions {
             recorder: Arc::new(NullRecorder),
             door: None,
             clock: Arc::new(SystemClock),
+            orchestrator: None,
+            leftovers: None,
             on_statement: None,
         }
     }
@@ -169,6 +178,20 @@ impl StepOptions {
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
         self.recorder = recorder;
+        self
+    }
+
+    /// Sets the mailbox that is notified of stuck steps of a queue without an orchestrator.
+    #[must_use]
+    pub fn with_orchestrator(mut self, mailbox: Name) -> Self {
+        self.orchestrator = Some(mailbox);
+        self
+    }
+
+    /// Sets the function that finds what a worker that lost its step has left.
+    #[must_use]
+    pub fn with_leftovers(mut self, leftovers: prompt::FindLeftovers) -> Self {
+        self.leftovers = Some(leftovers);
         self
     }
 

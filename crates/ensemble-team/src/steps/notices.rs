@@ -79,15 +79,17 @@ impl Notice {
     }
 }
 
-/// Stores a notice for the queue's orchestrator, if it has one.
+/// Stores a notice for the queue's orchestrator. A stuck step of a queue without one is told to
+/// `instead`; if there is none either, it only stands in [`StepStore::standing`].
 pub(super) fn owe(
     tx: &Connection,
-    queue: &Charter,
+    (queue, instead): (&Charter, Option<&Name>),
     notice: Notice,
     epoch: u64,
     now: &str,
 ) -> rusqlite::Result<()> {
-    let Some(orchestrator) = &queue.orchestrator else { return Ok(()) };
+    let instead = instead.filter(|_| notice.step_index.is_some());
+    let Some(orchestrator) = queue.orchestrator.as_ref().or(instead) else { return Ok(()) };
     let index = notice.step_index.map(|index| index.to_string()).unwrap_or_default();
     let parts = [&notice.task_id, &queue.created_at, &index, &epoch.to_string(), &notice.kind];
     let digest = Digest::of_parts(&parts.map(|part| part.as_bytes()));

@@ -11,7 +11,7 @@ use super::plan::PlannedStep;
 use super::rows::StepKey;
 use super::submit::finished;
 use super::working::{Charter, Work};
-use super::{StepStore, Trouble};
+use super::{StepStore, Trouble, fixes};
 use crate::proto::step::{Effect, Event};
 use ensemble_core::Result;
 use ensemble_core::event_log::types;
@@ -25,6 +25,7 @@ pub type Part = PlannedStep;
 
 impl StepStore {
     /// Restarts a failed step with all its attempts. A step in progress is taken from its holder.
+    /// Steps that were to fix it are skipped.
     ///
     /// # Errors
     /// [`StepError::Refused`] with the reason; [`StepError::NoStep`]; [`StepError::Database`].
@@ -58,15 +59,24 @@ impl StepStore {
             return Err(StepError::TooFewParts { key: key.clone(), parts: parts.len() }.into());
         }
         let now = self.stamp();
-        let numbers = self.write("split a step in", |tx| {
+        let (numbers, withdrawn) = self.write("split a step in", |tx| {
             let changed = Self::apply(tx, key, Event::Split, None, &now)?;
-            insert_parts(tx, &changed, parts, &now)
+            let withdrawn = fixes::withdraw(tx, key, &now)?;
+            Ok((insert_parts(tx, &changed, parts, &now)?, withdrawn))
         })?;
         let data = json!({
             "task_id": key.task_id, "step_index": key.step_index, "parts": numbers,
         });
         self.options.recorder.record(types::STEP_SPLIT, by.as_str(), data);
+        self.record_withdrawn(&withdrawn, by);
         Ok(numbers)
+    }
+
+    fn record_withdrawn(&self, withdrawn: &[StepKey], by: &Name) {
+        for key in withdrawn {
+            let data = json!({ "task_id": key.task_id, "step_index": key.step_index });
+            self.options.recorder.record(types::STEP_SKIPPED, by.as_str(), data);
+        }
     }
 
     /// Records a worker's sign of life: its lease starts again.
@@ -89,7 +99,7 @@ impl StepStore {
     ) -> Result<()> {
         let note: String = note.chars().take(NOTE_BYTES_MAX).collect();
         let now = self.stamp();
-        self.write("change a step in", |tx| {
+        let withdrawn = self.write("change a step in", |tx| {
             let ends_run = event == Event::Retried;
             let changed = Self::apply(tx, key, event, None, &now)?;
             if ends_run {
@@ -99,13 +109,16 @@ impl StepStore {
                 "UPDATE task_steps SET note = nullif(?3, '') WHERE task_id = ?1 AND step_index = ?2",
             )?
             .execute(params![key.task_id, key.step_index, note])?;
+            let withdrawn = fixes::withdraw(tx, key, &now)?;
+            fixes::done(tx, &changed.before, &now)?;
             if changed.effects.contains(&Effect::Advance) {
                 finished(tx, &changed.queue, changed.step.epoch(), &now)?;
             }
-            Ok(())
+            Ok(withdrawn)
         })?;
         let data = json!({ "task_id": key.task_id, "step_index": key.step_index });
         self.options.recorder.record(kind, by.as_str(), data);
+        self.record_withdrawn(&withdrawn, by);
         Ok(())
     }
 
@@ -124,7 +137,8 @@ impl StepStore {
             if let Effect::Stop { reasons } = effect {
                 let attempt = changed.step.attempt();
                 let notice = Notice::about_step("step.failed", &changed.before, attempt, reasons);
-                notices::owe(tx, &changed.queue, notice, epoch, now)?;
+                let to = (&changed.queue, self.options.orchestrator.as_ref());
+                notices::owe(tx, to, notice, epoch, now)?;
             }
         }
         Ok(changed)
@@ -132,7 +146,7 @@ impl StepStore {
 }
 
 /// Ends a run that its worker did not end.
-fn end_run(
+pub(super) fn end_run(
     tx: &Connection,
     key: &StepKey,
     epoch: u64,
@@ -171,10 +185,18 @@ fn insert_parts(
         if part.cycle.is_empty() {
             part.cycle.clone_from(&parent.cycle);
         }
+        if parent.fixes.is_some() {
+            part.fix_files.clone_from(&part.files);
+        }
         part.fix_by = part.fix_by.or_else(|| parent.fix_by.clone());
         let below = i64::try_from(parts.len() - numbers.len()).unwrap_or(i64::MAX);
-        let place =
-            Place { task_id, index, position: first - below, parent: Some(parent.key.step_index) };
+        let place = Place {
+            task_id,
+            index,
+            position: first - below,
+            parent: Some(parent.key.step_index),
+            fixes: parent.failure(),
+        };
         insert_step(tx, &place, &part, now)?;
         numbers.push(index);
     }

@@ -21,7 +21,7 @@ const LEASE_SECONDS_MAX: u64 = 86_400;
 const ID_BYTES_MAX: usize = 128;
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 /// Most instructions, constraints or files of a step.
-const LIST_MAX: usize = 256;
+pub(super) const LIST_MAX: usize = 256;
 
 const _: () = assert!(LEASE_SECONDS_DEFAULT <= LEASE_SECONDS_MAX);
 
@@ -37,8 +37,9 @@ const _: () = assert!(LEASE_SECONDS_DEFAULT <= LEASE_SECONDS_MAX);
 /// steps:
 ///   - {agent: Tara, phase: red, goal: Write a failing test for login, files: [tests/login.rs]}
 ///   - {agent: Devon, phase: green, goal: Make it pass, files: [src/login.rs], context: [tests/login.rs]}
+///   - {agent: Tara, phase: review, goal: Review the login, context: [src/login.rs], fix_by: Devon}
 /// ", "plan.yaml".as_ref())?;
-/// assert_eq!(plan.steps.len(), 2);
+/// assert_eq!(plan.steps.len(), 3);
 /// # Ok::<(), ensemble_core::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,9 +154,18 @@ pub struct PlannedStep {
     /// Files that are only shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context: Vec<FilePath>,
-    /// The agent that fixes a failed step (default: the step's agent).
+    /// The agent that fixes what makes the step fail. It gets a step of its own for that, and then
+    /// the failed step is handed out again, to its own agent. Without it, the step itself comes
+    /// again at once, with the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix_by: Option<Name>,
+    /// Files that such a fix may change, and no others. Without any, the fix locks the files of its
+    /// agent's steps in the same cycle and those that the error names, and may change others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fix_files: Vec<FilePath>,
+    /// Whether the step's agent needs an approved plan before it gets the step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plan: bool,
     /// Phase of the step, under the policy `tdd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
@@ -176,6 +186,8 @@ impl PlannedStep {
             files: Vec::new(),
             context: Vec::new(),
             fix_by: None,
+            fix_files: Vec::new(),
+            plan: false,
             phase: None,
             cycle: String::new(),
         }
@@ -192,10 +204,16 @@ impl PlannedStep {
         text(&format!("{place}.goal"), &self.goal, TEXT_BYTES_MAX)?;
         texts(&format!("{place}.instructions"), &self.instructions)?;
         texts(&format!("{place}.constraints"), &self.constraints)?;
-        for (field, files) in [("files", &self.files), ("context", &self.context)] {
+        for (field, files) in
+            [("files", &self.files), ("context", &self.context), ("fix_files", &self.fix_files)]
+        {
             if files.len() > LIST_MAX {
                 return Err((format!("{place}.{field}"), too_many(files.len(), LIST_MAX)));
             }
+        }
+        if self.fix_by.is_none() && !self.fix_files.is_empty() {
+            let detail = "needs `fix_by`, the agent that may change them".to_owned();
+            return Err((format!("{place}.fix_files"), detail));
         }
         Ok(())
     }
@@ -330,6 +348,7 @@ mod tests {
             ("task_id: a\nsteps: [{agent: ../T, goal: g}]", "line 2"),
             ("task_id: a\nsteps: [{agent: T, goal: g, files: [/etc/x]}]", "leaves the project"),
             ("task_id: a\nsteps: [{agent: T, gaol: g}]", "gaol"),
+            ("task_id: a\nsteps: [{agent: T, goal: g, fix_files: [a]}]", "needs `fix_by`"),
             ("task_id: a\nlease_seconds: 0\nsteps: [{agent: T, goal: g}]", "lease_seconds: is 0"),
             ("task_id: a\npolicy: tdd\nsteps: [{agent: T, goal: g}]", "steps[1].phase: has no"),
             (

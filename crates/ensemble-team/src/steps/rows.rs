@@ -48,9 +48,21 @@ pub struct StepView {
     pub resolution: Option<String>,
     /// Whether a failed step will be taken up again without an order.
     pub fix_due: bool,
+    /// Whether a step that fixes it must be done first.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub waits_for_fix: bool,
+    /// The failed step that this one fixes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fixes: Option<u32>,
+    /// Files that a fix may change, if only these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fix_files: Vec<String>,
+    /// Whether the step's agent needs an approved plan before it gets the step.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub needs_plan: bool,
     /// The agent that does the step.
     pub agent: Name,
-    /// The agent that fixes the step, if it is another one.
+    /// The agent that gets a step of its own to fix what makes this step fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix_by: Option<Name>,
     /// Goal of the step.
@@ -119,7 +131,7 @@ pub struct QueueView {
     /// The prompt's template, if it is not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// Number of steps that are left to take.
+    /// Number of steps that are left to take, with those that wait for a fix.
     pub open: u64,
     /// Number of steps that workers hold.
     pub held: u64,
@@ -170,7 +182,8 @@ pub struct RunView {
 /// The columns that [`step`] reads, in its order.
 pub(super) const STEP_COLUMNS: &str = "task_id, step_index, status, resolution, fix_due, agent, \
     fix_by, goal, instructions, constraints, phase, cycle, attempt, epoch, beat, holder, \
-    last_error, blockers, summary, artifacts, parent_index, note, updated_at";
+    last_error, blockers, summary, artifacts, parent_index, note, updated_at, waits_for_fix, fixes, \
+    fix_files, needs_plan";
 
 /// Reads a row with [`STEP_COLUMNS`].
 pub(super) fn step(row: &Row<'_>) -> rusqlite::Result<StepView> {
@@ -197,6 +210,10 @@ pub(super) fn step(row: &Row<'_>) -> rusqlite::Result<StepView> {
         parent_index: row.get(20)?,
         note: row.get(21)?,
         updated_at: row.get(22)?,
+        waits_for_fix: row.get(23)?,
+        fixes: row.get(24)?,
+        fix_files: json(row, 25)?,
+        needs_plan: row.get(26)?,
     })
 }
 
@@ -227,7 +244,7 @@ pub(super) fn find_queue(
         while let Some(row) = rows.next()? {
             let number = number(row, 1)?;
             match row.get_ref(0)?.as_str()? {
-                "open" => queue.open = number,
+                "open" | "waits" => queue.open += number,
                 "held" => queue.held = number,
                 "done" => queue.done = number,
                 _ => queue.stuck = number,

@@ -10,14 +10,15 @@ use rusqlite::config::DbConfig;
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::{StepOptions, failed};
+use super::{StepOptions, Trouble, failed, fixes};
 use ensemble_core::durable::{Durability, LockFile};
 use ensemble_core::{Error, Result};
 
 /// The newest version of the tables, in `PRAGMA user_version`.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 /// Migrations from each version to the next; the first creates version 1.
-const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [include_str!("schema.sql")];
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize] =
+    [include_str!("schema.sql"), include_str!("schema_2.sql")];
 /// First wait for another writer's lock. It doubles with each try, up to 3.2 ms.
 const WAIT_MIN: Duration = Duration::from_micros(50);
 const WAIT_DOUBLINGS: u32 = 6;
@@ -65,7 +66,7 @@ pub(super) fn prepare(
         let _turn = turn.and_then(|turn| turn.lock_resting(options.patience).ok());
         // The mode is stored in the file. Changing it needs the whole database for a moment.
         db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(fail)?;
-        migrate(db, path)?;
+        migrate(db, path, &options.root)?;
     }
     if let Some(told) = options.on_statement {
         trace(db, told).map_err(fail)?;
@@ -95,7 +96,7 @@ fn version(db: &Connection) -> rusqlite::Result<u32> {
     db.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-fn migrate(db: &Connection, path: &Path) -> Result<()> {
+fn migrate(db: &Connection, path: &Path, root: &Path) -> Result<()> {
     let fail = |error: rusqlite::Error| failed("bring up to date", path, &error);
     let tx =
         rusqlite::Transaction::new_unchecked(db, TransactionBehavior::Immediate).map_err(fail)?;
@@ -108,6 +109,12 @@ fn migrate(db: &Connection, path: &Path) -> Result<()> {
     }
     for migration in MIGRATIONS.iter().skip(found as usize) {
         tx.execute_batch(migration).map_err(fail)?;
+    }
+    if found == 1 {
+        fixes::migrate(&tx, root).map_err(|trouble| match trouble {
+            Trouble::Sql(error) => fail(error),
+            Trouble::Told(error) => error,
+        })?;
     }
     tx.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(fail)?;
     tx.commit().map_err(fail)

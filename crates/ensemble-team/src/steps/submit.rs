@@ -8,12 +8,13 @@ use serde_json::json;
 
 use super::change::Words;
 use super::completion::Completion;
+use super::fixes::{ErrorPlace, Failure};
 use super::notices::{self, Notice};
 use super::rows::{StepKey, list};
 use super::working::{self, Charter};
-use super::{Status, StepStore, Trouble};
+use super::{Status, StepStore, Trouble, fixes};
 use crate::admission::Act;
-use crate::proto::step::{Effect, Event};
+use crate::proto::step::{Effect, Event, Report};
 use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -34,6 +35,12 @@ pub struct Submitted {
     /// Number of the next attempt, if the step failed and may be tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<u32>,
+    /// The step that was inserted to fix the failure; the failed step comes again after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix_step: Option<u32>,
+    /// The agent of that step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix_by: Option<Name>,
     /// Whether the queue is paused until a person or the orchestrator intervenes.
     pub paused: bool,
     /// Whether this was the last step.
@@ -41,6 +48,14 @@ pub struct Submitted {
     /// The message that carried the prompt, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_message: Option<String>,
+}
+
+/// A report with what is computed before the transaction.
+struct Checked<'a> {
+    completion: &'a Completion,
+    digest: &'a str,
+    /// Files that its error names.
+    places: &'a [ErrorPlace],
 }
 
 /// Fields of a run's row.
@@ -73,8 +88,13 @@ impl StepStore {
         }
         // Other writers wait for the transaction, so compute as much as possible before it.
         let (now, digest) = (self.stamp(), completion.digest().to_string());
+        let places = match completion.report() {
+            Report::Failure { error } => fixes::places(&self.options.root, &error),
+            Report::Success | Report::Blocked { .. } => Vec::new(),
+        };
+        let report = Checked { completion, digest: &digest, places: &places };
         let submitted = self.write("submit a step to", |tx| {
-            match self.submit_in(tx, completion, &digest, epoch, &now) {
+            match self.submit_in(tx, &report, epoch, &now) {
                 // The transaction was rolled back. The report may be a repetition.
                 Err(Trouble::Told(refused)) if is_refusal(&refused) => {
                     already_submitted(tx, completion, by, epoch)?.ok_or(Trouble::Told(refused))
@@ -102,11 +122,11 @@ impl StepStore {
     fn submit_in(
         &self,
         tx: &Connection,
-        completion: &Completion,
-        digest: &str,
+        report: &Checked<'_>,
         epoch: Option<u64>,
         now: &str,
     ) -> Result<Submitted, Trouble> {
+        let Checked { completion, digest, places } = *report;
         let key = completion.key();
         let by = completion.agent.clone();
         let event = Event::Reported { by, epoch, report: completion.report() };
@@ -123,6 +143,8 @@ impl StepStore {
             status: word(completion.status),
             already_submitted: false,
             next_attempt: None,
+            fix_step: None,
+            fix_by: None,
             paused: false,
             queue_done: false,
             prompt_message,
@@ -132,6 +154,15 @@ impl StepStore {
                 Effect::RequestFix { next_attempt, .. } => {
                     submitted.next_attempt = Some(next_attempt);
                 }
+                Effect::OrderFix { error, next_attempt } => {
+                    submitted.next_attempt = Some(next_attempt);
+                    let (attempt, attempts_max) =
+                        (changed.step.attempt(), changed.queue.attempts_max);
+                    let failure = Failure { error: &error, attempt, attempts_max, places };
+                    let fix = fixes::order(tx, &changed.before, &failure, now)?;
+                    (submitted.fix_step, submitted.fix_by) =
+                        fix.map(|fix| (fix.index, fix.agent)).unzip();
+                }
                 Effect::Stop { reasons } => {
                     submitted.paused = true;
                     let kind = match completion.status {
@@ -140,9 +171,13 @@ impl StepStore {
                     };
                     let notice =
                         Notice::about_step(kind, &changed.before, changed.step.attempt(), &reasons);
-                    notices::owe(tx, &changed.queue, notice, epoch, now)?;
+                    let to = (&changed.queue, self.options.orchestrator.as_ref());
+                    notices::owe(tx, to, notice, epoch, now)?;
                 }
-                Effect::Advance => submitted.queue_done = finished(tx, &changed.queue, epoch, now)?,
+                Effect::Advance => {
+                    fixes::done(tx, &changed.before, now)?;
+                    submitted.queue_done = finished(tx, &changed.queue, epoch, now)?;
+                }
                 Effect::Hand { .. }
                 | Effect::Free
                 | Effect::Beaten
@@ -165,6 +200,13 @@ impl StepStore {
             "paused": submitted.paused,
         });
         self.options.recorder.record(kind, by.as_str(), data);
+        if let Some(fix_step) = submitted.fix_step {
+            let data = json!({
+                "task_id": submitted.key.task_id, "step_index": submitted.key.step_index,
+                "fix_step": fix_step, "agent": submitted.fix_by,
+            });
+            self.options.recorder.record(types::STEP_FIX_ADDED, by.as_str(), data);
+        }
         if submitted.queue_done {
             let data = json!({ "task_id": submitted.key.task_id });
             self.options.recorder.record(types::STEPS_DONE, by.as_str(), data);
@@ -208,6 +250,8 @@ fn already_submitted(
         status: word(completion.status),
         already_submitted: true,
         next_attempt: None,
+        fix_step: None,
+        fix_by: None,
         paused: false,
         queue_done: false,
         prompt_message: run.prompt_message,
@@ -272,11 +316,11 @@ pub(super) fn finished(
     let left: bool = tx
         .prepare_cached(
             "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 \
-               AND life IN ('open', 'held', 'stuck'))",
+               AND life IN ('open', 'held', 'stuck', 'waits'))",
         )?
         .query_row([&queue.task_id], |row| row.get(0))?;
     if !left {
-        notices::owe(tx, queue, Notice::about_queue(&queue.task_id), epoch, now)?;
+        notices::owe(tx, (queue, None), Notice::about_queue(&queue.task_id), epoch, now)?;
     }
     Ok(!left)
 }

@@ -72,6 +72,12 @@ pub struct Handed {
     pub again: bool,
     /// Goal of the step.
     pub goal: String,
+    /// The failed step that this one fixes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fixes: Option<u32>,
+    /// Whether its agent needs an approved plan before it begins.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub needs_plan: bool,
     /// When its queue was stored. It distinguishes the queue from an earlier one with the same
     /// name.
     #[serde(skip)]
@@ -187,10 +193,9 @@ impl StepStore {
             let mut all = Vec::new();
             while let Some(row) = found.next()? {
                 let (queue, step) = (working::charter(row, WORK_COLUMNS)?, working::work(row)?);
-                let Work { key, attempt, epoch, goal, holder: Some(holder), .. } = step else {
-                    continue;
-                };
-                let handed = queue.handed(key, holder, (attempt, epoch), goal);
+                let Some(holder) = step.holder.clone() else { continue };
+                let run = (step.attempt, step.epoch);
+                let handed = queue.handed(step, holder, run);
                 all.push((handed, row.get(WORK_COLUMNS + CHARTER_COLUMNS)?));
             }
             Ok(all)
@@ -222,8 +227,8 @@ impl StepStore {
         if let Some(agent) = &ask.agent
             && let Some((queue, step)) = held_by(tx, agent, ask.task_id.as_deref())?
         {
-            let Work { key, attempt, epoch, goal, .. } = step;
-            let handed = queue.handed(key, agent.clone(), (attempt, epoch), goal);
+            let run = (step.attempt, step.epoch);
+            let handed = queue.handed(step, agent.clone(), run);
             return Ok(Next::Handed(Box::new(Handed { again: true, ..handed })));
         }
         let tasks = match &ask.task_id {
@@ -253,10 +258,16 @@ impl StepStore {
         agent: Option<&Name>,
         now: &str,
     ) -> Result<Next, Trouble> {
-        let queue = match stands_still(tx, task_id)? {
-            Ok(queue) => queue,
-            Err(nothing) => return Ok(Next::Nothing(nothing)),
-        };
+        let Stand { queue, held, stuck } = stand(tx, task_id)?;
+        let paused = |step_index| Nothing::Paused { task_id: task_id.to_owned(), step_index };
+        if let (Some(step_index), Pauses::Queue) = (stuck, queue.pauses) {
+            return Ok(Next::Nothing(paused(step_index)));
+        }
+        let others =
+            |agent: &Name| Nothing::Others { task_id: task_id.to_owned(), agent: agent.clone() };
+        if held.len() >= queue.parallel as usize {
+            return Ok(Next::Nothing(held.first().map_or(Nothing::Done, others)));
+        }
         let select = format!(
             "SELECT {WORK} FROM task_steps s WHERE s.task_id = ?1 AND s.life = 'open' \
              ORDER BY s.position"
@@ -278,7 +289,11 @@ impl StepStore {
                 break;
             }
         }
-        Ok(Next::Nothing(why))
+        Ok(Next::Nothing(match (why, held.first(), stuck) {
+            (Nothing::Done, Some(agent), _) => others(agent),
+            (Nothing::Done, None, Some(step_index)) => paused(step_index),
+            (why, _, _) => why,
+        }))
     }
 
     /// Why this agent may not begin a step of this task now.
@@ -304,15 +319,14 @@ impl StepStore {
         agent: Option<&Name>,
     ) -> Result<Result<Vec<String>, Nothing>, Trouble> {
         let task_id = || step.key.task_id.clone();
-        let due = whose_turn(step);
-        if agent.is_some_and(|agent| agent != due) {
-            return Ok(Err(Nothing::Others { task_id: task_id(), agent: due.clone() }));
+        if agent.is_some_and(|agent| *agent != step.agent) {
+            return Ok(Err(Nothing::Others { task_id: task_id(), agent: step.agent.clone() }));
         }
         if queue.policy == Policy::Tdd && waits_for_phase(tx, step)? {
             let step_index = step.key.step_index;
             return Ok(Err(Nothing::Order { task_id: task_id(), step_index }));
         }
-        if let Some(refused) = self.refused(&step.key.task_id, due)? {
+        if let Some(refused) = self.refused(&step.key.task_id, &step.agent)? {
             return Ok(Err(refused));
         }
         let mut names = Vec::new();
@@ -340,7 +354,7 @@ impl StepStore {
         names: &[String],
         now: &str,
     ) -> Result<Next, Trouble> {
-        let agent = whose_turn(&step).clone();
+        let agent = step.agent.clone();
         let mut changed =
             Self::apply_to(tx, queue, step, Event::Taken { by: agent.clone() }, None, now)?;
         let Some(Effect::Hand { attempt, epoch, .. }) = changed.effects.pop_front() else {
@@ -362,17 +376,8 @@ impl StepStore {
             agent.as_str(),
             now
         ])?;
-        let Work { key, goal, .. } = changed.before;
-        let handed = changed.queue.handed(key, agent, (attempt, epoch), goal);
+        let handed = changed.queue.handed(changed.before, agent, (attempt, epoch));
         Ok(Next::Handed(Box::new(handed)))
-    }
-}
-
-/// The agent whose turn it is: the fixer, once the step has failed.
-fn whose_turn(step: &Work) -> &Name {
-    match &step.fix_by {
-        Some(fixer) if step.status == "FAILED" => fixer,
-        _ => &step.agent,
     }
 }
 
@@ -395,46 +400,41 @@ fn held_by(
 fn open_tasks(tx: &Connection) -> rusqlite::Result<Vec<String>> {
     tx.prepare_cached(
         "SELECT task_id FROM task_queues q WHERE EXISTS (SELECT 1 FROM task_steps s \
-           WHERE s.task_id = q.task_id AND s.life IN ('open', 'held', 'stuck')) ORDER BY number",
+           WHERE s.task_id = q.task_id AND s.life IN ('open', 'held', 'stuck', 'waits')) ORDER BY number",
     )?
     .query_map([], |row| row.get(0))?
     .collect()
 }
 
-/// Rules of a queue, or the reason why the whole queue is stopped.
-fn stands_still(tx: &Connection, task_id: &str) -> Result<Result<Charter, Nothing>, Trouble> {
+/// Rules of a queue, and what is under way in it.
+struct Stand {
+    queue: Charter,
+    /// Agents that hold a step, in the order of the queue.
+    held: Vec<Name>,
+    /// The first step that needs an intervention.
+    stuck: Option<u32>,
+}
+
+fn stand(tx: &Connection, task_id: &str) -> Result<Stand, Trouble> {
     let select = format!(
         "SELECT {CHARTER}, s.step_index, s.holder FROM task_queues q LEFT JOIN task_steps s \
            ON s.task_id = q.task_id AND s.life IN ('held', 'stuck') \
          WHERE q.task_id = ?1 ORDER BY s.position"
     );
     let mut select = tx.prepare_cached(&select)?;
-    let mut found_rows = select.query([task_id])?;
-    let (mut queue, mut held, mut first) = (None, 0, None);
-    while let Some(row) = found_rows.next()? {
-        let found = match queue.take() {
-            Some(found) => found,
-            None => working::charter(row, 0)?,
-        };
-        let step_index: Option<u32> = row.get(CHARTER_COLUMNS)?;
-        match (step_index, rows::optional_name(row, CHARTER_COLUMNS + 1)?) {
-            (Some(_), Some(holder)) => {
-                held += 1;
-                first = first.or(Some(holder));
-            }
-            (Some(step_index), None) if found.pauses == Pauses::Queue => {
-                return Ok(Err(Nothing::Paused { task_id: found.task_id, step_index }));
-            }
-            (Some(_) | None, None) | (None, Some(_)) => {}
+    let mut rows = select.query([task_id])?;
+    let (mut queue, mut held, mut stuck) = (None, Vec::new(), None);
+    while let Some(row) = rows.next()? {
+        if queue.is_none() {
+            queue = Some(working::charter(row, 0)?);
         }
-        queue = Some(found);
+        match rows::optional_name(row, CHARTER_COLUMNS + 1)? {
+            Some(holder) => held.push(holder),
+            None => stuck = stuck.or(row.get(CHARTER_COLUMNS)?),
+        }
     }
     let none = || StepError::NoTask { task_id: task_id.to_owned() };
-    let queue: Charter = queue.ok_or_else(none)?;
-    Ok(match first.filter(|_| held >= queue.parallel) {
-        Some(agent) => Err(Nothing::Others { task_id: queue.task_id, agent }),
-        None => Ok(queue),
-    })
+    Ok(Stand { queue: queue.ok_or_else(none)?, held, stuck })
 }
 
 fn waits_for_phase(tx: &Connection, step: &Work) -> rusqlite::Result<bool> {

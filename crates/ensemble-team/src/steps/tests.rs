@@ -8,6 +8,9 @@ use super::*;
 use ensemble_core::message::Name;
 use ensemble_core::sim::{SimClock, SimRng};
 
+mod fixes;
+mod model;
+
 struct Bed {
     home: tempfile::TempDir,
     clock: Arc<SimClock>,
@@ -209,17 +212,6 @@ steps:
 }
 
 #[test]
-fn failed_step_goes_to_its_fixer() {
-    let bed = Bed::new(&["{task_id: t, steps: [{agent: Tara, goal: review, fix_by: Devon}]}"]);
-    let review = bed.take("Tara").unwrap();
-    bed.submit(&review, "failure").unwrap();
-    assert!(bed.take("Tara").is_none());
-    let fix = bed.take("Devon").unwrap();
-    let prompt = bed.store.prompt(&fix).unwrap().text;
-    assert!(prompt.starts_with("ROLE: Devon\n") && prompt.contains("epoch 1"), "{prompt}");
-}
-
-#[test]
 fn step_of_a_silent_worker_returns_and_its_late_report_is_rejected() {
     let bed =
         Bed::new(&["{task_id: t, lease_seconds: 120, steps: [{agent: A, goal: g, files: [x]}]}"]);
@@ -364,6 +356,19 @@ fn invalid_reports_list_all_mistakes() {
     assert!(parse(json!([])).contains("pass one JSON object"));
     let blocked = json!({ "task_id": "t", "step_index": 1.0, "agent": "A", "status": "blocked", "blockers": [" "] });
     assert!(parse(blocked).contains("needs a reason"));
+    let failure = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "failure", "summary": " " });
+    assert!(parse(failure).contains("summary: `failure` needs a reason: write in `summary`"));
+    let unknown = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "success",
+        "artefacts": [], "contextForNextStep": "x", "bogus": 1, "a\nb": null });
+    let error = parse(unknown);
+    for part in [
+        "artefacts: is no member of submit_step_completion: write `artifacts`",
+        "contextForNextStep: is no member of submit_step_completion: write `context_for_next_step`",
+        "bogus: is no member of submit_step_completion: leave it out; the members are task_id, ",
+        "a\\nb: is no member",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
     for index in [json!(-1), json!("1"), json!(1e300), json!(null)] {
         let error = parse(
             json!({ "task_id": "t", "step_index": index, "agent": "A", "status": "success" }),

@@ -36,11 +36,16 @@ pub(super) struct Work {
     pub(super) goal: String,
     pub(super) phase: Option<Phase>,
     pub(super) cycle: String,
+    /// The failed step that this one fixes.
+    pub(super) fixes: Option<u32>,
+    fixes_epoch: u64,
+    waits_for_fix: bool,
+    needs_plan: bool,
     pub(super) attempt: u32,
     pub(super) epoch: u64,
     pub(super) beat: u64,
     pub(super) holder: Option<Name>,
-    last_error: Option<String>,
+    pub(super) last_error: Option<String>,
     blockers: Vec<String>,
     /// Whether the step changes files.
     pub(super) has_files: bool,
@@ -48,13 +53,8 @@ pub(super) struct Work {
 
 impl Charter {
     /// A step of this queue that a worker holds.
-    pub(super) fn handed(
-        &self,
-        key: StepKey,
-        agent: Name,
-        (attempt, epoch): (u32, u64),
-        goal: String,
-    ) -> Handed {
+    pub(super) fn handed(&self, step: Work, agent: Name, (attempt, epoch): (u32, u64)) -> Handed {
+        let Work { key, goal, fixes, needs_plan, .. } = step;
         Handed {
             key,
             agent,
@@ -64,6 +64,8 @@ impl Charter {
             lease_seconds: self.lease_seconds,
             again: false,
             goal,
+            fixes,
+            needs_plan,
             queue_created_at: self.created_at.clone(),
         }
     }
@@ -78,10 +80,11 @@ pub(super) const CHARTER_COLUMNS: usize = 8;
 /// The columns that [`work`] reads from the table `s`.
 pub(super) const WORK: &str = "s.task_id, s.step_index, s.status, s.resolution, s.fix_due, s.agent, \
     s.fix_by, s.goal, s.phase, s.cycle, s.attempt, s.epoch, s.beat, s.holder, s.last_error, s.blockers, \
+    s.fixes, coalesce(s.fixes_epoch, 0), s.waits_for_fix, s.needs_plan, \
     EXISTS (SELECT 1 FROM task_resources r WHERE r.task_id = s.task_id AND \
       r.step_index = s.step_index AND r.access = 'write')";
 /// Number of those columns.
-pub(super) const WORK_COLUMNS: usize = 17;
+pub(super) const WORK_COLUMNS: usize = 21;
 
 /// The message that carried the prompt of the newest hand-out, as a further column.
 pub(super) const PROMPT_MESSAGE: &str = "(SELECT prompt_message FROM step_runs e \
@@ -122,7 +125,11 @@ pub(super) fn work(row: &Row<'_>) -> rusqlite::Result<Work> {
         holder: rows::optional_name(row, 13)?,
         last_error: row.get(14)?,
         blockers,
-        has_files: row.get(16)?,
+        fixes: row.get(16)?,
+        fixes_epoch: rows::number(row, 17)?,
+        waits_for_fix: row.get(18)?,
+        needs_plan: row.get(19)?,
+        has_files: row.get(20)?,
     })
 }
 
@@ -158,6 +165,11 @@ pub(super) fn find(
 }
 
 impl Work {
+    /// The failure that this step fixes: a step and its epoch.
+    pub(super) fn failure(&self) -> Option<(u32, u64)> {
+        self.fixes.map(|index| (index, self.fixes_epoch))
+    }
+
     /// The machine of the stored step.
     pub(super) fn machine(&self, attempts_max: u32) -> Step {
         let error = || self.last_error.clone().unwrap_or_default();
@@ -169,6 +181,9 @@ impl Work {
                 _ => Resolution::Success,
             }),
             ("BLOCKED", _) => State::Blocked { reasons: self.blockers.clone() },
+            ("FAILED", _) if self.waits_for_fix => {
+                State::Failed { error: error(), fix: Fix::Ordered }
+            }
             ("FAILED", _) if self.fix_due => State::Failed { error: error(), fix: Fix::Due },
             ("FAILED", _) => State::Failed { error: error(), fix: Fix::Exhausted },
             // The table allows no other status.
@@ -176,5 +191,6 @@ impl Work {
         };
         // The deadline does not matter here: the supervisor that reminds has its own machine.
         Step::restore(state, self.attempt, self.epoch, attempts_max, Monotonic::ZERO)
+            .with_fixer(self.fix_by.is_some())
     }
 }

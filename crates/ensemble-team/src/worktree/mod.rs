@@ -40,6 +40,7 @@ use ensemble_core::event_log::{NullRecorder, Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
+mod changes;
 mod claim;
 mod error;
 mod git;
@@ -52,6 +53,7 @@ mod salvage;
 mod submit;
 mod verify;
 
+pub use changes::changed_files;
 pub use claim::{CLAIM_TRIES_MAX, Claimed, ReviewClaimed};
 pub use error::{GitError, Operation, WorktreeError, WorktreeFault, is_not_allowed};
 pub use merge::{CheckedOut, Merged, Tests};

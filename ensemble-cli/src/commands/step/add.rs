@@ -23,7 +23,11 @@ with in plan.yaml:
   steps:
     - {agent: Tara, phase: red, goal: Write a failing test for login, files: [tests/login.rs]}
     - {agent: Devon, phase: green, goal: Make it pass, files: [src/login.rs],
-       context: [tests/login.rs]}")]
+       context: [tests/login.rs]}
+    - {agent: Tara, phase: review, goal: Review the login, context: [src/login.rs],
+       fix_by: Devon}               # if it fails: a fix step for Devon, then the review again
+    - {agent: Devon, phase: red, cycle: logout, goal: Write a failing test for logout,
+       plan: true}                  # only with an approved plan")]
 pub(super) struct Add {
     /// The plan, in YAML or JSON; `-` for stdin
     #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]

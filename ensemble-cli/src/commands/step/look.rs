@@ -81,6 +81,7 @@ fn steps(context: &Context, store: &StepStore, task: &str) -> Outcome {
 fn status(step: &StepView) -> String {
     match (step.status.as_str(), step.resolution.as_deref()) {
         ("COMPLETED", Some(how @ ("skipped" | "split"))) => format!("COMPLETED ({how})"),
+        ("FAILED", _) if step.waits_for_fix => "FAILED (waits for its fix)".to_owned(),
         ("FAILED", _) if step.fix_due => "FAILED (fix due)".to_owned(),
         (status, _) => status.to_owned(),
     }
@@ -109,6 +110,9 @@ impl Show {
             ("status", Some(context.out.paint(style, status(&step)))),
             ("goal", Some(one_line(&step.goal))),
             ("agent", Some(step.agent.to_string())),
+            ("fix by", step.fix_by.as_ref().map(ToString::to_string)),
+            ("fixes", step.fixes.map(|index| format!("step {index}"))),
+            ("plan", step.needs_plan.then(|| "must be approved first".to_owned())),
             ("holder", holder),
             ("attempt", Some(format!("{} (epoch {})", step.attempt, step.epoch))),
             ("blockers", blockers.map(|text| one_line(&text))),

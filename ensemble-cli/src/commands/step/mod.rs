@@ -8,7 +8,7 @@ use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::POLL_WITH_EVENTS;
 use ensemble_team::driver::StepDriver;
-use ensemble_team::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
+use ensemble_team::steps::{STEPS_FILE, StepKey, StepStore};
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -19,8 +19,10 @@ mod next;
 mod nudges;
 mod orders;
 mod run;
+mod standing;
 mod submit;
 
+pub(crate) use standing::{print as print_standing, standing};
 pub(crate) use submit::sentence;
 
 /// The sender of prompts if the command has no agent name.
@@ -30,8 +32,9 @@ const ACTOR: &str = "steps";
 ///
 /// All steps of a task are stored before the first is worked on. Each is handed to its agent with a
 /// focused prompt; the agent reports with the tool `submit_step_completion` (`ensemble mcp`) or
-/// with `ensemble step submit`. A failed step comes again with its error, a blocked one stops the
-/// queue until a person intervenes. The tables are in `.ensemble/steps.db`, for `sqlite3`.
+/// with `ensemble step submit`. A failed step comes again with its error; with `fix_by`, that agent
+/// gets a step of its own to fix it before. A blocked step stops the queue until a person intervenes.
+/// The tables are in `.ensemble/steps.db`, for `sqlite3`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -92,10 +95,7 @@ impl Which {
 pub(crate) fn open(context: &Context) -> Outcome<StepStore> {
     let project = context.project()?;
     project.ensure_state()?;
-    let options = StepOptions::new(project.root())
-        .with_door(project.doorkeeper())
-        .with_durability(project.config.durability.unwrap_or_default())
-        .with_recorder(context.recorder()?);
+    let options = ensemble_watch::step_options(project, context.recorder()?);
     Ok(StepStore::open(&project.state.join(STEPS_FILE), options)?)
 }
 
@@ -154,7 +154,7 @@ fn driver<'a>(
 mod tests {
     use std::cell::RefCell;
 
-    use ensemble_team::steps::Plan;
+    use ensemble_team::steps::{Plan, StepOptions};
 
     use super::*;
 

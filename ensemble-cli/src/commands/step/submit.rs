@@ -11,8 +11,9 @@ use crate::exit::{Failure, Outcome};
 
 /// Report a step, with the JSON of the tool submit_step_completion
 ///
-/// Refused if the step is not yours, was handed out again since, or is done. The same report again
-/// changes nothing.
+/// Refused if the step is not yours, was handed out again since, or is done; if `failure` comes without
+/// a reason; and if there is a member that the tool does not have. The same report again changes
+/// nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   echo '{\"task_id\": \"0-4-1\", \"step_index\": 1, \"agent\": \"Tara\", \"status\": \"success\",
@@ -54,6 +55,11 @@ pub(crate) fn sentence(submitted: &Submitted) -> String {
             "it had been submitted before, nothing changed".to_owned()
         }
         Submitted { queue_done: true, .. } => "that was the last step".to_owned(),
+        Submitted {
+            next_attempt: Some(attempt), fix_step: Some(fix), fix_by: Some(by), ..
+        } => {
+            format!("{by} fixes it in step {fix}, then it comes again, as attempt {attempt}")
+        }
         Submitted { next_attempt: Some(attempt), .. } => {
             format!("it will be handed out again, as attempt {attempt}, with your error")
         }

@@ -4,9 +4,12 @@
 //! state        event / time                           -> state        effects
 //! PENDING      Taken                                  -> IN_PROGRESS  Hand (attempt + 1, epoch + 1)
 //! FAILED, fix  Taken                                  -> IN_PROGRESS  Hand, with the error
+//! FAILED, wait FixDone                                -> FAILED, fix  Advance
 //! IN_PROGRESS  success, of its holder and epoch       -> COMPLETED    Free, Advance
 //! IN_PROGRESS  failure, attempts are left             -> FAILED, fix  Free, RequestFix
+//! IN_PROGRESS  the same, of a step with a fixer       -> FAILED, wait Free, OrderFix
 //! IN_PROGRESS  failure, none is left                  -> FAILED, end  Free, Stop
+//! IN_PROGRESS  failure, without an error              -> IN_PROGRESS  Refused
 //! IN_PROGRESS  blocked, with reasons                  -> BLOCKED      Free, Stop
 //! IN_PROGRESS  blocked, without a reason              -> IN_PROGRESS  Refused
 //! IN_PROGRESS  Beat, of its holder and epoch          -> IN_PROGRESS  Beaten
@@ -22,10 +25,13 @@
 //! FAILED, end  every 10 minutes                       -> same         Remind
 //! any          a report, a beat, an order that does not fit -> same   Refused (with the reason)
 //! any          LeaseEnded of another epoch            -> same
+//! any other    FixDone                                -> same
 //! ```
 //!
 //! The seed lets a failed step be "IN_PROGRESS or FAILED". Here it is FAILED, keeps its place in
-//! the queue, and is taken next by its fixer, with the error. *Epoch* counts all hand-outs and
+//! the queue, and is taken next by its agent, with the error. If the step has a fixer, another step
+//! is done first, by the fixer: the *fix step*. It is a step like others, and this machine hears of
+//! its end only. *Epoch* counts all hand-outs and
 //! never decreases. *Attempt* counts hand-outs since the last reset, and is limited: a step stops
 //! if it fails, or loses its workers, too often. A report is judged only by the holder and the
 //! epoch of the hand-out. So a worker that lost the step, or never had it, changes nothing.
@@ -121,6 +127,8 @@ pub enum Resolution {
 pub enum Fix {
     /// A worker takes it up again, with the error.
     Due,
+    /// Its fix step must be done first; then its own agent takes it up again.
+    Ordered,
     /// All attempts were used.
     Exhausted,
 }
@@ -171,6 +179,8 @@ pub enum Event {
         /// The epoch that has ended.
         epoch: u64,
     },
+    /// No fix step of it is left to be done.
+    FixDone,
     /// The obstacle is gone.
     Unblocked,
     /// The step restarts; its current holder loses it.
@@ -206,6 +216,13 @@ pub enum Effect {
         /// Number of the next attempt.
         next_attempt: u32,
     },
+    /// Insert a fix step for its fixer. The failed step waits for it.
+    OrderFix {
+        /// The error.
+        error: String,
+        /// Number of the next attempt, after the fix step.
+        next_attempt: u32,
+    },
     /// An intervention is needed: notify the orchestrator, and stop the queue or pass the step
     /// over.
     Stop {
@@ -227,6 +244,7 @@ pub struct Step {
     attempt: u32,
     epoch: u64,
     attempts_max: u32,
+    has_fixer: bool,
     remind_at: Option<Monotonic>,
     effects: VecDeque<Effect>,
 }
@@ -249,9 +267,17 @@ impl Step {
     ) -> Self {
         let attempts_max = attempts_max.clamp(1, ATTEMPTS_LIMIT);
         let effects = VecDeque::new();
-        let mut step = Self { state, attempt, epoch, attempts_max, remind_at: None, effects };
+        let (has_fixer, remind_at) = (false, None);
+        let mut step = Self { state, attempt, epoch, attempts_max, has_fixer, remind_at, effects };
         step.remind_from(now);
         step
+    }
+
+    /// Sets whether another agent fixes what makes this step fail.
+    #[must_use]
+    pub const fn with_fixer(mut self, has_fixer: bool) -> Self {
+        self.has_fixer = has_fixer;
+        self
     }
 
     /// The current state.
@@ -308,6 +334,7 @@ impl Step {
                 self.effects.extend([Effect::Free, Effect::Advance]);
                 State::Completed(Resolution::Success)
             }
+            Report::Failure { error } if error.trim().is_empty() => self.refuse(Refusal::NoError),
             Report::Failure { error } => self.fail(error),
             Report::Blocked { reasons } if reasons.is_empty() => self.refuse(Refusal::NoReasons),
             Report::Blocked { reasons } => {
@@ -320,9 +347,13 @@ impl Step {
     fn fail(&mut self, error: String) -> State {
         self.effects.push_back(Effect::Free);
         if self.attempt < self.attempts_max {
-            let next_attempt = self.attempt + 1;
-            self.effects.push_back(Effect::RequestFix { error: error.clone(), next_attempt });
-            return State::Failed { error, fix: Fix::Due };
+            let (next_attempt, copy) = (self.attempt + 1, error.clone());
+            let (effect, fix) = match self.has_fixer {
+                true => (Effect::OrderFix { error: copy, next_attempt }, Fix::Ordered),
+                false => (Effect::RequestFix { error: copy, next_attempt }, Fix::Due),
+            };
+            self.effects.push_back(effect);
+            return State::Failed { error, fix };
         }
         self.exhaust(error)
     }
@@ -367,7 +398,7 @@ impl Step {
                 }
             },
             Event::LeaseEnded { epoch } if epoch == self.epoch => self.lease_ended(&holder),
-            Event::LeaseEnded { .. } => State::InProgress { holder },
+            Event::LeaseEnded { .. } | Event::FixDone => State::InProgress { holder },
             Event::Retried => {
                 self.effects.push_back(Effect::Free);
                 self.begin_anew()
@@ -386,7 +417,7 @@ impl Step {
             State::Pending
             | State::InProgress { .. }
             | State::Completed(_)
-            | State::Failed { fix: Fix::Due, .. } => None,
+            | State::Failed { fix: Fix::Due | Fix::Ordered, .. } => None,
         };
     }
 }
@@ -411,13 +442,17 @@ impl Machine for Step {
             (State::Pending | State::Blocked { .. } | State::Failed { .. }, Event::Split) => {
                 self.resolve(Resolution::Split)
             }
-            // The step has no holder, so no lease can end.
+            (State::Failed { error, fix: Fix::Ordered }, Event::FixDone) => {
+                self.effects.push_back(Effect::Advance);
+                State::Failed { error, fix: Fix::Due }
+            }
+            // The step has no holder, so no lease can end. It waits for no fix step.
             (
                 state @ (State::Pending
                 | State::Completed(_)
                 | State::Blocked { .. }
                 | State::Failed { .. }),
-                Event::LeaseEnded { .. },
+                Event::LeaseEnded { .. } | Event::FixDone,
             ) => state,
             (
                 State::Pending | State::Completed(_) | State::Blocked { .. } | State::Failed { .. },
@@ -426,7 +461,7 @@ impl Machine for Step {
             | (
                 State::Completed(_)
                 | State::Blocked { .. }
-                | State::Failed { fix: Fix::Exhausted, .. },
+                | State::Failed { fix: Fix::Ordered | Fix::Exhausted, .. },
                 Event::Taken { .. },
             )
             | (State::Pending | State::Completed(_) | State::Failed { .. }, Event::Unblocked)

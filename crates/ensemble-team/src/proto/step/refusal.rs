@@ -38,8 +38,12 @@ pub enum Refusal {
         /// Whether a worker will take it up again.
         fix_due: bool,
     },
+    /// The step has failed, and its fix step must be done first.
+    WaitsForFix,
     /// A block without a reason.
     NoReasons,
+    /// A failure without an error.
+    NoError,
 }
 
 impl Refusal {
@@ -50,6 +54,7 @@ impl Refusal {
             State::InProgress { holder } => Self::HeldByAnother { holder: holder.clone() },
             State::Completed(resolution) => Self::Completed { resolution: *resolution },
             State::Blocked { .. } => Self::Blocked,
+            State::Failed { fix: Fix::Ordered, .. } => Self::WaitsForFix,
             State::Failed { fix, .. } => Self::Failed { fix_due: *fix == Fix::Due },
         }
     }
@@ -90,9 +95,19 @@ impl fmt::Display for Refusal {
             Self::Failed { fix_due: false } => {
                 write!(f, "it is FAILED for good: `step retry`, `split` or `skip` it first")
             }
+            Self::WaitsForFix => write!(
+                f,
+                "it is FAILED and waits for its fix step: take the next step; it comes again after \
+                 that"
+            ),
             Self::NoReasons => write!(
                 f,
                 "`blocked` needs a reason: list in `blockers` what is missing, one text each"
+            ),
+            Self::NoError => write!(
+                f,
+                "`failure` needs a reason: write in `summary` what failed, where, and the text of \
+                 the error"
             ),
         }
     }

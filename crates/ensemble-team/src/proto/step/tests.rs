@@ -29,6 +29,16 @@ fn after(attempts_max: u32, events: impl IntoIterator<Item = Event>) -> (Step, V
     (step, effects)
 }
 
+/// A step whose failures another agent fixes, after these events.
+fn fixed_by_another(events: impl IntoIterator<Item = Event>) -> Step {
+    let mut step = Step::new(2).with_fixer(true);
+    for event in events {
+        step.handle(at(0), event);
+        drain(&mut step);
+    }
+    step
+}
+
 fn taken() -> Event {
     Event::Taken { by: name("Devon") }
 }
@@ -42,6 +52,7 @@ fn word(step: &Step) -> &'static str {
         State::Completed(Resolution::Split) => "split",
         State::Blocked { .. } => "BLOCKED",
         State::Failed { fix: Fix::Due, .. } => "FAILED, fix",
+        State::Failed { fix: Fix::Ordered, .. } => "FAILED, wait",
         State::Failed { fix: Fix::Exhausted, .. } => "FAILED, end",
     }
 }
@@ -57,6 +68,8 @@ fn every_pair_of_state_and_event() {
         ("BLOCKED", after(2, [taken(), reported("Devon", None, blocked(&["why"]))]).0),
         ("FAILED, fix", after(2, [taken(), reported("Devon", None, failure())]).0),
         ("FAILED, end", after(1, [taken(), reported("Devon", None, failure())]).0),
+        ("with a fixer", fixed_by_another([taken()])),
+        ("FAILED, wait", fixed_by_another([taken(), reported("Devon", None, failure())])),
     ];
     let events = [
         ("Taken", taken()),
@@ -65,12 +78,14 @@ fn every_pair_of_state_and_event() {
         ("success of Tara", reported("Tara", Some(1), Report::Success)),
         ("success, late", reported("Devon", Some(0), Report::Success)),
         ("failure", reported("Devon", Some(1), failure())),
+        ("failure, no why", reported("Devon", Some(1), Report::Failure { error: " ".to_owned() })),
         ("blocked", reported("Devon", Some(1), blocked(&["why"]))),
         ("blocked, no why", reported("Devon", Some(1), blocked(&[]))),
         ("Beat", Event::Beat { by: name("Devon"), epoch: Some(1) }),
         ("Beat of Tara", Event::Beat { by: name("Tara"), epoch: Some(1) }),
         ("LeaseEnded", Event::LeaseEnded { epoch: 1 }),
         ("LeaseEnded, old", Event::LeaseEnded { epoch: 0 }),
+        ("FixDone", Event::FixDone),
         ("Unblocked", Event::Unblocked),
         ("Retried", Event::Retried),
         ("Skipped", Event::Skipped),
@@ -89,23 +104,25 @@ fn every_pair_of_state_and_event() {
         }
     });
     let expected = "
-                   PENDING      IN_PROGRESS  its last     COMPLETED  BLOCKED  FAILED, fix  FAILED, end
-Taken              IN_PROGRESS  refused      refused      refused    refused  IN_PROGRESS  refused
-success            refused      COMPLETED    COMPLETED    refused    refused  refused      refused
-success, no epoch  refused      COMPLETED    COMPLETED    refused    refused  refused      refused
-success of Tara    refused      refused      refused      refused    refused  refused      refused
-success, late      refused      refused      refused      refused    refused  refused      refused
-failure            refused      FAILED, fix  FAILED, end  refused    refused  refused      refused
-blocked            refused      BLOCKED      BLOCKED      refused    refused  refused      refused
-blocked, no why    refused      refused      refused      refused    refused  refused      refused
-Beat               refused      IN_PROGRESS  IN_PROGRESS  refused    refused  refused      refused
-Beat of Tara       refused      refused      refused      refused    refused  refused      refused
-LeaseEnded         -            PENDING      FAILED, end  -          -        -            -
-LeaseEnded, old    -            -            -            -          -        -            -
-Unblocked          refused      refused      refused      refused    PENDING  refused      refused
-Retried            refused      PENDING      PENDING      refused    refused  PENDING      PENDING
-Skipped            skipped      refused      refused      refused    skipped  skipped      skipped
-Split              split        refused      refused      refused    split    split        split
+                   PENDING      IN_PROGRESS  its last     COMPLETED  BLOCKED  FAILED, fix  FAILED, end  with a fixer  FAILED, wait
+Taken              IN_PROGRESS  refused      refused      refused    refused  IN_PROGRESS  refused      refused       refused
+success            refused      COMPLETED    COMPLETED    refused    refused  refused      refused      COMPLETED     refused
+success, no epoch  refused      COMPLETED    COMPLETED    refused    refused  refused      refused      COMPLETED     refused
+success of Tara    refused      refused      refused      refused    refused  refused      refused      refused       refused
+success, late      refused      refused      refused      refused    refused  refused      refused      refused       refused
+failure            refused      FAILED, fix  FAILED, end  refused    refused  refused      refused      FAILED, wait  refused
+failure, no why    refused      refused      refused      refused    refused  refused      refused      refused       refused
+blocked            refused      BLOCKED      BLOCKED      refused    refused  refused      refused      BLOCKED       refused
+blocked, no why    refused      refused      refused      refused    refused  refused      refused      refused       refused
+Beat               refused      IN_PROGRESS  IN_PROGRESS  refused    refused  refused      refused      IN_PROGRESS   refused
+Beat of Tara       refused      refused      refused      refused    refused  refused      refused      refused       refused
+LeaseEnded         -            PENDING      FAILED, end  -          -        -            -            PENDING       -
+LeaseEnded, old    -            -            -            -          -        -            -            -             -
+FixDone            -            -            -            -          -        -            -            -             FAILED, fix
+Unblocked          refused      refused      refused      refused    PENDING  refused      refused      refused       refused
+Retried            refused      PENDING      PENDING      refused    refused  PENDING      PENDING      PENDING       PENDING
+Skipped            skipped      refused      refused      refused    skipped  skipped      skipped      refused       skipped
+Split              split        refused      refused      refused    split    split        split        refused       split
 ";
     assert_eq!(table, expected, "{table}");
 }
@@ -127,6 +144,22 @@ fn failed_step_is_retried_with_its_error_and_then_stops() {
     step.handle(at(4), Event::Retried);
     step.handle(at(4), taken());
     assert_eq!((step.attempt(), step.epoch()), (1, 3), "attempts are reset, epochs never");
+}
+
+#[test]
+fn failed_step_with_a_fixer_is_taken_after_its_fix_step_and_stops_after_its_attempts() {
+    let mut step = fixed_by_another([taken(), reported("Devon", Some(1), failure())]);
+    step.handle(at(1), taken());
+    assert_eq!(drain(&mut step), [Effect::Refused(Refusal::WaitsForFix)]);
+    step.handle(at(2), Event::FixDone);
+    assert_eq!(drain(&mut step), [Effect::Advance]);
+    step.handle(at(3), taken());
+    let error = Some("2 tests fail".to_owned());
+    let hand = Effect::Hand { to: name("Devon"), attempt: 2, epoch: 2, error };
+    assert_eq!(drain(&mut step), [hand]);
+    step.handle(at(4), reported("Devon", Some(2), failure()));
+    let stop = Effect::Stop { reasons: vec!["2 tests fail".to_owned()] };
+    assert_eq!(drain(&mut step), [Effect::Free, stop], "the second of two attempts");
 }
 
 #[test]
@@ -166,7 +199,7 @@ fn each_epoch_ends_once_and_no_step_is_done_twice() {
     for seed in 0..2_000 {
         let mut random = SimRng::new(seed);
         let attempts_max = 1 + u32::try_from(random.below(4)).unwrap();
-        let mut step = Step::new(attempts_max);
+        let mut step = Step::new(attempts_max).with_fixer(random.percent(50));
         let (mut held, mut ended, mut completed) = (None, 0, 0);
         for second in 0..60 {
             let by = if random.below(4) == 0 { "Tara" } else { "Devon" };
@@ -175,7 +208,7 @@ fn each_epoch_ends_once_and_no_step_is_done_twice() {
                 1 => Some(step.epoch()),
                 _ => Some(random.below(4)),
             };
-            let event = match random.below(10) {
+            let event = match random.below(11) {
                 0..=2 => Event::Taken { by: name(by) },
                 3 => reported(by, epoch, Report::Success),
                 4 => reported(by, epoch, failure()),
@@ -183,6 +216,7 @@ fn each_epoch_ends_once_and_no_step_is_done_twice() {
                 6 => Event::LeaseEnded { epoch: random.below(5) },
                 7 => Event::Unblocked,
                 8 => Event::Retried,
+                9 => Event::FixDone,
                 _ => Event::Beat { by: name(by), epoch },
             };
             let (epoch_before, state_before) = (step.epoch(), step.state().clone());
@@ -202,6 +236,7 @@ fn each_epoch_ends_once_and_no_step_is_done_twice() {
                     Effect::Refused(_) => assert_eq!(step.state(), &state_before),
                     Effect::Beaten
                     | Effect::RequestFix { .. }
+                    | Effect::OrderFix { .. }
                     | Effect::Stop { .. }
                     | Effect::Remind
                     | Effect::Advance => {}
@@ -224,7 +259,9 @@ fn refusals_state_a_remedy() {
         Refusal::Blocked,
         Refusal::Failed { fix_due: true },
         Refusal::Failed { fix_due: false },
+        Refusal::WaitsForFix,
         Refusal::NoReasons,
+        Refusal::NoError,
     ] {
         let text = refusal.to_string();
         assert!(text.contains(": ") && text.len() > 30, "{text}");

@@ -35,10 +35,13 @@ use serde::Serialize;
 use super::rows::{self, StepView};
 use super::{Handed, StepStore};
 use crate::proto::step::Phase;
-use ensemble_core::message::{Digest, Name, fenced};
+use ensemble_core::message::{Digest, Name};
 use ensemble_core::{Error, Result};
+use history::History;
 
 mod context;
+mod history;
+mod leftovers;
 mod skeleton;
 mod template;
 #[cfg(test)]
@@ -46,6 +49,7 @@ mod tests;
 
 pub use crate::template::TemplateError;
 pub use context::{How, Shown};
+pub use leftovers::{FindLeftovers, Leftovers};
 pub use template::TEMPLATE;
 
 /// Limits on the files in a prompt.
@@ -95,8 +99,7 @@ struct Material {
     template: Option<String>,
     resources: Vec<(String, bool)>,
     left: Option<Left>,
-    /// Error of the previous attempt.
-    error: Option<String>,
+    history: History,
 }
 
 impl StepStore {
@@ -114,6 +117,9 @@ impl StepStore {
     /// As for [`StepStore::prompt`].
     pub fn prompt_with(&self, handed: &Handed, limits: Limits) -> Result<Prompt> {
         let material = self.material(handed)?;
+        // No transaction is open: finding them may take a while.
+        let lost = material.history.lost_by().zip(self.options.leftovers.as_ref());
+        let leftovers = lost.and_then(|(agent, find)| find(agent));
         let (files, shown) = context::render(&self.options.root, &material.resources, limits);
         let template = material.template.as_deref().unwrap_or(TEMPLATE);
         let value = |name: &str| {
@@ -121,7 +127,7 @@ impl StepStore {
                 "role" => handed.agent.to_string(),
                 "goal" => handed.goal.trim().to_owned(),
                 "context_files" => context_files(material.left.as_ref(), &files),
-                "instructions" => numbered(&instructions(handed, &material)),
+                "instructions" => numbered(&instructions(handed, &material, leftovers.as_ref())),
                 "constraints" => dashed(&constraints(&material)),
                 "output_requirement" => output_requirement(handed),
                 "task_id" => handed.key.task_id.clone(),
@@ -195,9 +201,9 @@ impl StepStore {
                     })
                 })
                 .optional()?;
-            let error = step.last_error.clone();
+            let history = History::read(tx, &step, handed.epoch)?;
             let (constraints, template) = (queue.constraints, queue.template);
-            Ok(Some(Material { step, constraints, template, resources, left, error }))
+            Ok(Some(Material { step, constraints, template, resources, left, history }))
         })?;
         Ok(found.ok_or_else(|| StepError::NoStep { key: key.clone() })?)
     }
@@ -217,16 +223,12 @@ fn context_files(left: Option<&Left>, files: &str) -> String {
     text
 }
 
-fn instructions(handed: &Handed, material: &Material) -> Vec<String> {
-    let mut all = Vec::new();
-    if let Some(error) = &material.error {
-        let Handed { attempt, attempts_max, .. } = handed;
-        all.push(format!(
-            "The last attempt failed with this error, fix it first (this is attempt {attempt} of \
-             {attempts_max}):\n{}",
-            fenced(error)
-        ));
-    }
+fn instructions(
+    handed: &Handed,
+    material: &Material,
+    leftovers: Option<&Leftovers>,
+) -> Vec<String> {
+    let mut all = material.history.instructions(handed, material.step.phase, leftovers);
     if let Some(note) = &material.step.note {
         let blockers = material.step.blockers.join("; ");
         let was = if blockers.is_empty() { String::new() } else { format!(" (was: {blockers})") };
@@ -242,7 +244,15 @@ fn instructions(handed: &Handed, material: &Material) -> Vec<String> {
 fn constraints(material: &Material) -> Vec<String> {
     let mut all: Vec<String> =
         material.constraints.iter().chain(&material.step.constraints).cloned().collect();
+    let is_fix = material.step.fixes.is_some();
     let rule = material.step.phase.map(|phase| match phase {
+        Phase::Red if is_fix => {
+            "Strict TDD, red: mend the test with the smallest change; change no implementation."
+        }
+        Phase::Green if is_fix => {
+            "Strict TDD, green: make the smallest change that removes the error; all tests pass, \
+             and none is weakened."
+        }
         Phase::Red => {
             "Strict TDD, red: write a test that fails for the right reason; change no implementation."
         }
@@ -259,8 +269,14 @@ fn constraints(material: &Material) -> Vec<String> {
     all.extend(rule.map(str::to_owned));
     let files: Vec<&str> =
         material.resources.iter().filter(|(_, write)| *write).map(|(path, _)| &**path).collect();
-    if !files.is_empty() {
-        all.push(format!("Change only these files: {}.", files.join(", ")));
+    // Where to mend is a guess, unless the plan says so.
+    let is_guess = is_fix && material.step.fix_files.is_empty();
+    match files.join(", ") {
+        files if files.is_empty() => {}
+        files if is_guess => all.push(format!(
+            "Change only what the fix needs. No other step works meanwhile on {files}."
+        )),
+        files => all.push(format!("Change only these files: {files}.")),
     }
     all.push("No placeholders: write complete code and text.".to_owned());
     all

@@ -97,8 +97,9 @@ fn context_and_errors_reach_the_next_prompt() {
     assert!(text.contains(left), "{text}");
     report(&store, &step, "failure", "login_fails: 401 expected", "");
     let text = store.prompt(&take(&store)).unwrap().text;
-    let fix = "INSTRUCTIONS:\n1. The last attempt failed with this error, fix it first (this is attempt \
-               2 of 3):\n```\nlogin_fails: 401 expected\n```\n";
+    let fix = "INSTRUCTIONS:\n1. The last attempt failed with this error. Remove its cause first (this is \
+               attempt 2 of 3); if a constraint below forbids that, report `blocked` and say what \
+               must change:\n```\nlogin_fails: 401 expected\n```\n";
     assert!(text.contains(fix) && text.contains("login_fails`."), "{text}");
 }
 

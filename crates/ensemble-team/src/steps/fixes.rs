@@ -1,0 +1,305 @@
+//! Fix steps: the work that removes what made another step fail.
+//!
+//! ```text
+//! event                                         what follows, in the same transaction
+//! a step with `fix_by` fails, attempts left     a fix step after it; the failed step waits (`waits_for_fix`)
+//! the last fix step of a step is done, skipped  the failed step is handed out again, to its own agent
+//! the failed step is retried, skipped or split  its fix steps are skipped; a worker that holds one loses it
+//! a fix step fails for good, or is blocked      it stands, and the failed step waits behind it
+//! ```
+//!
+//! A fix step is a step like others: it has an agent (`fix_by`), a goal, files, a phase, attempts
+//! and a lease. `fixes` names the failed step. Its parts, if a person splits it, inherit that. The
+//! failed step keeps its attempts, so a review that fails `attempts_max` times stands.
+//!
+//! **Files.** A fix step works on the `fix_files` of the plan and changes only these. Without any
+//! it locks the files of its agent's steps in the same cycle and the files that the error names;
+//! if there are none of these, the failed step's own. Its prompt then does not forbid other files.
+//!
+//! A crash leaves the whole change or nothing of it.
+
+use std::path::Path;
+
+use rusqlite::{Connection, params};
+
+use super::add::{POSITION_STEP, Place, insert_step};
+use super::orders::end_run;
+use super::plan::{LIST_MAX, PlannedStep};
+use super::rows::{self, StepKey};
+use super::working::{self, Charter, Work};
+use super::{FilePath, StepStore, Trouble, files};
+use crate::proto::step::{Event, Phase};
+use ensemble_core::message::{Name, fenced};
+
+/// Most places of an error that a fix step names.
+const PLACES_MAX: usize = 8;
+/// Most words of an error that are looked up as files.
+const LOOKUPS_MAX: usize = 64;
+/// Offset that moves positions out of the way while others take their place.
+const OUT_OF_THE_WAY: i64 = 1 << 61;
+
+/// A place that an error names, like `src/login.rs:12`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ErrorPlace {
+    file: FilePath,
+    /// The place in the error's own form.
+    text: String,
+}
+
+/// A fix step that was inserted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FixStep {
+    pub(super) index: u32,
+    pub(super) agent: Name,
+}
+
+/// What is known of a failure when its fix step is inserted.
+pub(super) struct Failure<'a> {
+    pub(super) error: &'a str,
+    pub(super) attempt: u32,
+    pub(super) attempts_max: u32,
+    pub(super) places: &'a [ErrorPlace],
+}
+
+/// The existing files of the project that an error names.
+pub(super) fn places(root: &Path, error: &str) -> Vec<ErrorPlace> {
+    let is_edge = |c: char| c.is_whitespace() || "\"'`()[]{}<>,;|=".contains(c);
+    let words = error.split(is_edge).map(|word| word.trim_end_matches(['.', ':', '!', '?']));
+    let mut found: Vec<ErrorPlace> = Vec::new();
+    for word in words.filter(|word| word.contains(['.', '/'])).take(LOOKUPS_MAX) {
+        let Some(file) = file_of(root, word) else { continue };
+        if found.len() < PLACES_MAX && found.iter().all(|place| place.text != word) {
+            found.push(ErrorPlace { file, text: word.to_owned() });
+        }
+    }
+    found
+}
+
+fn file_of(root: &Path, word: &str) -> Option<FilePath> {
+    let path = word.split(':').next()?;
+    let below = Path::new(path).strip_prefix(root).unwrap_or_else(|_| Path::new(path));
+    let file = FilePath::new(below.to_str()?).ok()?;
+    // Follow a link as long as it stays in the project.
+    let real = root.join(file.as_str()).canonicalize().ok()?;
+    (real.is_file() && real.starts_with(root.canonicalize().ok()?)).then_some(file)
+}
+
+/// Inserts a fix step after the failed step. The failed step's machine already waits for it.
+pub(super) fn order(
+    tx: &Connection,
+    failed: &Work,
+    failure: &Failure<'_>,
+    now: &str,
+) -> Result<Option<FixStep>, Trouble> {
+    let Some(agent) = failed.fix_by.clone() else { return Ok(None) };
+    let key = &failed.key;
+    let explicit = fix_files(tx, key)?;
+    let mut step = PlannedStep::new(agent.clone(), goal(failed));
+    step.instructions = instructions(failed, failure);
+    step.files = match explicit.is_empty() {
+        true => derived_files(tx, failed, &agent, failure.places)?,
+        false => explicit.clone(),
+    };
+    step.fix_files = explicit;
+    step.context = shown_files(tx, key)?;
+    step.context.retain(|path| !step.files.contains(path));
+    // Never later than the phase of the failed step: it would wait for that step.
+    step.phase = failed.phase.map(|phase| phase.min(Phase::Green));
+    step.cycle.clone_from(&failed.cycle);
+    let index = next_index(tx, &key.task_id)?;
+    let position = position_after(tx, key)?;
+    let place = Place {
+        task_id: &key.task_id,
+        index,
+        position,
+        parent: None,
+        fixes: Some((key.step_index, failed.epoch)),
+    };
+    insert_step(tx, &place, &step, now)?;
+    Ok(Some(FixStep { index, agent }))
+}
+
+fn goal(failed: &Work) -> String {
+    format!("Fix what made step {} fail: {}", failed.key.step_index, failed.goal.trim())
+}
+
+fn instructions(failed: &Work, failure: &Failure<'_>) -> Vec<String> {
+    let (index, agent) = (failed.key.step_index, &failed.agent);
+    let Failure { error, attempt, attempts_max, places } = failure;
+    let mut all = vec![format!(
+        "{agent} reported that step {index} failed (attempt {attempt} of {attempts_max}), with this \
+         error:\n{}",
+        fenced(error)
+    )];
+    if !places.is_empty() {
+        let places: Vec<&str> = places.iter().map(|place| place.text.as_str()).collect();
+        all.push(format!("The error names: {}.", places.join(", ")));
+    }
+    all.push(format!(
+        "Remove its cause. {agent} does step {index} again afterwards: say in \
+         `context_for_next_step` what you changed."
+    ));
+    all
+}
+
+fn fix_files(tx: &Connection, key: &StepKey) -> rusqlite::Result<Vec<FilePath>> {
+    tx.prepare_cached("SELECT fix_files FROM task_steps WHERE task_id = ?1 AND step_index = ?2")?
+        .query_row(params![key.task_id, key.step_index], |row| rows::json(row, 0))
+}
+
+fn derived_files(
+    tx: &Connection,
+    failed: &Work,
+    agent: &Name,
+    places: &[ErrorPlace],
+) -> rusqlite::Result<Vec<FilePath>> {
+    let key = &failed.key;
+    let mut found = paths(
+        tx.prepare_cached(
+            "SELECT r.path FROM task_steps s JOIN task_resources r USING (task_id, step_index) \
+             WHERE s.task_id = ?1 AND s.cycle = ?2 AND s.agent = ?3 AND r.access = 'write' \
+             GROUP BY r.path ORDER BY min(s.position), min(r.number)",
+        )?
+        .query_map(params![key.task_id, failed.cycle, agent.as_str()], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?,
+    );
+    for place in places {
+        if !found.contains(&place.file) {
+            found.push(place.file.clone());
+        }
+    }
+    if found.is_empty() {
+        found = paths(files::of_step(tx, key)?);
+    }
+    found.truncate(LIST_MAX);
+    Ok(found)
+}
+
+/// All files of the failed step, which its fixer has to see.
+fn shown_files(tx: &Connection, key: &StepKey) -> rusqlite::Result<Vec<FilePath>> {
+    let found = tx
+        .prepare_cached(
+            "SELECT path FROM task_resources WHERE task_id = ?1 AND step_index = ?2 ORDER BY number",
+        )?
+        .query_map(params![key.task_id, key.step_index], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(paths(found))
+}
+
+/// Stored paths were checked when they were stored.
+fn paths(found: Vec<String>) -> Vec<FilePath> {
+    found.iter().filter_map(|path| FilePath::new(path).ok()).collect()
+}
+
+/// Number of the next step that is inserted into a task.
+pub(super) fn next_index(tx: &Connection, task_id: &str) -> rusqlite::Result<u32> {
+    tx.prepare_cached("SELECT max(step_index) + 1 FROM task_steps WHERE task_id = ?1")?
+        .query_row([task_id], |row| row.get(0))
+}
+
+/// A free position after a step and after its earlier fix steps, before all other later steps.
+fn position_after(tx: &Connection, key: &StepKey) -> rusqlite::Result<i64> {
+    let last: i64 = tx
+        .prepare_cached(
+            "SELECT max(f.position) FROM task_steps f JOIN task_steps s USING (task_id) \
+             WHERE s.task_id = ?1 AND s.step_index = ?2 AND f.position >= s.position \
+               AND (f.step_index = ?2 OR f.fixes = ?2)",
+        )?
+        .query_row(params![key.task_id, key.step_index], |row| row.get(0))?;
+    let is_taken: bool = tx
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 AND position = ?2)",
+        )?
+        .query_row(params![key.task_id, last + 1], |row| row.get(0))?;
+    if is_taken {
+        // No two positions may be equal at any moment, so they move in two leaps.
+        let mut leap = tx.prepare_cached(
+            "UPDATE task_steps SET position = position + ?3 WHERE task_id = ?1 AND position > ?2",
+        )?;
+        leap.execute(params![key.task_id, last, OUT_OF_THE_WAY])?;
+        leap.execute(params![key.task_id, OUT_OF_THE_WAY / 2, POSITION_STEP - OUT_OF_THE_WAY])?;
+    }
+    Ok(last + 1)
+}
+
+/// A step is done: if it was the last fix step of another one, that one can be taken again.
+pub(super) fn done(tx: &Connection, fix: &Work, now: &str) -> Result<(), Trouble> {
+    let Some(failed) = fix.fixes else { return Ok(()) };
+    let key = StepKey::new(fix.key.task_id.clone(), failed);
+    if unfinished(tx, &key)?.is_empty() {
+        StepStore::apply(tx, &key, Event::FixDone, None, now)?;
+    }
+    Ok(())
+}
+
+/// Numbers of the fix steps of a step that are not done.
+fn unfinished(tx: &Connection, failed: &StepKey) -> rusqlite::Result<Vec<u32>> {
+    tx.prepare_cached(
+        "SELECT step_index FROM task_steps WHERE task_id = ?1 AND fixes = ?2 \
+           AND status <> 'COMPLETED' ORDER BY position",
+    )?
+    .query_map(params![failed.task_id, failed.step_index], |row| row.get(0))?
+    .collect()
+}
+
+/// Skips the fix steps of a step that an order has changed. Returns what was skipped.
+pub(super) fn withdraw(
+    tx: &Connection,
+    failed: &StepKey,
+    now: &str,
+) -> Result<Vec<StepKey>, Trouble> {
+    let mut skipped = Vec::new();
+    for index in unfinished(tx, failed)? {
+        let key = StepKey::new(failed.task_id.clone(), index);
+        let (queue, step, _) = working::find(tx, &key)?;
+        let (is_held, epoch) = (step.holder.is_some(), step.epoch);
+        if is_held {
+            StepStore::apply_to(tx, queue, step, Event::Retried, None, now)?;
+            end_run(tx, &key, epoch, "taken_away", now)?;
+        }
+        StepStore::apply(tx, &key, Event::Skipped, None, now)?;
+        let note = format!("step {} was changed by an order", failed.step_index);
+        tx.prepare_cached(
+            "UPDATE task_steps SET note = ?3 WHERE task_id = ?1 AND step_index = ?2",
+        )?
+        .execute(params![key.task_id, key.step_index, note])?;
+        let below = withdraw(tx, &key, now)?;
+        skipped.push(key);
+        skipped.extend(below);
+    }
+    Ok(skipped)
+}
+
+/// Inserts the fix steps of the failures that version 1 has left.
+pub(super) fn migrate(tx: &Connection, root: &Path) -> Result<(), Trouble> {
+    let keys: Vec<StepKey> = tx
+        .prepare(
+            "SELECT task_id, step_index FROM task_steps \
+             WHERE status = 'FAILED' AND fix_due = 1 AND fix_by IS NOT NULL",
+        )?
+        .query_map([], |row| Ok(StepKey { task_id: row.get(0)?, step_index: row.get(1)? }))?
+        .collect::<rusqlite::Result<_>>()?;
+    for key in keys {
+        let (queue, failed, _) = working::find(tx, &key)?;
+        let Charter { attempts_max, .. } = queue;
+        let error = failed.last_error.clone().unwrap_or_default();
+        let places = places(root, &error);
+        let attempt = failed.attempt;
+        let failure = Failure { error: &error, attempt, attempts_max, places: &places };
+        let now = failed_at(tx, &key)?;
+        order(tx, &failed, &failure, &now)?;
+        tx.execute(
+            "UPDATE task_steps SET waits_for_fix = 1 WHERE task_id = ?1 AND step_index = ?2",
+            params![key.task_id, key.step_index],
+        )?;
+    }
+    Ok(())
+}
+
+fn failed_at(tx: &Connection, key: &StepKey) -> rusqlite::Result<String> {
+    tx.query_row(
+        "SELECT updated_at FROM task_steps WHERE task_id = ?1 AND step_index = ?2",
+        params![key.task_id, key.step_index],
+        |row| row.get(0),
+    )
+}

@@ -1,0 +1,186 @@
+//! What a prompt says of earlier hand-outs of its step.
+//!
+//! ```text
+//! the hand-out before    said of it
+//! failure                "The last attempt failed with this error"; what to do follows from the phase
+//! failure, then a fix    "… step 4, by Devon, was to fix it": do the step again and check
+//! lease ended, taken     "The last attempt ended without a report", and what it left; an older error
+//! away                   is one of "an earlier attempt"
+//! ```
+//!
+//! No sentence orders what the constraints below it forbid.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::leftovers::Leftovers;
+use crate::proto::step::Phase;
+use crate::steps::rows::{self, StepView};
+use crate::steps::{Handed, StepKey};
+use ensemble_core::message::{Name, fenced};
+
+/// Earlier hand-outs of a step, as far as the next worker needs them.
+pub(super) struct History {
+    /// The last failure that a worker reported.
+    failure: Option<Failure>,
+    /// The hand-out before this one, if its worker did not report.
+    lost: Option<Lost>,
+    /// The newest step that was to fix that failure.
+    fix: Option<FixedBy>,
+}
+
+struct Failure {
+    epoch: u64,
+    error: String,
+}
+
+struct Lost {
+    epoch: u64,
+    agent: Name,
+    /// Whether an order took the step away. Otherwise its lease ended.
+    is_taken_away: bool,
+}
+
+struct FixedBy {
+    step_index: u32,
+    agent: Name,
+    is_done: bool,
+    note: Option<String>,
+}
+
+impl History {
+    pub(super) fn read(tx: &Connection, step: &StepView, epoch: u64) -> rusqlite::Result<Self> {
+        let (key, epoch) = (&step.key, i64::try_from(epoch).unwrap_or(i64::MAX));
+        let failure = tx
+            .prepare_cached(
+                "SELECT epoch, coalesce(summary, ''), blockers FROM step_runs \
+                 WHERE task_id = ?1 AND step_index = ?2 AND epoch < ?3 AND outcome = 'failure' \
+                 ORDER BY epoch DESC LIMIT 1",
+            )?
+            .query_row(params![key.task_id, key.step_index, epoch], |row| {
+                let (summary, blockers): (String, Vec<String>) = (row.get(1)?, rows::json(row, 2)?);
+                let parts = std::iter::once(summary).chain(blockers);
+                let parts: Vec<String> = parts.filter(|part| !part.trim().is_empty()).collect();
+                Ok(Failure { epoch: rows::number(row, 0)?, error: parts.join("\n") })
+            })
+            .optional()?;
+        let lost = tx
+            .prepare_cached(
+                "SELECT epoch, agent, outcome FROM step_runs \
+                 WHERE task_id = ?1 AND step_index = ?2 AND epoch < ?3 \
+                 ORDER BY epoch DESC LIMIT 1",
+            )?
+            .query_row(params![key.task_id, key.step_index, epoch], |row| {
+                let outcome: Option<String> = row.get(2)?;
+                let lost = Lost {
+                    epoch: rows::number(row, 0)?,
+                    agent: rows::name(row, 1)?,
+                    is_taken_away: outcome.as_deref() == Some("taken_away"),
+                };
+                let is_lost = matches!(outcome.as_deref(), Some("taken_away" | "lease_ended"));
+                Ok(Some(lost).filter(|_| is_lost))
+            })
+            .optional()?
+            .flatten();
+        let fix = match &failure {
+            Some(failure) => Self::fix(tx, key, failure.epoch)?,
+            None => None,
+        };
+        let stored = || step.last_error.clone().unwrap_or_default();
+        // Version 1 accepted failures without a text.
+        let failure = failure.map(|mut failure| {
+            if failure.error.is_empty() {
+                failure.error = stored();
+            }
+            failure
+        });
+        Ok(Self { failure, lost, fix })
+    }
+
+    fn fix(tx: &Connection, key: &StepKey, epoch: u64) -> rusqlite::Result<Option<FixedBy>> {
+        tx.prepare_cached(
+            "SELECT step_index, agent, resolution, note FROM task_steps \
+             WHERE task_id = ?1 AND fixes = ?2 AND fixes_epoch = ?3 AND status = 'COMPLETED' \
+             ORDER BY step_index DESC LIMIT 1",
+        )?
+        .query_row(
+            params![key.task_id, key.step_index, i64::try_from(epoch).unwrap_or(i64::MAX)],
+            |row| {
+                let resolution: Option<String> = row.get(2)?;
+                Ok(FixedBy {
+                    step_index: row.get(0)?,
+                    agent: rows::name(row, 1)?,
+                    is_done: resolution.as_deref() == Some("success"),
+                    note: row.get(3)?,
+                })
+            },
+        )
+        .optional()
+    }
+
+    /// The worker that lost the step before this hand-out.
+    pub(super) fn lost_by(&self) -> Option<&Name> {
+        self.lost.as_ref().map(|lost| &lost.agent)
+    }
+
+    /// Instructions that come before those of the plan.
+    pub(super) fn instructions(
+        &self,
+        handed: &Handed,
+        phase: Option<Phase>,
+        left: Option<&Leftovers>,
+    ) -> Vec<String> {
+        let lost = self.lost.as_ref().map(|lost| lost.sentence(left));
+        let failure = self.failure.as_ref().map(|failure| self.error(failure, handed, phase));
+        lost.into_iter().chain(failure).collect()
+    }
+
+    fn error(&self, failure: &Failure, handed: &Handed, phase: Option<Phase>) -> String {
+        let Handed { attempt, attempts_max, epoch, .. } = handed;
+        let which = match failure.epoch + 1 == *epoch {
+            true => "The last attempt",
+            false => "An earlier attempt",
+        };
+        let now = format!("(this is attempt {attempt} of {attempts_max})");
+        let text = fenced(&failure.error);
+        match (&self.fix, phase) {
+            (Some(fix), _) => format!(
+                "{which} failed with this error. {} Do the step again, and check whether the \
+                 error is gone {now}:\n{text}",
+                fix.sentence()
+            ),
+            (None, Some(Phase::Review)) => format!(
+                "{which} failed with this error. Check whether it is still there {now}:\n{text}"
+            ),
+            (None, _) => format!(
+                "{which} failed with this error. Remove its cause first {now}; if a constraint \
+                 below forbids that, report `blocked` and say what must change:\n{text}"
+            ),
+        }
+    }
+}
+
+impl Lost {
+    fn sentence(&self, left: Option<&Leftovers>) -> String {
+        let Self { epoch, agent, is_taken_away } = self;
+        let why = match is_taken_away {
+            true => "the step was taken away from it",
+            false => "it gave no sign of life",
+        };
+        let left = left.map(|left| format!(" {}", left.sentence())).unwrap_or_default();
+        format!(
+            "The last attempt (epoch {epoch}, by {agent}) ended without a report: {why}. Check \
+             first what it left half done.{left}"
+        )
+    }
+}
+
+impl FixedBy {
+    fn sentence(&self) -> String {
+        let Self { step_index, agent, is_done, note } = self;
+        let note = note.as_deref().map(|note| format!(" ({note})")).unwrap_or_default();
+        match is_done {
+            true => format!("Since then {agent} has reported step {step_index}, which fixes it."),
+            false => format!("Step {step_index}, which was to fix it, was not done{note}."),
+        }
+    }
+}
