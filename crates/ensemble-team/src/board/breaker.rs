@@ -93,6 +93,6 @@ fn report(analysis: &Analysis, now: &str) -> String {
             if tasks.is_empty() { "-".to_owned() } else { tasks.join(", ") },
         ));
     }
-    text.push_str("\nLook, decide, and acknowledge with `ensemble resume`.\n");
+    text.push_str("\nLook, decide, and acknowledge: only a person can resume.\n");
     text
 }

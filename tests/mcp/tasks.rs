@@ -1,0 +1,94 @@
+//! Tasks of the blackboard over tools alone, as any client calls them.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::{Bed, Server, git};
+
+/// Calls tools in one session over stdin and stdout, as any client does; the answers.
+fn session(bed: &Bed, agent: &str, calls: &[(&str, Value)]) -> Vec<(bool, Value)> {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let mut command = bed.command();
+    command.args(["--as", agent, "mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut server = Server(command.spawn().unwrap());
+    let mut input = server.0.stdin.take().unwrap();
+    let mut output = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let mut ask = |id: usize, method: &str, params: Value| {
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        writeln!(input, "{request}").unwrap();
+        if id == 0 {
+            let note = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+            writeln!(input, "{note}").unwrap();
+        }
+        loop {
+            let line = output.next().expect("an answer").unwrap();
+            let answer: Value = serde_json::from_str(&line).unwrap();
+            if answer["id"] == id {
+                return answer["result"].clone();
+            }
+        }
+    };
+    let client = json!({ "name": "test", "version": "1" });
+    let hello = json!({
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client,
+    });
+    ask(0, "initialize", hello);
+    let answered = calls.iter().enumerate().map(|(at, (tool, arguments))| {
+        let result = ask(at + 1, "tools/call", json!({ "name": tool, "arguments": arguments }));
+        let text = result["content"][0]["text"].as_str().unwrap();
+        let value = serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+        (result["isError"] == true, value)
+    });
+    answered.collect()
+}
+
+#[test]
+fn a_task_goes_from_claim_to_verdict_over_tools_alone() {
+    let bed = Bed::new();
+    bed.ok("agent register --as Devon --role code-reviewer");
+    bed.ok("agent register --as Nina --role coder");
+    let said = session(&bed, "Tara", &[("claim_task", json!({})), ("whoami", json!({}))]);
+    assert!(!said[0].0 && !said[1].0, "{said:?}");
+    let held = &said[1].1["tasks"][0];
+    assert_eq!((&held["task"], &held["duty"]), (&json!("task-1"), &json!("work")));
+    assert_eq!(held["epoch"], said[0].1["epoch"]);
+    let tree = said[0].1["path"].as_str().unwrap();
+    git::git(Path::new(tree), &["commit", "--quiet", "--allow-empty", "-m", "parsed"]);
+    let other = session(&bed, "Nina", &[("submit_task", json!({ "task_id": "task-1" }))]);
+    assert!(other[0].0 && other[0].1.as_str().unwrap().contains("does not hold"), "{other:?}");
+    let said = session(
+        &bed,
+        "Tara",
+        &[("heartbeat", json!({ "context_used": 41 })), ("submit_task", json!({}))],
+    );
+    assert_eq!((said[1].0, &said[1].1["status"]), (false, &json!("READY_FOR_REVIEW")), "{said:?}");
+    let board: Value = serde_json::from_str(&bed.ok("board show --json")).unwrap();
+    assert_eq!(board["agents"]["Tara"]["context_percent"], 41);
+    let said = session(
+        &bed,
+        "Devon",
+        &[
+            ("judge_task", json!({ "approve": true })),
+            ("claim_task", json!({ "review": true })),
+            ("judge_task", json!({ "approve": false })),
+            ("judge_task", json!({ "approve": false, "reason": "src/a.rs:1 is empty" })),
+        ],
+    );
+    let refused: Vec<bool> = said.iter().map(|(refused, _)| *refused).collect();
+    assert_eq!(refused, [true, false, true, false], "{said:?}");
+    assert_eq!(said[3].1["status"], "REJECTED");
+    let said = session(
+        &bed,
+        "Tara",
+        &[
+            ("claim_task", json!({})),
+            ("block_task", json!({ "reason": "no API", "questions": [] })),
+            ("block_task", json!({ "reason": "no API", "questions": ["Which?"] })),
+        ],
+    );
+    let refused: Vec<bool> = said.iter().map(|(refused, _)| *refused).collect();
+    assert_eq!(refused, [false, true, false], "{said:?}");
+    assert_eq!(said[2].1["status"], "BLOCKED");
+}
