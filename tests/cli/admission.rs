@@ -198,6 +198,23 @@ fn a_task_that_demands_a_plan_says_so_and_opens_with_its_approval() {
 }
 
 #[test]
+fn a_step_with_a_plan_is_handed_out_to_be_planned() {
+    let bed = project(&TAKE_UP);
+    let plan =
+        "task_id: planned\norchestrator: lead\nsteps:\n  - {agent: bob, goal: work, plan: true}\n";
+    std::fs::write(bed.project().join("plan.yaml"), plan).unwrap();
+    bed.ok("step add -f plan.yaml");
+    let prompt = bed.ok("step next --task planned --as bob");
+    assert!(prompt.contains("First submit a plan for the task `planned/1`"), "{prompt}");
+    let report = br#"{"task_id": "planned", "step_index": 1, "agent": "bob", "status": "success"}"#;
+    let early = bed.run_with("step submit - --as bob", report);
+    assert!(early.code == 1 && early.stderr.contains("lead demands a plan first"), "{early:?}");
+    let plan = bed.object("plan submit ensemble.yaml --to lead --task planned/1 --as bob");
+    bed.ok(&format!("plan review {} --approve --as lead", plan["request_id"].as_str().unwrap()));
+    assert_eq!(bed.run_with("step submit - --as bob", report).code, 0);
+}
+
+#[test]
 fn a_cancelled_plan_does_not_fulfil_a_demand() {
     let bed = project(&TAKE_UP);
     add_task(&bed, "late", "--needs-plan");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ensemble_core::Result;
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
-use ensemble_core::requests::RequestStore;
+use ensemble_core::requests::{RequestStore, Requests};
 use ensemble_team::admission::{Act, Doorkeeper};
 
 use super::Project;
@@ -35,5 +35,15 @@ impl Doorkeeper for Door {
             return self.ask(&ensemble_nats::NatsTransport::connect(&options)?, act, task, agent);
         }
         self.ask(&self.0.open_spool(Arc::new(NullRecorder))?, act, task, agent)
+    }
+
+    fn demand_plan(&self, task: &str, by: &Name) -> Result<()> {
+        #[cfg(feature = "nats")]
+        if let Some(options) = self.0.nats_options()? {
+            let servers = ensemble_nats::NatsTransport::connect(&options)?;
+            return Requests::new(&servers).demand_plan(task, by).map(drop);
+        }
+        let spool = self.0.open_spool(Arc::new(NullRecorder))?;
+        Requests::new(&spool).demand_plan(task, by).map(drop)
     }
 }

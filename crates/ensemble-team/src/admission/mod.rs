@@ -129,6 +129,12 @@ pub trait Doorkeeper: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// [`NotAdmitted`], [`Gated`] for a plan, or the medium failed.
     fn check(&self, act: Act, task: &str, agent: &Name) -> Result<()>;
+
+    /// Demands a plan of each agent that takes this task; demanding it again changes nothing.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn demand_plan(&self, task: &str, by: &Name) -> Result<()>;
 }
 
 /// Whether this error refuses a task for now, and is no failure.

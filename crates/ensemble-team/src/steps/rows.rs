@@ -26,6 +26,12 @@ impl StepKey {
     pub fn new(task_id: impl Into<String>, step_index: u32) -> Self {
         Self { task_id: task_id.into(), step_index }
     }
+
+    /// The name under which the plan of this step is submitted: `task/step`.
+    #[must_use]
+    pub fn plan_name(&self) -> String {
+        format!("{}/{}", self.task_id, self.step_index)
+    }
 }
 
 impl fmt::Display for StepKey {

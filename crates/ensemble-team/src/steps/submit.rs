@@ -85,6 +85,7 @@ impl StepStore {
         }
         if let (Some(door), Status::Success) = (&self.options.door, completion.status) {
             door.check(Act::HandIn, &key.task_id, by)?;
+            door.check(Act::HandIn, &key.plan_name(), by)?;
         }
         // Other writers wait for the transaction, so compute as much as possible before it.
         let (now, digest) = (self.stamp(), completion.digest().to_string());

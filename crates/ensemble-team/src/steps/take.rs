@@ -296,13 +296,20 @@ impl StepStore {
         }))
     }
 
-    /// Why this agent may not begin a step of this task now.
-    fn refused(&self, task_id: &str, agent: &Name) -> Result<Option<Nothing>> {
+    /// Why the agent of a step may not begin it now. A step with a plan is demanded one, under a name of its own.
+    fn refused(&self, queue: &Charter, step: &Work) -> Result<Option<Nothing>> {
         let Some(door) = &self.options.door else { return Ok(None) };
-        match door.check(Act::TakeUp, task_id, agent) {
+        let mut checked = door.check(Act::TakeUp, &step.key.task_id, &step.agent);
+        if checked.is_ok() && step.needs_plan {
+            let plan = step.key.plan_name();
+            let by = queue.orchestrator.as_ref().or(self.options.orchestrator.as_ref());
+            door.demand_plan(&plan, by.unwrap_or(&step.agent))?;
+            checked = door.check(Act::TakeUp, &plan, &step.agent);
+        }
+        match checked {
             Ok(()) => Ok(None),
             Err(error) if is_refusal(&error) => Ok(Some(Nothing::Refused {
-                task_id: task_id.to_owned(),
+                task_id: step.key.task_id.clone(),
                 needs_plan: error.area::<Gated>().is_some_and(|gated| gated.0.needs_plan()),
                 why: error.to_string(),
             })),
@@ -326,7 +333,7 @@ impl StepStore {
             let step_index = step.key.step_index;
             return Ok(Err(Nothing::Order { task_id: task_id(), step_index }));
         }
-        if let Some(refused) = self.refused(&step.key.task_id, &step.agent)? {
+        if let Some(refused) = self.refused(queue, step)? {
             return Ok(Err(refused));
         }
         let mut names = Vec::new();

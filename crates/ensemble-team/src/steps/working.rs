@@ -40,7 +40,7 @@ pub(super) struct Work {
     pub(super) fixes: Option<u32>,
     fixes_epoch: u64,
     waits_for_fix: bool,
-    needs_plan: bool,
+    pub(super) needs_plan: bool,
     pub(super) attempt: u32,
     pub(super) epoch: u64,
     pub(super) beat: u64,

@@ -278,6 +278,13 @@ fn constraints(material: &Material) -> Vec<String> {
         )),
         files => all.push(format!("Change only these files: {files}.")),
     }
+    if material.step.needs_plan {
+        let plan = material.step.key.plan_name();
+        all.push(format!(
+            "First submit a plan for the task `{plan}` (tool plan_approval, or `ensemble plan submit FILE --task \
+             {plan}`), and change nothing before it is approved; an approved one stays approved."
+        ));
+    }
     all.push("No placeholders: write complete code and text.".to_owned());
     all
 }
