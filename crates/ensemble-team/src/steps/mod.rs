@@ -157,28 +157,9 @@ impl StepOptions {
         self.door = Some(door);
         self
     }
-
-    /// Sets the durability.
-    #[must_use]
-    pub fn with_durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// Sets the recorder.
-    #[must_use]
-    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.recorder = recorder;
-        self
-    }
-
-    /// Sets the clock.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
-        self.clock = clock;
-        self
-    }
 }
+
+ensemble_core::shared_setters!(StepOptions: durability, recorder, clock);
 
 /// The step queues of one project. Threads may share a store; each process opens its own.
 ///
