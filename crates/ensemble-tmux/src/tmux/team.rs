@@ -13,7 +13,7 @@ use super::quote::quote;
 use super::server::Server;
 use super::spawned::{self, Reply};
 use super::turn::Turn;
-use crate::provider::process::uncollected_status;
+use crate::provider::process::exit_status;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
 
@@ -272,11 +272,10 @@ fn is_absence(complaint: &str) -> bool {
     complaint.starts_with("can't find") || complaint == "no current target"
 }
 
-/// Adds the exit status that tmux does not know. tmux 3.3a now and then misses that a child has ended, and
-/// collects it only after the end of another one.
+/// Adds the exit status that tmux does not know.
 fn ended(mut signs: PaneSigns) -> PaneSigns {
-    if signs.dead && signs.dead_status.is_none() {
-        signs.dead_status = uncollected_status(signs.pid);
+    if signs.dead {
+        signs.dead_status = exit_status(signs.dead_status, signs.pid);
     }
     signs
 }
