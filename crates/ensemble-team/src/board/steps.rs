@@ -15,13 +15,13 @@ use ensemble_core::{Error, Result};
 const UNKNOWN: &str = "unknown";
 
 /// Further facts for the history entry.
-pub(super) struct Told {
+pub(super) struct HistoryEntry {
     pub(super) event: &'static str,
     pub(super) agent: Option<Name>,
     pub(super) more: Value,
 }
 
-impl Told {
+impl HistoryEntry {
     pub(super) const fn new(event: &'static str, agent: Option<Name>, more: Value) -> Self {
         Self { event, agent, more }
     }
@@ -34,7 +34,7 @@ impl LockedBoard<'_> {
         id: &Name,
         event: Event,
         what: &str,
-        told: Told,
+        entry: HistoryEntry,
     ) -> Result<Vec<Effect>> {
         let task = self.task(id)?;
         let before = task.status;
@@ -44,21 +44,22 @@ impl LockedBoard<'_> {
         let now = self.now();
         let mut fields = self.fields(id)?;
         write_back(&mut fields, &machine, before);
-        let mut line = json!({ "time": now, "event": told.event });
-        if let Some(agent) = &told.agent {
+        let mut line = json!({ "time": now, "event": entry.event });
+        if let Some(agent) = &entry.agent {
             line["agent"] = json!(agent);
         }
-        for (key, value) in told.more.as_object().into_iter().flatten() {
+        for (key, value) in entry.more.as_object().into_iter().flatten() {
             line[key] = value.clone();
         }
         fields.push("history", line);
-        let mut step = json!({ "task": id, "status": machine.state().name(), "agent": told.agent });
+        let mut step =
+            json!({ "task": id, "status": machine.state().name(), "agent": entry.agent });
         for key in ["epoch", "commit"] {
-            if let Some(value) = told.more.get(key) {
+            if let Some(value) = entry.more.get(key) {
                 step[key] = value.clone();
             }
         }
-        self.note(&format!("task.{}", told.event), step);
+        self.note(&format!("task.{}", entry.event), step);
         self.refresh()?;
         self.give_up(id, &effects)?;
         Ok(effects)

@@ -304,7 +304,7 @@ impl StepStore {
         agent: Option<&Name>,
     ) -> Result<Result<Vec<String>, Nothing>, Trouble> {
         let task_id = || step.key.task_id.clone();
-        let due = whose_turn(step);
+        let due = next_agent(step);
         if agent.is_some_and(|agent| agent != due) {
             return Ok(Err(Nothing::Others { task_id: task_id(), agent: due.clone() }));
         }
@@ -340,7 +340,7 @@ impl StepStore {
         names: &[String],
         now: &str,
     ) -> Result<Next, Trouble> {
-        let agent = whose_turn(&step).clone();
+        let agent = next_agent(&step).clone();
         let mut changed =
             Self::apply_to(tx, queue, step, Event::Taken { by: agent.clone() }, None, now)?;
         let Some(Effect::Hand { attempt, epoch, .. }) = changed.effects.pop_front() else {
@@ -368,8 +368,8 @@ impl StepStore {
     }
 }
 
-/// The agent whose turn it is: the fixer, once the step has failed.
-fn whose_turn(step: &Work) -> &Name {
+/// The agent that works next on the step: the fixer, once the step has failed.
+fn next_agent(step: &Work) -> &Name {
     match &step.fix_by {
         Some(fixer) if step.status == "FAILED" => fixer,
         _ => &step.agent,

@@ -8,11 +8,11 @@
 
 use std::path::Path;
 
+use super::attach_lock::AttachLock;
 use super::failure::Failure;
 use super::quote::quote;
 use super::server::Server;
 use super::spawned::{self, Reply};
-use super::turn::Turn;
 use crate::provider::process::exit_status;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
@@ -119,9 +119,9 @@ impl Server {
         tmux.args([";", "set-option", "-p", "-t", &end, MEMBER_OPTION, SIDECAR_MARK]);
         let session = format!("={}:", order.session);
         tmux.args([";", "set-option", "-t", &session, "destroy-unattached", "off"]);
-        let turn = Turn::take(self.socket());
+        let lock = AttachLock::take(self.socket());
         let started = spawned::run(tmux).and_then(Reply::into_lines);
-        drop(turn);
+        drop(lock);
         self.reset();
         match started {
             Ok(_) => Ok(true),
@@ -163,7 +163,7 @@ impl Server {
             self.program(OPERATION, order)?,
             order.mark(),
         );
-        self.one_line(OPERATION, self.act_in_turn(&line).and_then(Reply::into_lines))
+        self.one_line(OPERATION, self.act_locked(&line).and_then(Reply::into_lines))
     }
 
     /// Starts the sidecar again in the first window of the session, in place of what runs there; in
@@ -191,7 +191,7 @@ impl Server {
                 )
             }
         };
-        let done = self.act_in_turn(&line).and_then(Reply::into_lines);
+        let done = self.act_locked(&line).and_then(Reply::into_lines);
         done.map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 
@@ -208,7 +208,7 @@ impl Server {
             self.program(OPERATION, order)?,
             order.mark(),
         );
-        let done = self.act_in_turn(&line).and_then(Reply::into_lines);
+        let done = self.act_locked(&line).and_then(Reply::into_lines);
         done.map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 
