@@ -2,12 +2,12 @@
 //! programs.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
-use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
+use ensemble_core::sim::SimRecorder;
 use ensemble_team::board::BoardError;
 use ensemble_team::board::{
     Board, BoardOptions, ClaimPlan, Granted, LockedBoard, NewAgent, NewTask, State, Status, check,
@@ -35,27 +35,11 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// Remembers what was recorded.
-#[derive(Default)]
-struct Memory(Mutex<Vec<(String, Value)>>);
-
-impl Recorder for Memory {
-    fn record(&self, kind: &str, _actor: &str, data: Value) {
-        self.0.lock().unwrap().push((kind.to_owned(), data));
-    }
-}
-
-impl Memory {
-    fn take(&self) -> Vec<(String, Value)> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
-
 /// A board of its own, in a directory of its own.
 struct Bed {
     home: tempfile::TempDir,
     board: Board,
-    memory: Arc<Memory>,
+    memory: SimRecorder,
 }
 
 impl Bed {
@@ -140,9 +124,9 @@ impl Bed {
     }
 }
 
-fn options() -> (BoardOptions, Arc<Memory>) {
-    let memory = Arc::new(Memory::default());
-    let recorder = Arc::<Memory>::clone(&memory);
+fn options() -> (BoardOptions, SimRecorder) {
+    let memory = SimRecorder::default();
+    let recorder = Arc::new(memory.clone());
     (BoardOptions::new("test").with_durability(Durability::Process).with_recorder(recorder), memory)
 }
 

@@ -1,12 +1,10 @@
 //! Agents that are to leave: asking them, and seeing to it that they go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use ensemble_core::broker::UnreadMail;
-use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
-use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::drain::{Drain, Effect, Event};
 use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
 use ensemble_core::proto::shutdown::{GRACE, Worker};
@@ -88,21 +86,19 @@ impl<'c> Farewell<'c> {
             fates: Vec::new(),
             stand_in: None,
         };
-        drain.handle(Monotonic::ZERO, Event::Begin);
+        let mut events = VecDeque::from([Event::Begin]);
         loop {
-            while let Some(effect) = drain.poll_effect() {
-                match effect {
-                    Effect::Ask(agent) => {
-                        if let Some(event) = leaving.ask(&agent) {
-                            drain.handle(Monotonic::ZERO, event);
-                        }
+            while let Some(event) = events.pop_front() {
+                let (next, effects) = drain.next(event);
+                drain = next;
+                for effect in effects {
+                    match effect {
+                        Effect::Ask(agent) => events.extend(leaving.ask(&agent)),
+                        Effect::Over { unasked, .. } => return Ok(leaving.over(unasked)),
                     }
-                    Effect::Over { unasked, .. } => return Ok(leaving.over(unasked)),
                 }
             }
-            for event in leaving.wait()? {
-                drain.handle(Monotonic::ZERO, event);
-            }
+            events.extend(leaving.wait()?);
         }
     }
 }

@@ -10,8 +10,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::Value;
-
 use ensemble_core::Result;
 use ensemble_core::agent::{AgentPane, Begun, Line};
 use ensemble_core::agent::{AgentState, Diagnosis, Program, Step};
@@ -19,12 +17,11 @@ use ensemble_core::driver::{
     AckManager, Assigned, Assigner, Ended, Order, PongBox, read_escalations,
 };
 use ensemble_core::env::{Clock, Monotonic, Pane};
-use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::ack::Phase;
 use ensemble_core::proto::ready::{self, ErrorType, Pong};
-use ensemble_core::sim::{Press, SimPane};
+use ensemble_core::sim::{Press, SimPane, SimRecorder};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_tmux::provider::{self, Profile, Profiles};
 
@@ -124,27 +121,11 @@ impl AgentPane for Double {
     }
 }
 
-#[derive(Default)]
-struct Log(Mutex<Vec<(String, Value)>>);
-
-impl Recorder for Log {
-    fn record(&self, kind: &str, _actor: &str, data: Value) {
-        ensemble_core::event_log::RecordType::new(kind).expect("a type of record");
-        self.0.lock().unwrap().push((kind.to_owned(), data));
-    }
-}
-
-impl Log {
-    fn count(&self, kind: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|(known, _)| known == kind).count()
-    }
-}
-
 struct Bench {
     home: tempfile::TempDir,
     spool: Spool,
     clock: Hand,
-    log: Log,
+    log: SimRecorder,
 }
 
 fn name(text: &str) -> Name {
@@ -160,7 +141,7 @@ impl Bench {
         for worker in ["w1", "w2"] {
             spool.add_mailbox(&name(worker), &Default::default()).unwrap();
         }
-        Self { home, spool, clock: Hand::default(), log: Log::default() }
+        Self { home, spool, clock: Hand::default(), log: SimRecorder::default() }
     }
 
     fn manager(&self) -> AckManager<'_> {

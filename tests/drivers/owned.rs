@@ -45,11 +45,11 @@ fn headless(state: AgentState) -> (Box<Headless>, Arc<Mutex<Vec<String>>>) {
 }
 
 /// Delivers one task to a headless agent that never takes it, in another thread.
-fn climb(state: AgentState) -> (Ended, Vec<String>, SimClock, Arc<Log>) {
+fn climb(state: AgentState) -> (Ended, Vec<String>, SimClock, SimRecorder) {
     let home = tempfile::tempdir().unwrap();
-    let (clock, log) = (SimClock::new(Timestamp::from_unix_millis(0)), Arc::new(Log::default()));
-    let recorder: Arc<dyn Recorder> = log.clone();
-    let options = Options::default().with_clock(Arc::new(clock.clone())).with_recorder(recorder);
+    let (clock, log) = (SimClock::new(Timestamp::from_unix_millis(0)), SimRecorder::default());
+    let options =
+        Options::default().with_clock(Arc::new(clock.clone())).with_recorder(Arc::new(log.clone()));
     let spool = Arc::new(Spool::create(&home.path().join("queue"), options).unwrap());
     spool.add_mailbox(&name("w1"), &Default::default()).unwrap();
     let mut manager = AckManager::new(Arc::clone(&spool), name("lead"));

@@ -1,15 +1,15 @@
 //! A queue with a few agents, a clock that is moved by hand, and everything that is recorded.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
-use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::requests::{Ask, Entry, PlanGates, RequestFile, RequestStore, Requests};
+use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::{Options, Settings, Spool};
 use ensemble_nats::NatsTransport;
 use serde_json::Value;
@@ -28,26 +28,10 @@ impl Clock for HandClock {
     }
 }
 
-#[derive(Default)]
-pub(crate) struct Log(Mutex<Vec<(String, String, Value)>>);
-
-impl Recorder for Log {
-    fn record(&self, kind: &str, actor: &str, data: Value) {
-        self.0.lock().unwrap().push((kind.to_owned(), actor.to_owned(), data));
-    }
-}
-
-impl Log {
-    /// How many records of a type there are.
-    pub(crate) fn count(&self, kind: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|record| record.0 == kind).count()
-    }
-}
-
 pub(crate) struct Bed {
     pub(crate) home: tempfile::TempDir,
     pub(crate) clock: HandClock,
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: SimRecorder,
     queue: Kept,
 }
 
@@ -65,10 +49,10 @@ impl Bed {
     /// With the mailboxes `conductor`, `lead`, `alice` and `bob`.
     pub(crate) fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
-        let (clock, log) = (HandClock::default(), Arc::new(Log::default()));
+        let (clock, log) = (HandClock::default(), SimRecorder::default());
         let mut options = Options::default()
             .with_clock(Arc::new(clock.clone()))
-            .with_recorder(Arc::<Log>::clone(&log))
+            .with_recorder(Arc::new(log.clone()))
             .with_admission(Arc::new(PlanGates));
         options.durability = Durability::Process;
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
@@ -82,11 +66,11 @@ impl Bed {
     pub(crate) fn on_servers() -> Self {
         let server = Server::shared();
         let (home, clock) = (tempfile::tempdir().unwrap(), HandClock::default());
-        let log = Arc::new(Log::default());
+        let log = SimRecorder::default();
         let options = server
             .options(&crate::nats_support::fresh_team())
             .with_clock(Arc::new(clock.clone()))
-            .with_recorder(Arc::<Log>::clone(&log))
+            .with_recorder(Arc::new(log.clone()))
             .with_patience(crate::nats_support::PATIENCE);
         let queue = NatsTransport::connect(&options).unwrap();
         for mailbox in ["conductor", "lead", "alice", "bob"] {
@@ -174,8 +158,7 @@ impl Bed {
 
     /// The data of all records of a type.
     pub(crate) fn records(&self, kind: &str) -> Vec<Value> {
-        let log = self.log.0.lock().unwrap();
-        log.iter().filter(|r| r.0 == kind).map(|r| r.2.clone()).collect()
+        self.log.of(kind)
     }
 
     /// The names of a directory's entries but locks, sorted.

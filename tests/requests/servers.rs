@@ -11,15 +11,16 @@ use ensemble_core::requests::{
 use ensemble_core::spool::Settings;
 use ensemble_nats::{NatsOptions, NatsTransport};
 
-use crate::bed::{Bed, Log, name};
+use crate::bed::{Bed, name};
 use crate::nats_support::{PATIENCE, Server, fresh_team};
+use ensemble_core::sim::SimRecorder;
 
-fn host(options: &NatsOptions, log: &Arc<Log>) -> NatsTransport {
-    let options = options.clone().with_recorder(Arc::<Log>::clone(log)).with_patience(PATIENCE);
+fn host(options: &NatsOptions, log: &SimRecorder) -> NatsTransport {
+    let options = options.clone().with_recorder(Arc::new(log.clone())).with_patience(PATIENCE);
     NatsTransport::connect(&options).unwrap()
 }
 
-fn team(server: &Server, log: &Arc<Log>) -> (NatsOptions, NatsTransport) {
+fn team(server: &Server, log: &SimRecorder) -> (NatsOptions, NatsTransport) {
     let options = server.options(&fresh_team());
     let queue = host(&options, log);
     for mailbox in ["conductor", "lead", "bob"] {
@@ -34,7 +35,7 @@ fn plan(id: &str, text: &str) -> Ask {
 
 #[test]
 fn of_hosts_that_decide_at_the_same_time_one_decides_and_all_know_which() {
-    let (server, log) = (Server::shared(), Arc::new(Log::default()));
+    let (server, log) = (Server::shared(), SimRecorder::default());
     let (options, queue) = team(&server, &log);
     Requests::new(&queue).ask(plan("p1", "a plan")).unwrap();
     let answers: Vec<_> = std::thread::scope(|scope| {
@@ -67,7 +68,7 @@ fn of_hosts_that_decide_at_the_same_time_one_decides_and_all_know_which() {
 
 #[test]
 fn two_hosts_that_remind_and_expire_do_it_once() {
-    let (server, log) = (Server::shared(), Arc::new(Log::default()));
+    let (server, log) = (Server::shared(), SimRecorder::default());
     let (options, queue) = team(&server, &log);
     Requests::new(&queue).ask(plan("p1", "a plan").with_deadline_seconds(0)).unwrap();
     std::thread::scope(|scope| {
@@ -98,7 +99,7 @@ fn two_hosts_that_remind_and_expire_do_it_once() {
 
 #[test]
 fn a_server_that_is_killed_between_question_and_answer_loses_neither() {
-    let (server, log) = (Server::start(), Arc::new(Log::default()));
+    let (server, log) = (Server::start(), SimRecorder::default());
     let (options, queue) = team(&server, &log);
     Requests::new(&queue).ask(plan("p1", "a plan")).unwrap();
     server.kill();
@@ -140,7 +141,7 @@ fn a_client_that_dies_after_its_gate_has_asked_all_the_same() {
 
 #[test]
 fn of_two_plans_for_a_task_at_the_same_time_one_is_submitted() {
-    let (server, log) = (Server::shared(), Arc::new(Log::default()));
+    let (server, log) = (Server::shared(), SimRecorder::default());
     let (options, queue) = team(&server, &log);
     let asked: Vec<_> = std::thread::scope(|scope| {
         let asking: Vec<_> = (0..4)
@@ -217,7 +218,7 @@ fn content_that_no_message_carries_is_refused_before_anything_is_stored() {
 
 #[test]
 fn a_follower_is_notified_of_questions_and_answers_of_other_hosts() {
-    let (server, log) = (Server::shared(), Arc::new(Log::default()));
+    let (server, log) = (Server::shared(), SimRecorder::default());
     let (options, queue) = team(&server, &log);
     queue.follow_requests().unwrap();
     let other = host(&options, &log);

@@ -15,6 +15,8 @@ const CRATES: [(&str, &str, &str); 3] = [
 ];
 /// What `ensemble-core` passes on at its root from its module `error`.
 const ERRORS: [&str; 4] = ["Error", "Result", "AreaError", "printable"];
+/// A macro of the module `event_log`, which Rust puts at the root.
+const SETTERS: &str = "shared_setters";
 const BLOCK: (&str, &str) = ("```layers\n", "```\n");
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
@@ -100,9 +102,10 @@ fn graph() -> Graph {
             let edges = graph.entry(module.clone()).or_default();
             let code = source.shipped();
             let mut add = |from: &str, names: Vec<String>| {
-                edges.extend(names.into_iter().map(|name| {
-                    let is_error = ERRORS.contains(&name.as_str());
-                    if is_error { "core/error".to_owned() } else { format!("{from}/{name}") }
+                edges.extend(names.into_iter().map(|name| match name.as_str() {
+                    name if ERRORS.contains(&name) => "core/error".to_owned(),
+                    SETTERS => "core/event_log".to_owned(),
+                    name => format!("{from}/{name}"),
                 }));
             };
             add(own, imports(code, path.len()));

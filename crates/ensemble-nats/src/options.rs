@@ -64,27 +64,6 @@ impl NatsOptions {
         self
     }
 
-    /// Sets the time limit of a call.
-    #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
-    }
-
-    /// Sets the clock.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Sets the recorder.
-    #[must_use]
-    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.recorder = recorder;
-        self
-    }
-
     /// Sets the credentials file.
     #[must_use]
     pub fn with_credentials(mut self, file: PathBuf) -> Self {
@@ -129,6 +108,8 @@ impl NatsOptions {
         self.servers.split(',').map(|server| shown(server.trim())).collect::<Vec<_>>().join(",")
     }
 }
+
+ensemble_core::shared_setters!(NatsOptions: recorder, clock, patience);
 
 impl fmt::Debug for NatsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -31,13 +31,13 @@ const QUIET: Duration = Duration::from_millis(10);
 pub(super) struct Runtime {
     /// `None` only during the drop.
     tokio: Option<Arc<Tokio>>,
-    turn: Arc<Turn>,
+    lock: Arc<DriverLock>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Decides which thread drives the runtime.
 #[derive(Debug, Default)]
-struct Turn {
+struct DriverLock {
     state: Mutex<State>,
     changed: Condvar,
     /// Tells the thread to yield.
@@ -57,7 +57,7 @@ struct State {
     over: bool,
 }
 
-impl Turn {
+impl DriverLock {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,17 +89,17 @@ impl Turn {
 }
 
 /// A call that drives; it ends when dropped.
-struct Call<'a>(&'a Turn);
+struct Call<'a>(&'a DriverLock);
 
 impl<'a> Call<'a> {
-    fn begin(turn: &'a Turn) -> Self {
-        let mut state = turn.state();
+    fn begin(lock: &'a DriverLock) -> Self {
+        let mut state = lock.state();
         state.callers += 1;
         state.calls += 1;
         if state.driven {
-            turn.let_go.notify_one();
+            lock.let_go.notify_one();
         }
-        Self(turn)
+        Self(lock)
     }
 }
 
@@ -114,13 +114,13 @@ impl Drop for Call<'_> {
 }
 
 /// A caller that waits for updates, until this is dropped.
-pub(super) struct Waiting<'a>(&'a Turn);
+pub(super) struct Waiting<'a>(&'a DriverLock);
 
 impl<'a> Waiting<'a> {
-    fn begin(turn: &'a Turn) -> Self {
-        turn.state().waiters += 1;
-        turn.changed.notify_all();
-        Self(turn)
+    fn begin(lock: &'a DriverLock) -> Self {
+        lock.state().waiters += 1;
+        lock.changed.notify_all();
+        Self(lock)
     }
 }
 
@@ -133,15 +133,15 @@ impl Drop for Waiting<'_> {
 impl Runtime {
     pub(super) fn start() -> std::io::Result<Self> {
         let tokio = Arc::new(Builder::new_current_thread().enable_all().build()?);
-        let turn = Arc::new(Turn::default());
-        let (driven, its_turn) = (Arc::clone(&tokio), Arc::clone(&turn));
+        let lock = Arc::new(DriverLock::default());
+        let (driven, its_lock) = (Arc::clone(&tokio), Arc::clone(&lock));
         let thread = thread::Builder::new().name("ensemble-nats".to_owned()).spawn(move || {
-            while its_turn.wait() {
-                driven.block_on(its_turn.let_go.notified());
-                its_turn.state().driven = false;
+            while its_lock.wait() {
+                driven.block_on(its_lock.let_go.notified());
+                its_lock.state().driven = false;
             }
         })?;
-        Ok(Self { tokio: Some(tokio), turn, thread: Some(thread) })
+        Ok(Self { tokio: Some(tokio), lock, thread: Some(thread) })
     }
 
     /// Runs a future to its end and returns its result; `None` once `limit` is over.
@@ -155,7 +155,7 @@ impl Runtime {
         let future = Box::pin(future);
         let bounded = async move { tokio::time::timeout(limit, future).await.ok() };
         if Handle::try_current().is_err() {
-            let _call = Call::begin(&self.turn);
+            let _call = Call::begin(&self.lock);
             return tokio.block_on(bounded);
         }
         // Inside another runtime this thread must not drive one.
@@ -174,13 +174,13 @@ impl Runtime {
 
     /// A guard that a caller holds while it waits for a task of the runtime.
     pub(super) fn waiting(&self) -> Waiting<'_> {
-        Waiting::begin(&self.turn)
+        Waiting::begin(&self.lock)
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.turn.end();
+        self.lock.end();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

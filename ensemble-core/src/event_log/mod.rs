@@ -53,6 +53,7 @@ mod reader;
 mod recent;
 mod record;
 mod segment;
+mod setters;
 mod story;
 mod tail;
 pub mod types;

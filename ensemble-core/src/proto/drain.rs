@@ -18,27 +18,20 @@
 //! that continue by themselves. When the drain is repeated, agents that have ended are not asked.
 //!
 //! ```
-//! use ensemble_core::env::Monotonic;
 //! use ensemble_core::message::Name;
-//! use ensemble_core::proto::Machine;
 //! use ensemble_core::proto::drain::{Drain, Effect, Event};
 //!
-//! let now = Monotonic::ZERO;
 //! let (lead, alice) = (Name::new("lead")?, Name::new("alice")?);
 //! let team = [(lead.clone(), Name::new("conductor")?), (alice.clone(), Name::new("worker")?)];
-//! let mut drain = Drain::new(team);
-//! drain.handle(now, Event::Begin);
-//! assert_eq!(drain.poll_effect(), Some(Effect::Ask(alice.clone())));
-//! assert_eq!(drain.poll_effect(), None);
-//! drain.handle(now, Event::Gone(alice));
-//! assert_eq!(drain.poll_effect(), Some(Effect::Ask(lead)));
+//! let (drain, effects) = Drain::new(team).next(Event::Begin);
+//! assert_eq!(effects, [Effect::Ask(alice.clone())]);
+//! let (_, effects) = drain.next(Event::Gone(alice));
+//! assert_eq!(effects, [Effect::Ask(lead)]);
 //! # Ok::<(), ensemble_core::message::NameError>(())
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::Machine;
-use crate::env::Monotonic;
 use crate::message::Name;
 
 /// An event of the drain.
@@ -93,7 +86,6 @@ pub struct Drain {
     later: BTreeMap<u8, BTreeSet<Name>>,
     gone: BTreeSet<Name>,
     stayed: BTreeSet<Name>,
-    effects: VecDeque<Effect>,
 }
 
 impl Drain {
@@ -104,70 +96,55 @@ impl Drain {
         for (agent, role) in team {
             later.entry(tier(&role)).or_default().insert(agent);
         }
-        Self {
-            state: State::New,
-            later,
-            gone: BTreeSet::new(),
-            stayed: BTreeSet::new(),
-            effects: VecDeque::new(),
-        }
+        Self { state: State::New, later, gone: BTreeSet::new(), stayed: BTreeSet::new() }
     }
 
-    fn next_tier(&mut self) -> State {
+    /// The drain after an event, and the effects of the event in their order.
+    #[must_use]
+    pub fn next(mut self, event: Event) -> (Self, Vec<Effect>) {
+        let state = std::mem::replace(&mut self.state, State::Over);
+        let (state, effects) = match (state, event) {
+            (State::New, Event::Begin) => self.next_tier(),
+            (State::Tier { open }, Event::Gone(agent)) => self.answered(open, agent, true),
+            (State::Tier { open }, Event::Stayed(agent)) => self.answered(open, agent, false),
+            (state @ State::New, Event::Gone(_) | Event::Stayed(_))
+            | (state @ State::Tier { .. }, Event::Begin)
+            | (state @ State::Over, Event::Begin | Event::Gone(_) | Event::Stayed(_)) => {
+                (state, Vec::new())
+            }
+        };
+        self.state = state;
+        (self, effects)
+    }
+
+    fn next_tier(&mut self) -> (State, Vec<Effect>) {
         if self.stayed.is_empty()
             && let Some((_, tier)) = self.later.pop_first()
         {
-            self.effects.extend(tier.iter().cloned().map(Effect::Ask));
-            return State::Tier { open: tier };
+            let asked = tier.iter().cloned().map(Effect::Ask).collect();
+            return (State::Tier { open: tier }, asked);
         }
         let unasked = std::mem::take(&mut self.later).into_values().flatten().collect();
-        self.effects.push_back(Effect::Over {
-            gone: self.gone.clone(),
-            stayed: self.stayed.clone(),
-            unasked,
-        });
-        State::Over
+        let (gone, stayed) = (self.gone.clone(), self.stayed.clone());
+        (State::Over, vec![Effect::Over { gone, stayed, unasked }])
     }
 
-    fn answered(&mut self, mut open: BTreeSet<Name>, who: Name, has_gone: bool) -> State {
-        if open.remove(&who) {
-            if has_gone { &mut self.gone } else { &mut self.stayed }.insert(who);
+    fn answered(
+        &mut self,
+        mut open: BTreeSet<Name>,
+        agent: Name,
+        has_gone: bool,
+    ) -> (State, Vec<Effect>) {
+        if open.remove(&agent) {
+            if has_gone { &mut self.gone } else { &mut self.stayed }.insert(agent);
         }
-        if open.is_empty() { self.next_tier() } else { State::Tier { open } }
-    }
-}
-
-impl Machine for Drain {
-    type Event = Event;
-    type Effect = Effect;
-
-    fn handle(&mut self, _: Monotonic, event: Event) {
-        let state = std::mem::replace(&mut self.state, State::Over);
-        self.state = match (state, event) {
-            (State::New, Event::Begin) => self.next_tier(),
-            (State::Tier { open }, Event::Gone(who)) => self.answered(open, who, true),
-            (State::Tier { open }, Event::Stayed(who)) => self.answered(open, who, false),
-            (state @ State::New, Event::Gone(_) | Event::Stayed(_))
-            | (state @ State::Tier { .. }, Event::Begin)
-            | (state @ State::Over, Event::Begin | Event::Gone(_) | Event::Stayed(_)) => state,
-        };
-    }
-
-    fn handle_timeout(&mut self, _: Monotonic) {}
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Monotonic> {
-        None
+        if open.is_empty() { self.next_tier() } else { (State::Tier { open }, Vec::new()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::testing::{at, drain};
 
     fn name(name: &str) -> Name {
         Name::new(name).unwrap()
@@ -188,8 +165,9 @@ mod tests {
     }
 
     fn asked(machine: &mut Drain, event: Event) -> Vec<Effect> {
-        machine.handle(at(0), event);
-        drain(machine)
+        let (next, effects) = machine.clone().next(event);
+        *machine = next;
+        effects
     }
 
     fn ask<const N: usize>(all: [&str; N]) -> Vec<Effect> {

@@ -1,6 +1,7 @@
 //! The protocols as pure state machines: no IO, no clock, no threads, no randomness.
 //!
-//! Every machine has the same four methods ([`Machine`]):
+//! A machine in which time plays no part is a function: [`drain`] and [`receipt`] turn a state and an
+//! event into the next state and effects. Every other machine has the same four methods ([`Machine`]):
 //!
 //! 1. [`Machine::handle`] takes an event that happened `now`;
 //! 2. [`Machine::handle_timeout`] takes the passing of time; spurious and early calls do nothing;

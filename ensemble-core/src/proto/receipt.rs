@@ -40,13 +40,11 @@
 //! assert_eq!(receipt.evidence(1, Step::Submitted), None);
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
-use super::Machine;
-use crate::env::Monotonic;
 use crate::message::Timestamp;
 
 /// Of how many deliveries, the newest, evidence is kept.
@@ -181,12 +179,12 @@ pub struct Advanced {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     seen: BTreeMap<u64, BTreeMap<Step, (Timestamp, Evidence)>>,
-    effects: VecDeque<Advanced>,
 }
 
 impl Receipt {
-    /// Takes what a witness saw. The same observation twice is the same as once.
-    pub fn observe(&mut self, observation: Observation) {
+    /// Takes what a witness saw. The same observation twice is the same as once. Returns the step
+    /// that the message reached by it; `None` if it got no further.
+    pub fn observe(&mut self, observation: Observation) -> Option<Advanced> {
         let before = self.reached();
         let Observation { delivery, at, evidence } = observation;
         let steps = self.seen.entry(delivery).or_default();
@@ -201,17 +199,14 @@ impl Receipt {
         while self.seen.len() > DELIVERIES_MAX {
             self.seen.pop_first();
         }
-        if let Some((delivery, step)) = self.reached().filter(|after| Some(*after) > before) {
-            let again = before.is_some_and(|(earlier, _)| earlier < delivery);
-            self.effects.push_back(Advanced { delivery, step, again });
-        }
+        let (delivery, step) = self.reached().filter(|after| Some(*after) > before)?;
+        let again = before.is_some_and(|(earlier, _)| earlier < delivery);
+        Some(Advanced { delivery, step, again })
     }
 
     /// Takes everything that another receipt of the same message knows.
-    pub fn merge(&mut self, other: &Self) {
-        for observation in other.observations() {
-            self.observe(observation);
-        }
+    pub fn merge(&mut self, other: &Self) -> Vec<Advanced> {
+        other.observations().filter_map(|observation| self.observe(observation)).collect()
     }
 
     /// The newest delivery and how far it got; `None` if nothing is known.
@@ -239,29 +234,10 @@ impl Receipt {
     }
 }
 
-impl Machine for Receipt {
-    type Event = Observation;
-    type Effect = Advanced;
-
-    fn handle(&mut self, _now: Monotonic, event: Observation) {
-        self.observe(event);
-    }
-
-    fn handle_timeout(&mut self, _now: Monotonic) {}
-
-    fn poll_effect(&mut self) -> Option<Advanced> {
-        self.effects.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Monotonic> {
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::testing::{at, drain, pairs};
+    use crate::proto::testing::pairs;
     use proptest::prelude::*;
 
     fn observation(delivery: u64, step: Step, witness: u8) -> Observation {
@@ -283,7 +259,6 @@ mod tests {
         for observation in observations {
             receipt.observe(observation.clone());
         }
-        drain(&mut receipt);
         receipt
     }
 
@@ -299,11 +274,10 @@ mod tests {
         events.push(("newer", observation(3, Step::Stored, 1)));
         let table = pairs(&states, &events, |receipt, event| {
             let mut receipt = receipt.clone();
-            receipt.handle(at(0), event.clone());
+            let advanced = receipt.observe(event.clone());
             let (delivery, step) = receipt.reached().unwrap();
-            let effects = drain(&mut receipt);
-            assert!(effects.iter().all(|a| (a.delivery, a.step) == (delivery, step)));
-            format!("{delivery} {step}{}", if effects.is_empty() { "" } else { " A" })
+            assert!(advanced.is_none_or(|a| (a.delivery, a.step) == (delivery, step)));
+            format!("{delivery} {step}{}", if advanced.is_none() { "" } else { " A" })
         });
         assert_eq!(
             table,
@@ -324,10 +298,9 @@ newer      3 stored A     3 stored A     3 stored A     3 stored A   3 stored A 
     #[test]
     fn a_redelivery_is_told_as_one() {
         let mut receipt = receipt_of(&[observation(1, Step::Acked, 0)]);
-        receipt.observe(observation(2, Step::Stored, 0));
-        receipt.observe(observation(1, Step::Settled, 0));
         let again = Advanced { delivery: 2, step: Step::Stored, again: true };
-        assert_eq!(drain(&mut receipt), [again]);
+        assert_eq!(receipt.observe(observation(2, Step::Stored, 0)), Some(again));
+        assert_eq!(receipt.observe(observation(1, Step::Settled, 0)), None);
         assert_eq!(receipt.reached(), Some((2, Step::Stored)));
     }
 
@@ -353,8 +326,6 @@ newer      3 stored A     3 stored A     3 stored A     3 stored A   3 stored A 
             left.merge(&right);
             left.merge(&right);
             right.merge(&alone);
-            drain(&mut left);
-            drain(&mut right);
             prop_assert_eq!(&left, &receipt);
             prop_assert_eq!(&right, &receipt);
         }
@@ -365,9 +336,9 @@ newer      3 stored A     3 stored A     3 stored A     3 stored A   3 stored A 
             let mut told = None;
             for observation in observations {
                 let before = receipt.reached();
-                receipt.observe(observation);
+                let advanced = receipt.observe(observation);
                 prop_assert!(receipt.reached() >= before);
-                for Advanced { delivery, step, .. } in drain(&mut receipt) {
+                if let Some(Advanced { delivery, step, .. }) = advanced {
                     prop_assert!(told < Some((delivery, step)));
                     told = Some((delivery, step));
                 }

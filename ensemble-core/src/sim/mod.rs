@@ -6,6 +6,7 @@
 //! | [`SimClock`] | [`SystemClock`](crate::env::SystemClock) | advanced by hand; can suspend and jump |
 //! | [`SimTransport`] | a directory | mailboxes in memory, for any number of days |
 //! | [`SimPane`] | a terminal | shows scripted states, records typed text |
+//! | [`SimRecorder`] | an event log | remembers records in memory |
 //! | [`SimRng`] | a random generator | one seed, the same numbers everywhere |
 //!
 //! All doubles are cheap to clone, and clones share their state: pass one to the code under test
@@ -35,6 +36,7 @@
 
 mod clock;
 mod pane;
+mod recorder;
 mod rng;
 mod transport;
 
@@ -43,6 +45,7 @@ mod tests;
 
 pub use clock::SimClock;
 pub use pane::{Press, SimPane};
+pub use recorder::SimRecorder;
 pub use rng::SimRng;
 pub use transport::{ATTEMPTS_MAX, LEASE_DURATION, SimTransport};
 

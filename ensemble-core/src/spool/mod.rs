@@ -194,20 +194,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// With this durability.
-    #[must_use]
-    pub fn with_durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// With changes recorded there, an [`EventLog`](crate::event_log::EventLog) for instance.
-    #[must_use]
-    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.recorder = recorder;
-        self
-    }
-
     /// With this admission, [`PlanGates`](crate::requests::PlanGates) for instance.
     #[must_use]
     pub fn with_admission(mut self, admission: Arc<dyn Admission>) -> Self {
@@ -221,14 +207,9 @@ impl Options {
         self.observations = Some(directory.into());
         self
     }
-
-    /// With this clock for delays and expiry.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
-        self.clock = clock;
-        self
-    }
 }
+
+crate::shared_setters!(Options: durability, recorder, clock);
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

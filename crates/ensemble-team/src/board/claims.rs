@@ -18,7 +18,7 @@ use super::BoardError;
 use super::graph::{active_task, unmet};
 use super::locked::LockedBoard;
 use super::state::Status;
-use super::steps::Told;
+use super::steps::HistoryEntry;
 use super::tasks::epoch;
 use crate::proto::agent;
 use crate::proto::task::{EXHAUSTED_BY, Event, Holder};
@@ -127,8 +127,8 @@ impl LockedBoard<'_> {
             Status::IntegrationFailed => "claimed_for_integration_fix",
             _ => "claimed",
         };
-        let told = Told::new(event, Some(holder.by.clone()), epoch(&holder));
-        self.step(&plan.task, Event::Claim(holder.clone()), "claim", told)?;
+        let entry = HistoryEntry::new(event, Some(holder.by.clone()), epoch(&holder));
+        self.step(&plan.task, Event::Claim(holder.clone()), "claim", entry)?;
         let lease = self.state().config.lease_duration();
         let end = self.lease_end(lease);
         let mut fields = self.fields(&plan.task)?;
@@ -154,8 +154,8 @@ impl LockedBoard<'_> {
     pub fn claim_review(&mut self, id: &Name, reviewer: &Holder) -> Result<Granted> {
         self.registered(reviewer, &format!("review task `{id}`"))?;
         let holder = Holder { by: reviewer.by.clone(), epoch: self.draw_epoch() };
-        let told = Told::new("review_claimed", Some(holder.by.clone()), epoch(&holder));
-        self.step(id, Event::Review(holder.clone()), "review", told)?;
+        let entry = HistoryEntry::new("review_claimed", Some(holder.by.clone()), epoch(&holder));
+        self.step(id, Event::Review(holder.clone()), "review", entry)?;
         let lease = self.state().config.lease_duration();
         let end = self.lease_end(lease);
         self.fields(id)?.set("review_lease_expires", end);
@@ -177,8 +177,8 @@ impl LockedBoard<'_> {
             _ => (task.assigned_to.clone(), "coder_claim_released"),
         };
         let more = json!({ "epoch": epoch, "reason": reason });
-        let told = Told::new(event, holder.clone(), more);
-        self.step(id, Event::Expire { epoch }, "release", told)?;
+        let entry = HistoryEntry::new(event, holder.clone(), more);
+        self.step(id, Event::Expire { epoch }, "release", entry)?;
         holder.map_or(Ok(()), |holder| self.leave(&holder, id))
     }
 

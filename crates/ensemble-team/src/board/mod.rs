@@ -148,34 +148,15 @@ impl BoardOptions {
         }
     }
 
-    /// Sets the recorder.
-    #[must_use]
-    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.recorder = recorder;
-        self
-    }
-
-    /// Sets the durability.
-    #[must_use]
-    pub const fn with_durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
     /// Sets the directory of worktrees, relative to the project.
     #[must_use]
     pub fn with_worktrees(mut self, directory: impl Into<String>) -> Self {
         self.worktrees = Some(directory.into());
         self
     }
-
-    /// Sets the clock for timestamps.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
-        self.clock = clock;
-        self
-    }
 }
+
+ensemble_core::shared_setters!(BoardOptions: durability, recorder, clock);
 
 impl fmt::Debug for BoardOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,9 +12,7 @@ use super::state::Anomaly;
 use crate::proto::goal::{self, GoalEvent, GoalState, SprintEvent, SprintState};
 use crate::proto::task::Holder;
 use ensemble_core::Result;
-use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
-use ensemble_core::proto::Machine as _;
 
 /// An anomaly to note.
 #[derive(Clone, Debug)]
@@ -194,19 +192,14 @@ impl LockedBoard<'_> {
             }
             .into());
         };
-        let mut machine = goal::Goal::new(current.status.unwrap_or(GoalState::Planning));
-        machine.handle(Monotonic::ZERO, event);
-        if machine.poll_effect() == Some(goal::Effect::Refused) {
-            return Err(BoardError::NotAllowed {
-                what: what(),
-                why: format!("it is {:?}", machine.state()),
-            }
-            .into());
-        }
-        self.section("goal", json!({}))["status"] = json!(machine.state());
-        self.note("goal.stepped", json!({ "status": machine.state() }));
+        let before = current.status.unwrap_or(GoalState::Planning);
+        let state = goal::next_goal(before, event).map_err(|goal::Refused| {
+            BoardError::NotAllowed { what: what(), why: format!("it is {before:?}") }
+        })?;
+        self.section("goal", json!({}))["status"] = json!(state);
+        self.note("goal.stepped", json!({ "status": state }));
         self.refresh()?;
-        Ok(machine.state())
+        Ok(state)
     }
 
     /// Applies a step to the sprint.
@@ -222,26 +215,21 @@ impl LockedBoard<'_> {
             }
             .into());
         };
-        let mut machine = goal::Sprint::new(current.status.unwrap_or(SprintState::InProgress));
-        machine.handle(Monotonic::ZERO, event);
-        if machine.poll_effect() == Some(goal::Effect::Refused) {
-            return Err(BoardError::NotAllowed {
-                what: what(),
-                why: format!("it is {:?}", machine.state()),
-            }
-            .into());
-        }
+        let before = current.status.unwrap_or(SprintState::InProgress);
+        let state = goal::next_sprint(before, event).map_err(|goal::Refused| {
+            BoardError::NotAllowed { what: what(), why: format!("it is {before:?}") }
+        })?;
         let now = json!(self.now());
         let sprint = self.section("sprint", json!({}));
-        sprint["status"] = json!(machine.state());
+        sprint["status"] = json!(state);
         match event {
             SprintEvent::Checkpoint => sprint["timeline"]["checkpoint_at"] = now,
             SprintEvent::Complete | SprintEvent::Abort => sprint["timeline"]["ended"] = now,
             SprintEvent::Resume => {}
         }
-        self.note("sprint.stepped", json!({ "status": machine.state() }));
+        self.note("sprint.stepped", json!({ "status": state }));
         self.refresh()?;
-        Ok(machine.state())
+        Ok(state)
     }
 
     /// Writes the result of [`super::analyze`]. A trigger stays until [`LockedBoard::resume`].

@@ -6,24 +6,22 @@ use super::BoardError;
 use super::locked::{Fields, LockedBoard};
 use super::schema::AGENT;
 use super::state::{Status, Task};
-use crate::proto::agent::{self, Agent};
+use crate::proto::agent;
 use crate::proto::task::{self, Counts, Effect, Event, Holder, Origin, Refusal};
-use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
-use ensemble_core::proto::Machine as _;
 use ensemble_core::{Error, Result};
 
 /// Author of work whose coder the board does not name.
 const UNKNOWN: &str = "unknown";
 
 /// Further facts for the history entry.
-pub(super) struct Told {
+pub(super) struct HistoryEntry {
     pub(super) event: &'static str,
     pub(super) agent: Option<Name>,
     pub(super) more: Value,
 }
 
-impl Told {
+impl HistoryEntry {
     pub(super) const fn new(event: &'static str, agent: Option<Name>, more: Value) -> Self {
         Self { event, agent, more }
     }
@@ -36,36 +34,32 @@ impl LockedBoard<'_> {
         id: &Name,
         event: Event,
         what: &str,
-        told: Told,
+        entry: HistoryEntry,
     ) -> Result<Vec<Effect>> {
         let task = self.task(id)?;
         let before = task.status;
-        let mut machine = machine(task, self.state().config.limits(Some(task)));
-        machine.handle(Monotonic::ZERO, event);
-        let effects: Vec<Effect> = std::iter::from_fn(|| machine.poll_effect()).collect();
-        for effect in &effects {
-            if let Effect::Refused(refusal) = effect {
-                return Err(refused(format!("{what} task `{id}`"), refusal));
-            }
-        }
+        let (machine, effects) = machine(task, self.state().config.limits(Some(task)))
+            .next(event)
+            .map_err(|refusal| refused(format!("{what} task `{id}`"), &refusal))?;
         let now = self.now();
         let mut fields = self.fields(id)?;
         write_back(&mut fields, &machine, before);
-        let mut line = json!({ "time": now, "event": told.event });
-        if let Some(agent) = &told.agent {
+        let mut line = json!({ "time": now, "event": entry.event });
+        if let Some(agent) = &entry.agent {
             line["agent"] = json!(agent);
         }
-        for (key, value) in told.more.as_object().into_iter().flatten() {
+        for (key, value) in entry.more.as_object().into_iter().flatten() {
             line[key] = value.clone();
         }
         fields.push("history", line);
-        let mut step = json!({ "task": id, "status": machine.state().name(), "agent": told.agent });
+        let mut step =
+            json!({ "task": id, "status": machine.state().name(), "agent": entry.agent });
         for key in ["epoch", "commit"] {
-            if let Some(value) = told.more.get(key) {
+            if let Some(value) = entry.more.get(key) {
                 step[key] = value.clone();
             }
         }
-        self.note(&format!("task.{}", told.event), step);
+        self.note(&format!("task.{}", entry.event), step);
         self.refresh()?;
         self.give_up(id, &effects)?;
         Ok(effects)
@@ -93,7 +87,7 @@ impl LockedBoard<'_> {
                     self.note("task.near_limit", json!({ "task": id, "limit": limit }));
                     continue;
                 }
-                Effect::FreshWorktree | Effect::KeepWorktree | Effect::Refused(_) => continue,
+                Effect::FreshWorktree | Effect::KeepWorktree => continue,
             };
             self.observe(kind, id, details)?;
         }
@@ -123,16 +117,12 @@ impl LockedBoard<'_> {
             let id = name.to_string();
             return Err(BoardError::Unknown { what: "agent", id, nearest: Vec::new() }.into());
         };
-        let mut machine = Agent::new(entry.status);
-        machine.handle(Monotonic::ZERO, event);
-        if let Some(agent::Effect::Refused { state }) = machine.poll_effect() {
+        let state = agent::next(entry.status, event).map_err(|refused| {
             let what = format!("apply {event:?} to agent `{name}`");
-            return Err(
-                BoardError::NotAllowed { what, why: format!("it is {}", word(state)) }.into()
-            );
-        }
+            BoardError::NotAllowed { what, why: format!("it is {}", word(refused.state)) }
+        })?;
         if let Some(mut fields) = self.agent_fields(name) {
-            fields.set("status", word(machine.state())).set("current_task", json!(current));
+            fields.set("status", word(state)).set("current_task", json!(current));
         }
         self.refresh()
     }

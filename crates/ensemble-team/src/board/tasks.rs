@@ -8,7 +8,7 @@ use super::BoardError;
 use super::locked::LockedBoard;
 use super::schema::{self, TASK};
 use super::state::Status;
-use super::steps::Told;
+use super::steps::HistoryEntry;
 use crate::proto::agent;
 use crate::proto::task::{Event, Holder};
 use ensemble_core::Result;
@@ -141,8 +141,8 @@ impl LockedBoard<'_> {
     /// As for all steps of a task: [`BoardError::Unknown`](crate::board::BoardError::Unknown), and [`BoardError::NotAllowed`] if the table of
     /// [`crate::proto::task`] has no such step.
     pub fn finalize(&mut self, id: &Name) -> Result<()> {
-        let told = Told::new("finalized", None, json!({}));
-        self.step(id, Event::Finalize, "finalize", told).map(drop)
+        let entry = HistoryEntry::new("finalized", None, json!({}));
+        self.step(id, Event::Finalize, "finalize", entry).map(drop)
     }
 
     /// The holder begins another iteration.
@@ -150,8 +150,8 @@ impl LockedBoard<'_> {
     /// # Errors
     /// As for [`LockedBoard::finalize`]; [`BoardError::Fenced`] if another agent holds the task.
     pub fn iterate(&mut self, id: &Name, holder: &Holder) -> Result<()> {
-        let told = Told::new("iteration", Some(holder.by.clone()), epoch(holder));
-        self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", told).map(drop)
+        let entry = HistoryEntry::new("iteration", Some(holder.by.clone()), epoch(holder));
+        self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", entry).map(drop)
     }
 
     /// The holder submits its work.
@@ -161,9 +161,9 @@ impl LockedBoard<'_> {
     pub fn submit(&mut self, id: &Name, holder: &Holder, commit: &str) -> Result<()> {
         let mut more = epoch(holder);
         more["commit"] = commit.into();
-        let told = Told::new("ready_for_review", Some(holder.by.clone()), more);
+        let entry = HistoryEntry::new("ready_for_review", Some(holder.by.clone()), more);
         let event = Event::Submit { holder: holder.clone(), commit: commit.to_owned() };
-        self.step(id, event, "submit", told)?;
+        self.step(id, event, "submit", entry)?;
         if self.task(id)?.handoff_pending == Some(true) {
             // The next coder after a review follows the review instead of the notes.
             self.fields(id)?.set("handoff_pending", false);
@@ -179,8 +179,8 @@ impl LockedBoard<'_> {
     pub fn give_up_task(&mut self, id: &Name, holder: &Holder, reason: &str) -> Result<()> {
         let mut more = epoch(holder);
         more["reason"] = reason.into();
-        let told = Told::new("given_up", Some(holder.by.clone()), more);
-        self.step(id, Event::GiveUp(holder.clone()), "give up", told).map(drop)
+        let entry = HistoryEntry::new("given_up", Some(holder.by.clone()), more);
+        self.step(id, Event::GiveUp(holder.clone()), "give up", entry).map(drop)
     }
 
     /// Blocks a task, on behalf of its holder or (without a holder) a planner or supervisor.
@@ -197,8 +197,8 @@ impl LockedBoard<'_> {
         let by = self.task(id)?.assigned_to.clone();
         let mut more = holder.map_or_else(|| json!({}), epoch);
         more["reason"] = reason.into();
-        let told = Told::new("blocked", holder.map(|h| h.by.clone()), more);
-        self.step(id, Event::Block(holder.cloned()), "block", told)?;
+        let entry = HistoryEntry::new("blocked", holder.map(|h| h.by.clone()), more);
+        self.step(id, Event::Block(holder.cloned()), "block", entry)?;
         let mut fields = self.fields(id)?;
         fields.set("blocked_reason", reason).set("blocked_questions", json!(questions));
         self.refresh()?;
@@ -212,8 +212,8 @@ impl LockedBoard<'_> {
     /// # Errors
     /// As for [`LockedBoard::finalize`].
     pub fn unblock(&mut self, id: &Name) -> Result<()> {
-        let told = Told::new("unblocked", None, json!({}));
-        self.step(id, Event::Unblock, "unblock", told)?;
+        let entry = HistoryEntry::new("unblocked", None, json!({}));
+        self.step(id, Event::Unblock, "unblock", entry)?;
         let mut fields = self.fields(id)?;
         fields.clear(&["blocked_reason", "blocked_questions", "failed_by"]);
         if fields.object.contains_key("review_cycles_current") {
@@ -235,8 +235,8 @@ impl LockedBoard<'_> {
         for successor in by {
             self.task(successor)?;
         }
-        let told = Told::new("superseded", None, json!({ "reason": reason }));
-        self.step(id, Event::Supersede, "supersede", told)?;
+        let entry = HistoryEntry::new("superseded", None, json!({ "reason": reason }));
+        self.step(id, Event::Supersede, "supersede", entry)?;
         self.fields(id)?.set("superseded_by", json!(by)).set("rescope_reason", reason);
         for successor in by {
             if self.task(successor)?.supersedes.is_none() {
@@ -264,8 +264,8 @@ impl LockedBoard<'_> {
     /// # Errors
     /// As for [`LockedBoard::finalize`].
     pub fn abandon(&mut self, id: &Name, reason: &str) -> Result<()> {
-        let told = Told::new("abandoned", None, json!({ "reason": reason }));
-        self.step(id, Event::Abandon, "abandon", told).map(drop)
+        let entry = HistoryEntry::new("abandoned", None, json!({ "reason": reason }));
+        self.step(id, Event::Abandon, "abandon", entry).map(drop)
     }
 
     /// The reviewer approves this commit.
@@ -276,9 +276,9 @@ impl LockedBoard<'_> {
         let author = self.task(id)?.assigned_to.clone();
         let mut more = epoch(reviewer);
         more["commit"] = commit.into();
-        let told = Told::new("approved", Some(reviewer.by.clone()), more);
+        let entry = HistoryEntry::new("approved", Some(reviewer.by.clone()), more);
         let event = Event::Approve { holder: reviewer.clone(), commit: commit.to_owned() };
-        self.step(id, event, "approve", told)?;
+        self.step(id, event, "approve", entry)?;
         self.fields(id)?.set("approved_by", json!(reviewer.by)).clear(&["rejection_reason"]);
         self.refresh()?;
         self.leave(&reviewer.by, id)?;
@@ -300,9 +300,9 @@ impl LockedBoard<'_> {
         let mut more = epoch(reviewer);
         more["commit"] = commit.into();
         more["reason"] = reason.into();
-        let told = Told::new("rejected", Some(reviewer.by.clone()), more);
+        let entry = HistoryEntry::new("rejected", Some(reviewer.by.clone()), more);
         let event = Event::Reject { holder: reviewer.clone(), commit: commit.to_owned() };
-        self.step(id, event, "reject", told)?;
+        self.step(id, event, "reject", entry)?;
         self.fields(id)?.set("rejection_reason", reason);
         self.refresh()?;
         self.leave(&reviewer.by, id)
@@ -313,8 +313,8 @@ impl LockedBoard<'_> {
     /// # Errors
     /// As for [`LockedBoard::finalize`].
     pub fn merged(&mut self, id: &Name, commit: &str) -> Result<()> {
-        let told = Told::new("merged", None, json!({ "commit": commit }));
-        self.step(id, Event::Merge, "merge", told)?;
+        let entry = HistoryEntry::new("merged", None, json!({ "commit": commit }));
+        self.step(id, Event::Merge, "merge", entry)?;
         self.fields(id)?.set("merge_commit", commit);
         self.refresh()
     }
@@ -324,8 +324,8 @@ impl LockedBoard<'_> {
     /// # Errors
     /// As for [`LockedBoard::finalize`].
     pub fn integration_failed(&mut self, id: &Name, reason: &str) -> Result<()> {
-        let told = Told::new("integration_failed", None, json!({ "reason": reason }));
-        self.step(id, Event::FailIntegration, "report a failed merge of", told).map(drop)
+        let entry = HistoryEntry::new("integration_failed", None, json!({ "reason": reason }));
+        self.step(id, Event::FailIntegration, "report a failed merge of", entry).map(drop)
     }
 
     /// Notes why an approved task cannot be merged now. The task stays APPROVED; the next merge clears

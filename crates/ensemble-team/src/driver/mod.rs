@@ -39,4 +39,4 @@ pub use ends::TaskEnds;
 pub use error::BatchError;
 pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem};
 #[cfg(feature = "steps")]
-pub use steps::{Prompted, STEP_TYPE, StepDriver, Turn};
+pub use steps::{Prompted, Round, STEP_TYPE, StepDriver};

@@ -2,13 +2,13 @@
 //! (seed 003, "Execution Logic").
 //!
 //! ```text
-//! turn():    leases -> prompts that a crash has left out -> next steps -> prompts -> notices
+//! round():   leases -> prompts that a crash has left out -> next steps -> prompts -> notices
 //! submit():  the report -> the prompt's message is settled -> notices
 //! ```
 //!
 //! The database is the truth, and mail follows: a step is taken first, its prompt is published
 //! under an id that follows from step and epoch, and then the database notes which message that is.
-//! If a process is killed in between, the next turn of any process does what is missing.
+//! If a process is killed in between, the next round of any process does what is missing.
 
 use std::time::Duration;
 
@@ -49,28 +49,28 @@ pub struct Prompted {
     pub message: MessageId,
 }
 
-/// What a turn has done, and why it did no more.
+/// What a round has done, and why it did no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Turn {
+pub struct Round {
     /// Prompts that were sent.
     pub prompted: Vec<Prompted>,
     /// Steps whose workers had fallen silent.
     pub returned: Vec<StepKey>,
     /// What stands in the way of the next step.
     pub nothing: Nothing,
-    /// When the next turn is due although nothing has changed: a lease may end then. At most 30 s.
+    /// When the next round is due although nothing has changed: a lease may end then. At most 30 s.
     pub next_in: Duration,
 }
 
 impl StepDriver<'_> {
     /// Hands out whatever can be handed out of a task, each step to its agent's mailbox. Call it again
-    /// when something has changed ([`StepStore::data_version`]), and after [`Turn::next_in`].
+    /// when something has changed ([`StepStore::data_version`]), and after [`Round::next_in`].
     ///
     /// # Errors
     /// [`StepError::NoTask`](crate::steps::StepError::NoTask) if there is no such task; an agent has no mailbox; the disk failed. What was
     /// done before stays, and the next call goes on from there.
-    pub fn turn(&self, task_id: &str) -> Result<Turn> {
+    pub fn round(&self, task_id: &str) -> Result<Round> {
         let observed = self.store.observe()?;
         let mut prompted = Vec::new();
         for step in self.unprompted(task_id)? {
@@ -87,7 +87,7 @@ impl StepDriver<'_> {
         let next =
             if prompted.is_empty() { observed.next_in } else { self.store.observe()?.next_in };
         let next_in = next.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
-        Ok(Turn { prompted, returned: observed.returned, nothing, next_in })
+        Ok(Round { prompted, returned: observed.returned, nothing, next_in })
     }
 
     /// Stores a worker's report ([`StepStore::submit`]), settles the message that has carried the
@@ -95,7 +95,7 @@ impl StepDriver<'_> {
     ///
     /// # Errors
     /// As for [`StepStore::submit`]. Once the report is stored, trouble with mail is no error: the
-    /// next turn or report makes up for it.
+    /// next round or report makes up for it.
     pub fn submit(
         &self,
         completion: &Completion,

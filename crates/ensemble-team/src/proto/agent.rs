@@ -1,7 +1,7 @@
 //! The state of an agent, as its entry on the blackboard shows it (seed 001's siblings).
 //!
 //! ```text
-//! state      event      -> state      effects
+//! state      event      -> state
 //! STARTING   Ready      -> IDLE
 //! IDLE       Work       -> WORKING
 //! IDLE       Review     -> REVIEWING
@@ -14,29 +14,21 @@
 //! WAITING    Finish     -> IDLE
 //! HANDOFF    Work       -> WORKING              (a fresh agent under the same registration)
 //! HANDOFF    Review     -> REVIEWING            (the same)
-//! HANDOFF    Exit       -> gone       Forget
-//! any other  Exit       -> gone       Forget    (a crash, or the end of its work)
-//! any        another    -> same       Refused
+//! HANDOFF    Exit       -> gone
+//! any other  Exit       -> gone                 (a crash, or the end of its work)
+//! any        another    -> Refused
 //! ```
 //!
 //! *A crash* is an Exit that the agent's supervisor or the observer of its lease reports. The
 //! machines of its tasks release what it held. *Out of order*: refused, nothing changes.
 //!
 //! ```
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::proto::Machine;
-//! use ensemble_team::proto::agent::{Agent, Event, State};
+//! use ensemble_team::proto::agent::{Event, State, next};
 //!
-//! let mut agent = Agent::new(State::Starting);
-//! agent.handle(Monotonic::ZERO, Event::Ready);
-//! agent.handle(Monotonic::ZERO, Event::Work);
-//! assert_eq!(agent.state(), State::Working);
+//! let idle = next(State::Starting, Event::Ready)?;
+//! assert_eq!(next(idle, Event::Work), Ok(State::Working));
+//! # Ok::<(), ensemble_team::proto::agent::Refused>(())
 //! ```
-
-use std::collections::VecDeque;
-
-use ensemble_core::env::Monotonic;
-use ensemble_core::proto::Machine;
 
 /// State of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -77,112 +69,61 @@ pub enum Event {
     Exit,
 }
 
-/// An action for the caller.
+/// The state does not allow the event; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Remove the agent's entry.
-    Forget,
-    /// The event was refused; nothing changed.
-    Refused {
-        /// The current state.
-        state: State,
-    },
-}
-
-/// The machine of one agent; see the module's table.
-#[derive(Clone, Debug)]
-pub struct Agent {
-    state: State,
-    effects: VecDeque<Effect>,
-}
-
-impl Agent {
-    /// An agent in the board's state.
-    #[must_use]
-    pub const fn new(state: State) -> Self {
-        Self { state, effects: VecDeque::new() }
-    }
-
+pub struct Refused {
     /// The current state.
-    #[must_use]
-    pub const fn state(&self) -> State {
-        self.state
-    }
+    pub state: State,
 }
 
-impl Machine for Agent {
-    type Event = Event;
-    type Effect = Effect;
-
-    fn handle(&mut self, _now: Monotonic, event: Event) {
-        self.state = match (self.state, event) {
-            (State::Starting, Event::Ready) => State::Idle,
-            (State::Idle | State::Waiting | State::Handoff, Event::Work) => State::Working,
-            (State::Idle | State::Handoff, Event::Review) => State::Reviewing,
-            (State::Working, Event::Wait) => State::Waiting,
-            (State::Working | State::Reviewing | State::Waiting, Event::Finish) => State::Idle,
-            (State::Working | State::Reviewing, Event::HandOff) => State::Handoff,
-            (
-                State::Starting
-                | State::Idle
-                | State::Working
-                | State::Reviewing
-                | State::Waiting
-                | State::Handoff,
-                Event::Exit,
-            ) => {
-                self.effects.push_back(Effect::Forget);
-                State::Gone
-            }
-            (
-                state @ State::Starting,
-                Event::Work | Event::Review | Event::Wait | Event::Finish | Event::HandOff,
-            )
-            | (state @ State::Idle, Event::Ready | Event::Wait | Event::Finish | Event::HandOff)
-            | (state @ State::Working, Event::Ready | Event::Work | Event::Review)
-            | (
-                state @ State::Reviewing,
-                Event::Ready | Event::Work | Event::Review | Event::Wait,
-            )
-            | (
-                state @ State::Waiting,
-                Event::Ready | Event::Review | Event::Wait | Event::HandOff,
-            )
-            | (
-                state @ State::Handoff,
-                Event::Ready | Event::Wait | Event::Finish | Event::HandOff,
-            )
-            | (
-                state @ State::Gone,
-                Event::Ready
-                | Event::Work
-                | Event::Review
-                | Event::Wait
-                | Event::Finish
-                | Event::HandOff
-                | Event::Exit,
-            ) => {
-                self.effects.push_back(Effect::Refused { state });
-                state
-            }
-        };
-    }
-
-    fn handle_timeout(&mut self, _now: Monotonic) {}
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Monotonic> {
-        None
+/// The state of an agent after an event; see the module's table. The entry of an agent that is
+/// [`State::Gone`] is removed.
+///
+/// # Errors
+/// The table has no such pair.
+pub const fn next(state: State, event: Event) -> Result<State, Refused> {
+    match (state, event) {
+        (State::Starting, Event::Ready) => Ok(State::Idle),
+        (State::Idle | State::Waiting | State::Handoff, Event::Work) => Ok(State::Working),
+        (State::Idle | State::Handoff, Event::Review) => Ok(State::Reviewing),
+        (State::Working, Event::Wait) => Ok(State::Waiting),
+        (State::Working | State::Reviewing | State::Waiting, Event::Finish) => Ok(State::Idle),
+        (State::Working | State::Reviewing, Event::HandOff) => Ok(State::Handoff),
+        (
+            State::Starting
+            | State::Idle
+            | State::Working
+            | State::Reviewing
+            | State::Waiting
+            | State::Handoff,
+            Event::Exit,
+        ) => Ok(State::Gone),
+        (
+            State::Starting,
+            Event::Work | Event::Review | Event::Wait | Event::Finish | Event::HandOff,
+        )
+        | (State::Idle, Event::Ready | Event::Wait | Event::Finish | Event::HandOff)
+        | (State::Working, Event::Ready | Event::Work | Event::Review)
+        | (State::Reviewing, Event::Ready | Event::Work | Event::Review | Event::Wait)
+        | (State::Waiting, Event::Ready | Event::Review | Event::Wait | Event::HandOff)
+        | (State::Handoff, Event::Ready | Event::Wait | Event::Finish | Event::HandOff)
+        | (
+            State::Gone,
+            Event::Ready
+            | Event::Work
+            | Event::Review
+            | Event::Wait
+            | Event::Finish
+            | Event::HandOff
+            | Event::Exit,
+        ) => Err(Refused { state }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ensemble_core::proto::testing::{drain, pairs};
+    use ensemble_core::proto::testing::pairs;
 
     #[test]
     fn every_pair_of_state_and_event() {
@@ -204,16 +145,11 @@ mod tests {
             ("HandOff", Event::HandOff),
             ("Exit", Event::Exit),
         ];
-        let table = pairs(&states, &events, |state, event| {
-            let mut agent = Agent::new(*state);
-            agent.handle(Monotonic::ZERO, *event);
-            match drain(&mut agent)[..] {
-                [Effect::Refused { state: refused }] => {
-                    assert_eq!((refused, agent.state()), (*state, *state));
-                    "!".to_owned()
-                }
-                [Effect::Forget] | [] => format!("{:?}", agent.state()).to_lowercase(),
-                ref other => panic!("{other:?}"),
+        let table = pairs(&states, &events, |state, event| match next(*state, *event) {
+            Ok(next) => format!("{next:?}").to_lowercase(),
+            Err(refused) => {
+                assert_eq!(refused.state, *state);
+                "!".to_owned()
             }
         });
         let expected = "

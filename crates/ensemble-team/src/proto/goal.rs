@@ -1,43 +1,34 @@
 //! The goal and its sprints (seed 001 and its siblings).
 //!
 //! ```text
-//! goal          event       -> goal          effects
+//! goal          event       -> goal
 //! PLANNING      Begin       -> IN_PROGRESS
 //! PLANNING      Abort       -> ABORTED
 //! IN_PROGRESS   Complete    -> COMPLETED
 //! IN_PROGRESS   Abort       -> ABORTED
-//! any           another     -> same          Refused
+//! any           another     -> Refused
 //!
-//! sprint        event       -> sprint        effects
-//! IN_PROGRESS   Checkpoint  -> CHECKPOINT    Stop
+//! sprint        event       -> sprint
+//! IN_PROGRESS   Checkpoint  -> CHECKPOINT
 //! IN_PROGRESS   Complete    -> COMPLETED
-//! IN_PROGRESS   Abort       -> ABORTED       Stop
+//! IN_PROGRESS   Abort       -> ABORTED
 //! CHECKPOINT    Resume      -> IN_PROGRESS
-//! CHECKPOINT    Abort       -> ABORTED       Stop
-//! any           another     -> same          Refused
+//! CHECKPOINT    Abort       -> ABORTED
+//! any           another     -> Refused
 //! ```
 //!
 //! At a checkpoint no agent gets work until a person resumes. COMPLETED and ABORTED are final. *Out
 //! of order*: refused, nothing changes.
 //!
 //! ```
-//! use ensemble_core::env::Monotonic;
-//! use ensemble_core::proto::Machine;
-//! use ensemble_team::proto::goal::{Effect, Sprint, SprintEvent, SprintState};
+//! use ensemble_team::proto::goal::{Refused, SprintEvent, SprintState, next_sprint};
 //!
-//! let mut sprint = Sprint::new(SprintState::InProgress);
-//! sprint.handle(Monotonic::ZERO, SprintEvent::Checkpoint);
-//! assert_eq!(sprint.poll_effect(), Some(Effect::Stop));
-//! sprint.handle(Monotonic::ZERO, SprintEvent::Resume);
-//! assert_eq!(sprint.state(), SprintState::InProgress);
+//! let waits = next_sprint(SprintState::InProgress, SprintEvent::Checkpoint);
+//! assert_eq!(waits, Ok(SprintState::Checkpoint));
+//! assert_eq!(next_sprint(SprintState::Completed, SprintEvent::Resume), Err(Refused));
 //! ```
 
-use std::collections::VecDeque;
-
 use serde::{Deserialize, Serialize};
-
-use ensemble_core::env::Monotonic;
-use ensemble_core::proto::Machine;
 
 /// State of the goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,145 +82,56 @@ pub enum SprintEvent {
     Abort,
 }
 
-/// An action for the caller.
+/// The state does not allow the event; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Give no agent new work.
-    Stop,
-    /// The event was refused; nothing changed.
-    Refused,
-}
+pub struct Refused;
 
-/// The machine of the goal; see the module's table.
-#[derive(Clone, Debug)]
-pub struct Goal {
-    state: GoalState,
-    effects: VecDeque<Effect>,
-}
-
-impl Goal {
-    /// A goal in the board's state.
-    #[must_use]
-    pub const fn new(state: GoalState) -> Self {
-        Self { state, effects: VecDeque::new() }
-    }
-
-    /// The current state.
-    #[must_use]
-    pub const fn state(&self) -> GoalState {
-        self.state
+/// The state of a goal after an event; see the module's table.
+///
+/// # Errors
+/// The table has no such pair.
+pub const fn next_goal(state: GoalState, event: GoalEvent) -> Result<GoalState, Refused> {
+    match (state, event) {
+        (GoalState::Planning, GoalEvent::Begin) => Ok(GoalState::InProgress),
+        (GoalState::InProgress, GoalEvent::Complete) => Ok(GoalState::Completed),
+        (GoalState::Planning | GoalState::InProgress, GoalEvent::Abort) => Ok(GoalState::Aborted),
+        (GoalState::InProgress | GoalState::Completed | GoalState::Aborted, GoalEvent::Begin)
+        | (GoalState::Planning | GoalState::Completed | GoalState::Aborted, GoalEvent::Complete)
+        | (GoalState::Completed | GoalState::Aborted, GoalEvent::Abort) => Err(Refused),
     }
 }
 
-impl Machine for Goal {
-    type Event = GoalEvent;
-    type Effect = Effect;
-
-    fn handle(&mut self, _now: Monotonic, event: GoalEvent) {
-        self.state = match (self.state, event) {
-            (GoalState::Planning, GoalEvent::Begin) => GoalState::InProgress,
-            (GoalState::InProgress, GoalEvent::Complete) => GoalState::Completed,
-            (GoalState::Planning | GoalState::InProgress, GoalEvent::Abort) => GoalState::Aborted,
-            (
-                state @ (GoalState::InProgress | GoalState::Completed | GoalState::Aborted),
-                GoalEvent::Begin,
-            )
-            | (
-                state @ (GoalState::Planning | GoalState::Completed | GoalState::Aborted),
-                GoalEvent::Complete,
-            )
-            | (state @ (GoalState::Completed | GoalState::Aborted), GoalEvent::Abort) => {
-                self.effects.push_back(Effect::Refused);
-                state
-            }
-        };
-    }
-
-    fn handle_timeout(&mut self, _now: Monotonic) {}
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Monotonic> {
-        None
-    }
-}
-
-/// The machine of a sprint; see the module's table.
-#[derive(Clone, Debug)]
-pub struct Sprint {
-    state: SprintState,
-    effects: VecDeque<Effect>,
-}
-
-impl Sprint {
-    /// A sprint in the board's state.
-    #[must_use]
-    pub const fn new(state: SprintState) -> Self {
-        Self { state, effects: VecDeque::new() }
-    }
-
-    /// The current state.
-    #[must_use]
-    pub const fn state(&self) -> SprintState {
-        self.state
-    }
-}
-
-impl Machine for Sprint {
-    type Event = SprintEvent;
-    type Effect = Effect;
-
-    fn handle(&mut self, _now: Monotonic, event: SprintEvent) {
-        let (state, effect) = match (self.state, event) {
-            (SprintState::InProgress, SprintEvent::Checkpoint) => {
-                (SprintState::Checkpoint, Some(Effect::Stop))
-            }
-            (SprintState::InProgress, SprintEvent::Complete) => (SprintState::Completed, None),
-            (SprintState::InProgress | SprintState::Checkpoint, SprintEvent::Abort) => {
-                (SprintState::Aborted, Some(Effect::Stop))
-            }
-            (SprintState::Checkpoint, SprintEvent::Resume) => (SprintState::InProgress, None),
-            (
-                state @ (SprintState::Checkpoint | SprintState::Completed | SprintState::Aborted),
-                SprintEvent::Checkpoint | SprintEvent::Complete,
-            )
-            | (
-                state @ (SprintState::InProgress | SprintState::Completed | SprintState::Aborted),
-                SprintEvent::Resume,
-            )
-            | (state @ (SprintState::Completed | SprintState::Aborted), SprintEvent::Abort) => {
-                (state, Some(Effect::Refused))
-            }
-        };
-        self.state = state;
-        self.effects.extend(effect);
-    }
-
-    fn handle_timeout(&mut self, _now: Monotonic) {}
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Monotonic> {
-        None
+/// The state of a sprint after an event; see the module's table.
+///
+/// # Errors
+/// The table has no such pair.
+pub const fn next_sprint(state: SprintState, event: SprintEvent) -> Result<SprintState, Refused> {
+    match (state, event) {
+        (SprintState::InProgress, SprintEvent::Checkpoint) => Ok(SprintState::Checkpoint),
+        (SprintState::InProgress, SprintEvent::Complete) => Ok(SprintState::Completed),
+        (SprintState::InProgress | SprintState::Checkpoint, SprintEvent::Abort) => {
+            Ok(SprintState::Aborted)
+        }
+        (SprintState::Checkpoint, SprintEvent::Resume) => Ok(SprintState::InProgress),
+        (
+            SprintState::Checkpoint | SprintState::Completed | SprintState::Aborted,
+            SprintEvent::Checkpoint | SprintEvent::Complete,
+        )
+        | (
+            SprintState::InProgress | SprintState::Completed | SprintState::Aborted,
+            SprintEvent::Resume,
+        )
+        | (SprintState::Completed | SprintState::Aborted, SprintEvent::Abort) => Err(Refused),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ensemble_core::proto::testing::{drain, pairs};
+    use ensemble_core::proto::testing::pairs;
 
-    fn told(state: &impl std::fmt::Debug, effects: &[Effect]) -> String {
-        match effects {
-            [Effect::Refused] => "!".to_owned(),
-            [Effect::Stop] => format!("{state:?}+stop"),
-            [] => format!("{state:?}"),
-            other => panic!("{other:?}"),
-        }
+    fn cell(next: Result<impl std::fmt::Debug, Refused>) -> String {
+        next.map_or_else(|_| "!".to_owned(), |state| format!("{state:?}"))
     }
 
     #[test]
@@ -245,11 +147,7 @@ mod tests {
             ("Complete", GoalEvent::Complete),
             ("Abort", GoalEvent::Abort),
         ];
-        let table = pairs(&states, &events, |state, event| {
-            let mut goal = Goal::new(*state);
-            goal.handle(Monotonic::ZERO, *event);
-            told(&goal.state(), &drain(&mut goal))
-        });
+        let table = pairs(&states, &events, |state, event| cell(next_goal(*state, *event)));
         let expected = "
           planning    in_progress  completed  aborted
 Begin     InProgress  !            !          !
@@ -273,17 +171,13 @@ Abort     Aborted     Aborted      !          !
             ("Complete", SprintEvent::Complete),
             ("Abort", SprintEvent::Abort),
         ];
-        let table = pairs(&states, &events, |state, event| {
-            let mut sprint = Sprint::new(*state);
-            sprint.handle(Monotonic::ZERO, *event);
-            told(&sprint.state(), &drain(&mut sprint))
-        });
+        let table = pairs(&states, &events, |state, event| cell(next_sprint(*state, *event)));
         let expected = "
-            in_progress      checkpoint    completed  aborted
-Checkpoint  Checkpoint+stop  !             !          !
-Resume      !                InProgress    !          !
-Complete    Completed        !             !          !
-Abort       Aborted+stop     Aborted+stop  !          !
+            in_progress  checkpoint  completed  aborted
+Checkpoint  Checkpoint   !           !          !
+Resume      !            InProgress  !          !
+Complete    Completed    !           !          !
+Abort       Aborted      Aborted     !          !
 ";
         assert_eq!(table, expected);
     }

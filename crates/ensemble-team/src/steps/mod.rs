@@ -105,7 +105,7 @@ pub const STEPS_FILE: &str = "steps.db";
 /// not depend on it: SQLite has its own locks. But SQLite copies its log into the database between
 /// two changes. If other writers wait inside SQLite, the next one interrupts that copy, and the log
 /// grows without bound.
-const TURN_FILE: &str = "steps.lock";
+const LOCK_FILE: &str = "steps.lock";
 /// How long a call waits for other writers, by default.
 pub const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -117,7 +117,7 @@ pub struct StepOptions {
     pub root: PathBuf,
     /// Durability of a change that has returned.
     pub durability: Durability,
-    /// How long a call waits for other writers: for its turn, and then for SQLite's own lock.
+    /// How long a call waits for other writers: for their lock, and then for SQLite's own lock.
     pub patience: Duration,
     /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
@@ -167,20 +167,6 @@ impl StepOptions {
         self
     }
 
-    /// Sets the durability.
-    #[must_use]
-    pub fn with_durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
-
-    /// Sets the recorder.
-    #[must_use]
-    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.recorder = recorder;
-        self
-    }
-
     /// Sets the mailbox that is notified of stuck steps of a queue without an orchestrator.
     #[must_use]
     pub fn with_orchestrator(mut self, mailbox: Name) -> Self {
@@ -194,14 +180,9 @@ impl StepOptions {
         self.leftovers = Some(leftovers);
         self
     }
-
-    /// Sets the clock.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
-        self.clock = clock;
-        self
-    }
 }
+
+ensemble_core::shared_setters!(StepOptions: durability, recorder, clock);
 
 /// The step queues of one project. Threads may share a store; each process opens its own.
 ///
@@ -209,7 +190,7 @@ impl StepOptions {
 pub struct StepStore {
     db: Mutex<Connection>,
     /// The writers' lock file; `None` if it cannot be opened.
-    turn: Option<LockFile>,
+    write_lock: Option<LockFile>,
     path: PathBuf,
     options: StepOptions,
 }
@@ -233,9 +214,9 @@ impl StepStore {
         let mut db = Connection::open_with_flags(path, flags)
             .map_err(|error| failed("open", path, &error))?;
         let home = path.parent().map(Dir::open);
-        let turn = home.and_then(|home| LockFile::open(&home.ok()?, TURN_FILE).ok());
-        schema::prepare(&mut db, path, turn.as_ref(), &options)?;
-        Ok(Self { db: Mutex::new(db), turn, path: path.to_owned(), options })
+        let write_lock = home.and_then(|home| LockFile::open(&home.ok()?, LOCK_FILE).ok());
+        schema::prepare(&mut db, path, write_lock.as_ref(), &options)?;
+        Ok(Self { db: Mutex::new(db), write_lock, path: path.to_owned(), options })
     }
 
     /// Path of the database.
@@ -285,8 +266,11 @@ impl StepStore {
     ) -> Result<T> {
         let db = self.lock();
         // If another process holds it for too long, SQLite's own locks decide.
-        let turn = self.turn.as_ref().map(|turn| turn.lock_resting(self.options.patience));
-        let _turn = turn.and_then(Result::ok);
+        let write_lock = self
+            .write_lock
+            .as_ref()
+            .map(|write_lock| write_lock.lock_resting(self.options.patience));
+        let _held = write_lock.and_then(Result::ok);
         let run = || {
             let transaction = Open::begin(&db, "BEGIN IMMEDIATE")?;
             let value = write(&db)?;

@@ -47,7 +47,7 @@ pub(super) fn make_private(path: &Path) -> Result<()> {
 pub(super) fn prepare(
     db: &mut Connection,
     path: &Path,
-    turn: Option<&LockFile>,
+    write_lock: Option<&LockFile>,
     options: &StepOptions,
 ) -> Result<()> {
     let fail = |error: rusqlite::Error| failed("open", path, &error);
@@ -63,7 +63,8 @@ pub(super) fn prepare(
     };
     db.pragma_update(None, "synchronous", synchronous).map_err(fail)?;
     if version(db).map_err(fail)? != SCHEMA_VERSION {
-        let _turn = turn.and_then(|turn| turn.lock_resting(options.patience).ok());
+        let _held =
+            write_lock.and_then(|write_lock| write_lock.lock_resting(options.patience).ok());
         // The mode is stored in the file. Changing it needs the whole database for a moment.
         db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(fail)?;
         migrate(db, path, &options.root)?;

@@ -233,7 +233,7 @@ impl Worktrees {
     /// The place where the integration branch is checked out, if it is. No task can be merged then.
     ///
     /// # Errors
-    /// As for [`Board::read`](crate::board::Board::read); [`Error::Git`].
+    /// As for [`Board::read`](crate::board::Board::read); [`GitError`](super::GitError).
     pub fn checked_out(&self) -> Result<Option<CheckedOut>> {
         let branch = self.integration_branch()?;
         let reference = format!("refs/heads/{branch}");

@@ -120,24 +120,10 @@ impl Options {
         }
     }
 
-    /// Sets the recorder of salvages and failed claims.
-    #[must_use]
-    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.recorder = recorder;
-        self
-    }
-
     /// Sets what is asked before an agent takes a task up or hands it in.
     #[must_use]
     pub fn with_door(mut self, door: Arc<dyn Doorkeeper>) -> Self {
         self.door = Some(door);
-        self
-    }
-
-    /// Sets the durability.
-    #[must_use]
-    pub const fn with_durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
         self
     }
 
@@ -162,6 +148,8 @@ impl Options {
         self
     }
 }
+
+ensemble_core::shared_setters!(Options: durability, recorder);
 
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -256,9 +256,15 @@ fn stat(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&buffer[..bytes]).into_owned())
 }
 
+/// Exit status of the first process of a dead pane: as tmux reports it, else from the process table.
+/// tmux 3.3a misses some ends of children, and collects such a child only after another one has ended.
+pub(crate) fn exit_status(reported: Option<i32>, pid: u32) -> Option<i32> {
+    reported.or_else(|| uncollected_status(pid))
+}
+
 /// The exit status of a process that has ended and that its parent has not collected yet. `None` for a
 /// process that runs, is gone, or was ended by a signal.
-pub(crate) fn uncollected_status(pid: u32) -> Option<i32> {
+fn uncollected_status(pid: u32) -> Option<i32> {
     status_of_zombie(&stat(pid)?)
 }
 
@@ -290,6 +296,7 @@ mod tests {
         let id = rustix::process::Pid::from_child(&child);
         rustix::process::waitid(rustix::process::WaitId::Pid(id), ended).unwrap();
         assert_eq!(uncollected_status(pid), Some(3));
+        assert_eq!((exit_status(None, pid), exit_status(Some(0), pid)), (Some(3), Some(0)));
         child.wait().unwrap();
         assert_eq!(uncollected_status(pid), None);
         assert_eq!(uncollected_status(std::process::id()), None);

@@ -127,7 +127,7 @@ impl Server {
              {{ display-message -p other }}"
         );
         let closed =
-            self.act_in_turn(&line).is_ok_and(|r| r.lines.is_empty() && r.complaint.is_none());
+            self.act_locked(&line).is_ok_and(|r| r.lines.is_empty() && r.complaint.is_none());
         match self.check(binding)? {
             Some(Deferral::PaneGone | Deferral::PaneReused | Deferral::ServerGone) => Ok(closed),
             _ => {

@@ -21,11 +21,11 @@ use std::thread;
 use std::time::Instant;
 
 use super::EXCHANGE_LIMIT;
+use super::attach_lock::AttachLock;
 use super::failure::Failure;
 use super::left_behind;
 use super::parser::{Block, Event, Parser};
 use super::spawned::{self, Reply};
-use super::turn::Turn;
 
 /// What makes a tmux process a client of ours.
 /// (`-E`: the session's environment stays as it is.)
@@ -75,7 +75,7 @@ impl Client {
         let (ours, theirs) = UnixStream::pair().map_err(refused)?;
         ours.set_write_timeout(Some(EXCHANGE_LIMIT)).map_err(refused)?;
         let output = ours.try_clone().map_err(refused)?;
-        let _turn = Turn::take(socket);
+        let _lock = AttachLock::take(socket);
         left_behind::end_session(socket)?;
         let inherited = VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         let child = spawned::command(socket)
@@ -184,13 +184,13 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// The server tells its other control clients of one that goes, so going takes a turn, too, and
+    /// The server tells its other control clients of one that goes, so going takes the lock, too, and
     /// is over when the server has let go. One that has ended already, and one at a server that did
     /// not answer, is not waited for.
     fn drop(&mut self) {
         if !self.abandoned {
             let is_missed = self.is_alive() && !*self.is_unanswered.get_mut();
-            let _turn = is_missed.then(|| Turn::take(&self.socket));
+            let _lock = is_missed.then(|| AttachLock::take(&self.socket));
             let _ = self.child.kill();
             let _ = self.child.wait();
             if is_missed {

@@ -1,8 +1,8 @@
 //! Control clients of ours whose owners have been killed.
 //!
 //! tmux lets go of such a client by itself, in several steps between its server and the client's
-//! process. As long as that takes, no process may attach (see [`Turn`](super::turn::Turn)), and the
-//! owner holds no turn any more. Each client therefore stores its owner's pid in its environment.
+//! process. As long as that takes, no process may attach (see [`AttachLock`](super::attach_lock::AttachLock)), and the
+//! owner no longer holds the lock. Each client therefore stores its owner's pid in its environment.
 //! Before attaching, a process waits until orphaned clients have exited.
 
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) fn end_all(socket: &Path) {
 }
 
 /// Waits until the server at `socket` has let go of all orphaned clients; ends those that have not
-/// gone after [`PATIENCE`]. To be called in turn.
+/// gone after [`PATIENCE`]. The caller holds the lock.
 pub(super) fn end_session(socket: &Path) -> Result<(), Failure> {
     let orphaned: Vec<Pid> = ours(socket).filter(|client| is_orphaned(*client)).collect();
     let mut stuck = not_gone(orphaned);

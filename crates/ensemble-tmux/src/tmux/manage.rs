@@ -4,10 +4,10 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::attach_lock::AttachLock;
 use super::failure::Failure;
 use super::quote::{is_one_line, quote};
 use super::spawned::{self, Reply};
-use super::turn::Turn;
 use super::{EXCHANGE_LIMIT, Server, left_behind};
 use ensemble_core::{Error, Result};
 
@@ -62,9 +62,9 @@ impl Server {
             .env_remove("TMUX_PANE")
             .args(["new-session", "-d", "-P", "-F", "#{pane_id}", "-s", name])
             .args(["-x", &columns.to_string(), "-y", &lines.to_string(), "--", command]);
-        let turn = Turn::take(self.socket());
+        let lock = AttachLock::take(self.socket());
         let lines = spawned::run(tmux).and_then(Reply::into_lines);
-        drop(turn);
+        drop(lock);
         self.reset();
         self.one_line(OPERATION, lines)
     }
@@ -78,7 +78,7 @@ impl Server {
         self.require_one_line(OPERATION, &[id, command])?;
         let line =
             format!("split-window -d -P -F '#{{pane_id}}' -t {} {}", quote(id), quote(command));
-        self.one_line(OPERATION, self.act_in_turn(&line).and_then(Reply::into_lines))
+        self.one_line(OPERATION, self.act_locked(&line).and_then(Reply::into_lines))
     }
 
     /// Ends pane `id` and what runs in it.
@@ -180,7 +180,7 @@ impl Server {
     fn end(&self, operation: &'static str, arguments: &[&str]) -> Result<()> {
         let mut tmux = spawned::command(self.socket());
         tmux.args(arguments);
-        let _turn = Turn::take(self.socket());
+        let _lock = AttachLock::take(self.socket());
         let ended = spawned::run(tmux).and_then(Reply::into_lines);
         ended.map(drop).map_err(|failure| self.error(operation, failure))
     }

@@ -20,7 +20,7 @@
 //!   a hung server finds later is not carried out any more.
 //! * No process is left behind: the client ends when its last [`Server`] is dropped, and also when
 //!   its owner is killed.
-//! * A server is not crashed by a control client that comes or goes at the wrong moment (`turn`,
+//! * A server is not crashed by a control client that comes or goes at the wrong moment (`attach_lock`,
 //!   `left_behind`).
 //!
 //! tmux 3.2 or newer is needed. Servers are told apart by socket path; the user's own server is
@@ -29,6 +29,7 @@
 use std::time::Duration;
 
 mod agent;
+mod attach_lock;
 mod binding;
 mod control;
 mod error;
@@ -46,7 +47,6 @@ mod server;
 mod snapshot;
 mod spawned;
 mod team;
-mod turn;
 mod typing;
 
 pub use binding::Binding;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::attach_lock::AttachLock;
 use super::control::Client;
 use super::failure::Failure;
 use super::spawned::{self, Reply};
-use super::turn::Turn;
 use ensemble_core::{Error, Result};
 
 /// How long to ask by one process a question before a control client is tried again, once one
@@ -19,7 +19,7 @@ const CONTROL_RETRY: Duration = Duration::from_secs(10);
 /// was attached to is gone. Every call returns within [`EXCHANGE_LIMIT`](super::EXCHANGE_LIMIT)
 /// for each exchange it needs (at most two: attach, ask; three where a process that was killed has left
 /// a client behind that does not go by itself). Dropping the last clone ends the client
-/// and waits, within that limit for its turn and for the server, until the server has let go of it.
+/// and waits, within that limit for the lock and for the server, until the server has let go of it.
 ///
 /// ```no_run
 /// use ensemble_tmux::tmux::Server;
@@ -125,12 +125,12 @@ impl Server {
         self.connect().map(drop)
     }
 
-    /// As [`Self::act`], for commands that open or close windows: in turn with processes that
+    /// As [`Self::act`], for commands that open or close windows: under the lock of processes that
     /// attach.
-    pub(super) fn act_in_turn(&self, commands: &str) -> Result<Reply, Failure> {
-        // Attaching takes a turn of its own.
+    pub(super) fn act_locked(&self, commands: &str) -> Result<Reply, Failure> {
+        // Attaching takes the lock itself.
         self.prepare()?;
-        let _turn = Turn::take(self.socket());
+        let _lock = AttachLock::take(self.socket());
         self.act(commands)
     }
 

@@ -3,6 +3,7 @@
 use super::Server;
 use super::failure::Failure;
 use super::quote::quote;
+use crate::provider::process::exit_status;
 
 /// The pane option that holds the token of a binding.
 pub(super) const TOKEN_OPTION: &str = "@ensemble_pane";
@@ -82,9 +83,14 @@ impl Snapshot {
         match Identity::parse(reply.lines.first().map_or("", String::as_str)) {
             Some(identity) if identity.id == id => {
                 let lines = reply.into_lines()?;
-                Self::parse(identity, &lines[1..]).map(Some).ok_or_else(|| {
+                let mut snapshot = Self::parse(identity, &lines[1..]).ok_or_else(|| {
                     Failure::Refused("it described the pane in no way we know".into())
-                })
+                })?;
+                if snapshot.identity.dead {
+                    let pid = snapshot.identity.pid;
+                    snapshot.dead_status = exit_status(snapshot.dead_status, pid);
+                }
+                Ok(Some(snapshot))
             }
             // Without a pane every field is empty.
             _ => Ok(None),

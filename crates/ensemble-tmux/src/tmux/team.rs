@@ -8,12 +8,12 @@
 
 use std::path::Path;
 
+use super::attach_lock::AttachLock;
 use super::failure::Failure;
 use super::quote::quote;
 use super::server::Server;
 use super::spawned::{self, Reply};
-use super::turn::Turn;
-use crate::provider::process::uncollected_status;
+use crate::provider::process::exit_status;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
 
@@ -119,9 +119,9 @@ impl Server {
         tmux.args([";", "set-option", "-p", "-t", &end, MEMBER_OPTION, SIDECAR_MARK]);
         let session = format!("={}:", order.session);
         tmux.args([";", "set-option", "-t", &session, "destroy-unattached", "off"]);
-        let turn = Turn::take(self.socket());
+        let lock = AttachLock::take(self.socket());
         let started = spawned::run(tmux).and_then(Reply::into_lines);
-        drop(turn);
+        drop(lock);
         self.reset();
         match started {
             Ok(_) => Ok(true),
@@ -163,7 +163,7 @@ impl Server {
             self.program(OPERATION, order)?,
             order.mark(),
         );
-        self.one_line(OPERATION, self.act_in_turn(&line).and_then(Reply::into_lines))
+        self.one_line(OPERATION, self.act_locked(&line).and_then(Reply::into_lines))
     }
 
     /// Starts the sidecar again in the first window of the session, in place of what runs there; in
@@ -191,7 +191,7 @@ impl Server {
                 )
             }
         };
-        let done = self.act_in_turn(&line).and_then(Reply::into_lines);
+        let done = self.act_locked(&line).and_then(Reply::into_lines);
         done.map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 
@@ -208,7 +208,7 @@ impl Server {
             self.program(OPERATION, order)?,
             order.mark(),
         );
-        let done = self.act_in_turn(&line).and_then(Reply::into_lines);
+        let done = self.act_locked(&line).and_then(Reply::into_lines);
         done.map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 
@@ -272,11 +272,10 @@ fn is_absence(complaint: &str) -> bool {
     complaint.starts_with("can't find") || complaint == "no current target"
 }
 
-/// Adds the exit status that tmux does not know. tmux 3.3a now and then misses that a child has ended, and
-/// collects it only after the end of another one.
+/// Adds the exit status that tmux does not know.
 fn ended(mut signs: PaneSigns) -> PaneSigns {
-    if signs.dead && signs.dead_status.is_none() {
-        signs.dead_status = uncollected_status(signs.pid);
+    if signs.dead {
+        signs.dead_status = exit_status(signs.dead_status, signs.pid);
     }
     signs
 }

@@ -7,7 +7,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::watch::Waiter;
-use ensemble_team::driver::{Prompted, Turn};
+use ensemble_team::driver::{Prompted, Round};
 use ensemble_team::proto::step::{ATTEMPTS_LIMIT, Effect, State, Step};
 use ensemble_team::steps::{Nothing, StepStore};
 use serde_json::json;
@@ -65,9 +65,9 @@ impl Run {
         let mut nudges = Nudges::default();
         nudges.resume(&store, &spool, &self.task)?;
         loop {
-            // Before the turn: what others change meanwhile is another reason for one.
+            // Before the round: what others change meanwhile is another reason for one.
             let version = store.data_version()?;
-            let Turn { prompted, returned, nothing, next_in, .. } = driver.turn(&self.task)?;
+            let Round { prompted, returned, nothing, next_in, .. } = driver.round(&self.task)?;
             for key in returned {
                 say(&format!("{key}: its worker fell silent, it is handed out again"));
             }

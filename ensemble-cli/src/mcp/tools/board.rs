@@ -88,7 +88,7 @@ pub(crate) struct Judge {
 pub(crate) struct Block {
     /// Which task; without it, the one that you work on.
     task_id: Option<Name>,
-    /// The obstacle, and where it is.
+    /// Reason why the task is blocked.
     reason: String,
     /// One to three questions that the planner must answer.
     questions: Vec<String>,

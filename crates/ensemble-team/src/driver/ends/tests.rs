@@ -1,29 +1,15 @@
 //! Every way in which a task can end, in every order: one record for each end.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::*;
+use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::{Options, Settings};
-
-#[derive(Default)]
-struct Log(Mutex<Vec<(String, Value)>>);
-
-impl Recorder for Log {
-    fn record(&self, kind: &str, _actor: &str, data: Value) {
-        self.0.lock().unwrap().push((kind.to_owned(), data));
-    }
-}
-
-impl Log {
-    fn count(&self, kind: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|(known, _)| known == kind).count()
-    }
-}
 
 struct Bed {
     home: tempfile::TempDir,
     spool: Spool,
-    log: Arc<Log>,
+    log: SimRecorder,
 }
 
 fn worker() -> Name {
@@ -33,8 +19,8 @@ fn worker() -> Name {
 impl Bed {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
-        let log = Arc::new(Log::default());
-        let mut options = Options::default().with_recorder(Arc::<Log>::clone(&log));
+        let log = SimRecorder::default();
+        let mut options = Options::default().with_recorder(Arc::new(log.clone()));
         options.durability = Durability::Process;
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         spool.add_mailbox(&worker(), &Settings::default()).unwrap();
@@ -67,12 +53,12 @@ impl Bed {
 
     fn report(&self, status: Status, version: u32) -> bool {
         let (report, text) = Self::text(status, version);
-        self.ends().reported(&self.spool, &report, text.as_bytes(), &*self.log).unwrap()
+        self.ends().reported(&self.spool, &report, text.as_bytes(), &self.log).unwrap()
     }
 
     fn settle(&self, delivery: &ensemble_core::env::Delivery) -> bool {
         self.spool.settle(&delivery.lease).unwrap();
-        self.ends().settled(&delivery.envelope, &worker(), &*self.log).unwrap()
+        self.ends().settled(&delivery.envelope, &worker(), &self.log).unwrap()
     }
 
     fn counts(&self) -> (usize, usize) {
@@ -121,7 +107,7 @@ fn a_corrected_report_is_no_second_end_and_another_status_or_round_is_one() {
     bed.settle(&delivery);
     assert_eq!(bed.counts(), (1, 1));
     let review = b"task_id: t\nreviewer: w-2\nstatus: needs_fix\n";
-    bed.reviews().count("t-review.yaml", review, &*bed.log).unwrap();
+    bed.reviews().count("t-review.yaml", review, &bed.log).unwrap();
     assert!(bed.report(Status::Success, 4), "after a fix");
     assert_eq!(bed.counts(), (2, 1));
 }
@@ -131,7 +117,7 @@ fn only_a_task_message_ends_its_task_and_a_dead_one_has_failed() {
     let bed = Bed::new();
     for kind in ["message", "step", "report.advice"] {
         let about = Envelope::new(worker(), "x").with_kind(Name::new(kind).unwrap());
-        assert!(!bed.ends().settled(&about.with_task("t"), &worker(), &*bed.log).unwrap());
+        assert!(!bed.ends().settled(&about.with_task("t"), &worker(), &bed.log).unwrap());
     }
     let delivery = bed.assign();
     bed.spool.dead_letter(&delivery.lease, "cannot be done").unwrap();
@@ -153,8 +139,8 @@ fn a_thousand_tasks_leave_a_bounded_number_of_files() {
         let mut report = Report::new(format!("t-{number}"), Status::Success);
         report.worker_id = Some("1".to_owned());
         let text = contract::write(&report);
-        assert!(ends.reported(&bed.spool, &report, text.as_bytes(), &*bed.log).unwrap());
-        assert!(!ends.reported(&bed.spool, &report, text.as_bytes(), &*bed.log).unwrap());
+        assert!(ends.reported(&bed.spool, &report, text.as_bytes(), &bed.log).unwrap());
+        assert!(!ends.reported(&bed.spool, &report, text.as_bytes(), &bed.log).unwrap());
     }
     assert_eq!(bed.counts(), (1000, 0));
     let files = names(&ends.dir).len();

@@ -23,7 +23,7 @@
 //! BLOCKED            Unblock                                  -> UNCLAIMED
 //! BLOCKED            Supersede                                -> SUPERSEDED
 //! BLOCKED            Abandon                                  -> ABANDONED
-//! any                anything else                            -> same                Refused
+//! any                anything else                            -> Refused
 //! ```
 //!
 //! So these transitions, which the siblings forbid, cannot happen: DRAFT to CLAIMED, CLAIMED to
@@ -42,26 +42,20 @@
 //! order*: an event that does not fit is Refused with the reason, and changes nothing.
 //!
 //! ```
-//! use ensemble_core::env::Monotonic;
 //! use ensemble_core::message::Name;
-//! use ensemble_core::proto::Machine;
 //! use ensemble_team::proto::task::{Counts, Effect, Event, Holder, Limits, State, Task};
 //!
 //! let holder = Holder { by: Name::new("coder-1")?, epoch: 7 };
-//! let mut task = Task::new(State::Unclaimed, Counts::default(), Limits::default());
-//! task.handle(Monotonic::ZERO, Event::Claim(holder.clone()));
-//! assert_eq!(task.poll_effect(), Some(Effect::FreshWorktree));
+//! let task = Task::new(State::Unclaimed, Counts::default(), Limits::default());
+//! let (task, effects) = task.next(Event::Claim(holder.clone()))?;
+//! assert_eq!(effects, [Effect::FreshWorktree]);
 //! let commit = "0a1b2c3".to_owned();
-//! task.handle(Monotonic::ZERO, Event::Submit { holder, commit });
+//! let (task, _) = task.next(Event::Submit { holder, commit })?;
 //! assert_eq!(task.state().name(), "READY_FOR_REVIEW");
-//! # Ok::<(), ensemble_core::message::NameError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::collections::VecDeque;
-
-use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
-use ensemble_core::proto::Machine;
 
 mod limits;
 mod refusal;
@@ -74,19 +68,28 @@ pub use refusal::Refusal;
 pub use vocabulary::{Effect, Event, Holder, Origin, State};
 
 /// The machine of one task; see the module's table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     state: State,
     counts: Counts,
     limits: Limits,
-    effects: VecDeque<Effect>,
 }
+
+/// A step of a task under way: its counters change, and effects come up.
+struct Moving {
+    counts: Counts,
+    limits: Limits,
+    effects: Vec<Effect>,
+}
+
+/// The next state, or the reason why there is none.
+type Next = Result<State, Refusal>;
 
 impl Task {
     /// A task in the board's state.
     #[must_use]
     pub const fn new(state: State, counts: Counts, limits: Limits) -> Self {
-        Self { state, counts, limits, effects: VecDeque::new() }
+        Self { state, counts, limits }
     }
 
     /// The current state.
@@ -101,56 +104,64 @@ impl Task {
         &self.counts
     }
 
-    fn refuse(&mut self, state: State, refusal: Refusal) -> State {
-        self.effects.push_back(Effect::Refused(refusal));
-        state
+    /// The task after an event, and the effects of the event in their order. After an error nothing
+    /// has changed.
+    ///
+    /// # Errors
+    /// The reason why the state does not allow the event.
+    pub fn next(self, event: Event) -> Result<(Self, Vec<Effect>), Refusal> {
+        let Self { state, counts, limits } = self;
+        let mut moving = Moving { counts, limits, effects: Vec::new() };
+        let state = moving.next(state, event)?;
+        Ok((Self { state, counts: moving.counts, limits }, moving.effects))
     }
+}
 
-    fn out_of_turn(&mut self, state: State) -> State {
-        let refusal = Refusal::NotNow { status: state.name() };
-        self.refuse(state, refusal)
-    }
+const fn out_of_turn(state: &State) -> Refusal {
+    Refusal::NotNow { status: state.name() }
+}
 
+impl Moving {
     /// Claims the task for a coder, unless that coder has failed at it.
-    fn claim(&mut self, state: State, holder: Holder, from: Origin, keeps: bool) -> State {
+    fn claim(&mut self, holder: Holder, from: Origin, keeps: bool) -> Next {
         if self.counts.is_exhausted() {
             let failed_by = self.counts.failed_by.iter().cloned().collect();
-            return self.refuse(state, Refusal::Exhausted { failed_by });
+            return Err(Refusal::Exhausted { failed_by });
         }
         if self.counts.failed_by.contains(&holder.by) {
-            return self.refuse(state, Refusal::HasFailed { agent: holder.by });
+            return Err(Refusal::HasFailed { agent: holder.by });
         }
         if keeps {
-            self.effects.push_back(Effect::KeepWorktree);
+            self.effects.push(Effect::KeepWorktree);
         } else {
             self.counts.review_cycles_current = 0;
-            self.effects.push_back(Effect::FreshWorktree);
+            self.effects.push(Effect::FreshWorktree);
         }
         // A kept worktree may be another coder's work; that coder's iterations do not count for
         // this one.
         let coder = self.counts.coder.replace(holder.by.clone());
         let goes_on = keeps && coder.is_none_or(|coder| coder == holder.by);
         self.counts.iteration = if goes_on { self.counts.iteration + 1 } else { 1 };
-        State::Claimed { holder, from }
+        Ok(State::Claimed { holder, from })
     }
 
     fn give_up(&mut self, by: Name, limit: Option<Limit>) {
         self.counts.failed_by.insert(by.clone());
         let is_exhausted = self.counts.is_exhausted();
-        self.effects.push_back(Effect::GivenUp { by, limit, is_exhausted });
+        self.effects.push(Effect::GivenUp { by, limit, is_exhausted });
     }
 
     /// Handles events of the verified holder.
-    fn work(&mut self, holder: Holder, from: Origin, event: Event) -> State {
-        match event {
+    fn work(&mut self, holder: Holder, from: Origin, event: Event) -> Next {
+        Ok(match event {
             Event::Iterate(_) => {
                 self.counts.iteration += 1;
                 if self.counts.iteration > self.limits.iterations_max {
                     self.give_up(holder.by, Some(Limit::Iterations));
-                    return from.into();
+                    return Ok(from.into());
                 }
                 if self.counts.iteration == self.limits.iterations_warn {
-                    self.effects.push_back(Effect::Near(Limit::Iterations));
+                    self.effects.push(Effect::Near(Limit::Iterations));
                 }
                 State::Claimed { holder, from }
             }
@@ -172,16 +183,8 @@ impl Task {
             | Event::FailIntegration
             | Event::Unblock
             | Event::Supersede
-            | Event::Abandon => self.out_of_turn(State::Claimed { holder, from }),
-        }
-    }
-
-    fn review(&mut self, author: Name, commit: String, review: Holder) -> State {
-        if review.by == author {
-            let state = State::ReadyForReview { author, commit, review: None };
-            return self.refuse(state, Refusal::OwnWork);
-        }
-        State::ReadyForReview { author, commit, review: Some(review) }
+            | Event::Abandon => return Err(out_of_turn(&State::Claimed { holder, from })),
+        })
     }
 
     fn reject(&mut self, author: Name) -> State {
@@ -193,7 +196,7 @@ impl Task {
             return State::Rejected { author: None };
         }
         if self.counts.review_cycles_current == self.limits.review_cycles_warn {
-            self.effects.push_back(Effect::Near(Limit::ReviewCycles));
+            self.effects.push(Effect::Near(Limit::ReviewCycles));
         }
         State::Rejected { author: Some(author) }
     }
@@ -204,28 +207,22 @@ impl Task {
         (author, commit, review): (Name, String, Option<Holder>),
         (holder, reviewed): (Holder, String),
         is_yes: bool,
-    ) -> State {
-        let refusal = if review.as_ref() != Some(&holder) {
-            Some(Refusal::NotHolder { presented: holder, holder: review.clone() })
-        } else if reviewed != commit {
-            Some(Refusal::OtherCommit { submitted: commit.clone(), presented: reviewed })
-        } else {
-            None
-        };
-        match refusal {
-            Some(refusal) => self.refuse(State::ReadyForReview { author, commit, review }, refusal),
-            None if is_yes => State::Approved,
-            None => self.reject(author),
+    ) -> Next {
+        if review.as_ref() != Some(&holder) {
+            return Err(Refusal::NotHolder { presented: holder, holder: review });
         }
+        if reviewed != commit {
+            return Err(Refusal::OtherCommit { submitted: commit, presented: reviewed });
+        }
+        Ok(if is_yes { State::Approved } else { self.reject(author) })
     }
 
-    fn claimed(&mut self, holder: Holder, from: Origin, event: Event) -> State {
+    fn claimed(&mut self, holder: Holder, from: Origin, event: Event) -> Next {
         let presented = match &event {
             Event::Iterate(by) | Event::GiveUp(by) | Event::Block(Some(by)) => Some(by),
             Event::Submit { holder: by, .. } => Some(by),
             Event::Expire { epoch } if *epoch != holder.epoch => {
-                let refusal = Refusal::OldEpoch { presented: *epoch, now: holder.epoch };
-                return self.refuse(State::Claimed { holder, from }, refusal);
+                return Err(Refusal::OldEpoch { presented: *epoch, now: holder.epoch });
             }
             Event::Finalize
             | Event::Claim(_)
@@ -241,9 +238,8 @@ impl Task {
             | Event::Abandon => None,
         };
         if let Some(presented) = presented.filter(|presented| **presented != holder) {
-            let refusal =
-                Refusal::NotHolder { presented: presented.clone(), holder: Some(holder.clone()) };
-            return self.refuse(State::Claimed { holder, from }, refusal);
+            let presented = presented.clone();
+            return Err(Refusal::NotHolder { presented, holder: Some(holder) });
         }
         self.work(holder, from, event)
     }
@@ -252,17 +248,12 @@ impl Task {
         &mut self,
         (author, commit, review): (Name, String, Option<Holder>),
         event: Event,
-    ) -> State {
+    ) -> Next {
         match event {
             Event::Review(holder) => match review {
-                None => self.review(author, commit, holder),
-                Some(current) => {
-                    let refusal = Refusal::Taken { holder: current.clone() };
-                    self.refuse(
-                        State::ReadyForReview { author, commit, review: Some(current) },
-                        refusal,
-                    )
-                }
+                None if holder.by == author => Err(Refusal::OwnWork),
+                None => Ok(State::ReadyForReview { author, commit, review: Some(holder) }),
+                Some(holder) => Err(Refusal::Taken { holder }),
             },
             Event::Approve { holder, commit: reviewed } => {
                 self.verdict((author, commit, review), (holder, reviewed), true)
@@ -273,10 +264,9 @@ impl Task {
             Event::Expire { epoch } => {
                 let now = review.as_ref().map_or(0, |holder| holder.epoch);
                 if epoch != now {
-                    let state = State::ReadyForReview { author, commit, review };
-                    return self.refuse(state, Refusal::OldEpoch { presented: epoch, now });
+                    return Err(Refusal::OldEpoch { presented: epoch, now });
                 }
-                State::ReadyForReview { author, commit, review: None }
+                Ok(State::ReadyForReview { author, commit, review: None })
             }
             Event::Finalize
             | Event::Claim(_)
@@ -288,43 +278,37 @@ impl Task {
             | Event::Block(_)
             | Event::Unblock
             | Event::Supersede
-            | Event::Abandon => self.out_of_turn(State::ReadyForReview { author, commit, review }),
+            | Event::Abandon => Err(out_of_turn(&State::ReadyForReview { author, commit, review })),
         }
     }
-}
 
-impl Machine for Task {
-    type Event = Event;
-    type Effect = Effect;
-
-    fn handle(&mut self, _now: Monotonic, event: Event) {
-        let state = std::mem::replace(&mut self.state, State::Draft);
-        self.state = match (state, event) {
-            (State::Draft, Event::Finalize) => State::Unclaimed,
+    fn next(&mut self, state: State, event: Event) -> Next {
+        match (state, event) {
+            (State::Draft, Event::Finalize) => Ok(State::Unclaimed),
             (State::Unclaimed, Event::Claim(holder)) => {
-                self.claim(State::Unclaimed, holder, Origin::Unclaimed, false)
+                self.claim(holder, Origin::Unclaimed, false)
             }
             (State::Rejected { author }, Event::Claim(holder)) => {
                 let keeps = author.as_ref() == Some(&holder.by);
-                self.claim(State::Rejected { author }, holder, Origin::Rejected, keeps)
+                self.claim(holder, Origin::Rejected, keeps)
             }
             (State::IntegrationFailed, Event::Claim(holder)) => {
-                self.claim(State::IntegrationFailed, holder, Origin::IntegrationFailed, true)
+                self.claim(holder, Origin::IntegrationFailed, true)
             }
             (State::Claimed { holder, from }, event) => self.claimed(holder, from, event),
             (State::ReadyForReview { author, commit, review }, event) => {
                 self.in_review((author, commit, review), event)
             }
-            (State::Approved, Event::Merge) => State::Merged,
-            (State::Approved, Event::FailIntegration) => State::IntegrationFailed,
+            (State::Approved, Event::Merge) => Ok(State::Merged),
+            (State::Approved, Event::FailIntegration) => Ok(State::IntegrationFailed),
             (
                 State::Unclaimed | State::Rejected { .. } | State::IntegrationFailed,
                 Event::Block(None),
             )
-            | (State::Blocked, Event::Block(None)) => State::Blocked,
-            (State::Blocked, Event::Unblock) => State::Unclaimed,
-            (State::Blocked, Event::Supersede) => State::Superseded,
-            (State::Blocked, Event::Abandon) => State::Abandoned,
+            | (State::Blocked, Event::Block(None)) => Ok(State::Blocked),
+            (State::Blocked, Event::Unblock) => Ok(State::Unclaimed),
+            (State::Blocked, Event::Supersede) => Ok(State::Superseded),
+            (State::Blocked, Event::Abandon) => Ok(State::Abandoned),
             (
                 state @ (State::Draft
                 | State::Unclaimed
@@ -350,17 +334,7 @@ impl Machine for Task {
                 | Event::Unblock
                 | Event::Supersede
                 | Event::Abandon,
-            ) => self.out_of_turn(state),
-        };
-    }
-
-    fn handle_timeout(&mut self, _now: Monotonic) {}
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Monotonic> {
-        None
+            ) => Err(out_of_turn(&state)),
+        }
     }
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use ensemble_core::proto::testing::{drain, pairs};
+use ensemble_core::proto::testing::pairs;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -62,31 +62,41 @@ fn events() -> Vec<(&'static str, Event)> {
     ]
 }
 
+fn new(state: State) -> Task {
+    Task::new(state, Counts::default(), Limits::default())
+}
+
+/// Applies an event that must be allowed; returns its effects.
+#[track_caller]
+fn step(task: &mut Task, event: Event) -> Vec<Effect> {
+    let (next, effects) = task.clone().next(event).unwrap();
+    *task = next;
+    effects
+}
+
+/// The reason why an event is refused.
+#[track_caller]
+fn refused(task: &Task, event: Event) -> Refusal {
+    task.clone().next(event).unwrap_err()
+}
+
 /// Two letters of the new state; `!` and the reason if the event was refused.
 fn outcome(state: &State, event: &Event) -> String {
-    let mut task = Task::new(state.clone(), Counts::default(), Limits::default());
-    task.handle(Monotonic::ZERO, event.clone());
-    let effects = drain(&mut task);
-    let refused = effects.iter().find_map(|effect| match effect {
-        Effect::Refused(refusal) => Some(match refusal {
-            Refusal::NotNow { .. } => "",
-            Refusal::NotHolder { .. } => "holder",
-            Refusal::OldEpoch { .. } => "epoch",
-            Refusal::Taken { .. } => "taken",
-            Refusal::OwnWork => "own",
-            Refusal::OtherCommit { .. } => "commit",
-            Refusal::Exhausted { .. } => "exhausted",
-            Refusal::HasFailed { .. } => "failed",
-        }),
-        _ => None,
-    });
-    match refused {
-        Some(why) => {
-            assert_eq!(task.state(), state, "a refused event changes nothing");
-            assert_eq!(task.counts(), &Counts::default());
+    match new(state.clone()).next(event.clone()) {
+        Err(refusal) => {
+            let why = match refusal {
+                Refusal::NotNow { .. } => "",
+                Refusal::NotHolder { .. } => "holder",
+                Refusal::OldEpoch { .. } => "epoch",
+                Refusal::Taken { .. } => "taken",
+                Refusal::OwnWork => "own",
+                Refusal::OtherCommit { .. } => "commit",
+                Refusal::Exhausted { .. } => "exhausted",
+                Refusal::HasFailed { .. } => "failed",
+            };
             format!("!{why}")
         }
-        None => states()
+        Ok((task, _)) => states()
             .into_iter()
             .find(|(_, known)| known == task.state())
             .map_or_else(|| task.state().name().to_lowercase(), |(name, _)| name.to_owned()),
@@ -124,8 +134,7 @@ fn only_steps_of_the_table_are_possible() {
     let mut taken = BTreeSet::new();
     for (_, state) in states() {
         for (_, event) in events() {
-            let mut task = Task::new(state.clone(), Counts::default(), Limits::default());
-            task.handle(Monotonic::ZERO, event);
+            let Ok((task, _)) = new(state.clone()).next(event) else { continue };
             if task.state().name() != state.name() {
                 taken.insert((state.name(), task.state().name()));
             }
@@ -138,26 +147,20 @@ fn only_steps_of_the_table_are_possible() {
 fn task_returns_to_its_origin_when_its_holder_is_gone() {
     for from in [Origin::Unclaimed, Origin::Rejected, Origin::IntegrationFailed] {
         let claimed = State::Claimed { holder: holder("ann", 7), from };
-        let mut task = Task::new(claimed, Counts::default(), Limits::default());
-        task.handle(Monotonic::ZERO, Event::Expire { epoch: 7 });
+        let mut task = new(claimed);
+        step(&mut task, Event::Expire { epoch: 7 });
         assert_eq!(task.state(), &State::from(from));
-        task.handle(
-            Monotonic::ZERO,
-            Event::Submit { holder: holder("ann", 7), commit: "c".into() },
-        );
-        assert!(matches!(drain(&mut task)[..], [Effect::Refused(_)]));
+        let late = Event::Submit { holder: holder("ann", 7), commit: "c".into() };
+        assert!(matches!(refused(&task, late), Refusal::NotNow { .. }));
     }
 }
 
 #[test]
 fn iterations_and_rejections_are_limited_and_two_failed_coders_exhaust_a_task() {
-    let mut task = Task::new(State::Unclaimed, Counts::default(), Limits::default());
-    let at = Monotonic::ZERO;
-    task.handle(at, Event::Claim(holder("ann", 1)));
-    let mut seen = drain(&mut task);
+    let mut task = new(State::Unclaimed);
+    let mut seen = step(&mut task, Event::Claim(holder("ann", 1)));
     for _ in 2..=11 {
-        task.handle(at, Event::Iterate(holder("ann", 1)));
-        seen.extend(drain(&mut task));
+        seen.extend(step(&mut task, Event::Iterate(holder("ann", 1))));
     }
     let given_up =
         |by: &str, limit, is_exhausted| Effect::GivenUp { by: name(by), limit, is_exhausted };
@@ -169,19 +172,18 @@ fn iterations_and_rejections_are_limited_and_two_failed_coders_exhaust_a_task() 
     ];
     assert_eq!(seen, expected);
     assert_eq!(task.state(), &State::Unclaimed);
-    task.handle(at, Event::Claim(holder("ann", 2)));
-    assert_eq!(drain(&mut task), [Effect::Refused(Refusal::HasFailed { agent: name("ann") })]);
+    let again = refused(&task, Event::Claim(holder("ann", 2)));
+    assert_eq!(again, Refusal::HasFailed { agent: name("ann") });
 
     for cycle in 1..=5 {
-        task.handle(at, Event::Claim(holder("bob", 2 * cycle)));
-        let claim = drain(&mut task);
+        let claim = step(&mut task, Event::Claim(holder("bob", 2 * cycle)));
         let kept = if cycle == 1 { Effect::FreshWorktree } else { Effect::KeepWorktree };
         assert_eq!(claim, [kept]);
         let commit = || format!("c{cycle}");
-        task.handle(at, Event::Submit { holder: holder("bob", 2 * cycle), commit: commit() });
-        task.handle(at, Event::Review(holder("rev", 2 * cycle + 1)));
-        task.handle(at, Event::Reject { holder: holder("rev", 2 * cycle + 1), commit: commit() });
-        let effects = drain(&mut task);
+        step(&mut task, Event::Submit { holder: holder("bob", 2 * cycle), commit: commit() });
+        let reviewer = || holder("rev", 2 * cycle + 1);
+        step(&mut task, Event::Review(reviewer()));
+        let effects = step(&mut task, Event::Reject { holder: reviewer(), commit: commit() });
         match cycle {
             3 => assert_eq!(effects, [Effect::Near(Limit::ReviewCycles)]),
             5 => assert_eq!(effects, [given_up("bob", Some(Limit::ReviewCycles), true)]),
@@ -189,9 +191,9 @@ fn iterations_and_rejections_are_limited_and_two_failed_coders_exhaust_a_task() 
         }
     }
     assert_eq!((task.counts().iteration, task.counts().review_cycles_total), (5, 5));
-    task.handle(at, Event::Claim(holder("eve", 20)));
-    assert!(matches!(drain(&mut task)[..], [Effect::Refused(Refusal::Exhausted { .. })]));
-    task.handle(at, Event::Block(None));
+    let exhausted = refused(&task, Event::Claim(holder("eve", 20)));
+    assert!(matches!(exhausted, Refusal::Exhausted { .. }));
+    step(&mut task, Event::Block(None));
     assert_eq!(task.state(), &State::Blocked);
 }
 
@@ -200,11 +202,10 @@ fn coder_in_a_kept_worktree_has_all_its_iterations() {
     let counts = Counts { iteration: 10, coder: Some(name("ann")), ..Counts::default() };
     for (by, iteration) in [("ann", 11), ("bob", 1)] {
         let mut task = Task::new(State::IntegrationFailed, counts.clone(), Limits::default());
-        task.handle(Monotonic::ZERO, Event::Claim(holder(by, 9)));
-        assert_eq!(drain(&mut task), [Effect::KeepWorktree]);
+        assert_eq!(step(&mut task, Event::Claim(holder(by, 9))), [Effect::KeepWorktree]);
         assert_eq!(task.counts().iteration, iteration);
-        task.handle(Monotonic::ZERO, Event::Iterate(holder(by, 9)));
-        let fails = matches!(drain(&mut task)[..], [Effect::GivenUp { .. }]);
+        let effects = step(&mut task, Event::Iterate(holder(by, 9)));
+        let fails = matches!(effects[..], [Effect::GivenUp { .. }]);
         assert_eq!(fails, by == "ann");
     }
 }

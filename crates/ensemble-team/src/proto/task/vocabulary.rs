@@ -1,6 +1,6 @@
 //! States, events and effects of a task.
 
-use super::{Limit, Refusal};
+use super::Limit;
 use ensemble_core::message::Name;
 
 /// The holder of a task or of its review.
@@ -156,8 +156,6 @@ pub enum Effect {
         /// Whether the task is exhausted now: no coder can claim it any more.
         is_exhausted: bool,
     },
-    /// The event was refused; nothing changed.
-    Refused(Refusal),
 }
 
 impl From<Origin> for State {

@@ -1,15 +1,15 @@
-//! Taking turns at a tmux server, for what must not happen at the same moment.
+//! The lock of a tmux server for attaching and detaching clients and for opening and closing windows.
 //!
 //! Before tmux 3.7 a server that tells its control clients of a new or closed window ends with a
 //! segmentation fault if one of them is just being attached (tmux#4980: the client counts already
 //! and has no state yet). It also tells them of a client that goes. No user may lose sessions for
-//! our convenience. So our processes take turns to attach a control client, to detach one, and to
+//! our convenience. So one process at a time may attach a control client, detach one, or
 //! open or close windows. Before attaching, a process waits for orphaned clients (`left_behind`).
 //! Only long-lived processes attach a control client (see [`Server::brief`](super::Server::brief)),
 //! and it says as little as possible while it is attached, so that the moment is short.
 //!
-//! The turn is a name in the abstract namespace of Unix sockets: it is gone with its process, and
-//! no file remains. Who waits is connected to it, and hears when it is gone.
+//! The lock is a name in the abstract namespace of Unix sockets: it is gone with its process, and
+//! no file remains. A process that waits is connected to it and sees its end.
 
 use std::io::Read as _;
 use std::os::linux::net::SocketAddrExt as _;
@@ -23,13 +23,13 @@ use ensemble_core::message::Digest;
 
 /// Held by one process for each server.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct AttachLock {
     _held: Option<UnixListener>,
 }
 
-impl Turn {
-    /// Waits for the turn. After [`EXCHANGE_LIMIT`], or where there is no such namespace, it goes on
-    /// without: the moment to be avoided is short.
+impl AttachLock {
+    /// Waits for the lock. After [`EXCHANGE_LIMIT`], or where there is no such namespace, the process goes on
+    /// without it: the moment to be avoided is short.
     pub(super) fn take(socket: &Path) -> Self {
         let without = Self { _held: None };
         let path = real(socket);
@@ -78,8 +78,8 @@ mod tests {
                 threads.spawn(|| {
                     for _ in 0..20 {
                         let began = Instant::now();
-                        let turn = Turn::take(&socket);
-                        if turn._held.is_none() {
+                        let lock = AttachLock::take(&socket);
+                        if lock._held.is_none() {
                             // All of us stood still for so long; then it goes on without.
                             assert!(began.elapsed() >= EXCHANGE_LIMIT);
                             continue;
@@ -96,8 +96,8 @@ mod tests {
         let detour = home.path().join("detour");
         std::os::unix::fs::symlink(home.path(), &detour).expect("a link");
         assert_eq!(real(&detour.join("socket")), real(&socket));
-        // Another server has another turn.
-        let _one = Turn::take(&socket);
-        assert!(Turn::take(&home.path().join("other"))._held.is_some());
+        // Another server has another lock.
+        let _one = AttachLock::take(&socket);
+        assert!(AttachLock::take(&home.path().join("other"))._held.is_some());
     }
 }

@@ -1,0 +1,54 @@
+//! What the options of queues, boards, step queues, worktrees and servers have in common.
+
+/// Writes the setters of fields that the options of every store have: `durability`, `recorder`,
+/// `clock` and `patience`. Name the type and those of the fields that it has.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! shared_setters {
+    ($options:ty: $($field:ident),+) => {
+        impl $options {
+            $($crate::shared_setters!(@ $field);)+
+        }
+    };
+    (@ durability) => {
+        /// Sets the durability of a change that has returned.
+        #[must_use]
+        pub const fn with_durability(
+            mut self,
+            durability: $crate::durable::Durability,
+        ) -> Self {
+            self.durability = durability;
+            self
+        }
+    };
+    (@ recorder) => {
+        /// Sets the recorder of changes, an `EventLog` for instance.
+        #[must_use]
+        pub fn with_recorder(
+            mut self,
+            recorder: std::sync::Arc<dyn $crate::event_log::Recorder>,
+        ) -> Self {
+            self.recorder = recorder;
+            self
+        }
+    };
+    (@ clock) => {
+        /// Sets the clock.
+        #[must_use]
+        pub fn with_clock(
+            mut self,
+            clock: std::sync::Arc<dyn $crate::env::Clock + Send + Sync>,
+        ) -> Self {
+            self.clock = clock;
+            self
+        }
+    };
+    (@ patience) => {
+        /// Sets how long a call waits.
+        #[must_use]
+        pub const fn with_patience(mut self, patience: std::time::Duration) -> Self {
+            self.patience = patience;
+            self
+        }
+    };
+}
