@@ -249,3 +249,26 @@ fn a_pane_of_another_server_with_the_same_id_is_never_taken_for_it() {
     bed.bind("shell");
     bed.wait_for_lines(2);
 }
+
+#[test]
+fn a_summary_behind_mere_advice_is_announced_without_the_pause() {
+    let bed = Bed::reader();
+    let send = |kind: &str| {
+        let envelope = Envelope::new(dispatch(), "x").with_kind(Name::new(kind).unwrap());
+        bed.spool.publish(&envelope).unwrap();
+    };
+    let _watcher = bed.watch();
+    send("report.advice");
+    bed.wait_for_lines(1);
+    eventually("the line stands", || bed.logged("nudge.sent") == 1);
+    // More advice rides on that line; a summary does not, and the next one rides on its line.
+    send("report.advice");
+    send("report.summary");
+    bed.wait_for_lines(2);
+    assert!(bed.tmux.received()[1].contains("3 messages"), "{:?}", bed.tmux.received());
+    eventually("both lines are submitted", || bed.logged("nudge.sent") == 2);
+    send("report.escalation");
+    bed.report("task-1");
+    eventually("all of it is seen", || bed.status().is_some_and(|agent| agent["waiting"] == 5));
+    assert_eq!(bed.logged("nudge.sent"), 2);
+}

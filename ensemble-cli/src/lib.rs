@@ -20,11 +20,13 @@
 #![cfg_attr(not(feature = "mcp"), allow(dead_code, unused_imports))]
 
 mod acting;
+mod answers;
 mod args;
 mod asking;
 mod commands;
 mod completion;
 mod context;
+mod delivered;
 mod demo;
 mod departing;
 mod drop;

@@ -46,6 +46,8 @@ struct Target {
     covered: Vec<MessageId>,
     /// The messages that waited when the last line was typed.
     announced: BTreeSet<MessageId>,
+    /// Those of weight among the waiting ones.
+    weighty: BTreeSet<MessageId>,
     /// The last text that was typed, and for which attempt.
     typed: Option<(u64, NudgeText)>,
 }
@@ -98,6 +100,7 @@ impl Notifier {
                 known: BTreeSet::new(),
                 covered: Vec::new(),
                 announced: BTreeSet::new(),
+                weighty: BTreeSet::new(),
                 typed: None,
             });
             (target.entry, target.profile, target.binding) = (entry, profile, binding);
@@ -110,6 +113,11 @@ impl Notifier {
     /// The mailboxes of the notified agents.
     pub(crate) fn mailboxes(&self) -> impl Iterator<Item = &Name> {
         self.targets.values().map(|t| &t.entry.mailbox)
+    }
+
+    /// Whether an agent is notified of this mailbox.
+    pub(crate) fn has_agent(&self, mailbox: &Name) -> bool {
+        self.targets.values().any(|target| target.entry.mailbox == *mailbox)
     }
 
     /// A message landed.
@@ -197,6 +205,19 @@ impl Notifier {
         for target in self.targets.values_mut().filter(|t| t.entry.mailbox == prompt.mailbox) {
             if prompt.phase != Phase::Deliver || !target.announced.contains(&prompt.message) {
                 target.schedule.handle(now, Event::Prompt(wanted));
+            }
+        }
+    }
+
+    /// A message of weight landed. Where the standing line has told of nothing of weight, another line follows
+    /// without the pause between two lines.
+    pub(crate) fn weighty(&mut self, now: Monotonic, mailbox: &Name, id: &MessageId) {
+        for target in self.targets.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
+            target.weighty.retain(|known| target.known.contains(known));
+            let is_told = target.weighty.iter().any(|known| target.announced.contains(known));
+            target.weighty.insert(id.clone());
+            if !is_told && !target.announced.contains(id) {
+                target.schedule.handle(now, Event::Prompt(Prompt::new(LADDER_PACE_MIN, true)));
             }
         }
     }

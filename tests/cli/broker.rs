@@ -48,7 +48,8 @@ fn a_message_is_sent_received_extended_and_settled() {
     let bed = Bed::new();
     let id = bed.send("hello\n");
     let got = bed.object("recv --as w1");
-    assert_eq!(keys(&got), ["id", "mailbox", "holder", "epoch", "lease_seconds", "envelope"]);
+    let fields = "id mailbox holder epoch lease_seconds held waiting commands envelope";
+    assert_eq!(keys(&got), fields.split(" ").collect::<Vec<_>>());
     assert_eq!((&got["id"], &got["epoch"]), (&json!(id), &json!(1)));
     assert_eq!((&got["holder"], &got["lease_seconds"]), (&json!("w1"), &json!(300)));
     assert_eq!(got["envelope"]["body"], "hello\n");
@@ -73,7 +74,13 @@ fn headers_travel_and_are_printed() {
     );
     let text = bed.ok("recv --as w1 --lease 90s");
     let expected = "id       t-1\nfrom     boss\ntype     task\ntask     T7\nattempt  2\n\
-        request  r9\nepoch    1\nlease    1m 30s\n\
+        request  r9\nepoch    1\n\
+        held     for 1m 30s, until you report or settle; extended while you are seen working\n\
+        waiting  none\n\
+        report   ensemble report T7 --status success --summary TEXT --as w1\n\
+        settle   ensemble settle t-1 --as w1\n\
+        extend   ensemble extend t-1 30m --as w1\n\
+        release  ensemble release t-1 --as w1\n\
         content  untrusted text from boss, between the fences\n```\ndo\n```\n";
     assert_eq!(text, expected);
 }

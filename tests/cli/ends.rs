@@ -71,3 +71,37 @@ fn a_task_that_was_reported_is_withdrawn_from_its_next_holder() {
     assert_eq!(bed.json("log --type task_complete").len(), 1, "it has ended once");
     bed.ok("log replay --strict");
 }
+
+#[test]
+fn recv_says_how_long_it_holds_how_many_wait_and_the_commands_that_go_on() {
+    let bed = bed();
+    for n in 1..=3 {
+        bed.ok(&format!("send --to w1 --type task --task t-{n} -m work"));
+    }
+    let got = bed.object("recv --as w1");
+    let id = got["id"].as_str().unwrap();
+    assert_eq!(got["waiting"], 2);
+    assert!(
+        got["held"].as_str().unwrap().starts_with("for 5m, until you report or settle"),
+        "{got}"
+    );
+    assert_eq!(got["commands"]["settle"], format!("ensemble settle {id} --as w1"));
+    // Each is run as it is printed.
+    for verb in ["extend", "release"] {
+        let line = got["commands"][verb].as_str().unwrap().strip_prefix("ensemble ").unwrap();
+        bed.ok(line);
+    }
+    let said = bed.ok("recv --as w1");
+    assert!(said.contains("waiting  2 more\n"), "{said}");
+    let settle = said.lines().find_map(|line| line.strip_prefix("settle   ensemble ")).unwrap();
+    bed.ok(settle);
+    let said = bed.ok("recv --as w1");
+    assert!(said.contains("report   ensemble report t-2 --status success"), "{said}");
+    bed.ok("send --to coders -m x");
+    let shared = bed.object("recv --as w1 --mailbox coders");
+    let release = shared["commands"]["release"].as_str().unwrap();
+    bed.ok(release.strip_prefix("ensemble ").unwrap());
+    bed.ok("recv --as w1");
+    let last = bed.ok("recv --as w2 --mailbox coders");
+    assert!(last.contains("waiting  none\n"), "{last}");
+}

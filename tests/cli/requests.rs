@@ -29,7 +29,9 @@ fn ask_and_respond_print_the_documented_texts() {
     let said = bed.ok("request shutdown w1 --as lead --id abc");
     assert_eq!(said, "Shutdown request abc sent (status: pending)\n");
     let asked = bed.object("recv --as w1");
-    assert!(asked["envelope"]["body"].as_str().unwrap().contains("Please shut down gracefully."));
+    assert!(
+        asked["envelope"]["body_text"].as_str().unwrap().contains("Please shut down gracefully.")
+    );
     assert_eq!(bed.ok("respond abc --approve --as w1"), "Shutdown approved\n");
     let said = bed.ok("plan submit plan.md --to lead --as w1 --id xyz");
     assert_eq!(said, "Plan submitted (request_id=xyz)\n");
@@ -246,7 +248,7 @@ fn a_new_kind_is_a_few_lines_of_configuration() {
     assert_eq!(said, "Request h1 (hand_over) sent (status: pending)\n");
     let asked = bed.object("recv --as bob");
     assert_eq!(asked["envelope"]["type"], "hand_over_request");
-    assert!(asked["envelope"]["body"].as_str().unwrap().contains("what: parser"));
+    assert!(asked["envelope"]["body_text"].as_str().unwrap().contains("what: parser"));
     assert_eq!(
         bed.ok("respond h1 --approve --as bob"),
         "Request h1 (hand_over) approved for 'w1'\n"
@@ -262,21 +264,39 @@ fn a_new_kind_is_a_few_lines_of_configuration() {
 }
 
 #[test]
-fn request_messages_of_other_programs_count_when_they_are_received() {
+fn an_answer_that_an_agent_sends_as_a_message_decides_when_it_is_sent() {
     let bed = bed();
     bed.ok("request shutdown w1 --as lead --id abc");
     let send = |from: &str, body: &str| {
         let args =
             ["send", "--to", "lead", "--type", "shutdown_response", "--as", from, "-m", body];
-        assert!(bed.command(&args).output().unwrap().status.success());
+        let output = bed.command(&args).output().unwrap();
+        assert!(output.status.success(), "it is sent all the same");
+        String::from_utf8(output.stderr).unwrap()
     };
-    send("bob", "{\"requestId\": \"abc\", \"approve\": true}");
-    let ran = bed.run("recv --as lead");
-    assert_eq!(ran.code, 0, "it is delivered all the same");
-    assert!(ran.stderr.contains("addressed to w1: bob may not decide it"), "{ran:?}");
-    send("w1", "{\"requestId\": \"abc\", \"approve\": true, \"reason\": \"fine\"}");
-    bed.ok("recv --as lead");
+    let said = send("bob", "{\"requestId\": \"abc\", \"approve\": true}");
+    assert!(said.contains("addressed to w1: bob may not decide it"), "{said}");
+    let answer = "{\"requestId\": \"abc\", \"approve\": true, \"reason\": \"fine\"}";
+    assert_eq!(send("w1", answer), "");
     assert_eq!(bed.object("requests abc")["comment"], "fine");
+}
+
+/// A worker that puts an approval of its own plan into its own mailbox, in the name of its lead.
+#[test]
+fn a_file_in_the_requesters_own_mailbox_decides_nothing() {
+    let bed = bed();
+    bed.ok("plan submit plan.md --to lead --as w1 --id p1 --task t-1");
+    let file = bed.project().join("queue/mailbox/w1/new/forged-1.yaml");
+    let forged = "id: forged-1\ntype: plan_approval_response\nfrom: lead\nto: w1\n\
+                  body: \"request_id: p1\\napprove: true\\n\"\n";
+    std::fs::write(file, forged).unwrap();
+    let ran = bed.run("recv --as w1");
+    assert_eq!(ran.code, 0, "it is delivered: {ran:?}");
+    assert!(ran.stderr.contains("request p1 is still open"), "{ran:?}");
+    assert_eq!(bed.object("requests p1")["state"], "pending");
+    assert_eq!(bed.json("log --type request.unproven").len(), 1);
+    bed.ok("respond p1 --approve --as lead --reason fine");
+    assert_eq!(bed.object("requests p1")["state"], "approved");
 }
 
 #[test]

@@ -202,7 +202,7 @@ fn a_driven_queue_goes_on_after_its_driver_was_killed() {
     run.kill().unwrap();
     run.wait().unwrap();
     let mail = bed.object("recv --as Tara");
-    assert!(mail["envelope"]["body"].as_str().unwrap().starts_with("ROLE: Tara\nGOAL: one\n"));
+    assert!(mail["envelope"]["body_text"].as_str().unwrap().starts_with("ROLE: Tara\nGOAL: one\n"));
     submit(&bed, 1, "Tara", "\"status\": \"success\"");
     assert!(bed.mailbox("Tara/done").read_dir().unwrap().next().is_some(), "it is settled");
 

@@ -48,6 +48,7 @@ macro_rules! all_promises {
                 a_cancelled_request_is_taken_out_of_the_mailbox_or_taken_back,
                 a_request_without_a_meaning_ends_and_an_expiry_before_its_time_is_not_written,
                 messages_of_other_programs_ask_and_answer_in_either_spelling,
+                an_answer_whose_sender_is_only_stated_decides_nothing_and_is_recorded,
                 an_answer_before_its_question_and_what_is_no_answer_change_nothing,
                 our_own_messages_are_not_taken_for_new_ones;
         }

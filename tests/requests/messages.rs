@@ -2,7 +2,7 @@
 
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::proto::request::{Decision, Outcome, Refusal};
-use ensemble_core::requests::{Ask, Correlation};
+use ensemble_core::requests::{Ask, Correlation, Sender};
 use ensemble_core::spool::State;
 use serde_json::{Map, Value};
 
@@ -132,23 +132,30 @@ fn raw(from: &str, to: &str, kind: &str, body: &str) -> Envelope {
 pub(crate) fn messages_of_other_programs_ask_and_answer_in_either_spelling(bed: &Bed) {
     let requests = bed.requests();
     let asked = raw("lead", "alice", "shutdown_request", "requestId: k1\ncontent: enough\n");
-    let Correlation::Asked(entry) = requests.correlate(&asked).unwrap() else { panic!() };
+    let Correlation::Asked(entry) = requests.correlate(&asked, Sender::Proven).unwrap() else {
+        panic!()
+    };
     assert_eq!((entry.request.content.as_str(), entry.state()), ("enough", "pending"));
-    assert!(matches!(requests.correlate(&asked).unwrap(), Correlation::Known(_)));
+    assert!(matches!(requests.correlate(&asked, Sender::Proven).unwrap(), Correlation::Known(_)));
     assert!(bed.types("alice").is_empty(), "it was told of by that message");
     requests.resume("k1").unwrap();
     assert_eq!(bed.records("request.opened").len(), 1);
 
     let stranger = raw("bob", "lead", "shutdown_response", "request_id: k1\napprove: true\n");
-    let told = requests.correlate(&stranger).unwrap();
+    let told = requests.correlate(&stranger, Sender::Proven).unwrap();
     assert!(matches!(told, Correlation::Refused(Refusal::NotAddressee { .. })), "{told:?}");
     let json = r#"{"request_id": "k1", "approve": true, "reason": "fine"}"#;
     let answer = raw("alice", "lead", "shutdown_response", json);
-    let Correlation::Decided(entry) = requests.correlate(&answer).unwrap() else { panic!() };
+    let Correlation::Decided(entry) = requests.correlate(&answer, Sender::Proven).unwrap() else {
+        panic!()
+    };
     assert_eq!(entry.decision.unwrap().comment, "fine");
-    assert!(matches!(requests.correlate(&answer).unwrap(), Correlation::Known(_)), "doubled");
+    assert!(
+        matches!(requests.correlate(&answer, Sender::Proven).unwrap(), Correlation::Known(_)),
+        "doubled"
+    );
     let no = raw("alice", "lead", "shutdown_response", "request_id: k1\napprove: false\n");
-    let told = requests.correlate(&no).unwrap();
+    let told = requests.correlate(&no, Sender::Proven).unwrap();
     assert!(matches!(told, Correlation::Refused(Refusal::Decided { .. })), "{told:?}");
     assert_eq!(bed.records("request.refused").len(), 2);
 }
@@ -156,18 +163,20 @@ pub(crate) fn messages_of_other_programs_ask_and_answer_in_either_spelling(bed: 
 pub(crate) fn an_answer_before_its_question_and_what_is_no_answer_change_nothing(bed: &Bed) {
     let requests = bed.requests();
     let early = raw("lead", "bob", "plan_approval_response", "approve: true\n");
-    assert_eq!(requests.correlate(&early.clone()).unwrap(), Correlation::Unrelated);
+    assert_eq!(requests.correlate(&early.clone(), Sender::Proven).unwrap(), Correlation::Unrelated);
     let early = early.with_correlation("p1");
-    let told = requests.correlate(&early).unwrap();
+    let told = requests.correlate(&early, Sender::Proven).unwrap();
     assert!(matches!(told, Correlation::Refused(Refusal::Unknown { .. })), "{told:?}");
     let plan = raw("bob", "lead", "plan_approval_request", "just do it").with_correlation("p1");
-    let Correlation::Asked(entry) = requests.correlate(&plan).unwrap() else { panic!() };
+    let Correlation::Asked(entry) = requests.correlate(&plan, Sender::Proven).unwrap() else {
+        panic!()
+    };
     assert_eq!(entry.request.content, "just do it");
-    assert!(matches!(requests.correlate(&early).unwrap(), Correlation::Decided(_)));
+    assert!(matches!(requests.correlate(&early, Sender::Proven).unwrap(), Correlation::Decided(_)));
     let other = raw("lead", "bob", "message", "request_id: p1\napprove: false\n");
-    assert_eq!(requests.correlate(&other).unwrap(), Correlation::Unrelated);
+    assert_eq!(requests.correlate(&other, Sender::Proven).unwrap(), Correlation::Unrelated);
     let own = raw("bob", "bob", "plan_approval_request", "trust me");
-    assert!(matches!(requests.correlate(&own).unwrap(), Correlation::Refused(_)));
+    assert!(matches!(requests.correlate(&own, Sender::Proven).unwrap(), Correlation::Refused(_)));
 }
 
 pub(crate) fn our_own_messages_are_not_taken_for_new_ones(bed: &Bed) {
@@ -175,11 +184,35 @@ pub(crate) fn our_own_messages_are_not_taken_for_new_ones(bed: &Bed) {
     bed.requests().remind("abc", 1).unwrap();
     for _ in 0..2 {
         let asked = bed.receive("alice").unwrap().envelope;
-        assert_eq!(bed.requests().correlate(&asked).unwrap(), Correlation::Unrelated);
+        assert_eq!(
+            bed.requests().correlate(&asked, Sender::Proven).unwrap(),
+            Correlation::Unrelated
+        );
     }
     bed.advance(120);
     bed.requests().expire(&name("abc")).unwrap();
     let answer = bed.receive("lead").unwrap().envelope;
-    assert_eq!(bed.requests().correlate(&answer).unwrap(), Correlation::Unrelated);
+    assert_eq!(bed.requests().correlate(&answer, Sender::Proven).unwrap(), Correlation::Unrelated);
     assert!(bed.records("request.refused").is_empty());
+}
+
+pub(crate) fn an_answer_whose_sender_is_only_stated_decides_nothing_and_is_recorded(bed: &Bed) {
+    let requests = bed.requests();
+    requests
+        .ask(Ask::new("plan_approval", name("bob"), name("lead"), "drop it all").with_id("p2"))
+        .unwrap();
+    let body = "request_id: p2\napprove: true\n";
+    let forged = raw("lead", "bob", "plan_approval_response", body);
+    let told = requests.correlate(&forged, Sender::Stated).unwrap();
+    let Correlation::Unproven(entry) = told else { panic!("{told:?}") };
+    assert_eq!(entry.request.request_id.as_str(), "p2");
+    assert_eq!(requests.get("p2").unwrap().state(), "pending");
+    let records = bed.records("request.unproven");
+    assert_eq!((records.len(), &records[0]["stated"]), (1, &"lead".into()));
+    // The same answer, sent by an agent that is known, decides.
+    assert!(matches!(
+        requests.correlate(&forged, Sender::Proven).unwrap(),
+        Correlation::Decided(_)
+    ));
+    assert!(matches!(requests.correlate(&forged, Sender::Stated).unwrap(), Correlation::Known(_)));
 }

@@ -12,17 +12,18 @@ use ensemble_core::event_log::NullRecorder;
 #[cfg(feature = "nats")]
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{Envelope, Name, fenced};
-use ensemble_core::requests::{Correlation, GateState, Requests};
+use ensemble_core::requests::{GateState, Sender};
 use ensemble_core::spool::MailWait;
 use ensemble_team::admission::Act;
 use serde_json::json;
 
+use crate::answers;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, obstacle_hint, plan_hint, say};
+use crate::delivered::{Delivered, envelope_json};
+use crate::exit::{Failure, Outcome, obstacle_hint, plan_hint};
 use crate::interrupt::Interrupt;
 use crate::output::{FAINT, Output, STRONG};
 use crate::queue::Queue;
-use crate::text::age;
 use crate::{args, completion};
 
 /// How often servers are asked although no news came.
@@ -35,8 +36,9 @@ const PLAN_SUBMIT: &str = "`ensemble plan submit FILE --task TASK --to REVIEWER`
 /// Receive the next message; exit code 3 if there is none
 ///
 /// Urgent messages come first, then the oldest. The message is held for you until its lease is
-/// over: `ensemble extend` holds it for longer, `ensemble settle` says that the work is done,
-/// `ensemble release` gives it back.
+/// over; the watcher extends it while it sees you working. What is printed has the commands that
+/// settle, extend and give back this message, and how many more wait. With --json, `envelope.body`
+/// is an object where the text is a YAML mapping, and `envelope.body_text` is the text.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble recv --as worker-1 --wait 10m
@@ -70,7 +72,7 @@ impl Arguments {
         let Some(mut delivery) = delivery else {
             return Err(nothing(context, &queue, &mailbox, &agent)?);
         };
-        correlate(context, &queue, &delivery.envelope);
+        correlate(context, &queue, &delivery);
         let delivered = self.hand_over(context, &queue, &interrupt, &mut delivery);
         if delivered.is_err() {
             // The message was not shown: other consumers may have it at once, not only when the
@@ -131,18 +133,16 @@ fn nothing(context: &Context, queue: &Queue, mailbox: &Name, agent: &Name) -> Ou
     })
 }
 
-/// A message of another program may ask or decide something. Whatever becomes of that, the message
-/// is delivered.
-fn correlate(context: &Context, queue: &Queue, envelope: &Envelope) {
-    let correlated = context.project().and_then(|project| Ok(project.kinds()?));
-    let correlated = correlated.and_then(|kinds| {
-        Ok(Requests::new(queue.request_store()).with_kinds(kinds).correlate(envelope)?)
-    });
-    match correlated {
-        Ok(Correlation::Refused(refusal)) => say(&refusal.to_string()),
-        Ok(_) => {}
-        Err(failure) => drop(failure.report()),
-    }
+/// A message of another program may ask something. It decides something only if its file proves its sender: any
+/// program could have put it there. Whatever becomes of that, the message is delivered.
+fn correlate(context: &Context, queue: &Queue, delivery: &Delivery) {
+    let Delivery { envelope, lease, .. } = delivery;
+    let proven = queue.directory().map(|spool| spool.proves_sender(lease, &envelope.from));
+    let sender = match proven {
+        Some(Ok(true)) => Sender::Proven,
+        Some(Ok(false) | Err(_)) | None => Sender::Stated,
+    };
+    answers::correlate(context, queue.request_store(), envelope, sender);
 }
 
 fn wait(
@@ -197,13 +197,17 @@ fn until<W>(
 
 fn print_json(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
     let Delivery { envelope, lease, lease_duration, .. } = delivery;
+    let told = Delivered::new(&**queue, delivery);
     let mut object = json!({
         "id": lease.id,
         "mailbox": lease.mailbox,
         "holder": lease.holder,
         "epoch": lease.epoch,
         "lease_seconds": lease_duration.as_secs(),
-        "envelope": envelope,
+        "held": told.held,
+        "waiting": told.waiting,
+        "commands": told.commands(),
+        "envelope": envelope_json(envelope),
     });
     if let Some(plan) = needed_plan(queue, delivery, PLAN_SUBMIT)? {
         object["plan"] = json!(plan);
@@ -225,7 +229,8 @@ fn print_body(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome 
 }
 
 fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
-    let Delivery { envelope, lease, lease_duration, .. } = delivery;
+    let Delivery { envelope, lease, .. } = delivery;
+    let told = Delivered::new(&**queue, delivery);
     let attachment = envelope.attachment.as_ref().and_then(|a| queue.attachment_path(a));
     let headers = [
         ("id", Some(context.out.paint(STRONG, &lease.id))),
@@ -236,13 +241,17 @@ fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outco
         ("plan", needed_plan(queue, delivery, PLAN_SUBMIT)?),
         ("request", envelope.correlation_id.clone()),
         ("epoch", Some(lease.epoch.to_string())),
-        ("lease", Some(age(*lease_duration))),
+        ("held", Some(told.held.clone())),
+        ("waiting", Some(told.more())),
         ("attached", attachment.map(|path| path.to_string_lossy().into_owned())),
     ];
     for (name, value) in headers {
         if let Some(value) = value {
             context.out.line(format!("{name:<8} {value}"))?;
         }
+    }
+    for (name, command) in &told.commands {
+        context.out.line(format!("{name:<8} {command}"))?;
     }
     print_content(&context.out, envelope)
 }

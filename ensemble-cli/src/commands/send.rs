@@ -17,6 +17,7 @@ use ensemble_core::requests::{RequestStore, Requests};
 use ensemble_core::spool::{Settings, Spool};
 use serde_json::json;
 
+use crate::answers;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::receipt::{Receipt, Tracker};
@@ -117,6 +118,9 @@ impl Arguments {
                     }
                 }
             }
+        }
+        if !sent.is_empty() {
+            answers::sent(context, &spool, &envelope);
         }
         if !sent.is_empty() && !context.out.is_json() {
             context.out.line(&envelope.id)?;

@@ -1,14 +1,33 @@
 //! Messages that other programs have published by themselves: what seed 004's agents send to each
 //! other's inboxes, late, twice or out of order.
+//!
+//! ```text
+//! a message of a response type                                    its sender is   and so
+//! is being sent by a program that knows its agent (pass, pane)    Proven          decides, if that agent may
+//! was received, and its file belongs to its sender's own user     Proven          decides, if that agent may
+//! was received otherwise: any program could have written it       Stated          decides nothing; it is kept
+//! ```
+//!
+//! A file in the requester's own mailbox would else approve what its owner has asked for.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::ask::REQUEST_ID_BYTES_MAX;
 use super::messages::message_id;
 use super::{Ask, Entry, Requests};
 use crate::Result;
+use crate::event_log::types;
 use crate::message::{Envelope, Name, yaml};
 use crate::proto::request::{Kind, Outcome, Refusal};
+
+/// How the sender of a message is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// By a pass, a process tree or the owner of a file: the caller has checked it.
+    Proven,
+    /// By the message alone.
+    Stated,
+}
 
 /// What a message meant for requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +39,8 @@ pub enum Correlation {
     Asked(Entry),
     /// The message decided this request.
     Decided(Entry),
+    /// It would decide this request, but its sender is only stated; recorded.
+    Unproven(Entry),
     /// It says what is known already.
     Known(Entry),
     /// It may not do what it tries; recorded.
@@ -28,16 +49,16 @@ pub enum Correlation {
 
 impl Requests<'_> {
     /// Takes a message for what it says about a request: one of a kind's response type decides in
-    /// its sender's name if that one may, one of a request type that is unknown becomes a request.
-    /// To be called for messages that were received; anything else is left alone.
+    /// its sender's name if that one is proven and may, one of a request type that is unknown becomes a
+    /// request. To be called for messages that are sent or were received; anything else is left alone.
     ///
     /// # Errors
     /// The disk failed. What a message may not do is no error but [`Correlation::Refused`].
-    pub fn correlate(&self, envelope: &Envelope) -> Result<Correlation> {
+    pub fn correlate(&self, envelope: &Envelope, sender: Sender) -> Result<Correlation> {
         let correlated =
             match (self.kinds.asked_by(&envelope.kind), self.kinds.answered_by(&envelope.kind)) {
                 (Some(kind), _) => self.asked_in(envelope, kind),
-                (None, Some(kind)) => self.answered_in(envelope, kind),
+                (None, Some(kind)) => self.answered_in(envelope, kind, sender),
                 (None, None) => return Ok(Correlation::Unrelated),
             };
         correlated.or_else(|error| error.into_area::<Refusal>().map(Correlation::Refused))
@@ -80,7 +101,7 @@ impl Requests<'_> {
         self.ask(ask).map(Correlation::Asked)
     }
 
-    fn answered_in(&self, envelope: &Envelope, kind: &Kind) -> Result<Correlation> {
+    fn answered_in(&self, envelope: &Envelope, kind: &Kind, sender: Sender) -> Result<Correlation> {
         let fields = fields(envelope);
         let Some(id) = request_id(envelope, &fields) else { return Ok(Correlation::Unrelated) };
         let Some(approve) = fields.get("approve").and_then(Value::as_bool) else {
@@ -98,6 +119,14 @@ impl Requests<'_> {
             if standing.by == envelope.from && standing.outcome == outcome {
                 return Ok(Correlation::Known(entry.clone()));
             }
+        }
+        if let (Some(entry), Sender::Stated) = (&known, sender)
+            && entry.decision.is_none()
+        {
+            let data =
+                json!({ "message": envelope.id, "stated": envelope.from, "approve": approve });
+            self.record(types::REQUEST_UNPROVEN, envelope.to.as_str(), &entry.request, data);
+            return Ok(Correlation::Unproven(entry.clone()));
         }
         let comment = text(&fields, &[kind.comment_field.as_ref(), "reason", "feedback"]);
         let comment = comment.unwrap_or_default();

@@ -71,7 +71,7 @@ use crate::proto::request::{Decision, Refusal};
 use crate::{Error, Result};
 
 pub use ask::{Ask, CONTENT_BYTES_MAX, REQUEST_ID_BYTES_MAX};
-pub use correlate::Correlation;
+pub use correlate::{Correlation, Sender};
 pub use demand::Demand;
 pub use file::{Asked, COMMENT_BYTES_MAX};
 pub use gate::{Gate, GateState, Gated, PlanGates, Undecided};

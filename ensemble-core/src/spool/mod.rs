@@ -248,7 +248,7 @@ impl fmt::Debug for Options {
 /// | Check and repair | [`fsck`](Self::fsck) | `fsck.rs` |
 /// | Replay the write-ahead log | [`replay`](Self::replay) | `wal/replay.rs` |
 /// | Empty the write-ahead log | [`checkpoint`](Self::checkpoint) | `wal/rotate.rs` |
-/// | Owners of files | [`refuse_owner`](Self::refuse_owner) | `owners.rs` |
+/// | Owners of files | [`refuse_owner`](Self::refuse_owner), [`proves_sender`](Self::proves_sender) | `owners.rs` |
 #[derive(Debug)]
 pub struct Spool {
     root: PathBuf,

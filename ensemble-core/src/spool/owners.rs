@@ -15,7 +15,9 @@
 use std::collections::BTreeMap;
 
 use super::Spool;
+use super::place::Held;
 use crate::durable::{self, FileStat};
+use crate::env::Lease;
 use crate::message::Name;
 use crate::{Error, Result};
 
@@ -90,6 +92,18 @@ impl Spool {
         let missing = || Error::NoQueue { path: self.root().to_owned() };
         let keeper = durable::stat_path(self.root())?.ok_or_else(missing)?.owner;
         Ok(owners.refuse(name, file, keeper))
+    }
+
+    /// Whether the file of a held message belongs to the user that is set for its sender. Another agent can then
+    /// have written it only if it runs as that user.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the disk failed.
+    pub fn proves_sender(&self, lease: &Lease, sender: &Name) -> Result<bool> {
+        let Some(user) = self.options().owners.user(sender) else { return Ok(false) };
+        let mailbox = self.mailbox(&lease.mailbox)?;
+        let file = mailbox.cur.stat(&Held::from(lease).file())?;
+        Ok(file.is_some_and(|file| file.owner == user && file.links == 1))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
-use ensemble_core::message::{MessageId, Name};
+use ensemble_core::message::{MessageId, Name, TASK_TYPE};
 
 use super::Context;
 use super::remote::Remote;
@@ -15,6 +15,9 @@ use crate::panes::PaneEntry;
 use crate::project::Project;
 use crate::servers::{ServerNews, SharedSight};
 use crate::wakes::TypeReport;
+
+/// The types of messages that are announced at once although a line stands: work is waiting for them.
+const WEIGHTY_TYPES: [&str; 3] = [TASK_TYPE, "report.escalation", "report.summary"];
 
 /// A message that landed in a mailbox.
 pub(super) struct Arrival {
@@ -118,6 +121,27 @@ impl Mail {
                 self.notifier.count(now, &prompt.mailbox, self.remote.mail(&context.spool));
                 self.notifier.prompt(now, &prompt);
             }
+        }
+    }
+
+    /// Announces tasks, escalations and summaries behind a line that has told of mere advice.
+    pub(super) fn announce_weighty(
+        &mut self,
+        now: Monotonic,
+        arrivals: &[Arrival],
+        context: &Context,
+    ) {
+        for Arrival { mailbox, id } in arrivals {
+            if !self.notifier.has_agent(mailbox) {
+                continue;
+            }
+            let kind = context.spool.peek(mailbox, id).map(|envelope| envelope.kind);
+            if kind.is_ok_and(|kind| WEIGHTY_TYPES.contains(&kind.as_str())) {
+                self.notifier.weighty(now, mailbox, id);
+            }
+        }
+        if !arrivals.is_empty() {
+            self.notify(now, context);
         }
     }
 

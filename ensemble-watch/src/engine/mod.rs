@@ -147,7 +147,9 @@ impl Engine {
         // Agents with mail are notified before anything else is done.
         self.mail.notify_changed(now, &self.context);
         self.return_held();
-        self.team.arrived(now, self.mail.take_arrived(), &self.context);
+        let arrivals = self.mail.take_arrived();
+        self.mail.announce_weighty(now, &arrivals, &self.context);
+        self.team.arrived(now, arrivals, &self.context);
         self.reconcile.handle_timeout(now);
         self.reconcile(now);
         findings.extend(self.drop_boxes.examine(now));

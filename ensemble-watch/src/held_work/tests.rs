@@ -200,7 +200,7 @@ fn an_agent_that_is_seen_gone_twice_loses_what_it_held_at_the_first_sight() {
     };
     assert_eq!(ended.leases, [lease]);
     let back = return_all(&agent, &ended.why, &ended.leases, &bed.spool, &mut [], &bed.log);
-    assert_eq!(back, [agent.clone()]);
+    assert_eq!(back, std::slice::from_ref(&agent));
     let log = bed.log.0.lock().unwrap();
     assert_eq!(log[0].0, "lease.holder_gone");
     assert_eq!(log[0].1["messages"][0]["attempt"], 1);

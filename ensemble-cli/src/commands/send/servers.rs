@@ -12,6 +12,7 @@ use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use serde_json::json;
 
 use super::{Arguments, fill_for_servers};
+use crate::answers;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::receipt::Receipt;
@@ -64,6 +65,9 @@ impl Arguments {
             if n == 0 && !context.out.is_json() {
                 context.out.line(&envelope.id)?;
             }
+        }
+        if let Some(servers) = &servers {
+            answers::sent(context, servers, &envelope);
         }
         failed.map_or(Ok(()), Err)
     }

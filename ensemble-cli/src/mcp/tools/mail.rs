@@ -11,7 +11,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
+use crate::answers;
 use crate::commands::{fill, fill_for_servers, needed_plan};
+use crate::delivered::Delivered;
 use crate::mcp::Desk;
 use crate::settling::{Settling, Standing};
 
@@ -105,6 +107,7 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
         None => fill_for_servers(envelope, content)?,
     };
     let published = queue.publish(&envelope)?;
+    answers::sent(&desk.context(), queue.request_store(), &envelope);
     Ok(json!({
         "id": envelope.id, "mailbox": envelope.to, "state": "stored",
         "already_stored": published == Published::AlreadyStored,
@@ -213,6 +216,12 @@ fn handed_over(desk: &Desk, delivery: &Delivery) -> Value {
         "request_id": envelope.correlation_id, "attempt": envelope.attempt,
         "body": envelope.body,
     });
+    if let Ok(queue) = desk.queue() {
+        let told = Delivered::new(&**queue, delivery);
+        object["held"] = json!(told.held);
+        object["waiting"] = json!(told.waiting);
+        object["commands"] = told.commands();
+    }
     if let Some(attachment) = &envelope.attachment {
         object["attachment_path"] = json!(desk.spool.attachment_path(attachment));
         if attachment.bytes <= ATTACHED_BYTES_MAX.max(BODY_BYTES_MAX as u64)

@@ -1,0 +1,48 @@
+//! Answers to requests that travel as ordinary messages, as other programs send them.
+//!
+//! A sender is known by its pass or its process tree when it sends, so its answer decides then. A message that is
+//! received tells its sender by itself alone: it decides nothing, and that is said.
+
+use ensemble_core::message::Envelope;
+use ensemble_core::requests::{Correlation, RequestStore, Requests, Sender};
+
+use crate::context::Context;
+use crate::exit::{Outcome, say};
+
+/// Takes a message for what it says about a request. What it may not do is said on stderr.
+pub(crate) fn correlate(
+    context: &Context,
+    store: &dyn RequestStore,
+    envelope: &Envelope,
+    sender: Sender,
+) {
+    let correlated = || -> Outcome<Correlation> {
+        let kinds = context.project()?.kinds()?;
+        Ok(Requests::new(store).with_kinds(kinds).correlate(envelope, sender)?)
+    };
+    match correlated() {
+        Ok(Correlation::Refused(refusal)) => say(&refusal.to_string()),
+        Ok(Correlation::Unproven(entry)) => {
+            let (id, to) = (&entry.request.request_id, &entry.request.to);
+            say(&format!(
+                "request {id} is still open: only this message says that {} has answered, which any \
+                 program could write; {to} decides with `ensemble respond {id}`",
+                envelope.from
+            ));
+        }
+        Ok(_) => {}
+        Err(failure) => drop(failure.report()),
+    }
+}
+
+/// As [`correlate`], for a message that is being sent by the agent that this process acts for.
+pub(crate) fn sent(context: &Context, store: &dyn RequestStore, envelope: &Envelope) {
+    let is_answer = envelope.kind.as_str().ends_with("_response")
+        || context
+            .project()
+            .and_then(|project| Ok(project.kinds()?))
+            .is_ok_and(|kinds| kinds.answered_by(&envelope.kind).is_some());
+    if is_answer {
+        correlate(context, store, envelope, Sender::Proven);
+    }
+}
