@@ -23,6 +23,7 @@ mod acting;
 mod answers;
 mod args;
 mod asking;
+mod authority;
 mod commands;
 mod completion;
 mod context;

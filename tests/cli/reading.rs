@@ -87,7 +87,10 @@ fn status_has_a_line_a_mailbox_and_the_watcher() {
     assert_eq!((&all[2]["mailbox"], &all[2]["waiting"]), (&json!("w1"), &json!(1)));
     let watcher = json!({ "running": false, "holder": null, "status": null, "overdue": [] });
     let (board, steps) = (json!({ "troubles": [] }), json!({ "standing": [] }));
-    assert_eq!(all[3], json!({ "watcher": watcher, "board": board, "steps": steps }));
+    let expected = json!({
+        "watcher": watcher, "board": board, "steps": steps, "ladders": [], "holds": {},
+    });
+    assert_eq!(all[3], expected);
     assert!(!bed.project().join(".ensemble/watch.lock").exists(), "looking leaves nothing");
     assert!(bed.ok("status").contains("not running: `ensemble watch` starts it"));
 }

@@ -8,8 +8,11 @@ use ensemble_core::broker::Broker as _;
 use ensemble_core::driver::{
     LadderHost, LadderPrompt, LadderState, LadderStore, Ladders, Reader, message_id,
 };
+use ensemble_core::event_log::Recorder;
 use ensemble_core::message::MessageId;
 use ensemble_core::proto::ack::Config;
+
+use serde_json::Value;
 
 use super::*;
 
@@ -98,7 +101,7 @@ impl AgentPane for Fused {
 
 /// A log that may kill its writer before or after it has written.
 struct FusedLog<'a> {
-    log: &'a Log,
+    log: &'a SimRecorder,
     fuse: Fuse,
 }
 

@@ -48,10 +48,11 @@ fn sentences_name_their_actor() {
 }
 
 /// Prompts, messages and headers of files: people and agents read them in place of an error.
-const READ_BY_AGENTS: [&str; 8] = [
+const READ_BY_AGENTS: [&str; 9] = [
     "crates/ensemble-team/src/board/breaker.rs",
     "crates/ensemble-team/src/board/mod.rs",
     "crates/ensemble-team/src/board/prompt/",
+    "crates/ensemble-team/src/driver/supervise/mail.rs",
     "crates/ensemble-team/src/driver/steps.rs",
     "crates/ensemble-team/src/lint/output.rs",
     "crates/ensemble-team/src/steps/prompt/",
