@@ -298,7 +298,7 @@ const INSPECTED: [(&str, &[&str], bool); 18] = [
     ),
     ("acknowledge_message", &[], false),
     ("complete_message", &["id=letter-1"], false),
-    ("plan_approval", &["plan=read, then write", "task_id=task-9"], false),
+    ("plan_approval", &["plan=read, then write", "task_id=task-8"], false),
     ("shutdown_response", &["request_id=nothing", "approve=false"], true),
     (
         "report",
