@@ -303,7 +303,7 @@ const INSPECTED: [(&str, &[&str], bool); 19] = [
     ),
     ("acknowledge_message", &[], false),
     ("complete_message", &["id=letter-1"], false),
-    ("plan_approval", &["plan=read, then write", "task_id=task-9"], false),
+    ("plan_approval", &["plan=read, then write", "task_id=task-8"], false),
     ("shutdown_request", &["agent=Devon", "deadline_seconds=600", "on_silence=tell"], false),
     ("shutdown_response", &["request_id=nothing", "approve=false"], true),
     (

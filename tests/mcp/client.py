@@ -35,7 +35,7 @@ CALLS = [
         "task_id": "0-4-1", "step_index": 2, "agent": "Devon", "status": "success"}),
     ("acknowledge_message", {}),
     ("complete_message", {"id": "letter-1"}),
-    ("plan_approval", {"plan": "1. read 2. write", "task_id": "task-9"}),
+    ("plan_approval", {"plan": "1. read 2. write", "task_id": "task-8"}),
     ("plan_approval", {"request_id": "nothing", "approve": True}),
     ("shutdown_request", {"agent": "Devon", "deadline_seconds": 600, "on_silence": "tell"}),
     ("shutdown_response", {"request_id": "nothing", "approve": False, "reason": "busy"}),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ensemble_core::Result;
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_core::requests::{RequestStore, Requests};
+use ensemble_core::{Error, Result};
 use ensemble_team::admission::{Act, Doorkeeper};
 
 use super::Project;
@@ -34,7 +34,16 @@ impl Doorkeeper for Door {
         if let Some(options) = self.0.nats_options()? {
             return self.ask(&ensemble_nats::NatsTransport::connect(&options)?, act, task, agent);
         }
-        self.ask(&self.0.open_spool(Arc::new(NullRecorder))?, act, task, agent)
+        match self.0.open_spool(Arc::new(NullRecorder)) {
+            Ok(spool) => self.ask(&spool, act, task, agent),
+            // A blackboard needs no queue. Without one there are no plans.
+            Err(Error::NoQueue { .. }) => {
+                let circumstances = self.0.admissions().whatever_the_task(agent)?;
+                let obstacle = circumstances.obstacle(act);
+                obstacle.map_or(Ok(()), |obstacle| Err(obstacle.into_error()))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn demand_plan(&self, task: &str, by: &Name) -> Result<()> {
