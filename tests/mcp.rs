@@ -26,9 +26,10 @@ const SPECIFICATIONS: [(&str, &str); 2] =
 /// Two tests must not install at once.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-const TOOLS: [&str; 17] = [
+const TOOLS: [&str; 18] = [
     "submit_step_completion",
     "plan_approval",
+    "shutdown_request",
     "shutdown_response",
     "send_message",
     "fetch_inbox",
@@ -210,8 +211,8 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
         let refused = of_tool.iter().filter(|(refused, _)| *refused).count();
         let expected = match *tool {
             "submit_step_completion" => 2,
-            "plan_approval" | "shutdown_response" | "report" | "claim_task" | "handoff"
-            | "submit_task" | "judge_task" => 1,
+            "plan_approval" | "shutdown_request" | "shutdown_response" | "report"
+            | "claim_task" | "handoff" | "submit_task" | "judge_task" => 1,
             _ => 0,
         };
         assert_eq!(refused, expected, "{tool}: {of_tool:?}");
@@ -221,6 +222,10 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     assert!(submits[1].1.contains("1.5 is not a step: pass a whole number"), "{submits:?}");
     assert!(submits[2].1.contains("you are Tara"), "{submits:?}");
     assert_eq!(answers.len(), TOOLS.len(), "a tool was not called");
+    let asked = &answers["shutdown_request"];
+    assert!(asked[0].1.contains("(status: pending)"), "{asked:?}");
+    // By now it is a coder of the blackboard.
+    assert!(asked[1].1.contains("may not ask another agent to shut down"), "{asked:?}");
     assert!(answers["acknowledge_message"][0].1.contains("ROLE: Tara"));
 
     let resources = said.last().unwrap()["resources"].as_object().unwrap();
@@ -275,7 +280,7 @@ fn the_python_client_lists_and_calls_every_tool_over_http() {
 }
 
 /// A call of each tool with the inspector's command line: tool, arguments, whether it is refused.
-const INSPECTED: [(&str, &[&str], bool); 18] = [
+const INSPECTED: [(&str, &[&str], bool); 19] = [
     ("whoami", &[], false),
     ("list_agents", &[], false),
     ("send_message", &["to=Devon", "message=hello"], false),
@@ -290,6 +295,7 @@ const INSPECTED: [(&str, &[&str], bool); 18] = [
     ("acknowledge_message", &[], false),
     ("complete_message", &["id=letter-1"], false),
     ("plan_approval", &["plan=read, then write", "task_id=task-9"], false),
+    ("shutdown_request", &["agent=Devon", "deadline_seconds=600", "on_silence=tell"], false),
     ("shutdown_response", &["request_id=nothing", "approve=false"], true),
     (
         "report",

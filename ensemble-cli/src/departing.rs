@@ -17,6 +17,7 @@ use ensemble_watch::project::Project;
 use ensemble_watch::{PaneHost, Stopper};
 
 use crate::asking::{refused, requests};
+use crate::authority::authorize_shutdown;
 use crate::commands::watcher_runs;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -58,6 +59,7 @@ impl<'c> Farewell<'c> {
     /// Asks one agent. One that is gone already is not waited for.
     pub(crate) fn ask(&self, queue: &Queue, agent: &Name) -> Outcome<Entry> {
         let project = self.context.project()?;
+        authorize_shutdown(self.context, &self.from, agent)?;
         let mut ask = Ask::new(SHUTDOWN, self.from.clone(), agent.clone(), self.reason.as_str());
         if let Some(deadline) = self.deadline.or_else(|| configured_deadline(project, agent)) {
             ask = ask.with_deadline_seconds(whole_seconds(deadline));
@@ -249,7 +251,7 @@ impl Drop for StandIn {
 /// Whether an agent of the roster is seen to be gone, so that it cannot be asked.
 fn is_gone(project: &Project, agent: &Name) -> Outcome<bool> {
     let Some(member) = project.roster().get(agent)? else { return Ok(false) };
-    if member.binding.is_none() {
+    if member.binding.is_none() && !member.is_supervised_alone() {
         return Ok(false);
     }
     // Who cannot be looked at is asked.

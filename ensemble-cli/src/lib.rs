@@ -22,6 +22,7 @@
 mod acting;
 mod args;
 mod asking;
+mod authority;
 mod commands;
 mod completion;
 mod context;

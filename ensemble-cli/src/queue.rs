@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::broker::Broker;
@@ -74,6 +75,15 @@ impl Queue {
             return Ok(Self::Servers(Box::new(NatsTransport::connect(&options)?)));
         }
         Ok(Self::Directory(context.spool()?))
+    }
+
+    /// The requests and mailboxes, for a driver that keeps them.
+    pub(crate) fn into_store(self) -> Arc<dyn RequestStore + Send + Sync> {
+        match self {
+            Self::Directory(spool) => Arc::new(spool),
+            #[cfg(feature = "nats")]
+            Self::Servers(servers) => Arc::new(*servers),
+        }
     }
 
     /// The directory, if it is one.

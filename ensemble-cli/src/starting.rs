@@ -138,7 +138,11 @@ fn look_until(project: &Project, member: &Member, look: Look) -> Shown {
             Ok(PaneObservation::Seen(diagnosis)) => judged(&diagnosis),
             Ok(PaneObservation::Unseen) => Shown::Unknown,
             Ok(
-                PaneObservation::Missing(_) | PaneObservation::NotStarted | PaneObservation::NoPane,
+                PaneObservation::Missing(_)
+                | PaneObservation::NotStarted
+                | PaneObservation::NoPane
+                | PaneObservation::Ended { .. }
+                | PaneObservation::Supervised { .. },
             )
             | Err(_) => Shown::Known,
         };

@@ -161,6 +161,8 @@ pub struct ForegroundProcess {
     pub reads_commands: bool,
     /// It is a shell that was given its command with `-c`: it stands for what it runs.
     pub given_command: bool,
+    /// It is `ensemble supervise`, which starts agents in this terminal or without one.
+    pub supervises: bool,
 }
 
 impl ForegroundProcess {
@@ -288,6 +290,8 @@ pub enum Deferral {
         /// Name of the program.
         command: String,
     },
+    /// A supervisor is in the foreground: it gives its agent the mail with the next prompt.
+    Supervised,
     /// The composer or the line holds text that a person has typed.
     Draft,
     /// The agent is working and its profile says not to type then.
@@ -332,6 +336,7 @@ impl Deferral {
             Self::Synchronized => "synchronized",
             Self::BareShell { .. } => "bare_shell",
             Self::OtherProgram { .. } => "other_program",
+            Self::Supervised => "supervised",
             Self::Draft => "draft",
             Self::Busy => "busy",
             Self::Dialog { .. } => "dialog",
@@ -370,6 +375,9 @@ impl fmt::Display for Deferral {
                 write!(f, "the agent is gone, {command} runs in its pane")
             }
             Self::OtherProgram { command } => write!(f, "{command} is in the foreground"),
+            Self::Supervised => {
+                f.write_str("supervised: its supervisor gives it the mail with the next prompt")
+            }
             Self::Draft => f.write_str("a person has typed a line and not sent it"),
             Self::Busy => f.write_str("the agent is working"),
             Self::Dialog { name } => write!(f, "a dialog is open: {name}"),

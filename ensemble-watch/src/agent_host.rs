@@ -80,7 +80,9 @@ impl PaneHost {
 impl AgentHost for PaneHost {
     fn look(&mut self) -> Result<Worker> {
         let (Some((server, pane)), Some(binding)) = (&mut self.pane, &self.member.binding) else {
-            return Ok(Worker::Gone);
+            // A supervisor outside of the panes leaves by itself.
+            let lives = self.member.supervisor.is_some_and(|supervisor| supervisor.lives());
+            return Ok(if lives { Worker::Busy } else { Worker::Gone });
         };
         let diagnosis = match pane.diagnose() {
             Ok(diagnosis) => diagnosis,

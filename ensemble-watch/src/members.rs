@@ -14,21 +14,28 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::Spool;
+use ensemble_team::driver::supervise::seated;
+use ensemble_team::holdings::{self, Holding};
 use ensemble_team::roster::{Evidence, Member, PaneObservation, Presence, State, presence};
+use ensemble_tmux::provider::process;
 use ensemble_tmux::tmux::Server;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::alarms;
 use crate::notifier::Notifier;
 use crate::panes::{self, PaneEntry};
+use crate::processes::Process;
 use crate::project::Project;
 use crate::status::ACTOR;
-use crate::workload::{self, Workload};
+use crate::workload::{self, Books, Workload};
 
 /// The providers whose screens say nothing about work.
 const SCRIPTS: [&str; 2] = ["shell", "generic"];
 /// The least time between two looks that events have asked for.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// How long the pane of an agent may take to open, before the agent counts as never started.
+const START_PATIENCE: Duration = Duration::from_secs(30);
 /// The largest `watch.json` that is read, in bytes.
 const STATUS_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -59,14 +66,14 @@ pub fn judge(
     member: &Member,
     observation: PaneObservation,
     waits_for: Option<&String>,
-    holds: Vec<String>,
+    holds: &[Holding],
 ) -> Presence {
     let mut evidence = Evidence::new(member.state, observation);
     evidence.ended = member.ended.as_ref().map(|ended| ended.how);
     evidence.is_script = is_script(&member.provider);
     if member.is_present() {
         evidence.waits_for = waits_for.cloned();
-        evidence.holds = holds;
+        evidence.holds = holdings::tasks(holds);
     }
     presence(&evidence)
 }
@@ -76,12 +83,31 @@ pub fn judge(
 /// # Errors
 /// Its provider or its binding makes no sense.
 pub fn look(project: &Project, member: &Member) -> Result<PaneObservation> {
+    if let Some(observation) = by_supervisor(project, member) {
+        return Ok(observation);
+    }
     let Some(entry) = PaneEntry::of(member) else { return Ok(without_pane(member)) };
     let profile = project.profiles()?.get(&member.provider)?;
     let server = Server::brief(entry.binding.socket.clone());
     let (sources, locks) = (project.sources(), project.locks());
     let mut pane = entry.open(server.clone(), profile, &sources, &locks)?;
     Ok(panes::observe(&server, &mut pane))
+}
+
+/// What a member's supervisor shows. A member with a pane whose supervisor has ended is looked at there.
+fn by_supervisor(project: &Project, member: &Member) -> Option<PaneObservation> {
+    let supervisor = member.supervisor.filter(|_| member.is_present())?;
+    if !supervisor.lives() {
+        let what = format!("its supervisor (process {})", supervisor.pid);
+        return member.binding.is_none().then_some(PaneObservation::Ended { what });
+    }
+    let record = alarms::places(project)
+        .iter()
+        .find_map(|place| seated(place, &member.name).ok().flatten())
+        .map(|(record, _)| record);
+    let agent = record.and_then(|record| record.agent);
+    let agent = agent.filter(|(pid, started)| process::is_running(*pid, *started));
+    Some(PaneObservation::Supervised { agent: agent.map(|(pid, _)| pid) })
 }
 
 fn without_pane(member: &Member) -> PaneObservation {
@@ -129,15 +155,19 @@ impl WorkloadSource<'_> {
         }
     }
 
-    fn held_by(self, agent: &Name) -> Result<Vec<String>> {
+    fn held_by(self, agent: &Name, books: &Books) -> Result<Vec<Holding>> {
         match self {
             Self::Directory(spool) => {
-                let mut holds = workload::holds(spool, |holder| holder == agent)?;
+                let mut holds = books.holds(spool, |holder| holder == agent)?;
                 Ok(holds.remove(agent).unwrap_or_default())
             }
             Self::Servers(workload) => Ok(workload.held_by(agent)),
         }
     }
+}
+
+fn is_starting(member: &Member) -> bool {
+    member.is_present() && SystemClock.wall().since(member.since) < START_PATIENCE
 }
 
 /// The watcher's eye on the team.
@@ -151,6 +181,9 @@ pub(crate) struct Members {
     stirred: BTreeSet<Name>,
     /// Who waited for a decision at the last look.
     waiting: BTreeMap<Name, String>,
+    books: Books,
+    /// Programs that were seen in the foreground of agents' panes.
+    programs: BTreeMap<Name, u32>,
 }
 
 impl Members {
@@ -164,6 +197,8 @@ impl Members {
             interval: project.config.poll_interval(),
             stirred: BTreeSet::new(),
             waiting: BTreeMap::new(),
+            books: Books::default(),
+            programs: BTreeMap::new(),
         }
     }
 
@@ -186,6 +221,42 @@ impl Members {
         if self.stirred.len() > before {
             let earliest = self.last_look.map_or(now, |at| at + LOOK_INTERVAL_MIN);
             self.next_look = self.next_look.min(earliest.max(now));
+        }
+    }
+
+    /// The blackboard or a step queue has changed: as [`Self::stir`], for all agents.
+    pub(crate) fn stir_everyone(&mut self, now: Monotonic) {
+        let all: Vec<Name> = self.members.keys().cloned().collect();
+        self.stir_all(now, all);
+    }
+
+    /// The processes whose end says something about an agent.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = Process> {
+        self.members.values().filter(|member| member.is_present()).flat_map(|member| {
+            let process = |pid, started| Process { agent: member.name.clone(), pid, started };
+            let roots = [
+                member.binding.as_ref().map(|binding| process(binding.pid, binding.started)),
+                member.supervisor.map(|it| process(it.pid, it.started)),
+                self.programs.get(&member.name).map(|pid| process(*pid, None)),
+            ];
+            roots.into_iter().flatten()
+        })
+    }
+
+    /// Look at an agent again soon: the program in its pane may be started anew.
+    pub(crate) fn look_again(&mut self, now: Monotonic, agent: &Name) {
+        self.stirred.insert(agent.clone());
+        self.next_look = self.next_look.min(now + LOOK_INTERVAL_MIN);
+    }
+
+    /// Whether the end of this process is the end of its agent.
+    pub(crate) fn is_root(&self, process: &Process) -> bool {
+        let Some(member) = self.members.get(&process.agent) else { return false };
+        let is_it = |pid: u32, started| pid == process.pid && started == process.started;
+        match (&member.binding, member.supervisor) {
+            (Some(binding), _) => is_it(binding.pid, binding.started),
+            (None, Some(supervisor)) => is_it(supervisor.pid, supervisor.started),
+            (None, None) => false,
         }
     }
 
@@ -220,15 +291,24 @@ impl Members {
             Ok(waiting) => self.waiting = waiting,
             Err(error) => tracing::warn!(%error, "cannot tell who waits for a decision"),
         }
+        self.books.look(project);
         let mut changed = false;
         for member in self.members.clone().values() {
             if !is_regular && !stirred.contains(&member.name) {
                 continue;
             }
+            if let Some(observation) = by_supervisor(project, member) {
+                changed |= self.seen(&member.name, observation, source, recorder);
+                continue;
+            }
             let observation = match PaneEntry::of(member).filter(|_| member.is_present()) {
                 Some(entry) if notifier.observe_pane(entry.clone()) => continue,
                 Some(_) => PaneObservation::Unseen,
-                None => without_pane(member),
+                None => match without_pane(member) {
+                    // The roster names an agent before its pane is opened.
+                    PaneObservation::NotStarted if is_starting(member) => continue,
+                    other => other,
+                },
             };
             changed |= self.seen(&member.name, observation, source, recorder);
         }
@@ -249,10 +329,17 @@ impl Members {
         if observation == PaneObservation::Unseen && last.is_some() {
             return false;
         }
+        match observation.diagnosis().and_then(|seen| seen.program) {
+            Some(pid) => drop(self.programs.insert(agent.clone(), pid)),
+            None => drop(self.programs.remove(agent)),
+        }
         let waits_for = self.waiting.get(agent);
-        let held = if member.is_present() { source.held_by(agent) } else { Ok(Vec::new()) };
+        let held = match member.is_present() {
+            true => source.held_by(agent, &self.books),
+            false => Ok(Vec::new()),
+        };
         let Presence { state, why, .. } = match held {
-            Ok(held) => judge(member, observation, waits_for, held),
+            Ok(held) => judge(member, observation, waits_for, &held),
             Err(error) => {
                 tracing::warn!(%agent, %error, "cannot tell what an agent is doing");
                 return false;

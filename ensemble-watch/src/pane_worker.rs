@@ -259,7 +259,7 @@ mod tests {
             text,
             kind: PaneTaskKind::Type(Occasion::News),
         });
-        match wakes.next(&mut WatchSet::default(), None).pop() {
+        match wakes.next(&mut WatchSet::default(), &mut Default::default(), None).pop() {
             Some(Wake::PaneResult(PaneResult::Typed(TypeReport {
                 outcome: NudgeOutcome::Refused { deferral },
                 ..

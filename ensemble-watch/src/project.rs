@@ -27,6 +27,7 @@ use ensemble_core::requests::Kinds;
 use ensemble_core::spool::{Options, Owners, Spool};
 use ensemble_core::{Error, Result};
 use ensemble_team::admission::{Admissions, MailAdmission};
+use ensemble_team::authority::Authority;
 use ensemble_team::driver::{Reviews, TaskEnds};
 use ensemble_team::lint::LintConfig;
 use ensemble_team::roster::Roster;
@@ -85,6 +86,8 @@ pub struct Config {
     pub agents: BTreeMap<Name, AgentConfig>,
     /// Rules for acting under an agent's name.
     pub identity: IdentityConfig,
+    /// The agents that may stop others (docs/cli.md).
+    pub authority: Authority,
     /// Fields of provider profiles, by profile: they replace the built-in ones (docs/providers.md).
     pub providers: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
     /// Times of the handshake before an assignment.
@@ -178,6 +181,7 @@ impl Config {
             identity: IdentityConfig {
                 outsiders: self.identity.outsiders.or(fallback.identity.outsiders),
             },
+            authority: team::authority(self.authority, fallback.authority),
             providers,
             requests: self.requests.or(fallback.requests),
             transport: self.transport.or(fallback.transport),

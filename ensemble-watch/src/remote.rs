@@ -43,7 +43,7 @@ use crate::requests::{RequestWatch, keep_gated};
 use crate::servers::{Reported, ServerNews, SharedSight, Sighted};
 use crate::status::ACTOR;
 use crate::wakes::{Wake, Waker};
-use crate::workload::{self, Workload};
+use crate::workload::{Books, Workload};
 
 /// How long a round waits for news.
 const ROUND: Duration = Duration::from_millis(250);
@@ -83,6 +83,7 @@ pub(crate) struct Follower {
     waiting: BTreeMap<Name, Vec<MessageId>>,
     /// The last report to the loop, and the earliest time of the next.
     workload: Workload,
+    books: Books,
     next_workload: Monotonic,
     /// A notice arrived since the last report.
     has_news: bool,
@@ -121,9 +122,11 @@ impl Follower {
             next_sweep: now,
             next_scan: now,
             requests: RequestWatch::new(&project.queue, project.kinds()?)
-                .only_for(project.roster()),
+                .only_for(project.roster())
+                .with_authority(project),
             waiting: BTreeMap::new(),
             workload: Workload::default(),
+            books: Books::default(),
             next_workload: now,
             has_news: true,
             condition: serde_json::Value::Null,
@@ -262,10 +265,11 @@ impl Follower {
         }
         self.next_workload = now + WORKLOAD_INTERVAL;
         let (members, _) = self.project.roster().entries()?;
+        self.books.look(&self.project);
         let is_here = |name: &Name| members.iter().any(|member| member.name == *name);
         let workload = Workload {
             waits_for: self.requests.waits_for(),
-            holds: workload::holds(queue, is_here)?,
+            holds: self.books.holds(queue, is_here)?,
         };
         // A notice that arrived meanwhile triggers another report.
         self.has_news = false;

@@ -26,9 +26,12 @@ use ensemble_core::proto::request::{
 };
 use ensemble_core::requests::{Entry, GateState, Kinds, REQUESTS, RequestStore, Requests};
 use ensemble_core::{Error, Result};
+use ensemble_team::authority::NotAuthorized;
 use ensemble_team::roster::Roster;
 use serde_json::json;
 
+use crate::authority::Guard;
+use crate::project::Project;
 use crate::status::ACTOR;
 #[cfg(feature = "nats")]
 use crate::workload::words;
@@ -66,6 +69,8 @@ pub(crate) struct RequestWatch {
     decision_handler: Option<Box<dyn DecisionHandler>>,
     /// Where several hosts watch: only decisions about these agents are carried out here.
     members: Option<Roster>,
+    /// Which agents may ask for a shutdown.
+    authority: Option<Guard>,
 }
 
 impl RequestWatch {
@@ -79,7 +84,14 @@ impl RequestWatch {
             closed: HashSet::new(),
             decision_handler: None,
             members: None,
+            authority: None,
         }
+    }
+
+    /// Withdraws requests for a shutdown whose requester has no authority: the commands refuse them, so
+    /// they were put down by hand.
+    pub(crate) fn with_authority(self, project: &Project) -> Self {
+        Self { authority: Some(Guard::new(project)), ..self }
     }
 
     /// Leaves agents that are not in this roster to their own hosts.
@@ -148,7 +160,14 @@ impl RequestWatch {
         }
         match self.requests(store).find(id.as_str()) {
             Ok(Some(entry)) if entry.is_closed => self.forget(id),
-            Ok(Some(entry)) => self.take(now, &entry),
+            Ok(Some(entry)) => {
+                let refused = self.authority.as_ref().and_then(|guard| guard.refuses(&entry));
+                match refused.map(|refused| self.withdraw(&entry, &refused, store)) {
+                    None => self.take(now, &entry),
+                    Some(Ok(())) => self.forget(id),
+                    Some(Err(error)) => tracing::warn!(%error, "cannot withdraw a request"),
+                }
+            }
             // The request is gone, or not complete yet.
             Ok(None) => {}
             Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
@@ -162,6 +181,21 @@ impl RequestWatch {
             }
             Err(error) => tracing::warn!(%error, "cannot read a request"),
         }
+    }
+
+    /// Withdraws a request of an agent without authority.
+    fn withdraw(
+        &self,
+        entry: &Entry,
+        refused: &NotAuthorized,
+        store: &dyn RequestStore,
+    ) -> Result<()> {
+        let id = &entry.request.request_id;
+        let NotAuthorized { name, role, act, .. } = refused;
+        self.requests(store).moot(id.as_str(), &refused.to_string())?;
+        let data = json!({ "agent": name, "role": role, "act": act.key(), "request_id": id });
+        store.recorder().record(types::AUTHORITY_REFUSED, ACTOR, data);
+        Ok(())
     }
 
     /// Passes the state on disk to the machines.

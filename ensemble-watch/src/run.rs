@@ -149,7 +149,8 @@ impl Watcher {
     fn next_wakes(&mut self) -> Vec<Wake> {
         let now = SystemClock.monotonic();
         let longest = self.engine.next_deadline().map(|at| at.since(now));
-        self.wakes.next(self.engine.watch_set(), longest)
+        let (watch_set, processes) = self.engine.sources();
+        self.wakes.next(watch_set, processes, longest)
     }
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //! another thread sends a message   channel, then an eventfd     -> the loop wakes
 //! a file lands                     inotify's own descriptor     -> the loop wakes
+//! a process of an agent ends       its pidfd                    -> the loop wakes
 //! ```
 //!
 //! So a file that lands wakes the thread that acts on it, and no other one before.
@@ -23,6 +24,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::ladders::LadderNews;
+use crate::processes::{Process, Processes};
 use crate::servers::ServerNews;
 use crate::watch_set::WatchSet;
 
@@ -42,6 +44,8 @@ pub(crate) enum Wake {
     Changed(FsEvent),
     /// A pane task is done.
     PaneResult(PaneResult),
+    /// A watched process has ended.
+    Ended(Process),
     /// The servers that have the mailboxes have news.
     #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
     Servers(ServerNews),
@@ -118,19 +122,21 @@ impl Wakes {
     pub(crate) fn next(
         &mut self,
         watch_set: &mut WatchSet,
+        processes: &mut Processes,
         longest: Option<Duration>,
     ) -> Vec<Wake> {
         let began = Instant::now();
         loop {
             let mut wakes = self.received();
             self.read(watch_set);
+            wakes.extend(processes.take_ended().into_iter().map(Wake::Ended));
             let room = WAKES_A_STEP.saturating_sub(wakes.len()).min(self.events.len());
             wakes.extend(self.events.drain(..room).map(Wake::Changed));
             let left = longest.map(|longest| longest.saturating_sub(began.elapsed()));
             if !wakes.is_empty() || left.is_some_and(|left| left.is_zero()) {
                 return wakes;
             }
-            self.sleep(watch_set, left);
+            self.sleep(watch_set, processes, left);
         }
     }
 
@@ -157,8 +163,9 @@ impl Wakes {
         self.receiver.try_iter().take(WAKES_A_STEP).collect()
     }
 
-    fn sleep(&self, watch_set: &WatchSet, longest: Option<Duration>) {
-        let sources: Vec<_> = [self.signal.as_fd()].into_iter().chain(watch_set.source()).collect();
+    fn sleep(&self, watch_set: &WatchSet, processes: &Processes, longest: Option<Duration>) {
+        let own = [self.signal.as_fd()].into_iter().chain(watch_set.source());
+        let sources: Vec<_> = own.chain(processes.sources()).collect();
         if let Err(error) = sleep_until_any(&sources, longest) {
             tracing::warn!(%error, "cannot wait for events");
         }

@@ -8,6 +8,7 @@
 //! requests/                                  Requests       look at the request of that name
 //! requests/<id>/                             Request        look at that request
 //! .ensemble/panes/                           Panes          read the bindings
+//! .ensemble/roster/                          Roster         read the roster, look at the agents
 //! .ensemble/canary/                          Canary         events still arrive
 //! state.yaml, PAUSE, CHECKPOINT, ABORT       Board          check the alarms
 //! steps.db-wal                               Steps          check the step queues
@@ -33,6 +34,7 @@ pub(crate) enum Place {
     Requests,
     Request(Name),
     Panes,
+    Roster,
     Canary,
     Board,
     Steps,

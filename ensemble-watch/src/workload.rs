@@ -1,4 +1,5 @@
-//! The workload of agents: the messages they hold, and the decisions they wait for.
+//! The workload of agents: what they hold in mailboxes, on the blackboard and of step queues, and the
+//! decisions they wait for.
 //!
 //! | mailboxes in | looked up by |
 //! |---|---|
@@ -10,21 +11,87 @@
 
 use std::collections::BTreeMap;
 
+use std::path::PathBuf;
+
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
+use ensemble_core::durable::{Dir, FileId};
 use ensemble_core::message::Name;
 use ensemble_core::requests::{Asked, RequestStore, Requests};
+use ensemble_team::board::{self, Board, BoardOptions, State};
+use ensemble_team::holdings::{self, Holding, Places};
+use ensemble_team::steps::{STEPS_FILE, StepOptions, StepStore};
 
-/// Number of held messages named for each agent.
-const NAMED_MAX: usize = 8;
+use crate::project::Project;
+use crate::status::ACTOR;
 
-/// Messages that agents hold, and decisions they wait for.
+/// The blackboard and the step queues of a project, as of the last look. What does not exist, or cannot be
+/// read, holds nothing; the alarms and `fsck` tell of damage.
+#[derive(Debug, Default)]
+pub struct Books {
+    board: Option<State>,
+    /// Path of the board that was read, with its identity, size and time.
+    seen: Option<(PathBuf, FileId, u64, i128)>,
+    steps: Option<StepStore>,
+}
+
+impl Books {
+    /// Reads the books of a project.
+    #[must_use]
+    pub fn open(project: &Project) -> Self {
+        let mut books = Self::default();
+        books.look(project);
+        books
+    }
+
+    /// Reads again what has changed.
+    pub fn look(&mut self, project: &Project) {
+        let options = || BoardOptions::new(ACTOR);
+        let board = Board::find(project.root(), options()).ok();
+        let seen = board.as_ref().and_then(|board| {
+            let dir = Dir::open(board.path().parent()?).ok()?;
+            let stat = dir.stat(board::FILE_NAME).ok()??;
+            Some((board.path().to_owned(), stat.id, stat.bytes, stat.modified_ns))
+        });
+        if seen.is_none() || seen != self.seen {
+            self.board = board.and_then(|board| board.read().ok());
+            self.seen = seen;
+        }
+        let path = project.state.join(STEPS_FILE);
+        if !path.exists() {
+            self.steps = None;
+        } else if self.steps.is_none() {
+            self.steps = StepStore::open(&path, StepOptions::new(project.root())).ok();
+        }
+    }
+
+    /// The blackboard.
+    #[must_use]
+    pub const fn board(&self) -> Option<&State> {
+        self.board.as_ref()
+    }
+
+    /// All that these agents hold, in mailboxes, on the blackboard and of step queues.
+    ///
+    /// # Errors
+    /// The mailboxes or the step queues cannot be read.
+    pub fn holds(
+        &self,
+        queue: &dyn Broker,
+        who: impl Fn(&Name) -> bool,
+    ) -> Result<BTreeMap<Name, Vec<Holding>>> {
+        let places = Places::new(queue).with_board(self.board.as_ref());
+        holdings::holds(&places.with_steps(self.steps.as_ref()), who)
+    }
+}
+
+/// What agents hold, and decisions they wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
     /// Pending decisions between agents, in a few words.
     pub waits_for: BTreeMap<Name, String>,
-    /// Tasks held by each agent, or ids of messages without a task.
-    pub holds: BTreeMap<Name, Vec<String>>,
+    /// Held messages, tasks, reviews and steps, by agent.
+    pub holds: BTreeMap<Name, Vec<Holding>>,
 }
 
 impl Workload {
@@ -35,14 +102,15 @@ impl Workload {
     pub fn of(
         queue: &dyn Broker,
         store: &dyn RequestStore,
+        books: &Books,
         who: impl Fn(&Name) -> bool,
     ) -> Result<Self> {
-        Ok(Self { waits_for: waits_for(store)?, holds: holds(queue, who)? })
+        Ok(Self { waits_for: waits_for(store)?, holds: books.holds(queue, who)? })
     }
 
-    /// The tasks and messages that this agent holds.
+    /// Held messages, tasks, reviews and steps of an agent.
     #[must_use]
-    pub fn held_by(&self, agent: &Name) -> Vec<String> {
+    pub fn held_by(&self, agent: &Name) -> Vec<Holding> {
         self.holds.get(agent).cloned().unwrap_or_default()
     }
 
@@ -85,29 +153,4 @@ pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
 /// The pending decision of an agent.
 pub(crate) fn words(kind: &str, id: &str, to: &Name) -> String {
     format!("{kind} {id} by {to}")
-}
-
-/// The tasks that these agents hold, or the ids of messages without a task.
-///
-/// # Errors
-/// The queue cannot be read.
-pub fn holds(
-    queue: &dyn Broker,
-    who: impl Fn(&Name) -> bool,
-) -> Result<BTreeMap<Name, Vec<String>>> {
-    let mut all: BTreeMap<Name, Vec<String>> = BTreeMap::new();
-    for mailbox in queue.mailboxes()? {
-        for lease in queue.observe(&mailbox)?.into_iter().map(|observed| observed.lease) {
-            if !who(&lease.holder) {
-                continue;
-            }
-            let held = all.entry(lease.holder).or_default();
-            if held.len() < NAMED_MAX {
-                let task = queue.peek(&mailbox, &lease.id).ok().and_then(|e| e.task_id);
-                held.push(task.unwrap_or_else(|| lease.id.to_string()));
-            }
-        }
-    }
-    all.values_mut().for_each(|held| held.sort_unstable());
-    Ok(all)
 }

@@ -86,7 +86,10 @@ fn status_has_a_line_a_mailbox_and_the_watcher() {
     assert_eq!(keys(&all[2]), members);
     assert_eq!((&all[2]["mailbox"], &all[2]["waiting"]), (&json!("w1"), &json!(1)));
     let watcher = json!({ "running": false, "holder": null, "status": null, "overdue": [] });
-    assert_eq!(all[3], json!({ "watcher": watcher }));
+    assert_eq!(
+        all[3],
+        json!({ "watcher": watcher, "board": { "troubles": [] }, "ladders": [], "holds": {} })
+    );
     assert!(!bed.project().join(".ensemble/watch.lock").exists(), "looking leaves nothing");
     assert!(bed.ok("status").contains("not running: `ensemble watch` starts it"));
 }

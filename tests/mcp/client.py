@@ -34,6 +34,7 @@ CALLS = [
     ("complete_message", {"id": "letter-1"}),
     ("plan_approval", {"plan": "1. read 2. write", "task_id": "task-9"}),
     ("plan_approval", {"request_id": "nothing", "approve": True}),
+    ("shutdown_request", {"agent": "Devon", "deadline_seconds": 600, "on_silence": "tell"}),
     ("shutdown_response", {"request_id": "nothing", "approve": False, "reason": "busy"}),
     ("report", {
         "task_id": "task-9", "status": "success", "files_modified": ["plan.yaml"],
@@ -41,6 +42,7 @@ CALLS = [
     ("report", {"task_id": "task-9", "status": "failed", "summary": "some tests fail"}),
     ("claim_task", {}),
     ("claim_task", {"task_id": "task-1"}),
+    ("shutdown_request", {"agent": "Devon"}),
     ("heartbeat", {}),
     ("handoff", {"summary": "half of the parser", "next_action": " "}),
     ("handoff", {"summary": "half of the parser", "next_action": "the other half",

@@ -48,9 +48,10 @@ fn sentences_name_their_actor() {
 }
 
 /// Prompts, messages and headers of files: people and agents read them in place of an error.
-const READ_BY_AGENTS: [&str; 7] = [
+const READ_BY_AGENTS: [&str; 8] = [
     "crates/ensemble-team/src/board/mod.rs",
     "crates/ensemble-team/src/board/prompt/",
+    "crates/ensemble-team/src/driver/supervise/mail.rs",
     "crates/ensemble-team/src/driver/steps.rs",
     "crates/ensemble-team/src/lint/output.rs",
     "crates/ensemble-team/src/steps/prompt/",

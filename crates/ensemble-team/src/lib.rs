@@ -7,6 +7,8 @@
 //! * [`board`] is the blackboard `state.yaml`; [`worktree`] keeps one git worktree for each of its tasks,
 //!   from the claim to the merge.
 //! * `steps` (feature) is a queue of steps in SQLite, with focused prompts and a completion tool.
+//! * [`holdings`] says what an agent holds: messages, board tasks, reviews and steps. [`authority`] says
+//!   which agents may stop others.
 //! * [`collect`] gathers the reports of a batch of tasks.
 //! * [`proto`] has the state machines of tasks, steps and supervisors; [`driver`] performs what they ask
 //!   for: supervisors, batches, departures, reviews.
@@ -16,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod authority;
 pub mod board;
 pub mod collect;
 pub mod contract;
@@ -23,6 +26,7 @@ pub mod driver;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod holdings;
 pub mod lint;
 pub mod proto;
 pub mod replay;

@@ -61,7 +61,7 @@ impl Arguments {
 }
 
 fn resume(context: &Context, board: &Board) -> Outcome {
-    let by = person(context, board)?;
+    let by = person(context)?;
     let mut locked = board.lock()?;
     locked.resume(&by)?;
     locked.step_sprint(SprintEvent::Resume)?;

@@ -8,11 +8,13 @@ use std::path::Path;
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
+use ensemble_team::authority::Act;
 use ensemble_team::board::{Board, Control, ControlFile};
 use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
 use super::reporter;
+use crate::authority::authorize;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::text::one_line;
@@ -71,13 +73,8 @@ pub(super) fn lift(context: &Context, board: &Board, file: ControlFile) -> Outco
     Ok(())
 }
 
-/// What stopped the team is for people to look at: no agent on the board may lift it.
-pub(super) fn person(context: &Context, board: &Board) -> Outcome<String> {
-    if let Some(agent) = context.agent()?
-        && board.read().is_ok_and(|state| state.agents.contains_key(&agent))
-    {
-        let text = format!("`{agent}` is an agent on the blackboard: a person must resume");
-        return Err(Failure::refused(text));
-    }
+/// What stopped the team is for people to look at: no agent may lift it without authority.
+pub(super) fn person(context: &Context) -> Outcome<String> {
+    authorize(context, Act::Resume)?;
     reporter(context)
 }

@@ -10,6 +10,7 @@ use ensemble_core::broker::UnreadMail;
 use ensemble_core::durable::FileLock;
 use ensemble_core::event_log::types;
 use ensemble_core::proto::request::AtExpiry;
+use ensemble_team::authority::Act;
 use ensemble_team::roster::Member;
 use ensemble_tmux::reaper::PASS_VARIABLE;
 use ensemble_tmux::tmux::PaneSigns;
@@ -20,6 +21,7 @@ use serde_json::json;
 
 use super::up;
 use crate::args;
+use crate::authority::authorize;
 use crate::context::Context;
 use crate::departing::{Farewell, report};
 use crate::exit::{Failure, Outcome};
@@ -37,7 +39,8 @@ const LOG_FILE: &str = "down.log";
 /// Asks each agent to shut down: workers first, Dispatch next, the Conductor last. An agent that
 /// agrees finishes its work. An agent that does not answer by the deadline is ended. An agent that
 /// rejects stays, and so do the agents it needs. No process, pane or socket is left of the others.
-/// Unread mail is kept, and `ensemble up` brings the same team back to it.
+/// Unread mail is kept, and `ensemble up` brings the same team back to it. An agent needs authority for
+/// it: `authority` in ensemble.yaml.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble down
@@ -59,6 +62,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        authorize(context, Act::Down)?;
         if self.detached {
             leave_the_pane();
         } else if context.identity()?.is_member() {

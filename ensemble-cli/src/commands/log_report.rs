@@ -1,13 +1,17 @@
 //! `ensemble log report`: a session as a page for people.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ensemble_core::durable::{Durability, write_document};
 use ensemble_core::event_log::read_all;
+use ensemble_team::holdings::tasks;
+use ensemble_watch::workload::Books;
 use serde_json::json;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
+use crate::queue::Queue;
 use crate::session::{Story, page};
 use crate::text::plural;
 
@@ -50,6 +54,9 @@ impl Arguments {
                 .with_hint("`ensemble log` shows what there is"));
         }
         story.finish_all();
+        if story.goes_on() {
+            story.hold(holds(context));
+        }
         let html = page(&story);
         if self.output == Path::new("-") {
             return context.out.content(html.as_bytes());
@@ -61,4 +68,15 @@ impl Arguments {
             false => context.out.line(format!("{file}: open it in a browser")),
         }
     }
+}
+
+/// What each agent holds. A page can be made of a log alone, too.
+fn holds(context: &Context) -> BTreeMap<String, Vec<String>> {
+    let look = || -> Outcome<_> {
+        let queue = Queue::open(context)?;
+        queue.overlook()?;
+        Ok(Books::open(context.project()?).holds(&*queue, |_| true)?)
+    };
+    let held = look().unwrap_or_default();
+    held.into_iter().map(|(agent, held)| (agent.to_string(), tasks(&held))).collect()
 }

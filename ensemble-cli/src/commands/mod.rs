@@ -74,6 +74,7 @@ use ensemble_watch::project::Project;
 
 pub(crate) use agent::{Live, hand_over, live};
 pub(crate) use recv::needed_plan;
+pub(crate) use request::SHUTDOWN_REASON;
 pub(crate) use send::{fill, fill_for_servers};
 #[cfg(feature = "mcp")]
 pub(crate) use status::Watcher;

@@ -7,10 +7,12 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::AtExpiry;
 use ensemble_core::requests::Ask;
+use ensemble_team::authority::Act;
 
 use super::down;
 use super::send::content_of;
 use crate::asking::{decided, refused, requests, sent};
+use crate::authority::authorize;
 use crate::context::Context;
 use crate::departing::{self, Farewell, whole_seconds};
 use crate::exit::Outcome;
@@ -18,7 +20,7 @@ use crate::queue::Queue;
 use crate::{args, completion};
 
 /// What the seed says if nothing else is said.
-const SHUTDOWN_REASON: &str = "Please shut down gracefully.";
+pub(crate) const SHUTDOWN_REASON: &str = "Please shut down gracefully.";
 
 /// Ask an agent for something that it approves or rejects
 ///
@@ -97,6 +99,9 @@ impl From<OnSilence> for AtExpiry {
 /// once it has agreed, or when the deadline is over: its processes and its pane are gone then, what
 /// it held is given back, and its unread mail is returned to its senders unless configured
 /// otherwise. With `--wait` this ends when the agent has gone.
+///
+/// A supervisor answers for its agent: at once without work, else after the task. A worker may ask no
+/// other agent, unless `authority: {shutdown: […]}` in ensemble.yaml lists it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble request shutdown worker-1 --reason 'the work is done' --wait 3m
@@ -142,6 +147,7 @@ impl Shutdown {
         };
         let queue = Queue::open(context)?;
         let Some(name) = self.name else {
+            authorize(context, Act::Shutdown)?;
             let mut team = down::present(context.project()?)?;
             team.retain(|member| member.name != farewell.from);
             return departing::report(context, &farewell.drain(&queue, &team)?);

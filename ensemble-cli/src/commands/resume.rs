@@ -11,7 +11,7 @@ use crate::exit::{Failure, Outcome};
 /// Let the team go on: remove PAUSE and CHECKPOINT, and acknowledge the circuit breaker
 ///
 /// Only this command acknowledges: the anomalies so far count no more. A person must run it: it is
-/// refused to agents on the blackboard.
+/// refused to agents, unless `authority: {resume: […]}` in ensemble.yaml lists them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Remove ABORT, too; a sprint that was aborted stays so
@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
-        let by = person(context, &board)?;
+        let by = person(context)?;
         let found = Control::read_all(directory(&board))?;
         let is_there = |file| found.iter().any(|control| control.file == file);
         if is_there(ControlFile::Abort) && !self.lift_abort {

@@ -1,5 +1,6 @@
 //! `ensemble status`: everything at a glance, however deep the backlog.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -11,9 +12,11 @@ use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Glance, Overflow};
+use ensemble_team::holdings::{Holding, tasks};
 use ensemble_team::roster::State;
 use ensemble_watch::members;
 use ensemble_watch::project::Project;
+use ensemble_watch::workload::Books;
 use serde_json::{Value, json};
 
 use super::attention::{self, Overdue};
@@ -33,11 +36,11 @@ const LADDERS_SHOWN_MAX: usize = 10;
 /// How deep the watcher's own words are shown.
 const SHOWN_DEPTH_MAX: usize = 6;
 
-/// Show the mailboxes, the watcher and its undelivered files
+/// Show the mailboxes, what agents hold, the watcher and its undelivered files
 ///
 /// The first line warns of mail that has waited for an idle agent for over 30 s, and of a watcher that
 /// does not run. The lines after it say what stands still on the blackboard, and the command that helps.
-/// With `--json`, one object a mailbox and then one about the watcher and the blackboard.
+/// With `--json`, one object a mailbox and then one about the watcher, the blackboard and what agents hold.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
 
@@ -46,13 +49,15 @@ impl Arguments {
         let queue = Queue::open(context)?;
         let project = context.project()?;
         let watcher = Watcher::look(project);
+        let holds = holds(&queue, project)?;
         if context.out.is_json() {
-            print_json(context, &look(&queue)?, &watcher)
+            print_json(context, &look(&queue)?, &watcher, &holds)
         } else {
             let mailboxes = look(&queue)?;
             attention::print(context, watcher.runs(), &watcher.overdue(project, &mailboxes))?;
             standstill::print(context, &standstill::of_board(project)?)?;
             print_mailboxes(context, &mailboxes)?;
+            print_holds(context, &holds)?;
             context.out.line("")?;
             print_ladders(context, &ladders(project)?)?;
             print_watcher(context, &watcher)
@@ -140,7 +145,7 @@ fn read_status(path: &Path) -> Option<Value> {
     serde_json::from_str(&text).ok()
 }
 
-fn print_json(context: &Context, mailboxes: &[Row], watcher: &Watcher) -> Outcome {
+fn print_json(context: &Context, mailboxes: &[Row], watcher: &Watcher, holds: &Holds) -> Outcome {
     let overdue = watcher.overdue(context.project()?, mailboxes);
     for (name, glance, overflow) in mailboxes {
         let mut object = json!({ "mailbox": name });
@@ -163,6 +168,7 @@ fn print_json(context: &Context, mailboxes: &[Row], watcher: &Watcher) -> Outcom
         },
         "board": { "troubles": standstill::of_board(context.project()?)? },
         "ladders": ladders(context.project()?)?,
+        "holds": holds,
     }))
 }
 
@@ -196,6 +202,24 @@ fn print_ladders(context: &Context, ladders: &[LadderFile]) -> Outcome {
         context.out.line(format!("and {more} more"))?;
     }
     context.out.line("")
+}
+
+/// Held messages, tasks, reviews and steps, by agent.
+type Holds = BTreeMap<Name, Vec<Holding>>;
+
+fn holds(queue: &Queue, project: &Project) -> Outcome<Holds> {
+    queue.overlook()?;
+    Ok(Books::open(project).holds(&**queue, |_| true)?)
+}
+
+fn print_holds(context: &Context, holds: &Holds) -> Outcome {
+    if holds.is_empty() {
+        return Ok(());
+    }
+    context.out.line("")?;
+    let row =
+        |(agent, held): (&Name, &Vec<Holding>)| vec![agent.to_string(), tasks(held).join(", ")];
+    context.out.table(&["agent", "holds"], holds.iter().map(row).collect())
 }
 
 fn print_mailboxes(context: &Context, mailboxes: &[Row]) -> Outcome {

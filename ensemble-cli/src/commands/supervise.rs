@@ -2,30 +2,35 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ensemble_core::Error;
+use ensemble_core::driver::nap;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
+use ensemble_core::requests::REQUESTS;
 use ensemble_core::watch::Waiter;
 use ensemble_team::board::Board;
 use ensemble_team::board::prompt::Role;
-use ensemble_team::driver::supervise::{Order, Surroundings, supervise};
+use ensemble_team::driver::supervise::{Office, Order, Surroundings, seated, supervise};
 use ensemble_team::proto::supervise::Reason;
-use ensemble_team::roster::{MemberState, Roster};
 use ensemble_team::worktree::{CheckedOut, Worktrees};
+use ensemble_watch::project::Project;
 use ensemble_watch::project::QUEUE_VARIABLE;
 use serde_json::json;
 
 use crate::args;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
+use crate::queue::Queue;
 
-/// How often the roster is asked whether the agent is to leave.
-const ROSTER_EVERY: Duration = Duration::from_secs(1);
+/// How often an idle supervisor looks at the roster and the requests without an event.
+const OFFICE_EVERY: Duration = Duration::from_secs(1);
+/// How often an ending supervisor tries again what has failed.
+const RETRY_EVERY: Duration = Duration::from_millis(100);
 
 /// Supervise one agent: find work on the blackboard, start the agent for it, react to its end
 ///
@@ -36,6 +41,9 @@ const ROSTER_EVERY: Duration = Duration::from_secs(1);
 /// 10 agents without progress the task is blocked. While PAUSE, CHECKPOINT or ABORT lies beside the
 /// blackboard nothing is claimed and nothing started. SIGTERM ends the agent, gives back what it held,
 /// and leaves. A second supervisor of the same id is refused with exit code 75.
+///
+/// The agent is a member of the team: `ensemble team` shows it, its mail stands in its next prompt, and
+/// the supervisor answers requests for its shutdown: at once without work, else after the task.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: ensemble supervise --role coder --id coder-1 -- claude -p {prompt}"
@@ -79,9 +87,9 @@ impl Arguments {
             Some(id) => id.clone(),
             None => context.agent_required()?,
         };
-        context.check_name(&id)?;
         let project = context.project()?;
         let board = Board::find(project.root(), context.board_options_for(project, id.as_str()))?;
+        check_name(context, &board, &id)?;
         let worktrees = match self.role {
             Role::Planner => None,
             Role::Coder | Role::CodeReviewer => {
@@ -90,7 +98,7 @@ impl Arguments {
             }
         };
         let order = self.order(context, &board, id)?;
-        let mut here = Here::new(context, &board, &order.id)?;
+        let mut here = Here::new(context, project, &board, &order.id)?;
         if order.role == Role::CodeReviewer
             && let Some(CheckedOut { branch, path, .. }) =
                 worktrees.as_ref().map(Worktrees::checked_out).transpose()?.flatten()
@@ -103,7 +111,7 @@ impl Arguments {
         }
         let ended = supervise(&board, worktrees.as_ref(), &order, &mut here);
         match ended.map_err(|error| refused(error, &board, &order.id))? {
-            Reason::Stopped | Reason::Aborted | Reason::NoWork => Ok(()),
+            Reason::Stopped | Reason::Agreed | Reason::Aborted | Reason::NoWork => Ok(()),
             Reason::Refused => Err(Failure::new(Exit::Busy, "another one supervises this agent")),
             Reason::GaveUp => {
                 let text = "agents failed again and again, and nothing came of it";
@@ -122,6 +130,7 @@ impl Arguments {
         order.terminal = terminal();
         order.takes_over = self.take_over;
         order.recorder = context.recorder()?;
+        order.office = office(context, &order.command);
         order.pace.restart = self.restart_delay;
         order.pace.hand_over = self.hand_over_delay;
         order.pace.crashes_max = self.crashes;
@@ -167,63 +176,86 @@ fn terminal() -> String {
     }
 }
 
-/// Signals, the roster, the board's directory, and who reads what is told.
+/// Refuses a name that another agent has. The name of an agent whose supervisor was killed is free for
+/// the next supervisor.
+fn check_name(context: &Context, board: &Board, id: &Name) -> Outcome {
+    let refused = match context.check_name(id) {
+        Ok(()) => return Ok(()),
+        Err(refused) => refused,
+    };
+    let directory = directory(board);
+    match seated(directory, id) {
+        Ok(Some((record, true))) => {
+            let path = directory.join(format!("locks/supervise-{id}.lock"));
+            Err(Error::Locked {
+                path,
+                holder: format!("process {}", record.pid),
+                waited: Duration::ZERO,
+            }
+            .into())
+        }
+        _ => Err(refused),
+    }
+}
+
+/// Where the supervisor speaks for its agent. Without a queue it supervises all the same.
+fn office(context: &Context, command: &[String]) -> Option<Office> {
+    let open = || -> Outcome<Office> {
+        let project = context.project()?;
+        project.ensure_state()?;
+        let store = Queue::open(context)?.into_store();
+        let program = command.first().map_or("", String::as_str);
+        let program = Path::new(program).file_name().and_then(|name| name.to_str());
+        let known = program.filter(|name| project.profiles().is_ok_and(|it| it.get(name).is_ok()));
+        let mut office = Office::new(store, project.roster(), known.unwrap_or("generic"));
+        office.authority = project.config.authority.clone();
+        Ok(office)
+    };
+    match open() {
+        Ok(office) => Some(office),
+        Err(failure) => {
+            say(&format!("warning: the agent has neither mail nor a row: {}", failure.text()));
+            None
+        }
+    }
+}
+
+fn directory(board: &Board) -> &Path {
+    board.path().parent().unwrap_or_else(|| Path::new("."))
+}
+
+/// Signals, the directories in which work and mail arrive, and the output.
 struct Here<'a> {
     context: &'a Context,
     id: Name,
     stopped: Arc<AtomicBool>,
     waiter: Waiter,
-    roster: Roster,
-    /// Its generation, if it was a member that is up.
-    generation: Option<u64>,
-    asked: Instant,
 }
 
 impl<'a> Here<'a> {
-    fn new(context: &'a Context, board: &Board, id: &Name) -> Outcome<Self> {
+    fn new(context: &'a Context, project: &Project, board: &Board, id: &Name) -> Outcome<Self> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let stopped = Arc::new(AtomicBool::new(false));
         for signal in [SIGHUP, SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stopped))
                 .map_err(|error| Failure::refused(format!("cannot handle signals: {error}")))?;
         }
-        let directory = board.path().parent().map_or_else(PathBuf::new, PathBuf::from);
-        let roster = context.project()?.roster();
-        let member = roster.get(id)?.filter(|member| member.state == MemberState::Up);
-        Ok(Self {
-            context,
-            id: id.clone(),
-            stopped,
-            waiter: Waiter::new(&[directory]),
-            roster,
-            generation: member.map(|member| member.generation),
-            asked: Instant::now(),
-        })
-    }
-
-    /// Whether its agent is to leave the team, or has been brought up anew elsewhere.
-    fn leaves_team(&self) -> bool {
-        let Some(generation) = self.generation else { return false };
-        // What cannot be read says nothing.
-        let Ok(member) = self.roster.get(&self.id) else { return false };
-        member.is_none_or(|m| m.generation != generation || m.state != MemberState::Up)
+        let (board, requests) = (directory(board).to_owned(), project.queue.join(REQUESTS));
+        let waiter = Waiter::new(&[board, requests]);
+        Ok(Self { context, id: id.clone(), stopped, waiter })
     }
 }
 
 impl Surroundings for Here<'_> {
     fn rest(&mut self, limit: Duration) {
-        if !self.stopped.load(Ordering::SeqCst) {
-            self.waiter.wait(limit.min(ROSTER_EVERY));
+        match self.is_over() {
+            false => self.waiter.wait(limit.min(OFFICE_EVERY)),
+            // What is left to do is tried again soon, and not all the time.
+            true => nap(limit.min(RETRY_EVERY)),
         }
     }
 
     fn is_over(&mut self) -> bool {
-        if self.asked.elapsed() >= ROSTER_EVERY {
-            self.asked = Instant::now();
-            if self.leaves_team() {
-                self.stopped.store(true, Ordering::SeqCst);
-            }
-        }
         self.stopped.load(Ordering::SeqCst)
     }
 

@@ -8,11 +8,13 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{self, Record};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::watch::Waiter;
-use ensemble_team::roster::{Member, Presence, State};
+use ensemble_team::holdings::{Holding, tasks};
+use ensemble_team::roster::{Presence, State};
 use ensemble_tmux::tmux::Server;
 use ensemble_watch::members::{self, Observed};
 use ensemble_watch::project::Project;
-use ensemble_watch::workload::Workload;
+use ensemble_watch::rows::{Row, rows};
+use ensemble_watch::workload::{Books, Workload};
 use serde_json::{Value, json};
 
 use super::attention::{self, Overdue};
@@ -33,7 +35,11 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// States: idle, working, starting, waiting (for a decision), blocked (by a dialog), limited, unknown
 /// (its screen is none that its profile knows), shutdown, gone (it should be up and is not). They come
 /// from what can be seen now: the roster, the pane, the leases, pending requests; never from what an
-/// agent has said of itself. Since when is what the running watcher has seen.
+/// agent has said of itself. Since when is what the running watcher has seen. The task column shows all
+/// that the agent holds: messages, tasks and reviews of the blackboard, and steps.
+///
+/// Every agent is a row, however it came: by `up`, `spawn`, `join`, `supervise`, `agent register`, or
+/// on another host of the team.
 ///
 /// The first line warns of mail that has waited for an idle agent for over 30 s, and of a watcher that
 /// does not run.
@@ -52,10 +58,10 @@ pub(crate) struct Arguments {
 
 /// One line of the table.
 struct Line {
-    member: Member,
+    row: Row,
     presence: Presence,
     since: Option<Timestamp>,
-    tasks: Vec<String>,
+    holds: Vec<Holding>,
     unread: u64,
     /// How long the oldest of them has waited.
     waited: Option<Duration>,
@@ -91,29 +97,30 @@ impl Arguments {
 
     fn look(&self, context: &Context) -> Outcome<Vec<Line>> {
         let project = context.project()?;
-        let (mut members, errors) = project.roster().entries()?;
+        let (members, errors) = project.roster().entries()?;
         for error in errors {
             say(&format!("warning: {error}"));
         }
+        let (queue, books) = (overlooked(context)?, Books::open(project));
+        let elsewhere = if queue.directory().is_none() { queue.mailboxes()? } else { Vec::new() };
+        let mut rows = rows(members, &books, &elsewhere);
         if let Some(name) = &self.name {
-            members.retain(|member| member.name == *name);
+            rows.retain(|row| row.member.name == *name);
         }
-        if members.is_empty() {
+        if rows.is_empty() {
             return Err(Failure::nothing("the team has no agents").with_hint(
                 "`ensemble up` brings it up; `ensemble spawn` and `ensemble join` add one",
             ));
         }
         let observed = members::last_observed(&project.watch_status());
-        let queue = overlooked(context)?;
-        let is_one = |name: &Name| members.iter().any(|member| member.name == *name);
-        let duties = Workload::of(&*queue, queue.request_store(), is_one)?;
+        let is_one = |name: &Name| rows.iter().any(|row| row.member.name == *name);
+        let duties = Workload::of(&*queue, queue.request_store(), &books, is_one)?;
         let records = event_log::recent(&project.logs(), LOG_BYTES_MAX)?;
         let spoken = last_by_actor(&records);
-        members
-            .into_iter()
-            .map(|member| {
+        rows.into_iter()
+            .map(|row| {
                 let seen = Seen { observed: &observed, duties: &duties, spoken: &spoken };
-                line(project, &queue, member, &seen)
+                line(project, &queue, row, &seen)
             })
             .collect()
     }
@@ -144,11 +151,11 @@ fn overlooked(context: &Context) -> Outcome<Queue> {
     }
 }
 
-fn line(project: &Project, queue: &Queue, member: Member, seen: &Seen<'_>) -> Outcome<Line> {
+fn line(project: &Project, queue: &Queue, row: Row, seen: &Seen<'_>) -> Outcome<Line> {
     let Seen { observed, duties, spoken } = seen;
-    let sight = members::look(project, &member)?;
-    let (waits_for, tasks) = (duties.waits_for.get(&member.name), duties.held_by(&member.name));
-    let presence = members::judge(&member, sight, waits_for, tasks.clone());
+    let member = &row.member;
+    let (waits_for, holds) = (duties.waits_for.get(&member.name), duties.held_by(&member.name));
+    let presence = row.presence(project, waits_for, &holds)?;
     let is_it = |o: &&Observed| o.agent == member.name && o.state == presence.state;
     let since = match presence.state {
         State::Shutdown => member.ended.as_ref().map(|ended| ended.at),
@@ -164,7 +171,7 @@ fn line(project: &Project, queue: &Queue, member: Member, seen: &Seen<'_>) -> Ou
     let sign_of_life = spoken.get(member.name.as_str()).copied().max(shown);
     let glance = queue.glance(&member.mailbox, COUNT_MAX).unwrap_or_default();
     let (unread, waited) = (glance.waiting, attention::waited(&glance));
-    Ok(Line { member, presence, since, tasks, unread, waited, sign_of_life })
+    Ok(Line { row, presence, since, holds, unread, waited, sign_of_life })
 }
 
 fn last_by_actor(records: &[Record]) -> BTreeMap<&str, Timestamp> {
@@ -178,10 +185,11 @@ impl Line {
     }
 
     fn overdue(&self, watcher: &Watcher) -> Option<Overdue> {
-        let agent = self.member.name.clone();
+        let member = &self.row.member;
+        let agent = member.name.clone();
         self.is_overdue().then(|| Overdue {
             why: watcher.why_not_told(&agent),
-            mailbox: self.member.mailbox.clone(),
+            mailbox: member.mailbox.clone(),
             waited_seconds: self.waited.unwrap_or_default().as_secs(),
             agent,
         })
@@ -197,14 +205,17 @@ impl Line {
 
     /// What does not change by itself.
     fn lasting(&self) -> Value {
-        let Self { member, presence, since, tasks, unread, .. } = self;
+        let Self { row, presence, since, holds, unread, .. } = self;
+        let member = &row.member;
         let binding = member.binding.as_ref();
         json!({
             "agent": member.name, "role": member.role, "provider": member.provider,
             "state": presence.state, "since": since, "why": presence.why,
-            "tasks": tasks, "mailbox": member.mailbox, "unread": unread, "overdue": self.is_overdue(),
+            "tasks": tasks(holds), "holds": holds, "mailbox": member.mailbox, "unread": unread, "overdue": self.is_overdue(),
             "recorded": member.state, "generation": member.generation, "ended": member.ended,
             "pane": binding.map(|b| &b.id), "pid": binding.map(|b| b.pid),
+            "came": row.came, "host": row.host(), "way_in": row.way_in(),
+            "supervisor": member.supervisor.map(|supervisor| supervisor.pid),
         })
     }
 }
@@ -219,12 +230,14 @@ fn print(context: &Context, watcher: &Watcher, lines: &[Line]) -> Outcome {
     let now = SystemClock.wall();
     let ago = |at: &Option<Timestamp>| at.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
     let row = |line: &Line| {
-        let Line { member, presence, since, tasks, unread, sign_of_life, .. } = line;
+        let Line { row, presence, since, holds, unread, sign_of_life, .. } = line;
+        let (member, tasks) = (&row.member, tasks(holds));
         let task = if tasks.is_empty() { "-".to_owned() } else { tasks.join(", ") };
         vec![
             member.name.to_string(),
             member.role.to_string(),
             member.provider.clone(),
+            row.host(),
             presence.state.word().to_owned(),
             ago(since),
             task,
@@ -234,7 +247,18 @@ fn print(context: &Context, watcher: &Watcher, lines: &[Line]) -> Outcome {
         ]
     };
     out.table(
-        &["agent", "role", "provider", "state", "since", "task", "unread", "last sign", "why"],
+        &[
+            "agent",
+            "role",
+            "provider",
+            "host",
+            "state",
+            "since",
+            "task",
+            "unread",
+            "last sign",
+            "why",
+        ],
         lines.iter().map(row).collect(),
     )
 }

@@ -87,7 +87,9 @@ impl Arguments {
             }
         }
         let is_configured = |name: &Name| project.config.agents.contains_key(name);
-        for member in members.iter().filter(|member| !is_configured(&member.name)) {
+        let is_ours =
+            |member: &&Member| !is_configured(&member.name) && !member.is_supervised_alone();
+        for member in members.iter().filter(is_ours) {
             let is_meant = match self.names.is_empty() {
                 true => match member.state {
                     MemberState::Up | MemberState::Leaving => true,

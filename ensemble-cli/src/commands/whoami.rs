@@ -1,14 +1,18 @@
 //! `ensemble whoami`: who is asking, and how that is known.
 
+use ensemble_core::message::Name;
+use ensemble_team::holdings::{Holding, tasks};
 use ensemble_team::roster::Proof;
+use ensemble_watch::workload::Books;
 use serde_json::json;
 
 use crate::acting::{HeldTask, held_tasks};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
+use crate::queue::Queue;
 use crate::text::one_line;
 
-/// Print the name of this agent, with its evidence
+/// Print the name of this agent, with its evidence, and what it holds
 ///
 /// A spawned agent is identified by the pass in its environment or by its pane, not by what it
 /// types. Exit code 3 for a process outside of the team without a name.
@@ -25,14 +29,14 @@ impl Arguments {
                 .with_hint("`--as NAME` or ENSEMBLE_AGENT_ID says one"));
         };
         let member = context.project()?.roster().get(name)?.filter(|_| identity.is_member());
-        let held = held_tasks(context, name);
+        let (held, holds) = (held_tasks(context, name), holds(context, name));
         if context.out.is_json() {
             return context.out.object(&json!({
                 "agent": name, "known_by": identity.proof,
                 "role": member.as_ref().map(|m| &m.role),
                 "mailbox": member.as_ref().map(|m| &m.mailbox),
                 "generation": member.as_ref().map(|m| m.generation),
-                "tasks": held,
+                "tasks": held, "holds": holds,
             }));
         }
         let how = match identity.proof {
@@ -43,10 +47,27 @@ impl Arguments {
         };
         let role = member.map_or_else(String::new, |member| format!(", {}", member.role));
         context.out.line(format!("{name}{role}: {how}"))?;
+        if !holds.is_empty() {
+            context.out.line(format!("holds {}", tasks(&holds).join(", ")))?;
+        }
         held.iter().try_for_each(|HeldTask { task, duty, epoch, worktree }| {
             let place = worktree.as_ref().map_or_else(String::new, |path| format!(", in {path}"));
             let line = format!("  {duty} on task {task}, number {epoch}{place}");
             context.out.line(one_line(&line))
         })
     }
+}
+
+/// What an agent holds. The name is known also while the mailboxes cannot be read.
+fn holds(context: &Context, name: &Name) -> Vec<Holding> {
+    let look = || -> Outcome<Vec<Holding>> {
+        let queue = Queue::open(context)?;
+        queue.overlook()?;
+        let books = Books::open(context.project()?);
+        Ok(books.holds(&*queue, |agent| agent == name)?.remove(name).unwrap_or_default())
+    };
+    look().unwrap_or_else(|failure| {
+        say(&format!("warning: what {name} holds is not known: {}", failure.text()));
+        Vec::new()
+    })
 }

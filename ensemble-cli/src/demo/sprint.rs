@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::Error;
 use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_core::message::Name;
+use ensemble_core::spool::{Options, Spool};
 use ensemble_team::board::{Board, State, Status};
 use ensemble_tmux::tmux::Server;
 use ensemble_watch::project::Project;
@@ -141,9 +142,8 @@ impl Sprint {
         git(&dir, &["add", "specs", ".gitignore"])?;
         git(&dir, &["commit", "-q", "-m", "Say what is wanted"])?;
         let (queue, agents) = (dir.join("queue"), dir.join("agents"));
-        for dir in [&queue, &agents] {
-            std::fs::create_dir(dir).map_err(|e| io_failure("create directory", dir, e))?;
-        }
+        std::fs::create_dir(&agents).map_err(|e| io_failure("create directory", &agents, e))?;
+        Spool::create(&queue, Options::default())?;
         write(&dir.join("ensemble.yaml"), "durability: process\n")?;
         let project = Project::discover(Some(&queue))?;
         project.ensure_state()?;

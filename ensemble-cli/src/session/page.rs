@@ -24,6 +24,7 @@ pub(crate) fn page(story: &Story) -> String {
     );
     header(&mut out, story, &session);
     troubles(&mut out, story);
+    held(&mut out, story);
     out.push_str("<section>\n<h2>Who did what when</h2>\n");
     out.push_str(
         "<p class=\"legend\"><span><i class=\"key held\"></i>holds a message</span>\
@@ -132,6 +133,19 @@ fn troubles(out: &mut String, story: &Story) {
         let _ = writeln!(out, "<p class=\"more\">and {} more</p>", grouped(hidden));
     }
     out.push_str("</section>\n");
+}
+
+/// What agents hold at the time of the page: messages, tasks, reviews and steps.
+fn held(out: &mut String, story: &Story) {
+    if story.holds.is_empty() {
+        return;
+    }
+    out.push_str("<section>\n<h2>Held now</h2>\n<div class=\"wide\"><table>\n");
+    for (agent, tasks) in &story.holds {
+        let tasks = escaped(&tasks.join(", "));
+        let _ = writeln!(out, "<tr><th>{}</th><td>{tasks}</td></tr>", escaped(agent));
+    }
+    out.push_str("</table></div>\n</section>\n");
 }
 
 fn chart(out: &mut String, name: &str, what: &str, latency: &Latency) {

@@ -132,6 +132,8 @@ pub(crate) struct Story {
     /// Told of until taken.
     pub(super) waking: Latency,
     pub(super) work: Latency,
+    /// What each agent holds now, for a session that goes on.
+    pub(super) holds: BTreeMap<String, Vec<String>>,
     followed: HashMap<(String, String), Followed>,
     /// Which session is wanted; the newest if none is.
     wanted: Option<String>,
@@ -145,6 +147,16 @@ impl Story {
             None => format!("session-{name}"),
         };
         Self { wanted: session.map(full), ..Self::default() }
+    }
+
+    /// Whether the session goes on, so that what agents hold now belongs to it.
+    pub(crate) const fn goes_on(&self) -> bool {
+        self.wanted.is_none() && !self.has_ended
+    }
+
+    /// Adds what each agent holds now.
+    pub(crate) fn hold(&mut self, holds: BTreeMap<String, Vec<String>>) {
+        self.holds = holds;
     }
 
     /// Whether nothing was told.

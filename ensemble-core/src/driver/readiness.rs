@@ -396,6 +396,7 @@ pub fn seen_at_the_window(provider: &str, seen: &agent::Diagnosis) -> Diagnosis 
             _,
             Some(
                 Deferral::OtherProgram { .. }
+                | Deferral::Supervised
                 | Deferral::CopyMode
                 | Deferral::InputOff
                 | Deferral::Synchronized

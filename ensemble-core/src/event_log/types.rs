@@ -247,6 +247,8 @@ event_types! {
     SHUTDOWN_FAILED = "shutdown.failed" by "watcher, `down`": "`agent`, `step` or `request_id`, `error`";
     /// The team was shut down.
     TEAM_DOWN = "team.down" by "`down`": "`session`";
+    /// An agent was refused what it has no authority for.
+    AUTHORITY_REFUSED = "authority.refused" by "agent": "`agent`, `role`, `act`: the key in `authority`, `request_id` of a request that was put down by hand";
     /// A claimed name was refused.
     IDENTITY_REFUSED = "identity.refused" by "any verb": "`claimed`, `actual`, `why` (`mismatch`, `outsider`, `contradiction`, `unknown_pass`, `ended`, `join`), `verb`";
 

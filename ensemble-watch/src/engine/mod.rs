@@ -39,6 +39,7 @@ use serde_json::{Value, json};
 use crate::boxes::Finding;
 use crate::ladders::LadderThread;
 use crate::pane_worker::PaneWorkers;
+use crate::processes::Processes;
 use crate::project::Project;
 use crate::requests::{DecisionHandler, RequestWatch};
 use crate::servers::SharedSight;
@@ -67,6 +68,7 @@ impl Context {
 pub(crate) struct Engine {
     context: Context,
     watch_set: WatchSet,
+    processes: Processes,
     reconcile: Reconcile,
     drop_boxes: DropBoxes,
     mail: Mail,
@@ -105,9 +107,10 @@ impl Engine {
             mail,
             ladders,
             team: Team::new(now, project),
-            requests: RequestWatch::new(&project.queue, project.kinds()?),
+            requests: RequestWatch::new(&project.queue, project.kinds()?).with_authority(project),
             upkeep: Upkeep::new(now, project, &recorder),
             watch_set: WatchSet::default(),
+            processes: Processes::default(),
             reconcile: Reconcile::new(project.config.poll_interval()),
             status: Status::new(project.watch_status()),
             context: Context { project: project.clone(), spool, recorder },
@@ -119,9 +122,9 @@ impl Engine {
         self.requests.set_decision_handler(handler);
     }
 
-    /// The watched directories, on which the loop sleeps.
-    pub(crate) const fn watch_set(&mut self) -> &mut WatchSet {
-        &mut self.watch_set
+    /// The watched directories and processes, on which the loop sleeps.
+    pub(crate) const fn sources(&mut self) -> (&mut WatchSet, &mut Processes) {
+        (&mut self.watch_set, &mut self.processes)
     }
 
     /// When the loop must step again although nothing has changed.
@@ -153,6 +156,7 @@ impl Engine {
         findings.extend(self.drop_boxes.examine(now));
         self.drop_boxes.route(now, findings, &self.context, &mut self.mail, &mut self.team);
         self.pass_time(now);
+        self.processes.watch(self.team.processes());
         if self.status.is_due(now) {
             self.write_status_now();
         }
@@ -185,6 +189,10 @@ impl Engine {
                 self.status.changed_if(changed);
             }
             Wake::Ladder(news) => self.mail.ladder(now, news, &self.context),
+            Wake::Ended(process) => {
+                let changed = self.team.process_ended(now, &process, &self.context, &mut self.mail);
+                self.status.changed_if(changed);
+            }
             Wake::Servers(news) => {
                 let agents = self.mail.take_news(news);
                 self.team.workload_changed(now, agents);
@@ -207,8 +215,15 @@ impl Engine {
             Place::Request(id) => self.look_at_request(now, id.as_str()),
             Place::Panes => self.rebind(now),
             Place::Canary => self.reconcile.handle(now, Event::CanarySeen),
-            Place::Board => self.upkeep.board_changed(now),
-            Place::Steps => self.upkeep.steps_changed(now),
+            Place::Roster => self.roster_changed(now, file),
+            Place::Board => {
+                self.upkeep.board_changed(now);
+                self.team.books_changed(now);
+            }
+            Place::Steps => {
+                self.upkeep.steps_changed(now);
+                self.team.books_changed(now);
+            }
         }
         None
     }

@@ -79,6 +79,11 @@ impl Engine {
         self.drop_boxes.watch(watch_set)?;
         watch_set.watch(&project.queue.join("mailbox"), Place::Mailboxes)?;
         watch_set.watch(&project.panes(), Place::Panes)?;
+        let roster = project.roster();
+        // A project without a team has none; without events the regular look finds what has changed.
+        if std::fs::create_dir_all(roster.dir()).is_ok() {
+            let _ = watch_set.watch(roster.dir(), Place::Roster);
+        }
         watch_set.watch(&canary(project), Place::Canary)?;
         self.requests.rewatch(watch_set)?;
         self.upkeep.rewatch_steps(watch_set);
@@ -150,6 +155,13 @@ impl Engine {
                 self.watch_missing_mailboxes();
             }
             Err(error) => tracing::warn!(%error, "cannot read where agents run"),
+        }
+    }
+
+    /// A file of the roster was replaced.
+    pub(super) fn roster_changed(&mut self, now: Monotonic, file: &str) {
+        if file.ends_with(".yaml") {
+            self.team.bindings_changed(now);
         }
     }
 

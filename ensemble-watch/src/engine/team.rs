@@ -14,6 +14,7 @@ use crate::board_leases::BoardWatch;
 use crate::held_work::{Ended, Evidence, Gone, KeptLeases};
 use crate::leases;
 use crate::members::{self, Members};
+use crate::processes::Process;
 use crate::project::Project;
 use crate::rate_limit_hold::{Moment, RateLimitHold};
 use crate::requests::keep_gated;
@@ -77,6 +78,35 @@ impl Team {
     /// The roster or the bindings have changed.
     pub(super) fn bindings_changed(&mut self, now: Monotonic) {
         self.members.look_soon(now);
+    }
+
+    /// The blackboard or a step queue has changed: agents may hold something else now.
+    pub(super) fn books_changed(&mut self, now: Monotonic) {
+        self.members.stir_everyone(now);
+    }
+
+    /// The processes whose end says something about an agent.
+    pub(super) fn processes(&self) -> impl Iterator<Item = Process> {
+        self.members.processes()
+    }
+
+    /// A process of an agent has ended. Returns whether the summary changed.
+    pub(super) fn process_ended(
+        &mut self,
+        now: Monotonic,
+        process: &Process,
+        context: &Context,
+        mail: &mut Mail,
+    ) -> bool {
+        if !self.members.is_root(process) {
+            mail.notifier.observe_agent(&process.agent);
+            return false;
+        }
+        self.members.look_again(now, &process.agent);
+        let what = format!("its process {}", process.pid);
+        let (spool, recorder) = (&*context.spool, &*context.recorder);
+        let ended = PaneObservation::Ended { what };
+        self.members.seen(&process.agent, ended, mail.remote.source(spool), recorder)
     }
 
     /// A message of this type was stored.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
+use ensemble_team::authority::Authority;
 use ensemble_team::roster::Outsiders;
 use ensemble_tmux::provider::ServerConfig;
 use serde::{Deserialize, Serialize};
@@ -99,6 +100,16 @@ impl AgentConfig {
         // `worker` is a valid name, so a role always exists.
         self.role.clone().or_else(by_name).unwrap_or_else(|| name.clone())
     }
+}
+
+/// The rules of the project, and for each act that it does not name those of the user.
+pub(super) fn authority(own: Authority, fallback: Authority) -> Authority {
+    let mut authority = Authority::default();
+    authority.down = own.down.or(fallback.down);
+    authority.shutdown = own.shutdown.or(fallback.shutdown);
+    authority.abort = own.abort.or(fallback.abort);
+    authority.resume = own.resume.or(fallback.resume);
+    authority
 }
 
 impl TeamConfig {

@@ -9,6 +9,7 @@ mod servers;
 mod shutdown;
 mod starts;
 mod states;
+mod supervised;
 
 use std::fs;
 use std::io::Write as _;

@@ -200,13 +200,17 @@ fn processes(member: &Member, others: &[Member]) -> ProcessSet {
             processes = processes.sparing_the_root();
         }
     }
+    if let Some(supervisor) = member.supervisor.filter(|_| member.binding.is_none()) {
+        processes = processes.with_root(supervisor.pid, supervisor.started);
+    }
     if let Some(pass) = member.pass_sha256 {
         processes = processes.with_pass(pass);
     }
-    others
-        .iter()
-        .filter_map(|other| other.binding.as_ref())
-        .fold(processes, |processes, binding| processes.but_not(binding.pid, binding.started))
+    let roots = others.iter().flat_map(|other| {
+        let binding = other.binding.as_ref().map(|binding| (binding.pid, binding.started));
+        binding.into_iter().chain(other.supervisor.map(|it| (it.pid, it.started)))
+    });
+    roots.fold(processes, |processes, (pid, started)| processes.but_not(pid, started))
 }
 
 /// One departure under way.
@@ -321,7 +325,6 @@ impl Run<'_> {
         ended.request_id.clone_from(request_id);
         ended.reason = Some(reason.clone());
         ended.exit_code = self.exit_code;
-        ended.returns = self.departure.returns;
         let data = json!({
             "worker_id": agent, "generation": generation, "how": how.word(), "request_id": request_id, "reason": reason,
             "exit_code": self.exit_code, "survivors": survivors, "leases_released": self.returned.released,
@@ -335,8 +338,11 @@ impl Run<'_> {
                 // A crash after this repeats the record, which says the same; before it, nothing
                 // would ever say it.
                 self.shutdown.recorder.record(types::WORKER_RELEASE, by.as_str(), data);
+                // No command brings a supervised agent back: its supervisor was started elsewhere.
+                ended.returns = self.departure.returns && !member.is_supervised_alone();
                 (member.state, member.since, member.binding) = (MemberState::Shutdown, at, None);
                 (member.pass_sha256, member.ended) = (None, Some(ended));
+                member.supervisor = None;
                 member
             }))
         })?;

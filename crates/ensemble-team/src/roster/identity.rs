@@ -279,8 +279,13 @@ fn outside(
     claimed: Option<&Name>,
     outsiders: Outsiders,
 ) -> Result<Identity, Refusal> {
+    // A supervisor that was killed protects its agent's name no longer: a person has to clean up.
+    let is_there = |member: &Member| {
+        member.is_present()
+            && !(member.is_supervised_alone() && member.supervisor.is_some_and(|s| !s.lives()))
+    };
     let is_taken =
-        |name: &&Name| members.iter().any(|member| member.is_present() && member.name == **name);
+        |name: &&Name| members.iter().any(|member| member.name == **name && is_there(member));
     match (claimed.filter(is_taken), outsiders) {
         (Some(taken), Outsiders::Refuse) => Err(Refusal::Outsider { claimed: taken.clone() }),
         (Some(_), Outsiders::Allow) | (None, _) => {
@@ -292,9 +297,17 @@ fn outside(
 /// The member whose pane the nearest of these processes is the first process of.
 fn by_tree<'a>(members: &'a [Member], line: &[(u32, u64)]) -> Option<&'a Member> {
     let owner = |(pid, started): &(u32, u64)| {
-        bound(members)
-            .find(|(_, binding)| binding.pid == *pid && binding.started == Some(*started))
-            .map(|(member, _)| member)
+        let is_it = |at: u32, since: Option<u64>| at == *pid && since == Some(*started);
+        let by_pane = bound(members)
+            .find(|(_, binding)| is_it(binding.pid, binding.started))
+            .map(|(member, _)| member);
+        by_pane.or_else(|| {
+            members.iter().filter(|member| member.is_present()).find(|member| {
+                member
+                    .supervisor
+                    .is_some_and(|supervisor| is_it(supervisor.pid, supervisor.started))
+            })
+        })
     };
     line.iter().find_map(owner)
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
 use ensemble_core::{Error, Result};
+use ensemble_tmux::provider::process;
 use ensemble_tmux::tmux::Binding;
 
 /// The newest format of a roster file that this reads, and the one that it writes.
@@ -47,6 +48,9 @@ pub struct Member {
     /// The pane it runs in; absent while there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<Binding>,
+    /// The supervisor that speaks for it; absent while none runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supervisor: Option<SupervisorProcess>,
     /// What is meant to be.
     pub state: MemberState,
     /// Since when.
@@ -54,6 +58,17 @@ pub struct Member {
     /// How it ended; only in [`MemberState::Shutdown`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
+}
+
+/// The process of a supervisor: together, pid and start name it beyond doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SupervisorProcess {
+    /// Pid of the supervisor.
+    pub pid: u32,
+    /// Start of that process, in clock ticks since boot; absent where the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
 }
 
 /// What is meant to be with an agent.
@@ -123,6 +138,7 @@ impl Member {
             generation: 0,
             pass_sha256: None,
             binding: None,
+            supervisor: None,
             state: MemberState::Up,
             since,
             ended: None,
@@ -135,6 +151,23 @@ impl Member {
         match self.state {
             MemberState::Up | MemberState::Leaving => true,
             MemberState::Shutdown => false,
+        }
+    }
+
+    /// Whether a supervisor outside of the team's panes has brought it: there is nothing else of it.
+    #[must_use]
+    pub const fn is_supervised_alone(&self) -> bool {
+        self.command.is_none() && self.binding.is_none() && self.supervisor.is_some()
+    }
+
+    /// How it came to the team.
+    #[must_use]
+    pub const fn came(&self) -> Came {
+        match (&self.command, &self.binding, &self.supervisor) {
+            (Some(_), _, _) => Came::Started,
+            (None, Some(_), _) => Came::Joined,
+            (None, None, Some(_)) => Came::Supervised,
+            (None, None, None) => Came::Recorded,
         }
     }
 
@@ -159,6 +192,39 @@ impl Member {
             return Err(Error::malformed(path, "name", detail));
         }
         Ok(member)
+    }
+}
+
+/// How an agent came to the team.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Came {
+    /// By `up` or `spawn`, which started its command.
+    Started,
+    /// By `join`: its pane was there before.
+    Joined,
+    /// By a supervisor outside of the team's panes.
+    Supervised,
+    /// It stands on the blackboard and has no file in the roster.
+    Registered,
+    /// Its mailbox is on the servers, and no agent of this host reads it.
+    Remote,
+    /// It has neither pane nor process: it was shut down, or an embedder has written it.
+    Recorded,
+}
+
+impl SupervisorProcess {
+    /// This process.
+    #[must_use]
+    pub fn current() -> Self {
+        let pid = std::process::id();
+        Self { pid, started: process::start_time(pid) }
+    }
+
+    /// Whether the process still runs.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        process::is_running(self.pid, self.started)
     }
 }
 

@@ -35,6 +35,7 @@ mod error;
 mod identity;
 mod member;
 mod presence;
+mod supervised;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -47,8 +48,9 @@ use ensemble_core::{Error, Result};
 
 pub use error::RosterError;
 pub use identity::{Asking, Identity, Outsiders, Proof, Refusal, identify};
-pub use member::{Ended, How, Member, MemberState, ROSTER_VERSION};
+pub use member::{Came, Ended, How, Member, MemberState, ROSTER_VERSION, SupervisorProcess};
 pub use presence::{Evidence, PaneObservation, Presence, State, presence};
+pub use supervised::{Enrolment, Farewell};
 
 /// The directory below the state directory.
 pub const ROSTER_DIRECTORY: &str = "roster";

@@ -6,7 +6,10 @@
 //!  ──────────────────────────────────────────────────────────────────────────────────
 //!  shutdown    any                                    any           any        shutdown
 //!  up,leaving  gone, another one, dead, a bare shell  any           any        gone
-//!  up,leaving  never started                          any           any        gone
+//!  up,leaving  never started, its process has ended   any           any        gone
+//!  up,leaving  a supervisor, whose agent runs         any           any        working
+//!  up,leaving  a supervisor without an agent          no            yes        working
+//!  up,leaving  a supervisor without an agent          no            no         idle
 //!  up,leaving  a usage limit                          any           any        limited
 //!  up,leaving  permission, trust, login, a dialog     any           any        blocked
 //!  up,leaving  busy                                   any           any        working
@@ -71,6 +74,16 @@ pub enum PaneObservation {
     NotStarted,
     /// Its pane or the pane's server is gone.
     Missing(Deferral),
+    /// A process without which there is no agent has ended.
+    Ended {
+        /// Which process, in a few words.
+        what: String,
+    },
+    /// Its supervisor runs, and speaks for it.
+    Supervised {
+        /// Pid of the agent that the supervisor has started, while there is one.
+        agent: Option<u32>,
+    },
     /// The pane could not be observed: tmux did not answer.
     Unseen,
     /// Its pane was looked at.
@@ -119,7 +132,21 @@ impl PaneObservation {
     pub const fn diagnosis(&self) -> Option<&Judgement> {
         match self {
             Self::Seen(diagnosis) => Some(diagnosis),
-            Self::NoPane | Self::NotStarted | Self::Missing(_) | Self::Unseen => None,
+            Self::NoPane
+            | Self::NotStarted
+            | Self::Missing(_)
+            | Self::Ended { .. }
+            | Self::Supervised { .. }
+            | Self::Unseen => None,
+        }
+    }
+
+    /// The pid of the supervised agent, if a supervisor was seen: `Some(None)` while none runs.
+    fn supervised(&self) -> Option<Option<u32>> {
+        match self {
+            Self::Supervised { agent } => Some(*agent),
+            Self::Seen(seen) if seen.deferral == Some(Deferral::Supervised) => Some(None),
+            _ => None,
         }
     }
 
@@ -129,6 +156,7 @@ impl PaneObservation {
         match self {
             Self::NotStarted => Some("its pane was never opened".to_owned()),
             Self::Missing(deferral) => Some(deferral.to_string()),
+            Self::Ended { what } => Some(format!("{what} has ended")),
             Self::Seen(diagnosis) => match &diagnosis.deferral {
                 Some(
                     deferral @ (Deferral::PaneGone | Deferral::PaneReused | Deferral::PaneDead),
@@ -137,7 +165,7 @@ impl PaneObservation {
                 Some(deferral @ Deferral::BareShell { .. }) => Some(deferral.to_string()),
                 _ => (diagnosis.state == AgentState::Crashed).then(|| seen(diagnosis)),
             },
-            Self::NoPane | Self::Unseen => None,
+            Self::NoPane | Self::Supervised { .. } | Self::Unseen => None,
         }
     }
 }
@@ -171,6 +199,9 @@ pub fn presence(evidence: &Evidence) -> Presence {
     if let Some(why) = sight.absence(*is_script) {
         return found(State::Gone, why);
     }
+    if let Some(agent) = sight.supervised() {
+        return by_supervisor(agent, waits_for.as_deref(), holds);
+    }
     let shown = sight.diagnosis().filter(|_| !is_script);
     if let Some((state, why)) = shown.and_then(by_screen) {
         return found(state, why);
@@ -193,8 +224,28 @@ pub fn presence(evidence: &Evidence) -> Presence {
             PaneObservation::NoPane
             | PaneObservation::NotStarted
             | PaneObservation::Missing(_)
+            | PaneObservation::Ended { .. }
+            | PaneObservation::Supervised { .. }
             | PaneObservation::Seen(_) => found(State::Idle, "holds nothing".to_owned()),
         },
+    }
+}
+
+/// What an agent does whose supervisor runs, and has started the agent with this pid.
+fn by_supervisor(agent: Option<u32>, waits_for: Option<&str>, holds: &[String]) -> Presence {
+    let held = match holds.is_empty() {
+        true => "holds nothing".to_owned(),
+        false => format!("holds {}", holds.join(", ")),
+    };
+    match (agent, waits_for) {
+        (Some(pid), _) => {
+            Presence { state: State::Working, why: format!("supervised: agent {pid} runs; {held}") }
+        }
+        (None, Some(whom)) => Presence { state: State::Waiting, why: format!("waits for {whom}") },
+        (None, None) => {
+            let state = if holds.is_empty() { State::Idle } else { State::Working };
+            Presence { state, why: format!("supervised: no agent runs; {held}") }
+        }
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Judgement {
     /// What the pane would be without the limit, if that does not say when it ends.
     #[serde(skip)]
     unlimited: Option<Box<Self>>,
+    /// Pid of the agent's program in the foreground, where it is not the pane's own process.
+    #[serde(skip)]
+    pub program: Option<u32>,
     /// The state beneath a draft: an agent may be working while something stands in its composer.
     #[serde(skip)]
     beneath: AgentState,
@@ -137,7 +140,12 @@ pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>)
         Some(report) => seen.corrected_by(profile, report, input, context),
         None => seen,
     };
-    Judgement { runs, ..diagnosis.with_heard(context.heard) }
+    let mut judgement = Judgement { runs, ..diagnosis.with_heard(context.heard) };
+    let is_agent = |p: &&ForegroundProcess| {
+        p.pid != pane.pid && !p.shell && profile.name_as_program(p).is_some()
+    };
+    judgement.program = pane.foreground.iter().find(is_agent).map(|p| p.pid);
+    judgement
 }
 
 /// Why `purpose` must wait; `None` if it need not.
@@ -202,6 +210,9 @@ fn untouchable(pane: &PaneState) -> Option<Deferral> {
         PaneState { bound: false, pid: 0, .. } => Some(Deferral::PaneGone),
         PaneState { bound: false, .. } => Some(Deferral::PaneReused),
         PaneState { dead: true, .. } => Some(Deferral::PaneDead),
+        PaneState { foreground, .. } if foreground.iter().any(|process| process.supervises) => {
+            Some(Deferral::Supervised)
+        }
         PaneState { in_mode: true, .. } => Some(Deferral::CopyMode),
         PaneState { input_off: true, .. } => Some(Deferral::InputOff),
         PaneState { synchronized: true, .. } => Some(Deferral::Synchronized),
@@ -389,7 +400,7 @@ impl Judgement {
         let source = evidence.source;
         let evidence = vec![evidence];
         let diagnosis = Diagnosis { source, evidence, deferral, ..Diagnosis::of(state) };
-        Self { diagnosis, limit: None, unlimited: None, beneath: state, runs: None }
+        Self { diagnosis, limit: None, unlimited: None, program: None, beneath: state, runs: None }
     }
 
     /// Adds the result of asking the agent itself, so that a reader of the diagnosis knows whether

@@ -52,6 +52,22 @@ fn any_member_of_the_foreground_may_be_the_agent() {
 }
 
 #[test]
+fn nothing_is_typed_where_a_supervisor_is_in_the_foreground() {
+    let profiles = Profiles::embedded().expect("profiles");
+    for (profile, names) in [("shell", "sh"), ("claude", "claude"), ("generic", "python")] {
+        let profile = profiles.get(profile).expect(profile);
+        let mut pane = with_foreground("user@host:~$ ▮", &[&["sh"], &["ensemble"], &[names]]);
+        pane.foreground[1].supervises = true;
+        let judged = diagnose(&profile, &pane);
+        assert_eq!(judged.deferral, Some(Deferral::Supervised));
+        for purpose in [Purpose::Nudge, Purpose::Probe, Purpose::Open] {
+            let why = objection(&profile, &pane, &Context::default(), purpose);
+            assert_eq!(why, Some(Deferral::Supervised), "{purpose:?}");
+        }
+    }
+}
+
+#[test]
 fn a_command_is_typed_only_at_the_prompt_of_a_shell_that_is_alone() {
     let profiles = Profiles::embedded().expect("profiles");
     let claude = profiles.get("claude").expect("claude");

@@ -42,6 +42,8 @@ const OPTIONS_WITH_WORD: [&str; 11] = [
 ];
 /// Options of interpreters that take the program itself.
 const OPTIONS_WITH_PROGRAM: [&str; 4] = ["-c", "-e", "--eval", "--command"];
+/// The program and the verb of a supervisor.
+const SUPERVISOR: (&str, &str) = ("ensemble", "supervise");
 /// How much of a command line is read.
 const COMMAND_LINE_BYTES_MAX: u64 = 16 * 1024;
 
@@ -53,6 +55,16 @@ const LINE_MAX: usize = 128;
 /// When process `pid` started, in clock ticks since boot.
 pub fn start_time(pid: u32) -> Option<u64> {
     field(&stat(pid)?, START_TIME)
+}
+
+/// Whether process `pid` that began at `started` still runs: it has not ended, not even uncollected.
+/// Without a start time, any process of that pid counts.
+#[must_use]
+pub fn is_running(pid: u32, started: Option<u64>) -> bool {
+    stat(pid).is_some_and(|stat| {
+        let same = started.is_none_or(|started| field(&stat, START_TIME) == Some(started));
+        same && !has_ended(&stat)
+    })
 }
 
 /// How many generations `pid` is below `ancestor`; 0 if it is the same.
@@ -71,6 +83,11 @@ pub(super) fn below(pid: u32) -> Vec<u32> {
         next += 1;
     }
     found
+}
+
+/// Whether process `pid` has children, as far as the system tells.
+pub(crate) fn has_children(pid: u32) -> bool {
+    !children_of(pid).is_empty()
 }
 
 /// The children of process `pid`. Each thread has its own.
@@ -160,6 +177,8 @@ fn described(pid: u32, stat: &str, leads: bool) -> ForegroundProcess {
     let mut names: Vec<&str> = known.into_iter().flatten().map(base_name).collect();
     process.shell = names.iter().any(|name| is_shell(name));
     let interprets = process.shell || names.iter().any(|name| is_interpreter(name));
+    process.supervises = names.contains(&SUPERVISOR.0)
+        && words.iter().skip(1).take_while(|word| *word != "--").any(|word| word == SUPERVISOR.1);
     let told = if interprets { told_to_run(&words, process.shell) } else { Told::Nothing };
     process.reads_commands = process.shell && told == Told::Nothing;
     process.given_command = process.shell && told == Told::Program;

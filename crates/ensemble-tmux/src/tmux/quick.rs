@@ -6,13 +6,16 @@
 //! line, and nothing stands there. (No line editor leaves a draft with the cursor before its blank
 //! beginning; this is all that the full look sees beyond.) Whatever is turned down here, a prompt
 //! above all, is looked at properly, and either is typed to after all or gets its reason.
+//!
+//! tmux does not see what a shell waits for: `sh -c 'ensemble supervise …'` looks like a shell at rest. So
+//! a pane whose first process has children is looked at properly, too.
 
 use super::Server;
 use super::binding::Binding;
 use super::failure::Failure;
 use super::guard::{fresh, typing};
 use super::quote::quote;
-use crate::provider::Profile;
+use crate::provider::{Profile, process};
 
 /// One comparison of everything, the program's name and the clock included, is a good deal cheaper
 /// for the server than several.
@@ -27,6 +30,10 @@ pub(super) fn nudged_at_once(
     text: &str,
 ) -> Result<bool, Failure> {
     let Some(programs) = profile.programs_at_rest() else { return Ok(false) };
+    // A shell that waits for a program, such as a supervisor, reads no line: the full look tells.
+    if binding.started.is_some() && process::has_children(binding.pid) {
+        return Ok(false);
+    }
     let target = quote(&binding.id);
     let Binding { id, token, pid, .. } = binding;
     let program = format!("#{{m:*/#{{pane_current_command}}/*,/{}/}}", programs.join("/"));

@@ -83,7 +83,7 @@ macro_rules! tool {
     };
 }
 
-const TOOLS: [ToolSpec; 18] = [
+const TOOLS: [ToolSpec; 19] = [
     ToolSpec {
         name: COMPLETION_TOOL,
         title: "Report a step",
@@ -99,6 +99,14 @@ const TOOLS: [ToolSpec; 18] = [
         requests::PlanApproval,
         requests::plan_approval,
         "Two modes. Without request_id: submit `plan` for approval, and do not begin before it is approved. With request_id: approve or reject a plan that was submitted to you."
+    ),
+    tool!(
+        "shutdown_request",
+        "Ask an agent to shut down",
+        false,
+        requests::ShutdownRequest,
+        requests::shutdown_request,
+        "Asks another agent to shut down. It approves, finishes and goes, or rejects with a reason. Needs authority, which a worker has only if the configuration says so."
     ),
     tool!(
         "shutdown_response",
@@ -241,6 +249,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
     let names: Vec<_> = names.into_iter().filter_map(Result::ok).collect();
     let rest = [
         ("plan_approval", schema_of::<requests::PlanApproval>()),
+        ("shutdown_request", schema_of::<requests::ShutdownRequest>()),
         ("shutdown_response", schema_of::<requests::ShutdownResponse>()),
         ("send_message", schema_of::<mail::Send>()),
         ("assign", schema_of::<assign::Assign>()),

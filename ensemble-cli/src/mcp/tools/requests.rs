@@ -1,13 +1,17 @@
-//! `plan_approval` in its two modes, and `shutdown_response` (seed 004).
+//! `plan_approval` in its two modes, `shutdown_request` and `shutdown_response` (seed 004).
+
+use std::time::Duration;
 
 use ensemble_core::message::Name;
-use ensemble_core::proto::request::{PLAN_APPROVAL, SHUTDOWN};
+use ensemble_core::proto::request::{AtExpiry, PLAN_APPROVAL, SHUTDOWN};
 use ensemble_core::requests::{Ask, Entry};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, Trouble};
+use crate::commands::SHUTDOWN_REASON;
+use crate::departing::Farewell;
 use crate::mcp::Desk;
 
 /// The default reviewer of plans.
@@ -29,6 +33,40 @@ pub(crate) struct PlanApproval {
     approve: Option<bool>,
     /// To review: what its author is to know, above all after a rejection.
     feedback: Option<String>,
+}
+
+/// Arguments of `shutdown_request`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShutdownRequest {
+    /// The agent that is to shut down.
+    agent: Name,
+    /// Why.
+    reason: Option<String>,
+    /// How long it has to answer, in seconds (default: as configured, 120).
+    #[schemars(range(max = 1_296_000))]
+    deadline_seconds: Option<u64>,
+    /// What silence until the deadline means (default: force).
+    on_silence: Option<OnSilence>,
+}
+
+/// Consequence of silence until the deadline.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum OnSilence {
+    Force,
+    Tell,
+    Escalate,
+}
+
+impl From<OnSilence> for AtExpiry {
+    fn from(on_silence: OnSilence) -> Self {
+        match on_silence {
+            OnSilence::Force => Self::Force,
+            OnSilence::Tell => Self::Tell,
+            OnSilence::Escalate => Self::Escalate,
+        }
+    }
 }
 
 /// Arguments of `shutdown_response`.
@@ -80,6 +118,28 @@ pub(super) fn plan_approval(desk: &Desk, plan: PlanApproval) -> Answer {
             "pass `plan`, to submit one, or `request_id` with `approve`, to review one",
         )),
     }
+}
+
+pub(super) fn shutdown_request(desk: &Desk, request: ShutdownRequest) -> Answer {
+    // Opening it asks the context, which is one caller's at a time.
+    let queue = desk.queue()?;
+    let context = desk.context();
+    let farewell = Farewell {
+        context: &context,
+        from: desk.agent.clone(),
+        reason: request.reason.unwrap_or_else(|| SHUTDOWN_REASON.to_owned()),
+        deadline: request.deadline_seconds.map(Duration::from_secs),
+        on_silence: request.on_silence.map(Into::into),
+        unread: None,
+        id: None,
+    };
+    let entry = farewell.ask(queue, &request.agent)?;
+    let mut object = entry.to_json();
+    let (id, state) = (&entry.request.request_id, entry.state());
+    object["message"] = json!(format!(
+        "Shutdown request {id} sent (status: {state}). The answer comes into your mailbox."
+    ));
+    Ok(object)
 }
 
 pub(super) fn shutdown_response(desk: &Desk, response: ShutdownResponse) -> Answer {

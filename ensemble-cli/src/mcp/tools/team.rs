@@ -10,9 +10,10 @@ use ensemble_core::spool::State;
 use ensemble_team::admission::Act;
 use ensemble_team::contract::{self, Status};
 use ensemble_team::driver::file_stem;
+use ensemble_team::holdings::tasks;
 use ensemble_team::roster::Proof;
-use ensemble_watch::members;
-use ensemble_watch::workload::Workload;
+use ensemble_watch::rows::rows;
+use ensemble_watch::workload::{Books, Workload};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -137,6 +138,9 @@ pub(super) fn whoami(desk: &Desk, _: Nothing) -> Answer {
     let member = member.filter(|_| desk.proof != Proof::Claimed);
     let steps = desk.store.held_by(&desk.agent)?;
     let messages: Vec<Value> = held(desk)?.into_iter().map(|lease| json!(lease.id)).collect();
+    let books = Books::open(&desk.project);
+    let held_by = |agent: &Name| *agent == desk.agent;
+    let holds = books.holds(&**desk.queue()?, held_by)?.remove(&desk.agent).unwrap_or_default();
     Ok(json!({
         "agent": desk.agent, "known_by": desk.proof, "mailbox": desk.mailbox,
         "role": member.as_ref().map(|member| &member.role),
@@ -144,6 +148,7 @@ pub(super) fn whoami(desk: &Desk, _: Nothing) -> Answer {
         "steps": steps.iter().map(|step| &step.key).collect::<Vec<_>>(),
         "messages": messages,
         "tasks": held_tasks(&desk.context(), &desk.agent),
+        "holds": holds,
     }))
 }
 
@@ -151,16 +156,20 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
     let (members, errors) = desk.project.roster().entries()?;
     let queue = desk.queue()?;
     queue.overlook()?;
-    let is_one = |name: &Name| members.iter().any(|member| member.name == *name);
-    let duties = Workload::of(&**queue, queue.request_store(), is_one)?;
+    let books = Books::open(&desk.project);
+    let elsewhere = if queue.directory().is_none() { queue.mailboxes()? } else { Vec::new() };
+    let rows = rows(members, &books, &elsewhere);
+    let is_one = |name: &Name| rows.iter().any(|row| row.member.name == *name);
+    let duties = Workload::of(&**queue, queue.request_store(), &books, is_one)?;
     let mut agents = Vec::new();
-    for member in &members {
-        let sight = members::look(&desk.project, member)?;
+    for row in &rows {
+        let member = &row.member;
         let (waits_for, holds) = (duties.waits_for.get(&member.name), duties.held_by(&member.name));
-        let presence = members::judge(member, sight, waits_for, holds);
+        let presence = row.presence(&desk.project, waits_for, &holds)?;
         agents.push(json!({
             "agent": member.name, "role": member.role, "provider": member.provider,
             "mailbox": member.mailbox, "state": presence.state, "why": presence.why,
+            "tasks": tasks(&holds), "came": row.came, "host": row.host(), "way_in": row.way_in(),
         }));
     }
     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();

@@ -75,6 +75,7 @@ pub(super) const fn ends_our_line(deferral: &Deferral) -> bool {
         | Deferral::PaneDead
         | Deferral::BareShell { .. }
         | Deferral::OtherProgram { .. }
+        | Deferral::Supervised
         | Deferral::ServerGone
         | Deferral::Failed { .. } => true,
         Deferral::CopyMode

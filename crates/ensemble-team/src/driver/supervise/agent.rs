@@ -52,6 +52,11 @@ impl Mark {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
+    /// The secret text itself.
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
     pub(super) fn digest(&self) -> Digest {
         Digest::of(self.0.as_bytes())
     }

@@ -7,6 +7,7 @@
 //! Running    the agent's program: prompt, environment, mark, exit
 //! Heartbeat      beats while there is evidence of life; the agent's own signs
 //! BoardLeases  all leases of the board, which every supervisor watches
+//! Office     the agent's row in the roster, its mail, and the requests that it is asked
 //! ```
 //!
 //! *Evidence of life.* With an agent running, its supervisor beats only on evidence since the last
@@ -18,7 +19,10 @@
 //! *A crash* of the supervisor: see [`seated`]. *A crash* of the agent is an exit like others.
 
 mod agent;
+mod environment;
 mod heartbeat;
+mod mail;
+mod office;
 mod register;
 mod repair;
 mod run;
@@ -42,6 +46,7 @@ use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::message::Name;
 
 pub use agent::{PROMPT, PROMPT_FILE};
+pub use office::{Office, PRESS_MARGIN};
 pub use supervisor_lock::{SEATS, SupervisorRecord, end_orphan, seated};
 
 /// Epoch of the registration, for the agent's commands.
@@ -82,6 +87,8 @@ pub struct Order {
     pub clock: Arc<dyn Clock + Send + Sync>,
     /// Recorder of events.
     pub recorder: Arc<dyn Recorder>,
+    /// Where the supervisor speaks for its agent; without it, the agent has neither row nor mail.
+    pub office: Option<Office>,
 }
 
 impl Order {
@@ -118,6 +125,7 @@ impl Order {
             pace,
             clock: Arc::new(SystemClock),
             recorder: Arc::new(NullRecorder),
+            office: None,
         }
     }
 }

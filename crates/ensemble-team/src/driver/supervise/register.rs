@@ -87,6 +87,8 @@ impl Run<'_> {
                 Event::Left
             }
             Err(error) if is_fenced(&error) => Event::Fenced(Lost::Registration),
+            // The board was removed: there is nothing to leave.
+            Err(_) if !self.board.path().exists() => Event::Left,
             Err(error) => {
                 self.failed("unregister", &error);
                 Event::Failed

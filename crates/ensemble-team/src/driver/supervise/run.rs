@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::agent::Running;
 use super::heartbeat::Heartbeat;
+use super::office::Desk;
 use super::supervisor_lock::SupervisorLock;
 use super::work::{Fate, Footprint, Work};
 use super::{LINGER_MAX, LOOK_EVERY, Order, Surroundings};
@@ -60,6 +61,7 @@ pub(super) struct Run<'a> {
     /// distinguish two writes within milliseconds, nor does size.
     pub(super) seen: Option<(FileId, u64, i128)>,
     pub(super) is_over: bool,
+    pub(super) desk: Desk,
     last_failure: String,
     pub(super) lines: Vec<String>,
 }
@@ -77,7 +79,7 @@ impl<'a> Run<'a> {
         let clock = &*order.clock;
         let mut machine = Supervise::new(order.pace);
         machine.resume(lock.record.loops);
-        let run = Self {
+        let mut run = Self {
             board,
             worktrees,
             order,
@@ -98,6 +100,7 @@ impl<'a> Run<'a> {
             repaired: None,
             seen: None,
             is_over: false,
+            desk: Desk::default(),
             last_failure: String::new(),
             lines: Vec::new(),
             lock,
@@ -107,6 +110,7 @@ impl<'a> Run<'a> {
             let pid = before.and_then(|before| before.agent).map(|(pid, _)| pid);
             run.record(types::SUPERVISE_RECOVERED, json!({ "pid": pid, "processes": ended }));
         }
+        run.enrol()?;
         Ok(run)
     }
 
@@ -126,6 +130,8 @@ impl<'a> Run<'a> {
                     Effect::Check => Some(self.check()),
                     Effect::Spawn => Some(self.spawn()),
                     Effect::Unregister => Some(self.unregister()),
+                    Effect::HandOver => Some(self.hand_over()),
+                    Effect::Agree => Some(self.agree()),
                     Effect::Note(anomaly) => self.note(anomaly),
                     Effect::Block(trouble) => self.block(trouble),
                 };
@@ -158,7 +164,7 @@ impl<'a> Run<'a> {
 
     /// Collects all events since the last time.
     fn notice(&mut self, surroundings: &mut dyn Surroundings) {
-        if surroundings.is_over() && !self.is_over {
+        if (surroundings.is_over() || self.leaves_team()) && !self.is_over {
             self.is_over = true;
             self.handle(Event::Stop);
         }
@@ -169,6 +175,8 @@ impl<'a> Run<'a> {
         self.notice_board();
         self.keep_alive();
         self.notice_exit();
+        // After the exit: work that has just been finished is handed over to no other agent.
+        self.notice_requests();
     }
 
     /// Lets the sprint follow control files, however they came, before ABORT ends this supervisor.
@@ -407,7 +415,8 @@ impl<'a> Run<'a> {
     }
 
     /// Ends because another supervisor has the name; removes this supervisor's files.
-    fn refuse(self, refused: Error) -> Result<Reason> {
+    fn refuse(mut self, refused: Error) -> Result<Reason> {
+        self.dismiss(Reason::Refused);
         self.lock.leave()?;
         Err(refused)
     }
@@ -415,6 +424,7 @@ impl<'a> Run<'a> {
     fn end(mut self, reason: Reason, surroundings: &mut dyn Surroundings) -> Result<Reason> {
         self.record(types::SUPERVISE_ENDED, json!({ "reason": format!("{reason:?}") }));
         self.tell(format!("ended: {reason:?}"));
+        self.dismiss(reason);
         self.say(surroundings);
         if reason != Reason::Refused {
             self.lock.leave()?;

@@ -1,7 +1,5 @@
 //! Carries out the machine's effects.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::time::Duration;
 
 use serde_json::{Map, json};
@@ -9,10 +7,7 @@ use serde_json::{Map, json};
 use super::agent::{Mark, Order as Start, Running};
 use super::run::{Run, is_registered};
 use super::work::{Fate, Work, notes_of};
-use super::{
-    EPOCH_VARIABLE, LOOK_EVERY, PROMPT_VARIABLE, Surroundings, TASK_EPOCH_VARIABLE, TASK_VARIABLE,
-    WORKTREE_VARIABLE,
-};
+use super::{LOOK_EVERY, Surroundings};
 use crate::admission::is_refusal;
 use crate::board::prompt::{Prompts, Role};
 use crate::board::{
@@ -270,8 +265,6 @@ impl Run<'_> {
             Work::Review { id, .. } => prompts.reviewer(&state, id)?,
             Work::Plan { calls, .. } => prompts.planner(&state, &self.order.id, calls)?,
         };
-        let file = self.lock.prompt_path();
-        write_document(&file, brief.text.as_bytes(), Durability::Process)?;
         let env = self.environment(work);
         let directory = work.path().cloned().unwrap_or_else(|| self.board.project().to_owned());
         let mark = Mark::new()?;
@@ -283,14 +276,22 @@ impl Run<'_> {
         if let Some(heartbeat) = &mut self.heartbeat {
             heartbeat.fresh(&self.directory);
         }
-        let running = Running::start(&Start {
-            command: &self.order.command,
-            directory: &directory,
-            env,
-            prompt: &brief.text,
-            prompt_file: &file,
-            mark: &mark,
-        })?;
+        let mail = self.take_mail();
+        let prompt = brief.text + &mail.section;
+        let file = self.lock.prompt_path();
+        let started = write_document(&file, prompt.as_bytes(), Durability::Process);
+        let started = started.and_then(|()| {
+            Running::start(&Start {
+                command: &self.order.command,
+                directory: &directory,
+                env,
+                prompt: &prompt,
+                prompt_file: &file,
+                mark: &mark,
+            })
+        });
+        self.end_mail(mail, started.is_ok());
+        let running = started?;
         self.before = before;
         self.finished = None;
         let (pid, started) = running.process();
@@ -319,28 +320,6 @@ impl Run<'_> {
             locked.iterate(id, holder)?;
         }
         locked.commit()
-    }
-
-    fn environment(&self, work: &Work) -> BTreeMap<String, OsString> {
-        let mut env = self.order.env.clone();
-        let mut set = |name: &str, value: OsString| drop(env.insert(name.to_owned(), value));
-        let id = self.order.id.as_str();
-        set("ENSEMBLE_AGENT_ID", id.into());
-        set("LIZA_AGENT_ID", id.into());
-        set(PROMPT_VARIABLE, self.lock.prompt_path().into());
-        if let Some(registered) = &self.registered {
-            set(EPOCH_VARIABLE, registered.epoch.to_string().into());
-        }
-        if let Some(task) = work.task() {
-            set(TASK_VARIABLE, task.as_str().into());
-        }
-        if let Some(holder) = work.holder() {
-            set(TASK_EPOCH_VARIABLE, holder.epoch.to_string().into());
-        }
-        if let Some(path) = work.path() {
-            set(WORKTREE_VARIABLE, path.into());
-        }
-        env
     }
 
     /// Ends the agent; returns only when none of its processes is left.

@@ -34,8 +34,14 @@
 //! any other       Fenced(Registration)                 -> Registering    Register
 //! any other       Fenced(Work)                         -> Looking        Look
 //! Looking         Nothing, its patience is over        -> Leaving        Unregister
+//! any, once Asked, that would look for work            -> Agreeing       Agree
+//! any with work   Pressed, once Asked                  -> HandingOver    HandOver  (Running: Terminate first)
+//! HandingOver     HandedOver                           -> Agreeing       Agree
+//! Agreeing        Agreed                               -> Leaving        Unregister
+//! Agreeing        Withdrawn                            -> Looking        Look
 //! Leaving         Left, Fenced(Registration)           -> Ended          Ended
-//! Registering, Looking, Checking, Leaving   Failed     -> Retrying 5 s   (then the same again)
+//! Registering, Looking, Checking, Leaving,
+//! HandingOver, Agreeing                     Failed     -> Retrying 5 s   (then the same again)
 //! any             anything else                        -> the same
 //! ```
 //!
@@ -49,6 +55,12 @@
 //! without progress. Then a coder's task is blocked with a question to its planner, and the
 //! supervisor takes another one. If its work cannot be blocked, the supervisor ends, which a person
 //! will see. Progress sets both counters to zero.
+//!
+//! *A shutdown request.* The supervisor answers for its agent. From [`Event::Asked`] on it claims
+//! nothing. Without work it agrees at once and leaves. With work it agrees when the work is finished;
+//! the agent may be started anew for that. [`Event::Pressed`] says that the request's deadline is near:
+//! the agent is ended, its work is handed over with notes, and the supervisor agrees.
+//! [`Event::Withdrawn`] says that no request waits any more.
 //!
 //! *A crash* of the supervisor leaves a running agent and a registration without beats. The next
 //! supervisor of the same id ends the agent and removes the registration before
@@ -72,6 +84,7 @@
 //! assert_eq!(supervise.poll_timeout(), Some(now + Duration::from_secs(30)));
 //! ```
 
+mod asked;
 mod pace;
 mod steps;
 #[cfg(test)]
@@ -95,6 +108,8 @@ enum Again {
     Register,
     Look,
     Check,
+    HandOver,
+    Agree,
     Unregister(Reason),
 }
 
@@ -103,6 +118,7 @@ enum Again {
 enum After {
     Leave(Reason),
     Look,
+    HandOver,
     Register,
 }
 
@@ -119,6 +135,8 @@ enum State {
     Delayed { until: Monotonic, holds: bool },
     Retrying { until: Monotonic, again: Again },
     Stopping { after: After },
+    HandingOver,
+    Agreeing,
     Leaving { reason: Reason },
     Ended,
 }
@@ -129,6 +147,8 @@ pub struct Supervise {
     pace: Pace,
     state: State,
     loops: Loops,
+    /// Whether a shutdown request waits for an answer.
+    is_asked: bool,
     /// Since when there has been no work.
     idle_since: Option<Monotonic>,
     effects: VecDeque<Effect>,
@@ -142,6 +162,7 @@ impl Supervise {
             pace,
             state: State::New,
             loops: Loops { crashes: 0, spins: 0 },
+            is_asked: false,
             idle_since: None,
             effects: VecDeque::new(),
         }
@@ -193,6 +214,11 @@ impl Machine for Supervise {
             Event::Exited(exit) => self.exited(now, exit),
             Event::Fenced(lost) => self.fenced(lost),
             Event::Stop => self.halt(Reason::Stopped),
+            Event::Asked => self.asked(),
+            Event::Pressed => self.pressed(),
+            Event::Withdrawn => self.withdrawn(),
+            Event::HandedOver => self.handed_over(),
+            Event::Agreed => self.agreed(),
             Event::Terminated => self.terminated(),
             Event::Left => self.left(),
         };
@@ -209,6 +235,8 @@ impl Machine for Supervise {
                 Again::Register => self.register(),
                 Again::Look => self.look(0),
                 Again::Check => self.check(),
+                Again::HandOver => self.hand_over(),
+                Again::Agree => self.agree(),
                 Again::Unregister(reason) => self.leave(reason),
             },
             state @ (State::New
@@ -218,6 +246,8 @@ impl Machine for Supervise {
             | State::Spawning
             | State::Running
             | State::Stopping { .. }
+            | State::HandingOver
+            | State::Agreeing
             | State::Leaving { .. }
             | State::Ended) => state,
         };
@@ -240,6 +270,8 @@ impl Machine for Supervise {
             | State::Spawning
             | State::Running
             | State::Stopping { .. }
+            | State::HandingOver
+            | State::Agreeing
             | State::Leaving { .. }
             | State::Ended => None,
         }

@@ -17,7 +17,11 @@ impl Supervise {
         State::Registering
     }
 
+    /// Looks for work, unless a shutdown request waits: then there will be none.
     pub(super) fn look(&mut self, tries: u32) -> State {
+        if self.is_asked {
+            return self.agree();
+        }
         self.ask(Effect::Look);
         State::Looking { tries }
     }
@@ -64,12 +68,16 @@ impl Supervise {
         match after {
             After::Leave(reason) => self.leave(reason),
             After::Look => self.look(0),
+            After::HandOver => self.hand_over(),
             After::Register => self.register(),
         }
     }
 
     /// There is no work.
     pub(super) fn idle(&mut self, now: Monotonic) -> State {
+        if self.is_asked {
+            return self.agree();
+        }
         let since = *self.idle_since.get_or_insert(now);
         let mut until = now + self.pace.poll;
         if let Some(patience) = self.pace.patience {
@@ -96,6 +104,8 @@ impl Supervise {
             | State::Delayed { .. }
             | State::Retrying { .. }
             | State::Stopping { .. }
+            | State::HandingOver
+            | State::Agreeing
             | State::Leaving { .. }
             | State::Ended) => return state,
         }
@@ -156,6 +166,8 @@ impl Supervise {
             | State::Checking
             | State::Gated { .. }
             | State::Delayed { .. }
+            | State::HandingOver
+            | State::Agreeing
             | State::Retrying { .. } => self.leave(reason),
             late => late,
         }
@@ -167,6 +179,8 @@ impl Supervise {
             State::Registering => self.retry(now, Again::Register),
             State::Looking { .. } => self.retry(now, Again::Look),
             State::Checking => self.retry(now, Again::Check),
+            State::HandingOver => self.retry(now, Again::HandOver),
+            State::Agreeing => self.retry(now, Again::Agree),
             State::Leaving { reason } => self.retry(now, Again::Unregister(reason)),
             late => late,
         }
@@ -199,7 +213,12 @@ impl Supervise {
                 state @ (State::New
                 | State::Registering
                 | State::Stopping { .. }
-                | State::Retrying { again: Again::Register, .. }
+                | State::HandingOver
+                | State::Agreeing
+                | State::Retrying {
+                    again: Again::Register | Again::HandOver | Again::Agree,
+                    ..
+                }
                 | State::Ended),
                 Lost::Work | Lost::Registration,
             )

@@ -44,9 +44,12 @@ fn name(state: State) -> String {
             match after {
                 After::Leave(_) => "Leave",
                 After::Look => "Look",
+                After::HandOver => "HandOver",
                 After::Register => "Register",
             }
         ),
+        State::HandingOver => "HandingOver".to_owned(),
+        State::Agreeing => "Agreeing".to_owned(),
         State::Leaving { .. } => "Leaving".to_owned(),
         State::Ended => "Ended".to_owned(),
     }
@@ -60,6 +63,8 @@ fn said(effect: Effect) -> &'static str {
         Effect::Spawn => "spawn",
         Effect::Terminate => "terminate",
         Effect::Unregister => "unregister",
+        Effect::HandOver => "hand over",
+        Effect::Agree => "agree",
         Effect::Note(_) => "note",
         Effect::Block(_) => "block",
         Effect::Ended(_) => "ended",
@@ -98,6 +103,12 @@ fn states() -> Vec<(&'static str, Supervise)> {
         ("Retrying (unregister)", coder(&[Start, Registered, Stop, Event::Failed])),
         ("Stopping", stopping),
         ("Stopping>Look", losing),
+        ("HandingOver", coder(&[Start, Registered, CLAIMED, Event::Pressed])),
+        ("Agreeing", coder(&[Start, Registered, Event::Nothing, Event::Asked])),
+        (
+            "Retrying (agree)",
+            coder(&[Start, Registered, Event::Nothing, Event::Asked, Event::Failed]),
+        ),
         ("Leaving", coder(&[Start, Registered, Stop])),
         ("Ended", coder(&[Stop])),
     ]
@@ -129,6 +140,11 @@ fn events() -> Vec<(&'static str, Event)> {
         ("Fenced(Work)", Fenced(Lost::Work)),
         ("Fenced(Registration)", Fenced(Lost::Registration)),
         ("Stop", Event::Stop),
+        ("Asked", Event::Asked),
+        ("Pressed", Event::Pressed),
+        ("Withdrawn", Event::Withdrawn),
+        ("HandedOver", Event::HandedOver),
+        ("Agreed", Event::Agreed),
         ("Terminated", Event::Terminated),
         ("Left", Event::Left),
     ]
@@ -309,4 +325,54 @@ fn failed_actions_are_retried_and_stopping_continues() {
     machine.handle(at(1), Event::Stop);
     machine.handle(at(2), Event::Terminated);
     assert_eq!(drain(&mut machine), [Effect::Terminate, Effect::Unregister]);
+}
+
+#[test]
+fn an_idle_supervisor_agrees_to_its_shutdown_at_once() {
+    let mut machine = coder(&[Event::Start, Event::Registered, Event::Nothing]);
+    machine.handle(at(1), Event::Asked);
+    assert_eq!(drain(&mut machine), [Effect::Agree]);
+    machine.handle(at(1), Event::Agreed);
+    machine.handle(at(1), Event::Left);
+    assert_eq!(drain(&mut machine), [Effect::Unregister, Effect::Ended(Reason::Agreed)]);
+}
+
+#[test]
+fn a_busy_supervisor_finishes_its_work_first_and_claims_nothing_new() {
+    let mut machine = running(Pace::coder());
+    machine.handle(at(1), Event::Asked);
+    assert_eq!(drain(&mut machine), []);
+    // A fresh agent goes on with the same work.
+    machine.handle(at(2), Event::Exited(Exit { notes: true, ..exit(Ending::HandOver, true) }));
+    machine.handle_timeout(at(4));
+    assert_eq!(drain(&mut machine), [Effect::Check]);
+    machine.handle(at(4), Event::Open);
+    machine.handle(at(4), Event::Spawned);
+    drain(&mut machine);
+    machine.handle(at(5), Event::Exited(exit(Ending::Done, false)));
+    assert_eq!(drain(&mut machine), [Effect::Agree], "it looks for no other work");
+}
+
+#[test]
+fn near_the_deadline_the_work_is_handed_over() {
+    let mut machine = running(Pace::coder());
+    machine.handle(at(1), Event::Asked);
+    machine.handle(at(100), Event::Pressed);
+    assert_eq!(drain(&mut machine), [Effect::Terminate]);
+    machine.handle(at(101), Event::Terminated);
+    assert_eq!(drain(&mut machine), [Effect::HandOver]);
+    machine.handle(at(101), Event::HandedOver);
+    assert_eq!(drain(&mut machine), [Effect::Agree]);
+    // The requester was faster, and has withdrawn it.
+    machine.handle(at(102), Event::Withdrawn);
+    assert_eq!(drain(&mut machine), [Effect::Look]);
+}
+
+#[test]
+fn a_withdrawn_request_changes_nothing() {
+    let mut machine = running(Pace::coder());
+    machine.handle(at(1), Event::Asked);
+    machine.handle(at(2), Event::Withdrawn);
+    machine.handle(at(3), Event::Exited(exit(Ending::Done, false)));
+    assert_eq!(drain(&mut machine), [Effect::Look]);
 }

@@ -89,6 +89,16 @@ pub enum Event {
     Fenced(Lost),
     /// The supervisor must end: it got a signal, or its agent must leave the team.
     Stop,
+    /// A request for the shutdown of the agent waits for an answer.
+    Asked,
+    /// The deadline of that request is near.
+    Pressed,
+    /// No such request waits any more: it was withdrawn or has expired.
+    Withdrawn,
+    /// The work was given back, with notes for the next agent.
+    HandedOver,
+    /// The request was approved.
+    Agreed,
     /// The agent and all processes that it started have ended.
     Terminated,
     /// The registration was removed from the board.
@@ -100,6 +110,8 @@ pub enum Event {
 pub enum Reason {
     /// The agent was stopped.
     Stopped,
+    /// The supervisor agreed to a request for the shutdown of its agent.
+    Agreed,
     /// ABORT exists.
     Aborted,
     /// There was no work for its whole patience.
@@ -137,7 +149,7 @@ pub enum Anomaly {
     },
 }
 
-/// An action for the driver. For each of the first six the driver reports the result.
+/// An action for the driver. For each of the first eight the driver reports the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Register the agent, once no process of an earlier one lives.
@@ -150,6 +162,10 @@ pub enum Effect {
     Spawn,
     /// End the agent and all processes that it started.
     Terminate,
+    /// Leave notes for the next agent at the held work, and hold it no longer.
+    HandOver,
+    /// Approve the request for the agent's shutdown.
+    Agree,
     /// Release everything and unregister.
     Unregister,
     /// Record an anomaly for people.

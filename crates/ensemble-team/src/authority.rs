@@ -1,0 +1,237 @@
+//! Which agents may stop or resume others.
+//!
+//! | act | key in `authority:` | by default |
+//! |---|---|---|
+//! | take the team down | `down` | `conductor`, `lead`, `orchestrator`, `dispatch` |
+//! | ask another agent to shut down | `shutdown` | the same |
+//! | abort the sprint | `abort` | the same |
+//! | lift PAUSE, CHECKPOINT or ABORT | `resume` | no agent |
+//!
+//! Each key lists roles and names of agents. A person may do all of this: a process outside of the team,
+//! under a name that neither the roster nor the blackboard has. Every agent may ask for its own shutdown,
+//! and put PAUSE or CHECKPOINT.
+//!
+//! ```
+//! use ensemble_core::message::Name;
+//! use ensemble_team::authority::{Act, Authority, Standing};
+//!
+//! let worker = Standing::agent(Name::new("worker-1")?, Name::new("worker")?);
+//! let refused = Authority::default().check(Act::Down, &worker).unwrap_err();
+//! assert!(refused.to_string().contains("worker-1 (role worker) may not take the team down"));
+//! assert!(Authority::default().check(Act::Down, &Standing::Person).is_ok());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::State;
+use crate::roster::Member;
+use ensemble_core::AreaError;
+use ensemble_core::message::Name;
+
+/// The roles that may stop others by default.
+const LEADS: [&str; 4] = ["conductor", "lead", "orchestrator", "dispatch"];
+
+/// Something that an agent may do to others only with authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    /// Take the team down.
+    Down,
+    /// Ask another agent to shut down.
+    Shutdown,
+    /// Abort the sprint.
+    Abort,
+    /// Lift PAUSE, CHECKPOINT or ABORT.
+    Resume,
+}
+
+/// `authority` in `ensemble.yaml`: the roles, or names, of the agents that may do it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Authority {
+    /// Who may take the team down (default: conductor, lead, orchestrator, dispatch).
+    pub down: Option<Vec<Name>>,
+    /// Who may ask another agent to shut down (default: as for `down`).
+    pub shutdown: Option<Vec<Name>>,
+    /// Who may abort the sprint (default: as for `down`).
+    pub abort: Option<Vec<Name>>,
+    /// Who may lift PAUSE, CHECKPOINT and ABORT (default: no agent, a person).
+    pub resume: Option<Vec<Name>>,
+}
+
+/// The one that acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A person, or a program outside of the team.
+    Person,
+    /// An agent of the roster or the blackboard.
+    Agent {
+        /// The agent.
+        name: Name,
+        /// The agent's role.
+        role: Name,
+    },
+}
+
+/// An agent may not do it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{name} (role {role}) may not {}: `authority: {{{}: …}}` in ensemble.yaml lists {}", act.words(), act.key(),
+    listed(allowed)
+)]
+pub struct NotAuthorized {
+    /// The agent.
+    pub name: Name,
+    /// The agent's role.
+    pub role: Name,
+    /// What it may not do.
+    pub act: Act,
+    /// The roles and agents that may.
+    pub allowed: Vec<Name>,
+}
+
+impl AreaError for NotAuthorized {}
+
+impl Act {
+    /// The key in `authority`.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Shutdown => "shutdown",
+            Self::Abort => "abort",
+            Self::Resume => "resume",
+        }
+    }
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Down => "take the team down",
+            Self::Shutdown => "ask another agent to shut down",
+            Self::Abort => "abort the sprint",
+            Self::Resume => "let the team go on",
+        }
+    }
+}
+
+impl Standing {
+    /// An agent.
+    #[must_use]
+    pub const fn agent(name: Name, role: Name) -> Self {
+        Self::Agent { name, role }
+    }
+
+    /// What a name stands for, by the roster and the blackboard.
+    #[must_use]
+    pub fn of(name: &Name, members: &[Member], board: Option<&State>) -> Self {
+        if let Some(member) = members.iter().find(|m| m.name == *name && m.is_present()) {
+            return Self::agent(name.clone(), member.role.clone());
+        }
+        let entry = board.and_then(|state| state.agents.get(name));
+        let role = entry.map(|entry| entry.role.as_deref().unwrap_or("worker"));
+        match role.map(Name::new) {
+            Some(Ok(role)) => Self::agent(name.clone(), role),
+            Some(Err(_)) => Self::agent(name.clone(), name.clone()),
+            None => Self::Person,
+        }
+    }
+}
+
+impl Authority {
+    /// Whether this one may do it.
+    ///
+    /// # Errors
+    /// [`NotAuthorized`] names the rule and its key.
+    pub fn check(&self, act: Act, by: &Standing) -> Result<(), NotAuthorized> {
+        let Standing::Agent { name, role } = by else { return Ok(()) };
+        let allowed = self.allowed(act);
+        if allowed.contains(name) || allowed.contains(role) {
+            return Ok(());
+        }
+        Err(NotAuthorized { name: name.clone(), role: role.clone(), act, allowed })
+    }
+
+    /// As [`Authority::check`], for the shutdown of `whom`. Every agent may ask for its own.
+    ///
+    /// # Errors
+    /// As for [`Authority::check`].
+    pub fn check_shutdown(&self, by: &Standing, whom: &Name) -> Result<(), NotAuthorized> {
+        match by {
+            Standing::Agent { name, .. } if name == whom => Ok(()),
+            _ => self.check(Act::Shutdown, by),
+        }
+    }
+
+    /// The roles and names that may do it.
+    fn allowed(&self, act: Act) -> Vec<Name> {
+        let (listed, usual): (_, &[&str]) = match act {
+            Act::Down => (&self.down, &LEADS),
+            Act::Shutdown => (&self.shutdown, &LEADS),
+            Act::Abort => (&self.abort, &LEADS),
+            Act::Resume => (&self.resume, &[]),
+        };
+        let usual = || usual.iter().filter_map(|name| Name::new(*name).ok()).collect();
+        listed.clone().unwrap_or_else(usual)
+    }
+}
+
+fn listed(allowed: &[Name]) -> String {
+    if allowed.is_empty() {
+        return "no agent: a person may".to_owned();
+    }
+    allowed.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn agent(who: &str, role: &str) -> Standing {
+        Standing::agent(name(who), name(role))
+    }
+
+    #[test]
+    fn each_act_has_its_roles() {
+        use Act::{Abort, Down, Resume, Shutdown};
+        let rules = Authority::default();
+        for (who, may) in [
+            (agent("w1", "worker"), &[][..]),
+            (agent("c1", "coder"), &[]),
+            (agent("p1", "planner"), &[]),
+            (agent("x", "conductor"), &[Down, Shutdown, Abort]),
+            (agent("lead", "worker"), &[Down, Shutdown, Abort]),
+            (agent("d", "dispatch"), &[Down, Shutdown, Abort]),
+            (Standing::Person, &[Down, Shutdown, Abort, Resume]),
+        ] {
+            for act in [Down, Shutdown, Abort, Resume] {
+                assert_eq!(rules.check(act, &who).is_ok(), may.contains(&act), "{who:?} {act:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_replaces_the_default_and_is_named_in_the_refusal() {
+        let rules = Authority { down: Some(vec![name("w1")]), ..Authority::default() };
+        assert_eq!(rules.check(Act::Down, &agent("w1", "worker")), Ok(()));
+        let refused = rules.check(Act::Down, &agent("x", "conductor")).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "x (role conductor) may not take the team down: `authority: {down: …}` in ensemble.yaml lists w1"
+        );
+        let refused = rules.check(Act::Resume, &agent("w1", "worker")).unwrap_err().to_string();
+        assert!(refused.ends_with("lists no agent: a person may"), "{refused}");
+    }
+
+    #[test]
+    fn an_agent_may_leave_by_itself() {
+        let rules = Authority::default();
+        assert!(rules.check_shutdown(&agent("w1", "worker"), &name("w1")).is_ok());
+        assert!(rules.check_shutdown(&agent("w1", "worker"), &name("w2")).is_err());
+    }
+}

@@ -1,0 +1,39 @@
+//! The environment of an agent.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use super::run::Run;
+use super::work::Work;
+use super::{
+    EPOCH_VARIABLE, PROMPT_VARIABLE, TASK_EPOCH_VARIABLE, TASK_VARIABLE, WORKTREE_VARIABLE,
+};
+use ensemble_tmux::reaper::PASS_VARIABLE;
+
+impl Run<'_> {
+    /// Variables that tell an agent who it is and what it was started for.
+    pub(super) fn environment(&self, work: &Work) -> BTreeMap<String, OsString> {
+        let mut env = self.order.env.clone();
+        let mut set = |name: &str, value: OsString| drop(env.insert(name.to_owned(), value));
+        let id = self.order.id.as_str();
+        set("ENSEMBLE_AGENT_ID", id.into());
+        set("LIZA_AGENT_ID", id.into());
+        set(PROMPT_VARIABLE, self.lock.prompt_path().into());
+        if let Some(registered) = &self.registered {
+            set(EPOCH_VARIABLE, registered.epoch.to_string().into());
+        }
+        if let Some(task) = work.task() {
+            set(TASK_VARIABLE, task.as_str().into());
+        }
+        if let Some(holder) = work.holder() {
+            set(TASK_EPOCH_VARIABLE, holder.epoch.to_string().into());
+        }
+        if let Some(path) = work.path() {
+            set(WORKTREE_VARIABLE, path.into());
+        }
+        if let Some(pass) = self.desk.pass() {
+            set(PASS_VARIABLE, pass.into());
+        }
+        env
+    }
+}

@@ -1,0 +1,203 @@
+//! What an agent holds: the one answer for `team`, `status`, `whoami`, the page and the watcher.
+//!
+//! | held as | means |
+//! |---|---|
+//! | `message` | the agent has received it, and its lease runs |
+//! | `task` | the agent has claimed it on the blackboard |
+//! | `review` | the agent reviews it |
+//! | `step` | the step queue has handed it out to the agent |
+//!
+//! One task may be held in several ways, such as a step and the message that brought it. [`tasks`] then
+//! names it once. A place that does not exist holds nothing.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::board::{State, Status};
+#[cfg(feature = "steps")]
+use crate::steps::StepStore;
+use ensemble_core::Result;
+use ensemble_core::broker::Broker;
+use ensemble_core::message::Name;
+
+/// Most held things that are named for an agent.
+pub const NAMED_MAX: usize = 8;
+
+/// The place in which an agent holds a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldAs {
+    /// As a received message.
+    Message,
+    /// As a claimed task of the blackboard.
+    Task,
+    /// As a claimed review.
+    Review,
+    /// As a step.
+    Step,
+}
+
+/// Something that an agent holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
+pub struct Holding {
+    /// The task; the id of a message without a task.
+    pub task_id: String,
+    /// The place in which the agent holds it.
+    #[serde(rename = "as")]
+    pub held_as: HeldAs,
+}
+
+/// The mailboxes, the blackboard and the step queues in which agents hold tasks.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Places<'a> {
+    queue: &'a dyn Broker,
+    board: Option<&'a State>,
+    #[cfg(feature = "steps")]
+    steps: Option<&'a StepStore>,
+}
+
+impl std::fmt::Debug for Places<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Places").field("board", &self.board.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Places<'a> {
+    /// The mailboxes alone.
+    #[must_use]
+    pub fn new(queue: &'a dyn Broker) -> Self {
+        Self {
+            queue,
+            board: None,
+            #[cfg(feature = "steps")]
+            steps: None,
+        }
+    }
+
+    /// With a blackboard, if there is one.
+    #[must_use]
+    pub const fn with_board(mut self, board: Option<&'a State>) -> Self {
+        self.board = board;
+        self
+    }
+
+    /// With step queues, if there are any.
+    #[cfg(feature = "steps")]
+    #[must_use]
+    pub const fn with_steps(mut self, steps: Option<&'a StepStore>) -> Self {
+        self.steps = steps;
+        self
+    }
+}
+
+/// All that these agents hold, sorted, and at most [`NAMED_MAX`] of each kind for an agent.
+///
+/// # Errors
+/// The queue or the step database cannot be read.
+pub fn holds(
+    places: &Places<'_>,
+    who: impl Fn(&Name) -> bool,
+) -> Result<BTreeMap<Name, Vec<Holding>>> {
+    let mut all = messages(places.queue, &who)?;
+    let mut add = |agent: &Name, task_id: String, held_as: HeldAs| {
+        if who(agent) {
+            push(all.entry(agent.clone()).or_default(), Holding { task_id, held_as });
+        }
+    };
+    for task in places.board.into_iter().flat_map(|state| &state.tasks) {
+        match (task.status, &task.assigned_to, &task.reviewing_by) {
+            (Status::Claimed, Some(coder), _) => add(coder, task.id.to_string(), HeldAs::Task),
+            (Status::ReadyForReview, _, Some(reviewer)) => {
+                add(reviewer, task.id.to_string(), HeldAs::Review);
+            }
+            _ => {}
+        }
+    }
+    #[cfg(feature = "steps")]
+    if let Some(steps) = places.steps {
+        for step in steps.all_held()? {
+            if let Some(agent) = &step.holder {
+                add(agent, step.key.task_id.clone(), HeldAs::Step);
+            }
+        }
+    }
+    all.values_mut().for_each(|held| held.sort_unstable());
+    Ok(all)
+}
+
+/// The tasks among these, each named once.
+#[must_use]
+pub fn tasks(held: &[Holding]) -> Vec<String> {
+    let mut names: Vec<String> = held.iter().map(|holding| holding.task_id.clone()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn push(held: &mut Vec<Holding>, holding: Holding) {
+    let same = held.iter().filter(|other| other.held_as == holding.held_as).count();
+    if same < NAMED_MAX && !held.contains(&holding) {
+        held.push(holding);
+    }
+}
+
+/// The received messages that have not been settled.
+fn messages(
+    queue: &dyn Broker,
+    who: impl Fn(&Name) -> bool,
+) -> Result<BTreeMap<Name, Vec<Holding>>> {
+    let mut all: BTreeMap<Name, Vec<Holding>> = BTreeMap::new();
+    for mailbox in queue.mailboxes()? {
+        for lease in queue.observe(&mailbox)?.into_iter().map(|observed| observed.lease) {
+            if !who(&lease.holder) {
+                continue;
+            }
+            let held = all.entry(lease.holder).or_default();
+            if held.len() < NAMED_MAX {
+                let task = queue.peek(&mailbox, &lease.id).ok().and_then(|e| e.task_id);
+                let task_id = task.unwrap_or_else(|| lease.id.to_string());
+                push(held, Holding { task_id, held_as: HeldAs::Message });
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ensemble_core::message::Envelope;
+    use ensemble_core::spool::{Options, Spool};
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    #[test]
+    fn messages_tasks_and_reviews_are_held_together_and_each_task_is_named_once() {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let bob = name("bob");
+        spool.add_mailbox(&bob, &Default::default()).unwrap();
+        let mut task = Envelope::new(bob.clone(), "do it");
+        task.task_id = Some("t1".to_owned());
+        spool.publish(&task).unwrap();
+        spool.receive(&bob, &bob).unwrap().unwrap();
+        let text = "tasks:\n\
+             - {id: t1, status: CLAIMED, assigned_to: bob}\n\
+             - {id: t2, status: READY_FOR_REVIEW, assigned_to: ann, reviewing_by: bob}\n\
+             - {id: t3, status: MERGED, assigned_to: bob}\n";
+        let state: State = ensemble_core::message::yaml::parse(text, home.path()).unwrap();
+        let places = Places::new(&spool).with_board(Some(&state));
+        let held = holds(&places, |_| true).unwrap();
+        assert_eq!(held.keys().collect::<Vec<_>>(), [&bob]);
+        let ways: Vec<(&str, HeldAs)> =
+            held[&bob].iter().map(|h| (h.task_id.as_str(), h.held_as)).collect();
+        assert_eq!(ways, [("t1", HeldAs::Message), ("t1", HeldAs::Task), ("t2", HeldAs::Review)]);
+        assert_eq!(tasks(&held[&bob]), ["t1", "t2"]);
+        assert!(holds(&places, |agent| *agent == name("ann")).unwrap().is_empty());
+    }
+}

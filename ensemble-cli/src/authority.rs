@@ -1,0 +1,42 @@
+//! Which agents may stop others: one check for every verb and tool.
+
+use ensemble_core::event_log::types;
+use ensemble_core::message::Name;
+use ensemble_team::authority::{Act, NotAuthorized, Standing};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Refuses the act if the asking agent has no authority for it. A person has all of it.
+pub(crate) fn authorize(context: &Context, act: Act) -> Outcome {
+    let Some(name) = context.agent()? else { return Ok(()) };
+    let standing = standing(context, &name)?;
+    let checked = context.project()?.config.authority.check(act, &standing);
+    checked.map_err(|refused| refuse(context, &refused))
+}
+
+/// As [`authorize`], for asking `whom` to shut down in the name of `from`.
+pub(crate) fn authorize_shutdown(context: &Context, from: &Name, whom: &Name) -> Outcome {
+    let standing = standing(context, from)?;
+    let checked = context.project()?.config.authority.check_shutdown(&standing, whom);
+    checked.map_err(|refused| refuse(context, &refused))
+}
+
+fn standing(context: &Context, name: &Name) -> Outcome<Standing> {
+    let (members, _) = context.project()?.roster().entries()?;
+    let board = context.board().ok().and_then(|board| board.read().ok());
+    Ok(Standing::of(name, &members, board.as_ref()))
+}
+
+fn refuse(context: &Context, refused: &NotAuthorized) -> Failure {
+    let NotAuthorized { name, role, act, .. } = refused;
+    if let Ok(recorder) = context.recorder() {
+        let data = json!({ "agent": name, "role": role, "act": act.key() });
+        recorder.record(types::AUTHORITY_REFUSED, name.as_str(), data);
+    }
+    let key = act.key();
+    let hint =
+        format!("a person may do it, or may add `{role}` there: `authority: {{{key}: [{role}]}}`");
+    Failure::refused(refused.to_string()).with_hint(hint)
+}

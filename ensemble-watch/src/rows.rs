@@ -1,0 +1,147 @@
+//! The one roster: every agent is a row, however it came.
+//!
+//! | came | from | host | way in |
+//! |---|---|---|---|
+//! | `started` | `up`, `spawn` | its pane | keystrokes |
+//! | `joined` | `join` | its pane | keystrokes |
+//! | `supervised` | `ensemble supervise` outside of the team's panes | the supervisor's process | its next prompt |
+//! | `registered` | an entry on the blackboard, without a file in the roster | unknown | none: it reads by itself |
+//! | `remote` | a mailbox on the servers that no agent of this host reads | another host | that host's |
+//! | `recorded` | a file in the roster without pane and process | none | none |
+//!
+//! A member with a pane whose command is `ensemble supervise` keeps its pane as its host. Its way in is its
+//! next prompt.
+
+use ensemble_core::Result;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_team::holdings::Holding;
+use ensemble_team::roster::{Came, Member, PaneObservation, Presence, State};
+use serde::Serialize;
+
+use crate::members;
+use crate::project::Project;
+use crate::workload::Books;
+
+/// How a hint that mail waits reaches an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WayIn {
+    /// A line that is typed into its pane under the guard.
+    Keystrokes,
+    /// Its supervisor puts the mail into the next prompt.
+    Prompt,
+    /// None: the agent reads its mailbox by itself.
+    None,
+}
+
+/// An agent of the one roster.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Row {
+    /// The agent as its file in the roster has it, or as its other place says.
+    pub member: Member,
+    /// How the agent came to the team.
+    pub came: Came,
+}
+
+/// The role of an agent of which none is known.
+const ROLE_UNKNOWN: &str = "unknown";
+/// The provider of an agent of which none is known.
+const PROVIDER_UNKNOWN: &str = "-";
+
+impl Row {
+    /// A row of the roster's own files.
+    #[must_use]
+    pub const fn of(member: Member) -> Self {
+        let came = member.came();
+        Self { member, came }
+    }
+
+    /// A row without a file in the roster.
+    fn beside(name: &Name, role: &str, came: Came, since: Timestamp) -> Option<Self> {
+        let role = Name::new(role).or_else(|_| Name::new(ROLE_UNKNOWN)).ok()?;
+        let member = Member::new(name.clone(), role, PROVIDER_UNKNOWN, since);
+        Some(Self { member, came })
+    }
+
+    /// Where it runs, in a few words.
+    #[must_use]
+    pub fn host(&self) -> String {
+        match (&self.member.binding, self.member.supervisor, self.came) {
+            (Some(binding), ..) => format!("pane {}", binding.id),
+            (None, Some(supervisor), _) => format!("process {}", supervisor.pid),
+            (None, None, Came::Registered) => "board".to_owned(),
+            (None, None, Came::Remote) => "another host".to_owned(),
+            (None, None, _) => "-".to_owned(),
+        }
+    }
+
+    /// How a hint reaches it.
+    #[must_use]
+    pub const fn way_in(&self) -> WayIn {
+        match (self.member.supervisor, &self.member.binding) {
+            (Some(_), _) => WayIn::Prompt,
+            (None, Some(_)) => WayIn::Keystrokes,
+            (None, None) => WayIn::None,
+        }
+    }
+
+    /// What it is doing, from what is seen of it now, what it waits for and what it holds.
+    ///
+    /// # Errors
+    /// As for [`members::look`].
+    pub fn presence(
+        &self,
+        project: &Project,
+        waits_for: Option<&String>,
+        holds: &[Holding],
+    ) -> Result<Presence> {
+        let observation = match self.came {
+            Came::Registered | Came::Remote => PaneObservation::NoPane,
+            Came::Started | Came::Joined | Came::Supervised | Came::Recorded => {
+                members::look(project, &self.member)?
+            }
+        };
+        let mut presence = members::judge(&self.member, observation, waits_for, holds);
+        if self.came == Came::Remote && presence.state == State::Idle {
+            presence.state = State::Unknown;
+            "runs on another host; holds nothing".clone_into(&mut presence.why);
+        }
+        Ok(presence)
+    }
+}
+
+/// All rows by name: those of the roster's files, of the blackboard, and of `mailboxes` on servers.
+#[must_use]
+pub fn rows(members: Vec<Member>, books: &Books, mailboxes: &[Name]) -> Vec<Row> {
+    let mut rows: Vec<Row> = members.into_iter().map(Row::of).collect();
+    let now = SystemClock.wall();
+    if let Some(state) = books.board() {
+        for (name, entry) in &state.agents {
+            let at = rows.iter().position(|row| row.member.name == *name);
+            // One that was shut down and has registered again is there.
+            let is_up = at.is_some_and(|at| rows[at].member.is_present());
+            if is_up {
+                continue;
+            }
+            let role = entry.role.as_deref().unwrap_or(ROLE_UNKNOWN);
+            let since = entry.heartbeat.unwrap_or(now);
+            if let Some(row) = Row::beside(name, role, Came::Registered, since) {
+                if let Some(at) = at {
+                    rows.remove(at);
+                }
+                rows.push(row);
+            }
+        }
+    }
+    for mailbox in mailboxes {
+        let is_known =
+            rows.iter().any(|row| row.member.name == *mailbox || row.member.mailbox == *mailbox);
+        if !is_known {
+            rows.extend(Row::beside(mailbox, ROLE_UNKNOWN, Came::Remote, now));
+        }
+    }
+    rows.sort_by(|a, b| a.member.name.cmp(&b.member.name));
+    rows
+}

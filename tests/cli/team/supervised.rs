@@ -1,0 +1,265 @@
+//! Supervised agents are members like others: their supervisor speaks for them, and nothing is typed into
+//! its terminal.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use ensemble_team::board::{Board, BoardOptions, State};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{Team, holds, kill};
+use crate::bed::{Bed, git, objects, program, to_end};
+use crate::tmux_support::eventually;
+
+/// Far less than the deadline of a shutdown request, after which the agent is ended by force.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Keeps its prompt, works until it is told to go on, and hands its work in.
+const AGENT: &str = r#"
+cat >"$HERE/prompt-$ENSEMBLE_TASK_ID"
+until [ -e "$HERE/go" ]; do sleep 0.1; done
+echo work >>done.txt
+git add --all
+git commit --quiet -m work
+"$E" task submit "$ENSEMBLE_TASK_ID"
+"#;
+
+fn board(bed: &Bed) -> State {
+    Board::find(&bed.project(), BoardOptions::new("test")).unwrap().read().unwrap()
+}
+
+fn status(bed: &Bed, task: &str) -> String {
+    let task = ensemble_core::message::Name::new(task).unwrap();
+    board(bed).task(&task).unwrap().status.as_str().to_owned()
+}
+
+/// A team of one supervised coder, a worker and a board. The regular look comes too late for any test.
+fn team() -> Team {
+    let supervise = |here: &str| {
+        format!(
+            "  coder-1: {{role: coder, command: '{} supervise --role coder --poll 1s -- sh {here}/agent.sh', env: \
+             {{HERE: {here}, E: {}}}}}\npoll_interval_seconds: 900\n",
+            program().display(),
+            program().display()
+        )
+    };
+    let team = Team::with(&["worker-1"], "");
+    let here = team.bed.project().join("here");
+    fs::write(here.join("agent.sh"), AGENT).unwrap();
+    let config = team.bed.project().join("ensemble.yaml");
+    let text = fs::read_to_string(&config).unwrap() + &supervise(here.to_str().unwrap());
+    fs::write(&config, text).unwrap();
+    git(&team.bed.project(), "init --quiet -b main");
+    git(&team.bed.project(), "config user.name test");
+    git(&team.bed.project(), "config user.email test@example.org");
+    git(&team.bed.project(), "commit --quiet --allow-empty -m begin");
+    git(&team.bed.project(), "branch integration");
+    team.bed.ok("board init");
+    team.up();
+    team
+}
+
+fn add(team: &Team, task: &str) {
+    team.bed.ok(&format!("task add {task} -d count --spec s.md --done-when works"));
+}
+
+/// What the tmux server shows of an agent's pane.
+fn screen(team: &Team, name: &str) -> String {
+    let socket = team.bed.project().join(".ensemble/tmux.sock");
+    let mut tmux = std::process::Command::new("tmux");
+    tmux.arg("-S").arg(socket).args(["capture-pane", "-p", "-S", "-", "-t", &team.pane(name).id]);
+    to_end(&mut tmux).stdout
+}
+
+#[test]
+fn an_idle_supervised_agent_agrees_to_its_shutdown_at_once() {
+    let team = team();
+    team.wait_for_evidence("coder-1", "idle", "supervised: no agent runs");
+    let begun = Instant::now();
+    let asked = team.bed.run("request shutdown coder-1 --as operator --wait 110s");
+    assert_eq!(asked.code, 0, "{asked:?}");
+    assert!(asked.stdout.contains("approved by coder-1"), "{asked:?}");
+    assert!(asked.stdout.contains("it has no work"), "{asked:?}");
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    let row = team.member("coder-1");
+    assert_eq!((&row["state"], &row["ended"]["how"]), (&"shutdown".into(), &"approved".into()));
+    assert!(board(&team.bed).agents.is_empty());
+    // Its question was settled.
+    let done = fs::read_dir(team.bed.mailbox("coder-1/done")).unwrap().count();
+    assert_eq!(done, 1, "the question");
+}
+
+#[test]
+fn a_busy_supervised_agent_finishes_its_task_first_and_claims_nothing() {
+    let team = team();
+    add(&team, "t1");
+    let row = team.wait_for_state("coder-1", "working");
+    eventually("it holds t1", || team.member("coder-1")["tasks"] == serde_json::json!(["t1"]));
+    assert_eq!((&row["came"], &row["way_in"]), (&"started".into(), &"prompt".into()));
+    // The watcher says the same, and so do status and the page.
+    eventually("the watcher has seen it", || {
+        team.records("agent.state").iter().any(|r| r["agent"] == "coder-1" && r["to"] == "working")
+    });
+    let status_object: Value = team.bed.json("status").pop().unwrap();
+    assert_eq!(status_object["holds"]["coder-1"][0]["task_id"], "t1");
+    assert!(team.bed.ok("log report -o -").contains("t1"), "the page shows what is held");
+
+    let line = "request shutdown coder-1 --as operator --wait 110s";
+    let asker = team.bed.start(line, Stdio::null());
+    eventually("it has heard of the request", || {
+        screen(&team, "coder-1").contains("it finishes `t1` first and claims nothing")
+    });
+    add(&team, "t2");
+    fs::write(team.here("go"), "").unwrap();
+    let asked = crate::bed::ran(asker.wait_with_output().unwrap());
+    assert_eq!(asked.code, 0, "{asked:?}");
+    assert!(asked.stdout.contains("t1 is finished"), "{asked:?}");
+    assert_eq!(status(&team.bed, "t1"), "READY_FOR_REVIEW");
+    assert_eq!(status(&team.bed, "t2"), "UNCLAIMED");
+}
+
+#[test]
+fn near_the_deadline_a_busy_supervised_agent_hands_its_task_over() {
+    let team = team();
+    add(&team, "t1");
+    team.wait_for_state("coder-1", "working");
+    let asked = team.bed.run("request shutdown coder-1 --as operator --deadline 40s --wait 110s");
+    assert_eq!(asked.code, 0, "{asked:?}");
+    assert!(asked.stdout.contains("t1 is handed over"), "{asked:?}");
+    assert_eq!(status(&team.bed, "t1"), "UNCLAIMED");
+    let notes = board(&team.bed).handoff;
+    let notes = notes.values().next().expect("notes for the next agent");
+    assert!(notes["summary"].as_str().unwrap().contains("shut down by operator"), "{notes:?}");
+}
+
+#[test]
+fn mail_stands_in_the_next_prompt_and_nothing_is_typed_into_the_terminal() {
+    let team = team();
+    team.wait_for_evidence("coder-1", "idle", "supervised");
+    let text = ["send", "--to", "coder-1", "-m", "please use base 2", "--as", "operator"];
+    let sent = to_end(&mut team.bed.command(&text));
+    assert_eq!(sent.code, 0, "{sent:?}");
+    eventually("the watcher has not typed it", || {
+        team.records("nudge.deferred").iter().any(|r| r["reason"] == "supervised")
+    });
+    add(&team, "t1");
+    let prompt = team.here("prompt-t1");
+    eventually("the agent has its prompt", || holds(&prompt, "Later mail:"));
+    let text = fs::read_to_string(&prompt).unwrap();
+    assert!(
+        text.contains("=== MAIL ===") && text.contains("\n```\nplease use base 2\n```\n"),
+        "{text}"
+    );
+    let id = sent.stdout.trim();
+    eventually("it is settled", || team.bed.mailbox(&format!("coder-1/done/{id}.yaml")).exists());
+    assert!(team.records("nudge.sent").iter().all(|record| record["agent"] != "coder-1"));
+    let shown = screen(&team, "coder-1");
+    assert!(!shown.contains("ensemble recv") && !shown.contains("message for"), "{shown}");
+    // Typed lines stay away also when mail comes while the agent works.
+    team.bed.ok("send --to coder-1 -m again --as operator");
+    assert_eq!(team.wait_for_state("coder-1", "working")["tasks"], serde_json::json!(["t1"]));
+}
+
+#[test]
+fn the_end_of_an_agent_is_seen_at_once() {
+    let team = team();
+    team.wait_for_puppet("worker-1");
+    team.wait_for_evidence("coder-1", "idle", "supervised");
+    let is_gone = |name: &str| {
+        team.records("agent.state").iter().any(|r| r["agent"] == name && r["to"] == "gone")
+    };
+    for name in ["worker-1", "coder-1"] {
+        assert!(!is_gone(name));
+        kill(team.pane(name).pid);
+        // The regular look comes after 15 minutes.
+        eventually(&format!("the watcher has seen the end of {name}"), || is_gone(name));
+        team.wait_for_state(name, "gone");
+    }
+}
+
+#[test]
+fn a_supervisor_outside_of_the_panes_is_a_row_and_answers_too() {
+    let bed = Bed::new();
+    git(&bed.project(), "init --quiet -b main");
+    git(&bed.project(), "commit --quiet --allow-empty -m begin");
+    bed.ok("board init");
+    bed.ok("task add t1 -d first --spec s.md --done-when works");
+    let line = "supervise --role coder --id coder-1 --poll 1s -- sleep 600";
+    let mut supervisor = bed.start(line, Stdio::null());
+    let row = || bed.json("team").into_iter().find(|row| row["agent"] == "coder-1");
+    let mut last = Value::Null;
+    eventually("its row says that it works", || {
+        let ran = bed.run("team coder-1 --json");
+        last = objects(&ran.stdout).pop().unwrap_or_default();
+        last["state"] == "working" && last["tasks"] == serde_json::json!(["t1"])
+    });
+    assert_eq!((&last["came"], &last["role"]), (&"supervised".into(), &"coder".into()));
+    assert_eq!(last["supervisor"], supervisor.id());
+    // Its name is its own.
+    let refused = bed.fails(1, "send --to w1 -m x --as coder-1");
+    assert!(refused.contains("only its own pane may use that name"), "{refused}");
+    let asked = bed.run("request shutdown coder-1 --deadline 20s --wait 100s");
+    assert!(asked.code == 0 && asked.stdout.contains("t1 is handed over"), "{asked:?}");
+    assert_eq!(supervisor.wait().unwrap().code(), Some(0));
+    assert_eq!(row().unwrap()["state"], "shutdown");
+
+    // A board agent without a supervisor is a row, too, and its name is not guarded.
+    bed.ok("agent register --role coder --as bob");
+    bed.ok("task claim t1 --as bob");
+    let bob = bed.object("team bob");
+    assert_eq!((&bob["state"], &bob["came"]), (&"working".into(), &"registered".into()));
+    assert_eq!(bed.object("whoami --as bob")["holds"][0]["task_id"], "t1");
+
+    // A killed supervisor is gone, and the next one takes the name over.
+    let mut killed = bed.start("supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
+    eventually("it is up", || row().unwrap()["state"] == "idle");
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(row().unwrap()["state"], "gone");
+    let mut next = bed.start("supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
+    eventually("the next one is up", || row().unwrap()["state"] == "idle");
+    kill_process(Pid::from_child(&next), Signal::TERM).unwrap();
+    assert!(next.wait().unwrap().success());
+    assert_eq!(row().unwrap()["ended"]["how"], "exited");
+}
+
+#[test]
+fn a_worker_stops_no_other_agent_unless_the_configuration_says_so() {
+    let team = Team::new();
+    team.bed.ok("board init");
+    team.up();
+    for (line, act) in [
+        ("$E down", "take the team down"),
+        ("$E request shutdown worker-2", "ask another agent to shut down"),
+        ("$E request shutdown --all", "ask another agent to shut down"),
+        ("$E abort", "abort the sprint"),
+        ("$E resume", "let the team go on"),
+    ] {
+        let ran = team.order("worker-1", line);
+        assert!(
+            ran.code == 1 && ran.stderr.contains(&format!("may not {act}: `authority")),
+            "{ran:?}"
+        );
+    }
+    assert_eq!(team.records("authority.refused").len(), 5);
+    // A request that is put down by hand is withdrawn by the watcher.
+    let ran = team.order(
+        "worker-1",
+        "mkdir -p queue/tmp/byhand && printf 'kind: shutdown\\nrequest_id: byhand\\nfrom: worker-1\\nto: worker-2\\n\
+         created_at: 2026-01-01T00:00:00Z\\ndeadline_seconds: 99999999\\nat_expiry: force\\ncontent: go\\n' >queue/tmp/byhand/request.yaml && mv queue/tmp/byhand queue/requests/byhand",
+    );
+    assert_eq!(ran.code, 0, "{ran:?}");
+    eventually("it is withdrawn", || team.bed.object("requests byhand")["state"] == "cancelled");
+    let comment = team.bed.object("requests byhand")["comment"].to_string();
+    assert!(comment.contains("may not ask another agent to shut down"), "{comment}");
+
+    // The conductor may, and whom the configuration names.
+    let ran = team.order("conductor", "$E request shutdown worker-2 --deadline 1s --wait 100s");
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let config = team.bed.project().join("ensemble.yaml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text + "authority: {abort: [worker-1]}\n").unwrap();
+    assert_eq!(team.order("worker-1", "$E abort").code, 0);
+}
