@@ -109,7 +109,7 @@ mod tests {
         let sources: Vec<_> = processes.sources().collect();
         sleep_until_any(&sources, Some(Duration::from_secs(60))).unwrap();
         drop(sources);
-        assert_eq!(processes.take_ended(), [process.clone()]);
+        assert_eq!(processes.take_ended(), std::slice::from_ref(&process));
         processes.watch([process]);
         assert!(processes.take_ended().is_empty() && processes.sources().next().is_none());
         child.wait().unwrap();

@@ -41,7 +41,7 @@ pub enum WayIn {
 pub struct Row {
     /// The agent as its file in the roster has it, or as its other place says.
     pub member: Member,
-    /// How it came.
+    /// How the agent came to the team.
     pub came: Came,
 }
 

@@ -90,7 +90,7 @@ impl Books {
 pub struct Workload {
     /// Pending decisions between agents, in a few words.
     pub waits_for: BTreeMap<Name, String>,
-    /// What each agent holds.
+    /// Held messages, tasks, reviews and steps, by agent.
     pub holds: BTreeMap<Name, Vec<Holding>>,
 }
 
@@ -108,7 +108,7 @@ impl Workload {
         Ok(Self { waits_for: waits_for(store)?, holds: books.holds(queue, who)? })
     }
 
-    /// What this agent holds.
+    /// Held messages, tasks, reviews and steps of an agent.
     #[must_use]
     pub fn held_by(&self, agent: &Name) -> Vec<Holding> {
         self.holds.get(agent).cloned().unwrap_or_default()

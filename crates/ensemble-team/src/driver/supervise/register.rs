@@ -87,8 +87,8 @@ impl Run<'_> {
                 Event::Left
             }
             Err(error) if is_fenced(&error) => Event::Fenced(Lost::Registration),
-            // The project was removed: there is no board to leave, and never will be.
-            Err(_) if !self.directory.exists() => Event::Left,
+            // The board was removed: there is nothing to leave.
+            Err(_) if !self.board.path().exists() => Event::Left,
             Err(error) => {
                 self.failed("unregister", &error);
                 Event::Failed
