@@ -361,17 +361,6 @@ fn database_of_version_1_gets_fix_steps_for_its_failures() {
 }
 
 #[test]
-fn failure_without_a_reason_is_refused_and_nothing_changes() {
-    let bed = Bed::new(&[THREE]);
-    let step = bed.take("Tara").unwrap();
-    let silent = Completion::new(step.key.clone(), step.agent.clone(), Status::Failure);
-    let error = bed.store.submit(&silent, &step.agent, None).unwrap_err().to_string();
-    assert!(error.contains("`failure` needs a reason: write in `summary`"), "{error}");
-    assert_eq!(bed.status(&step), "IN_PROGRESS");
-    bed.fail(&step, "now with a reason");
-}
-
-#[test]
 fn step_may_need_an_approved_plan() {
     let bed =
         Bed::new(&["{task_id: t, steps: [{agent: A, goal: g, plan: true}, {agent: A, goal: h}]}"]);

@@ -1,0 +1,52 @@
+//! Reports that are refused, each mistake with what to write.
+
+use super::*;
+
+#[test]
+fn failure_without_a_reason_is_refused_and_nothing_changes() {
+    let bed = Bed::new(&[THREE]);
+    let step = bed.take("Tara").unwrap();
+    let silent = Completion::new(step.key.clone(), step.agent.clone(), Status::Failure);
+    let error = bed.store.submit(&silent, &step.agent, None).unwrap_err().to_string();
+    assert!(error.contains("`failure` needs a reason: write in `summary`"), "{error}");
+    assert_eq!(bed.status(&step), "IN_PROGRESS");
+    bed.submit(&step, "failure").unwrap();
+}
+
+#[test]
+fn invalid_reports_list_all_mistakes() {
+    let parse = |value| Completion::from_json(&value).unwrap_err().to_string();
+    let error =
+        parse(json!({ "step_index": 1.5, "agent": "a b", "status": "done", "artifacts": "x" }));
+    for field in [
+        "task_id: is missing",
+        "1.5 is not a step",
+        "agent: ",
+        "`done` is unknown",
+        "artifacts: is a string",
+    ] {
+        assert!(error.contains(field), "{error}");
+    }
+    assert!(parse(json!([])).contains("pass one JSON object"));
+    let blocked = json!({ "task_id": "t", "step_index": 1.0, "agent": "A", "status": "blocked", "blockers": [" "] });
+    assert!(parse(blocked).contains("needs a reason"));
+    let failure = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "failure", "summary": " " });
+    assert!(parse(failure).contains("summary: `failure` needs a reason: write in `summary`"));
+    let unknown = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "success",
+        "artefacts": [], "contextForNextStep": "x", "bogus": 1, "a\nb": null });
+    let error = parse(unknown);
+    for part in [
+        "artefacts: is no member of submit_step_completion: write `artifacts`",
+        "contextForNextStep: is no member of submit_step_completion: write `context_for_next_step`",
+        "bogus: is no member of submit_step_completion: leave it out; the members are task_id, ",
+        "a\\nb: is no member",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    for index in [json!(-1), json!("1"), json!(1e300), json!(null)] {
+        let error = parse(
+            json!({ "task_id": "t", "step_index": index, "agent": "A", "status": "success" }),
+        );
+        assert!(error.contains("step_index: "), "{error}");
+    }
+}
