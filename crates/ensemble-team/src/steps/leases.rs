@@ -211,3 +211,39 @@ fn essence(snapshot: &Snapshot<Key>) -> (Vec<(Key, u64)>, bool) {
     let leases = snapshot.leases.iter().map(|lease| (lease.key.clone(), lease.sequence)).collect();
     (leases, snapshot.hold_ms > 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{Ask, Next, Plan, StepOptions};
+    use super::*;
+
+    #[test]
+    fn steps_of_an_agent_that_has_ended_wait_again_at_once() {
+        let home = tempfile::tempdir().unwrap();
+        let options = StepOptions::new(home.path());
+        let store = StepStore::open(&home.path().join("steps.db"), options).unwrap();
+        for plan in [
+            "{task_id: t-1, lease_seconds: 900, steps: [{agent: Devon, goal: g}]}",
+            "{task_id: t-2, steps: [{agent: Tara, goal: g}]}",
+        ] {
+            store.add(&Plan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
+        }
+        let name = |name: &str| Name::new(name).unwrap();
+        let take = |agent: &str| match store.take(&Ask::of(name(agent))).unwrap() {
+            Next::Handed(handed) => (handed.key, handed.epoch),
+            Next::Nothing(nothing) => panic!("{nothing:?}"),
+        };
+        let (first, other) = (take("Devon"), take("Tara"));
+        let leases = store.leases_of(&name("Devon")).unwrap();
+        assert_eq!(leases, [(first.0.clone(), first.1, Duration::from_secs(900))]);
+        let taken = store.take_back(&name("Devon")).unwrap();
+        assert_eq!(taken, std::slice::from_ref(&first));
+        assert_eq!(store.take_back(&name("Devon")).unwrap(), []);
+        assert_eq!(store.step(&other.0).unwrap().status, "IN_PROGRESS");
+        // The old holder is fenced; the attempt counts.
+        assert!(store.beat(&first.0, &name("Devon"), Some(first.1)).is_err());
+        assert_eq!(take("Devon"), (first.0, first.1 + 1));
+    }
+}
