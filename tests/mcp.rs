@@ -28,12 +28,13 @@ const SPECIFICATIONS: [(&str, &str); 2] =
 /// Two tests must not install at once.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-const TOOLS: [&str; 18] = [
+const TOOLS: [&str; 19] = [
     "submit_step_completion",
     "plan_approval",
     "shutdown_request",
     "shutdown_response",
     "send_message",
+    "assign",
     "fetch_inbox",
     "acknowledge_message",
     "complete_message",
@@ -214,7 +215,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
         let expected = match *tool {
             "submit_step_completion" => 3,
             "plan_approval" | "shutdown_request" | "shutdown_response" | "report"
-            | "claim_task" | "handoff" | "submit_task" | "judge_task" => 1,
+            | "claim_task" | "handoff" | "assign" | "submit_task" | "judge_task" => 1,
             _ => 0,
         };
         assert_eq!(refused, expected, "{tool}: {of_tool:?}");
@@ -293,6 +294,7 @@ const INSPECTED: [(&str, &[&str], bool); 19] = [
     ("whoami", &[], false),
     ("list_agents", &[], false),
     ("send_message", &["to=Devon", "message=hello"], false),
+    ("assign", &["worker=absent", "instruction=count"], true),
     ("fetch_inbox", &["limit=5"], false),
     ("acknowledge_message", &[], false),
     ("heartbeat", &[], false),

@@ -24,6 +24,9 @@ pub(crate) struct Assign {
     instruction: String,
     /// The task's name; assigning it again goes on with the attempt that is under way (default: a new one).
     task_id: Option<String>,
+    /// True if the worker has to submit a plan first: it can finish the task only once you have approved the plan.
+    #[serde(default)]
+    needs_plan: bool,
 }
 
 pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
@@ -34,6 +37,9 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
     let mut worker = Worker::find(&context, &assign.worker)?;
     let task = assign.task_id.unwrap_or_else(|| MessageId::generate().to_string());
     desk.project.doorkeeper().check(Act::TakeUp, &task, &assign.worker)?;
+    if assign.needs_plan {
+        desk.requests()?.demand_plan(&task, &desk.agent)?;
+    }
     let envelope = Envelope::new(worker.mailbox.clone(), String::new())
         .with_kind(Name::new("task")?)
         .from(desk.agent.clone());
