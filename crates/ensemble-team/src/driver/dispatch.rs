@@ -111,13 +111,13 @@ pub trait Hands {
 pub enum Progress {
     /// Tasks are waiting, or in the hands of workers.
     Open {
-        /// How many are over.
+        /// Number of tasks that are over.
         over: usize,
-        /// How many are in the hands of workers.
+        /// Number of tasks in the hands of workers.
         in_hands: usize,
     },
     /// The conductor was told.
-    Told(Told),
+    Told(Box<Told>),
 }
 
 /// One batch; see the module. Drop it to leave the batch to another process.
@@ -204,7 +204,7 @@ impl DispatchRun<'_> {
     /// The queue or the state cannot be read or written. Nothing is lost: step again.
     pub fn step(&self, batch: &Batch, instruction: &Instruction) -> Result<Progress> {
         if let Some(summary) = self.batches.resume(&batch.id, &self.actor, self.recorder)? {
-            return Ok(Progress::Told(Told::Before(summary)));
+            return Ok(Progress::Told(Box::new(Told::Before(summary))));
         }
         let plan = plan_of(instruction)?;
         let mut file = self.read(batch, &plan)?;
@@ -213,7 +213,7 @@ impl DispatchRun<'_> {
         if file.state.is_over() {
             let summary = self.summary(batch, &plan, &file.state);
             let told = self.batches.tell(&batch.id, &summary, &self.actor, self.recorder)?;
-            return Ok(Progress::Told(told));
+            return Ok(Progress::Told(Box::new(told)));
         }
         let over = file.state.tasks.values().filter(|task| task.is_over()).count();
         Ok(Progress::Open { over, in_hands: file.state.hands().count() })

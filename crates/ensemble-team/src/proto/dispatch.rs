@@ -142,7 +142,7 @@ pub enum TaskState {
     Chosen(Hand),
     /// The message is stored.
     Given(Hand),
-    /// It was done.
+    /// The task was done.
     Done {
         /// The worker that did it.
         worker: Name,
@@ -160,7 +160,7 @@ pub enum TaskState {
     },
     /// A task that it waits for was not done.
     Blocked {
-        /// That task.
+        /// The task that was not done.
         by: String,
     },
 }
@@ -227,9 +227,9 @@ pub enum Event {
         /// The version of the task's report that is there already.
         report_before: Option<String>,
     },
-    /// Its message is stored.
+    /// The message of the task is stored.
     Stored,
-    /// Its worker has reported.
+    /// The worker has reported on the task.
     Reported {
         /// Whether it was done.
         is_success: bool,
