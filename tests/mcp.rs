@@ -215,7 +215,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
         let expected = match *tool {
             "submit_step_completion" => 3,
             "plan_approval" | "shutdown_request" | "shutdown_response" | "report"
-            | "claim_task" | "handoff" | "assign" | "submit_task" | "judge_task" => 1,
+            | "claim_task" | "handoff" | "submit_task" | "judge_task" | "assign" => 1,
             _ => 0,
         };
         assert_eq!(refused, expected, "{tool}: {of_tool:?}");
@@ -290,11 +290,11 @@ fn the_python_client_lists_and_calls_every_tool_over_http() {
 }
 
 /// A call of each tool with the inspector's command line: tool, arguments, whether it is refused.
-const INSPECTED: [(&str, &[&str], bool); 19] = [
+const INSPECTED: [(&str, &[&str], bool); 20] = [
     ("whoami", &[], false),
     ("list_agents", &[], false),
     ("send_message", &["to=Devon", "message=hello"], false),
-    ("assign", &["worker=absent", "instruction=count"], true),
+    ("assign", &["worker=Nemo", "instruction=count"], true),
     ("fetch_inbox", &["limit=5"], false),
     ("acknowledge_message", &[], false),
     ("heartbeat", &[], false),

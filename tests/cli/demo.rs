@@ -29,7 +29,8 @@ fn the_demo_runs_the_whole_flow_and_leaves_a_clean_queue_and_nothing_else() {
 
     let summary =
         std::fs::read_to_string(dir.join("queue/reports/completion-summary.yaml")).unwrap();
-    assert!(summary.contains("\"3 lines counted by 2 workers\""), "{summary}");
+    assert!(summary.contains("4 of 4 tasks (100%) are done"), "{summary}");
+    assert!(summary.contains("2 lines in 1 of 1 files"), "{summary}");
     let queue = dir.join("queue");
     let reports = std::fs::read_dir(queue.join("reports")).unwrap();
     let reports: Vec<String> = reports

@@ -11,6 +11,7 @@ mod codes;
 mod deep;
 mod demo;
 mod ends;
+mod dispatch;
 mod events;
 #[path = "../support/git.rs"]
 mod git;

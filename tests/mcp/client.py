@@ -19,7 +19,7 @@ CALLS = [
     ("whoami", {}),
     ("list_agents", {}),
     ("send_message", {"to": "Devon", "message": "hello", "task_id": "0-4-1"}),
-    ("assign", {"worker": "absent", "instruction": "count"}),
+    ("assign", {"worker": "Nemo", "instruction": "count"}),
     ("fetch_inbox", {"limit": 5}),
     ("acknowledge_message", {}),
     ("heartbeat", {}),

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
+use ensemble_core::watch::Waiter;
 use serde_json::{Value, json};
 
 use super::{Bed, Server, git};
@@ -91,4 +93,26 @@ fn a_task_goes_from_claim_to_verdict_over_tools_alone() {
     let refused: Vec<bool> = said.iter().map(|(refused, _)| *refused).collect();
     assert_eq!(refused, [false, true, false], "{said:?}");
     assert_eq!(said[2].1["status"], "BLOCKED");
+}
+
+#[test]
+fn a_worker_that_answers_is_assigned_a_task_over_tools() {
+    let bed = Bed::new();
+    bed.ok("mailbox add solo");
+    let ready = bed.home.path().join(".ensemble/ready");
+    std::fs::create_dir_all(&ready).unwrap();
+    let waiter = Waiter::new(std::slice::from_ref(&ready));
+    let assign = json!({ "worker": "solo", "instruction": "count", "task_id": "t1" });
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ready.join("solo.ping").exists() {
+                waiter.wait(Duration::from_secs(1));
+            }
+            std::fs::write(ready.join("solo@1.pong"), "").unwrap();
+        });
+        session(&bed, "Tara", &[("assign", assign)])
+    });
+    assert_eq!((said[0].0, &said[0].1["id"]), (false, &json!("t1.1")), "{said:?}");
+    assert_eq!(said[0].1["watched"], false, "no watcher runs: {said:?}");
+    assert!(bed.home.path().join("queue/mailbox/solo/new/t1.1.yaml").exists());
 }

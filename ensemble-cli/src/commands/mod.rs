@@ -18,6 +18,7 @@ mod controls;
 mod dead;
 mod demo;
 mod discover;
+mod dispatch;
 mod doctor;
 mod down;
 mod escalations;
@@ -173,6 +174,7 @@ verbs! {
     Status => status,
     Review => review,
     Instruct => instruct,
+    Dispatch => dispatch,
     Summary => summary,
     Lint => lint,
     Log => log,

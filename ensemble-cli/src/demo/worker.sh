@@ -6,6 +6,10 @@ name=$1
 field() { sed -n "s/^  $1: //p" "$2" | tr -d '"'; }
 
 while read -r line; do
+    case $line in "AGENT_TEAM_PING $name "*) # Dispatch asks first
+        "$ENSEMBLE" pong --as "$name" "$name" "${line##* }" >/dev/null
+        continue ;;
+    esac
     echo "$name: woken by: $line"
     while mail=$("$ENSEMBLE" recv --as "$name" --json 2>/dev/null); do # this is the ack
         id=$(printf '%s\n' "$mail" | sed 's/^{"id":"\([^"]*\)".*/\1/')
@@ -21,7 +25,7 @@ while read -r line; do
             continue ;;
         esac
         message=$(echo "$QUEUE"/mailbox/"$name"/cur/"$id"@*.yaml)
-        task=$(field id "$message") pattern=$(field files "$message")
+        task=$(field id "$message") pattern=$(sed -n 's/^  *- *//p' "$message" | tr -d '"')
         files=$(find "$WORK" -type f -name "$pattern" -not -path '*/target/*' -not -path '*/.git/*')
         lines=$(printf '%s\n' "$files" | tr '\n' '\0' | xargs -0 cat 2>/dev/null | wc -l)
         count=$(printf '%s' "$files" | grep -c '')

@@ -99,7 +99,7 @@ event_types! {
     NUDGE_NOTED = "nudge.noted" by "watcher": "`agent`, `what`";
 
     /// A task was delivered to a worker.
-    WORKER_ASSIGN = "worker_assign" by "`assign`, `AckManager`": "`task_id`, `worker_id`, `attempt`, `id`, `mailbox`";
+    WORKER_ASSIGN = "worker_assign" by "`assign`, `dispatch`, `AckManager`": "`task_id`, `worker_id`, `attempt`, `id`, `mailbox`";
     /// A worker took its task.
     TASK_START = "task_start" by "`assign`, `AckManager`": "`task_id`, `worker_id`, `attempt`, `phase`, `id`";
     /// A task ended with success.

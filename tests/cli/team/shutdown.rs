@@ -112,7 +112,7 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     let team = six();
     assert_eq!(team.up().len(), 7);
     let summary = team.bed.project().join("queue/reports/completion-summary.yaml");
-    eventually("the work is done", || holds(&summary, "3 lines counted by 2 workers"));
+    eventually("the work is done", || holds(&summary, "2 of 2 tasks (100%) are done"));
 
     // One says no and works on.
     let pid = team.pane("stubborn").pid;

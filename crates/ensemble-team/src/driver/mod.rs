@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! Dispatcher   collect::Collect over the reports, and Batches, which tell once (`ensemble summary`)
+//! DispatchRun  proto::dispatch over mailboxes, ladders and reports    (`ensemble dispatch`)
 //! Conductor    sends an instruction, hears of escalations, waits for the summary  (`ensemble instruct`)
 //! Reviews      how often a task came back from review                 (`ensemble review`)
 //! TaskEnds     records each end of a task once                      (`task_complete`, `task_failed`)
@@ -22,6 +23,7 @@ mod board_upkeep;
 mod collect;
 mod conductor;
 mod departure;
+mod dispatch;
 mod ends;
 mod error;
 mod reviews;
@@ -35,6 +37,7 @@ pub use board_upkeep::BoardUpkeep;
 pub use collect::{Batch, Dispatcher};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};
 pub use departure::{AgentHost, Departed, Departure, ShutdownDriver};
+pub use dispatch::{DispatchFile, DispatchRun, Handout, Hands, Progress, plan_of, task_message};
 pub use ends::TaskEnds;
 pub use error::BatchError;
 pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem};

@@ -10,6 +10,7 @@
 //! | [`task`] | one task of a blackboard |
 //! | [`agent`] | one agent of a blackboard |
 //! | [`beat`] | the heartbeats that keep an agent's lease |
+//! | [`dispatch`] | a batch of tasks that Dispatch hands out |
 //! | [`supervise`] | the supervisor of one agent |
 //! | [`alarm`] | an alarm about a task that makes no progress |
 //! | [`step`] | a queue of steps |
@@ -18,6 +19,7 @@
 pub mod agent;
 pub mod alarm;
 pub mod beat;
+pub mod dispatch;
 pub mod goal;
 pub mod step;
 pub mod supervise;

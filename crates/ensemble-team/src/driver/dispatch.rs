@@ -1,0 +1,494 @@
+//! Dispatch as a program: hands the tasks of an instruction to ready workers, and tells of the batch once.
+//!
+//! ```text
+//! step, under the lock of the batch                        a crash behind it leaves
+//! 1  .ensemble/dispatch/<batch>.yaml says which worker     a choice: the next process publishes it
+//! 2  the message <batch>.<task>.<attempt> is published     the same: this id is stored once
+//! 3  the file says that it is stored                       a delivery, whose ladder is the watcher's
+//! 4  a report, a dead letter or the end of the ladder      the same: it is read again
+//! 5  the file says how the attempt ended                   everything done, or the next attempt
+//! 6  the summary                                           driver::Batches: told once
+//! ```
+//!
+//! Whatever a process knows stands in that file, in the mailboxes or in `reports/`, so a process that is
+//! killed is simply started again. *Silence* of a worker is the business of the ladder, whose end is the end of
+//! the attempt: its message is taken back before the task goes to another worker.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::batches::{Batches, Told};
+use super::collect::Batch;
+use super::reviews::file_stem;
+use crate::contract::{
+    self, Instruction, Reading, Report, Status, Summary, SummaryStatus, Task, TaskResult,
+    WORKERS_MAX,
+};
+use crate::proto::dispatch::{
+    ATTEMPTS_DEFAULT, ATTEMPTS_MAX, Event, Hand, Plan, State, TaskPlan, TaskState, next_at, ready,
+};
+use ensemble_core::broker::Broker;
+use ensemble_core::driver::{LadderState, LadderStore, TASK_TYPE};
+use ensemble_core::durable::{self, Dir, FileLock};
+use ensemble_core::env::{Clock, boot_id};
+use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::{Digest, Envelope, MessageId, Name, yaml};
+use ensemble_core::spool::{self, Spool};
+use ensemble_core::{Error, Result};
+
+/// The directory below the state directory.
+const DIRECTORY: &str = "dispatch";
+/// The largest file of a batch, in bytes.
+const FILE_BYTES_MAX: usize = 1024 * 1024;
+/// The largest report that is read, in bytes.
+const REPORT_BYTES_MAX: usize = 1024 * 1024;
+/// How many messages of a worker are looked at to tell whether it is idle.
+const LOOKED_AT_MAX: usize = 100;
+
+/// State of a batch on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DispatchFile {
+    /// Name of the batch.
+    pub batch: Name,
+    /// The boot by whose clock retries are delayed; in another one they are due at once.
+    pub boot: String,
+    /// The tasks.
+    #[serde(flatten)]
+    pub state: State,
+}
+
+/// A worker to which a task may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Handout {
+    /// The worker.
+    pub worker: Name,
+    /// The mailbox that it reads.
+    pub mailbox: Name,
+}
+
+impl Handout {
+    /// A worker and its mailbox.
+    #[must_use]
+    pub const fn new(worker: Name, mailbox: Name) -> Self {
+        Self { worker, mailbox }
+    }
+}
+
+/// What the driver asks of the team.
+pub trait Hands {
+    /// The workers that could have a task now, the best first. All of them may be asked for by name.
+    ///
+    /// # Errors
+    /// The roster cannot be read.
+    fn workers(&self) -> Result<Vec<Handout>>;
+
+    /// The mailbox of a worker that an instruction names.
+    ///
+    /// # Errors
+    /// There is no such worker.
+    fn mailbox_of(&self, worker: &Name) -> Result<Name>;
+
+    /// Whether the worker may begin the task.
+    ///
+    /// # Errors
+    /// It may not, or that cannot be told.
+    fn may_begin(&self, task: &str, worker: &Name) -> Result<()>;
+
+    /// Asks the worker whether it is ready.
+    ///
+    /// # Errors
+    /// It cannot be asked. A worker that another process is asking is [`Error::Locked`].
+    fn is_ready(&self, worker: &Name) -> Result<bool>;
+}
+
+/// What one step of a batch came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress {
+    /// Tasks are waiting, or in the hands of workers.
+    Open {
+        /// Number of tasks that are over.
+        over: usize,
+        /// Number of tasks in the hands of workers.
+        in_hands: usize,
+    },
+    /// The conductor was told.
+    Told(Box<Told>),
+}
+
+/// One batch; see the module. Drop it to leave the batch to another process.
+pub struct DispatchRun<'a> {
+    /// The queue.
+    pub spool: &'a Spool,
+    /// The state directory.
+    pub state_dir: PathBuf,
+    /// The store of summaries.
+    pub batches: Batches,
+    /// The clock.
+    pub clock: &'a dyn Clock,
+    /// Where it is told what happens.
+    pub recorder: &'a dyn Recorder,
+    /// The agent that dispatches.
+    pub actor: Name,
+    /// The team.
+    pub hands: &'a dyn Hands,
+}
+
+/// The batch's plan: its policy for each task is `worker: NAME` and `retry: {attempts: N, delay: SECONDS}`.
+///
+/// # Errors
+/// A policy makes no sense.
+pub fn plan_of(instruction: &Instruction) -> Result<Plan> {
+    let tasks = instruction.tasks.iter().map(policy).collect::<Result<Vec<_>>>()?;
+    let workers = instruction.worker_count.unwrap_or(WORKERS_MAX);
+    Ok(Plan::new(usize::try_from(workers).unwrap_or(1).max(1), tasks))
+}
+
+fn policy(task: &Task) -> Result<TaskPlan> {
+    let wrong = |field: &str, detail: &str| {
+        Error::malformed("instruction", format!("tasks: {}: {field}", task.id), detail)
+    };
+    let mut plan = TaskPlan::new(task.id.clone());
+    plan.blocked_by.clone_from(&task.blocked_by);
+    if let Some(worker) = task.extra.get("worker").or_else(|| task.extra.get("worker_id")) {
+        let word = worker.as_str().ok_or_else(|| wrong("worker", "is no name"))?;
+        plan = plan.by(Some(Name::new(word)?));
+    }
+    let Some(retry) = task.extra.get("retry") else { return Ok(plan) };
+    let number = |field: &str, usual: u64| match retry.get(field) {
+        None => Ok(usual),
+        Some(value) => {
+            value.as_u64().ok_or_else(|| wrong(&format!("retry.{field}"), "is no number"))
+        }
+    };
+    let attempts = number("attempts", ATTEMPTS_DEFAULT.into())?;
+    if !(1..=u64::from(ATTEMPTS_MAX)).contains(&attempts) {
+        return Err(wrong("retry.attempts", &format!("must be 1 to {ATTEMPTS_MAX}")));
+    }
+    let delay = Duration::from_secs(number("delay", 0)?);
+    Ok(plan.retried(u32::try_from(attempts).unwrap_or(ATTEMPTS_MAX), delay))
+}
+
+/// The id of the message that carries an attempt at a task of a batch. Publishing it twice stores it once.
+#[must_use]
+pub fn task_message(batch: &Name, task: &str, attempt: u32) -> MessageId {
+    MessageId::new(format!("{batch}.{task}.{attempt}")).unwrap_or_else(|_| {
+        let digest = Digest::of_parts(&[batch.as_str().as_bytes(), task.as_bytes()]).short(40);
+        MessageId::new(format!("b-{digest}.{attempt}"))
+            .unwrap_or_else(|_| unreachable!("a digest and a number are a name"))
+    })
+}
+
+impl DispatchRun<'_> {
+    /// The right to run a batch; dropping it gives it back.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] names the process that runs it.
+    pub fn lock(&self, batch: &Name) -> Result<FileLock> {
+        for dir in [self.state_dir.join("locks"), self.state_dir.join(DIRECTORY)] {
+            std::fs::create_dir_all(&dir)
+                .map_err(|source| Error::io("create directory", &dir, source))?;
+        }
+        let path = self.state_dir.join("locks").join(format!("dispatch-{batch}.lock"));
+        FileLock::acquire(&path, Duration::ZERO)
+    }
+
+    /// One step of a batch, under its lock: takes what has come in, hands out what is ready, and tells of the
+    /// batch if it is over.
+    ///
+    /// # Errors
+    /// The queue or the state cannot be read or written. Nothing is lost: step again.
+    pub fn step(&self, batch: &Batch, instruction: &Instruction) -> Result<Progress> {
+        if let Some(summary) = self.batches.resume(&batch.id, &self.actor, self.recorder)? {
+            return Ok(Progress::Told(Box::new(Told::Before(summary))));
+        }
+        let plan = plan_of(instruction)?;
+        let mut file = self.read(batch, &plan)?;
+        self.take_in(batch, instruction, &plan, &mut file)?;
+        self.hand_out(batch, instruction, &plan, &mut file)?;
+        if file.state.is_over() {
+            let summary = self.summary(batch, &plan, &file.state);
+            let told = self.batches.tell(&batch.id, &summary, &self.actor, self.recorder)?;
+            return Ok(Progress::Told(Box::new(told)));
+        }
+        let over = file.state.tasks.values().filter(|task| task.is_over()).count();
+        Ok(Progress::Open { over, in_hands: file.state.hands().count() })
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.clock.boottime().as_duration().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn read(&self, batch: &Batch, plan: &Plan) -> Result<DispatchFile> {
+        let dir = Dir::open(&self.state_dir.join(DIRECTORY))?;
+        let name = format!("{}.yaml", batch.id);
+        let fresh = || DispatchFile {
+            batch: batch.id.clone(),
+            boot: boot_id().to_owned(),
+            state: State::new(plan),
+        };
+        let Some(content) = dir.read(&name, FILE_BYTES_MAX)? else { return Ok(fresh()) };
+        let path = dir.path().join(&name);
+        let mut file: DispatchFile = yaml::parse(&String::from_utf8_lossy(&content), &path)?;
+        if file.boot != boot_id() {
+            boot_id().clone_into(&mut file.boot);
+            for task in file.state.tasks.values_mut() {
+                if let TaskState::Waiting { not_before_ms, .. } = task {
+                    *not_before_ms = 0;
+                }
+            }
+        }
+        Ok(file)
+    }
+
+    /// Changes the state, and the file before anything is done about it.
+    fn change(&self, plan: &Plan, file: &mut DispatchFile, task: &str, event: Event) -> Result<()> {
+        let Ok(state) = next_at(plan, &file.state, task, event, self.now_ms()) else {
+            // Late or doubled.
+            return Ok(());
+        };
+        file.state = state;
+        let path = self.state_dir.join(DIRECTORY).join(format!("{}.yaml", file.batch));
+        durable::write_document(&path, yaml::render(file).as_bytes(), self.spool.durability())
+    }
+
+    /// Publishes what was chosen, and takes what has become of what was given.
+    fn take_in(
+        &self,
+        batch: &Batch,
+        instruction: &Instruction,
+        plan: &Plan,
+        file: &mut DispatchFile,
+    ) -> Result<()> {
+        let hands: Vec<(String, Hand)> =
+            file.state.hands().map(|(task, hand)| (task.clone(), hand.clone())).collect();
+        for (task, hand) in hands {
+            if matches!(file.state.tasks.get(&task), Some(TaskState::Chosen(_))) {
+                self.publish(batch, instruction, plan, file, (&task, &hand))?;
+            }
+            if let Some(event) = self.outcome(batch, &task, &hand)? {
+                self.change(plan, file, &task, event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(
+        &self,
+        batch: &Batch,
+        instruction: &Instruction,
+        plan: &Plan,
+        file: &mut DispatchFile,
+        (task, hand): (&str, &Hand),
+    ) -> Result<()> {
+        let Some(order) = instruction.tasks.iter().find(|order| order.id == task) else {
+            return Ok(());
+        };
+        let mailbox = self.hands.mailbox_of(&hand.worker)?;
+        let id = task_message(&batch.id, task, hand.attempt);
+        let envelope = Envelope::new(mailbox.clone(), contract::write(order))
+            .with_id(id.clone())
+            .with_kind(Name::new(TASK_TYPE)?)
+            .with_task(task)
+            .with_attempt(hand.attempt)
+            .with_correlation(batch.id.as_str())
+            .from(self.actor.clone());
+        self.spool.publish(&envelope)?;
+        self.recorder.record(
+            types::WORKER_ASSIGN,
+            self.actor.as_str(),
+            json!({
+                "task_id": task, "worker_id": hand.worker, "attempt": hand.attempt, "id": id,
+                "mailbox": mailbox,
+            }),
+        );
+        self.change(plan, file, task, Event::Stored)
+    }
+
+    /// How an attempt has ended, if it has. A report counts before all else.
+    fn outcome(&self, batch: &Batch, task: &str, hand: &Hand) -> Result<Option<Event>> {
+        if let Some((version, report)) = self.report(task)?
+            && hand.report_before.as_ref() != Some(&version)
+            && is_of(&report, hand.attempt)
+        {
+            let is_success = report.status == Status::Success;
+            let summary = report.failure_reason.or(report.summary);
+            return Ok(Some(Event::Reported { is_success, summary }));
+        }
+        let mailbox = self.hands.mailbox_of(&hand.worker)?;
+        let id = task_message(&batch.id, task, hand.attempt);
+        let lost = |reason: String| Ok(Some(Event::Lost { reason }));
+        match self.spool.state(&mailbox, &id)? {
+            Some(spool::State::Dead) => {
+                let letters = self.spool.dead_letters(&mailbox)?;
+                let letter = letters.into_iter().find(|letter| letter.id == id);
+                let reason = letter.map(|letter| letter.reason).unwrap_or_default();
+                lost(format!("its message is a dead letter: {reason}"))
+            }
+            None => lost("its message was removed".to_owned()),
+            Some(spool::State::Queued { .. }) if self.is_given_up(&mailbox, &id)? => {
+                let reason = format!("{} did not take it", hand.worker);
+                match Broker::set_aside(self.spool, &mailbox, &id, &reason) {
+                    Ok(()) => lost(reason),
+                    // It was received after all.
+                    Err(Error::NoMessage { .. }) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+            Some(
+                spool::State::Queued { .. } | spool::State::Acked { .. } | spool::State::Settled,
+            ) => Ok(None),
+        }
+    }
+
+    /// Whether the ladder of a message has ended without an ack.
+    fn is_given_up(&self, mailbox: &Name, id: &MessageId) -> Result<bool> {
+        let ladders = LadderStore::new(&self.state_dir).of_mailbox(mailbox)?;
+        let is_it = |state| state == LadderState::Escalated;
+        Ok(ladders.iter().any(|(_, file)| file.message == *id && is_it(file.state)))
+    }
+
+    /// The report of a task: which version of it, and what it says.
+    fn report(&self, task: &str) -> Result<Option<(String, Report)>> {
+        let Ok(reports) = Dir::open(&self.spool.root().join("reports")) else { return Ok(None) };
+        let name = format!("{}-completed.yaml", file_stem(task));
+        let read = match reports.read_with_stat(&name, REPORT_BYTES_MAX) {
+            Ok(read) => read,
+            // The watcher sets such files aside.
+            Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let Some((stat, content)) = read else { return Ok(None) };
+        let version = format!("{:?} {} {}", stat.id, stat.bytes, stat.changed_ns);
+        let text = String::from_utf8_lossy(&content);
+        match contract::read_as::<Report>(&text, name.as_ref()) {
+            Ok(Reading::Whole(report)) if report.task_id == task => Ok(Some((version, report))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Gives what is ready to workers that are.
+    fn hand_out(
+        &self,
+        batch: &Batch,
+        instruction: &Instruction,
+        plan: &Plan,
+        file: &mut DispatchFile,
+    ) -> Result<()> {
+        let tasks: Vec<String> =
+            ready(plan, &file.state, self.now_ms()).into_iter().map(str::to_owned).collect();
+        let mut asked = Vec::new();
+        for task in tasks {
+            let Some(worker) = self.choose(plan, &file.state, &task, &mut asked)? else { continue };
+            let report_before = self.report(&task)?.map(|(version, _)| version);
+            self.change(plan, file, &task, Event::Chosen { worker, report_before })?;
+            if let Some(TaskState::Chosen(hand)) = file.state.tasks.get(&task).cloned() {
+                self.publish(batch, instruction, plan, file, (&task, &hand))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A worker that is idle, may begin the task and has answered a ping. One that has not answered is not
+    /// asked twice in one step.
+    fn choose(
+        &self,
+        plan: &Plan,
+        state: &State,
+        task: &str,
+        asked: &mut Vec<Name>,
+    ) -> Result<Option<Name>> {
+        let named = plan.tasks.iter().find(|it| it.id == task).and_then(|it| it.worker.clone());
+        let candidates = match named {
+            Some(worker) => {
+                let mailbox = self.hands.mailbox_of(&worker)?;
+                vec![Handout::new(worker, mailbox)]
+            }
+            None => self.hands.workers()?,
+        };
+        for Handout { worker, mailbox } in candidates {
+            let has_one = state.hands().any(|(_, hand)| hand.worker == worker);
+            if has_one || asked.contains(&worker) || !self.is_idle(&mailbox)? {
+                continue;
+            }
+            match self.hands.may_begin(task, &worker) {
+                Ok(()) => {}
+                Err(error) if crate::admission::is_refusal(&error) => continue,
+                Err(error) => return Err(error),
+            }
+            asked.push(worker.clone());
+            match self.hands.is_ready(&worker) {
+                Ok(true) => return Ok(Some(worker)),
+                Ok(false) | Err(Error::Locked { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a worker holds nothing, and no task waits for it.
+    fn is_idle(&self, mailbox: &Name) -> Result<bool> {
+        for found in self.spool.unfinished(mailbox, LOOKED_AT_MAX)? {
+            if matches!(found.state, spool::State::Acked { .. }) {
+                return Ok(false);
+            }
+            match self.spool.peek(mailbox, &found.id) {
+                Ok(envelope) if envelope.kind.as_str() == TASK_TYPE => return Ok(false),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(true)
+    }
+
+    fn summary(&self, batch: &Batch, plan: &Plan, state: &State) -> Summary {
+        let mut summary = Summary::new(batch.tasks.len() as u64);
+        summary.batch_id = Some(batch.id.to_string());
+        for task in &plan.tasks {
+            let (word, worker, said) = match state.tasks.get(&task.id) {
+                Some(TaskState::Done { worker, summary: said }) => {
+                    summary.completed_tasks += 1;
+                    ("success", Some(worker), said.clone())
+                }
+                Some(TaskState::Failed { worker, attempts, reason }) => {
+                    let times = if *attempts == 1 { "attempt" } else { "attempts" };
+                    ("failed", Some(worker), Some(format!("{reason} ({attempts} {times})")))
+                }
+                Some(TaskState::Blocked { by }) => {
+                    ("blocked", None, Some(format!("not begun: {by} was not done")))
+                }
+                Some(TaskState::Waiting { .. } | TaskState::Chosen(_) | TaskState::Given(_))
+                | None => ("missing", None, None),
+            };
+            if word != "success" {
+                summary.failed_tasks += 1;
+                let why = said.as_deref().unwrap_or("no reason was given");
+                summary.errors.push(format!("{} {word}: {why}", task.id));
+            }
+            let mut result = TaskResult::new(task.id.clone(), word);
+            result.worker_id = worker.map(Name::to_string);
+            result.summary = said;
+            summary.task_results.push(result);
+        }
+        let (done, total) = (summary.completed_tasks, summary.total_tasks);
+        summary.status = match done {
+            done if done == total => SummaryStatus::Success,
+            0 => SummaryStatus::Failed,
+            _ => SummaryStatus::Partial,
+        };
+        let share = (done * 100).checked_div(total).unwrap_or(100);
+        let failed = summary.failed_tasks;
+        summary.summary =
+            Some(format!("{done} of {total} tasks ({share}%) are done, {failed} failed"));
+        summary.completed_at = Some(self.clock.wall().to_string());
+        summary
+    }
+}
+
+/// Whether a report speaks of this attempt; one that names none speaks of the present one.
+fn is_of(report: &Report, attempt: u32) -> bool {
+    report.extra.get("attempt").and_then(Value::as_u64).is_none_or(|it| it == u64::from(attempt))
+}

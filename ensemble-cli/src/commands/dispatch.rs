@@ -1,0 +1,349 @@
+//! `ensemble dispatch`: Dispatch as a program.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ensemble_core::driver::Readied;
+use ensemble_core::env::{Lease, SystemClock};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::{Spool, State};
+use ensemble_core::watch::Waiter;
+use ensemble_core::{Error, Result};
+use ensemble_team::admission::Act;
+use ensemble_team::contract::{self, Instruction, Reading};
+use ensemble_team::driver::{
+    Batch, Batches, DispatchRun, Handout, Hands, INSTRUCTION_TYPE, Progress, Told, plan_of,
+};
+use ensemble_team::roster::State as Doing;
+use ensemble_watch::members;
+use ensemble_watch::panes;
+use ensemble_watch::project::Project;
+
+use super::{instruct, summary};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, say};
+use crate::worker::{Worker, assigner, resting};
+
+/// The mailbox of instructions, and the agent that works on them.
+const DISPATCH: &str = "dispatch";
+/// Agents to which no task goes unless an instruction names them.
+const NO_WORKERS: [&str; 3] = [DISPATCH, "conductor", "operator"];
+/// How workers' mailboxes begin, in a team without a roster and without panes.
+const WORKER_PREFIX: &str = "worker";
+/// How many messages of the mailbox are looked at.
+const MESSAGES_MAX: usize = 1_000;
+/// How often a batch is looked at without an event.
+const STEP_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the mailbox is looked at while there is no instruction.
+const IDLE_INTERVAL: Duration = Duration::from_secs(30);
+/// How long the lease of an instruction is.
+const LEASE: Duration = Duration::from_secs(300);
+/// For how long a worker that was not ready is not asked again.
+const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
+
+/// Hand the tasks of instructions to ready workers, and tell the conductor what became of them
+///
+/// Takes instructions (`ensemble instruct`) from the mailbox `dispatch`. Each task goes to a worker that is
+/// idle and answers a ping, or to the one that it names (`worker: NAME`); after the tasks in its `blocked_by`;
+/// at most `worker_count` at a time. Its delivery has a ladder. What fails comes again by the task's
+/// `retry: {attempts: 3, delay: 30}` (seconds; one attempt unless it says so). Tasks that wait for one that was
+/// not done are not begun. At the end `queue/reports/completion-summary.yaml` tells it all, once. May be
+/// killed and started again at any time: its state is in `.ensemble/dispatch/`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble dispatch                       # for as long as the team works
+  ensemble dispatch --once                # until no instruction waits
+  ensemble dispatch -f instruction.yaml   # this one, without a message")]
+pub(crate) struct Arguments {
+    /// End when no instruction waits any more
+    #[arg(long)]
+    once: bool,
+    /// Work on this batch only, and end with it
+    #[arg(long, value_name = "ID", conflicts_with = "file")]
+    batch: Option<Name>,
+    /// Work on the instruction in this file; `-` for stdin
+    #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+}
+
+/// An instruction that is worked on.
+struct Job {
+    batch: Batch,
+    instruction: Instruction,
+    /// The lease of its message, if it came by mail.
+    lease: Option<Lease>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let project = context.project()?;
+        let spool = context.spool()?;
+        let recorder = context.recorder()?;
+        let actor = Name::new(DISPATCH).map_err(Error::from)?;
+        let durability = project.config.durability.unwrap_or_default();
+        let team = Team {
+            context,
+            project,
+            spool: &spool,
+            recorder: &*recorder,
+            not_ready: RefCell::default(),
+        };
+        let run = DispatchRun {
+            spool: &spool,
+            state_dir: project.state.clone(),
+            batches: Batches::new(&project.queue, &project.state, durability),
+            clock: &SystemClock,
+            recorder: &*recorder,
+            actor: actor.clone(),
+            hands: &team,
+        };
+        let home = project.queue.join("mailbox").join(DISPATCH);
+        let waiter =
+            Waiter::new(&[home.join("new"), home.join("front"), project.queue.join("reports")]);
+        if let Some(file) = &self.file {
+            let instruction = instruct::instruction_of(file)?;
+            plan_of(&instruction).map_err(|error| Failure::usage(error.to_string()))?;
+            let batch = Batch::of(&instruction)?;
+            let job = Job { batch, instruction, lease: None };
+            let told = work(&run, &job, &waiter)?;
+            return print(context, &job, &told);
+        }
+        loop {
+            match self.next_job(&spool, &actor)? {
+                Some(job) => {
+                    let told = work(&run, &job, &waiter)?;
+                    if let Some(lease) = &job.lease {
+                        settle(&spool, lease)?;
+                    }
+                    let printed = print(context, &job, &told);
+                    if self.batch.is_some() {
+                        return printed;
+                    }
+                    // What was not done stands in the summary; the next batch does not suffer from it.
+                    if let Err(failure) = printed {
+                        say(&failure.text());
+                    }
+                }
+                None if self.once => return Ok(()),
+                None if self.batch.is_some() => {
+                    return Err(Failure::nothing("no such instruction waits for dispatch"));
+                }
+                None => waiter.wait(IDLE_INTERVAL),
+            }
+        }
+    }
+
+    /// The next instruction of the mailbox: one that an earlier process of this command held goes first.
+    fn next_job(&self, spool: &Spool, actor: &Name) -> Outcome<Option<Job>> {
+        for found in spool.unfinished(actor, MESSAGES_MAX)? {
+            if self.batch.as_ref().is_some_and(|batch| batch.as_str() != found.id.as_str()) {
+                continue;
+            }
+            let envelope = match spool.peek(actor, &found.id) {
+                Ok(envelope) if envelope.kind.as_str() == INSTRUCTION_TYPE => envelope,
+                Ok(_) | Err(_) => continue,
+            };
+            let lease = match &found.state {
+                State::Acked { holder, .. } if holder == actor => found.lease()?,
+                State::Queued { .. } => match spool.receive_id(actor, &found.id, actor)? {
+                    Some(delivery) => delivery.lease,
+                    None => continue,
+                },
+                // Another agent works on it.
+                State::Acked { .. } | State::Settled | State::Dead => continue,
+            };
+            match read(&envelope) {
+                Ok((batch, instruction)) => {
+                    return Ok(Some(Job { batch, instruction, lease: Some(lease) }));
+                }
+                Err(why) => refuse(spool, &envelope, &lease, &why)?,
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// An instruction, or what is wrong with it: a circle, an unknown task, a policy that makes no sense.
+fn read(envelope: &Envelope) -> std::result::Result<(Batch, Instruction), String> {
+    match contract::read_as::<Instruction>(&envelope.body, "instruction.yaml".as_ref()) {
+        Ok(Reading::Whole(instruction)) => {
+            plan_of(&instruction).map_err(|error| error.to_string())?;
+            let batch = Batch::of(&instruction).map_err(|error| error.to_string())?;
+            Ok((batch, instruction))
+        }
+        Ok(Reading::Foreign) => Err("it is no instruction".to_owned()),
+        Err(broken) => Err(broken.to_string()),
+    }
+}
+
+/// Nothing of it was begun: its sender gets it back, and the message is a dead letter with the reason.
+fn refuse(spool: &Spool, envelope: &Envelope, lease: &Lease, why: &str) -> Outcome {
+    say(&format!("{}: refused: {why}", envelope.id));
+    let notice = Envelope::new(
+        envelope.from.clone(),
+        format!(
+            "dispatch has refused the instruction {}; no task was begun:\n{why}\n",
+            envelope.id
+        ),
+    );
+    let kind = Name::new(ensemble_core::broker::RETURNED_TYPE).map_err(Error::from)?;
+    let id = ensemble_core::message::MessageId::new(format!("{}.refused", envelope.id));
+    let notice = notice.with_kind(kind).with_id(id.map_err(Error::from)?);
+    match spool.publish(&notice.from(lease.holder.clone())) {
+        // A sender without a mailbox finds the reason beside the dead letter.
+        Ok(_) | Err(Error::NoMailbox { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    ensemble_core::broker::Broker::dead_letter(
+        spool,
+        lease,
+        &format!("refused: {}", crate::text::one_line(why)),
+    )?;
+    Ok(())
+}
+
+/// Works on a batch until the conductor was told.
+fn work(run: &DispatchRun<'_>, job: &Job, waiter: &Waiter) -> Outcome<Told> {
+    let _lock = run.lock(&job.batch.id)?;
+    let mut extended = Instant::now();
+    loop {
+        match run.step(&job.batch, &job.instruction) {
+            Ok(Progress::Told(told)) => {
+                settle_reports(run, &job.batch)?;
+                return Ok(*told);
+            }
+            Ok(Progress::Open { .. }) => {}
+            Err(error) if error.is_transient() => {}
+            Err(error) => return Err(error.into()),
+        }
+        settle_reports(run, &job.batch)?;
+        if let Some(lease) = job.lease.as_ref().filter(|_| extended.elapsed() >= LEASE / 4) {
+            run.spool.extend(lease, LEASE)?;
+            extended = Instant::now();
+        }
+        waiter.wait(STEP_INTERVAL);
+    }
+}
+
+/// The reports of the batch that were routed to this mailbox are read.
+fn settle_reports(run: &DispatchRun<'_>, batch: &Batch) -> Outcome {
+    for found in run.spool.unfinished(&run.actor, MESSAGES_MAX)? {
+        let Ok(envelope) = run.spool.peek(&run.actor, &found.id) else { continue };
+        let is_report = envelope.kind.as_str().starts_with("report.");
+        let is_ours = envelope.task_id.as_ref().is_some_and(|task| batch.tasks.contains(task));
+        if !is_report || !is_ours || !matches!(found.state, State::Queued { .. }) {
+            continue;
+        }
+        if let Some(delivery) = run.spool.receive_id(&run.actor, &found.id, &run.actor)? {
+            settle(run.spool, &delivery.lease)?;
+        }
+    }
+    Ok(())
+}
+
+fn settle(spool: &Spool, lease: &Lease) -> Outcome {
+    match spool.settle(lease) {
+        // A process before this one has settled it, or it is handed out anew, and found to be told.
+        Err(Error::LeaseLost { .. }) => Ok(()),
+        settled => Ok(settled?),
+    }
+}
+
+fn print(context: &Context, job: &Job, told: &Told) -> Outcome {
+    let is_new = matches!(told, Told::Now(_));
+    summary::print(context, &job.batch, told.summary(), is_new)?;
+    context.out.flush()?;
+    match told.summary().failed_tasks {
+        0 => Ok(()),
+        failed => Err(Failure::refused(format!("{failed} of the tasks were not done"))),
+    }
+}
+
+/// The team as this project knows it.
+struct Team<'a> {
+    context: &'a Context,
+    project: &'a Project,
+    spool: &'a Spool,
+    recorder: &'a dyn Recorder,
+    /// When a worker was last found not to be ready.
+    not_ready: RefCell<HashMap<Name, Instant>>,
+}
+
+impl Team<'_> {
+    /// All workers: those of the roster; in a team without one the agents in panes, or the mailboxes whose
+    /// names begin with `worker`.
+    fn all(&self) -> Result<Vec<Handout>> {
+        let (members, _) = self.project.roster().entries()?;
+        let is_worker = |role: &Name| role.as_str().starts_with(WORKER_PREFIX);
+        let listed: Vec<Handout> = members
+            .iter()
+            .filter(|member| member.is_present() && is_worker(&member.role))
+            .map(|member| Handout::new(member.name.clone(), member.mailbox.clone()))
+            .collect();
+        if !listed.is_empty() {
+            return Ok(listed);
+        }
+        let is_free = |name: &Name| !NO_WORKERS.contains(&name.as_str());
+        let is_member = |name: &Name| members.iter().any(|member| member.name == *name);
+        let (entries, _) = panes::read_all(&self.project.panes())?;
+        let bound: Vec<Handout> = entries
+            .into_iter()
+            .filter(|entry| is_free(&entry.agent) && !is_member(&entry.agent))
+            .map(|entry| Handout::new(entry.agent, entry.mailbox))
+            .collect();
+        if !bound.is_empty() {
+            return Ok(bound);
+        }
+        let names = self.spool.mailboxes()?.into_iter().filter(is_worker);
+        Ok(names.map(|name| Handout::new(name.clone(), name)).collect())
+    }
+}
+
+impl Hands for Team<'_> {
+    fn workers(&self) -> Result<Vec<Handout>> {
+        let seen = members::last_observed(&self.project.watch_status());
+        let not_ready = self.not_ready.borrow();
+        let is_asked =
+            |worker: &Name| not_ready.get(worker).is_some_and(|at| at.elapsed() < NOT_READY_PAUSE);
+        let is_away = |worker: &Name| {
+            let state = seen.iter().find(|it| it.agent == *worker).map(|it| it.state);
+            matches!(state, Some(Doing::Working | Doing::Blocked | Doing::Limited | Doing::Gone))
+        };
+        let mut all = self.all()?;
+        all.retain(|it| !is_asked(&it.worker) && !is_away(&it.worker));
+        Ok(all)
+    }
+
+    fn mailbox_of(&self, worker: &Name) -> Result<Name> {
+        let mailbox = match panes::find(&self.project.panes(), worker)? {
+            Some(entry) => Some(entry.mailbox),
+            None => self.project.roster().get(worker)?.map(|member| member.mailbox),
+        };
+        Ok(mailbox.unwrap_or_else(|| worker.clone()))
+    }
+
+    fn may_begin(&self, task: &str, worker: &Name) -> Result<()> {
+        self.project.doorkeeper().check(Act::TakeUp, task, worker)
+    }
+
+    fn is_ready(&self, worker: &Name) -> Result<bool> {
+        let failed = |failure: Failure| Error::malformed("worker", worker.as_str(), failure.text());
+        let mut found = Worker::find(self.context, worker).map_err(failed)?;
+        let waiter = found.waiter(self.context).map_err(failed)?;
+        let assigner =
+            assigner(self.context, self.spool, self.spool, self.recorder, None).map_err(failed)?;
+        let readied = assigner.ping(worker, found.agent_pane(), &mut resting(&waiter))?;
+        found.remember(self.context).map_err(failed)?;
+        match readied {
+            Readied::Ready { .. } => Ok(true),
+            Readied::NotReady(failure) => {
+                say(&format!("{worker} is not ready: {}", failure.observation));
+                self.not_ready.borrow_mut().insert(worker.clone(), Instant::now());
+                Ok(false)
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Dispatch as a program: order, workers, retries, the summary, and kills in the middle.
+
+use std::fs;
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::bed::{Bed, ran};
+use crate::tmux_support::eventually;
+
+/// A worker that answers pings and works off its mailbox; a task whose instruction says `fail` fails once.
+const WORKER: &str = r#"
+me=$1
+while [ ! -e "$STOP" ]; do
+    if read -r _ worker attempt <".ensemble/ready/$me.ping" 2>/dev/null; then
+        : >".ensemble/ready/$worker@$attempt.pong"
+    fi
+    for message in queue/mailbox/$me/new/*.yaml; do
+        grep -Eqs '^type: "?task"?$' "$message" || continue # advice stays where it is
+        name=${message##*/} id=${name%.yaml}
+        mv "$message" "queue/mailbox/$me/cur/$id@$me@1.yaml" || continue
+        held=queue/mailbox/$me/cur/$id@$me@1.yaml
+        task=$(sed -n 's/^task_id: *//p' "$held" | tr -d '"')
+        attempt=$(sed -n 's/^attempt: *//p' "$held")
+        echo "$task $attempt $me" >>begun
+        until [ -e go ]; do sleep 0.02; done
+        status=success
+        case $(cat "$held") in *fail*) [ "$attempt" -gt 1 ] || status=failed ;; esac
+        printf 'task_id: %s\nworker_id: %s\nstatus: %s\nfailure_reason: "no luck"\nsummary: "%s has done 1 of 1 (100%%), see begun:1"\n...\n' \
+            "$task" "$me" "$status" "$me" >"queue/tmp/$id"
+        mv "queue/tmp/$id" "queue/reports/$task-completed.yaml"
+        mv "$held" "queue/mailbox/$me/done/$id.yaml" 2>/dev/null
+    done
+    sleep 0.05
+done
+"#;
+
+struct Team {
+    bed: Bed,
+    workers: Vec<Child>,
+    watcher: Child,
+}
+
+impl Team {
+    fn new(workers: usize) -> Self {
+        let bed = Bed::new();
+        fs::write(
+            bed.project().join("ensemble.yaml"),
+            "durability: process\nreadiness: {wait_seconds: 60}\nladder: {phase_seconds: 600}\n",
+        )
+        .unwrap();
+        fs::write(bed.project().join("worker.sh"), WORKER).unwrap();
+        let watcher = bed.start("watch", Stdio::null());
+        let names: Vec<String> = (1..=workers).map(|n| format!("worker-{n}")).collect();
+        for name in &names {
+            bed.ok(&format!("mailbox add {name}"));
+        }
+        let start = |name: &String| {
+            std::process::Command::new("sh")
+                .args(["worker.sh", name])
+                .env("STOP", bed.project().join("stop"))
+                .current_dir(bed.project())
+                .stdin(Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        let workers = names.iter().map(start).collect();
+        Self { bed, workers, watcher }
+    }
+
+    fn instruct(&self, text: &str) {
+        fs::write(self.bed.project().join("i.yaml"), text).unwrap();
+        self.bed.ok("instruct i.yaml");
+    }
+
+    fn go(&self) {
+        fs::write(self.bed.project().join("go"), "").unwrap();
+    }
+
+    fn begun(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.bed.project().join("begun")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn summaries(&self) -> Vec<Value> {
+        let mut all = Vec::new();
+        while let Some(line) = self.bed.run("recv --as conductor --json").stdout.lines().next() {
+            all.push(serde_json::from_str(line).unwrap());
+        }
+        all
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        fs::write(self.bed.project().join("stop"), "").unwrap();
+        self.go();
+        for worker in &mut self.workers {
+            let _ = worker.wait();
+        }
+        let _ = self.watcher.kill();
+        let _ = self.watcher.wait();
+    }
+}
+
+#[test]
+fn a_batch_is_handed_out_in_order_retried_and_told_of_once_whatever_is_killed() {
+    let team = Team::new(2);
+    team.instruct(
+        "type: start_workers\nworker_count: 2\ntasks:\n\
+         - {id: a, instruction: count}\n\
+         - {id: b, instruction: fail once, retry: {attempts: 2, delay: 0}}\n\
+         - {id: c, instruction: count, blocked_by: [a, b]}\n\
+         - {id: d, instruction: count, worker: worker-2}\n\
+         - {id: e, instruction: fail}\n\
+         - {id: f, instruction: count, blocked_by: [e]}\n...\n",
+    );
+    let mut first = team.bed.start("dispatch --once --json", Stdio::null());
+    eventually("two are at work", || team.begun().len() == 2);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let second = team.bed.start("dispatch --once --json", Stdio::null());
+    team.go();
+    eventually("the conductor was told", || {
+        team.bed.project().join("queue/reports/completion-summary.yaml").exists()
+    });
+    let done = ran(second.wait_with_output().unwrap());
+    assert_eq!(done.code, 0, "{done:?}");
+    let summary: Value = serde_json::from_str(done.stdout.lines().next().unwrap()).unwrap();
+    assert_eq!((&summary["completed_tasks"], &summary["failed_tasks"]), (&4.into(), &2.into()));
+    let result = |task: &str| {
+        let all = summary["task_results"].as_array().unwrap();
+        all.iter().find(|result| result["task_id"] == task).unwrap().clone()
+    };
+    assert_eq!(result("d")["worker_id"], "worker-2");
+    assert_eq!(
+        (&result("e")["status"], &result("f")["status"]),
+        (&"failed".into(), &"blocked".into())
+    );
+    let begun = team.begun();
+    let mut once: Vec<&str> = begun.iter().map(|line| line.rsplit_once(' ').unwrap().0).collect();
+    let c = once.iter().position(|line| *line == "c 1").unwrap();
+    assert!(once.iter().position(|line| *line == "b 2").unwrap() < c, "{begun:?}");
+    once.sort_unstable();
+    assert_eq!(once, ["a 1", "b 1", "b 2", "c 1", "d 1", "e 1"], "none twice");
+    // Started again: there is nothing to do, and nothing is told twice.
+    team.bed.ok("dispatch --once");
+    eventually("the summary is routed", || {
+        team.bed
+            .json("log")
+            .iter()
+            .any(|r| r["type"] == "file.routed" && r["data"]["type"] == "report.summary")
+    });
+    let told = team.summaries();
+    assert_eq!(told.iter().filter(|m| m["envelope"]["type"] == "report.summary").count(), 1);
+}
+
+#[test]
+fn an_instruction_that_makes_no_sense_is_refused_before_anything_begins() {
+    let bed = Bed::new();
+    let circle = "type: start_workers\ntasks:\n- {id: a, instruction: x, blocked_by: [b]}\n\
+                  - {id: b, instruction: x, blocked_by: [a]}\n...\n";
+    fs::write(bed.project().join("i.yaml"), circle).unwrap();
+    bed.fails(2, "dispatch -f i.yaml");
+    fs::write(bed.project().join("body"), circle).unwrap();
+    bed.ok("send --to dispatch --as conductor --type dispatch.instruction body");
+    let ran = bed.run("dispatch --once");
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.stderr.contains("refused"), "{ran:?}");
+    let told = bed.object("recv --as conductor");
+    assert_eq!(told["envelope"]["type"], "mail.returned");
+    assert_eq!(bed.json("dead list").len(), 1);
+}

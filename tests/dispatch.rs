@@ -1,0 +1,234 @@
+//! A batch under Dispatch whose process is killed at any effect: no task is published twice, and the
+//! conductor is told once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use ensemble_core::Result;
+use ensemble_core::durable::Durability;
+use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::spool::{Options, Spool};
+use ensemble_team::contract::{self, Instruction, Reading};
+use ensemble_team::driver::{
+    Batch, Batches, DispatchRun, Handout, Hands, Progress, SUMMARY_PATH, Told,
+};
+use proptest::prelude::*;
+
+/// How a process that is killed unwinds.
+struct Killed;
+
+/// Kills its process at the effect of this number.
+struct Fuse(Cell<usize>);
+
+impl Fuse {
+    fn burn(&self) {
+        match self.0.get() {
+            0 => {
+                self.0.set(usize::MAX);
+                panic_any(Killed);
+            }
+            left => self.0.set(left - 1),
+        }
+    }
+}
+
+/// A clock that is advanced by hand.
+struct Hand(Cell<u64>);
+
+impl Clock for Hand {
+    fn monotonic(&self) -> Monotonic {
+        Monotonic::from_duration(Duration::from_secs(self.0.get()))
+    }
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_unix_millis(0)
+    }
+}
+
+/// A log of `worker_assign` and `batch.told`, whose writer may be killed before or after a line.
+struct Log {
+    fuse: Mutex<Option<usize>>,
+    lines: Mutex<Vec<String>>,
+}
+
+impl Log {
+    fn burn(&self) {
+        let mut fuse = self.fuse.lock().unwrap();
+        match *fuse {
+            Some(0) => {
+                *fuse = None;
+                drop(fuse);
+                panic_any(Killed);
+            }
+            Some(left) => *fuse = Some(left - 1),
+            None => {}
+        }
+    }
+}
+
+impl Recorder for Log {
+    fn record(&self, kind: &str, _: &str, data: serde_json::Value) {
+        self.burn();
+        self.lines.lock().unwrap().push(format!("{kind} {}", data["id"]));
+        self.burn();
+    }
+}
+
+/// Two workers, of which one may be slow to answer a ping.
+struct Team {
+    fuse: Fuse,
+    pings: RefCell<u32>,
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+impl Hands for Team {
+    fn workers(&self) -> Result<Vec<Handout>> {
+        self.fuse.burn();
+        Ok(["w1", "w2"].map(|it| Handout::new(name(it), name(it))).into())
+    }
+    fn mailbox_of(&self, worker: &Name) -> Result<Name> {
+        self.fuse.burn();
+        Ok(worker.clone())
+    }
+    fn may_begin(&self, _: &str, _: &Name) -> Result<()> {
+        self.fuse.burn();
+        Ok(())
+    }
+    fn is_ready(&self, _: &Name) -> Result<bool> {
+        self.fuse.burn();
+        let mut pings = self.pings.borrow_mut();
+        *pings += 1;
+        Ok(!pings.is_multiple_of(3))
+    }
+}
+
+const TEXT: &str = "type: start_workers\nworker_count: 2\ntasks:\n\
+    - {id: a, instruction: x}\n\
+    - {id: b, instruction: fails once, retry: {attempts: 2, delay: 3}}\n\
+    - {id: c, instruction: x, blocked_by: [a, b]}\n\
+    - {id: d, instruction: fails, worker: w2}\n\
+    - {id: e, instruction: x, blocked_by: [d]}\n...\n";
+
+struct Bed {
+    home: tempfile::TempDir,
+    spool: Spool,
+    clock: Hand,
+    log: Log,
+    instruction: Instruction,
+    batch: Batch,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let options = Options::default().with_durability(Durability::Process);
+        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
+        for worker in ["w1", "w2"] {
+            spool.add_mailbox(&name(worker), &Default::default()).unwrap();
+        }
+        let read = contract::read_as::<Instruction>(TEXT, "i.yaml".as_ref()).unwrap();
+        let Reading::Whole(instruction) = read else { panic!("an instruction") };
+        let batch = Batch::of(&instruction).unwrap();
+        let log = Log { fuse: Mutex::new(None), lines: Mutex::default() };
+        Self { home, spool, clock: Hand(Cell::new(1)), log, instruction, batch }
+    }
+
+    /// One process, until it has nothing to do or is killed at effect `kill` of the team or of the log.
+    fn process(&self, kill: Option<(bool, usize)>) -> std::result::Result<Progress, ()> {
+        let (of_team, of_log) = match kill {
+            Some((true, effect)) => (effect, None),
+            Some((false, effect)) => (usize::MAX, Some(effect)),
+            None => (usize::MAX, None),
+        };
+        *self.log.fuse.lock().unwrap() = of_log;
+        let team = Team { fuse: Fuse(Cell::new(of_team)), pings: RefCell::default() };
+        let state_dir = self.home.path().join(".ensemble");
+        let run = DispatchRun {
+            spool: &self.spool,
+            batches: Batches::new(self.spool.root(), &state_dir, Durability::Process),
+            state_dir,
+            clock: &self.clock,
+            recorder: &self.log,
+            actor: name("dispatch"),
+            hands: &team,
+        };
+        let process = AssertUnwindSafe(|| {
+            let _lock = run.lock(&self.batch.id).unwrap();
+            run.step(&self.batch, &self.instruction).unwrap()
+        });
+        catch_unwind(process).map_err(|panic| {
+            assert!(panic.is::<Killed>(), "a process failed by itself");
+        })
+    }
+
+    /// A worker takes what waits, and reports.
+    fn work(&self, worker: &str, begun: &mut Vec<String>) {
+        let worker = name(worker);
+        while let Some(taken) = self.spool.receive(&worker, &worker).unwrap() {
+            let (task, attempt) =
+                (taken.envelope.task_id.clone().unwrap(), taken.envelope.attempt.unwrap());
+            begun.push(format!("{task} {attempt}"));
+            let fails = task == "d" || (task == "b" && attempt == 1);
+            let status = if fails { "failed" } else { "success" };
+            let text = format!(
+                "task_id: {task}\nworker_id: {worker}\nstatus: {status}\nfailure_reason: no\n...\n"
+            );
+            let reports = self.spool.root().join("reports");
+            std::fs::create_dir_all(&reports).unwrap();
+            let whole = self.home.path().join("whole");
+            std::fs::write(&whole, text).unwrap();
+            std::fs::rename(whole, reports.join(format!("{task}-completed.yaml"))).unwrap();
+            self.spool.settle(&taken.lease).unwrap();
+        }
+    }
+}
+
+fn silence_kills() {
+    std::panic::set_hook(Box::new(|info| {
+        if info.payload().downcast_ref::<Killed>().is_none() {
+            eprintln!("{info}");
+        }
+    }));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn kills_at_any_effect_publish_nothing_twice_and_tell_once(
+        kills in prop::collection::vec(prop::option::weighted(0.7, (any::<bool>(), 0..14_usize)), 1..40),
+    ) {
+        silence_kills();
+        let bed = Bed::new();
+        let (mut begun, mut told, mut texts) = (Vec::new(), None, BTreeSet::new());
+        for round in 0..400 {
+            let kill = kills.get(round).copied().flatten();
+            if let Ok(Progress::Told(outcome)) = bed.process(kill) {
+                told = Some(*outcome);
+                break;
+            }
+            texts.extend(std::fs::read_to_string(bed.spool.root().join(SUMMARY_PATH)).ok());
+            bed.work(if round % 2 == 0 { "w1" } else { "w2" }, &mut begun);
+            bed.clock.0.set(bed.clock.0.get() + 1);
+        }
+        let Some(told) = told else { panic!("it did not end: {begun:?}") };
+        texts.insert(std::fs::read_to_string(bed.spool.root().join(SUMMARY_PATH)).unwrap());
+        prop_assert_eq!(texts.len(), 1, "one summary");
+        let summary = told.summary();
+        prop_assert_eq!((summary.completed_tasks, summary.failed_tasks), (3, 2));
+        let c = begun.iter().position(|it| it == "c 1").unwrap();
+        prop_assert!(begun.iter().position(|it| it == "b 2").unwrap() < c, "{:?}", begun);
+        begun.sort_unstable();
+        prop_assert_eq!(begun, ["a 1", "b 1", "b 2", "c 1", "d 1"]);
+        // Whatever is started now changes nothing.
+        let again = bed.process(None).unwrap();
+        let is_before = matches!(&again, Progress::Told(told) if matches!(**told, Told::Before(_)));
+        prop_assert!(is_before, "{:?}", again);
+    }
+}
