@@ -214,7 +214,11 @@ impl Spool {
             self.wall_millis().saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
         };
         let priority = self.priority_of(mailbox, held)?;
-        self.remember_holder(mailbox, held)?;
+        match self.remember_holder(mailbox, held) {
+            // A full disk must not keep the message from others: its former holder is then not known.
+            Ok(()) | Err(Error::Io { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let front = Front { id: held.id.clone(), priority, epoch: held.epoch, not_before };
         match mailbox.cur.move_new(&held.file(), &mailbox.front, &front.file())? {
             Moved::Done => {}

@@ -4,7 +4,8 @@
 //! a delivery ends by   its mailbox                lease/<id>@<E>.yaml afterwards
 //! release, expire      the holder's own           is removed: the mailbox's name is that of the holder
 //! release, expire      another, such as a group   has `holder`, until the message is settled or dead
-//! a plain `mv`         any                        is swept, or missing: the holder is not known
+//! a plain `mv`, or     any                        is swept, or missing: the holder is not known
+//! on a full disk
 //! ```
 //!
 //! The side file is written before the rename that ends the delivery. A crash in between leaves a held message
