@@ -10,8 +10,8 @@ mod browser;
 mod codes;
 mod deep;
 mod demo;
-mod ends;
 mod dispatch;
+mod ends;
 mod events;
 #[path = "../support/git.rs"]
 mod git;
