@@ -78,7 +78,9 @@ pub(crate) fn envelope_json(envelope: &Envelope) -> Value {
     let mut object = json!(envelope);
     object["body_text"] = json!(envelope.body);
     let fields = yaml::parse::<Map<String, Value>>(&envelope.body, "body".as_ref());
-    if let Ok(fields) = fields {
+    if let Ok(fields) = fields
+        && !fields.is_empty()
+    {
         object["body"] = fields.into();
     }
     object

@@ -46,7 +46,6 @@ CALLS = [
     ("report", {"task_id": "task-9", "status": "failed", "summary": "some tests fail"}),
     ("claim_task", {}),
     ("claim_task", {"task_id": "task-1"}),
-    ("shutdown_request", {"agent": "Devon"}),
     ("heartbeat", {}),
     ("handoff", {"summary": "half of the parser", "next_action": " "}),
     ("handoff", {"summary": "half of the parser", "next_action": "the other half",

@@ -54,7 +54,7 @@ fn a_branch_that_is_checked_out_does_not_move() {
     assert!(refusal(bed.trees().merge(&name("t1"))).contains("git switch --detach"));
     let state = bed.board.read().unwrap();
     let why = state.task(&name("t1")).unwrap().merge_error.clone().unwrap();
-    assert!(why.starts_with("`integration` is checked out at /"), "{why}");
+    assert!(why.starts_with("branch `integration` is checked out at /"), "{why}");
     let kinds: Vec<&str> = state.anomalies.iter().map(|anomaly| anomaly.kind.as_str()).collect();
     assert_eq!(kinds, ["merge_impossible"]);
     let found = conditions(&state, Graces::default());

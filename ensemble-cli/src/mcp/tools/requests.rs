@@ -47,6 +47,8 @@ pub(crate) struct ShutdownRequest {
     #[schemars(range(max = 1_296_000))]
     deadline_seconds: Option<u64>,
     /// What silence until the deadline means (default: force).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "OnSilence")]
     on_silence: Option<OnSilence>,
 }
 
