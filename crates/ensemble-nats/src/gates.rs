@@ -119,7 +119,7 @@ impl NatsTransport {
     /// As [`NatsTransport::due_ids`], without the messages that a plan gate keeps from this holder.
     ///
     /// # Errors
-    /// [`Error::NoMailbox`](ensemble_core::Error::NoMailbox) or [`Error::Server`](ensemble_core::Error::Server).
+    /// [`Error::NoMailbox`] or [`Error::Server`].
     pub fn due_ids_for(
         &self,
         mailbox: &Name,

@@ -103,7 +103,7 @@ impl StepStore {
     /// Takes back the steps of an agent that is known to have ended. Returns them with their epochs.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`](super::StepError::Database).
     pub fn take_back(&self, agent: &Name) -> Result<Vec<(StepKey, u64)>> {
         let held = self.read(|tx| {
             let mut held = tx.prepare_cached(
@@ -127,7 +127,7 @@ impl StepStore {
     /// The leases of an agent's steps, with their durations.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`](super::StepError::Database).
     pub fn leases_of(&self, agent: &Name) -> Result<Vec<(StepKey, u64, Duration)>> {
         self.read(|tx| {
             let mut held = tx.prepare_cached(

@@ -127,7 +127,7 @@ impl StepStore {
     /// The steps that agents work on.
     ///
     /// # Errors
-    /// [`Error::Database`].
+    /// [`StepError::Database`].
     pub fn all_held(&self) -> Result<Vec<StepView>> {
         let select = format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE holder IS NOT NULL");
         self.read(|tx| tx.prepare_cached(&select)?.query_map([], rows::step)?.collect())

@@ -86,7 +86,7 @@ impl Worktrees {
     /// # Errors
     /// [`BoardError::NotAllowed`] and [`BoardError::Fenced`] as for
     /// [`LockedBoard::plan_claim`](crate::board::LockedBoard::plan_claim); [`Error::Locked`] if
-    /// other processes interfered each time; [`GitError`]. A failed claim is recorded and changes
+    /// other processes interfered each time; [`GitError`](super::GitError). A failed claim is recorded and changes
     /// nothing. Only work that an earlier holder left may have been saved.
     pub fn claim_task(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
         self.try_often(CLAIM_TRIES_MAX, task, agent, || self.claim_once(task, agent))
@@ -101,7 +101,7 @@ impl Worktrees {
     /// Claims a review for a registered reviewer. Tries again as [`Worktrees::claim_task`].
     ///
     /// # Errors
-    /// As for [`Worktrees::claim_task`]; also [`GitError`] and [`BoardError::NotAllowed`] if the
+    /// As for [`Worktrees::claim_task`]; also [`GitError`](super::GitError) and [`BoardError::NotAllowed`] if the
     /// worktree is not at the submitted commit.
     pub fn claim_review(&self, task: &Name, reviewer: &Holder) -> Result<ReviewClaimed> {
         self.try_often(CLAIM_TRIES_MAX, task, reviewer, || self.review_once(task, reviewer))

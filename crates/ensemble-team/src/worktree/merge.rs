@@ -94,7 +94,7 @@ impl Worktrees {
     /// Merges an approved task into the integration branch. Takes as long as the tests do.
     ///
     /// # Errors
-    /// [`BoardError::NotAllowed`](crate::board::BoardError::NotAllowed) if the task is not APPROVED, or the integration branch is checked out;
+    /// [`BoardError::NotAllowed`] if the task is not APPROVED, or the integration branch is checked out;
     /// [`Error::Locked`] if another merge runs; [`GitError`]. The task stays APPROVED then, with
     /// the reason as `merge_error`. A conflict and failing tests are not errors: see [`Merged::Failed`].
     pub fn merge(&self, id: &Name) -> Result<Merged> {
@@ -233,7 +233,7 @@ impl Worktrees {
     /// The place where the integration branch is checked out, if it is. No task can be merged then.
     ///
     /// # Errors
-    /// As for [`Board::read`](crate::board::Board::read); [`GitError`](super::GitError).
+    /// As for [`Board::read`](crate::board::Board::read); [`GitError`].
     pub fn checked_out(&self) -> Result<Option<CheckedOut>> {
         let branch = self.integration_branch()?;
         let reference = format!("refs/heads/{branch}");

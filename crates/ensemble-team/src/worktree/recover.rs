@@ -48,7 +48,7 @@ impl Worktrees {
     /// works.
     ///
     /// # Errors
-    /// As for [`Board::read`](crate::board::Board::read); [`Error::Locked`], [`GitError`].
+    /// As for [`Board::read`](crate::board::Board::read); [`Error::Locked`], [`GitError`](super::GitError).
     pub fn recover(&self, repair: bool) -> Result<Vec<Finding>> {
         let mut found = Vec::new();
         match FileLock::acquire(&self.common.join(MERGE_LOCK), std::time::Duration::ZERO) {

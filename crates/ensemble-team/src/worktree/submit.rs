@@ -23,7 +23,7 @@ impl Worktrees {
     /// and on the task's branch, with at least one commit since its base. Returns the commit.
     ///
     /// # Errors
-    /// [`BoardError::Fenced`] if another agent holds the task now; [`BoardError::NotAllowed`] with the
+    /// [`BoardError::Fenced`](crate::board::BoardError::Fenced) if another agent holds the task now; [`BoardError::NotAllowed`](crate::board::BoardError::NotAllowed) with the
     /// condition that is not met.
     pub fn submit(&self, id: &Name, holder: &Holder) -> Result<String> {
         self.submit_checked(id, holder, false)
@@ -67,7 +67,7 @@ impl Worktrees {
     /// commit, and `holder` must hold the review. Returns the commit.
     ///
     /// # Errors
-    /// [`BoardError::Fenced`] if another agent holds the review now; [`BoardError::NotAllowed`] with the
+    /// [`BoardError::Fenced`](crate::board::BoardError::Fenced) if another agent holds the review now; [`BoardError::NotAllowed`](crate::board::BoardError::NotAllowed) with the
     /// condition that is not met, also if `commit` is given and another one was submitted.
     pub fn verdict(
         &self,

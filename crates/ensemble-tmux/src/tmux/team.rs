@@ -151,7 +151,7 @@ impl Server {
     ///
     /// # Errors
     /// There is no such session, or the server could not be asked. After
-    /// [`Error::Tmux`] it may have been opened: [`Server::team_panes`] tells.
+    /// [`TmuxError`](super::TmuxError) it may have been opened: [`Server::team_panes`] tells.
     pub fn open_window(&self, session: &str, order: &WindowOrder<'_>) -> Result<String> {
         const OPERATION: &str = "open a window";
         let end = quote(&format!("={session}:{{end}}"));

@@ -53,7 +53,7 @@
 //! submitted while the limit still shows ([`Occasion::Probe`]), [`PROBE_MIN`] after it was met and then
 //! after twice the time, [`PROBE_MAX`] at most. Such lines do not count as unanswered.
 //!
-//! *Half a nudge.* [`NudgeOutcome::TextOnly`] leaves our line in the composer. Typing it again
+//! *Half a nudge.* [`NudgeOutcome::TextOnly`](crate::pane::NudgeOutcome::TextOnly) leaves our line in the composer. Typing it again
 //! would double it, and the guard would take it for a draft. So the next attempt is a
 //! [`Effect::Submit`], whose contract is to press Enter only if exactly that line, and nothing
 //! else, still stands there. A line that a person has sent, changed or deleted is over

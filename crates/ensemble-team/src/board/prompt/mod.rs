@@ -167,7 +167,7 @@ impl Prompts {
     /// The prompt for the coder that has claimed a task.
     ///
     /// # Errors
-    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); [`BoardError::NotAllowed`] if it is
+    /// [`BoardError::Unknown`]; [`BoardError::NotAllowed`] if it is
     /// not claimed; [`Error::Malformed`] if the project's form is wrong.
     pub fn coder(&self, state: &State, id: &Name) -> Result<Brief> {
         let task = task(state, id)?;

@@ -159,7 +159,7 @@ pub trait Surroundings {
 ///
 /// # Errors
 /// [`Error::Locked`](ensemble_core::Error::Locked) if another process supervises this id: nothing was
-/// changed then. [`BoardError::NotAllowed`](ensemble_core::Error::NotAllowed) if another program has registered
+/// changed then. [`BoardError::NotAllowed`](crate::board::BoardError::NotAllowed) if another program has registered
 /// the id. Or the board cannot be read. Later failures are recorded and retried.
 pub fn supervise(
     board: &Board,
