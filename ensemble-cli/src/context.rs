@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Options, Spool};
-use ensemble_team::board::{Board, BoardOptions};
+use ensemble_team::board::{Board, BoardOptions, is_missing};
 use ensemble_team::roster::{Asking, Identity, Refusal, identify};
 use ensemble_team::worktree::Worktrees;
 use ensemble_tmux::reaper::PASS_VARIABLE;
@@ -125,6 +125,16 @@ impl Context {
     pub(crate) fn board(&self) -> Outcome<Board> {
         let project = self.project()?;
         Ok(Board::find(project.root(), self.board_options(project)?)?)
+    }
+
+    /// The blackboard, if the project has one.
+    pub(crate) fn board_if_any(&self) -> Outcome<Option<Board>> {
+        let project = self.project()?;
+        match Board::find(project.root(), self.board_options(project)?) {
+            Ok(board) => Ok(Some(board)),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// How this command keeps a blackboard.

@@ -52,6 +52,12 @@ pub fn of_board(
     found
 }
 
+/// A control file: while it is there, waiting work is not taken up.
+#[must_use]
+pub fn in_force(control: &Control, text: String, help: String) -> Trouble {
+    Trouble { alarm: "control".to_owned(), about: control.file.name().to_owned(), text, help }
+}
+
 /// A board that cannot be read.
 #[must_use]
 pub fn unreadable(error: &str) -> Trouble {

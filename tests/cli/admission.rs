@@ -215,6 +215,21 @@ fn a_step_with_a_plan_is_handed_out_to_be_planned() {
 }
 
 #[test]
+fn a_team_without_a_blackboard_can_be_paused() {
+    let bed = Bed::new();
+    bed.ok("mailbox add bob");
+    assert!(bed.fails(3, "resume").contains("nothing stops the team"));
+    bed.ok("pause --reason lunch");
+    bed.ok("send --to bob --type task --task t1 --id m1 -m work");
+    assert!(bed.fails(3, "recv --as bob").contains("(lunch): no agent begins anything now"));
+    let status = bed.ok("status");
+    assert!(status.contains("stands still: PAUSE since"), "{status}");
+    assert!(status.contains("`ensemble resume` lets the team go on"), "{status}");
+    assert_eq!(bed.ok("resume"), "resumed: PAUSE removed\n");
+    bed.ok("recv --as bob");
+}
+
+#[test]
 fn a_cancelled_plan_does_not_fulfil_a_demand() {
     let bed = project(&TAKE_UP);
     add_task(&bed, "late", "--needs-plan");

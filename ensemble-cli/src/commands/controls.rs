@@ -4,7 +4,7 @@
 //! Whatever stops the team is there before the board says so, and whatever lets it go on is done last:
 //! a crash in between leaves a team that stands still.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
@@ -24,15 +24,23 @@ pub(super) fn directory(board: &Board) -> &Path {
     board.path().parent().unwrap_or_else(|| Path::new("."))
 }
 
+/// The directory of the control files of this project, which may have no blackboard.
+pub(super) fn place(context: &Context) -> Outcome<PathBuf> {
+    let board = context.board_if_any()?;
+    let place = board.as_ref().map_or(&*context.project()?.state, directory);
+    Ok(place.to_owned())
+}
+
 /// Puts a file down and tells of it; one that is there stays as it is.
-pub(super) fn stop(context: &Context, board: &Board, file: ControlFile, reason: &str) -> Outcome {
+pub(super) fn stop(context: &Context, file: ControlFile, reason: &str) -> Outcome {
+    let directory = place(context)?;
     let by = reporter(context)?;
-    let put = Control::put(directory(board), file, SystemClock.wall(), reason)?;
+    let put = Control::put(&directory, file, SystemClock.wall(), reason)?;
     if put {
         let data = json!({ "file": file, "reason": reason });
         context.recorder()?.record(types::CONTROL_PUT, &by, data);
     }
-    let found = Control::read_all(directory(board))?;
+    let found = Control::read_all(&directory)?;
     let Some(control) = found.into_iter().find(|control| control.file == file) else {
         return Err(Failure::refused(format!("{} was removed meanwhile", file.name())));
     };
@@ -57,8 +65,8 @@ pub(super) fn stop_sprint(
     event: SprintEvent,
     reason: &str,
 ) -> Outcome {
-    let board = context.board()?;
-    stop(context, &board, file, reason)?;
+    stop(context, file, reason)?;
+    let Some(board) = context.board_if_any()? else { return Ok(()) };
     let mut locked = board.lock()?;
     locked.step_sprint(event)?;
     locked.commit()?;
@@ -66,9 +74,9 @@ pub(super) fn stop_sprint(
 }
 
 /// Removes a file and tells the log of it.
-pub(super) fn lift(context: &Context, board: &Board, file: ControlFile) -> Outcome {
+pub(super) fn lift(context: &Context, directory: &Path, file: ControlFile) -> Outcome {
     let by = reporter(context)?;
-    Control::remove(directory(board), file)?;
+    Control::remove(directory, file)?;
     context.recorder()?.record(types::CONTROL_REMOVED, &by, json!({ "file": file }));
     Ok(())
 }

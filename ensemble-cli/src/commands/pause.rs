@@ -8,7 +8,8 @@ use crate::exit::Outcome;
 
 /// Stop starting new work until `ensemble resume`
 ///
-/// Puts PAUSE beside the blackboard. Agents at work finish what they hold.
+/// Puts PAUSE beside the blackboard, or into `.ensemble/` without one. It holds for mail, the blackboard,
+/// steps and assignments. Agents at work finish what they hold.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Why
@@ -18,6 +19,6 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        stop(context, &context.board()?, ControlFile::Pause, &self.reason)
+        stop(context, ControlFile::Pause, &self.reason)
     }
 }

@@ -1,10 +1,12 @@
 //! `ensemble resume`: a person has looked, and the team goes on.
 
+use std::path::Path;
+
 use ensemble_team::board::{Control, ControlFile};
 use ensemble_team::proto::goal::{SprintEvent, SprintState};
 use serde_json::json;
 
-use super::controls::{directory, lift, person};
+use super::controls::{lift, person, place};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
@@ -21,15 +23,18 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let board = context.board()?;
         let by = person(context)?;
-        let found = Control::read_all(directory(&board))?;
+        let directory = place(context)?;
+        let found = Control::read_all(&directory)?;
         let is_there = |file| found.iter().any(|control| control.file == file);
         if is_there(ControlFile::Abort) && !self.lift_abort {
             let text = "the team was told to abort: nothing was resumed";
             return Err(Failure::refused(text)
                 .with_hint("`ensemble resume --lift-abort` lets it begin again"));
         }
+        let Some(board) = context.board_if_any()? else {
+            return resume_without_board(context, &directory, &found, &by);
+        };
         let mut locked = board.lock()?;
         let state = locked.state();
         let breaker = state.circuit_breaker.as_ref();
@@ -45,7 +50,7 @@ impl Arguments {
         locked.step_sprint(SprintEvent::Resume)?;
         locked.commit()?;
         let lifted: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
-        lifted.iter().try_for_each(|file| lift(context, &board, *file))?;
+        lifted.iter().try_for_each(|file| lift(context, &directory, *file))?;
         if context.out.is_json() {
             return context.out.object(&json!({
                 "resumed": true, "by": by, "lifted": lifted, "acknowledged": is_triggered,
@@ -61,4 +66,20 @@ impl Arguments {
         }
         context.out.line(format!("resumed: {}", told.join(", ")))
     }
+}
+
+/// A team without a blackboard has neither a sprint nor a circuit breaker.
+fn resume_without_board(context: &Context, at: &Path, found: &[Control], by: &str) -> Outcome {
+    if found.is_empty() {
+        return Err(Failure::nothing("nothing stops the team"));
+    }
+    let lifted: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
+    lifted.iter().try_for_each(|file| lift(context, at, *file))?;
+    if context.out.is_json() {
+        return context.out.object(&json!({
+            "resumed": true, "by": by, "lifted": lifted, "acknowledged": false,
+        }));
+    }
+    let told: Vec<String> = lifted.iter().map(|file| format!("{} removed", file.name())).collect();
+    context.out.line(format!("resumed: {}", told.join(", ")))
 }

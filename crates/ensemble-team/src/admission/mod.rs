@@ -200,7 +200,10 @@ impl Admissions {
     }
 
     /// The strongest control file. It lies beside the blackboard; without one, in `.ensemble`.
-    fn control(&self) -> Result<Option<Control>> {
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn control(&self) -> Result<Option<Control>> {
         let mut found = Vec::new();
         for place in PLACES {
             let directory = self.project.join(place);
