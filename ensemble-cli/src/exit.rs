@@ -15,6 +15,7 @@ use ensemble_team::board::{BoardError, ControlFile};
 use ensemble_team::driver::BatchError;
 use ensemble_team::steps::StepError;
 use ensemble_team::worktree::{WorktreeError, WorktreeFault};
+use ensemble_tmux::tmux::TmuxError;
 use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
 /// The exit codes. They are part of the contract: none changes its meaning.
@@ -191,6 +192,9 @@ fn area_hint(error: &Error) -> Option<String> {
     }
     if let Some(BatchError::Undelivered { .. }) = error.area() {
         return Some("`ensemble watch` starts a watcher".to_owned());
+    }
+    if let Some(TmuxError::NotPrivate { .. }) = error.area() {
+        return Some("`team: {socket: PATH}` in ensemble.yaml sets another socket".to_owned());
     }
     if let Some(WalError::NeedsReplay { .. }) = error.area() {
         return Some("`ensemble fsck --repair` replays it".to_owned());

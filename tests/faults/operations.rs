@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::Result;
 use ensemble_core::document::with_file_lock;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, NullRecorder, read_all};
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
-use ensemble_team::board::{Board, BoardError, BoardOptions, NewTask};
+use ensemble_core::{Error, Result};
+use ensemble_team::board::{Board, BoardOptions, NewTask};
 use ensemble_team::steps::{
     Ask as AskStep, Completion, Plan, PlannedStep, Status, StepKey, StepOptions, StepStore,
 };
@@ -137,9 +137,7 @@ pub fn run(home: &Path, operation: &str, is_marked: bool) -> Result<()> {
             let entry = marked(is_marked, respond)?;
             match entry.untold {
                 // The decision stands, and a recipient was not notified.
-                Some(untold) => {
-                    Err(BoardError::NotAllowed { what: "tell".to_owned(), why: untold }.into())
-                }
+                Some(untold) => Err(Error::malformed("q-1", "recipient", untold)),
                 None => Ok(()),
             }
         }

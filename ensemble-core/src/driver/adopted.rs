@@ -12,9 +12,9 @@
 //! ```
 
 use super::delivery::{Delivery, Ended, Order, World, message_id};
-use super::escalation;
 use super::ladder_file::{LadderFile, LadderState};
 use super::ladders::LadderPrompt;
+use super::{Notice, escalation};
 use crate::agent::AgentPane;
 use crate::broker::Broker;
 use crate::event_log::types;
@@ -117,10 +117,7 @@ impl<'a> Delivery<'a> {
     }
 
     /// Tells the conductor.
-    pub(super) fn escalate(&mut self, world: &World<'_>) -> Result<Ended> {
-        let Some(notice) = self.notice.take() else {
-            return Err(Error::malformed("ladder", "notice", "is not decided"));
-        };
+    pub(super) fn escalate(&mut self, world: &World<'_>, notice: Notice) -> Result<Ended> {
         let written = match (&mut self.kept, &world.durable) {
             (Some(kept), Some(durable)) => {
                 kept.file.decide(&notice);

@@ -338,8 +338,8 @@ impl<'a> Delivery<'a> {
     }
 
     fn perform_all(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
-        if self.notice.is_some() {
-            return self.escalate(world).map(Some);
+        if let Some(notice) = self.notice.take() {
+            return self.escalate(world, notice).map(Some);
         }
         let mut ended = None;
         while self.half.is_none() {
@@ -381,8 +381,7 @@ impl<'a> Delivery<'a> {
                 let at = world.clock.wall();
                 let mut notice = Notice::new(&escalation, worker, self.message.clone(), from, at);
                 notice.detail.clone_from(&self.trouble);
-                self.notice = Some(notice);
-                return self.escalate(world).map(Some);
+                return self.escalate(world, notice).map(Some);
             }
             Effect::Record(record) => self.note(world, &record),
         }

@@ -227,7 +227,7 @@ event_types! {
     /// A requester took a request back.
     REQUEST_CANCELLED = "request.cancelled" by "requester": "`request_id`, `kind`, `from`, `to`, `outcome`, `by`, `at`, `at_expiry`, `comment_bytes`";
     /// A question or decision was refused.
-    REQUEST_REFUSED = "request.refused" by "the refused agent": "`request_id`, `by`, `outcome`?, `why`: `unknown`, `decided`, `not_addressee`, `own_request`, `not_requester`, `unknown_kind`, `taken`, `plan_pending`";
+    REQUEST_REFUSED = "request.refused" by "the refused agent": "`request_id`, `by`, `outcome`?, `why`: `unknown`, `decided`, `not_addressee`, `own_request`, `not_requester`, `not_over`, `unknown_kind`, `taken`, `plan_pending`";
     /// A received message would decide a request, but only the message says who sent it; it decides nothing.
     REQUEST_UNPROVEN = "request.unproven" by "recipient": "`request_id`, `kind`, `from`, `to`, `message`, `stated`, `approve`";
     /// A decided request went to the process that carries it out.

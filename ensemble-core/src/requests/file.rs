@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::store::{RequestFile, RequestFiles, RequestStore, StoredFile};
 use crate::broker::UnreadMail;
 use crate::message::{Attachment, Digest, FORMAT_VERSION, Name, Timestamp, yaml};
-use crate::proto::request::{AtExpiry, Decision, Kind, Outcome, Request};
+use crate::proto::request::{AtExpiry, Decision, Kind, Outcome, Refusal, Request};
 use crate::{Error, Result};
 
 /// The largest of these pages, in bytes: the longest content, with every character escaped.
@@ -300,8 +300,8 @@ impl Home {
         if decision.by == self.asked.to && self.asked.may_expire(decision) {
             return Ok(());
         }
-        let id = self.asked.request_id.as_str();
-        Err(Error::malformed(id, "outcome", "its deadline is not over"))
+        let id = self.asked.request_id.to_string();
+        Err(Refusal::NotOver { id }.into())
     }
 
     /// The content of a decision file.

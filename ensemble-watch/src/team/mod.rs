@@ -30,9 +30,9 @@ use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::Roster;
 use ensemble_tmux::reaper::PASS_VARIABLE;
-use ensemble_tmux::tmux::{Server, SessionOrder};
+use ensemble_tmux::tmux::{Server, SessionOrder, TmuxError};
 
-use crate::project::{CONFIG_FILE, Project, QUEUE_VARIABLE};
+use crate::project::{Project, QUEUE_VARIABLE};
 
 pub use launch::{Brought, HowBrought};
 pub use plan::Plan;
@@ -203,9 +203,7 @@ fn private_directory() -> Result<PathBuf> {
     if found.is_dir() && found.uid() == uid && found.mode() & 0o777 == PRIVATE {
         return Ok(path);
     }
-    let detail =
-        format!("is not private to you: remove it, or set `team: {{socket: …}}` in {CONFIG_FILE}");
-    Err(Error::Malformed { path, field: "directory".to_owned(), detail })
+    Err(TmuxError::NotPrivate { path }.into())
 }
 
 /// Quotes a path for `sh -c`.

@@ -1,6 +1,7 @@
 //! Tests of the team's session name and socket.
 
 use super::*;
+use crate::project::CONFIG_FILE;
 
 fn project(root: &Path, config: &str) -> Project {
     std::fs::create_dir_all(root).unwrap();

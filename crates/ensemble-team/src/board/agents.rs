@@ -3,13 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use super::Board;
-use super::BoardError;
 use super::leases::beaten_until;
 use super::locked::LockedBoard;
 use super::schema::{self, AGENT};
 use super::stamps::mark;
 use super::state::{State, Status};
 use super::steps::word;
+use super::{BoardError, Obstacle};
 use crate::proto::agent;
 use crate::proto::task::Holder;
 use ensemble_core::Result;
@@ -55,7 +55,7 @@ impl Board {
             None => Ok(()),
             Some(until) => Err(BoardError::NotAllowed {
                 what: format!("take over agent `{name}`"),
-                why: format!("its lease runs until {until}"),
+                why: Obstacle::LeaseRuns { until },
             }
             .into()),
         }
@@ -72,7 +72,7 @@ impl LockedBoard<'_> {
         let same = |name: &&Name| name.as_str().eq_ignore_ascii_case(agent.id.as_str());
         if let Some(other) = self.state().agents.keys().find(same) {
             let what = format!("register agent `{}`", agent.id);
-            let why = format!("`{other}` is registered; unregister it, or use another name");
+            let why = Obstacle::Registered { agent: other.clone() };
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         let epoch = self.draw_epoch();

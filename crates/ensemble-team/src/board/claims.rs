@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::BoardError;
 use super::graph::{active_task, unmet};
 use super::locked::LockedBoard;
 use super::state::Status;
 use super::steps::HistoryEntry;
 use super::tasks::epoch;
+use super::{BoardError, Lost, Obstacle};
 use crate::proto::agent;
 use crate::proto::task::{EXHAUSTED_BY, Event, Holder};
 use ensemble_core::Result;
@@ -63,26 +63,21 @@ impl LockedBoard<'_> {
     /// [`BoardError::NotAllowed`] with the reason; [`BoardError::Fenced`] if the registration is over.
     pub fn plan_claim(&self, id: &Name, agent: &Holder) -> Result<ClaimPlan> {
         let what = || format!("claim task `{id}` for `{}`", agent.by);
-        let refused = |why: String| Err(BoardError::NotAllowed { what: what(), why }.into());
+        let refused = |why: Obstacle| Err(BoardError::NotAllowed { what: what(), why }.into());
         self.registered(agent, &what())?;
         let task = self.task(id)?;
         if !task.status.is_claimable() {
-            return refused(format!("its status is {}", task.status.as_str()));
+            return refused(Obstacle::Status { status: task.status });
         }
-        let unmet: Vec<&str> = unmet(self.state(), task).into_iter().map(Name::as_str).collect();
-        if !unmet.is_empty() {
-            return refused(format!("it depends on {}, which is not merged", unmet.join(", ")));
+        let on: Vec<Name> = unmet(self.state(), task).into_iter().cloned().collect();
+        if !on.is_empty() {
+            return refused(Obstacle::Unmerged { on });
         }
         if let Some(other) = active_task(self.state(), &agent.by).filter(|other| other.id != *id) {
-            return refused(format!(
-                "it already has task `{}` ({})",
-                other.id,
-                other.status.as_str()
-            ));
+            return refused(Obstacle::HasTask { task: other.id.clone(), status: other.status });
         }
         if task.failed_by.len() >= EXHAUSTED_BY || task.failed_by.contains(&agent.by) {
-            let names: Vec<&str> = task.failed_by.iter().map(Name::as_str).collect();
-            return refused(format!("its failed coders are {}", names.join(", ")));
+            return refused(Obstacle::Failed { coders: task.failed_by.clone() });
         }
         let is_integration_fix = task.status == Status::IntegrationFailed;
         let keeps = match task.status {
@@ -111,11 +106,11 @@ impl LockedBoard<'_> {
         let now = self.plan_claim(&plan.task, &plan.agent)?;
         let what = || format!("claim task `{}` for `{}`", plan.task, plan.agent.by);
         if now != *plan {
-            let why = "the board has changed since: plan the claim again".to_owned();
+            let why = Obstacle::ChangedSincePlan;
             return Err(BoardError::NotAllowed { what: what(), why }.into());
         }
         if base_commit.is_none() && !plan.keeps_worktree {
-            let why = "a fresh worktree needs its base commit".to_owned();
+            let why = Obstacle::NoBaseCommit;
             return Err(BoardError::NotAllowed { what: what(), why }.into());
         }
         let before = self.task(&plan.task)?.status;
@@ -209,14 +204,15 @@ impl LockedBoard<'_> {
 
     /// Checks that an agent's registration is the current one.
     pub(super) fn registered(&self, agent: &Holder, what: &str) -> Result<()> {
-        let fenced = |why: String| Err(BoardError::Fenced { what: what.to_owned(), why }.into());
+        let fenced = |why: Lost| Err(BoardError::Fenced { what: what.to_owned(), why }.into());
         match self.state().agents.get(&agent.by).map(|entry| entry.epoch.unwrap_or_default()) {
             Some(epoch) if epoch == agent.epoch => Ok(()),
-            Some(epoch) => fenced(format!(
-                "registration {} of `{}` is over; {epoch} is current",
-                agent.epoch, agent.by
-            )),
-            None => fenced(format!("`{}` is no longer registered", agent.by)),
+            Some(epoch) => fenced(Lost::Registration {
+                agent: agent.by.clone(),
+                epoch: agent.epoch,
+                current: epoch,
+            }),
+            None => fenced(Lost::Unregistered { agent: agent.by.clone() }),
         }
     }
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::BoardError;
 use super::journal::Last;
 use super::locked::write;
 use super::text::Text;
 use super::{Board, State, load, utf8};
+use super::{BoardError, Obstacle};
 use ensemble_core::Result;
 
 /// An editable copy of the board.
@@ -51,7 +51,7 @@ impl Draft {
         let current = utf8(current, &board.path)?;
         if current != self.before {
             let what = "replace the board by the edited copy".to_owned();
-            let why = "the board has changed since it was copied".to_owned();
+            let why = Obstacle::ChangedSinceCopy;
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         Last::recover(&board.path, &current, &board.options)?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Violation;
+use super::{Lost, Obstacle, Violation};
 use ensemble_core::AreaError;
 use ensemble_core::Error;
 
@@ -38,15 +38,15 @@ pub enum BoardError {
         /// The refused operation.
         what: String,
         /// Why not.
-        why: String,
+        why: Obstacle,
     },
     /// The caller has lost the lease that it acts under; nothing was changed.
     #[error("cannot {what}: {why}")]
     Fenced {
         /// The refused operation.
         what: String,
-        /// The present holder, as a phrase.
-        why: String,
+        /// How the lease was lost.
+        why: Lost,
     },
     /// There is no such task, agent or plan on the blackboard.
     #[error("there is no {what} `{id}` on the blackboard{}", alternatives(nearest))]

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::BoardError;
 use super::locked::LockedBoard;
 use super::signs::{self, Sign};
 use super::state::{State, Status};
+use super::{BoardError, Lost, Obstacle};
 use crate::proto::task::Holder;
 use ensemble_core::Result;
 use ensemble_core::durable::{Dir, Durability, Modes};
@@ -287,16 +287,12 @@ impl LockedBoard<'_> {
         match now.iter().find(|event| is_it(event)) {
             Some(Event::Seen { sequence: beaten, .. }) if *beaten != sequence => {
                 let what = format!("expire the lease of `{}`", lease.by());
-                return Err(BoardError::NotAllowed {
-                    what,
-                    why: "it has renewed the lease since".to_owned(),
-                }
-                .into());
+                return Err(BoardError::NotAllowed { what, why: Obstacle::LeaseRenewed }.into());
             }
             Some(_) => {}
             None => {
                 let what = format!("expire the lease of `{}`", lease.by());
-                let why = format!("epoch {} is already over", lease.epoch());
+                let why = Lost::Over { epoch: lease.epoch() };
                 return Err(BoardError::Fenced { what, why }.into());
             }
         }

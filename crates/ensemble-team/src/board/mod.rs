@@ -61,6 +61,7 @@ mod journal;
 mod leases;
 mod locked;
 mod notes;
+mod obstacle;
 mod plans;
 pub mod prompt;
 mod rules;
@@ -92,6 +93,7 @@ pub use leases::{
 };
 pub use locked::LockedBoard;
 pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
+pub use obstacle::{Lost, Obstacle};
 pub use plans::{NewGoal, NewSprint, metrics};
 pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
 pub use shape::Violation;
@@ -199,9 +201,7 @@ impl Board {
     pub fn create(project: &Path, options: BoardOptions) -> Result<Self> {
         if let Ok(Self { path, .. }) = Self::find(project, options.clone()) {
             let what = "create a blackboard".to_owned();
-            return Err(
-                BoardError::NotAllowed { what, why: format!("{} exists", path.display()) }.into()
-            );
+            return Err(BoardError::NotAllowed { what, why: Obstacle::BoardExists { path } }.into());
         }
         let modes = ensemble_core::durable::Modes::default();
         let dir = Dir::open(project)?.ensure_child_safe(PLACES[0], modes, options.durability)?;

@@ -3,12 +3,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::BoardError;
 use super::analyze::{Analysis, Verdict};
 use super::locked::LockedBoard;
 use super::rules::missing_details;
 use super::schema::ANOMALY_TYPES;
 use super::state::Anomaly;
+use super::{BoardError, Lost, Obstacle};
 use crate::proto::goal::{self, GoalEvent, GoalState, SprintEvent, SprintState};
 use crate::proto::task::Holder;
 use ensemble_core::Result;
@@ -63,11 +63,11 @@ impl LockedBoard<'_> {
     /// # Errors
     /// [`BoardError::NotAllowed`] if the type is unknown, or required details are missing.
     pub fn add_anomaly(&mut self, anomaly: &NewAnomaly) -> Result<()> {
-        let refused = |why: String| {
+        let refused = |why: Obstacle| {
             Err(BoardError::NotAllowed { what: "note an anomaly".to_owned(), why }.into())
         };
         if !ANOMALY_TYPES.contains(&anomaly.kind.as_str()) {
-            return refused(format!("its type must be one of {}", ANOMALY_TYPES.join(", ")));
+            return refused(Obstacle::AnomalyType);
         }
         let details = Value::Object(anomaly.details.clone());
         let now = self.now();
@@ -80,11 +80,7 @@ impl LockedBoard<'_> {
         };
         let missing = missing_details(&noted);
         if !missing.is_empty() {
-            return refused(format!(
-                "type {} needs the details {}",
-                anomaly.kind,
-                missing.join(", ")
-            ));
+            return refused(Obstacle::AnomalyDetails { kind: anomaly.kind.clone(), missing });
         }
         self.append("anomalies", serde_json::to_value(&noted).unwrap_or_default());
         let step = json!({ "task": anomaly.task, "type": anomaly.kind, "agent": anomaly.reporter });
@@ -127,11 +123,7 @@ impl LockedBoard<'_> {
     pub fn discover(&mut self, new: &NewDiscovery) -> Result<()> {
         if self.state().discovered.iter().any(|known| known.id == new.id) {
             let what = format!("note discovery `{}`", new.id);
-            return Err(BoardError::NotAllowed {
-                what,
-                why: "a discovery of that name exists".to_owned(),
-            }
-            .into());
+            return Err(BoardError::NotAllowed { what, why: Obstacle::DiscoveryExists }.into());
         }
         let urgency = if new.is_immediate { "immediate" } else { "deferred" };
         let now = self.now();
@@ -159,7 +151,7 @@ impl LockedBoard<'_> {
             && task.status == super::Status::Claimed;
         if !is_holder {
             let what = format!("hand over task `{id}`");
-            let why = format!("`{}` (epoch {}) no longer holds it", holder.by, holder.epoch);
+            let why = Lost::Task { agent: holder.by.clone(), epoch: holder.epoch };
             return Err(BoardError::Fenced { what, why }.into());
         }
         let mut entry = json!({
@@ -186,15 +178,11 @@ impl LockedBoard<'_> {
     pub fn goal_event(&mut self, event: GoalEvent) -> Result<GoalState> {
         let what = || "change the goal".to_owned();
         let Some(current) = self.state().goal.as_ref() else {
-            return Err(BoardError::NotAllowed {
-                what: what(),
-                why: "there is no goal".to_owned(),
-            }
-            .into());
+            return Err(BoardError::NotAllowed { what: what(), why: Obstacle::NoGoal }.into());
         };
         let before = current.status.unwrap_or(GoalState::Planning);
         let state = goal::next_goal(before, event).map_err(|goal::Refused| {
-            BoardError::NotAllowed { what: what(), why: format!("it is {before:?}") }
+            BoardError::NotAllowed { what: what(), why: Obstacle::GoalState { state: before } }
         })?;
         self.section("goal", json!({}))["status"] = json!(state);
         self.note("goal.stepped", json!({ "status": state }));
@@ -209,15 +197,11 @@ impl LockedBoard<'_> {
     pub fn sprint_event(&mut self, event: SprintEvent) -> Result<SprintState> {
         let what = || "change the sprint".to_owned();
         let Some(current) = self.state().sprint.as_ref() else {
-            return Err(BoardError::NotAllowed {
-                what: what(),
-                why: "there is no sprint".to_owned(),
-            }
-            .into());
+            return Err(BoardError::NotAllowed { what: what(), why: Obstacle::NoSprint }.into());
         };
         let before = current.status.unwrap_or(SprintState::InProgress);
         let state = goal::next_sprint(before, event).map_err(|goal::Refused| {
-            BoardError::NotAllowed { what: what(), why: format!("it is {before:?}") }
+            BoardError::NotAllowed { what: what(), why: Obstacle::SprintState { state: before } }
         })?;
         let now = json!(self.now());
         let sprint = self.section("sprint", json!({}));
@@ -265,7 +249,7 @@ impl LockedBoard<'_> {
         let now = json!(self.now());
         let breaker = self.section("circuit_breaker", json!({}));
         if breaker["status"].as_str() != Some("TRIGGERED") {
-            let why = "the circuit breaker is not triggered".to_owned();
+            let why = Obstacle::BreakerClosed;
             return Err(BoardError::NotAllowed { what: "resume".to_owned(), why }.into());
         }
         let mut seen = breaker["current_trigger"].take();

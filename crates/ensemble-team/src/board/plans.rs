@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::BoardError;
 use super::locked::LockedBoard;
 use super::state::{State, Status};
+use super::{BoardError, Obstacle};
 use crate::proto::goal::{GoalState, SprintState};
 use ensemble_core::Result;
 use ensemble_core::message::{Name, Timestamp};
@@ -43,7 +43,7 @@ impl LockedBoard<'_> {
             && !matches!(goal.status, Some(GoalState::Completed | GoalState::Aborted))
         {
             let what = format!("set goal `{}`", new.id);
-            let why = format!("goal `{}` is not over", goal.id);
+            let why = Obstacle::GoalRuns { goal: goal.id.clone() };
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         let now = self.now();
@@ -69,7 +69,7 @@ impl LockedBoard<'_> {
             && !matches!(sprint.status, Some(SprintState::Completed | SprintState::Aborted))
         {
             let what = format!("start sprint `{}`", new.id);
-            let why = format!("sprint `{}` is not over", sprint.id);
+            let why = Obstacle::SprintRuns { sprint: sprint.id.clone() };
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         self.keep_sprint();
@@ -105,9 +105,7 @@ impl LockedBoard<'_> {
     pub fn note_metrics(&mut self, retrospective: Option<&str>) -> Result<()> {
         if self.state().sprint.is_none() {
             let what = "note how the sprint went".to_owned();
-            return Err(
-                BoardError::NotAllowed { what, why: "there is no sprint".to_owned() }.into()
-            );
+            return Err(BoardError::NotAllowed { what, why: Obstacle::NoSprint }.into());
         }
         let metrics = metrics(self.state());
         let sprint = self.section("sprint", json!({}));
@@ -130,7 +128,7 @@ impl LockedBoard<'_> {
             let what = format!("make task `{task}` of discovery `{id}`");
             return Err(BoardError::NotAllowed {
                 what,
-                why: format!("it is already task `{other}`"),
+                why: Obstacle::Converted { task: other.clone() },
             }
             .into());
         }

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::BoardError;
 use super::locked::{Fields, LockedBoard};
 use super::schema::AGENT;
 use super::state::{Status, Task};
+use super::{BoardError, Lost, Obstacle};
 use crate::proto::agent;
 use crate::proto::task::{self, Counts, Effect, Event, Holder, Origin, Refusal};
 use ensemble_core::message::Name;
@@ -40,7 +40,7 @@ impl LockedBoard<'_> {
         let before = task.status;
         let (machine, effects) = machine(task, self.state().config.limits(Some(task)))
             .next(event)
-            .map_err(|refusal| refused(format!("{what} task `{id}`"), &refusal))?;
+            .map_err(|refusal| refused(format!("{what} task `{id}`"), refusal))?;
         let now = self.now();
         let mut fields = self.fields(id)?;
         write_back(&mut fields, &machine, before);
@@ -119,7 +119,7 @@ impl LockedBoard<'_> {
         };
         let state = agent::next(entry.status, event).map_err(|refused| {
             let what = format!("apply {event:?} to agent `{name}`");
-            BoardError::NotAllowed { what, why: format!("it is {}", word(refused.state)) }
+            BoardError::NotAllowed { what, why: Obstacle::AgentState { state: refused.state } }
         })?;
         if let Some(mut fields) = self.agent_fields(name) {
             fields.set("status", word(state)).set("current_task", json!(current));
@@ -152,18 +152,19 @@ pub(super) fn word(state: agent::State) -> Value {
     serde_json::to_value(state).unwrap_or_default()
 }
 
-fn refused(what: String, refusal: &Refusal) -> Error {
-    let why = refusal.to_string();
+fn refused(what: String, refusal: Refusal) -> Error {
     match refusal {
         Refusal::NotHolder { .. } | Refusal::OldEpoch { .. } => {
-            BoardError::Fenced { what, why }.into()
+            BoardError::Fenced { what, why: Lost::Step(refusal) }.into()
         }
         Refusal::NotNow { .. }
         | Refusal::Taken { .. }
         | Refusal::OwnWork
         | Refusal::OtherCommit { .. }
         | Refusal::Exhausted { .. }
-        | Refusal::HasFailed { .. } => BoardError::NotAllowed { what, why }.into(),
+        | Refusal::HasFailed { .. } => {
+            BoardError::NotAllowed { what, why: Obstacle::Step(refusal) }.into()
+        }
     }
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::BoardError;
 use super::locked::LockedBoard;
 use super::schema::{self, TASK};
 use super::state::Status;
 use super::steps::HistoryEntry;
+use super::{BoardError, Obstacle};
 use crate::proto::agent;
 use crate::proto::task::{Event, Holder};
 use ensemble_core::Result;
@@ -89,7 +89,7 @@ impl LockedBoard<'_> {
             let what = format!("add task `{}`", task.id);
             return Err(BoardError::NotAllowed {
                 what,
-                why: format!("task `{}` exists", other.id),
+                why: Obstacle::TaskExists { task: other.id.clone() },
             }
             .into());
         }
@@ -117,19 +117,13 @@ impl LockedBoard<'_> {
     /// Checks that all dependencies can still be merged.
     fn check_reachable(&self, task: &NewTask) -> Result<()> {
         for before in task.depends_on.iter().filter_map(|id| self.state().task(id)) {
-            let (id, status) = (&before.id, before.status.as_str());
+            let (on, status) = (before.id.clone(), before.status);
             if before.status == Status::Merged || !before.status.is_terminal() {
                 continue;
             }
             let what = format!("add task `{}`", task.id);
-            let by: Vec<String> =
-                before.superseded_by.iter().flatten().map(|by| format!("`{by}`")).collect();
-            let instead = match by.is_empty() {
-                true => "leave it out".to_owned(),
-                false => format!("name {} instead", by.join(", ")),
-            };
-            let why =
-                format!("it depends on `{id}`, which is {status} and never merged: {instead}");
+            let successors = before.superseded_by.clone().unwrap_or_default();
+            let why = Obstacle::NeverMerged { on, status, successors };
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         Ok(())
@@ -230,7 +224,7 @@ impl LockedBoard<'_> {
     pub fn supersede(&mut self, id: &Name, by: &[Name], reason: &str) -> Result<()> {
         if by.is_empty() {
             let what = format!("supersede task `{id}`");
-            return Err(BoardError::NotAllowed { what, why: "no successor is named".into() }.into());
+            return Err(BoardError::NotAllowed { what, why: Obstacle::NoSuccessor }.into());
         }
         for successor in by {
             self.task(successor)?;
@@ -337,7 +331,7 @@ impl LockedBoard<'_> {
         let task = self.task(id)?;
         if task.status != Status::Approved {
             let what = format!("note that task `{id}` cannot be merged");
-            let why = format!("its status is {}", task.status.as_str());
+            let why = Obstacle::Status { status: task.status };
             return Err(BoardError::NotAllowed { what, why }.into());
         }
         if task.merge_error.as_deref() == Some(reason) {

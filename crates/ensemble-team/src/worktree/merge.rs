@@ -125,7 +125,7 @@ impl Worktrees {
             return Ok(());
         }
         let reason = match (error.area::<BoardError>(), error.area::<WorktreeError>()) {
-            (Some(BoardError::NotAllowed { why, .. }), _) => why.clone(),
+            (Some(BoardError::NotAllowed { why, .. }), _) => why.to_string(),
             (_, Some(error)) => error.fault.to_string(),
             _ => error.to_string(),
         };

@@ -56,6 +56,12 @@ pub enum TmuxError {
         /// The message that tmux printed, in one line.
         complaint: String,
     },
+    /// The directory for sockets belongs to another user, or others may enter it.
+    #[error("{} is not private to you: remove it", path.display())]
+    NotPrivate {
+        /// The directory.
+        path: PathBuf,
+    },
 }
 
 impl AreaError for TmuxError {}

@@ -56,6 +56,12 @@ pub enum Refusal {
         /// The agent that tried.
         by: Name,
     },
+    /// A request expires only after its deadline.
+    #[error("Error: request_id '{id}' cannot expire yet: its deadline is not over")]
+    NotOver {
+        /// Id of the request.
+        id: String,
+    },
     /// No such kind of request is defined.
     #[error("Error: Unknown kind of request '{kind}': there are {}", .known.join(", "))]
     UnknownKind {
@@ -96,6 +102,7 @@ impl Refusal {
             | Self::NotAddressee { id, .. }
             | Self::OwnRequest { id, .. }
             | Self::NotRequester { id, .. }
+            | Self::NotOver { id }
             | Self::Taken { id }
             | Self::PlanPending { id, .. } => id,
             Self::UnknownKind { .. } => "",
@@ -111,6 +118,7 @@ impl Refusal {
             Self::NotAddressee { .. } => "not_addressee",
             Self::OwnRequest { .. } => "own_request",
             Self::NotRequester { .. } => "not_requester",
+            Self::NotOver { .. } => "not_over",
             Self::UnknownKind { .. } => "unknown_kind",
             Self::Taken { .. } => "taken",
             Self::PlanPending { .. } => "plan_pending",

@@ -39,7 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use super::BoardError;
+use super::{BoardError, Obstacle};
 use std::path::{Path, PathBuf};
 
 use super::state::{State, Status, Task};
@@ -172,7 +172,7 @@ impl Prompts {
     pub fn coder(&self, state: &State, id: &Name) -> Result<Brief> {
         let task = task(state, id)?;
         let coder = task.assigned_to.as_ref().filter(|_| task.status == Status::Claimed);
-        let agent = coder.ok_or_else(|| not_held(id, "coder", "is not CLAIMED"))?;
+        let agent = coder.ok_or_else(|| not_held(id, "coder", Obstacle::NoCoder))?;
         let held = (task, task.lease_epoch.unwrap_or_default());
         let reader = Reader { role: Role::Coder, agent, task: Some(held) };
         let documents = self.documents(state, &reader);
@@ -188,7 +188,7 @@ impl Prompts {
     pub fn reviewer(&self, state: &State, id: &Name) -> Result<Brief> {
         let task = task(state, id)?;
         let reviewer = task.reviewing_by.as_ref().filter(|_| task.status == Status::ReadyForReview);
-        let agent = reviewer.ok_or_else(|| not_held(id, "reviewer", "it has no reviewer"))?;
+        let agent = reviewer.ok_or_else(|| not_held(id, "reviewer", Obstacle::NoReviewer))?;
         let held = (task, task.review_epoch.unwrap_or_default());
         let reader = Reader { role: Role::CodeReviewer, agent, task: Some(held) };
         let documents = self.documents(state, &reader);
@@ -337,9 +337,9 @@ fn task<'a>(state: &'a State, id: &Name) -> Result<&'a Task> {
     state.task(id).ok_or_else(|| super::locked::not_on_board(state, id))
 }
 
-fn not_held(id: &Name, role: &str, why: &str) -> Error {
+fn not_held(id: &Name, role: &str, why: Obstacle) -> Error {
     let what = format!("build the {role}'s prompt for task `{id}`");
-    BoardError::NotAllowed { what, why: format!("{why}: claim it first") }.into()
+    BoardError::NotAllowed { what, why }.into()
 }
 
 /// History events that record a coder's claim.
