@@ -18,8 +18,8 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::pane::PaneState;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::nudge::{Event, NudgeSchedule};
 use ensemble_core::spool::{Options, Spool};
+use ensemble_tmux::nudge::{Event, NudgeSchedule};
 use ensemble_tmux::provider::{self, Context, Profiles, Purpose};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;

@@ -18,7 +18,6 @@ use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
 use ensemble_core::pane::{NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::ack::Ladder;
 use ensemble_core::proto::lease::LeaseWatch;
-use ensemble_core::proto::nudge::NudgeSchedule;
 use ensemble_core::proto::ready::Handshake;
 use ensemble_core::requests::{PlanGates, RequestStore, Requests};
 use ensemble_core::spool::{
@@ -79,7 +78,7 @@ const _: () = {
     sent::<LockedDocument>();
     sent::<Box<dyn Pane + Send>>();
     sent::<Box<dyn AgentPane>>();
-    sent::<(NudgeSchedule, Ladder, Handshake, LeaseWatch<Lease>)>();
+    sent::<(Ladder, Handshake, LeaseWatch<Lease>)>();
 };
 
 fn threads() -> usize {

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 #[rustfmt::skip]
 const QUOTED: &[(&str, &str, &str, &str)] = &[
-    ("docs/protocol/receipts.md", "Two lines are {} ms apart at least", "core/src/proto/nudge/pace.rs", "NUDGE_INTERVAL_MIN"),
-    ("docs/protocol/receipts.md", "after {} ms, doubling to 30 s", "core/src/proto/nudge/pace.rs", "RETRY_MIN"),
-    ("docs/protocol/receipts.md", "ms, doubling to {} s", "core/src/proto/nudge/pace.rs", "RETRY_MAX"),
-    ("docs/protocol/receipts.md", "repeats the line after {}, 120", "core/src/proto/nudge/pace.rs", "NUDGE_REPEAT"),
-    ("docs/protocol/receipts.md", "120 and {} s in", "core/src/proto/nudge/pace.rs", "NUDGE_REPEAT_MAX"),
+    ("docs/protocol/receipts.md", "Two lines are {} ms apart at least", "tmux/src/nudge/pace.rs", "NUDGE_INTERVAL_MIN"),
+    ("docs/protocol/receipts.md", "after {} ms, doubling to 30 s", "tmux/src/nudge/pace.rs", "RETRY_MIN"),
+    ("docs/protocol/receipts.md", "ms, doubling to {} s", "tmux/src/nudge/pace.rs", "RETRY_MAX"),
+    ("docs/protocol/receipts.md", "repeats the line after {}, 120", "tmux/src/nudge/pace.rs", "NUDGE_REPEAT"),
+    ("docs/protocol/receipts.md", "120 and {} s in", "tmux/src/nudge/pace.rs", "NUDGE_REPEAT_MAX"),
     ("docs/protocol/limits.md", "| nudge | {} bytes", "core/src/pane.rs", "NUDGE_BYTES_MAX"),
-    ("docs/protocol/limits.md", "bytes, {} lines without an answer", "core/src/proto/nudge/pace.rs", "NUDGES_MAX"),
+    ("docs/protocol/limits.md", "bytes, {} lines without an answer", "tmux/src/nudge/pace.rs", "NUDGES_MAX"),
     ("docs/protocol/limits.md", "| envelope, body | {} and", "core/src/message/envelope.rs", "ENVELOPE_BYTES_MAX"),
     ("PROTOCOL.md", "An envelope is immutable, at most {} bytes", "core/src/message/envelope.rs", "ENVELOPE_BYTES_MAX"),
     ("docs/protocol/limits.md", "| name | {} bytes", "core/src/message/name.rs", "NAME_BYTES_MAX"),
@@ -32,13 +32,13 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("docs/protocol/limits.md", "| a file in `tmp/` | {} s unchanged", "core/src/spool/sweep.rs", "TMP_AGE_MAX"),
     ("docs/protocol/limits.md", "| message in the write-ahead log | {} bytes", "core/src/spool/wal", "LOGGED_BYTES_MAX"),
     ("docs/protocol/limits.md", "| segment of the write-ahead log | {} bytes", "core/src/spool/wal", "WAL_BYTES_DEFAULT"),
-    ("docs/protocol/limits.md", "| finishing after an approved shutdown | {} s", "core/src/proto/shutdown", "GRACE"),
-    ("docs/protocol/roster.md", "`SIGTERM`, {} s, then", "core/src/proto/shutdown", "TERMINATE_WAIT"),
+    ("docs/protocol/limits.md", "| finishing after an approved shutdown | {} s", "team/src/proto/shutdown", "GRACE"),
+    ("docs/protocol/roster.md", "`SIGTERM`, {} s, then", "team/src/proto/shutdown", "TERMINATE_WAIT"),
     ("docs/protocol/limits.md", "| looking without an event | {} s", "core/src/proto/reconcile.rs", "SCAN_INTERVAL"),
     ("docs/protocol/limits.md", "| waiting for a lock | {} s (the log", "core/src/spool", "LOCK_PATIENCE"),
     ("docs/protocol/limits.md", "(the log: {} s)", "core/src/event_log", "LOG_LOCK_PATIENCE"),
-    ("docs/protocol/limits.md", "| Dispatch waits for reports, Conductor for the summary | {} s", "core/src/proto/patience.rs", "DISPATCH_PATIENCE"),
-    ("docs/protocol/limits.md", "Conductor for the summary | 180 s, {} s", "core/src/proto/patience.rs", "CONDUCTOR_PATIENCE"),
+    ("docs/protocol/limits.md", "| Dispatch waits for reports, Conductor for the summary | {} s", "team/src/proto/patience.rs", "DISPATCH_PATIENCE"),
+    ("docs/protocol/limits.md", "Conductor for the summary | 180 s, {} s", "team/src/proto/patience.rs", "CONDUCTOR_PATIENCE"),
     ("docs/protocol/limits.md", "| handshake | {} pings", "core/src/proto/ready", "ATTEMPTS_MAX"),
     ("docs/protocol/limits.md", "pings, {} s for each pong", "core/src/proto/ready", "PONG_WAIT"),
     ("docs/protocol/limits.md", "each pong, {} s between", "core/src/proto/ready", "RETRY_DELAY"),
@@ -59,7 +59,7 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("docs/readiness-and-escalation.md", "after the ceiling ({} minutes", "core/src/proto/ack", "WAIT_MAX"),
     ("docs/readiness-and-escalation.md", "its pane says that it is limited, for at most {} h", "core/src/proto/ack", "PARK_MAX"),
     ("docs/cli.md", "How long it has to answer [default: as configured, {}m]", "core/src/proto/request/kind.rs", "SHUTDOWN_DEADLINE"),
-    ("docs/cli.md", "Wait for the summary [{}m if", "core/src/proto/patience.rs", "CONDUCTOR_PATIENCE"),
+    ("docs/cli.md", "Wait for the summary [{}m if", "team/src/proto/patience.rs", "CONDUCTOR_PATIENCE"),
 ];
 
 fn root() -> PathBuf {

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
-use ensemble_core::proto::drain::{Drain, Effect, Event};
 use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
-use ensemble_core::proto::shutdown::{GRACE, Worker};
 use ensemble_core::requests::{Ask, Entry, Requests};
 use ensemble_team::driver::AgentHost as _;
+use ensemble_team::proto::drain::{Drain, Effect, Event};
+use ensemble_team::proto::shutdown::{GRACE, Worker};
 use ensemble_team::roster::Member;
 use ensemble_watch::project::Project;
 use ensemble_watch::{PaneHost, Stopper};

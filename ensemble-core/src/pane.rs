@@ -324,6 +324,31 @@ pub enum Deferral {
 }
 
 impl Deferral {
+    /// Whether a line that we typed and did not submit is gone, or no longer ours alone.
+    #[must_use]
+    pub const fn ends_line(&self) -> bool {
+        match self {
+            Self::Draft
+            | Self::LineGone
+            | Self::PaneGone
+            | Self::PaneReused
+            | Self::PaneDead
+            | Self::BareShell { .. }
+            | Self::OtherProgram { .. }
+            | Self::Supervised
+            | Self::ServerGone
+            | Self::Failed { .. } => true,
+            Self::CopyMode
+            | Self::InputOff
+            | Self::Synchronized
+            | Self::Busy
+            | Self::Dialog { .. }
+            | Self::NotReady { .. }
+            | Self::Moved
+            | Self::Timeout => false,
+        }
+    }
+
     /// The stable word for it.
     #[must_use]
     pub const fn word(&self) -> &'static str {

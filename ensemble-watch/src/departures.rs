@@ -14,11 +14,11 @@ use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{Decision, Outcome};
-use ensemble_core::proto::shutdown::{Consent, GRACE};
 use ensemble_core::requests::{Asked, Entry, RequestStore, Requests};
 use ensemble_core::spool::{Found, State};
 use ensemble_core::{Error, Result};
 use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
+use ensemble_team::proto::shutdown::{Consent, GRACE};
 use ensemble_team::roster::MemberState;
 use serde_json::json;
 

@@ -11,7 +11,7 @@ use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::ack::Phase;
-use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, Occasion, Prompt, Record};
+use ensemble_tmux::nudge::{Effect, Event, NudgeSchedule, Occasion, Prompt, Record};
 use ensemble_tmux::provider::{Profile, Profiles};
 use serde_json::json;
 

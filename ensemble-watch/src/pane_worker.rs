@@ -10,9 +10,9 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::agent::AgentState;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-use ensemble_core::proto::nudge::Occasion;
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::PaneObservation;
+use ensemble_tmux::nudge::Occasion;
 use ensemble_tmux::provider::{Limit, Profile};
 use ensemble_tmux::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 

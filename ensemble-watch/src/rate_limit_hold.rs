@@ -17,8 +17,8 @@ use ensemble_core::env::{Lease, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ack::PARK_MAX;
-use ensemble_core::proto::nudge::Probe;
 use ensemble_core::spool::Spool;
+use ensemble_tmux::nudge::Probe;
 use ensemble_tmux::provider::Judgement;
 use serde_json::json;
 

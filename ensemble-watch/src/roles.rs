@@ -6,10 +6,10 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::patience::{
+use ensemble_core::spool::Spool;
+use ensemble_team::proto::patience::{
     CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, Effect, Event, Limits, Patience,
 };
-use ensemble_core::spool::Spool;
 use serde_json::json;
 
 use crate::project::Config;

@@ -5,7 +5,7 @@ use ensemble_core::agent::AgentState::{Draft, Permission, Ready};
 use ensemble_core::env::{Clock as _, Pane as _, SystemClock};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, Phase};
+use ensemble_tmux::nudge::{Effect, Event, NudgeSchedule, Phase};
 use ensemble_tmux::tmux::TextOutcome;
 
 use crate::case::{Stage, refused, the_nudge};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::env::SystemClock;
-use ensemble_core::proto::patience::CONDUCTOR_PATIENCE;
 use ensemble_core::watch::Waiter;
 use ensemble_team::contract::{self, EscalationReport, Instruction, Reading};
 use ensemble_team::driver::{Batch, Batches, Conductor};
+use ensemble_team::proto::patience::CONDUCTOR_PATIENCE;
 use serde_json::json;
 
 use super::send::content_of;

@@ -1,7 +1,7 @@
 //! The protocols as pure state machines: no IO, no clock, no threads, no randomness.
 //!
-//! A machine in which time plays no part is a function: [`drain`] and [`receipt`] turn a state and an
-//! event into the next state and effects. Every other machine has the same four methods ([`Machine`]):
+//! A machine in which time plays no part is a function: [`receipt`] turns a state and an event into the
+//! next state. Every other machine has the same four methods ([`Machine`]):
 //!
 //! 1. [`Machine::handle`] takes an event that happened `now`;
 //! 2. [`Machine::handle_timeout`] takes the passing of time; spurious and early calls do nothing;
@@ -17,17 +17,16 @@
 //! use std::time::Duration;
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::patience::{Effect, Event, Limits, Patience};
+//! use ensemble_core::proto::lease::{Event, LeaseWatch, LOOK_INTERVAL};
 //!
-//! // Dispatch waits three minutes for reports and then looks every 30 seconds.
+//! // An observer of leases looks every thirty seconds.
 //! let start = Monotonic::ZERO;
-//! let mut dispatch = Patience::new(Limits::dispatch());
-//! dispatch.handle(start, Event::Started);
-//! assert_eq!(dispatch.poll_timeout(), Some(start + Duration::from_secs(180)));
-//! dispatch.handle_timeout(start + Duration::from_secs(180));
-//! assert_eq!(dispatch.poll_effect(), Some(Effect::PatienceEnded));
-//! assert_eq!(dispatch.poll_effect(), Some(Effect::Poll));
-//! assert_eq!(dispatch.poll_timeout(), Some(start + Duration::from_secs(210)));
+//! let mut watch = LeaseWatch::new(start);
+//! let duration = Duration::from_secs(300);
+//! watch.handle(start, Event::Seen { key: "coder-1", sequence: 7, duration });
+//! watch.handle(start, Event::ScanDone);
+//! assert_eq!(watch.poll_effect(), None);
+//! assert!(watch.poll_timeout() <= Some(start + 2 * LOOK_INTERVAL));
 //! ```
 //!
 //! # Limits
@@ -39,15 +38,11 @@
 use crate::env::Monotonic;
 
 pub mod ack;
-pub mod drain;
 pub mod lease;
-pub mod nudge;
-pub mod patience;
 pub mod ready;
 pub mod receipt;
 pub mod reconcile;
 pub mod request;
-pub mod shutdown;
 #[cfg(any(test, feature = "sim"))]
 pub mod testing;
 

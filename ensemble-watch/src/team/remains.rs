@@ -8,8 +8,8 @@ use std::time::Duration;
 use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_core::proto::shutdown::Signal;
 use ensemble_team::roster::Member;
+use ensemble_tmux::reaper::Signal;
 use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
 use serde_json::json;
 

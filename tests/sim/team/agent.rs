@@ -8,9 +8,9 @@ use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine;
 use ensemble_core::proto::ack::{self, Ladder, Worker};
-use ensemble_core::proto::nudge::{self, NudgeSchedule};
 use ensemble_core::proto::ready::{self, Config, Diagnosis, Handshake, Ping, Pong, Workspace};
 use ensemble_core::sim::SimPane;
+use ensemble_tmux::nudge::{self, NudgeSchedule};
 
 const SECOND: Duration = Duration::from_secs(1);
 

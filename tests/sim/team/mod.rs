@@ -24,8 +24,8 @@ use agent::Agent;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::message::Timestamp;
 use ensemble_core::proto::ack;
-use ensemble_core::proto::nudge;
 use ensemble_core::proto::ready;
+use ensemble_tmux::nudge;
 
 const WORKERS: usize = 50;
 /// A debug build is about twenty times slower.

@@ -44,11 +44,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::contract::{Rule, Status, Verdict};
+use crate::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, DISPATCH_POLL_INTERVAL};
 use ensemble_core::env::Monotonic;
 use ensemble_core::proto::Machine;
-use ensemble_core::proto::patience::{
-    CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, DISPATCH_POLL_INTERVAL,
-};
 
 /// How long a batch may take, unless said otherwise: Conductor must be told before it gives up.
 pub const DEADLINE: Duration = Duration::from_secs(29 * 60);

@@ -19,11 +19,11 @@ use serde_json::json;
 use super::batches::{Batches, batch_of};
 use super::collect::{Batch, changed};
 use crate::contract::{self, EscalationReport, Instruction, Reading, Summary};
+use crate::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_POLL_INTERVAL};
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::Clock;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_POLL_INTERVAL};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 

@@ -1,4 +1,4 @@
-//! Carries out a shutdown: [`proto::shutdown`](ensemble_core::proto::shutdown) over real processes, a pane,
+//! Carries out a shutdown: [`proto::shutdown`](crate::proto::shutdown) over real processes, a pane,
 //! mailboxes and the roster.
 //!
 //! ```text
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::proto::shutdown::{Consent, Effect, Event, Shutdown, Step, Worker};
 use crate::roster::{Ended, How, Member, MemberState, Roster};
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
@@ -23,7 +24,6 @@ use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::shutdown::{Consent, Effect, Event, Shutdown, Step, Worker};
 use ensemble_tmux::reaper::{ProcessSet, Reaper};
 
 /// The longest single wait, so that being told to stop is noticed.
@@ -83,7 +83,7 @@ impl Departure {
             request_id: None,
             reason: format!("{} was shut down", member.name),
             unread: UnreadMail::default(),
-            grace: ensemble_core::proto::shutdown::GRACE,
+            grace: crate::proto::shutdown::GRACE,
             returns: false,
         }
     }

@@ -20,7 +20,7 @@
 //!
 //! ```no_run
 //! use ensemble_tmux::reaper::{ProcessSet, Reaper};
-//! use ensemble_core::proto::shutdown::Signal;
+//! use ensemble_tmux::reaper::Signal;
 //! # let (pid, started) = (4711, Some(42));
 //! let processes = ProcessSet::new().with_root(pid, started);
 //! let mut reaper = Reaper::new(processes);
@@ -43,13 +43,21 @@ use rustix::process::{Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_
 
 use crate::provider::profile;
 use ensemble_core::message::Digest;
-use ensemble_core::proto::shutdown::Signal;
 use ensemble_core::{Error, Result};
 pub(crate) use table::variable;
 use table::{Table, read_row};
 
 pub use error::ReaperError;
 pub use table::{Fate, fate};
+
+/// Signals that end processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// `SIGHUP` and `SIGTERM`: the signal of a closed terminal, and a request to end.
+    Terminate,
+    /// `SIGKILL`.
+    Kill,
+}
 
 /// The variable that every process of a spawned agent inherits. Agents filter their children's
 /// environment by certain words; the name contains none of them.

@@ -17,12 +17,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::proto::shutdown::{KILL_ROUNDS, KILL_WAIT, TERMINATE_WAIT};
 use crate::proto::supervise::Loops;
 use ensemble_core::durable::{Dir, Durability, FileLock, Modes, write_document};
 use ensemble_core::message::{Digest, Name, yaml};
-use ensemble_core::proto::shutdown::{KILL_ROUNDS, KILL_WAIT, Signal, TERMINATE_WAIT};
 use ensemble_core::{Error, Result};
 use ensemble_tmux::provider::process;
+use ensemble_tmux::reaper::Signal;
 use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
 
 /// Directory of the records, beside the board.

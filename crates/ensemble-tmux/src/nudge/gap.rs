@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::pane::NudgeOutcome;
-use crate::proto::testing::{at, drain};
+use ensemble_core::pane::NudgeOutcome;
+use ensemble_core::proto::testing::{at, drain};
 
 /// What stands in the composer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

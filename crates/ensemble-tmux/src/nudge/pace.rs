@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use crate::env::Monotonic;
-use crate::pane::Deferral;
+use ensemble_core::env::Monotonic;
 
 /// How long mail lies unread before the agent is told again; doubles with every line.
 pub const NUDGE_REPEAT: Duration = Duration::from_secs(60);
@@ -62,29 +61,5 @@ impl Probe {
         }
         let wait = (self.wait * 2).min(PROBE_MAX);
         Self { at: now + wait, wait }
-    }
-}
-
-/// Whether a line that was typed and not submitted is gone, or is not ours alone any more.
-pub(super) const fn ends_our_line(deferral: &Deferral) -> bool {
-    match deferral {
-        Deferral::Draft
-        | Deferral::LineGone
-        | Deferral::PaneGone
-        | Deferral::PaneReused
-        | Deferral::PaneDead
-        | Deferral::BareShell { .. }
-        | Deferral::OtherProgram { .. }
-        | Deferral::Supervised
-        | Deferral::ServerGone
-        | Deferral::Failed { .. } => true,
-        Deferral::CopyMode
-        | Deferral::InputOff
-        | Deferral::Synchronized
-        | Deferral::Busy
-        | Deferral::Dialog { .. }
-        | Deferral::NotReady { .. }
-        | Deferral::Moved
-        | Deferral::Timeout => false,
     }
 }

@@ -43,7 +43,7 @@
 //! *A crash* of the watcher loses this machine and nothing else: the next one finds the mail
 //! waiting and begins with its leading edge.
 //!
-//! *One pace.* The [ladder](super::ack) of a task has its own times. While one runs for this mailbox
+//! *One pace.* The [ladder](ensemble_core::proto::ack) of a task has its own times. While one runs for this mailbox
 //! ([`Event::Laddered`]), its prompts take the place of the repetitions here, under the same rules: one
 //! line at a time, deferred where the pane refuses it, at least [`Prompt::pace`] after the last line.
 //!
@@ -53,7 +53,7 @@
 //! submitted while the limit still shows ([`Occasion::Probe`]), [`PROBE_MIN`] after it was met and then
 //! after twice the time, [`PROBE_MAX`] at most. Such lines do not count as unanswered.
 //!
-//! *Half a nudge.* [`NudgeOutcome::TextOnly`](crate::pane::NudgeOutcome::TextOnly) leaves our line in the composer. Typing it again
+//! *Half a nudge.* [`NudgeOutcome::TextOnly`](ensemble_core::pane::NudgeOutcome::TextOnly) leaves our line in the composer. Typing it again
 //! would double it, and the guard would take it for a draft. So the next attempt is a
 //! [`Effect::Submit`], whose contract is to press Enter only if exactly that line, and nothing
 //! else, still stands there. A line that a person has sent, changed or deleted is over
@@ -66,7 +66,7 @@
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::pane::NudgeOutcome;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::nudge::{NudgeSchedule, Effect, Event, Occasion};
+//! use ensemble_tmux::nudge::{NudgeSchedule, Effect, Event, Occasion};
 //!
 //! let now = Monotonic::ZERO;
 //! let mut schedule = NudgeSchedule::new();
@@ -82,10 +82,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Machine;
-use super::ack::PARK_MAX;
-use crate::env::Monotonic;
-use crate::pane::Deferral;
+use ensemble_core::env::Monotonic;
+use ensemble_core::pane::Deferral;
+use ensemble_core::proto::Machine;
+use ensemble_core::proto::ack::PARK_MAX;
 
 #[cfg(test)]
 mod gap;
@@ -96,7 +96,6 @@ mod prompt;
 mod tests;
 mod vocabulary;
 
-use pace::ends_our_line;
 pub use pace::{
     NUDGE_INTERVAL_MIN, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, OUTCOME_PATIENCE, PROBE_MAX,
     PROBE_MIN, Probe, RETRY_MAX, RETRY_MIN,

@@ -19,8 +19,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Machine;
-use crate::env::Monotonic;
+use ensemble_core::env::Monotonic;
+use ensemble_core::proto::Machine;
 
 /// How long Dispatch waits for reports before it polls.
 pub const DISPATCH_PATIENCE: Duration = Duration::from_secs(3 * 60);

@@ -1,6 +1,6 @@
 use super::*;
-use crate::pane::NudgeOutcome;
-use crate::proto::testing::{at, at_millis, drain, pairs, run};
+use ensemble_core::pane::NudgeOutcome;
+use ensemble_core::proto::testing::{at, at_millis, drain, pairs, run};
 use proptest::prelude::*;
 
 fn bound_with(waiting: u64) -> NudgeSchedule {

@@ -1,7 +1,7 @@
 //! Lines that the ladder of a task asks for.
 
 use super::{NudgeSchedule, Prompt, RETRY_MIN, State};
-use crate::env::Monotonic;
+use ensemble_core::env::Monotonic;
 
 impl NudgeSchedule {
     /// Whether repetitions wait for the ladder. A limit without an end is probed all the same.
@@ -43,9 +43,9 @@ mod tests {
 
     use super::super::{Effect, Event, Occasion, Phase};
     use super::*;
-    use crate::pane::NudgeOutcome;
-    use crate::proto::Machine as _;
-    use crate::proto::testing::{at, at_millis, drain};
+    use ensemble_core::pane::NudgeOutcome;
+    use ensemble_core::proto::Machine as _;
+    use ensemble_core::proto::testing::{at, at_millis, drain};
 
     const PHASE: Duration = Duration::from_secs(60);
     const SECOND: Duration = Duration::from_secs(1);

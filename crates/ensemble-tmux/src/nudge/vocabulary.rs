@@ -6,8 +6,8 @@ use serde::Serialize;
 
 #[cfg(doc)]
 use super::{NUDGE_INTERVAL_MIN, NUDGES_MAX};
-use crate::env::Monotonic;
-use crate::pane::{Deferral, NudgeOutcome};
+use ensemble_core::env::Monotonic;
+use ensemble_core::pane::{Deferral, NudgeOutcome};
 
 /// What happens to the mailbox and its pane.
 #[derive(Clone, Debug, PartialEq, Eq)]

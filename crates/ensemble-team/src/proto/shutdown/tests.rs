@@ -1,5 +1,5 @@
 use super::*;
-use crate::proto::testing::{at, drain, pairs, run};
+use ensemble_core::proto::testing::{at, drain, pairs, run};
 
 fn with(grace: Duration, events: &[Event]) -> Shutdown {
     let mut machine = Shutdown::new(grace);

@@ -35,7 +35,8 @@
 //! ```
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::shutdown::{Consent, Effect, Event, Shutdown, Signal};
+//! use ensemble_team::proto::shutdown::{Consent, Effect, Event, Shutdown};
+//! use ensemble_tmux::reaper::Signal;
 //!
 //! let now = Monotonic::ZERO;
 //! let mut shutdown = Shutdown::default();
@@ -48,8 +49,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Machine;
-use crate::env::Monotonic;
+use ensemble_core::env::Monotonic;
+use ensemble_core::proto::Machine;
+use ensemble_tmux::reaper::Signal;
 
 #[cfg(test)]
 mod tests;
@@ -90,15 +92,6 @@ pub enum Worker {
     Idle,
     /// It works, asks a question, or its state is unknown.
     Busy,
-}
-
-/// Signals that end processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Signal {
-    /// `SIGHUP` and `SIGTERM`: the signal of a closed terminal, and a request to end.
-    Terminate,
-    /// `SIGKILL`.
-    Kill,
 }
 
 /// A step that may fail and is then repeated.

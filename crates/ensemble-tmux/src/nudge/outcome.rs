@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use super::{
     Effect, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, NudgeSchedule, RETRY_MAX, Record, State,
-    ends_our_line,
 };
-use crate::env::Monotonic;
-use crate::pane::{Deferral, NudgeOutcome};
+use ensemble_core::env::Monotonic;
+use ensemble_core::pane::{Deferral, NudgeOutcome};
 
 impl NudgeSchedule {
     pub(super) fn told(&self, now: Monotonic) -> State {
@@ -39,7 +38,7 @@ impl NudgeSchedule {
                 self.refused(now, deferral, backoff)
             }
             NudgeOutcome::Refused { deferral } => {
-                if ends_our_line(&deferral) {
+                if deferral.ends_line() {
                     self.typed = None;
                 }
                 self.refused(now, deferral, backoff)

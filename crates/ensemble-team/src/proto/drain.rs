@@ -19,7 +19,7 @@
 //!
 //! ```
 //! use ensemble_core::message::Name;
-//! use ensemble_core::proto::drain::{Drain, Effect, Event};
+//! use ensemble_team::proto::drain::{Drain, Effect, Event};
 //!
 //! let (lead, alice) = (Name::new("lead")?, Name::new("alice")?);
 //! let team = [(lead.clone(), Name::new("conductor")?), (alice.clone(), Name::new("worker")?)];
@@ -32,7 +32,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::message::Name;
+use ensemble_core::message::Name;
 
 /// An event of the drain.
 #[derive(Clone, Debug, PartialEq, Eq)]
