@@ -8,7 +8,7 @@ use ensemble_team::roster::{MemberState, PaneObservation};
 use super::mail::Mail;
 use super::team::Team;
 use super::{Context, Engine};
-use crate::held_work::{Ended, Hands, Sight, held_by, keep_mail, return_all};
+use crate::held_work::{Ended, Hands, Verdict, held_by, keep_mail, return_all};
 
 /// The evidence of a supervisor that has an agent running.
 const SUPERVISED: &str = "its supervisor runs it";
@@ -27,11 +27,11 @@ impl Team {
     ) {
         let held = || held_by(agent, &*context.spool);
         match self.gone.observed(agent, observation, is_script, held) {
-            Ok(Sight::Nothing) => {}
-            Ok(Sight::LookAgain) => mail.notifier.observe_agent(agent),
+            Ok(Verdict::Nothing) => {}
+            Ok(Verdict::LookAgain) => mail.notifier.observe_agent(agent),
             // An agent that is being shut down is handed back by its departure.
-            Ok(Sight::Ended(ended)) if is_leaving(agent, context) => drop(ended),
-            Ok(Sight::Ended(ended)) => self.ended.push(ended),
+            Ok(Verdict::Ended(ended)) if is_leaving(agent, context) => drop(ended),
+            Ok(Verdict::Ended(ended)) => self.ended.push(ended),
             Err(error) => tracing::warn!(%error, %agent, "cannot tell what an ended agent holds"),
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct Gone {
 
 /// What follows from a look at an agent.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum Verdict {
     /// Nothing.
     Nothing,
     /// Another look is to be made at once.
@@ -62,24 +62,24 @@ impl Gone {
         observation: &PaneObservation,
         is_script: bool,
         held: impl FnOnce() -> Result<Vec<Lease>>,
-    ) -> Result<Sight> {
+    ) -> Result<Verdict> {
         if matches!(observation, PaneObservation::Unseen) {
-            return Ok(Sight::Nothing);
+            return Ok(Verdict::Nothing);
         }
         let Some(why) = observation.absence(is_script) else {
             self.suspected.remove(agent);
             self.returned.remove(agent);
-            return Ok(Sight::Nothing);
+            return Ok(Verdict::Nothing);
         };
         if self.returned.contains(agent) {
-            return Ok(Sight::Nothing);
+            return Ok(Verdict::Nothing);
         }
         if let Some(leases) = self.suspected.remove(agent) {
             self.returned.insert(agent.clone());
-            return Ok(Sight::Ended(Ended { agent: agent.clone(), why, leases }));
+            return Ok(Verdict::Ended(Ended { agent: agent.clone(), why, leases }));
         }
         self.suspected.insert(agent.clone(), held()?);
-        Ok(Sight::LookAgain)
+        Ok(Verdict::LookAgain)
     }
 }
 

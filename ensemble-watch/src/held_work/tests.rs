@@ -188,14 +188,14 @@ fn an_agent_that_is_seen_gone_twice_loses_what_it_held_at_the_first_sight() {
     let missing = PaneObservation::Missing(Deferral::PaneGone);
     let held = || held_by(&agent, &bed.spool);
     let lease = bed.take();
-    assert_eq!(gone.observed(&agent, &claude(BUSY), false, held).unwrap(), Sight::Nothing);
-    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), Sight::LookAgain);
+    assert_eq!(gone.observed(&agent, &claude(BUSY), false, held).unwrap(), Verdict::Nothing);
+    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), Verdict::LookAgain);
     let unseen = PaneObservation::Unseen;
-    assert_eq!(gone.observed(&agent, &unseen, false, held).unwrap(), Sight::Nothing);
+    assert_eq!(gone.observed(&agent, &unseen, false, held).unwrap(), Verdict::Nothing);
     // It was seen in a pane that it has left meanwhile.
-    assert_eq!(gone.observed(&agent, &claude(READY), false, held).unwrap(), Sight::Nothing);
-    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), Sight::LookAgain);
-    let Sight::Ended(ended) = gone.observed(&agent, &missing, false, held).unwrap() else {
+    assert_eq!(gone.observed(&agent, &claude(READY), false, held).unwrap(), Verdict::Nothing);
+    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), Verdict::LookAgain);
+    let Verdict::Ended(ended) = gone.observed(&agent, &missing, false, held).unwrap() else {
         panic!("it is gone")
     };
     assert_eq!(ended.leases, [lease]);
@@ -207,7 +207,7 @@ fn an_agent_that_is_seen_gone_twice_loses_what_it_held_at_the_first_sight() {
     drop(log);
     // A person who acts for it has an ordinary lease.
     let by_hand = bed.take();
-    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), Sight::Nothing);
+    assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), Verdict::Nothing);
     let state = bed.spool.state(&agent, &by_hand.id).unwrap();
     assert!(matches!(state, Some(State::Acked { epoch: 2, .. })));
 }
@@ -223,7 +223,7 @@ fn a_message_that_ends_its_agent_each_time_becomes_a_dead_letter() {
         assert_eq!(lease.epoch, attempt);
         let held = || held_by(&agent, &bed.spool);
         gone.observed(&agent, &missing, false, held).unwrap();
-        let Sight::Ended(ended) = gone.observed(&agent, &missing, false, held).unwrap() else {
+        let Verdict::Ended(ended) = gone.observed(&agent, &missing, false, held).unwrap() else {
             panic!("it is gone")
         };
         return_all(&agent, &ended.why, &ended.leases, &bed.spool, &mut [], &bed.log);
