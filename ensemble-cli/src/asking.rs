@@ -8,6 +8,7 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::request::{Outcome as Answer, PLAN_APPROVAL, Refusal, SHUTDOWN};
 use ensemble_core::requests::{Entry, Requests};
 use ensemble_team::roster::Member;
+use ensemble_watch::project::Project;
 use ensemble_watch::{Carried, carry_out};
 use serde_json::json;
 
@@ -127,6 +128,16 @@ fn announcement(entry: &Entry) -> String {
         SHUTDOWN => format!("Shutdown request {id} sent (status: {state})"),
         PLAN_APPROVAL => format!("Plan submitted (request_id={id})"),
         kind => format!("Request {id} ({kind}) sent (status: {state})"),
+    }
+}
+
+/// Notes in the roster that an agent has agreed to its shutdown, before the decider goes on.
+pub(crate) fn note_departure(project: &Project, entry: &Entry) -> Result<(), Error> {
+    match &entry.decision {
+        Some(decision) if entry.request.kind().carries_out(decision) => {
+            project.roster().agree_to_leave(&entry.request.to, decision.at)
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,5 @@
 //! May it begin? Each door in each circumstance, against one table.
 
-use std::path::Path;
-
 use crate::bed::{Bed, Ran, git};
 
 /// What an agent does with a task that it has not taken up.
@@ -115,7 +113,7 @@ fn arrange(bed: &Bed, circumstance: &str) {
         }
         "paused" => drop(bed.ok("pause")),
         "aborted" => std::fs::write(bed.project().join(".ensemble/ABORT"), "").unwrap(),
-        "shutdown agreed" => leave(&bed.project().join(".ensemble/roster")),
+        "shutdown agreed" => leave(bed),
         other => panic!("no circumstance {other}"),
     }
 }
@@ -128,12 +126,15 @@ fn demand(bed: &Bed, tasks: impl Iterator<Item = String>) {
     }
 }
 
-/// The roster as it stands once bob has agreed to its shutdown.
-fn leave(roster: &Path) {
-    std::fs::create_dir_all(roster).unwrap();
-    let row = "version: 1\nname: bob\nrole: worker\nprovider: shell\nmailbox: bob\nstate: leaving\n\
+/// Bob agrees to its shutdown, and no watcher runs that could end it.
+fn leave(bed: &Bed) {
+    let roster = bed.project().join(".ensemble/roster");
+    std::fs::create_dir_all(&roster).unwrap();
+    let row = "version: 1\nname: bob\nrole: worker\nprovider: shell\nmailbox: bob\nstate: up\n\
                since: \"2026-01-01T00:00:00.000Z\"\n";
     std::fs::write(roster.join("bob.yaml"), row).unwrap();
+    let asked = bed.object("request shutdown bob --as lead");
+    bed.ok(&format!("respond {} --approve --as bob", asked["request_id"].as_str().unwrap()));
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn each_door_says_what_the_table_says() {
             if *door == "assign" && is_allowed {
                 continue;
             }
-            // Answers to plans wait before the task.
+            // Answers to plans, and questions, wait before the task.
             while *door == "recv" && !is_allowed && receive_answer(&bed) {}
             let tried = try_door(&bed, door);
             let said = format!("{}{}", tried.stdout, tried.stderr);
@@ -170,10 +171,12 @@ fn each_door_says_what_the_table_says() {
     }
 }
 
-/// Receives an answer to one of bob's plans; `false` once there is none.
+/// Receives an answer to one of bob's plans, or a question to bob; `false` once there is none.
 fn receive_answer(bed: &Bed) -> bool {
     let answer = bed.run("recv --as bob --json");
-    let is_answer = answer.stdout.contains("plan_approval_response");
+    let is_answer = ["plan_approval_response", "shutdown_request"]
+        .iter()
+        .any(|kind| answer.stdout.contains(kind));
     assert!(is_answer || answer.code != 0, "{answer:?}");
     is_answer
 }

@@ -1,6 +1,6 @@
 //! `ensemble respond`: the one answer to a request.
 
-use crate::asking::{decided, refused, requests};
+use crate::asking::{decided, note_departure, refused, requests};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::queue::Queue;
@@ -54,7 +54,9 @@ impl Answer {
             return Err(Failure::refused(text).with_hint("`ensemble respond` answers any kind"));
         }
         let entry = requests.respond(id, &by, self.approve, comment);
-        decided(context, &entry.map_err(|error| refused(context, error))?)
+        let entry = entry.map_err(|error| refused(context, error))?;
+        note_departure(context.project()?, &entry)?;
+        decided(context, &entry)
     }
 }
 

@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Modes};
-use ensemble_core::message::{Name, yaml};
+use ensemble_core::message::{Name, Timestamp, yaml};
 use ensemble_core::{Error, Result};
 
 pub use error::RosterError;
@@ -146,6 +146,26 @@ impl Roster {
                 Ok(Some(member))
             }
         }
+    }
+
+    /// Notes that a member has agreed to its shutdown at this time: from now on it takes up no work.
+    /// The watcher ends it; where none runs, it stays `leaving` until one does. A member that was
+    /// brought up since is not changed.
+    ///
+    /// # Errors
+    /// As for [`Roster::change`].
+    pub fn agree_to_leave(&self, name: &Name, at: Timestamp) -> Result<()> {
+        if self.get(name)?.is_none() {
+            return Ok(());
+        }
+        self.change(name, |member| {
+            let is_meant = |m: &Member| m.state == MemberState::Up && m.since <= at;
+            Ok(member.filter(is_meant).map(|mut member| {
+                (member.state, member.since) = (MemberState::Leaving, at);
+                member
+            }))
+        })
+        .map(drop)
     }
 
     fn directory(&self) -> Result<Option<Dir>> {

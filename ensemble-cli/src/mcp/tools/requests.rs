@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, Trouble};
+use crate::asking::note_departure;
 use crate::commands::SHUTDOWN_REASON;
 use crate::departing::Farewell;
 use crate::mcp::Desk;
@@ -158,6 +159,7 @@ fn respond(desk: &Desk, id: &str, kind: &str, approve: bool, comment: &str) -> A
         return Err(Trouble::new(format!("request {id} is no {kind} but a {actual}")));
     }
     let entry = requests.respond(id, &desk.agent, approve, comment)?;
+    note_departure(&desk.project, &entry)?;
     let mut object = entry.to_json();
     object["message"] = json!(sentence(&entry));
     Ok(object)
