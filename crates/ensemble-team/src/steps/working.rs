@@ -45,6 +45,8 @@ pub(super) struct Work {
     pub(super) epoch: u64,
     pub(super) beat: u64,
     pub(super) holder: Option<Name>,
+    /// The worker of the last hand-out, if its lease ended before it reported.
+    pub(super) last_holder: Option<Name>,
     pub(super) last_error: Option<String>,
     blockers: Vec<String>,
     /// Whether the step changes files.
@@ -90,6 +92,10 @@ pub(super) const WORK_COLUMNS: usize = 21;
 pub(super) const PROMPT_MESSAGE: &str = "(SELECT prompt_message FROM step_runs e \
     WHERE e.task_id = s.task_id AND e.step_index = s.step_index AND e.epoch = s.epoch)";
 
+/// The worker whose lease ended before it reported on the newest hand-out, as a further column.
+const LAST_HOLDER: &str = "(SELECT agent FROM step_runs e WHERE e.task_id = s.task_id \
+    AND e.step_index = s.step_index AND e.epoch = s.epoch AND e.outcome = 'lease_ended')";
+
 /// Reads a row whose [`CHARTER`] starts at this column.
 pub(super) fn charter(row: &Row<'_>, first: usize) -> rusqlite::Result<Charter> {
     Ok(Charter {
@@ -123,6 +129,7 @@ pub(super) fn work(row: &Row<'_>) -> rusqlite::Result<Work> {
         epoch: rows::number(row, 11)?,
         beat: rows::number(row, 12)?,
         holder: rows::optional_name(row, 13)?,
+        last_holder: None,
         last_error: row.get(14)?,
         blockers,
         fixes: row.get(16)?,
@@ -136,7 +143,7 @@ pub(super) fn work(row: &Row<'_>) -> rusqlite::Result<Work> {
 /// The statement that [`find`] runs.
 pub(super) fn find_statement() -> String {
     format!(
-        "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE} FROM task_steps s JOIN task_queues q USING (task_id) \
+        "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE}, {LAST_HOLDER} FROM task_steps s JOIN task_queues q USING (task_id) \
          WHERE s.task_id = ?1 AND s.step_index = ?2"
     )
 }
@@ -150,7 +157,9 @@ pub(super) fn find(
         .prepare_cached(&find_statement())?
         .query_row(params![key.task_id, key.step_index], |row| {
             let message = row.get(WORK_COLUMNS + CHARTER_COLUMNS)?;
-            Ok((charter(row, WORK_COLUMNS)?, work(row)?, message))
+            let last_holder = rows::optional_name(row, WORK_COLUMNS + CHARTER_COLUMNS + 1)?;
+            let work = Work { last_holder, ..work(row)? };
+            Ok((charter(row, WORK_COLUMNS)?, work, message))
         })
         .optional()?;
     let Some(found) = found else {
@@ -192,5 +201,6 @@ impl Work {
         // The deadline does not matter here: the supervisor that reminds has its own machine.
         Step::restore(state, self.attempt, self.epoch, attempts_max, Monotonic::ZERO)
             .with_fixer(self.fix_by.is_some())
+            .with_last_holder(self.last_holder.clone())
     }
 }

@@ -15,6 +15,8 @@
 //! IN_PROGRESS  Beat, of its holder and epoch          -> IN_PROGRESS  Beaten
 //! IN_PROGRESS  LeaseEnded, attempts are left          -> PENDING      Free, Advance
 //! IN_PROGRESS  LeaseEnded, none is left               -> FAILED, end  Free, Stop
+//! PENDING      a report of its last holder and epoch  -> as if IN_PROGRESS
+//! FAILED, end  the same, after its lease ended        -> as if IN_PROGRESS
 //! IN_PROGRESS  Retried (its holder loses it)          -> PENDING      Free, Advance
 //! BLOCKED      Unblocked                              -> PENDING      Advance   (attempts reset)
 //! FAILED       Retried                                -> PENDING      Advance   (attempts reset)
@@ -34,7 +36,9 @@
 //! its end only. *Epoch* counts all hand-outs and
 //! never decreases. *Attempt* counts hand-outs since the last reset, and is limited: a step stops
 //! if it fails, or loses its workers, too often. A report is judged only by the holder and the
-//! epoch of the hand-out. So a worker that lost the step, or never had it, changes nothing.
+//! epoch of the hand-out. So a worker that never had the step, or lost it to another one, changes
+//! nothing. A worker that was silent past its lease ends the step all the same, as long as the step
+//! was not handed out again: its work is there, and handing it out once more would do it twice.
 //!
 //! *Silence* of the worker is not seen here: [`ensemble_core::proto::lease`] judges leases and sends
 //! [`Event::LeaseEnded`]. *Silence* of the person or orchestrator that must intervene is answered
@@ -245,6 +249,8 @@ pub struct Step {
     epoch: u64,
     attempts_max: u32,
     has_fixer: bool,
+    /// The worker of the last hand-out, if it has not reported and the lease has ended.
+    last_holder: Option<Name>,
     remind_at: Option<Monotonic>,
     effects: VecDeque<Effect>,
 }
@@ -267,8 +273,16 @@ impl Step {
     ) -> Self {
         let attempts_max = attempts_max.clamp(1, ATTEMPTS_LIMIT);
         let effects = VecDeque::new();
-        let (has_fixer, remind_at) = (false, None);
-        let mut step = Self { state, attempt, epoch, attempts_max, has_fixer, remind_at, effects };
+        let mut step = Self {
+            state,
+            attempt,
+            epoch,
+            attempts_max,
+            has_fixer: false,
+            last_holder: None,
+            remind_at: None,
+            effects,
+        };
         step.remind_from(now);
         step
     }
@@ -277,6 +291,13 @@ impl Step {
     #[must_use]
     pub const fn with_fixer(mut self, has_fixer: bool) -> Self {
         self.has_fixer = has_fixer;
+        self
+    }
+
+    /// Sets the worker of the last hand-out, whose lease ended before it reported.
+    #[must_use]
+    pub fn with_last_holder(mut self, last_holder: Option<Name>) -> Self {
+        self.last_holder = last_holder;
         self
     }
 
@@ -325,6 +346,14 @@ impl Step {
         match epoch {
             Some(epoch) if epoch != current => Some(Refusal::Outdated { epoch, current }),
             Some(_) | None => None,
+        }
+    }
+
+    /// Handles a report while no worker holds the step: it counts if it comes from the last holder.
+    fn while_lost(&mut self, by: &Name, epoch: Option<u64>, report: Report) -> State {
+        match &self.last_holder {
+            Some(last) if self.objection(last, by, epoch).is_none() => self.report(report),
+            Some(_) | None => self.refuse_here(),
         }
     }
 
@@ -446,6 +475,10 @@ impl Machine for Step {
                 self.effects.push_back(Effect::Advance);
                 State::Failed { error, fix: Fix::Due }
             }
+            (
+                State::Pending | State::Failed { fix: Fix::Exhausted, .. },
+                Event::Reported { by, epoch, report },
+            ) => self.while_lost(&by, epoch, report),
             // The step has no holder, so no lease can end. It waits for no fix step.
             (
                 state @ (State::Pending

@@ -250,6 +250,27 @@ fn each_epoch_ends_once_and_no_step_is_done_twice() {
 }
 
 #[test]
+fn the_last_holder_may_still_report_until_the_step_is_handed_out_again() {
+    let report = |by: &str, epoch| Event::Reported { by: name(by), epoch, report: Report::Success };
+    for (by, epoch, ends) in [
+        ("Devon", Some(2), true),
+        ("Devon", None, true),
+        ("Devon", Some(1), false),
+        ("Ada", None, false),
+    ] {
+        for state in
+            [State::Pending, State::Failed { error: "silent".to_owned(), fix: Fix::Exhausted }]
+        {
+            let mut step =
+                Step::restore(state.clone(), 2, 2, 3, at(0)).with_last_holder(Some(name("Devon")));
+            step.handle(at(1), report(by, epoch));
+            let wanted = if ends { State::Completed(Resolution::Success) } else { state };
+            assert_eq!(*step.state(), wanted, "{by}, {epoch:?}");
+        }
+    }
+}
+
+#[test]
 fn refusals_state_a_remedy() {
     for refusal in [
         Refusal::NotTaken,

@@ -14,8 +14,30 @@ fn steps_of_an_agent_that_has_ended_wait_again_at_once() {
     assert_eq!(taken, [(first.key.clone(), first.epoch)]);
     assert_eq!(bed.store.take_back(&name("Devon")).unwrap(), []);
     assert_eq!(bed.status(&other), "IN_PROGRESS");
-    // The old holder is fenced; the attempt counts.
-    assert!(bed.submit(&first, "success").is_err());
     let again = bed.take("Devon").unwrap();
     assert_eq!((&again.key, again.epoch), (&first.key, first.epoch + 1));
+    // The old hand-out is fenced; the attempt counts.
+    assert!(bed.submit(&first, "success").is_err());
+}
+
+#[test]
+fn a_step_that_waits_again_is_ended_by_its_last_holder() {
+    let plan = "task_id: t-1\nattempts_max: 2\nsteps: [{agent: Devon, goal: g}, {agent: Devon, goal: h}]";
+    let bed = Bed::new(&[plan]);
+    let late = bed.take("Devon").unwrap();
+    bed.store.take_back(&name("Devon")).unwrap();
+    assert_eq!(bed.status(&late), "PENDING");
+    bed.submit(&late, "success").unwrap();
+    assert_eq!(bed.status(&late), "COMPLETED");
+    // Its repetition is no error, and what is done is not handed out.
+    assert!(bed.submit(&late, "success").unwrap().already_submitted);
+    let next = bed.take("Devon").unwrap();
+    assert_ne!(next.key, late.key);
+    // The last attempt stops the queue; its holder's late report lets it go on.
+    bed.store.take_back(&name("Devon")).unwrap();
+    let last = bed.take("Devon").unwrap();
+    bed.store.take_back(&name("Devon")).unwrap();
+    assert_eq!(bed.status(&last), "FAILED");
+    let submitted = bed.submit(&last, "success").unwrap();
+    assert!(submitted.queue_done && bed.status(&last) == "COMPLETED");
 }
