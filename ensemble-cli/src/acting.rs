@@ -1,7 +1,7 @@
 //! Under which fencing number an agent acts on the blackboard.
 
 use ensemble_core::message::Name;
-use ensemble_team::board::{Leased, State, Status, leases};
+use ensemble_team::board::{Leased, State, Status, leases, released_claim};
 use ensemble_team::proto::task::Holder;
 use serde::Serialize;
 
@@ -44,7 +44,10 @@ pub(crate) fn holder(
     let by = context.agent_required()?;
     let on_board = state.task(id).and_then(|task| match task.status {
         Status::ReadyForReview => task.review_epoch,
-        _ => task.lease_epoch,
+        _ => task.lease_epoch.or_else(|| {
+            let released = released_claim(task).filter(|claim| claim.by == by)?;
+            Some(released.epoch)
+        }),
     });
     Ok(Holder { by, epoch: given.or(on_board).unwrap_or_default() })
 }

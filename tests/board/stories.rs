@@ -99,6 +99,29 @@ fn every_write_is_one_record_and_a_revision() {
 }
 
 #[test]
+fn the_last_holder_submits_a_task_that_no_agent_has_claimed_since() {
+    let bed = Bed::new();
+    for gone in [false, true] {
+        let task = if gone { "task-2" } else { "task-1" };
+        bed.task(task, &[]);
+        let ann = bed.agent(if gone { "gone" } else { "ann" }, "coder");
+        let old = bed.claim(task, &ann);
+        bed.change(|board| board.release(&name(task), old.holder.epoch, "the lease ran out"));
+        if gone {
+            bed.change(|board| board.unregister(&ann, "silent"));
+        }
+        let early = Holder { epoch: old.holder.epoch - 1, ..old.holder.clone() };
+        bed.refuse(|board| board.submit(&name(task), &early, "c1"));
+        bed.change(|board| board.submit(&name(task), &old.holder, "c1"));
+        let state = bed.board.read().unwrap();
+        let found = state.task(&name(task)).unwrap();
+        assert_eq!(found.status, Status::ReadyForReview);
+        assert_eq!(found.assigned_to.as_ref(), Some(&old.holder.by));
+    }
+    assert!(bed.board.fsck(false).unwrap().is_empty());
+}
+
+#[test]
 fn a_holder_presumed_dead_is_fenced() {
     let bed = Bed::new();
     bed.task("task-1", &[]);
@@ -110,9 +133,10 @@ fn a_holder_presumed_dead_is_fenced() {
         let holder = holder.clone();
         move |board: &mut LockedBoard<'_>| board.submit(&name("task-1"), &holder, "c1")
     };
+    let stranger = Holder { epoch: old.holder.epoch, ..bob.clone() };
     assert!(
-        matches!(bed.refuse(submit(&old.holder)).area(), Some(BoardError::NotAllowed { .. })),
-        "no agent holds it"
+        matches!(bed.refuse(submit(&stranger)).area(), Some(BoardError::NotAllowed { .. })),
+        "no agent holds it, and bob never did"
     );
     let new = bed.claim("task-1", &bob);
     let fenced = bed.refuse(submit(&old.holder));

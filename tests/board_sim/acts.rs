@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ensemble_core::message::Name;
 use ensemble_team::board::{
-    Leased, NewAgent, NewHandoff, NewTask, Status, claimable, leases, reviewable,
+    Leased, NewAgent, NewHandoff, NewTask, Status, claimable, leases, released_claim, reviewable,
 };
 use ensemble_team::proto::agent;
 use ensemble_team::proto::task::Holder;
@@ -200,7 +200,10 @@ impl Sim {
                 })
             }
         };
-        if done.is_some() {
+        // The last holder may submit, too.
+        let submits = !is_review && kind <= 4;
+        let is_last = submits && released_claim(&before).as_ref() == Some(&holder);
+        if done.is_some() && !is_last {
             let (by, epoch, status) = match is_review {
                 true => (before.reviewing_by, before.review_epoch, Status::ReadyForReview),
                 false => (before.assigned_to, before.lease_epoch, Status::Claimed),

@@ -52,6 +52,37 @@ fn only_committed_work_of_the_holder_is_handed_in() {
 }
 
 #[test]
+fn the_last_holder_hands_in_what_it_has_committed_after_its_lease() {
+    let bed = Bed::new();
+    bed.task("t1");
+    let coder = bed.agent("coder-1", "coder");
+    let trees = bed.trees();
+    let claimed = trees.claim_task(&name("t1"), &coder).unwrap();
+    let late = claimed.granted.holder;
+    commit(&claimed.path, "new", "x");
+    let release = |task, epoch| {
+        let mut locked = bed.board.lock().unwrap();
+        locked.release(&name(task), epoch, "the lease ran out").unwrap();
+        locked.commit().unwrap();
+    };
+    release("t1", late.epoch);
+    let head = trees.submit(&name("t1"), &late).unwrap();
+    assert_eq!(bed.on_board("t1").review_commit.as_deref(), Some(&*head));
+    assert_eq!(bed.on_board("t1").status, Status::ReadyForReview);
+    trees.recover(true).unwrap();
+    assert!(claimed.path.exists(), "the reviewer needs the worktree");
+
+    // Another coder has it now.
+    bed.task("t2");
+    let (slow, quick) = (bed.agent("coder-2", "coder"), bed.agent("coder-3", "coder"));
+    let lost = trees.claim_task(&name("t2"), &slow).unwrap();
+    commit(&lost.path, "new", "y");
+    release("t2", lost.granted.holder.epoch);
+    trees.claim_task(&name("t2"), &quick).unwrap();
+    assert!(is_fenced(&trees.submit(&name("t2"), &lost.granted.holder).unwrap_err()));
+}
+
+#[test]
 fn a_verdict_is_the_lease_holders_about_the_commit_in_a_clean_tree() {
     let bed = Bed::new();
     bed.task("t1");

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::graph::{active_task, unmet};
 use super::locked::LockedBoard;
-use super::state::Status;
+use super::state::{Status, Task};
 use super::steps::HistoryEntry;
 use super::tasks::epoch;
 use super::{BoardError, Lost, Obstacle};
@@ -116,12 +116,7 @@ impl LockedBoard<'_> {
         let before = self.task(&plan.task)?.status;
         let author = self.task(&plan.task)?.assigned_to.clone();
         let holder = Holder { by: plan.agent.by.clone(), epoch: self.draw_epoch() };
-        let event = match before {
-            Status::Rejected if plan.keeps_worktree => "reclaimed_after_rejection",
-            Status::Rejected => "reassigned_after_rejection",
-            Status::IntegrationFailed => "claimed_for_integration_fix",
-            _ => "claimed",
-        };
+        let event = claim_event(before, plan.keeps_worktree);
         let entry = HistoryEntry::new(event, Some(holder.by.clone()), epoch(&holder));
         self.step(&plan.task, Event::Claim(holder.clone()), "claim", entry)?;
         let lease = self.state().config.lease_duration();
@@ -177,6 +172,25 @@ impl LockedBoard<'_> {
         holder.map_or(Ok(()), |holder| self.leave(&holder, id))
     }
 
+    /// Gives a released task back to its last holder, who is about to submit it. Returns the holder
+    /// that submits: with a new epoch, or as it was given if there is nothing to give back.
+    pub(super) fn claim_again(&mut self, id: &Name, last: &Holder) -> Result<Holder> {
+        let task = self.task(id)?;
+        let is_free = released_claim(task).as_ref() == Some(last)
+            && active_task(self.state(), &last.by).is_none();
+        if !is_free {
+            return Ok(last.clone());
+        }
+        let event = claim_event(task.status, true);
+        let holder = Holder { by: last.by.clone(), epoch: self.draw_epoch() };
+        let entry = HistoryEntry::new(event, Some(holder.by.clone()), epoch(&holder));
+        self.step(id, Event::Claim(holder.clone()), "submit", entry)?;
+        if self.state().agents.contains_key(&holder.by) {
+            self.agent_step(&holder.by, agent::Event::Work, Some(id))?;
+        }
+        Ok(holder)
+    }
+
     /// Records that the worktree of a task was removed. Commits that the integration branch lacks
     /// are kept under `reference`, at `commit`. Call this before a claim that starts a fresh
     /// worktree.
@@ -215,4 +229,23 @@ impl LockedBoard<'_> {
             None => fenced(Lost::Unregistered { agent: agent.by.clone() }),
         }
     }
+}
+
+/// Name of a claim in the history, by the status of the task before it.
+const fn claim_event(before: Status, keeps_worktree: bool) -> &'static str {
+    match before {
+        Status::Rejected if keeps_worktree => "reclaimed_after_rejection",
+        Status::Rejected => "reassigned_after_rejection",
+        Status::IntegrationFailed => "claimed_for_integration_fix",
+        _ => "claimed",
+    }
+}
+
+/// The claim that was released last, if the task was not claimed since and its worktree is there.
+#[must_use]
+pub fn released_claim(task: &Task) -> Option<Holder> {
+    let last = task.history.last().filter(|_| task.status.is_claimable())?;
+    let is_release = last.event == "coder_claim_released" && task.worktree.is_some();
+    let by = last.more.get("agent").filter(|_| is_release)?.as_str()?;
+    Some(Holder { by: Name::new(by).ok()?, epoch: last.more.get("epoch")?.as_u64()? })
 }

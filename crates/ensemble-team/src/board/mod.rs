@@ -82,7 +82,7 @@ pub use alarms::{
 };
 pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
 pub use breaker::REPORT;
-pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted};
+pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted, released_claim};
 pub use control::{Control, ControlFile, Staleness, sprint_step};
 pub use draft::Draft;
 pub use error::{BoardError, is_fenced, is_missing};

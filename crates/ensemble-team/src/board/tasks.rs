@@ -148,11 +148,13 @@ impl LockedBoard<'_> {
         self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", entry).map(drop)
     }
 
-    /// The holder submits its work.
+    /// The holder submits its work. So may the last holder, under the epoch that it had, as long as
+    /// the task was not claimed since: its work is there, and is not to be done twice.
     ///
     /// # Errors
     /// As for [`LockedBoard::iterate`].
     pub fn submit(&mut self, id: &Name, holder: &Holder, commit: &str) -> Result<()> {
+        let holder = &self.claim_again(id, holder)?;
         let mut more = epoch(holder);
         more["commit"] = commit.into();
         let entry = HistoryEntry::new("ready_for_review", Some(holder.by.clone()), more);
@@ -163,7 +165,11 @@ impl LockedBoard<'_> {
             self.fields(id)?.set("handoff_pending", false);
             self.refresh()?;
         }
-        self.agent_step(&holder.by, agent::Event::Wait, Some(id))
+        match self.state().agents.contains_key(&holder.by) {
+            true => self.agent_step(&holder.by, agent::Event::Wait, Some(id)),
+            // It was given up for dead; its work counts all the same.
+            false => Ok(()),
+        }
     }
 
     /// The holder gives up for lack of further ideas.

@@ -65,8 +65,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine;
@@ -75,9 +73,11 @@ mod order;
 mod refusal;
 #[cfg(test)]
 mod tests;
+mod vocabulary;
 
 pub use order::{OrderError, Phase, check_cycles};
 pub use refusal::Refusal;
+pub use vocabulary::{Effect, Event, Fix, Report, Resolution, State};
 
 /// Most attempts of a step by default.
 pub const ATTEMPTS_DEFAULT: u32 = 3;
@@ -87,159 +87,6 @@ pub const ATTEMPTS_LIMIT: u32 = 99;
 pub const REMIND_EVERY: Duration = Duration::from_secs(600);
 
 const _: () = assert!(ATTEMPTS_DEFAULT <= ATTEMPTS_LIMIT);
-
-/// State of a step: the seed's five states with their data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It waits to be taken.
-    Pending,
-    /// A worker holds it.
-    InProgress {
-        /// The worker.
-        holder: Name,
-    },
-    /// The step is done.
-    Completed(Resolution),
-    /// Its worker could not continue; a person or the orchestrator must intervene.
-    Blocked {
-        /// Reasons; never empty.
-        reasons: Vec<String>,
-    },
-    /// The attempt failed.
-    Failed {
-        /// The error.
-        error: String,
-        /// Whether a worker will fix it, or an intervention is needed.
-        fix: Fix,
-    },
-}
-
-/// How a step was resolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Resolution {
-    /// Its worker has reported success.
-    Success,
-    /// A person or the orchestrator skipped it.
-    Skipped,
-    /// Smaller steps have replaced it.
-    Split,
-}
-
-/// DecisionHandler of a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fix {
-    /// A worker takes it up again, with the error.
-    Due,
-    /// Its fix step must be done first; then its own agent takes it up again.
-    Ordered,
-    /// All attempts were used.
-    Exhausted,
-}
-
-/// A worker's report on its step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
-    /// The work is done.
-    Success,
-    /// The work failed.
-    Failure {
-        /// The error.
-        error: String,
-    },
-    /// The agent cannot continue.
-    Blocked {
-        /// Reasons; at least one.
-        reasons: Vec<String>,
-    },
-}
-
-/// An event of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A worker takes the step.
-    Taken {
-        /// The worker.
-        by: Name,
-    },
-    /// A worker reports. Its identity was checked before.
-    Reported {
-        /// The worker.
-        by: Name,
-        /// Epoch of the hand-out; `None` from a worker that does not know it.
-        epoch: Option<u64>,
-        /// The report.
-        report: Report,
-    },
-    /// A worker gives a sign of life.
-    Beat {
-        /// The worker.
-        by: Name,
-        /// Epoch of the hand-out; `None` from a worker that does not know it.
-        epoch: Option<u64>,
-    },
-    /// The holder was silent for its whole lease.
-    LeaseEnded {
-        /// The epoch that has ended.
-        epoch: u64,
-    },
-    /// No fix step of it is left to be done.
-    FixDone,
-    /// The obstacle is gone.
-    Unblocked,
-    /// The step restarts; its current holder loses it.
-    Retried,
-    /// The step is not needed.
-    Skipped,
-    /// Smaller steps replace it.
-    Split,
-}
-
-/// An action for the caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Hand the step to a worker, with a lease and its files.
-    Hand {
-        /// The worker.
-        to: Name,
-        /// Number of the attempt, starting at 1.
-        attempt: u32,
-        /// The fencing epoch, starting at 1.
-        epoch: u64,
-        /// Error of the previous attempt.
-        error: Option<String>,
-    },
-    /// No worker holds the step any more: unlock its files.
-    Free,
-    /// The lease starts again.
-    Beaten,
-    /// Ask for a fix.
-    RequestFix {
-        /// The error.
-        error: String,
-        /// Number of the next attempt.
-        next_attempt: u32,
-    },
-    /// Insert a fix step for its fixer. The failed step waits for it.
-    OrderFix {
-        /// The error.
-        error: String,
-        /// Number of the next attempt, after the fix step.
-        next_attempt: u32,
-    },
-    /// An intervention is needed: notify the orchestrator, and stop the queue or pass the step
-    /// over.
-    Stop {
-        /// The obstacles.
-        reasons: Vec<String>,
-    },
-    /// Notify the orchestrator again.
-    Remind,
-    /// The queue can continue.
-    Advance,
-    /// The event was refused; nothing changed.
-    Refused(Refusal),
-}
 
 /// The machine of one step; see the module's table.
 #[derive(Clone, Debug)]
