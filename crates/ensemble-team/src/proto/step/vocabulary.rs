@@ -43,7 +43,7 @@ pub enum Resolution {
     Split,
 }
 
-/// What follows a failure.
+/// The remedy of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fix {
     /// A worker takes it up again, with the error.
