@@ -104,6 +104,40 @@ fn an_agent_says_that_it_lives_what_comes_next_and_how_it_ends() {
 }
 
 #[test]
+fn a_coder_plans_first_where_a_plan_is_demanded() {
+    let bed = bed();
+    bed.ok("task block t1 --reason later --question when? --as lead");
+    bed.ok("mailbox add lead");
+    bed.ok("task add t2 -d auth --spec s.md --done-when works --needs-plan --as lead");
+    // What the prompt says, by a program that follows it.
+    let script = r#"cat > ../../prompt
+grep -q 'lead demands a plan for this task' ../../prompt || exit 9
+echo 'step by step' > ../../plan.md
+set -- "$ENSEMBLE" plan submit ../../plan.md --task t2 --to lead --wait 60s
+"$ENSEMBLE" agent heartbeat --long plan
+"$@" --id plan-1 && exit 8
+"$ENSEMBLE" task submit t2 2> ../../early && exit 7
+"$@" --id plan-2 || exit 6
+echo x > done.txt; git add done.txt
+git -c user.name=c -c user.email=c@c commit --quiet -m work
+exec "$ENSEMBLE" task submit t2"#;
+    let mut command =
+        bed.command(&["supervise", "--role", "coder", "--id", "coder-1", "--", "sh", "-c", script]);
+    command.env("ENSEMBLE", crate::bed::program()).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut supervisor = command.spawn().unwrap();
+    let reviewed = |answer: &str| bed.run(&format!("plan review {answer} --as lead")).code == 0;
+    eventually("the first plan is rejected", || reviewed("plan-1 --reject --feedback more"));
+    eventually("the second is approved", || reviewed("plan-2 --approve"));
+    eventually("the work is submitted", || {
+        state(&bed).task(&"t2".parse().unwrap()).unwrap().status.as_str() == "READY_FOR_REVIEW"
+    });
+    let early = std::fs::read_to_string(bed.project().join("early")).unwrap();
+    assert!(early.contains("was rejected by lead"), "{early}");
+    kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
+    supervisor.wait().unwrap();
+}
+
+#[test]
 fn the_exit_that_an_agent_has_announced_counts_for_programs_that_always_end_with_0() {
     let bed = bed();
     let script = "\"$ENSEMBLE\" agent handoff --summary a --next-action b >/dev/null; echo x >> ../../runs; exit 0";

@@ -1,6 +1,7 @@
 //! `ensemble prompt`: what an agent is told when it starts.
 
 use ensemble_core::message::Name;
+use ensemble_team::admission::plan_gate;
 use ensemble_team::board::prompt::{Prompts, Role};
 use ensemble_team::board::{State, Status, wake};
 use serde_json::json;
@@ -58,7 +59,11 @@ impl Arguments {
                         (Role::CodeReviewer, task.reviewing_by.clone(), brief)
                     }
                     Role::Coder => {
-                        (Role::Coder, task.assigned_to.clone(), prompts.coder(&state, &id)?)
+                        let coder = task.assigned_to.clone();
+                        let door = context.project()?.doorkeeper();
+                        let gate = coder.as_ref().map(|coder| plan_gate(door.as_ref(), &id, coder));
+                        let prompts = prompts.with_plan(gate.transpose()?.flatten());
+                        (Role::Coder, coder, prompts.coder(&state, &id)?)
                     }
                     Role::Planner => {
                         return Err(Failure::usage("a planner's prompt is about no single task"));

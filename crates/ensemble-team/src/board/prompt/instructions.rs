@@ -4,6 +4,7 @@ use super::{notes_of, said};
 use crate::board::state::{State, Status, Task};
 use crate::board::wake::{Call, Wake};
 use ensemble_core::message::Name;
+use ensemble_core::requests::{Gate, GateState};
 
 /// How a coder hands over before its task is done.
 const HAND_OVER: &str = "If your context is nearly full before you are done: `ensemble agent \
@@ -16,8 +17,8 @@ const FAILURE: &str = "If something is wrong with the board, the worktree or you
 const BY_THE_WAY: &str = "Work that you find and that is not part of your task: `ensemble discover add \
      ID -d TEXT`, with `--immediate` if it cannot wait. Do not do it yourself.";
 
-/// Instructions for a coder.
-pub(super) fn coder(state: &State, task: &Task) -> Vec<String> {
+/// Instructions for a coder, whose plan must be approved first if there is a closed gate.
+pub(super) fn coder(state: &State, task: &Task, gate: Option<&Gate>) -> Vec<String> {
     let id = &task.id;
     let mut all = vec![
         "Do not claim anything: this task is yours already. Check that it is CLAIMED, assigned to \
@@ -43,6 +44,7 @@ pub(super) fn coder(state: &State, task: &Task) -> Vec<String> {
         ));
     }
     all.push("Read the documents above, and the specification first.".to_owned());
+    all.extend(gate.map(|gate| plan(id, gate)));
     all.push(
         "Work in the worktree only, on its branch, within the scope, until DONE WHEN is true."
             .to_owned(),
@@ -61,6 +63,28 @@ pub(super) fn coder(state: &State, task: &Task) -> Vec<String> {
     ));
     all.extend([HAND_OVER, FAILURE, BY_THE_WAY].map(str::to_owned));
     all
+}
+
+/// How a coder gets its plan approved. The answer is a message, which a supervised agent finds in its
+/// next prompt; so it waits for the answer in the command.
+fn plan(id: &Name, gate: &Gate) -> String {
+    let reviewer = gate.waits_for.as_ref().map_or("conductor", Name::as_str);
+    let how = format!(
+        "`ensemble plan submit FILE --task {id} --to {reviewer} --wait 14m`. Exit code 0 means \
+         approved. After 1 (rejected) read the reason, and submit a better plan"
+    );
+    let begin = match gate.state {
+        GateState::Pending => format!(
+            "Your plan {} waits for {reviewer}: `ensemble recv --wait 14m` brings the answer. If it \
+             is rejected, submit a better plan: {how}",
+            gate.request_id
+        ),
+        _ => format!("{reviewer} demands a plan for this task. Write it into a file, then {how}"),
+    };
+    format!(
+        "{begin}. Before you wait: `ensemble agent heartbeat --long plan`. Change nothing before the plan is approved. Without an answer: `ensemble task block \
+         {id} --reason TEXT --question TEXT`, then exit with 0."
+    )
 }
 
 /// Instructions for a reviewer.

@@ -48,6 +48,7 @@ use super::{Board, Control};
 use crate::template::Form;
 use ensemble_core::durable::Dir;
 use ensemble_core::message::Name;
+use ensemble_core::requests::Gate;
 use ensemble_core::{Error, Result};
 
 mod documents;
@@ -145,6 +146,8 @@ pub struct Prompts {
     /// The project's path as programs in a worktree see it.
     project: PathBuf,
     board: PathBuf,
+    /// The closed plan gate of the coder's task.
+    plan: Option<Gate>,
 }
 
 /// The agent that reads the prompt.
@@ -161,7 +164,15 @@ impl Prompts {
     #[must_use]
     pub fn of(board: &Board) -> Self {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        Self { project: real(board.project()), board: real(board.path()) }
+        Self { project: real(board.project()), board: real(board.path()), plan: None }
+    }
+
+    /// With the plan gate of the coder's task, if a plan must be approved before the task may be
+    /// submitted.
+    #[must_use]
+    pub fn with_plan(mut self, gate: Option<Gate>) -> Self {
+        self.plan = gate.filter(Gate::is_closed);
+        self
     }
 
     /// The prompt for the coder that has claimed a task.
@@ -176,7 +187,7 @@ impl Prompts {
         let held = (task, task.lease_epoch.unwrap_or_default());
         let reader = Reader { role: Role::Coder, agent, task: Some(held) };
         let documents = self.documents(state, &reader);
-        let instructions = instructions::coder(state, task);
+        let instructions = instructions::coder(state, task, self.plan.as_ref());
         let value = |name: &str| self.of_task(task, name);
         self.fill(state, reader, documents, &instructions, value)
     }

@@ -261,7 +261,10 @@ impl Run<'_> {
         }
         let prompts = Prompts::of(self.board);
         let brief = match work {
-            Work::Task { id, .. } => prompts.coder(&state, id)?,
+            Work::Task { id, .. } => {
+                let gate = self.worktrees.map(|trees| trees.plan_gate(id, &self.order.id));
+                prompts.with_plan(gate.transpose()?.flatten()).coder(&state, id)?
+            }
             Work::Review { id, .. } => prompts.reviewer(&state, id)?,
             Work::Plan { calls, .. } => prompts.planner(&state, &self.order.id, calls)?,
         };
