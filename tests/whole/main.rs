@@ -76,5 +76,6 @@ fn all_work_ends_or_is_told_of_whatever_happens() {
     let facts = aftermath::finish(&stage, &mut cast, &works);
     println!("{}; {:.0} s in all", checker::counts(&facts), start.elapsed().as_secs_f64());
     let wrong = checker::violations(&facts);
-    assert!(wrong.is_empty(), "{} violations in {}: {wrong:#?}", wrong.len(), stage.kept());
+    let kept = stage.keep();
+    assert!(wrong.is_empty(), "{} violations, see {kept}: {wrong:#?}", wrong.len());
 }

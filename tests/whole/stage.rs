@@ -42,17 +42,11 @@ pub struct Stage {
 
 impl Stage {
     pub fn new() -> Self {
-        let is_kept = std::env::var_os("WHOLE_KEEP").is_some();
-        let directory = || {
-            let mut directory = tempfile::Builder::new().prefix("whole-").tempdir().unwrap();
-            directory.disable_cleanup(is_kept);
-            directory
-        };
-        let directories = [directory(), directory()];
+        let directory = || tempfile::Builder::new().prefix("whole-").tempdir().unwrap();
+        let mut directories = [directory(), directory()];
+        directories[1].disable_cleanup(std::env::var_os("WHOLE_KEEP").is_some());
         let [home, own] = [&directories[0], &directories[1]].map(|d| d.path().to_owned());
-        let mount = (!is_kept)
-            .then(|| Mount::tmpfs(&home, &format!("size={DISK_MIB}m,mode=700")))
-            .flatten();
+        let mount = Mount::tmpfs(&home, &format!("size={DISK_MIB}m,mode=700"));
         let has_disk = mount.is_some();
         let mut stage = Self {
             home,
@@ -195,9 +189,15 @@ impl Stage {
         fs::rename(self.own.join("clock.new"), self.own.join("clock")).unwrap();
     }
 
-    /// Where to look after a failure.
-    pub fn kept(&self) -> String {
-        format!("{}, {}", self.home.display(), self.own.display())
+    /// Copies the project beside the journals if they are kept; where to look after a failure.
+    pub fn keep(&self) -> String {
+        if std::env::var_os("WHOLE_KEEP").is_none() {
+            return "no directory that is kept (WHOLE_KEEP=1)".to_owned();
+        }
+        let copy = self.own.join("project");
+        let copied = Command::new("cp").arg("-a").arg(&self.home).arg(&copy).status();
+        assert!(copied.is_ok_and(|status| status.success()), "the project can be copied");
+        self.own.display().to_string()
     }
 
     /// What every process of the project has in its environment.
