@@ -13,7 +13,7 @@ use super::stage::{LEASE_SECONDS, Stage, now};
 use super::support::Random;
 
 /// Between two disturbances at most, in milliseconds.
-const PACE_MAX_MS: u64 = 2_500;
+const PACE_MAX_MS: u64 = 1_500;
 /// How long a process stands still at most: some longer than a lease.
 const STOP_MAX_MS: u64 = LEASE_SECONDS * 2_000;
 const FULL_MAX_MS: u64 = 4_000;
