@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-agents mcp-conformance lint docs bench curves torture power-cut fuzz sim deny needs
+.PHONY: demo test test-agents mcp-conformance lint docs bench curves torture torture-whole power-cut fuzz sim deny needs
 
 # The main job: a small team at work in a tmux server of its own.
 # It is built without what the demo does not run (NATS, MCP), and quickly instead of for speed.
@@ -56,6 +56,10 @@ torture: needs
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-core --test race --test syscalls -- --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test crash -- --nocapture
+
+# Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; docs/torture.md tells more.
+torture-whole: needs
+	TORTURE_SEED=$(SEED) WHOLE_SECONDS=$(SECONDS) cargo test --release --package ensemble-cli --all-features --test whole -- --nocapture
 
 # All that a power cut may leave, and real power cuts of ext4 and xfs for SECONDS each (root, loop devices).
 power-cut: needs

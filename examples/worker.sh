@@ -16,17 +16,17 @@ body() { sed '/^body:/,$!d;/^body: *|/d;s/^body: *//;/^\.\.\.$/d;s/^  //' "$held
 is_whole() { [ -f "$held" ] && [ ! -h "$held" ] && [ "$(field version 1)" -le 1 ] && [ "$(tail -n 1 "$held")" = ... ]; }
 is_expired() { expr "$(field expires_at 9)" \<= "$now" >/dev/null; }
 
-# kind FILE: work; notice, an automatic message, which is read and never answered; or other, a request or a type
-# that it does not know, which stays where it is. A file that cannot be read is taken, and buried.
+# may_begin FILE: not while the team is paused, and no task whose plan waits for its approval.
+is_stopped() { ls "$queue/../.ensemble" "$queue/../.liza" 2>/dev/null | grep -Eqx 'PAUSE|CHECKPOINT|ABORT'; }
+may_begin() { ! is_stopped && [ ! -e "$queue/gates/$(field task_id '' "$1" 2>/dev/null)@$me.yaml" ]; }
+# kind FILE: work; notice, an automatic message, which is read and never answered; or other, work that may not begin,
+# a request or an unknown type, which stays where it is. A file that cannot be read is taken, and buried.
 kind() {
-    [ -f "$1" ] && [ ! -h "$1" ] || { echo work; return; }
-    type=$(field type message "$1" 2>/dev/null)
-    case " $work " in *" $type "*) echo work; return ;; esac
+    [ -f "$1" ] && [ ! -h "$1" ] || { echo work; return; }; type=$(field type message "$1" 2>/dev/null)
+    case " $work " in *" $type "*) if may_begin "$1"; then echo work; else echo other; fi; return ;; esac
     case $type in
-    *_request) echo other ;;
     *_response | report.* | mail.* | request.* | board.* | step.* | steps.*) echo notice ;;
-    *) echo other ;;
-    esac
+    *) echo other ;; esac
 }
 # waiting: FILE ID EPOCH of each message that is due, the most urgent first, then the oldest.
 waiting() {

@@ -224,6 +224,31 @@ fn what_fails_is_given_back_and_dies_by_the_librarys_rules() {
 }
 
 #[test]
+fn work_that_may_not_begin_stays_where_it_is() {
+    with_every_shell(|bed| {
+        let id = bed.publish("later");
+        let waits = |why: &str| {
+            bed.run(&["cat"]);
+            assert!(matches!(bed.state(&id), State::Queued { epoch: 0, .. }), "{why}");
+        };
+        let (state, gates) = (bed.path(".ensemble"), bed.spool.root().join("gates"));
+        std::fs::create_dir_all(&state).unwrap();
+        for file in ["PAUSE", "CHECKPOINT", "ABORT"] {
+            std::fs::write(state.join(file), "lunch").unwrap();
+            waits(file);
+            std::fs::remove_file(state.join(file)).unwrap();
+        }
+        std::fs::create_dir_all(&gates).unwrap();
+        let gate = gates.join("task-later@runner.yaml");
+        std::fs::write(&gate, "version: 1").unwrap();
+        waits("its plan is not approved");
+        std::fs::remove_file(gate).unwrap();
+        bed.run(&["cat"]);
+        assert_eq!(bed.state(&id), State::Settled);
+    });
+}
+
+#[test]
 fn a_killed_worker_leaves_its_message_for_the_next() {
     with_every_shell(|bed| {
         let id = bed.publish("working");

@@ -171,3 +171,63 @@ fn an_instruction_that_makes_no_sense_is_refused_before_anything_begins() {
     assert_eq!(told["envelope"]["type"], "mail.returned");
     assert_eq!(bed.json("dead list").len(), 1);
 }
+
+/// A standing `ensemble dispatch`; killed with its test.
+struct Standing(Child);
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_pause_holds_the_program_back_and_does_not_end_it() {
+    let team = Team::new(1);
+    team.bed.ok("pause --reason lunch");
+    team.instruct("type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n");
+    let mut standing = Standing(team.bed.start("dispatch", Stdio::null()));
+    team.go();
+    // It has looked at the instruction once it reads the mail behind it.
+    team.bed.ok("send --to dispatch --type report.completed -m status:x --task other");
+    eventually("it has read its other mail", || {
+        team.bed.json("inbox conductor").iter().any(|message| message["task_id"] == "other")
+    });
+    assert!(standing.0.try_wait().unwrap().is_none(), "it has ended");
+    assert_eq!(team.begun(), [""; 0]);
+    team.bed.ok("resume");
+    eventually("the conductor was told", || {
+        team.bed.project().join("queue/reports/completion-summary.yaml").exists()
+    });
+    assert_eq!(team.begun(), ["a 1 worker-1"]);
+}
+
+#[test]
+fn a_failure_that_is_of_no_batch_goes_on_to_the_conductor() {
+    let bed = Bed::new();
+    let report = |task: &str, status: &str| {
+        let text =
+            format!("task_id: {task}\nstatus: {status}\nfailure_reason: no key\nsummary: x\n...\n");
+        fs::write(bed.project().join("report"), text).unwrap();
+        let line =
+            format!("send --to dispatch --as w1 --type report.completed --task {task} report");
+        bed.ok(&line);
+    };
+    report("good", "success");
+    report("bad", "failed");
+    bed.ok("send --to dispatch -m hello");
+    let _standing = Standing(bed.start("dispatch", Stdio::null()));
+    eventually("only the letter is left", || {
+        let left = bed.json("inbox dispatch");
+        left.len() == 1 && left[0]["type"] == "message"
+    });
+    let told = bed.json("inbox conductor");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(
+        (&told[0]["type"], &told[0]["task_id"]),
+        (&"report.completed".into(), &"bad".into())
+    );
+    assert_eq!(told[0]["from"], "dispatch");
+    assert!(bed.ok("recv --as conductor --body").contains("no key"));
+}

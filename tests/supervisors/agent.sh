@@ -1,11 +1,15 @@
 #!/bin/sh
 # An agent of this test: `agent.sh coder`, `code-reviewer` or `planner`, started by `ensemble supervise`.
-# ENSEMBLE is the program, JOURNAL a file for what happens, LOCKS a directory.
+# ENSEMBLE is the program, JOURNAL a file for what happens, LOCKS a directory. STAMPED=1 puts the seconds since
+# boot before each line.
 # What it does follows from the number in its task's name; main.rs has the same rules.
 
 task=$ENSEMBLE_TASK_ID epoch=$ENSEMBLE_TASK_EPOCH number=${ENSEMBLE_TASK_ID#t}
 
-say() { echo "$*" >> "$JOURNAL"; }
+say() {
+    [ -z "${STAMPED-}" ] || read -r up _ < /proc/uptime
+    echo "${STAMPED:+$up }$*" >> "$JOURNAL"
+}
 
 # Runs a verb wherever this is by now, and ends with what came of it. Nothing of it holds the lock.
 finish() {

@@ -12,7 +12,7 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Spool, State};
 use ensemble_core::watch::Waiter;
 use ensemble_core::{Error, Result};
-use ensemble_team::admission::Act;
+use ensemble_team::admission::{Act, NotAdmitted};
 use ensemble_team::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
     Batch, Batches, DispatchRun, Handout, Hands, INSTRUCTION_TYPE, Progress, Told, plan_of,
@@ -22,6 +22,9 @@ use ensemble_watch::members;
 use ensemble_watch::panes;
 use ensemble_watch::project::Project;
 
+mod others;
+
+use self::others::Others;
 use super::{instruct, summary};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
@@ -52,6 +55,9 @@ const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
 /// `retry: {attempts: 3, delay: 30}` (seconds; one attempt unless it says so). Tasks that wait for one that was
 /// not done are not begun. At the end `queue/reports/completion-summary.yaml` tells it all, once. May be
 /// killed and started again at any time: its state is in `.ensemble/dispatch/`.
+///
+/// Without `--once`, `--batch` and `--file` it reads its other mail, too: a report of a task that failed, and
+/// that is of no batch, goes on to the conductor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble dispatch                       # for as long as the team works
@@ -103,20 +109,25 @@ impl Arguments {
         let home = project.queue.join("mailbox").join(DISPATCH);
         let waiter =
             Waiter::new(&[home.join("new"), home.join("front"), project.queue.join("reports")]);
+        let mut others = Others::new(&spool, &actor);
         if let Some(file) = &self.file {
             let instruction = instruct::instruction_of(file)?;
             plan_of(&instruction).map_err(|error| Failure::usage(error.to_string()))?;
             let batch = Batch::of(&instruction)?;
             let job = Job { batch, instruction, lease: None };
-            let told = work(&run, &job, &waiter)?;
+            let told = work(&run, &job, &waiter, None)?;
             return print(context, &job, &told);
         }
+        let stands = !self.once && self.batch.is_none();
         loop {
-            match self.next_job(&spool, &actor)? {
-                Some(job) => {
-                    let told = work(&run, &job, &waiter)?;
+            if stands {
+                others.read();
+            }
+            match self.next_job(&spool, &actor) {
+                Ok(Some(job)) => {
+                    let told = work(&run, &job, &waiter, stands.then_some(&mut others))?;
                     if let Some(lease) = &job.lease {
-                        settle(&spool, lease)?;
+                        settle_later(&spool, lease, &waiter)?;
                     }
                     let printed = print(context, &job, &told);
                     if self.batch.is_some() {
@@ -127,17 +138,20 @@ impl Arguments {
                         say(&failure.text());
                     }
                 }
-                None if self.once => return Ok(()),
-                None if self.batch.is_some() => {
+                Ok(None) if self.once => return Ok(()),
+                Ok(None) if self.batch.is_some() => {
                     return Err(Failure::nothing("no such instruction waits for dispatch"));
                 }
-                None => waiter.wait(IDLE_INTERVAL),
+                Ok(None) => waiter.wait(IDLE_INTERVAL),
+                // A pause ends without an event here, and a full disk without any.
+                Err(error) if stands && is_passing(&error) => waiter.wait(STEP_INTERVAL),
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
     /// The next instruction of the mailbox: one that an earlier process of this command held goes first.
-    fn next_job(&self, spool: &Spool, actor: &Name) -> Outcome<Option<Job>> {
+    fn next_job(&self, spool: &Spool, actor: &Name) -> Result<Option<Job>> {
         for found in spool.unfinished(actor, MESSAGES_MAX)? {
             if self.batch.as_ref().is_some_and(|batch| batch.as_str() != found.id.as_str()) {
                 continue;
@@ -180,7 +194,7 @@ fn read(envelope: &Envelope) -> std::result::Result<(Batch, Instruction), String
 }
 
 /// Nothing of it was begun: its sender gets it back, and the message is a dead letter with the reason.
-fn refuse(spool: &Spool, envelope: &Envelope, lease: &Lease, why: &str) -> Outcome {
+fn refuse(spool: &Spool, envelope: &Envelope, lease: &Lease, why: &str) -> Result<()> {
     say(&format!("{}: refused: {why}", envelope.id));
     let notice = Envelope::new(
         envelope.from.clone(),
@@ -195,7 +209,7 @@ fn refuse(spool: &Spool, envelope: &Envelope, lease: &Lease, why: &str) -> Outco
     match spool.publish(&notice.from(lease.holder.clone())) {
         // A sender without a mailbox finds the reason beside the dead letter.
         Ok(_) | Err(Error::NoMailbox { .. }) => {}
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     }
     ensemble_core::broker::Broker::dead_letter(
         spool,
@@ -205,31 +219,53 @@ fn refuse(spool: &Spool, envelope: &Envelope, lease: &Lease, why: &str) -> Outco
     Ok(())
 }
 
-/// Works on a batch until the conductor was told.
-fn work(run: &DispatchRun<'_>, job: &Job, waiter: &Waiter) -> Outcome<Told> {
+/// Whether it is over without the program: the team is paused, the disk is full, another process has a lock.
+fn is_passing(error: &Error) -> bool {
+    error.is_transient() || error.area::<NotAdmitted>().is_some()
+}
+
+/// Works on a batch until the conductor was told, and reads the other mail meanwhile.
+fn work(
+    run: &DispatchRun<'_>,
+    job: &Job,
+    waiter: &Waiter,
+    mut others: Option<&mut Others<'_>>,
+) -> Outcome<Told> {
     let _lock = run.lock(&job.batch.id)?;
+    if let Some(others) = &mut others {
+        others.expect(&job.batch);
+    }
     let mut extended = Instant::now();
     loop {
-        match run.step(&job.batch, &job.instruction) {
-            Ok(Progress::Told(told)) => {
-                settle_reports(run, &job.batch)?;
-                return Ok(*told);
-            }
-            Ok(Progress::Open { .. }) => {}
+        match turn(run, job, &mut extended) {
+            Ok(Some(told)) => return Ok(told),
+            Ok(None) => {}
             Err(error) if error.is_transient() => {}
             Err(error) => return Err(error.into()),
         }
-        settle_reports(run, &job.batch)?;
-        if let Some(lease) = job.lease.as_ref().filter(|_| extended.elapsed() >= LEASE / 4) {
-            run.spool.extend(lease, LEASE)?;
-            extended = Instant::now();
+        if let Some(others) = &mut others {
+            others.read();
         }
         waiter.wait(STEP_INTERVAL);
     }
 }
 
+/// One look at a batch; its end, once the conductor was told.
+fn turn(run: &DispatchRun<'_>, job: &Job, extended: &mut Instant) -> Result<Option<Told>> {
+    let progress = run.step(&job.batch, &job.instruction)?;
+    settle_reports(run, &job.batch)?;
+    if let Progress::Told(told) = progress {
+        return Ok(Some(*told));
+    }
+    if let Some(lease) = job.lease.as_ref().filter(|_| extended.elapsed() >= LEASE / 4) {
+        run.spool.extend(lease, LEASE)?;
+        *extended = Instant::now();
+    }
+    Ok(None)
+}
+
 /// The reports of the batch that were routed to this mailbox are read.
-fn settle_reports(run: &DispatchRun<'_>, batch: &Batch) -> Outcome {
+fn settle_reports(run: &DispatchRun<'_>, batch: &Batch) -> Result<()> {
     for found in run.spool.unfinished(&run.actor, MESSAGES_MAX)? {
         let Ok(envelope) = run.spool.peek(&run.actor, &found.id) else { continue };
         let is_report = envelope.kind.as_str().starts_with("report.");
@@ -244,11 +280,21 @@ fn settle_reports(run: &DispatchRun<'_>, batch: &Batch) -> Outcome {
     Ok(())
 }
 
-fn settle(spool: &Spool, lease: &Lease) -> Outcome {
+fn settle(spool: &Spool, lease: &Lease) -> Result<()> {
     match spool.settle(lease) {
         // A process before this one has settled it, or it is handed out anew, and found to be told.
         Err(Error::LeaseLost { .. }) => Ok(()),
-        settled => Ok(settled?),
+        settled => settled,
+    }
+}
+
+/// Settles an instruction whose batch is told, as soon as that is possible.
+fn settle_later(spool: &Spool, lease: &Lease, waiter: &Waiter) -> Outcome {
+    loop {
+        match settle(spool, lease) {
+            Err(error) if error.is_transient() => waiter.wait(STEP_INTERVAL),
+            settled => return Ok(settled?),
+        }
     }
 }
 

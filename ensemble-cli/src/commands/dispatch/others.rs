@@ -1,0 +1,135 @@
+//! Mail of Dispatch that belongs to no batch, so that no failure ends there in silence.
+//!
+//! | message | becomes |
+//! |---|---|
+//! | a report of a task of a batch of this process | settled: the summary tells it |
+//! | a report of success | settled |
+//! | any other report, a review | passed on to the conductor, then settled |
+//! | `mail.returned` | settled: the dead letter has ended its attempt |
+//! | anything else | left where it is |
+//!
+//! A message is passed on under an id that follows from its own, before it is settled. So a crash in between
+//! passes it on once. Without a mailbox `conductor` it stays where it is.
+
+use std::collections::BTreeSet;
+
+use ensemble_core::Result;
+use ensemble_core::broker::RETURNED_TYPE;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::spool::{Spool, State};
+use ensemble_team::contract::{self, Reading, Report, Status};
+use ensemble_team::driver::Batch;
+
+use super::{MESSAGES_MAX, settle};
+use crate::exit::say;
+
+/// To whom failures go that no batch has.
+const CONDUCTOR: &str = "conductor";
+/// How types of reports begin.
+const REPORT_PREFIX: &str = "report.";
+
+pub(super) struct Others<'a> {
+    spool: &'a Spool,
+    actor: &'a Name,
+    /// The tasks of all batches of this process.
+    expected: BTreeSet<String>,
+    /// The last error, which is said once.
+    said: String,
+}
+
+/// What is done with a message.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    Settle,
+    PassOn,
+    Leave,
+}
+
+impl<'a> Others<'a> {
+    pub(super) const fn new(spool: &'a Spool, actor: &'a Name) -> Self {
+        Self { spool, actor, expected: BTreeSet::new(), said: String::new() }
+    }
+
+    /// The reports of this batch are told in its summary.
+    pub(super) fn expect(&mut self, batch: &Batch) {
+        self.expected.extend(batch.tasks.iter().cloned());
+    }
+
+    /// Reads all that waits. What fails is tried again at the next look.
+    pub(super) fn read(&mut self) {
+        match self.read_all() {
+            Ok(()) => self.said.clear(),
+            Err(error) => {
+                let text = error.to_string();
+                if text != self.said {
+                    say(&text);
+                    self.said = text;
+                }
+            }
+        }
+    }
+
+    fn read_all(&self) -> Result<()> {
+        for found in self.spool.unfinished(self.actor, MESSAGES_MAX)? {
+            let is_ours = match &found.state {
+                State::Queued { .. } => true,
+                // An earlier process of this command was killed before it settled the message.
+                State::Acked { holder, .. } => holder == self.actor,
+                State::Settled | State::Dead => false,
+            };
+            let Ok(envelope) = self.spool.peek(self.actor, &found.id) else { continue };
+            let fate = self.fate(&envelope);
+            if !is_ours || fate == Fate::Leave || (fate == Fate::PassOn && !self.has_conductor()?) {
+                continue;
+            }
+            let lease = match &found.state {
+                State::Acked { .. } => found.lease()?,
+                _ => match self.spool.receive_id(self.actor, &found.id, self.actor)? {
+                    Some(delivery) => delivery.lease,
+                    None => continue,
+                },
+            };
+            if fate == Fate::PassOn {
+                self.pass_on(&envelope)?;
+            }
+            settle(self.spool, &lease)?;
+        }
+        Ok(())
+    }
+
+    fn has_conductor(&self) -> Result<bool> {
+        Ok(self.spool.mailboxes()?.iter().any(|mailbox| mailbox.as_str() == CONDUCTOR))
+    }
+
+    fn fate(&self, envelope: &Envelope) -> Fate {
+        let kind = envelope.kind.as_str();
+        if kind == RETURNED_TYPE {
+            return Fate::Settle;
+        }
+        if !kind.starts_with(REPORT_PREFIX) {
+            return Fate::Leave;
+        }
+        let is_expected =
+            envelope.task_id.as_ref().is_some_and(|task| self.expected.contains(task));
+        if is_expected || is_success(&envelope.body) { Fate::Settle } else { Fate::PassOn }
+    }
+
+    fn pass_on(&self, envelope: &Envelope) -> Result<()> {
+        let mut copy = Envelope::new(Name::new(CONDUCTOR)?, envelope.body.clone())
+            .with_kind(envelope.kind.clone())
+            .with_id(MessageId::new(format!("{}.on", envelope.id))?)
+            .from(self.actor.clone());
+        copy.task_id.clone_from(&envelope.task_id);
+        copy.source.clone_from(&envelope.source);
+        copy.causation_id = Some(envelope.id.to_string());
+        self.spool.publish(&copy).map(drop)
+    }
+}
+
+/// Whether it is a report of success; what cannot be read is none.
+fn is_success(body: &str) -> bool {
+    match contract::read_as::<Report>(body, "report.yaml".as_ref()) {
+        Ok(Reading::Whole(report)) => report.status == Status::Success,
+        Ok(Reading::Foreign) | Err(_) => false,
+    }
+}

@@ -1,0 +1,12 @@
+# The work of examples/worker.sh: reads a message, prints what was done. $held is the message's file.
+me=box-1
+. "$HERE/common.sh"
+cat >/dev/null
+file=${held##*/} task=$(sed -n 's/^task_id: *//p' "$held" | head -n 1 | tr -d '"')
+epoch=${file##*@}
+now
+begin "$task" "${epoch%.yaml}"
+nap 0.$((number % 7 + 2))
+[ $((number % 7)) != 3 ] || { say hand "$task" "$epoch" $$ released; exit 1; }
+say hand "$task" "$epoch" $$ success
+echo "$task is done"

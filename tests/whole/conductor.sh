@@ -1,0 +1,23 @@
+# The conductor, in a pane: decides on plans, some of them late and some twice, and reads the rest of its mail.
+me=$ENSEMBLE_AGENT_ID
+. "$HERE/common.sh"
+say up - 0 $$
+while [ ! -e "$STOP" ]; do
+    now
+    got=$(e recv --json 2>/dev/null)
+    [ -n "$got" ] || { read -r -t 0.3 _; continue; }
+    id=$(pick id) request=$(pick request_id) task=$(pick task_id)
+    case $(pick type) in
+    plan_approval_request)
+        [ $((RANDOM % 3)) != 0 ] || nap $((RANDOM % 5))
+        if [ $((${task##*[!0-9]} % 4)) = 2 ] && [[ $got == *'"round":1,'* ]]; then
+            e plan review "$request" --reject --feedback "count again" >/dev/null 2>&1
+        else
+            say approving "$task" 0 $$ "$(pick from)"
+            e plan review "$request" --approve >/dev/null 2>&1
+        fi
+        ;;
+    shutdown_request) e respond "$request" --approve >/dev/null 2>&1 && exit 0 ;;
+    esac
+    e settle "$id" >/dev/null 2>&1
+done
