@@ -380,7 +380,7 @@ fn forbidden(profile: &Profile) -> String {
         }
     };
     format!(
-        "Enter: {}; Escape: {}; C-c: {}",
+        "Enter: {}. Escape: {}. C-c: {}",
         never(Key::Enter),
         never(Key::Escape),
         never(Key::CtrlC)
