@@ -22,7 +22,8 @@ fn steps_of_an_agent_that_has_ended_wait_again_at_once() {
 
 #[test]
 fn a_step_that_waits_again_is_ended_by_its_last_holder() {
-    let plan = "task_id: t-1\nattempts_max: 2\nsteps: [{agent: Devon, goal: g}, {agent: Devon, goal: h}]";
+    let plan =
+        "task_id: t-1\nattempts_max: 2\nsteps: [{agent: Devon, goal: g}, {agent: Devon, goal: h}]";
     let bed = Bed::new(&[plan]);
     let late = bed.take("Devon").unwrap();
     bed.store.take_back(&name("Devon")).unwrap();
