@@ -16,23 +16,33 @@ pub(crate) fn correlate(
     envelope: &Envelope,
     sender: Sender,
 ) {
-    let correlated = || -> Outcome<Correlation> {
-        let kinds = context.project()?.kinds()?;
-        Ok(Requests::new(store).with_kinds(kinds).correlate(envelope, sender)?)
-    };
-    match correlated() {
-        Ok(Correlation::Refused(refusal)) => say(&refusal.to_string()),
-        Ok(Correlation::Unproven(entry)) => {
+    match correlated(context, store, envelope, sender) {
+        Ok(Some(remark)) => say(&remark),
+        Ok(None) => {}
+        Err(failure) => drop(failure.report()),
+    }
+}
+
+/// As [`correlate`]; returns what the message may not do.
+pub(crate) fn correlated(
+    context: &Context,
+    store: &dyn RequestStore,
+    envelope: &Envelope,
+    sender: Sender,
+) -> Outcome<Option<String>> {
+    let kinds = context.project()?.kinds()?;
+    Ok(match Requests::new(store).with_kinds(kinds).correlate(envelope, sender)? {
+        Correlation::Refused(refusal) => Some(refusal.to_string()),
+        Correlation::Unproven(entry) => {
             let (id, to) = (&entry.request.request_id, &entry.request.to);
-            say(&format!(
+            Some(format!(
                 "request {id} is still open: only this message says that {} has answered, which any \
                  program could write; {to} decides with `ensemble respond {id}`",
                 envelope.from
-            ));
+            ))
         }
-        Ok(_) => {}
-        Err(failure) => drop(failure.report()),
-    }
+        _ => None,
+    })
 }
 
 /// As [`correlate`], for a message that is being sent by the agent that this process acts for.

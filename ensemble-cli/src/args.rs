@@ -68,6 +68,12 @@ fn parse_one_verb(words: &[OsString]) -> Option<ArgMatches> {
     with_one_verb(verb_among(words)?)?.try_get_matches_from(words).ok()
 }
 
+/// Whether the command line is that of an agent's hook, however wrong it is.
+pub(crate) fn is_hook() -> bool {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    verb_among(&words) == Some("hook")
+}
+
 /// The first word that is neither a global flag nor its value.
 fn verb_among(words: &[OsString]) -> Option<&str> {
     let mut words = words.iter().skip(1).map(|word| word.to_str());

@@ -125,7 +125,9 @@ impl Failure {
         match self {
             Self::ClosedPipe => Exit::Done,
             Self::Block { exit, text } => {
-                let _ = writeln!(io::stderr(), "{}", crate::text::printable(&text));
+                if !text.is_empty() {
+                    let _ = writeln!(io::stderr(), "{}", crate::text::printable(&text));
+                }
                 exit
             }
             Self::Told { exit, text, hint } => {

@@ -7,6 +7,7 @@
 //! | `commands/<verb>` | one verb: its arguments and what it does |
 //! | `context` | what a verb works with: project, queue, event log, identity |
 //! | `demo` | the team that `ensemble demo` runs |
+//! | `hooks` | what agents' own hooks are told |
 //! | `mcp` | the tools for agents |
 //! | `output` | human lines or JSON |
 //! | `queue` | mailboxes in a directory or on servers |
@@ -36,6 +37,7 @@ mod exit;
 #[doc(hidden)]
 pub mod fuzzing;
 mod held;
+mod hooks;
 mod interrupt;
 #[cfg(feature = "mcp")]
 mod mcp;
@@ -67,10 +69,15 @@ fn run() -> Exit {
     }
     let (cli, verb) = match args::parse() {
         Ok(parsed) => parsed,
+        Err(error) if args::is_hook() && error.use_stderr() => return Exit::Done,
         Err(error) => return exit::usage(&error),
     };
+    // What a hook prints is read by the agent that runs it.
+    let is_quiet = matches!(cli.verb, commands::Verb::Hook(_));
     let context = context::Context::new(cli.globals, verb);
     let result = cli.verb.run(&context).and_then(|()| context.out.flush());
-    context.warn_about_log();
+    if !is_quiet {
+        context.warn_about_log();
+    }
     result.map_or_else(exit::Failure::report, |()| Exit::Done)
 }

@@ -50,6 +50,7 @@ mod routing;
 pub mod rows;
 mod run;
 mod servers;
+pub mod sessions;
 pub mod sources;
 mod status;
 mod steps;

@@ -8,6 +8,7 @@ mod alarms;
 mod assigning;
 mod door;
 mod git;
+mod hooks;
 mod leases;
 mod nats;
 mod quota;
@@ -31,6 +32,7 @@ use ensemble_team::authority::Authority;
 use ensemble_team::driver::{Reviews, TaskEnds};
 use ensemble_team::lint::LintConfig;
 use ensemble_team::roster::Roster;
+use ensemble_team::session::Sessions;
 use ensemble_tmux::provider::Profiles;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +40,7 @@ use crate::kinds::RequestsConfig;
 use crate::sources::Sources;
 pub use alarms::AlarmsConfig;
 pub use assigning::{LadderConfig, ReadinessConfig};
+pub use hooks::HooksConfig;
 pub use leases::LeasesConfig;
 pub use nats::NatsConfig;
 pub use quota::QuotaConfig;
@@ -111,6 +114,8 @@ pub struct Config {
     pub alarms: AlarmsConfig,
     /// Extension of leases while their holders are seen working.
     pub leases: LeasesConfig,
+    /// What agents learn from their own hooks (docs/ways-in.md).
+    pub hooks: HooksConfig,
 }
 
 impl Config {
@@ -191,6 +196,7 @@ impl Config {
             worktrees: self.worktrees.or(fallback.worktrees),
             alarms: self.alarms.or(fallback.alarms),
             leases: self.leases.or(fallback.leases),
+            hooks: self.hooks.or(fallback.hooks),
             readiness: self.readiness.or(fallback.readiness),
             ladder: self.ladder.or(fallback.ladder),
         }
@@ -299,6 +305,12 @@ impl Project {
     #[must_use]
     pub fn roster(&self) -> Roster {
         Roster::open(&self.state)
+    }
+
+    /// What the agents' own hooks have reported.
+    #[must_use]
+    pub fn sessions(&self) -> Sessions {
+        Sessions::open(&self.state)
     }
 
     /// The directory that holds queue and state.

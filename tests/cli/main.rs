@@ -17,6 +17,7 @@ mod events;
 mod git;
 mod guides;
 mod help;
+mod hooks;
 mod ladders;
 mod left_boards;
 mod lint;

@@ -1,6 +1,7 @@
 //! What a team of coding agents needs on top of the broker [`ensemble_core`].
 //!
 //! * [`roster`] lists the agents of a team: their names, roles, panes and passes.
+//! * [`session`] keeps what an agent's own hooks report of it.
 //! * [`contract`] defines the files that agents exchange (tasks, reports, reviews, escalations);
 //!   [`lint`] finds vague words and missing information in them.
 //! * [`admission`] answers whether an agent may begin or hand in a task, for mail, board and steps alike.
@@ -31,6 +32,7 @@ pub mod lint;
 pub mod proto;
 pub mod replay;
 pub mod roster;
+pub mod session;
 #[cfg(feature = "steps")]
 pub mod steps;
 mod template;

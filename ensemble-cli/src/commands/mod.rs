@@ -25,6 +25,7 @@ mod escalations;
 mod extend;
 mod fsck;
 mod goal;
+mod hook;
 mod inbox;
 mod init;
 mod instruct;
@@ -45,6 +46,7 @@ mod pause;
 mod ping;
 mod plan;
 mod pong;
+mod prime;
 mod prompt;
 mod recv;
 mod release;
@@ -74,7 +76,7 @@ mod why;
 use ensemble_watch::project::Project;
 
 pub(crate) use agent::{Live, hand_over, live};
-pub(crate) use recv::needed_plan;
+pub(crate) use recv::{described as describe_delivery, needed_plan, sender_of};
 pub(crate) use request::SHUTDOWN_REASON;
 pub(crate) use send::{fill, fill_for_servers};
 #[cfg(feature = "mcp")]
@@ -160,6 +162,8 @@ verbs! {
     Prompt => prompt,
     Step => step,
     Report => report,
+    Prime => prime,
+    Hook => hook,
     #[cfg(feature = "mcp")]
     Mcp => mcp,
     Request => request,

@@ -136,13 +136,18 @@ fn nothing(context: &Context, queue: &Queue, mailbox: &Name, agent: &Name) -> Ou
 /// A message of another program may ask something. It decides something only if its file proves its sender: any
 /// program could have put it there. Whatever becomes of that, the message is delivered.
 fn correlate(context: &Context, queue: &Queue, delivery: &Delivery) {
+    let envelope = &delivery.envelope;
+    answers::correlate(context, queue.request_store(), envelope, sender_of(queue, delivery));
+}
+
+/// How the sender of a message is known.
+pub(crate) fn sender_of(queue: &Queue, delivery: &Delivery) -> Sender {
     let Delivery { envelope, lease, .. } = delivery;
     let proven = queue.directory().map(|spool| spool.proves_sender(lease, &envelope.from));
-    let sender = match proven {
+    match proven {
         Some(Ok(true)) => Sender::Proven,
         Some(Ok(false) | Err(_)) | None => Sender::Stated,
-    };
-    answers::correlate(context, queue.request_store(), envelope, sender);
+    }
 }
 
 fn wait(
@@ -229,11 +234,23 @@ fn print_body(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome 
 }
 
 fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
+    for (name, value) in described(queue, delivery)? {
+        let value = if name == "id" { context.out.paint(STRONG, value) } else { value };
+        context.out.line(format!("{name:<8} {value}"))?;
+    }
+    print_content(&context.out, &delivery.envelope)
+}
+
+/// What a holder is told beside the content of a message: its headers, then the commands that end it.
+pub(crate) fn described(
+    queue: &Queue,
+    delivery: &Delivery,
+) -> Outcome<Vec<(&'static str, String)>> {
     let Delivery { envelope, lease, .. } = delivery;
     let told = Delivered::new(&**queue, delivery);
     let attachment = envelope.attachment.as_ref().and_then(|a| queue.attachment_path(a));
     let headers = [
-        ("id", Some(context.out.paint(STRONG, &lease.id))),
+        ("id", Some(lease.id.to_string())),
         ("from", Some(envelope.from.to_string())),
         ("type", Some(envelope.kind.to_string())),
         ("task", envelope.task_id.clone()),
@@ -245,15 +262,8 @@ fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outco
         ("waiting", Some(told.more())),
         ("attached", attachment.map(|path| path.to_string_lossy().into_owned())),
     ];
-    for (name, value) in headers {
-        if let Some(value) = value {
-            context.out.line(format!("{name:<8} {value}"))?;
-        }
-    }
-    for (name, command) in &told.commands {
-        context.out.line(format!("{name:<8} {command}"))?;
-    }
-    print_content(&context.out, envelope)
+    let headers = headers.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    Ok(headers.chain(told.commands).collect())
 }
 
 /// What an agent does first with a task that demands a plan.

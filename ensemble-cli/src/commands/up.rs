@@ -131,7 +131,12 @@ pub(super) fn open<'a>(context: &'a Context, spool: &'a Spool) -> Outcome<Team<'
     let project = context.project()?;
     project.ensure_state()?;
     let actor = context.actor()?;
-    Ok(Team::new(project, spool, context.recorder()?, actor)?)
+    let team = Team::new(project, spool, context.recorder()?, actor)?;
+    // Without knowing where it is, this program cannot be named in a hook.
+    Ok(match std::env::current_exe() {
+        Ok(program) => team.with_command(program),
+        Err(_) => team,
+    })
 }
 
 /// Refuses to start anything while a program of one of these agents cannot be found.

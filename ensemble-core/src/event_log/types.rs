@@ -87,14 +87,16 @@ event_types! {
 
     /// An agent was notified of messages.
     RECEIPT_NOTIFIED = "receipt.notified" by "watcher": "`mailbox`, `ids` (at most 32), `evidence`";
-    /// A line about messages was submitted in an agent's pane.
-    RECEIPT_SUBMITTED = "receipt.submitted" by "watcher": "`mailbox`, `ids` (at most 32), `evidence`";
+    /// A line about messages was submitted in an agent's pane, or a hook has handed them over.
+    RECEIPT_SUBMITTED = "receipt.submitted" by "watcher, `hook`": "`mailbox`, `ids` (at most 32), `evidence`";
     /// A nudge was typed.
     NUDGE_SENT = "nudge.sent" by "watcher, `nudge`": "`agent`, `mailbox`, `pane`, `attempt`";
     /// A nudge was put off.
     NUDGE_DEFERRED = "nudge.deferred" by "watcher, `nudge`": "`agent`, `mailbox`, `pane`, `reason`, `detail`, `waiting`";
     /// An agent took no mail after its last nudge.
     NUDGE_UNANSWERED = "nudge.unanswered" by "watcher": "`agent`, `mailbox`, `waiting`, `nudges`";
+    /// A hook of an agent could not do its part. The agent was told nothing.
+    HOOK_FAILED = "hook.failed" by "`hook`": "`event`, `provider`, `why`";
     /// Reserved for later reports about nudges.
     NUDGE_NOTED = "nudge.noted" by "watcher": "`agent`, `what`";
 

@@ -131,11 +131,13 @@ impl Team<'_> {
             (GENERATION_VARIABLE, member.generation.to_string()),
         ];
         let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
-        let env: Vec<(String, String)> = plan.env.clone().into_iter().chain(own).collect();
+        let launched = self.launched(plan)?;
+        let env: Vec<(String, String)> =
+            launched.env.into_iter().chain(plan.env.clone()).chain(own).collect();
         let order = WindowOrder {
             member: &plan.name,
             generation: member.generation,
-            command: plan.command.as_deref().unwrap_or_default(),
+            command: &launched.command,
             directory: &plan.directory,
             env: &env,
         };

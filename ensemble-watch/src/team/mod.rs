@@ -13,6 +13,7 @@
 //! carries a mark with its name. The next process finds the mark and takes the agent over instead
 //! of starting it twice.
 
+mod hooks;
 mod launch;
 mod place;
 mod plan;
@@ -62,6 +63,8 @@ pub struct Team<'a> {
     actor: Name,
     server: Server,
     session: String,
+    /// Our own command, which hooks run.
+    ensemble: Option<PathBuf>,
 }
 
 impl<'a> Team<'a> {
@@ -77,7 +80,15 @@ impl<'a> Team<'a> {
         actor: Name,
     ) -> Result<Self> {
         let server = Server::brief(socket_of(project)?);
-        Ok(Self { project, spool, recorder, actor, server, session: session_of(project) })
+        let session = session_of(project);
+        Ok(Self { project, spool, recorder, actor, server, session, ensemble: None })
+    }
+
+    /// Starts agents with hooks that run this program, the command `ensemble`. Without it, agents have no hooks of ours.
+    #[must_use]
+    pub fn with_command(mut self, ensemble: impl Into<PathBuf>) -> Self {
+        self.ensemble = Some(ensemble.into());
+        self
     }
 
     /// The tmux server of the team.

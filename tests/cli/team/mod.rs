@@ -2,6 +2,7 @@
 
 mod crash;
 mod events;
+mod hooked;
 mod identity;
 mod lifecycle;
 #[cfg(feature = "nats")]

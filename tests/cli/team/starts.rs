@@ -77,7 +77,7 @@ exec "$HERE/bin/trust/claude"
 "#;
 
 /// Agents by name and command, with programs in `here/bin` and `sh` being `shell`.
-fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
+pub(super) fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
     let bed = Bed::empty();
     bed.ok("init");
     let here = bed.project().join("here");
@@ -118,7 +118,7 @@ fn run(team: &Team, arguments: &[&str]) -> Ran {
 }
 
 #[track_caller]
-fn ok(team: &Team, arguments: &[&str]) -> String {
+pub(super) fn ok(team: &Team, arguments: &[&str]) -> String {
     let ran = run(team, arguments);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments:?}: {ran:?}");
     ran.stdout

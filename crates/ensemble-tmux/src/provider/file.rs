@@ -7,6 +7,7 @@ use std::time::Duration;
 use regex_lite::Regex;
 use serde::Deserialize;
 
+use super::hooks::HookConfig;
 use super::profile::{Composer, MachineSource, Profile, Region, Rule};
 use super::server::ServerConfig;
 use ensemble_core::agent::{AgentState, Escalation, Program};
@@ -63,6 +64,8 @@ struct File {
     machine: Option<MachineSource>,
     #[serde(default)]
     server: ServerConfig,
+    #[serde(default)]
+    hooks: HookConfig,
 }
 
 const fn key_gap_ms() -> u64 {
@@ -183,6 +186,7 @@ impl File {
             forbidden: self.forbidden,
             machine: self.machine,
             server: self.server,
+            hooks: self.hooks,
         })
     }
 }

@@ -15,6 +15,7 @@ mod diagnose;
 mod file;
 #[cfg(test)]
 mod foreground;
+mod hooks;
 pub mod machine;
 pub mod process;
 pub mod profile;
@@ -32,6 +33,7 @@ mod widths;
 
 pub use composer::stands_alone;
 pub use diagnose::{Context, Judgement, Purpose, diagnose, diagnose_with, objection};
+pub use hooks::{COMMAND, HookConfig, InstallPlaces, PROGRAM, filled};
 pub use profile::{MachineSource, Profile};
 pub use profiles::Profiles;
 pub use reset::{Limit, Zones, reset_instant};

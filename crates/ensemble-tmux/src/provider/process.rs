@@ -268,6 +268,19 @@ pub fn line_of(pid: u32) -> Vec<(u32, u64)> {
     line
 }
 
+/// The nearest ancestor of `pid` that is no shell, with its start time: the program that has `pid` run, directly or
+/// by a command line. `None` where the system does not tell.
+#[must_use]
+pub fn program_above(pid: u32) -> Option<(u32, u64)> {
+    let above = line_of(pid).into_iter().skip(1);
+    let is_program = |(pid, _): &(u32, u64)| {
+        let stat = stat(*pid);
+        let name = stat.as_deref().and_then(name_of);
+        name.is_some_and(|name| !is_shell(base_name(name)))
+    };
+    above.filter(is_program).find(|(pid, _)| *pid > 1)
+}
+
 /// One read, since the system makes the whole text anew for each.
 fn stat(pid: u32) -> Option<String> {
     let mut buffer = [0; STAT_BYTES_MAX];

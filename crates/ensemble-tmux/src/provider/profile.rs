@@ -6,6 +6,7 @@ use std::time::Duration;
 use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 
+use super::hooks::HookConfig;
 use super::server::ServerConfig;
 use ensemble_core::agent::{AgentState, Program};
 use ensemble_core::pane::{ForegroundProcess, Key, PaneState};
@@ -25,6 +26,7 @@ pub struct Profile {
     pub(super) forbidden: BTreeMap<AgentState, BTreeSet<Key>>,
     pub(super) machine: Option<MachineSource>,
     pub(super) server: ServerConfig,
+    pub(super) hooks: HookConfig,
 }
 
 /// Where an agent takes input, and how to tell whether something stands there.
@@ -154,6 +156,12 @@ impl Profile {
     #[must_use]
     pub const fn server(&self) -> &ServerConfig {
         &self.server
+    }
+
+    /// How the program is given hooks of ours.
+    #[must_use]
+    pub const fn hooks(&self) -> &HookConfig {
+        &self.hooks
     }
 
     /// Whether `key` must not be pressed while the agent is in `state`.

@@ -103,6 +103,13 @@ impl Places {
         Self { claude_sessions: Some(home.join(".claude/sessions")), ..Self::default() }
     }
 
+    /// Whether the Claude Code that runs in or below process `pid` says that it waits for a prompt.
+    #[must_use]
+    pub fn claude_rests(&self, pid: u32) -> bool {
+        let report = self.claude_sessions.as_deref().and_then(|at| claude::report(at, pid).ok());
+        report.is_some_and(|report| report.state == AgentState::Ready)
+    }
+
     /// The OpenCode server that the agent in the pane belongs to.
     #[must_use]
     pub fn with_opencode(mut self, place: HttpPlace) -> Self {

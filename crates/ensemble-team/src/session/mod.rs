@@ -1,0 +1,179 @@
+//! What an agent's own hooks have reported of it: one file for each agent, `.ensemble/sessions/<name>.json`.
+//!
+//! | state | written at the event | by the agent's machinery that means |
+//! |---|---|---|
+//! | `idle` | start, stop, a notification that it waits for input | no turn runs |
+//! | `working` | prompt, after a tool | a turn runs |
+//! | `blocked` | permission, a notification of one | a person must answer |
+//! | `limited` | failure: a usage limit | the turn has ended in a limit |
+//! | `failed` | failure: anything else | the turn has ended in an error |
+//! | `ended` | session end | the session is over |
+//!
+//! *Owner.* The hooks of one agent write its file, one after another, under the file's lock. All others read it
+//! without a lock: it is replaced as a whole. *A crash* leaves the file as it was before or after a change. A hook
+//! that is killed between receiving a message and writing its answer leaves an entry in `carrying`. The next hook of
+//! the agent, or the watcher, finds that its process has ended and gives the message back ([`Session::abandoned`]).
+//! *Silence.* A state is as old as its event. It counts while the agent's process lives ([`Session::lives`]).
+//! No hook reports an interrupted turn, so `working` alone is no proof: see [`crate::roster::presence`].
+//!
+//! Beside it lies `<name>.waiter.lock`: a waiter of the session holds it while it can wake the idle agent. The lock
+//! ends with the waiter's process ([`Sessions::waiter_lives`]).
+//!
+//! ```
+//! use ensemble_core::message::Name;
+//! use ensemble_team::session::{Activity, Sessions};
+//!
+//! # let home = tempfile::tempdir()?;
+//! let sessions = Sessions::open(home.path()); // the state directory, `.ensemble`
+//! let agent = Name::new("worker-1")?;
+//! sessions.change(&agent, |session| session.activity = Activity::Working)?;
+//! assert_eq!(sessions.get(&agent)?.map(|session| session.activity), Some(Activity::Working));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ensemble_core::document::{DocumentOptions, LockedDocument};
+use ensemble_core::durable::{Dir, Durability, FileLock, Modes};
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+pub use record::{Activity, Carried, SESSION_VERSION, Session, Way};
+
+/// The directory below the state directory.
+pub const SESSIONS_DIRECTORY: &str = "sessions";
+/// The largest session file, in bytes.
+pub const SESSION_BYTES_MAX: usize = 64 * 1024;
+/// How the name of a session file ends.
+const FILE_END: &str = ".json";
+/// How the name of a waiter's lock ends.
+const WAITER_END: &str = ".waiter.lock";
+/// How long a hook waits for another hook of the same agent. A turn waits for it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The session files of one project.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    dir: PathBuf,
+    state: PathBuf,
+}
+
+/// A session file under its lock.
+#[derive(Debug)]
+pub struct LockedSession {
+    document: LockedDocument,
+    before: Session,
+    /// The record; written by [`LockedSession::write`].
+    pub session: Session,
+}
+
+impl Sessions {
+    /// The session files below this state directory. Nothing is opened or made yet.
+    #[must_use]
+    pub fn open(state_dir: &Path) -> Self {
+        Self { dir: state_dir.join(SESSIONS_DIRECTORY), state: state_dir.to_owned() }
+    }
+
+    /// Where the files lie; there may be no such directory yet.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The agent of a file in that directory.
+    #[must_use]
+    pub fn agent_of(file: &str) -> Option<Name> {
+        file.strip_suffix(FILE_END).and_then(|name| Name::new(name).ok())
+    }
+
+    /// The last session of an agent; `None` if no hook of it has reported.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the file is no session, or the disk failed.
+    pub fn get(&self, agent: &Name) -> Result<Option<Session>> {
+        let dir = match Dir::open(&self.dir) {
+            Ok(dir) => dir,
+            Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let file = format!("{agent}{FILE_END}");
+        let Some(content) = dir.read(&file, SESSION_BYTES_MAX)? else { return Ok(None) };
+        Session::parse(&content, &self.dir.join(file)).map(Some)
+    }
+
+    /// Locks the session of an agent. A file that is none is begun anew: it holds nothing that the next events do
+    /// not bring again.
+    ///
+    /// Blocks for at most 2 s while another hook of the agent writes.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] names the holder; or the disk failed.
+    pub fn lock(&self, agent: &Name) -> Result<LockedSession> {
+        let dir = self.make()?;
+        let path = dir.path().join(format!("{agent}{FILE_END}"));
+        // What a power cut takes, the next event brings again.
+        let options = DocumentOptions::default()
+            .with_bytes_max(SESSION_BYTES_MAX)
+            .with_durability(Durability::Process);
+        let document = LockedDocument::lock_with(&path, PATIENCE, options)?;
+        let content = document.read().unwrap_or_default();
+        let parsed = content.and_then(|content| Session::parse(&content, &path).ok());
+        let session = parsed.filter(|session| session.agent == *agent);
+        let session = session.unwrap_or_else(|| Session::new(agent.clone()));
+        Ok(LockedSession { document, before: session.clone(), session })
+    }
+
+    /// Changes the session of an agent under its lock.
+    ///
+    /// # Errors
+    /// As for [`Sessions::lock`] and [`LockedSession::write`].
+    pub fn change(&self, agent: &Name, change: impl FnOnce(&mut Session)) -> Result<()> {
+        let mut locked = self.lock(agent)?;
+        change(&mut locked.session);
+        locked.write()
+    }
+
+    /// Takes the lock of the agent's waiter, waiting for it at most `patience`.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] while another waiter of the agent lives; or the disk failed.
+    pub fn become_waiter(&self, agent: &Name, patience: Duration) -> Result<FileLock> {
+        let dir = self.make()?;
+        FileLock::acquire(&dir.path().join(format!("{agent}{WAITER_END}")), patience)
+    }
+
+    /// Whether a process can wake the agent while it is idle.
+    #[must_use]
+    pub fn waiter_lives(&self, agent: &Name) -> bool {
+        let path = self.dir.join(format!("{agent}{WAITER_END}"));
+        // The lock's file is made by the first waiter only.
+        path.exists()
+            && matches!(FileLock::acquire(&path, Duration::ZERO), Err(Error::Locked { .. }))
+    }
+
+    fn make(&self) -> Result<Dir> {
+        Dir::open(&self.state)?.ensure_child(SESSIONS_DIRECTORY, Modes::default())
+    }
+}
+
+impl LockedSession {
+    /// Writes the record if it has changed. The lock stays.
+    ///
+    /// # Errors
+    /// The disk failed; the file is as it was.
+    pub fn write(&mut self) -> Result<()> {
+        self.session.shorten();
+        if self.session == self.before {
+            return Ok(());
+        }
+        self.document.replace(self.session.render().as_bytes())?;
+        self.before = self.session.clone();
+        Ok(())
+    }
+}

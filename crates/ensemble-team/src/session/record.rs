@@ -1,0 +1,229 @@
+//! One session as its file tells it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_core::{Error, Result};
+use ensemble_tmux::provider::process;
+use serde::{Deserialize, Serialize};
+
+/// The newest format of a session file that this reads, and the one that it writes.
+pub const SESSION_VERSION: u32 = 1;
+/// How many ids of messages are remembered of each kind.
+const IDS_MAX: usize = 256;
+/// The longest text in a record, in characters.
+const TEXT_CHARS_MAX: usize = 200;
+
+/// A session of an agent, as its hooks have reported it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Session {
+    /// The format.
+    pub version: u32,
+    /// The agent.
+    pub agent: Name,
+    /// Which program it is; names a profile.
+    #[serde(default)]
+    pub provider: String,
+    /// The program's own id of the session, which changes with `/clear`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Pid of the agent's process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Start of that process, in clock ticks since boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
+    /// State of the agent's turn.
+    #[serde(default)]
+    pub activity: Activity,
+    /// What it is blocked by, or why its turn has failed, in a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Since when it does so.
+    pub since: Timestamp,
+    /// The session that has been told its name and role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub introduced: Option<String>,
+    /// The waiting messages of which this session was told without their content.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub hinted: BTreeSet<MessageId>,
+    /// The messages for which an end of a turn was prevented.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub blocked_for: BTreeSet<MessageId>,
+    /// Messages that a hook is handing over at this moment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carrying: Vec<Carried>,
+    /// How many messages came by each way.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ways: BTreeMap<Way, u64>,
+}
+
+/// What an agent does, as its hooks say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// No turn runs.
+    #[default]
+    Idle,
+    /// A turn runs.
+    Working,
+    /// A person must answer.
+    Blocked,
+    /// The turn has ended in a usage limit.
+    Limited,
+    /// The turn has ended in an error.
+    Failed,
+    /// The session is over.
+    Ended,
+}
+
+impl Activity {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Working => "working",
+            Self::Blocked => "blocked",
+            Self::Limited => "limited",
+            Self::Failed => "failed",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// By which hook a message came to its agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// With the prompt of a person.
+    Prompt,
+    /// After a tool, in the middle of a turn.
+    Tool,
+    /// At the end of a turn.
+    Stop,
+    /// By the waiter of an idle session.
+    Waiter,
+}
+
+impl Way {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::Tool => "tool",
+            Self::Stop => "stop",
+            Self::Waiter => "waiter",
+        }
+    }
+}
+
+/// A message on its way through a hook.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Carried {
+    /// Mailbox of the message.
+    pub mailbox: Name,
+    /// Id of the message.
+    pub id: MessageId,
+    /// The number of the delivery by the hook.
+    pub epoch: u64,
+    /// Pid of the hook.
+    pub pid: u32,
+    /// Start of the hook, in clock ticks since boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
+}
+
+impl Carried {
+    /// A message that this process is about to receive as delivery `epoch`.
+    #[must_use]
+    pub fn by_this_process(mailbox: Name, id: MessageId, epoch: u64) -> Self {
+        let pid = std::process::id();
+        Self { mailbox, id, epoch, pid, started: process::start_time(pid) }
+    }
+
+    /// Whether the hook has ended without saying that the message arrived.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.pid != std::process::id() && !process::is_running(self.pid, self.started)
+    }
+}
+
+impl Session {
+    /// A session of which nothing is known.
+    #[must_use]
+    pub fn new(agent: Name) -> Self {
+        Self {
+            version: SESSION_VERSION,
+            agent,
+            provider: String::new(),
+            id: None,
+            pid: None,
+            started: None,
+            activity: Activity::default(),
+            detail: None,
+            since: SystemClock.wall(),
+            introduced: None,
+            hinted: BTreeSet::new(),
+            blocked_for: BTreeSet::new(),
+            carrying: Vec::new(),
+            ways: BTreeMap::new(),
+        }
+    }
+
+    /// Another activity, since now unless it is the same.
+    pub fn set(&mut self, activity: Activity, detail: Option<String>) {
+        if self.activity != activity || self.detail != detail {
+            (self.activity, self.detail, self.since) = (activity, detail, SystemClock.wall());
+        }
+    }
+
+    /// Whether the process of the agent lives. Without a process, the session counts as living until it has ended.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        self.pid.is_none_or(|pid| process::is_running(pid, self.started))
+    }
+
+    /// The messages that hooks have received and never handed over.
+    pub fn abandoned(&self) -> impl Iterator<Item = &Carried> {
+        self.carrying.iter().filter(|carried| carried.is_abandoned())
+    }
+
+    /// Reads a session file.
+    pub(super) fn parse(content: &[u8], path: &Path) -> Result<Self> {
+        let session: Self = serde_json::from_slice(content)
+            .map_err(|error| Error::malformed(path, "file", error.to_string()))?;
+        if session.version > SESSION_VERSION {
+            let detail = format!("is {}, this program reads {SESSION_VERSION}", session.version);
+            return Err(Error::malformed(path, "version", detail));
+        }
+        Ok(session)
+    }
+
+    pub(super) fn render(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    /// Keeps the record below the limit of its file. The oldest ids go first: ids sort by time.
+    pub(super) fn shorten(&mut self) {
+        for ids in [&mut self.hinted, &mut self.blocked_for] {
+            while ids.len() > IDS_MAX {
+                ids.pop_first();
+            }
+        }
+        for text in [&mut self.id, &mut self.detail, &mut self.introduced] {
+            if let Some(text) = text
+                && let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX)
+            {
+                text.truncate(end);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! How an agent's program is given hooks of ours, as data.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Where our own command stands in a profile, as a shell reads it.
+pub const COMMAND: &str = "{ensemble}";
+/// Where the path of our own program stands in a profile, for what is started without a shell.
+pub const PROGRAM: &str = "{ensemble_path}";
+
+/// `hooks` of a profile (docs/providers.md).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct HookConfig {
+    /// Whether the program asks a person before it runs hooks that it has not seen. Such a program is started with
+    /// hooks only where the project wants it.
+    pub asks_trust: bool,
+    /// Arguments behind the program's name. `{FILE}` is the path of one of `files`.
+    pub arguments: Vec<String>,
+    /// Variables of its environment.
+    pub env: BTreeMap<String, String>,
+    /// Files that are written before it starts, by name: a text as it is, anything else as JSON.
+    pub files: BTreeMap<String, Value>,
+    /// Where a person's own start of the program looks for hooks.
+    pub install: InstallPlaces,
+}
+
+/// Configuration files of a program, for `hooks install`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct InstallPlaces {
+    /// The file of a project, below its directory.
+    pub project: Option<String>,
+    /// The file of a user, below the home directory.
+    pub user: Option<String>,
+    /// The variable that names another directory for the last part of `user`.
+    pub home_variable: Option<String>,
+}
+
+impl HookConfig {
+    /// Whether the program can be started with hooks of ours.
+    #[must_use]
+    pub fn can_launch(&self) -> bool {
+        !self.arguments.is_empty() || !self.env.is_empty()
+    }
+
+    /// The hooks among the files: event by event, as the program's configuration has them below `hooks`.
+    #[must_use]
+    pub fn events(&self) -> Option<&serde_json::Map<String, Value>> {
+        self.files.values().find_map(|file| file.get("hooks")?.as_object())
+    }
+}
+
+/// A value in which each text has `from` replaced by `to`.
+#[must_use]
+pub fn filled(value: &Value, from: &str, to: &str) -> Value {
+    match value {
+        Value::String(text) => Value::String(text.replace(from, to)),
+        Value::Array(items) => items.iter().map(|item| filled(item, from, to)).collect(),
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(key, value)| (key.clone(), filled(value, from, to)));
+            Value::Object(fields.collect())
+        }
+        other => other.clone(),
+    }
+}

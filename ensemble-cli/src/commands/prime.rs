@@ -1,0 +1,29 @@
+//! `ensemble prime`: what an agent should know now.
+
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::hooks::introduction;
+use crate::queue::Queue;
+
+/// Print what an agent should know now
+///
+/// Its name and role, what it holds, what waits, and how to take part: what hooks tell an agent at the start of
+/// each session. For agents without hooks, and for a person who wants to see it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble prime --as worker-1")]
+pub(crate) struct Arguments {}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let Self {} = self;
+        let agent = context.agent_required()?;
+        let queue = Queue::open(context)?;
+        queue.overlook()?;
+        let member = context.project()?.roster().get(&agent)?;
+        let text = introduction::text(context, &queue, &agent, member.as_ref())?;
+        if context.out.is_json() {
+            return context.out.object(&serde_json::json!({ "agent": agent, "text": text }));
+        }
+        context.out.content(text.as_bytes())
+    }
+}

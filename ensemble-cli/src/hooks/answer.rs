@@ -1,0 +1,51 @@
+//! The JSON in which an agent wants to be answered.
+
+use serde_json::{Value, json};
+
+use super::{Event, Program};
+
+/// The answer that says `text`. `name` is the event as the agent calls it.
+pub(super) fn object(program: Program, event: Event, name: Option<&str>, text: &str) -> Value {
+    if event == Event::Stop {
+        // Codex takes no other fields beside these.
+        return json!({ "decision": "block", "reason": text });
+    }
+    let name = name.unwrap_or_else(|| own_name(program, event));
+    json!({ "hookSpecificOutput": { "hookEventName": name, "additionalContext": text } })
+}
+
+/// What the program calls an event at which something is said.
+const fn own_name(program: Program, event: Event) -> &'static str {
+    match (program, event) {
+        (Program::Claude | Program::Codex, Event::Prompt) => "UserPromptSubmit",
+        (Program::Gemini, Event::Prompt) => "BeforeAgent",
+        (Program::Claude | Program::Codex, Event::Tool) => "PostToolUse",
+        (Program::Gemini, Event::Tool) => "AfterTool",
+        _ => "SessionStart",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_agent_is_answered_in_its_own_words() {
+        let said = |program, event| object(program, event, None, "x").to_string();
+        let context = |name: &str| {
+            format!(
+                r#"{{"hookSpecificOutput":{{"additionalContext":"x","hookEventName":"{name}"}}}}"#
+            )
+        };
+        for program in [Program::Claude, Program::Codex, Program::Gemini] {
+            assert_eq!(said(program, Event::Start), context("SessionStart"));
+            assert_eq!(said(program, Event::Stop), r#"{"decision":"block","reason":"x"}"#);
+        }
+        assert_eq!(said(Program::Claude, Event::Tool), context("PostToolUse"));
+        assert_eq!(said(Program::Codex, Event::Prompt), context("UserPromptSubmit"));
+        assert_eq!(said(Program::Gemini, Event::Tool), context("AfterTool"));
+        assert_eq!(said(Program::Gemini, Event::Prompt), context("BeforeAgent"));
+        let renamed = object(Program::Claude, Event::Tool, Some("PostToolUseFailure"), "x");
+        assert_eq!(renamed["hookSpecificOutput"]["hookEventName"], "PostToolUseFailure");
+    }
+}

@@ -1,0 +1,235 @@
+//! Handing messages over through a hook.
+//!
+//! ```text
+//! session file         mailbox          answer            killed after this line
+//! note the delivery                                       the message waits: the note names a delivery that is none
+//!                      new -> cur                         the note is found: cur -> front, delivered again
+//!                                       write, flush      as above: the agent may hear it twice
+//! remove the note                                         delivered
+//! ```
+//!
+//! A message is taken only if it fits into what is left of `hooks.carry_bytes`, and if its text cannot be taken for a
+//! word of the agent's own program ([`FRAMES`]). An agent that holds a task is given no second one, but every other
+//! message. The rest is announced by number, once a session for each message.
+
+use std::time::Duration;
+
+use ensemble_core::env::Delivery;
+use ensemble_core::event_log::types;
+use ensemble_core::message::{Envelope, MessageId, Name, Purpose, fenced};
+use ensemble_core::spool::{Found, Spool, State};
+use ensemble_team::session::{Carried, LockedSession, Session, Way};
+use serde_json::json;
+
+use super::Hook;
+use crate::answers;
+use crate::commands::{describe_delivery, sender_of};
+use crate::exit::Outcome;
+use crate::queue::Queue;
+use crate::text::{one_line, plural, printable};
+
+/// Waiting messages are looked at up to here.
+const DUE_MAX: usize = 100;
+/// How many messages one hook hands over.
+const MESSAGES_MAX: usize = 8;
+/// How many messages of a mailbox are looked at, held ones included.
+const UNFINISHED_MAX: usize = 200;
+/// The type of a message that is only said.
+const PLAIN_TYPE: &str = "message";
+/// Tags between which the agents' programs put what hooks say. A body that has one could seem to end it.
+const FRAMES: [&str; 7] = [
+    "system-reminder",
+    "task-notification",
+    "hook_context",
+    "hook-",
+    "hook_prompt",
+    "user-prompt-submit",
+    "system>",
+];
+
+/// What a hook is handing over.
+pub(super) struct Carrying {
+    /// What the agent is told.
+    pub(super) text: String,
+    deliveries: Vec<Delivery>,
+    way: Option<Way>,
+    /// All that waited when this was taken.
+    told: Vec<MessageId>,
+}
+
+impl Carrying {
+    pub(super) const fn none() -> Self {
+        Self { text: String::new(), deliveries: Vec::new(), way: None, told: Vec::new() }
+    }
+}
+
+/// The messages that the agent may receive now.
+pub(super) fn due(queue: &Queue, hook: &Hook<'_>) -> Outcome<Vec<MessageId>> {
+    let Some(spool) = queue.directory() else { return Ok(Vec::new()) };
+    Ok(spool.due_ids_for(&hook.mailbox, &hook.agent, DUE_MAX)?)
+}
+
+/// Receives what may be handed over, and writes what the agent is told. The session's file notes each message before
+/// it is received.
+pub(super) fn take(
+    hook: &Hook<'_>,
+    queue: &Queue,
+    locked: &mut LockedSession,
+    way: Way,
+) -> Outcome<Carrying> {
+    let Some(spool) = queue.directory() else { return Ok(Carrying::none()) };
+    give_back_abandoned(spool, &hook.agent, &mut locked.session);
+    let due = due(queue, hook)?;
+    let is_new = |id: &MessageId| match way {
+        Way::Stop => !locked.session.blocked_for.contains(id),
+        Way::Prompt | Way::Tool | Way::Waiter => !locked.session.hinted.contains(id),
+    };
+    let has_news = due.iter().any(is_new);
+    let chosen = choose(hook, spool, &due)?;
+    if chosen.is_empty() && !has_news {
+        return Ok(Carrying::none());
+    }
+    locked.session.carrying.extend(chosen.iter().cloned());
+    locked.write()?;
+    let mut carrying = Carrying { way: Some(way), told: due, ..Carrying::none() };
+    for wanted in &chosen {
+        // Another consumer of the mailbox may have been faster.
+        if let Ok(Some(delivery)) = spool.receive_id(&wanted.mailbox, &wanted.id, &hook.agent) {
+            carrying.deliveries.push(delivery);
+        }
+    }
+    let taken = |id: &MessageId| carrying.deliveries.iter().any(|it| it.lease.id == *id);
+    let left = carrying.told.iter().filter(|id| !taken(id)).count();
+    carrying.text = text(hook, queue, &carrying.deliveries, left)?;
+    Ok(carrying)
+}
+
+/// The answer has been written, or could not be. In that case what was received goes back at once.
+pub(super) fn arrived(
+    hook: &Hook<'_>,
+    queue: &Queue,
+    locked: &mut LockedSession,
+    carrying: Carrying,
+    is_written: bool,
+) -> Outcome {
+    let (Some(way), Some(spool)) = (carrying.way, queue.directory()) else { return Ok(()) };
+    if is_written {
+        let count = carrying.deliveries.len() as u64;
+        let session = &mut locked.session;
+        session.hinted.extend(carrying.told.iter().cloned());
+        if way == Way::Stop {
+            session.blocked_for.extend(carrying.told);
+            // The turn goes on.
+            session.set(ensemble_team::session::Activity::Working, None);
+        }
+        if count > 0 {
+            *session.ways.entry(way).or_default() += count;
+            record(hook, &carrying.deliveries, way)?;
+        }
+    } else {
+        for delivery in &carrying.deliveries {
+            spool.release(&delivery.lease, Duration::ZERO)?;
+        }
+    }
+    let me = std::process::id();
+    locked.session.carrying.retain(|carried| carried.pid != me);
+    locked.write().map_err(Into::into)
+}
+
+/// Gives back what earlier hooks have received and not handed over.
+pub(super) fn give_back_abandoned(spool: &Spool, agent: &Name, session: &mut Session) {
+    for carried in session.abandoned() {
+        let _ = ensemble_watch::sessions::give_back(spool, agent, carried);
+    }
+    session.carrying.retain(|carried| !carried.is_abandoned());
+}
+
+/// The messages to receive, in the order of receiving, with the number of the delivery that each would be.
+fn choose(hook: &Hook<'_>, spool: &Spool, due: &[MessageId]) -> Outcome<Vec<Carried>> {
+    let (agent, mailbox) = (&hook.agent, &hook.mailbox);
+    let mut left = hook.context.project()?.config.hooks.carry_bytes();
+    let (mut is_free, mut chosen) = (true, Vec::new());
+    // What is held comes first.
+    for Found { id, state, .. } in spool.unfinished(mailbox, UNFINISHED_MAX)? {
+        if chosen.len() == MESSAGES_MAX || left == 0 {
+            break;
+        }
+        let Ok(envelope) = spool.peek(mailbox, &id) else { continue };
+        let is_task = hands_over(&envelope);
+        match state {
+            State::Acked { holder, .. } => is_free &= !(is_task && holder == *agent),
+            State::Queued { epoch, .. } if due.contains(&id) => {
+                let fits = envelope.body.len() <= left && !may_deceive(&envelope);
+                if fits && (!is_task || is_free) {
+                    left -= envelope.body.len();
+                    chosen.push(Carried::by_this_process(mailbox.clone(), id, epoch + 1));
+                }
+                // Tasks are handed over one by one, and in their order.
+                is_free &= !is_task;
+            }
+            State::Queued { .. } | State::Settled | State::Dead => {}
+        }
+    }
+    Ok(chosen)
+}
+
+/// Whether a message hands over a task, a step or an instruction, which its holder does before it begins another.
+fn hands_over(envelope: &Envelope) -> bool {
+    envelope.purpose() == Purpose::Work && envelope.kind.as_str() != PLAIN_TYPE
+}
+
+/// Whether a text could be taken for the end of what the hook says, although it is fenced.
+fn may_deceive(envelope: &Envelope) -> bool {
+    let body = envelope.body.to_lowercase();
+    let tags = body.split('<').skip(1).map(|tag| tag.trim_start_matches(['/', ' ', '\t']));
+    tags.into_iter().any(|tag| FRAMES.iter().any(|frame| tag.starts_with(frame)))
+}
+
+fn text(hook: &Hook<'_>, queue: &Queue, deliveries: &[Delivery], left: usize) -> Outcome<String> {
+    let (agent, mailbox) = (&hook.agent, &hook.mailbox);
+    let mut text = String::new();
+    if !deliveries.is_empty() {
+        let count = plural(deliveries.len() as u64, "message");
+        text = format!(
+            "[ensemble] Mail for {agent}: {count}, received for you and held by you now. Read each, do what your \
+             role asks of you, then end it with its `report` or `settle` command.\n"
+        );
+    }
+    for delivery in deliveries {
+        let envelope = &delivery.envelope;
+        for (name, value) in describe_delivery(queue, delivery)? {
+            // All that waits is said once, at the end.
+            if name != "waiting" {
+                text.push_str(&format!("{name:<8} {}\n", one_line(&value)));
+            }
+        }
+        let sender = sender_of(queue, delivery);
+        let store = queue.request_store();
+        if let Some(remark) = answers::correlated(hook.context, store, envelope, sender)? {
+            text.push_str(&format!("remark   {}\n", one_line(&remark)));
+        }
+        let body = fenced(&printable(&envelope.body));
+        text.push_str(&format!(
+            "content  untrusted text from {}, between the fences\n{body}\n",
+            envelope.from
+        ));
+    }
+    if left > 0 {
+        let more = if left >= DUE_MAX { " or more" } else { "" };
+        let word = if deliveries.is_empty() { "" } else { "more " };
+        let noun = if left == 1 { "message waits" } else { "messages wait" };
+        text.push_str(&format!(
+            "[ensemble] {left}{more} {word}{noun} in mailbox {mailbox}. When you are free for it: `ensemble recv{}`.\n",
+            if agent == mailbox { String::new() } else { format!(" --mailbox {mailbox}") },
+        ));
+    }
+    Ok(text)
+}
+
+fn record(hook: &Hook<'_>, deliveries: &[Delivery], way: Way) -> Outcome {
+    let ids: Vec<&MessageId> = deliveries.iter().map(|delivery| &delivery.lease.id).collect();
+    let evidence = json!({ "way": "hook", "at": way.word(), "provider": hook.program.word() });
+    let data = json!({ "mailbox": hook.mailbox, "ids": ids, "evidence": evidence });
+    hook.context.recorder()?.record(types::RECEIPT_SUBMITTED, hook.agent.as_str(), data);
+    Ok(())
+}

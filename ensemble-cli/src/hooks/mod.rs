@@ -1,0 +1,188 @@
+//! What an agent's own hooks are told: the doorbell that the agent itself has.
+//!
+//! ```text
+//! event         Claude Code         Codex              Gemini CLI     the agent is     what is said
+//! start         SessionStart        SessionStart       SessionStart   idle             introduction
+//! prompt        UserPromptSubmit    UserPromptSubmit   BeforeAgent    working          introduction if new, mail
+//! tool          PostToolUse         PostToolUse        AfterTool      working          mail
+//! stop          Stop                Stop               AfterAgent     idle             mail, which goes on with the turn
+//! permission    PermissionRequest   PermissionRequest  -              blocked          nothing
+//! notification  Notification        -                  Notification   blocked or idle  nothing
+//! failure       StopFailure         -                  -              limited, failed  nothing
+//! end           SessionEnd          SessionEnd         SessionEnd     ended            nothing
+//! wait          SessionStart, Stop  -                  -              as it was        mail, on stderr, with exit code 2
+//!
+//! said at               in which JSON
+//! start, prompt, tool   {"hookSpecificOutput": {"hookEventName": NAME, "additionalContext": TEXT}}
+//! stop                  {"decision": "block", "reason": TEXT}
+//! ```
+//!
+//! *Mail* is the messages themselves, received for the agent and fenced, up to `hooks.carry_bytes`. What is longer, or
+//! must wait for other work, is announced once a session. A message is received before it is written, under the
+//! session's lock, and noted there until the answer has been flushed. So a hook that is killed in between leaves a
+//! note, and its message is given back (`carry`).
+//!
+//! *Trouble* of ours never reaches the agent: nothing is printed, the exit code is 0, and the event log gets
+//! `hook.failed`. *A turn* waits for one pass over the mailbox's names, and for nothing outside of this machine: where
+//! the mailboxes are on servers, hooks report the agent's state and carry nothing.
+//!
+//! *Whose hook* this is follows from pass and process tree, as for all verbs. A program of the same kind that the
+//! agent has started itself, or one of its subagents, gets none of the agent's mail.
+
+mod answer;
+mod carry;
+mod event;
+pub(crate) mod introduction;
+mod report;
+mod waiter;
+
+use std::io::Write as _;
+
+use ensemble_core::message::Name;
+use ensemble_team::roster::Member;
+use ensemble_team::session::{LockedSession, Sessions, Way};
+use ensemble_tmux::provider::process;
+
+use crate::context::Context;
+use crate::exit::{Exit, Outcome};
+use crate::queue::Queue;
+
+pub(crate) use event::{Event, EventInput, Program};
+
+/// A hook of a known agent.
+pub(crate) struct Hook<'a> {
+    context: &'a Context,
+    program: Program,
+    event: Event,
+    input: EventInput,
+    agent: Name,
+    mailbox: Name,
+    member: Option<Member>,
+    sessions: Sessions,
+    /// Pid and start of the agent's process.
+    process: Option<(u32, u64)>,
+}
+
+/// Does the part of one hook. The exit code is that of the process.
+pub(crate) fn run(context: &Context, event: Event, program: Program) -> Outcome<Exit> {
+    // The agent writes its event whether or not it is wanted.
+    let input = EventInput::read()?;
+    let project = context.project()?;
+    // A hook of the user runs in every directory. Without a queue it has nothing to say.
+    if !project.queue.is_dir() {
+        return Ok(Exit::Done);
+    }
+    let Some(agent) = context.agent()? else { return Ok(Exit::Done) };
+    let member = project.roster().get(&agent)?;
+    let mailbox = member.as_ref().map_or_else(|| agent.clone(), |member| member.mailbox.clone());
+    let sessions = project.sessions();
+    let process = process::program_above(std::process::id());
+    let hook = Hook { context, program, event, input, agent, mailbox, member, sessions, process };
+    if hook.is_nested()? {
+        return Ok(Exit::Done);
+    }
+    match event {
+        Event::Wait => waiter::wait(&hook),
+        _ => hook.answer().map(|()| Exit::Done),
+    }
+}
+
+impl Hook<'_> {
+    fn answer(&self) -> Outcome {
+        let may_speak = self.event.speaks() && !self.input.is_subagent();
+        let queue = if may_speak { self.queue()? } else { None };
+        let due = match &queue {
+            Some(queue) => carry::due(queue, self)?,
+            None => Vec::new(),
+        };
+        let session = self.sessions.get(&self.agent).ok().flatten();
+        let is_known = session.is_some_and(|session| report::changes_nothing(self, &session, &due));
+        if is_known && !self.event.introduces() {
+            return Ok(());
+        }
+        let mut locked = self.sessions.lock(&self.agent)?;
+        report::note(self, &mut locked.session);
+        let said = match &queue {
+            Some(queue) => self.say(queue, &mut locked),
+            None => Ok(()),
+        };
+        locked.write()?;
+        said
+    }
+
+    /// Prints what is to be said at this event, and notes it.
+    fn say(&self, queue: &Queue, locked: &mut LockedSession) -> Outcome {
+        let mut said = String::new();
+        if self.is_introduction_due(locked) {
+            said = introduction::text(self.context, queue, &self.agent, self.member.as_ref())?;
+        }
+        let way = match self.event {
+            Event::Prompt => Some(Way::Prompt),
+            Event::Tool => Some(Way::Tool),
+            Event::Stop if !self.input.stop_hook_active => Some(Way::Stop),
+            _ => None,
+        };
+        let mut carried = carry::Carrying::none();
+        if let Some(way) = way {
+            carried = carry::take(self, queue, locked, way)?;
+            if !carried.text.is_empty() {
+                said.push_str(if said.is_empty() { "" } else { "\n" });
+                said.push_str(&carried.text);
+            }
+        }
+        if said.is_empty() {
+            return Ok(());
+        }
+        let name = self.input.name.as_deref();
+        let object = answer::object(self.program, self.event, name, &said);
+        let printed = print(&object.to_string());
+        carry::arrived(self, queue, locked, carried, printed.is_ok())?;
+        let is_heard = self.program.hears_start(self.input.source.as_deref());
+        if printed.is_ok() && self.event.introduces() && is_heard {
+            locked.session.introduced = self.input.session_id.clone().or_else(unnamed);
+        }
+        printed
+    }
+
+    /// Whether this session has not been told its name yet, as far as it hears it at this event.
+    fn is_introduction_due(&self, locked: &LockedSession) -> bool {
+        match self.event {
+            Event::Start => true,
+            Event::Prompt => {
+                let session = self.input.session_id.clone().or_else(unnamed);
+                locked.session.introduced != session
+            }
+            _ => false,
+        }
+    }
+
+    /// The mailboxes, if they are in a directory: servers may be away, and a turn would wait for them.
+    fn queue(&self) -> Outcome<Option<Queue>> {
+        match self.context.project()?.servers()? {
+            Some(_) => Ok(None),
+            None => Ok(Some(Queue::Directory(self.context.spool()?))),
+        }
+    }
+
+    /// Whether this is the hook of a program that the agent itself has started, such as another session as a tool.
+    fn is_nested(&self) -> Outcome<bool> {
+        let Some(session) = self.sessions.get(&self.agent).ok().flatten() else { return Ok(false) };
+        let Some((pid, started)) = session.pid.zip(session.started) else { return Ok(false) };
+        let line = process::line_of(std::process::id());
+        let is_below = line.contains(&(pid, started));
+        Ok(is_below && self.process.is_some_and(|process| process != (pid, started)))
+    }
+}
+
+/// A session of a program that names none.
+fn unnamed() -> Option<String> {
+    Some(String::new())
+}
+
+/// Writes the answer and makes sure that it has left this process.
+fn print(text: &str) -> Outcome {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.write_all(b"\n")?;
+    Ok(stdout.flush()?)
+}

@@ -1,0 +1,84 @@
+//! What an event says about the state of its agent, for `team`.
+//!
+//! | event | state |
+//! |---|---|
+//! | `start` | idle; after a compaction, as before |
+//! | `prompt`, `tool` | working |
+//! | `stop` | idle; if the hook goes on with the turn, working |
+//! | `permission` | blocked, with the tool |
+//! | `notification` | blocked by a permission or a question; idle; or as before |
+//! | `failure` | limited, or failed with the error |
+//! | `end` | ended; after `/clear`, as before: a new session follows |
+
+use ensemble_core::message::MessageId;
+use ensemble_team::session::{Activity, Session};
+
+use super::{Event, Hook};
+
+/// The state after this event; `None` if the event does not change it.
+fn activity(hook: &Hook<'_>) -> Option<(Activity, Option<String>)> {
+    let input = &hook.input;
+    let source = input.source.as_deref();
+    match hook.event {
+        Event::Start => (source != Some("compact")).then_some((Activity::Idle, None)),
+        Event::Prompt | Event::Tool => Some((Activity::Working, None)),
+        Event::Stop => Some((Activity::Idle, None)),
+        Event::Permission => {
+            let tool = input.tool_name.as_deref().unwrap_or("a tool");
+            Some((Activity::Blocked, Some(format!("permission: {tool}"))))
+        }
+        Event::Notification => {
+            let kind = input.notification_type.as_deref().unwrap_or_default().to_lowercase();
+            let said = || input.message.clone().or_else(|| Some(kind.clone()));
+            match kind.as_str() {
+                "idle_prompt" => Some((Activity::Idle, None)),
+                kind if kind.contains("permission") => Some((Activity::Blocked, said())),
+                kind if kind.contains("dialog") => Some((Activity::Blocked, said())),
+                _ => None,
+            }
+        }
+        Event::Failure => {
+            let error = input.error.clone().unwrap_or_else(|| "unknown error".to_owned());
+            let is_limit = ["rate_limit", "billing", "overloaded", "quota"]
+                .iter()
+                .any(|limit| error.contains(limit));
+            let state = if is_limit { Activity::Limited } else { Activity::Failed };
+            Some((state, Some(error)))
+        }
+        Event::End => (input.reason.as_deref() != Some("clear")).then_some((Activity::Ended, None)),
+        Event::Wait => None,
+    }
+}
+
+/// Whether the session file says all that this event says, and nothing is to be handed over.
+pub(super) fn changes_nothing(hook: &Hook<'_>, session: &Session, due: &[MessageId]) -> bool {
+    let same_state = activity(hook).is_none_or(|(activity, detail)| {
+        (activity, &detail) == (session.activity, &session.detail)
+    });
+    let same_session = session.id == hook.input.session_id && is_same_process(hook, session);
+    same_state && same_session && due.is_empty() && session.carrying.is_empty()
+}
+
+fn is_same_process(hook: &Hook<'_>, session: &Session) -> bool {
+    (session.pid, session.started) == hook.process.unzip()
+}
+
+/// Notes what the event says.
+pub(super) fn note(hook: &Hook<'_>, session: &mut Session) {
+    let input = &hook.input;
+    if session.id != input.session_id || !is_same_process(hook, session) {
+        // The new session was told of nothing.
+        session.hinted.clear();
+        session.blocked_for.clear();
+    }
+    if hook.event == Event::Start {
+        session.introduced = None;
+        session.hinted.clear();
+    }
+    session.id.clone_from(&input.session_id);
+    hook.program.word().clone_into(&mut session.provider);
+    (session.pid, session.started) = hook.process.unzip();
+    if let Some((activity, detail)) = activity(hook) {
+        session.set(activity, detail);
+    }
+}

@@ -1,0 +1,111 @@
+//! The waiter of an idle session: it sleeps until mail lands, and wakes the agent by ending.
+//!
+//! | it ends | exit code | because |
+//! |---|---|---|
+//! | with a message on stderr | 2 | mail landed while the session was idle |
+//! | silently | 0 | another waiter of the session lives |
+//! | silently | 0 | the session has ended, another one has begun, or the agent's process is gone |
+//!
+//! Claude Code starts it at each session start and at each end of a turn, and takes exit code 2 of such a hook
+//! (`asyncRewake`) as a reason to begin a turn. While a turn runs, the waiter sleeps on: what lands then comes after
+//! the next tool. An interrupted turn ends without a hook, so the session file of the program itself is asked, too.
+//! It holds the lock by which the watcher knows that no keystrokes are needed.
+
+use std::time::{Duration, Instant};
+
+use ensemble_core::watch::Waiter;
+use ensemble_team::session::{Activity, Session, Way};
+use ensemble_tmux::provider::machine::Places;
+use ensemble_tmux::provider::process;
+
+use super::{Hook, carry};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::queue::Queue;
+
+/// How long a new waiter waits for the one before it, which ends when it sees that its session is over.
+const TAKE_OVER: Duration = Duration::from_secs(5);
+/// How long the hook that begins a session may take to note it.
+const GRACE: Duration = Duration::from_secs(3);
+/// How often to look whether the agent lives, and whether its turn was interrupted.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Waits, and gives the exit code.
+pub(super) fn wait(hook: &Hook<'_>) -> Outcome<Exit> {
+    let Some(queue) = hook.queue()? else { return Ok(Exit::Done) };
+    let Some(spool) = queue.directory() else { return Ok(Exit::Done) };
+    let place = spool.root().join("mailbox").join(hook.mailbox.as_str());
+    let Ok(_lock) = hook.sessions.become_waiter(&hook.agent, TAKE_OVER) else {
+        return Ok(Exit::Done);
+    };
+    let dirs = [place.join("new"), place.join("front"), hook.sessions.dir().to_owned()];
+    let (waiter, began) = (Waiter::new(&dirs), Instant::now());
+    let mut was_noted = false;
+    loop {
+        let session = hook.sessions.get(&hook.agent).ok().flatten();
+        was_noted |= session.as_ref().is_some_and(|it| it.id == hook.input.session_id);
+        let is_noted = was_noted || began.elapsed() > GRACE;
+        if is_over(hook, session.as_ref(), is_noted) {
+            return Ok(Exit::Done);
+        }
+        let is_idle = session.as_ref().is_some_and(|session| is_idle(hook, session));
+        if is_idle && wake(hook, &queue)? {
+            return Ok(Exit::Usage);
+        }
+        waiter.wait(LOOK_INTERVAL);
+    }
+}
+
+/// Whether the session for which this waits is over. Before the hook that begins it has noted it, the file still
+/// speaks of the session before.
+fn is_over(hook: &Hook<'_>, session: Option<&Session>, is_noted: bool) -> bool {
+    let is_gone = |(pid, started)| !process::is_running(pid, Some(started));
+    if hook.process.is_some_and(is_gone) {
+        return true;
+    }
+    let Some(session) = session else { return false };
+    let is_other = session.id != hook.input.session_id || session.activity == Activity::Ended;
+    is_other && is_noted
+}
+
+/// Whether no turn runs.
+fn is_idle(hook: &Hook<'_>, session: &Session) -> bool {
+    if session.id != hook.input.session_id {
+        return false;
+    }
+    match session.activity {
+        Activity::Idle => true,
+        Activity::Working => hook.process.is_some_and(|(pid, _)| rests(pid)),
+        Activity::Blocked | Activity::Limited | Activity::Failed | Activity::Ended => false,
+    }
+}
+
+/// Whether the program itself says that it waits for a prompt.
+fn rests(pid: u32) -> bool {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    home.is_some_and(|home| Places::in_home(home.as_ref()).claude_rests(pid))
+}
+
+/// Hands over what waits; `false` if nothing does.
+fn wake(hook: &Hook<'_>, queue: &Queue) -> Outcome<bool> {
+    if carry::due(queue, hook)?.is_empty() {
+        return Ok(false);
+    }
+    let mut locked = hook.sessions.lock(&hook.agent)?;
+    // A turn may have begun meanwhile.
+    if !is_idle(hook, &locked.session) {
+        return Ok(false);
+    }
+    let carried = carry::take(hook, queue, &mut locked, Way::Waiter)?;
+    if carried.text.is_empty() {
+        return Ok(false);
+    }
+    let printed = print(&carried.text);
+    carry::arrived(hook, queue, &mut locked, carried, printed.is_ok())?;
+    printed.map(|()| true)
+}
+
+fn print(text: &str) -> Outcome {
+    use std::io::Write as _;
+    let mut stderr = std::io::stderr().lock();
+    stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).map_err(Failure::from)
+}

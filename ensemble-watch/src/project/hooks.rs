@@ -1,0 +1,37 @@
+//! `hooks` in `ensemble.yaml`.
+
+use serde::{Deserialize, Serialize};
+
+/// What agents learn from their own hooks, and which are started with hooks (docs/ways-in.md).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct HooksConfig {
+    /// How many bytes of messages one hook hands over (default 4096, at most 32768); a longer message is announced
+    /// and waits to be received. 0 announces every message.
+    pub carry_bytes: Option<u32>,
+    /// The providers whose agents are started with hooks (default: those whose program asks no person to trust them).
+    pub providers: Option<Vec<String>>,
+}
+
+impl HooksConfig {
+    /// The default of `carry_bytes`.
+    pub const CARRY_BYTES: u32 = 4096;
+    /// The largest `carry_bytes`: escaped as JSON, a body still fits into one pipe.
+    pub const CARRY_BYTES_MAX: u32 = 32 * 1024;
+
+    pub(super) fn or(self, fallback: Self) -> Self {
+        Self {
+            carry_bytes: self.carry_bytes.or(fallback.carry_bytes),
+            providers: self.providers.or(fallback.providers),
+        }
+    }
+
+    /// How many bytes of messages one hook hands over.
+    #[must_use]
+    pub fn carry_bytes(&self) -> usize {
+        let bytes = self.carry_bytes.unwrap_or(Self::CARRY_BYTES).min(Self::CARRY_BYTES_MAX);
+        usize::try_from(bytes).unwrap_or_default()
+    }
+}

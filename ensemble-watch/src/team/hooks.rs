@@ -1,0 +1,155 @@
+//! Starting an agent with hooks and tools of ours, without touching the user's files.
+//!
+//! ```text
+//! profile: hooks.files      ─▶ .ensemble/launch/PROVIDER/FILE      written before each start
+//! profile: hooks.arguments  ─▶ claude --settings=… REST            behind the program's name
+//! profile: hooks.env        ─▶ the agent's environment             unless it is set already
+//! ```
+//!
+//! The roster keeps the command as the user wrote it. The files are the same for all agents of a provider: an agent is
+//! known by its pass, not by its hooks. A crash between writing and starting leaves files that the next start replaces.
+//! A command that does not begin with the program of its profile, or that has one of the arguments already, is started
+//! as it is.
+
+use std::path::Path;
+
+use ensemble_core::durable::{self, Durability};
+use ensemble_core::{Error, Result};
+use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, Profile, filled};
+use serde_json::Value;
+
+use super::{Plan, Team, shell_quoted};
+
+/// The directory below the state directory.
+const LAUNCH_DIRECTORY: &str = "launch";
+
+/// How an agent is started.
+pub(super) struct Launched {
+    pub(super) command: String,
+    pub(super) env: Vec<(String, String)>,
+}
+
+impl Team<'_> {
+    /// The command and the variables of an agent, with hooks if its provider has any.
+    pub(super) fn launched(&self, plan: &Plan) -> Result<Launched> {
+        let command = plan.command.clone().unwrap_or_default();
+        let bare = Launched { command, env: Vec::new() };
+        let Some(ensemble) = &self.ensemble else { return Ok(bare) };
+        let profile = self.project.profiles()?.get(&plan.provider)?;
+        if !self.wants_hooks(&profile) {
+            return Ok(bare);
+        }
+        let hooks = profile.hooks();
+        let Some(end) = program_end(&bare.command, &profile) else { return Ok(bare) };
+        let flag = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
+        let is_taken = |argument: &String| {
+            let words = bare.command.split_ascii_whitespace();
+            argument.starts_with("--") && words.map(flag).any(|word| word == flag(argument))
+        };
+        if hooks.arguments.iter().any(is_taken) {
+            return Ok(bare);
+        }
+        let dir = self.project.state.join(LAUNCH_DIRECTORY).join(&plan.provider);
+        write_files(&dir, hooks, ensemble)?;
+        let fill = |text: &str| fill(text, hooks, &dir, ensemble);
+        let arguments: String =
+            hooks.arguments.iter().map(|argument| format!(" {}", word(&fill(argument)))).collect();
+        let (program, rest) = bare.command.split_at(end);
+        let is_free =
+            |name: &String| !plan.env.contains_key(name) && std::env::var_os(name).is_none();
+        let env = hooks.env.iter().filter(|(name, _)| is_free(name));
+        let env = env.map(|(name, value)| (name.clone(), fill(value))).collect();
+        Ok(Launched { command: format!("{program}{arguments}{rest}"), env })
+    }
+
+    fn wants_hooks(&self, profile: &Profile) -> bool {
+        let hooks = profile.hooks();
+        hooks.can_launch()
+            && match &self.project.config.hooks.providers {
+                Some(providers) => providers.iter().any(|name| name == profile.name()),
+                None => !hooks.asks_trust,
+            }
+    }
+}
+
+fn write_files(dir: &Path, hooks: &HookConfig, ensemble: &Path) -> Result<()> {
+    let io = |source| Error::Io { operation: "create directory", path: dir.to_owned(), source };
+    std::fs::create_dir_all(dir).map_err(io)?;
+    let path = ensemble.to_string_lossy();
+    for (name, content) in &hooks.files {
+        let text = match filled(&filled(content, PROGRAM, &path), COMMAND, &word(&path)) {
+            Value::String(text) => text,
+            other => format!("{other:#}\n"),
+        };
+        durable::write_document(&dir.join(name), text.as_bytes(), Durability::Process)?;
+    }
+    Ok(())
+}
+
+fn fill(text: &str, hooks: &HookConfig, dir: &Path, ensemble: &Path) -> String {
+    let path = ensemble.to_string_lossy();
+    let mut text = text.replace(PROGRAM, &path).replace(COMMAND, &word(&path));
+    for name in hooks.files.keys() {
+        text = text.replace(&format!("{{{name}}}"), &dir.join(name).to_string_lossy());
+    }
+    text
+}
+
+/// A word for a shell, quoted if it needs to be.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./+-@:,%=".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { shell_quoted(Path::new(text)) }
+}
+
+/// The place behind the name of the profile's program, if the command begins with it: behind assignments and `exec`.
+fn program_end(command: &str, profile: &Profile) -> Option<usize> {
+    let program = profile.open_command()?.split_ascii_whitespace().next()?;
+    let mut at = 0;
+    for word in command.split_ascii_whitespace() {
+        let start = at + command[at..].find(word)?;
+        at = start + word.len();
+        let is_assignment = word
+            .split_once('=')
+            .is_some_and(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+        if !is_assignment && word != "exec" {
+            return (word.rsplit('/').next() == Some(program)).then_some(at);
+        }
+        // What is quoted may hold blanks.
+        if word.contains(['"', '\'', '\\', '$', '`']) {
+            return None;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use ensemble_tmux::provider::Profiles;
+
+    use super::*;
+
+    #[test]
+    fn arguments_go_behind_the_program_and_nowhere_else() {
+        let profile = Profiles::embedded().unwrap().get("claude").unwrap();
+        for (command, before) in [
+            ("claude", Some("claude")),
+            ("exec claude --model x", Some("exec claude")),
+            ("A=1  exec /opt/bin/claude -c; echo claude", Some("A=1  exec /opt/bin/claude")),
+            ("claude; echo ended", None),
+            ("sh -c claude", None),
+            ("A='x y' claude", None),
+            ("claude-wrapper", None),
+            ("npx claude", None),
+            ("", None),
+        ] {
+            let end = program_end(command, &profile);
+            assert_eq!(end.map(|end| &command[..end]), before, "{command}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_quoted_only_where_a_shell_would_read_it() {
+        assert_eq!(word("/opt/a-b/claude"), "/opt/a-b/claude");
+        assert_eq!(word("/opt/a b/it's"), r"'/opt/a b/it'\''s'");
+    }
+}
