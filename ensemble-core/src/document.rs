@@ -89,8 +89,8 @@ impl DocumentOptions {
 /// no second lock on the same document: it would wait for the first.
 ///
 /// # Errors
-/// [`Error::Locked`] names the lock's holder; [`Error::TooLarge`]; [`Error::Malformed`] if a link
-/// or anything but a regular file is in the document's place; any error of `change`; or the disk
+/// [`Error::Locked`] names the lock's holder. [`Error::TooLarge`]. [`Error::Malformed`] if a link
+/// or anything but a regular file is in the document's place. Any error of `change`. Or the disk
 /// failed. After an error the document has its old content. If only the directory could not be
 /// synced, it has the new content.
 pub fn with_file_lock(

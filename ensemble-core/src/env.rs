@@ -124,9 +124,9 @@ pub fn boot_id() -> &'static str {
 
 /// Proof of having received a message: who holds it, where, and since which delivery.
 ///
-/// The `epoch` counts deliveries of this message and only grows; every later operation names it
-/// and is refused once another delivery has begun. The four fields are the whole identity of a lease,
-/// so a lease can be sent to a worker process as JSON and be used there.
+/// The `epoch` counts deliveries of this message and only grows; every later operation names it and
+/// is refused once another delivery has begun. The four fields are the whole identity of a lease.
+/// So a lease can be sent to a worker process as JSON and be used there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// The mailbox the message lies in.

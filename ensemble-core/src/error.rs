@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The result of nearly everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong. Every variant says what it was about; none is raised for something that a
+/// What can go wrong. Every variant says what it was about. None is raised for something that a
 /// caller expects in everyday work (an empty mailbox is `None`, not an error).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! A message broker for teams of coding agents whose queue is a directory: publishing is a rename,
+//! A message broker for teams of coding agents whose queue is a directory. Publishing is a rename,
 //! receiving is a rename, the file is the truth.
 //!
 //! ```
@@ -51,8 +51,8 @@
 //!
 //! # Embedding
 //!
-//! Nothing here starts a thread, needs an async runtime, installs a handler or reads the environment
-//! or a configuration; with one exception, which says so: a short-lived thread closes a dropped
+//! Nothing here starts a thread, needs an async runtime, installs a handler or reads the
+//! environment or a configuration. There is one exception: a short-lived thread closes a dropped
 //! [`watch::FsWatcher`]. There is no global state: open as many queues as you like.
 //!
 //! Three programs of under 100 lines in `examples/embedders/` show the usual ways:
@@ -65,8 +65,9 @@
 //!   [`AckManager::new`](driver::AckManager::new) owns what it works with and is [`Send`], so a task can hold it.
 //!
 //! *Calls block* for as long as the disk does (a few milliseconds a publish at `power`), and for a
-//! lock at most [`spool::LOCK_PATIENCE`]; only `receive_wait` waits for a message to arrive. To learn of a new
-//! file without a call that waits, poll the descriptor of a [`watch::FsWatcher`] beside your own.
+//! lock at most [`spool::LOCK_PATIENCE`]. Only `receive_wait` waits for a message to arrive. To
+//! learn of a new file without a call that waits, poll the descriptor of a [`watch::FsWatcher`]
+//! beside your own.
 //!
 //! [`Spool`](spool::Spool) and [`EventLog`](event_log::EventLog) are shared between threads by
 //! reference, and between processes by opening them in each. Every error names what it was about and
@@ -77,10 +78,10 @@
 //! * A message whose [`publish`](spool::Spool::publish) has returned survives the death of every
 //!   process, and a power cut too at the default [`Durability::Power`](durable::Durability::Power).
 //!   The same id is stored once.
-//! * A message is in one state, and one holder has it: of all that try to receive it one succeeds, and
-//!   a lease that was taken away can neither settle, release nor extend.
-//! * Delivery is at least once: after a crash or a power cut a message may be delivered again, with a
-//!   higher epoch or as if for the first time.
+//! * A message is in one state, and one holder has it. Of all that try to receive it one succeeds.
+//!   A lease that was taken away can neither settle, release nor extend.
+//! * Delivery is at least once. After a crash or a power cut a message may be delivered again, with
+//!   a higher epoch or as if for the first time.
 //! * Files that are hostile or damaged cost an error that names file and field. Links are not
 //!   followed, names are checked before they touch a path, and no written file is deleted unread.
 //!
@@ -97,7 +98,7 @@
 //! * On file systems without `RENAME_NOREPLACE` a file has two names for a moment, and a crash in that
 //!   moment leaves both.
 //! * Receiving is not synced. After a power cut a held message may wait again, under the epoch it
-//!   already had; its holder is gone too, unless that ran on another machine.
+//!   already had. Its holder is gone too, unless that ran on another machine.
 //! * Ids that are not UUIDv7 are ordered by the file's time, which a copy or a restore may change.
 //! * A message that is dropped from `dead/` or swept from `done/` is forgotten: the same id can be
 //!   stored again.

@@ -1,8 +1,8 @@
 //! What can be said of a pane, and what may be typed into one.
 //!
 //! A nudge is a hint that mail is waiting. It never carries content, so the worst that a nudge in
-//! the wrong place can do is to show a line: the characters of [`NudgeText`] mean nothing to any
-//! shell, and a shell that is handed one answers "command not found" or does nothing.
+//! the wrong place can do is to show a line. The characters of [`NudgeText`] mean nothing to any
+//! shell. A shell that is handed one answers "command not found" or does nothing.
 
 use std::fmt;
 
@@ -308,7 +308,7 @@ pub enum Deferral {
     },
     /// The screen changed between looking and typing.
     Moved,
-    /// A line of ours that was typed and not submitted is not in the composer: a person has sent or
+    /// A line of ours that was typed and not submitted is not in the composer. A person has sent or
     /// deleted it, or the agent has not shown it yet.
     LineGone,
     /// The multiplexer's server is not running.

@@ -1,7 +1,7 @@
 //! Checks whether a stream can be read, and creates it.
 //!
 //! A server that creates a stream, or restores it after its start, knows its name before its
-//! messages. nats-server 2.9 crashes on a request for a message at that instant (a nil dereference
+//! messages. A request for a message at that instant crashes nats-server 2.9 (a nil dereference
 //! in `jsMsgGetRequest`, seen with 2.9.10). This happens when one host creates a team and another
 //! reads it. But a publish to a stream is answered by its leader, which has the messages by then:
 //!

@@ -1,7 +1,7 @@
 //! The end of a task: its messages are settled, wherever they lie, once an agent has reported on it.
 //!
-//! A message belongs to a task if it is work, is no step, and has that `task_id`; or has no `task_id`, and the
-//! task's name as its id. `author` is the agent that has reported.
+//! A message belongs to a task if it is work, is no step, and has that `task_id`. A message without
+//! a `task_id` belongs to the task whose name is its id. `author` is the agent that has reported.
 //!
 //! ```text
 //! a message of the task         who has held it                         becomes
@@ -16,10 +16,11 @@
 //! ```
 //!
 //! *The epoch still decides.* Each row is one settle under the lease that the file names at that moment. A holder
-//! that settles, releases or extends under an old lease is refused as before. Only the report of a former holder
-//! ends the present delivery, since it says that the work is done; a settle alone says nothing that could be
-//! compared. The former holders of a message are those that its queue remembers
-//! ([`Broker::former_holders`]); in a mailbox of its own, an agent counts as holder of all earlier deliveries.
+//! that settles, releases or extends under an old lease is refused as before. Only the report of a
+//! former holder ends the present delivery, since it says that the work is done. A settle alone
+//! says nothing that could be compared. The former holders of a message are those that its queue
+//! remembers ([`Broker::former_holders`]). In a mailbox of its own, an agent counts as holder of
+//! all earlier deliveries.
 //!
 //! *A crash* in between leaves some messages as they were. The same report, met again, ends the rest. The notice is
 //! stored first, under an id that follows from the message, so that it is stored once.

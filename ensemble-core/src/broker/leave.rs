@@ -3,8 +3,8 @@
 //! What it held goes back to where it came from, for the next one who receives. What it has not
 //! read goes, as configured, back to its senders, to the dead letters, or stays for the day it
 //! returns. *Back to its sender* is a notice in the sender's mailbox, of type [`RETURNED_TYPE`],
-//! which names the message and says why; the message itself becomes a dead letter and can be
-//! redriven. The notice's id follows from the message's, and it is stored first, so that a crash
+//! which names the message and says why. The message itself becomes a dead letter and can be
+//! redriven. The notice's id follows from the message's, and it is stored first. So a crash
 //! in between and a second try tell the sender once.
 
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A whole queue, for tools: what a [`Transport`] is to the machines, and beside it mailboxes,
+//! A whole queue, for tools: what a [`Transport`] is to the machines. Beside it stand mailboxes,
 //! dead letters, looking without taking, and what an observer of leases needs.
 //!
 //! | queue | lies in | a change of state is |
@@ -181,8 +181,8 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
         leave::hand_back(self, (agent, mailbox), unread, reason)
     }
 
-    /// Takes a message away from a holder that is known to have ended: it can be received again, or becomes a dead
-    /// letter after its last attempt, with the reason. `false` if the lease is over.
+    /// Takes a message away from a holder that is known to have ended. It can be received again, or
+    /// becomes a dead letter after its last attempt, with the reason. `false` if the lease is over.
     ///
     /// # Errors
     /// The mailbox is unknown or the medium failed.

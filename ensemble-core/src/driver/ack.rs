@@ -32,8 +32,8 @@ pub struct DeliveryId(u64);
 /// For many call [`AckManager::deliver`] for each and then, in a loop: [`AckManager::handle_mail`]
 /// when something may have been received, [`AckManager::handle_timeout`] at
 /// [`AckManager::poll_timeout`], and [`AckManager::poll_ended`] until it is empty. A call types at
-/// most one line for each delivery that is due, and waits for no agent: the delay before Enter is a
-/// deadline like any other, and a delivery ends when no line of it is left half-typed.
+/// most one line for each delivery that is due, and waits for no agent. The delay before Enter is a
+/// deadline like any other. A delivery ends when no line of it is left half-typed.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -207,8 +207,8 @@ impl<'a> AckManager<'a> {
     }
 
     /// The blocking call of seed 002: delivers one task and waits until it was acked (`true`) or
-    /// the conductor was told (`false`), and in which phase that was. Other deliveries of this
-    /// manager go on meanwhile.
+    /// the conductor was told (`false`). Also returns the phase in which that was. Other deliveries
+    /// of this manager go on meanwhile.
     ///
     /// # Errors
     /// As for [`AckManager::deliver`] and [`AckManager::handle_mail`].

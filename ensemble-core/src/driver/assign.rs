@@ -96,14 +96,14 @@ impl Assigner<'_> {
         self.ask(worker, pane, rest)
     }
 
-    /// Asks whether the worker is ready; if so publishes the task, and waits for the ack or the end of the
-    /// ladder. While `is_watched` says that a watcher runs, the ladder is left to it; otherwise this process
-    /// runs it, and a process that is started later goes on with it. Never publishes without a pong.
+    /// Asks whether the worker is ready; if so publishes the task, and waits for the ack or the end
+    /// of the ladder. While `is_watched` says that a watcher runs, the ladder is left to it.
+    /// Otherwise this process runs it, and a process that is started later goes on with it. Never
+    /// publishes without a pong.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another controller is at this worker; [`Gated`] if its plan for the
-    /// task is not approved; as for [`Spool::publish`]; or the
-    /// state directory cannot be used.
+    /// [`Error::Locked`] if another controller is at this worker. [`Gated`] if its plan for the
+    /// task is not approved. As for [`Spool::publish`]; or the state directory cannot be used.
     pub fn assign(
         &self,
         order: Order,

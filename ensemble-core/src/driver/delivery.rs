@@ -189,8 +189,8 @@ pub(super) fn read_ack(spool: &Spool, task: &str) -> Result<Option<(String, Vec<
 impl<'a> Delivery<'a> {
     /// Publishes the task and begins to wait.
     ///
-    /// An attempt that was settled or has died is over, so a new one begins; one that still waits
-    /// or is held is gone on with, so that a controller that was killed can simply be run again.
+    /// An attempt that was settled or has died is over, so a new one begins. One that still waits
+    /// or is held is continued. So a controller that was killed can simply be run again.
     pub(super) fn begin(
         world: &World<'_>,
         order: Order,
@@ -298,9 +298,9 @@ impl<'a> Delivery<'a> {
         self.perform_all(world)
     }
 
-    /// Whether an `ack/` file says that the worker has the task. The watcher receives the message for it,
-    /// but a file that is written in place only counts there once it has been quiet for a while, and a worker
-    /// that has answered must not be pressed meanwhile.
+    /// Whether an `ack/` file says that the worker has the task. The watcher receives the message
+    /// for it. But a file that is written in place only counts there once it has been quiet for a
+    /// while. A worker that has answered must not be pressed meanwhile.
     fn has_answered(&self, world: &World<'_>) -> bool {
         let Ok(Some((version, content))) = read_ack(&world.spool, &self.order.task) else {
             return false;

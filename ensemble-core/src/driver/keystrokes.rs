@@ -1,5 +1,5 @@
-//! What a delivery types and presses. Nothing here waits: the Enter of a line and the next key of a
-//! phase are due later, as a deadline of the delivery, and whatever the ladder wants next waits for it.
+//! What a delivery types and presses. Nothing here waits. The Enter of a line and the next key of a
+//! phase are due later, as a deadline of the delivery. The ladder's next effect waits for it.
 //!
 //! ```text
 //! phase 2   Escape  -- key gap -->  Escape  -- key gap -->  Ctrl-C  -- key gap -->  nudge

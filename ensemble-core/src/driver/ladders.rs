@@ -12,10 +12,11 @@
 //! is a dead letter                 escalated, as undeliverable
 //! ```
 //!
-//! *One at a time.* A worker is pressed for one task at a time: the one that it would receive next. The other
-//! tasks of its mailbox wait `behind`, and so does the first one while the worker holds a message: a worker
-//! that has received something is alive, and works. When a ladder ends without an answer, the tasks that
-//! have waited behind it for at least one phase end with it: the same silence speaks of them all.
+//! *One at a time.* A worker is pressed for one task at a time: the one that it would receive next.
+//! The other tasks of its mailbox wait `behind`, and so does the first one while the worker holds a
+//! message. A worker that has received something is alive, and works. When a ladder ends without an
+//! answer, the tasks that have waited behind it for at least one phase end with it. The same
+//! silence speaks of them all.
 //!
 //! *One process.* The runner of a mailbox holds `.ensemble/locks/ladder-<mailbox>.lock`: the watcher, or where
 //! none runs a waiting `ensemble assign`. The kernel drops the lock of a runner that is killed, and the next one

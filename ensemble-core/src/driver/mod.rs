@@ -8,9 +8,9 @@
 //! AckManager   any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
 //! ```
 //!
-//! No driver starts a thread. A blocking call takes a `rest` callback, which sleeps for at most the given
-//! time and may return early, for instance when a file lands ([`watch::Waiter`](crate::watch::Waiter)).
-//! [`nap`] is the simplest one:
+//! No driver starts a thread. A blocking call takes a `rest` callback, which sleeps for at most the
+//! given time. It may return early, for instance when a file lands
+//! ([`watch::Waiter`](crate::watch::Waiter)). [`nap`] is the simplest one:
 //!
 //! ```
 //! use std::time::{Duration, Instant};

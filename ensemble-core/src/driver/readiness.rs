@@ -39,7 +39,7 @@ pub enum Readied {
 
 /// One handshake with one worker.
 ///
-/// The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]; the pong
+/// The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]. The pong
 /// comes through the box or, where the profile allows it, from the screen. The caller holds the worker's
 /// lock ([`super::Assigner`] does).
 ///
@@ -116,8 +116,8 @@ impl<'a> Readiness<'a> {
 }
 
 impl Readiness<'_> {
-    /// Asks until there is an answer or the attempts are used up: with a silent worker 25 s in the
-    /// usual configuration, and the time that looking takes.
+    /// Asks until there is an answer or the attempts are used up. With a silent worker that takes
+    /// 25 s in the usual configuration, and the time that looking takes.
     ///
     /// # Errors
     /// The box of pongs cannot be read. Trouble with the pane is not an error: it ends in

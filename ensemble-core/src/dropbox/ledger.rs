@@ -1,8 +1,8 @@
 //! What was routed already: one line for each version of each drop-box file, appended once its
 //! messages are safe in their mailboxes.
 //!
-//! The line is written last, so a crash before it leads to the same messages being published
-//! again under the same ids, which stores nothing. The ids count the versions of a path, so a
+//! The line is written last, so a crash before it leads to the same messages being published again
+//! under the same ids, which stores nothing. The ids count the versions of a path. So a
 //! file that is rewritten with earlier content is a new version, while one that is deleted and
 //! restored as it was is not. Of an `ack/` file every one that lands is a version: it is an event.
 
@@ -169,8 +169,8 @@ impl Ledger {
 
     /// The entry for the next version of a path; `None` if this content was the last one routed.
     ///
-    /// An `ack/` file says that something happened, so each one that lands is a version of its own: another
-    /// file, or the same one written again, whatever stands in it.
+    /// An `ack/` file says that something happened, so each one that lands is a version of its own.
+    /// It may be another file, or the same one written again, with any content.
     #[must_use]
     pub fn next_version(&self, path: &str, stat: &FileStat, content: &[u8]) -> Option<Entry> {
         let sha256 = Digest::of(content);

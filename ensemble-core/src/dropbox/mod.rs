@@ -1,7 +1,7 @@
 //! Drop boxes: `reports/`, `tasks/` and `ack/`, where any program puts files with the seeds' names.
 //!
-//! Here are the parts that do not watch: which file goes to whom ([`Routes`]), what was routed
-//! already ([`Ledger`]), and reading a file of an unknown writer ([`DropBox`]). `ensemble-watch`
+//! Here are the parts that do not watch. [`Routes`] decides which file goes to whom, [`Ledger`] has
+//! what was routed already, and [`DropBox`] reads a file of an unknown writer. `ensemble-watch`
 //! puts them together.
 
 mod ledger;

@@ -10,8 +10,8 @@ use crate::{Error, Result};
 
 /// A route as it stands in a configuration.
 ///
-/// `match` is a path below the queue in which `*` stands for any text without a slash; `{1}`,
-/// `{2}` … in `to` stand for what the first, second … `*` matched.
+/// `match` is a path below the queue in which `*` stands for any text without a slash. In `to`,
+/// `{1}`, `{2}` … stand for what the first, second … `*` matched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]

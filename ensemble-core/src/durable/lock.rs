@@ -28,8 +28,8 @@ const RESTING_LOCK_RETRY_MAX: Duration = Duration::from_millis(3);
 const LOCK_TABLE_LOOKS: usize = 5;
 
 /// An exclusive or shared lock (flock) on a file that exists only to be locked. The file is never
-/// renamed and never removed, and child processes do not inherit the lock. util-linux `flock` on
-/// the same file takes the same lock.
+/// renamed and never removed, and child processes do not inherit the lock. The command `flock` of
+/// util-linux takes the same lock on the same file.
 #[derive(Debug)]
 pub struct FileLock {
     file: File,

@@ -16,8 +16,8 @@ pub const LINE_BYTES_MAX: usize = 4096;
 /// The longest actor, in bytes; a longer one is truncated.
 pub const ACTOR_BYTES_MAX: usize = 128;
 
-/// Bytes of a line other than type, actor and data: member names, a stamp, a session, a number of
-/// 20 digits, the unordered mark, and the newline.
+/// Bytes of a line other than type, actor and data. These are member names, a stamp, a session, a
+/// number of 20 digits, the unordered mark, and the newline.
 const FRAME_BYTES_MAX: usize = 192;
 /// Each byte of an actor may become an escape of six bytes.
 const ACTOR_ENCODED_BYTES_MAX: usize = 6 * ACTOR_BYTES_MAX + 2;

@@ -1,7 +1,7 @@
 //! The form in which Ensemble itself writes envelopes, and a reader for exactly that form.
 //!
-//! The form is plain YAML: one `key: value` a line in a fixed order, then the body as a literal
-//! block indented by two, then the end mark. Reading it line by line takes a tenth of a YAML
+//! The form is plain YAML: one `key: value` a line in a fixed order. Then follow the body as a
+//! literal block indented by two, and the end mark. Reading it line by line takes a tenth of a YAML
 //! parser's time, which counts in a broker. The parser of [`super::yaml`] reads every file that
 //! deviates by a byte. A property test checks that the two readers agree.
 

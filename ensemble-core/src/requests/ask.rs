@@ -107,7 +107,7 @@ impl Requests<'_> {
     ///
     /// # Errors
     /// [`Refusal`] if the kind is unknown, the id is taken, requester and addressee are the same,
-    /// or an earlier plan for the task is pending; [`Error::NoMailbox`] of the addressee; or the
+    /// or an earlier plan for the task is pending. [`Error::NoMailbox`] of the addressee; or the
     /// disk failed.
     pub fn ask(&self, ask: Ask) -> Result<Entry> {
         let (kind, from, to) = (ask.kind.clone(), ask.from.clone(), ask.to.clone());

@@ -48,9 +48,10 @@ pub enum Correlation {
 }
 
 impl Requests<'_> {
-    /// Takes a message for what it says about a request: one of a kind's response type decides in
-    /// its sender's name if that one is proven and may, one of a request type that is unknown becomes a
-    /// request. To be called for messages that are sent or were received; anything else is left alone.
+    /// Takes a message for what it says about a request. A message of a kind's response type
+    /// decides in its sender's name if that name is proven and may decide. A message of an unknown
+    /// request's type becomes a request. To be called for messages that are sent or were received;
+    /// anything else is left alone.
     ///
     /// # Errors
     /// The disk failed. What a message may not do is no error but [`Correlation::Refused`].

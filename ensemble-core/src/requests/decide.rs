@@ -28,8 +28,8 @@ impl Requests<'_> {
     /// requester.
     ///
     /// # Errors
-    /// [`Refusal`]: there is no such request, it was decided before (the error says by whom,
-    /// what and when), or `by` may not decide it; the refusal is recorded. Or the disk failed.
+    /// [`Refusal`]: there is no such request, or it was decided before (the error says by whom,
+    /// what and when), or `by` may not decide it. The refusal is recorded. Or the disk failed.
     pub fn respond(&self, id: &str, by: &Name, approve: bool, comment: &str) -> Result<Entry> {
         let outcome = if approve { Outcome::Approved } else { Outcome::Rejected };
         self.decide(id, Decision::new(outcome, by.clone(), self.store.now()).with_comment(comment))
@@ -103,8 +103,8 @@ impl Requests<'_> {
     /// [`Effect::Close`](crate::proto::request::Effect::Close).
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]; a refusal if the rules allow no process to make this decision, or
-    /// [`Error::Malformed`] if it is an expiry before its time; or the disk failed.
+    /// [`Refusal::Unknown`]. A refusal if the rules allow no process to make this decision.
+    /// [`Error::Malformed`] if it is an expiry before its time. Or the disk failed.
     pub fn propose(&self, id: &str, decision: &Decision) -> Result<Proposed> {
         match self.look(id)? {
             None => Err(Refusal::Unknown { id: super::printable(id) }.into()),
@@ -139,9 +139,9 @@ impl Requests<'_> {
         Err(Error::io("decide", path, busy))
     }
 
-    /// Puts a decision aside that counts for nothing. Where there are locks, only one process does so
-    /// at a time, after another look: a decision that has taken its place meanwhile stays, and is
-    /// returned.
+    /// Puts a decision aside that counts for nothing. Where there are locks, only one process does
+    /// so at a time, after another look. A decision that has taken its place meanwhile stays, and
+    /// is returned.
     pub(super) fn put_aside(&self, id: &Name) -> Result<Option<Decision>> {
         let _lock = self.store.lock()?;
         let Some(home) = Home::read(self.store, id)? else { return Ok(None) };

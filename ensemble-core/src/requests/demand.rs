@@ -1,5 +1,5 @@
-//! A plan that is demanded before a task may be finished, whichever agent takes it (seed 004's lead, who says
-//! "refactor auth" and gets a plan first).
+//! A plan that is demanded before a task may be finished, whichever agent takes it. In seed 004 the
+//! lead says "refactor auth" and gets a plan first.
 
 use serde::{Deserialize, Serialize};
 

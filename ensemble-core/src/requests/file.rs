@@ -123,8 +123,9 @@ impl Asked {
         }
     }
 
-    /// Whether this is no early expiry: its time is over, or it says how its addressee is known to
-    /// have gone, of whom nothing but silence is to be expected, and silence means force.
+    /// Whether this is no early expiry. Either its time is over, or silence means force and it says
+    /// how its addressee is known to have gone. From such an addressee only silence is to be
+    /// expected.
     pub(super) fn may_expire(&self, expiry: &Decision) -> bool {
         let is_absent = self.at_expiry == AtExpiry::Force && !expiry.comment.is_empty();
         is_absent || expiry.at >= self.deadline_at()

@@ -14,9 +14,9 @@ use crate::spool::State;
 use crate::{Error, Result};
 
 impl Requests<'_> {
-    /// Continues after a crash, or after a client that had only `ln`: announces a request that its
-    /// addressee has not received, and does everything that follows from a decision. Says what is
-    /// known then; `None` if there is no such request. Without an interrupted request it changes
+    /// Continues after a crash, or after a client that had only `ln`. It announces a request that
+    /// its addressee has not received, and does everything that follows from a decision. Says what
+    /// is known then; `None` if there is no such request. Without an interrupted request it changes
     /// nothing.
     ///
     /// # Errors

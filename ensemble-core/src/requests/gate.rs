@@ -14,11 +14,11 @@
 //! demanded, none yet  half open   the task may be received, to be planned; it cannot be settled
 //! ```
 //!
-//! Where a plan is demanded, a cancelled plan and one that was never made count as none, and the gate of an
-//! approved one stays, as the proof of it.
+//! Where a plan is demanded, a cancelled plan and one that was never made count as none. The gate
+//! of an approved plan stays, as the proof of it.
 //!
 //! It is written before the request, and removed after all recipients were notified. Reading a gate
-//! takes no lock and needs no [`Requests`]: a queue that was given [`PlanGates`] asks for each
+//! takes no lock and needs no [`Requests`]. A queue that was given [`PlanGates`] asks for each
 //! message, if there are gates at all. On servers a gate carries the request until that is written,
 //! and stays closed until then. A process that reads such a gate first writes the request, so that
 //! of two simultaneous plans one is the first.

@@ -19,10 +19,10 @@
 //! | give up at the deadline | the same, with the outcome `expired` | the same |
 //!
 //! The state machine is [`proto::request`](crate::proto::request); this module has its files and
-//! messages. The request file names its addressee. A decision file that cannot be read, or whose author may
-//! not decide, does not count: the next reader sets it aside, and the request is open again.
-//! The ids of a request's messages follow from its own id, so a repeated step stores no second message.
-//! `.lock` keeps two processes from doing the same step at the same time.
+//! messages. The request file names its addressee. A decision file that cannot be read, or whose
+//! author may not decide, does not count. The next reader sets it aside, and the request is open
+//! again. The ids of a request's messages follow from its own id, so a repeated step stores no
+//! second message. `.lock` keeps two processes from doing the same step at the same time.
 //!
 //! ```
 //! use ensemble_core::message::Name;

@@ -40,8 +40,8 @@ pub trait Admission: fmt::Debug + Send + Sync {
         self.refusal(queue, holder, envelope)
     }
 
-    /// Why this message may not be settled by any holder: it asks for something that is not there yet, such as the
-    /// answer to a request. `None` if it may be settled.
+    /// Why this message may not be settled by any holder. It asks for something that is not there
+    /// yet, such as the answer to a request. `None` if it may be settled.
     ///
     /// # Errors
     /// The disk failed.

@@ -11,8 +11,8 @@
 //! on, in place.
 //!
 //! It is a hint and nothing rests on it. An id that is not there any more costs a rename that
-//! fails; an offset that went backwards in a race costs a few of them; too many in a row, or
-//! anything that cannot be read, cost a listing, after which the file is written anew or removed.
+//! fails. An offset that went backwards in a race costs a few of them. Too many in a row, or
+//! anything that cannot be read, cost a listing. After it the file is written anew or removed.
 //! A message that the hint does not name waits until the hint is used up. Urgent, delayed and
 //! returned messages lie in `front/` and are not touched by it.
 

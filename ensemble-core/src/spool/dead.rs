@@ -174,8 +174,8 @@ impl Spool {
 
     /// Moves a held message to the dead letters. The reason is written first: a crash in between
     /// leaves a reason without a letter, which is harmless, and the next look tries again. Behind
-    /// the gate nothing moves backwards, so a holder whose lease is over cannot replace the reason,
-    /// and with it the epoch, of a letter that a later holder has buried.
+    /// the gate nothing moves backwards. So a holder whose lease is over cannot replace the reason
+    /// (and with it the epoch) of a letter that a later holder has buried.
     pub(super) fn bury(&self, mailbox: &Mailbox, held: &Held, reason: &str) -> Result<()> {
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
         if mailbox.cur.stat(&held.file())?.is_none() {

@@ -1,15 +1,15 @@
 //! Whether a directory is still as empty as it was found: its stamp tells, without a listing.
 //!
 //! A stamp that has not changed means an unchanged directory only if it was old already when the
-//! directory was listed: file systems count time in steps, and what happens within one step leaves
+//! directory was listed. File systems count time in steps, and all changes within one step leave
 //! the same stamp.
 
 use crate::Result;
 use crate::durable::Dir;
 use crate::env::{Clock as _, SystemClock};
 
-/// How old a directory's stamp must be for an unchanged one to mean an unchanged directory: far
-/// more than the steps in which file systems count time.
+/// How old a directory's stamp must be for an unchanged one to mean an unchanged directory. It is
+/// far more than the steps in which file systems count time.
 const STAMP_AGE_MIN_NS: i128 = 100_000_000;
 
 /// What was found in a directory, and when it had last changed then.

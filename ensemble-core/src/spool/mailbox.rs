@@ -113,7 +113,7 @@ impl Mailbox {
         })
     }
 
-    /// Whether the path still leads to the directory that is open: a queue that was moved away,
+    /// Whether the path still leads to the directory that is open. A queue that was moved away,
     /// replaced or mounted over must not be written to unseen.
     pub(super) fn is_current(&self) -> bool {
         matches!(durable::stat_path(&self.new_path), Ok(Some(stat)) if stat.id == self.identity)

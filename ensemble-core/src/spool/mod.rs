@@ -12,7 +12,7 @@
 //!
 //! A message is one file and its state is where the file lies; each arrow is one rename in one
 //! file system. `front/` is the part of S2 for messages that do not simply stand in line: urgent,
-//! given back or delayed ones. A crash at any instruction leaves a message in one of the states;
+//! given back or delayed ones. A crash at any instruction leaves a message in one of the states.
 //! [`Spool::sweep`] returns what a dead holder held, and removes what a dead sender left in `tmp/`.
 //!
 //! A shell script can take part with `mv` and `ls`; PROTOCOL.md has the formats.
@@ -149,8 +149,9 @@ pub struct Options {
     /// The clock for delays and expiry.
     pub clock: Arc<dyn Clock + Send + Sync>,
     /// Share listings of deep mailboxes with other processes that do so, in
-    /// `mailbox/<name>/backlog`. For processes that receive a single message and end; one that
-    /// receives many knows its backlog without, and shares it in any case while others receive beside it.
+    /// `mailbox/<name>/backlog`. For processes that receive a single message and end. A process
+    /// that receives many knows its backlog without, and shares it in any case while others receive
+    /// beside it.
     pub share_backlog: bool,
     /// Whose files a sender's must be; what is another's becomes a dead letter when it is received.
     pub owners: Owners,
@@ -158,9 +159,10 @@ pub struct Options {
     pub quota: Option<Quota>,
     /// What holders may begin and finish; everything if there is none.
     pub admission: Option<Arc<dyn Admission>>,
-    /// Whether what is stored and settled at [`Durability::Power`] is made safe by a log that all
-    /// processes share, instead of a sync of each file and directory. Has no effect with `owners`. Off
-    /// unless asked for: docs/performance.md says what it gains and where it loses.
+    /// Whether a log that all processes share makes safe what is stored and settled at
+    /// [`Durability::Power`]. It takes the place of a sync of each file and directory. Has no
+    /// effect with `owners`. Off unless asked for: docs/performance.md says what it gains and where
+    /// it loses.
     pub wal: bool,
     /// How large a segment of that log grows, in bytes, before its messages are synced all at once.
     pub wal_bytes: u64,

@@ -40,7 +40,7 @@ impl Spool {
     /// Opens a queue. What a power cut has left of it is mended first, from its write-ahead log.
     ///
     /// # Errors
-    /// [`Error::NoQueue`] if there is none, or every user may write to it; or the log cannot be
+    /// [`Error::NoQueue`] if there is none, or every user may write to it. Or the log cannot be
     /// replayed, without which messages that were acknowledged may be missing.
     pub fn open(root: &Path, options: Options) -> Result<Self> {
         let spool = Self {

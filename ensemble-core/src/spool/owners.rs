@@ -9,7 +9,7 @@
 //! a user without a name, and a name without a user    as everywhere
 //! ```
 //!
-//! A file with several hard links may have another author than the user who put it there, so it is
+//! A file with several hard links may have another author than the user who put it there. So it is
 //! refused wherever a name has a user.
 
 use std::collections::BTreeMap;

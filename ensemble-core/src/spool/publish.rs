@@ -1,8 +1,9 @@
 //! Publish: `tmp/` to `new/` (S1 to S2), one rename a message.
 //!
-//! An id that Ensemble has just made is published without looking for it. An id that may have
-//! been stored before (chosen by the sender, or tried once already) is looked for in all states
-//! first, behind the mailbox's gate, so that a message is stored once whatever is retried.
+//! An id that Ensemble has just made is published without looking for it. An id that may have been
+//! stored before (chosen by the sender, or tried once already) is first looked for in all states.
+//! That happens behind the mailbox's gate, so that a message is stored once however often it is
+//! retried.
 
 use std::fs::File;
 use std::io;
@@ -104,7 +105,7 @@ impl Spool {
         failed.map_or(Ok(outcomes), Err)
     }
 
-    /// Stores several messages at once for their readers and leaves the syncs for later: they
+    /// Stores several messages at once for their readers and leaves the syncs for later. They
     /// can be received, but survive a power cut only once [`Unsynced::sync`] has returned. For a
     /// sender that still has the content elsewhere until then.
     ///
@@ -241,8 +242,8 @@ impl Spool {
         }
     }
 
-    /// A copy that a power cut has left empty or cut does not count as stored: it is kept aside,
-    /// and its sender, who was never told that it was safe, may store it again.
+    /// A copy that a power cut has left empty or cut does not count as stored. It is kept aside.
+    /// Its sender, who was never told that it was safe, may store it again.
     fn was_damaged(&self, mailbox: &Mailbox, id: &MessageId, location: &Location) -> Result<bool> {
         let (dir, file) = mailbox.file_at(id, location);
         let damaged = match dir.read(&file, ENVELOPE_BYTES_MAX) {
@@ -374,8 +375,8 @@ struct Placed {
     is_safe: bool,
 }
 
-/// Makes a message that is still in `tmp/` safe by the log; `false` if only its content is, by a sync of
-/// its own, since the log does not take it.
+/// Makes a message that is still in `tmp/` safe by the log. `false` if only its content is, by a
+/// sync of its own, since the log does not take it.
 fn log_stored(
     inside: &Inside,
     mailbox: &Mailbox,

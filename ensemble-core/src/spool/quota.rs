@@ -1,13 +1,13 @@
-//! How much one sender may leave unread in one mailbox, so that a sender which has gone mad does not fill
+//! How much one sender may leave unread in one mailbox. So a sender that has gone mad does not fill
 //! the disk and bury what others have written.
 //!
 //! It is counted on disk, so it survives a killed process: a message counts until it is received.
 //! While few messages wait in a mailbox, nothing is read. Otherwise a sample is read, spread over
 //! all messages: [`EXAMINED_PER_MESSAGE`] times as many as one sender may have. In a mailbox that
-//! is deeper than the sample, a sender with a quarter of it is refused, and no sender waits for a
+//! is deeper than the sample, a sender with a quarter of it is refused. No sender waits for a
 //! look at all of it. An eighth of the sample, spread as well, is enough for a sender with far less
 //! than that, unless it attaches something. It is back-pressure, no invariant: senders that publish
-//! at once may exceed it by a few messages, and a process that publishes much looks again after as
+//! at once may exceed it by a few messages. A process that publishes much looks again after as
 //! many messages as there was room for.
 
 use std::collections::BTreeSet;

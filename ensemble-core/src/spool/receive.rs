@@ -39,9 +39,9 @@ impl Spool {
         Ok(self.receive_batch(mailbox, holder, 1)?.pop())
     }
 
-    /// Takes up to `limit` due messages for `holder`, each as [`Spool::receive`] does, in that order. What
-    /// is looked up for one receive (that the mailbox is where it was, its settings, whether there are gates) is
-    /// looked up once for all.
+    /// Takes up to `limit` due messages for `holder`, each as [`Spool::receive`] does, in that
+    /// order. Three things are looked up once for the whole batch: that the mailbox is where it
+    /// was, its settings, and whether there are gates.
     ///
     /// Each has its own lease, and all of these run from now: take no more than can be worked on meanwhile.
     ///

@@ -1,5 +1,5 @@
-//! Cleaning up after the dead: files that a killed sender left in `tmp/`, settled messages past
-//! their time, and (with a [`crate::proto::lease`] observer) messages whose holder fell silent.
+//! Cleaning up after the dead: files that a killed sender left in `tmp/`, and settled messages past
+//! their time. With a [`crate::proto::lease`] observer, also messages whose holder fell silent.
 
 use std::ops::ControlFlow;
 use std::sync::PoisonError;
@@ -97,8 +97,8 @@ impl Spool {
         Ok(observed)
     }
 
-    /// Whether a mailbox can be seen to have no held message without opening it: observers look at all
-    /// mailboxes again and again, and most of them are idle.
+    /// Whether a mailbox can be seen to have no held message without opening it. Observers look at
+    /// all mailboxes again and again, and most of them are idle.
     fn holds_nothing(&self, mailbox: &Name) -> bool {
         let cur = self
             .mailboxes_dir()
@@ -107,8 +107,8 @@ impl Spool {
         matches!(cur.and_then(|cur| is_empty(&cur)), Ok(true))
     }
 
-    /// Takes a message away from a holder that has fallen silent: it can be received again, and
-    /// whatever the holder does with its lease from now on is refused. `false` if the holder was
+    /// Takes a message away from a holder that has fallen silent. It can be received again. All
+    /// that the holder does with its lease from now on is refused. `false` if the holder was
     /// quicker.
     ///
     /// # Errors

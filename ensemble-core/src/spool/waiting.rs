@@ -1,17 +1,17 @@
 //! What to receive next, without listing a deep backlog for every message.
 //!
-//! `new/` is listed once and the listing worked off; it is made anew when it is used up or when
-//! most of it turns out to be taken by others, so a receive costs a constant share of a listing
+//! `new/` is listed once and the listing worked off. It is made anew when it is used up or when
+//! most of it turns out to be taken by others. So a receive costs a constant share of a listing
 //! however many messages wait. `front/` (urgent, given back, delayed) is empty in everyday life,
-//! and its stamp tells whether it still is; a short one is listed every time, a long one again only
+//! and its stamp tells whether it still is. A short one is listed every time, a long one again only
 //! after an eighth of it was worked off.
 //!
 //! Messages come in the order in which they were made: by the time inside a UUIDv7, by the file's
 //! time for other ids.
 //!
 //! Where several consumers work off one mailbox, each one's listing is soon full of names that
-//! others have taken, and to find that out costs a rename that fails. So processes that receive one
-//! message each, and consumers that have lost a race, share a listing in which each sees how far
+//! others have taken. To find that out costs a rename that fails. So processes that receive one
+//! message each, and consumers that have lost a race, share a listing. In it each sees how far
 //! the others are: see [`super::backlog`]. While there is none, a consumer that has lost picks at
 //! random among the next few.
 

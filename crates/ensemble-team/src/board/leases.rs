@@ -4,9 +4,9 @@
 //! renews all of them: `leases/<agent>@<epoch>.beat` beside the board, where the epoch is that of
 //! the registration. A beat replaces that file without a lock, so beats do not touch the board. A
 //! lease is over when its observer has itself seen the same sequence number for the whole duration.
-//! An agent may also beat as the seed says, by changing `heartbeat` or `lease_expires` in the board's
-//! file: such stamps count as a number of their own ([`super::stamps`]). What the times say decides
-//! nothing.
+//! An agent may also beat as the seed says, by changing `heartbeat` or `lease_expires` in the
+//! board's file. Such stamps count as a number of their own ([`super::stamps`]). What the times say
+//! decides nothing.
 //!
 //! An agent's own signs ([`super::Sign`]) count in addition to the beats of its supervisor.
 //!

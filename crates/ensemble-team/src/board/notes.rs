@@ -88,8 +88,8 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Notes a loop: the anomaly of the same reporter, task and pattern counts one more if it is there,
-    /// so that a loop is one anomaly however long it lasts.
+    /// Notes a loop. If the anomaly of the same reporter, task and pattern is there, it counts one
+    /// more. So a loop is one anomaly however long it lasts.
     ///
     /// # Errors
     /// As for [`LockedBoard::add_anomaly`].

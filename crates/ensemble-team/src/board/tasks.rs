@@ -149,7 +149,7 @@ impl LockedBoard<'_> {
     }
 
     /// The holder submits its work. So may the last holder, under the epoch that it had, as long as
-    /// the task was not claimed since: its work is there, and is not to be done twice.
+    /// the task was not claimed since. Its work is there, and is not to be done twice.
     ///
     /// # Errors
     /// As for [`LockedBoard::iterate`].

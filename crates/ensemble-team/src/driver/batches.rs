@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The first Dispatch decides what a batch's summary says (step 1). The next lock holder first
-//! completes what an earlier one began, so at most one batch is ever between 1 and 3, and the
+//! completes what an earlier one began, so at most one batch is ever between 1 and 3. The
 //! document holds either its summary already or an older one. The same content written twice is one
-//! version for the watcher, so it is routed once however many Dispatchers there are and whichever
+//! version for the watcher. So it is routed once however many Dispatchers there are and whichever
 //! of them is killed. The summary of an earlier batch that the watcher has not delivered yet is not
 //! written over: that is [`BatchError::Undelivered`], to be tried again.
 

@@ -148,7 +148,7 @@ impl Conductor<'_> {
 }
 
 impl Batch {
-    /// The tasks of an instruction, under the name that follows from them and its `created_at`: the
+    /// The tasks of an instruction, under the name that follows from them and its `created_at`. The
     /// same instruction is the same batch, for its sender and for its collector.
     ///
     /// # Errors

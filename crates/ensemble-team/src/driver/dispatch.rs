@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Whatever a process knows stands in that file, in the mailboxes or in `reports/`, so a process that is
-//! killed is simply started again. *Silence* of a worker is the business of the ladder, whose end is the end of
-//! the attempt: its message is taken back before the task goes to another worker.
+//! killed is simply started again. *Silence* of a worker is the business of the ladder, whose end
+//! is the end of the attempt. Its message is taken back before the task goes to another worker.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -197,8 +197,8 @@ impl DispatchRun<'_> {
         FileLock::acquire(&path, Duration::ZERO)
     }
 
-    /// One step of a batch, under its lock: takes what has come in, hands out what is ready, and tells of the
-    /// batch if it is over.
+    /// One step of a batch, under its lock. Takes what has come in, hands out what is ready, and
+    /// tells of the batch if it is over.
     ///
     /// # Errors
     /// The queue or the state cannot be read or written. Nothing is lost: step again.

@@ -1,5 +1,5 @@
-//! Where the protocols of a team meet the world: machines are fed with what boards, files, processes
-//! and clocks say, and what they want is done.
+//! Where the protocols of a team meet the world. Machines are fed with the state of boards, files,
+//! processes and clocks, and their effects are carried out.
 //!
 //! ```text
 //! Dispatcher   collect::Collect over the reports, and Batches, which tell once (`ensemble summary`)

@@ -6,8 +6,8 @@
 //! submit():  the report -> the prompt's message is settled -> notices
 //! ```
 //!
-//! The database is the truth, and mail follows: a step is taken first, its prompt is published
-//! under an id that follows from step and epoch, and then the database notes which message that is.
+//! The database is the truth, and mail follows. A step is taken first. Its prompt is published
+//! under an id that follows from step and epoch. Then the database notes which message that is.
 //! If a process is killed in between, the next round of any process does what is missing.
 
 use std::time::Duration;

@@ -11,9 +11,10 @@
 //! any       any other                             -> same       (Refused)
 //! ```
 //!
-//! A state is a value: [`next`] takes one and an event, and gives the next one. The driver writes it to a file
-//! before it acts on it, so a process that is killed leaves a choice that the next one carries out. *Silence*
-//! is not this machine's affair: each delivery has its ladder, whose end is [`Event::Lost`].
+//! A state is a value: [`next`] takes one and an event, and gives the next one. The driver writes
+//! it to a file before it acts on it. So a process that is killed leaves a choice that the next one
+//! carries out. *Silence* is not this machine's affair: each delivery has its ladder, whose end is
+//! [`Event::Lost`].
 //!
 //! ```
 //! use ensemble_core::message::Name;

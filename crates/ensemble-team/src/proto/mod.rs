@@ -1,8 +1,9 @@
 //! The protocols of a team as pure state machines: no IO, no clock, no threads, no randomness.
 //!
 //! They follow the contract of [`ensemble_core::proto`]: a transition table on top of each file, and a
-//! test of all pairs of state and event. [`goal`], [`task`], [`agent`] and [`drain`] are functions from a state and
-//! an event to the next state; the others have four methods, with the time as an argument.
+//! test of all pairs of state and event. [`goal`], [`task`], [`agent`] and [`drain`] are functions
+//! from a state and an event to the next state. The others have four methods, with the time as an
+//! argument.
 //!
 //! | module | the machine of |
 //! |---|---|

@@ -19,8 +19,8 @@
 //! A record is written after its event. So a killed process leaves its last event unrecorded.
 //! Scripts may move files and write no records at all. A disk state *ahead* of the log by moves
 //! that PROTOCOL.md allows is therefore [`DifferenceKind::Unrecorded`]. A state that no such moves
-//! reach is a [`DifferenceKind::Contradiction`]: epochs that went back, a settled message that
-//! waits again, a waiting message that is gone, two holders of one epoch.
+//! reach is a [`DifferenceKind::Contradiction`]. Examples are epochs that went back, a settled
+//! message that waits again, a waiting message that is gone, two holders of one epoch.
 //!
 //! Records of several processes may be in another order than their events. The replay depends only
 //! on epochs, not on that order. Record numbers show whether the log is complete ([`Gap`]).

@@ -1,9 +1,9 @@
 //! Who is asking: found out from where the question comes from, and not from what it says.
 //!
 //! A member of the team is known by the pass that it was given when it was spawned, or by the
-//! process tree: the question comes from below the first process of its pane. A sandbox with process
-//! numbers of its own (Codex's) hides the tree. There, and only there, the pane named in the environment
-//! stands for it.
+//! process tree. By the tree, the question comes from below the first process of its pane. A
+//! sandbox with process numbers of its own (Codex's) hides the tree. There, and only there, the
+//! pane named in the environment stands for it.
 //!
 //! ```text
 //!  pass        tree       claimed name                       answer
@@ -22,7 +22,7 @@
 //!
 //! This stops mistakes and agents that were talked into something: a process keeps its pass and its
 //! parents without doing anything for it. It does not stop a program of the same user that means
-//! harm: such a program can read another's pass, or leave its own tree and drop its own.
+//! harm. Such a program can read another's pass, or leave its own tree and drop its own.
 //!
 //! ```
 //! use ensemble_core::message::{Digest, Name, Timestamp};
@@ -75,9 +75,10 @@ impl Asking {
         self
     }
 
-    /// The pane that the values of `TMUX` (socket, process of the server, session) and `TMUX_PANE` name, if that
-    /// server is hidden from this process: it runs in a sandbox whose process numbers are its own, or the server
-    /// has ended. Where the server can be seen, the process tree tells, and this changes nothing.
+    /// The pane that `TMUX` (socket, process of the server, session) and `TMUX_PANE` name, if that
+    /// server is hidden from this process. Then the process runs in a sandbox whose process numbers
+    /// are its own, or the server has ended. Where the server can be seen, the process tree tells,
+    /// and this changes nothing.
     #[must_use]
     pub fn with_hidden_pane(mut self, tmux: &str, pane: &str) -> Self {
         let mut from_the_end = tmux.rsplitn(3, ',').skip(1);

@@ -1,5 +1,5 @@
-//! The team: who belongs to it, where each runs, and who is asking
-//! (seed 004, "Shutdown": a member's status is what the team's file says, and must be true).
+//! The team: who belongs to it, where each runs, and who is asking. In seed 004, "Shutdown", a
+//! member's status is what the team's file says, and must be true.
 //!
 //! Each agent has one file, `.ensemble/roster/<name>.yaml`, so that two agents never wait for each
 //! other. It is changed under its own lock and replaced as a whole, so reading needs no lock and
@@ -123,9 +123,9 @@ impl Roster {
     /// Blocks for at most 5 s while others change the same member.
     ///
     /// # Errors
-    /// [`Error::Locked`] names who holds the lock; [`Error::Malformed`] if the file is none of the
-    /// roster (it is left as it is); whatever `change` returns; or the disk failed. After an error
-    /// the file is as it was.
+    /// [`Error::Locked`] names who holds the lock. [`Error::Malformed`] if the file is none of the
+    /// roster (it is left as it is). Any error that `change` returns. Or the disk failed. After an
+    /// error the file is as it was.
     pub fn change(
         &self,
         name: &Name,

@@ -13,8 +13,9 @@
 //! failed step keeps its attempts, so a review that fails `attempts_max` times stands.
 //!
 //! **Files.** A fix step works on the `fix_files` of the plan and changes only these. Without any
-//! it locks the files of its agent's steps in the same cycle and the files that the error names;
-//! if there are none of these, the failed step's own. Its prompt then does not forbid other files.
+//! it locks the files of its agent's steps in the same cycle and the files that the error names. If
+//! there are none of these, it locks the failed step's own. Its prompt then does not forbid other
+//! files.
 //!
 //! A crash leaves the whole change or nothing of it.
 

@@ -67,8 +67,9 @@ impl Worktrees {
     /// commit, and `holder` must hold the review. Returns the commit.
     ///
     /// # Errors
-    /// [`BoardError::Fenced`](crate::board::BoardError::Fenced) if another agent holds the review now; [`BoardError::NotAllowed`](crate::board::BoardError::NotAllowed) with the
-    /// condition that is not met, also if `commit` is given and another one was submitted.
+    /// [`BoardError::Fenced`](crate::board::BoardError::Fenced) if another agent holds the review
+    /// now. [`BoardError::NotAllowed`](crate::board::BoardError::NotAllowed) with the condition
+    /// that is not met. That error also comes if `commit` is given and another one was submitted.
     pub fn verdict(
         &self,
         id: &Name,

@@ -1,5 +1,5 @@
-//! Whatever a person does between our text and our Enter, and whatever the agent does meanwhile: an
-//! idle agent with an empty composer and unread mail is told within its pace.
+//! A person may do anything between our text and our Enter, and so may the agent. An idle agent
+//! with an empty composer and unread mail is still told within its pace.
 
 use proptest::prelude::*;
 

@@ -31,9 +31,9 @@
 //! any         Bound to another pane           -> as from Unbound
 //! ```
 //!
-//! The mailbox is the truth and a nudge is only a hint, so nothing here has to be exact: a nudge
+//! The mailbox is the truth and a nudge is only a hint, so nothing here has to be exact. A nudge
 //! too few costs one [`NUDGE_REPEAT`], a nudge too many costs a line on a screen. What must never
-//! happen is a flood. So the first message into an empty mailbox is announced at once and all
+//! happen is a flood. So the first message into an empty mailbox is announced at once. All
 //! that follow ride on that one line, until the agent has read everything or has let a minute
 //! pass. Of all that [`NUDGES_MAX`] bounds: without a message being taken, no more lines than that
 //! are ever submitted.
@@ -43,12 +43,13 @@
 //! *A crash* of the watcher loses this machine and nothing else: the next one finds the mail
 //! waiting and begins with its leading edge.
 //!
-//! *One pace.* The [ladder](ensemble_core::proto::ack) of a task has its own times. While one runs for this mailbox
-//! ([`Event::Laddered`]), its prompts take the place of the repetitions here, under the same rules: one
-//! line at a time, deferred where the pane refuses it, at least [`Prompt::pace`] after the last line.
+//! *One pace.* The [ladder](ensemble_core::proto::ack) of a task has its own times. While one runs
+//! for this mailbox ([`Event::Laddered`]), its prompts take the place of the repetitions here,
+//! under the same rules. There is one line at a time, deferred where the pane refuses it, and at
+//! least [`Prompt::pace`] after the last line.
 //!
-//! *A usage limit* that says when it ends is not tried in vain: after [`Event::Parked`] nothing is
-//! typed and nothing changes that until the end is there, [`PARK_MAX`] at most. Then the pane is
+//! *A usage limit* that says when it ends is not tried in vain. After [`Event::Parked`] nothing is
+//! typed, and nothing changes that until the end is there, [`PARK_MAX`] at most. Then the pane is
 //! looked at like any other. A limit without an end is only found to be over by a try. So a line is
 //! submitted while the limit still shows ([`Occasion::Probe`]), [`PROBE_MIN`] after it was met and then
 //! after twice the time, [`PROBE_MAX`] at most. Such lines do not count as unanswered.
@@ -57,10 +58,10 @@
 //! would double it, and the guard would take it for a draft. So the next attempt is a
 //! [`Effect::Submit`], whose contract is to press Enter only if exactly that line, and nothing
 //! else, still stands there. A line that a person has sent, changed or deleted is over
-//! ([`Deferral::Draft`], [`Deferral::LineGone`]): the next attempt is a nudge again, and the guard's
+//! ([`Deferral::Draft`], [`Deferral::LineGone`]). The next attempt is a nudge again. The guard's
 //! `draft` keeps us away until that person is done. Only submitted lines count for [`NUDGES_MAX`].
 //! So an idle agent with an empty composer and unread mail is told within [`RETRY_MAX`], whatever
-//! happened before, unless it was told and the pause has not passed.
+//! happened before. The exception is an agent that was told and whose pause has not passed.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;

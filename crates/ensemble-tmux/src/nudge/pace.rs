@@ -1,5 +1,5 @@
-//! How often a schedule tries: its times, when a limit without an end is probed, and when a line that
-//! was typed and not submitted is over.
+//! How often a schedule tries. Here are its times, when a limit without an end is probed, and when
+//! a typed line that was not submitted is over.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How long the outcome of a nudge may be missing: three exchanges (text, gap, Enter) with a
 /// multiplexer that is given five seconds for each.
 pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(15);
-/// How long an agent that has met a limit without an end is left alone at first; doubles with every
-/// line that was submitted in vain.
+/// How long an agent that has met a limit without an end is left alone at first. The time doubles
+/// with every line that was submitted in vain.
 pub const PROBE_MIN: Duration = Duration::from_secs(60);
 /// The longest such wait.
 pub const PROBE_MAX: Duration = Duration::from_secs(15 * 60);

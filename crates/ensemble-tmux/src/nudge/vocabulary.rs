@@ -46,8 +46,8 @@ pub enum Event {
     Laddered(bool),
     /// The ladder wants a line now.
     Prompt(Prompt),
-    /// Something suggests that the pane takes input again (a hook, a new title, a closed dialog):
-    /// a deferred nudge is tried now instead of after its backoff.
+    /// Something suggests that the pane takes input again (a hook, a new title, a closed dialog). A
+    /// deferred nudge is tried now instead of after its backoff.
     PaneChanged,
 }
 
@@ -78,7 +78,7 @@ pub enum Occasion {
     /// It was told, and has taken nothing. Left out where another process has just told it.
     Again,
     /// It has met a usage limit without an end, and the line is the retry that shows whether it is
-    /// over: typed although the limit still shows, if nothing else stands against it.
+    /// over. The line is typed although the limit still shows, if nothing else stands against it.
     Probe,
 }
 

@@ -119,7 +119,7 @@ pub fn diagnose(profile: &Profile, pane: &PaneState) -> Judgement {
 }
 
 /// As [`diagnose`], with what else is known. The word of the agent itself decides whether it works
-/// or waits, also above the error of a limit that does not say when it ends; a dialog or a draft on
+/// or waits, also above the error of a limit that does not say when it ends. A dialog or a draft on
 /// the screen is still heeded. A limit whose end has passed is
 /// none any more where the rest of the screen shows what the agent is doing.
 #[must_use]

@@ -130,8 +130,8 @@ impl Profile {
     /// Reads a profile that came from `path`.
     ///
     /// # Errors
-    /// Malformed YAML, a field that is unknown or missing, a pattern that is no regular
-    /// expression, a template that cannot always be shortened to fit; each with its field.
+    /// Malformed YAML, a field that is unknown or missing, a pattern that is no regular expression,
+    /// a template that cannot always be shortened to fit. Each error has its field.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let file: File = yaml::parse(text, path)?;
         file.compile(path)

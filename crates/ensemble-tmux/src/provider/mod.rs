@@ -1,5 +1,5 @@
-//! Which program is at the other end of a pane, what it is doing, and what may be done with it
-//! (seed 002, P0-3; seed 000's readiness).
+//! Which program is at the other end of a pane, what it is doing, and what may be done with it. See
+//! seed 002, P0-3, and seed 000's readiness.
 //!
 //! Programs are described by data, one YAML file each (docs/providers.md), so a new one or a new
 //! version of one needs no code. Everything here but [`machine`]'s readers is pure.

@@ -100,8 +100,8 @@ fn children_of(pid: u32) -> Vec<u32> {
     lists.flat_map(pids).collect()
 }
 
-/// The processes in the foreground of the terminal of `pid`, the first process of a pane: the
-/// members of its foreground process group, the group's leader first. Ends the search after the
+/// The processes in the foreground of the terminal of `pid`, the first process of a pane. These are
+/// the members of its foreground process group, the group's leader first. Ends the search after the
 /// first one that is `enough`. Empty where the system does not tell: without `/proc`, without a
 /// terminal, or where it hides the processes of other users.
 pub(crate) fn foreground(
@@ -168,8 +168,8 @@ fn all_processes() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The names by which a process may be known: that of its program as the system has it, the first
-/// word of its command line, and its script where that is an interpreter.
+/// The names by which a process may be known. They are that of its program as the system has it,
+/// the first word of its command line, and an interpreter's script.
 fn described(pid: u32, stat: &str, leads: bool) -> ForegroundProcess {
     let words = command_line(pid).unwrap_or_default();
     let mut process = ForegroundProcess { pid, leads, ..ForegroundProcess::default() };
@@ -288,8 +288,9 @@ fn stat(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&buffer[..bytes]).into_owned())
 }
 
-/// Exit status of the first process of a dead pane: as tmux reports it, else from the process table.
-/// tmux 3.3a misses some ends of children, and collects such a child only after another one has ended.
+/// Exit status of the first process of a dead pane: as tmux reports it, else from the process
+/// table. Some ends of children are missed by tmux 3.3a. It collects such a child only after
+/// another one has ended.
 pub(crate) fn exit_status(reported: Option<i32>, pid: u32) -> Option<i32> {
     reported.or_else(|| uncollected_status(pid))
 }

@@ -1,7 +1,8 @@
 //! What the built-in profiles make of screens that the real agents have drawn.
 //!
-//! `SCREENS=DIR make test-agents` records them, a file for each agent and width: a heading with the
-//! state, a line with the program and the title of the pane, then the screen with the cursor as `▮`.
+//! `SCREENS=DIR make test-agents` records them, a file for each agent and width. A screen has a
+//! heading with the state and a line with the program and the title of the pane. Then follows the
+//! screen with the cursor as `▮`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,12 +1,13 @@
 //! The lock of a tmux server for attaching and detaching clients and for opening and closing windows.
 //!
-//! Before tmux 3.7 a server that tells its control clients of a new or closed window ends with a
-//! segmentation fault if one of them is just being attached (tmux#4980: the client counts already
-//! and has no state yet). It also tells them of a client that goes. No user may lose sessions for
-//! our convenience. So one process at a time may attach a control client, detach one, or
-//! open or close windows. Before attaching, a process waits for orphaned clients (`left_behind`).
-//! Only long-lived processes attach a control client (see [`Server::brief`](super::Server::brief)),
-//! and it says as little as possible while it is attached, so that the moment is short.
+//! Before tmux 3.7 a server can crash when it tells its control clients of a new or closed window.
+//! It ends with a segmentation fault if one of them is just being attached (tmux#4980: the client
+//! counts already and has no state yet). It also tells them of a client that goes. No user may lose
+//! sessions for our convenience. So one process at a time may attach a control client, detach one,
+//! or open or close windows. Before attaching, a process waits for orphaned clients
+//! (`left_behind`). Only long-lived processes attach a control client (see
+//! [`Server::brief`](super::Server::brief)). It says as little as possible while it is
+//! attached, so that the moment is short.
 //!
 //! The lock is a name in the abstract namespace of Unix sockets: it is gone with its process, and
 //! no file remains. A process that waits is connected to it and sees its end.

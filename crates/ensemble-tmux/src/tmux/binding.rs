@@ -1,9 +1,10 @@
 //! Which pane is meant, beyond doubt.
 //!
 //! A pane id is unique only while its server runs: the next server starts again at `%0`. A binding
-//! therefore also holds a token that was written into the pane (a pane option dies with its pane)
-//! and the first process of the pane with its start time, so a respawned pane is not mistaken for
-//! the one that was bound. Names are accepted once, exactly, and turned into an id.
+//! therefore also holds a token that was written into the pane, since a pane option dies with its
+//! pane. It also holds the first process of the pane with its start time. So a respawned pane is
+//! not mistaken for the one that was bound. Names are accepted once, exactly, and turned into an
+//! id.
 
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,11 @@
 //! One control-mode client: questions in, answers out, each within its limit.
 //!
-//! The client is attached with `no-output,ignore-size`, so that it neither lags behind a busy pane
-//! (a lagging client has killed servers) nor changes the size of a user's window. Questions of
-//! several threads are written one after the other and answered in that order, so no thread waits
-//! for another's answer before asking. Behind each question goes a mark that cannot be guessed; the
-//! answer is everything up to the mark, however many blocks it has and wherever it stopped.
+//! The client is attached with `no-output,ignore-size`. So it does not lag behind a busy pane (a
+//! lagging client has killed servers), and does not change the size of a user's window. Questions
+//! of several threads are written one after the other and answered in that order, so no thread
+//! waits for another's answer before asking. Behind each question goes a mark that cannot be
+//! guessed. The answer is everything up to the mark, however many blocks it has and wherever it
+//! stopped.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -70,7 +71,7 @@ impl Client {
     /// Attaches to some session of the server at `socket`.
     ///
     /// Returns [`Failure::Refused`] if the server has nothing to attach to or wants no control
-    /// client; the caller can still ask it with one process a question.
+    /// client. The caller can still ask it with one process a question.
     pub(super) fn attach(socket: &Path) -> Result<Self, Failure> {
         let (ours, theirs) = UnixStream::pair().map_err(refused)?;
         ours.set_write_timeout(Some(EXCHANGE_LIMIT)).map_err(refused)?;
@@ -184,9 +185,9 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// The server tells its other control clients of one that goes, so going takes the lock, too, and
-    /// is over when the server has let go. One that has ended already, and one at a server that did
-    /// not answer, is not waited for.
+    /// The server tells its other control clients of one that goes. So going takes the lock, too,
+    /// and is over when the server has let go. One that has ended already, and one at a server that
+    /// did not answer, is not waited for.
     fn drop(&mut self) {
         if !self.abandoned {
             let is_missed = self.is_alive() && !*self.is_unanswered.get_mut();

@@ -2,8 +2,8 @@
 //!
 //! Between looking at a pane and typing into it, a person may scroll, type, or end the agent. So
 //! the keys travel inside one command line whose condition is checked by the server in the same
-//! breath: the pane, its first process, its modes and its cursor must be what they were when we
-//! looked, and the look must be recent. Otherwise nothing is typed and the server says what it saw.
+//! breath. The pane, its first process, its modes and its cursor must be what they were when we
+//! looked. And the look must be recent. Otherwise nothing is typed and the server says what it saw.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

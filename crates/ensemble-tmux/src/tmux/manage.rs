@@ -41,7 +41,7 @@ const PANE_FORMAT: &str = "#{pane_id} #{pane_pid} #{pane_dead} #{window_index} \
 
 impl Server {
     /// Starts a detached session of one pane of `columns` × `lines` cells that runs `command` with
-    /// the user's shell, starting the server if there is none; returns the pane's id. A server
+    /// the user's shell. Starts the server if there is none. Returns the pane's id. A server
     /// started here reads no configuration file, so it behaves the same everywhere.
     ///
     /// # Errors

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Both hold the time on the clock that all processes of a machine share, a blank, and the line. So
-//! every process of the team knows a line of ours, however it ended that typed it, and two processes
-//! that tell an agent of the same mail keep one pace.
+//! every process of the team knows a line of ours, even if the process that typed it has ended. Two
+//! processes that tell an agent of the same mail keep one pace.
 
 use std::time::Duration;
 

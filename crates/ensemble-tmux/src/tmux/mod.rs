@@ -11,11 +11,11 @@
 //!
 //! What is promised, whatever else happens on the server:
 //!
-//! * Nothing is typed into another pane than the one that was bound, into a dead one, one that a
-//!   person scrolls, one whose input is off or goes elsewhere too, or one that has changed between
-//!   the look and the keys.
-//! * What is typed is a [`NudgeText`](ensemble_core::pane::NudgeText), never content, and never through a
-//!   paste buffer: pasting into a dead pane ends the whole server of tmux 3.3a.
+//! * Nothing is typed into another pane than the one that was bound, into a dead one, or one that a
+//!   person scrolls. Nor into one whose input is off or goes elsewhere too, or one that has changed
+//!   between the look and the keys.
+//! * What is typed is a [`NudgeText`](ensemble_core::pane::NudgeText), never content, and never
+//!   through a paste buffer. Pasting into a dead pane ends the whole server of tmux 3.3a.
 //! * No exchange takes longer than [`EXCHANGE_LIMIT`], also when the server hangs; a command that
 //!   a hung server finds later is not carried out any more.
 //! * No process is left behind: the client ends when its last [`Server`] is dropped, and also when

@@ -2,10 +2,11 @@
 //!
 //! Looking and then typing takes two exchanges, which is most of the way from a file to the line in
 //! a pane. What the shell profile asks before it types to a program that reads lines is simple
-//! enough for tmux's own formats: the program is a shell, the cursor stands at the beginning of a
-//! line, and nothing stands there. (No line editor leaves a draft with the cursor before its blank
-//! beginning; this is all that the full look sees beyond.) Whatever is turned down here, a prompt
-//! above all, is looked at properly, and either is typed to after all or gets its reason.
+//! enough for tmux's own formats. The program must be a shell, and the cursor must stand at the
+//! beginning of a line on which nothing stands. (No line editor leaves a draft with the cursor
+//! before its blank beginning; this is all that the full look sees beyond.) Whatever is turned down
+//! here, a prompt above all, is looked at properly, and either is typed to after all or gets its
+//! reason.
 //!
 //! tmux does not see what a shell waits for: `sh -c 'ensemble supervise …'` looks like a shell at rest. So
 //! a pane whose first process has children is looked at properly, too.

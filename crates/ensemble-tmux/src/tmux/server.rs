@@ -14,12 +14,13 @@ use ensemble_core::{Error, Result};
 /// could not be had.
 const CONTROL_RETRY: Duration = Duration::from_secs(10);
 
-/// A tmux server. Clones share one control-mode client, which is attached at the first question
-/// and again whenever it has ended: because the server was restarted, or because the session it
-/// was attached to is gone. Every call returns within [`EXCHANGE_LIMIT`](super::EXCHANGE_LIMIT)
-/// for each exchange it needs (at most two: attach, ask; three where a process that was killed has left
-/// a client behind that does not go by itself). Dropping the last clone ends the client
-/// and waits, within that limit for the lock and for the server, until the server has let go of it.
+/// A tmux server. Clones share one control-mode client, which is attached at the first question and
+/// again whenever it has ended. It ends if the server was restarted, or if the session it
+/// was attached to is gone. Every call returns within [`EXCHANGE_LIMIT`](super::EXCHANGE_LIMIT) for
+/// each exchange it needs. These are at most two: attach, ask. There are three where a killed
+/// process has left a client behind that does not go by itself. Dropping the last clone ends the
+/// client and waits until the server has let go of it. It waits within that limit for the lock and
+/// for the server.
 ///
 /// ```no_run
 /// use ensemble_tmux::tmux::Server;
@@ -65,8 +66,8 @@ impl Server {
         Self { inner: Arc::new(inner) }
     }
 
-    /// As [`Server::new`], for a program that asks a few questions and ends: each is asked by a
-    /// process of its own, and no control client is attached.
+    /// As [`Server::new`], for a program that asks a few questions and ends. Each question is asked
+    /// by a process of its own, and no control client is attached.
     #[must_use]
     pub fn brief(socket: impl Into<PathBuf>) -> Self {
         let inner = Inner { socket: socket.into(), link: Mutex::default(), is_brief: true };

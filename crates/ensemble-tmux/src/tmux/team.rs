@@ -1,7 +1,7 @@
 //! The windows of a team: one session, one window an agent.
 //!
 //! A window is made, made to stay when its program ends, and marked as its agent's in one command
-//! list, which the server carries out before it reads anything else. So a process that is killed
+//! list. The server carries the list out before it reads anything else. So a process that is killed
 //! while it starts an agent has started it with its mark or not at all. An agent's environment goes
 //! to the server through the control client or the input of a process. It is on no command line,
 //! which every user of the machine could read.
@@ -166,8 +166,8 @@ impl Server {
         self.one_line(OPERATION, self.act_locked(&line).and_then(Reply::into_lines))
     }
 
-    /// Starts the sidecar again in the first window of the session, in place of what runs there; in
-    /// a window of its own, if that was closed.
+    /// Starts the sidecar again in the first window of the session, in place of what runs there. If
+    /// that window was closed, starts it in a window of its own.
     ///
     /// # Errors
     /// As for [`Server::open_window`].

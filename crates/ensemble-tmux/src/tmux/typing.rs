@@ -5,10 +5,10 @@
 //!                                             -> TextOnly: it stands there, and is known again
 //! ```
 //!
-//! The pane itself remembers what we have typed and not submitted (`mark`). A line of that mark which
-//! stands in the composer alone is ours: the same kind of line is submitted, any other takes it back
-//! first. Without it, a person has sent or deleted it, and a new line may be typed; but not within
-//! [`LINE_PATIENCE`], since an agent may be slow to show what it was sent.
+//! The pane itself remembers what we have typed and not submitted (`mark`). A line of that mark
+//! which stands in the composer alone is ours. The same kind of line is submitted, any other takes
+//! it back first. Without it, a person has sent or deleted it, and a new line may be typed. That
+//! waits for [`LINE_PATIENCE`], since an agent may be slow to show what it was sent.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,8 +28,8 @@ use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText};
 /// How long an agent may take to show a line that was typed. A composer that is empty for longer has
 /// lost it.
 pub const LINE_PATIENCE: Duration = Duration::from_secs(3);
-/// For how long a repeated nudge is left out after any process has submitted one: half of the shortest
-/// time after which a nudge is repeated.
+/// For how long a repeated nudge is left out after any process has submitted one. It is half of the
+/// shortest time after which a nudge is repeated.
 pub const SHARED_PACE: Duration = Duration::from_secs(30);
 /// The prefix of a ping.
 const PING: &str = "AGENT_TEAM_PING ";
@@ -95,8 +95,8 @@ impl TmuxPane {
         self.type_text(text.as_str(), Purpose::Nudge, LOCK_LIMIT)
     }
 
-    /// As [`TmuxPane::nudge_text`], also where the pane shows a usage limit that does not say when it
-    /// ends, and nothing else stands against it: the line finds out whether that is over.
+    /// As [`TmuxPane::nudge_text`], also where the pane shows a usage limit that does not say when
+    /// it ends, and nothing else stands against it. The line finds out whether that limit is over.
     ///
     /// # Errors
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
@@ -142,10 +142,10 @@ impl TmuxPane {
         self.finish(typed)
     }
 
-    /// The first half of a line for a caller that must not wait: of a nudge, or without a text of
-    /// [`TmuxPane::reset_context`]; `again` as for [`TmuxPane::nudge_again`]. `Err` with the time
-    /// until [`TmuxPane::finish_line`] is due, or what became of it. It does not wait either for a
-    /// process that is typing into the pane.
+    /// The first half of a line for a caller that must not wait. It is the half of a nudge, or
+    /// without a text of [`TmuxPane::reset_context`]; `again` as for [`TmuxPane::nudge_again`].
+    /// `Err` with the time until [`TmuxPane::finish_line`] is due, or what became of it. It does
+    /// not wait either for a process that is typing into the pane.
     pub(crate) fn begin_line(
         &mut self,
         text: Option<&NudgeText>,

@@ -8,9 +8,10 @@
 //! anything, in an earlier boot            -> phase 0 (the caller passes `Saved::default()`)
 //! ```
 //!
-//! So the time without a process that runs the ladder never costs a worker a rung: before each further
-//! phase a process has watched the present one to its end, or looked at the worker. No key and no delivery
-//! is repeated: the file is written before the keys are pressed, and a crash in between loses them.
+//! So the time without a process that runs the ladder never costs a worker a rung. Before each
+//! further phase a process has watched the present one to its end, or looked at the worker. No key
+//! and no delivery is repeated: the file is written before the keys are pressed, and a crash in
+//! between loses them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -175,8 +176,8 @@ mod tests {
     }
 
     proptest! {
-        /// However often it is killed, and for however long no process runs it: each rung is at least
-        /// one watched phase after the rung before, and the end comes once.
+        /// A ladder may lose its process at any time, and stay without one for any time. Each
+        /// rung is at least one watched phase after the rung before, and the end comes once.
         #[test]
         fn kills_never_hurry_a_ladder(
             kills in prop::collection::vec((1..100_u64, 0..1_000_u64), 0..40),

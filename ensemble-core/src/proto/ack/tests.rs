@@ -296,8 +296,8 @@ fn any_worker() -> impl Strategy<Value = Worker> {
 }
 
 proptest! {
-    /// Whatever a worker does and whenever it is seen doing it: it is pressed only if it was just
-    /// seen pressable, the conductor is told at most once, and there is an end.
+    /// The worker may do anything and be seen doing it at any time. It is pressed only if it was
+    /// just seen pressable, the conductor is told at most once, and there is an end.
     #[test]
     fn never_pressed_while_busy(
         seen in prop::collection::vec((any_worker(), 0..120_u64, any::<bool>()), 1..60),

@@ -200,8 +200,8 @@ impl fmt::Display for ReadinessFailure {
 
 impl std::error::Error for ReadinessFailure {}
 
-/// Screens are written by strangers: whatever could begin a new line, move a cursor or turn the
-/// direction of writing becomes a blank, runs of blanks become one.
+/// Screens are written by strangers. A character that could begin a new line, move a cursor or turn
+/// the direction of writing becomes a blank. Runs of blanks become one.
 pub(super) fn one_line(text: &str) -> String {
     let harmless = |c: char| {
         let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -16,16 +16,16 @@
 //! Ready, Failed everything                       -> same
 //! ```
 //!
-//! A ping costs a line on a screen and an assignment to a worker that is not there costs hours, so
+//! A ping costs a line on a screen, and an assignment to a worker that is not there costs hours. So
 //! nothing is assigned without a pong that names this worker and this attempt. Every time-out is
 //! followed by a look at the window, the last one too, and every retry carries what was seen. With
-//! a worker that never answers this waits 3 × 5 s for pongs and 2 × 5 s between them: 25 s, plus
-//! the time the looks take.
+//! a worker that never answers this waits 3 × 5 s for pongs and 2 × 5 s between them. That is 25 s,
+//! plus the time the looks take.
 //!
 //! *Silence* of the worker is the subject. Silence of the driver that should inspect or open is
 //! bounded by [`ACTION_PATIENCE`] and counts as a failed inspection or launch. *A crash* of the
-//! controller loses the handshake; the next one begins at attempt 1, and since a pong of the old
-//! attempt 1 could answer it, the transport of the pong clears what lies there before
+//! controller loses the handshake, and the next one begins at attempt 1. A pong of the old attempt
+//! 1 could answer it. So the transport of the pong clears what lies there before
 //! [`Event::Started`].
 //!
 //! What the seed leaves open is decided so:

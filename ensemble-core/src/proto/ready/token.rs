@@ -55,8 +55,8 @@ impl Pong {
         parse(PONG, line).map(|(worker, attempt)| Self { worker, attempt })
     }
 
-    /// The pongs on a screen, for profiles that allow an answer there: lines that are a pong once
-    /// the bullets, frames and blanks around it are taken away. A pong quoted in a sentence is
+    /// The pongs on a screen, for profiles that allow an answer there. A line is a pong if it is
+    /// one without the bullets, frames and blanks around it. A pong quoted in a sentence is
     /// none.
     pub fn on_screen(screen: &[String]) -> impl Iterator<Item = Self> {
         screen.iter().filter_map(|line| {

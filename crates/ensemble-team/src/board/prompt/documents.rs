@@ -1,6 +1,6 @@
 //! Looks up the documents that an agent must read. `specs/architecture/roles.md#coder` is lines 12
 //! to 40 of a file, or is missing. Sections are named as in links to a heading: lower case, hyphens
-//! for blanks, no other punctuation, and `-1` for the second heading of a name.
+//! for blanks, no other punctuation. The second heading of a name gets `-1`.
 
 use std::collections::HashMap;
 use std::path::{Component, Path};

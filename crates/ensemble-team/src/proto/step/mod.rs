@@ -38,7 +38,7 @@
 //! if it fails, or loses its workers, too often. A report is judged only by the holder and the
 //! epoch of the hand-out. So a worker that never had the step, or lost it to another one, changes
 //! nothing. A worker that was silent past its lease ends the step all the same, as long as the step
-//! was not handed out again: its work is there, and handing it out once more would do it twice.
+//! was not handed out again. Its work is there, and handing it out once more would do it twice.
 //!
 //! *Silence* of the worker is not seen here: [`ensemble_core::proto::lease`] judges leases and sends
 //! [`Event::LeaseEnded`]. *Silence* of the person or orchestrator that must intervene is answered

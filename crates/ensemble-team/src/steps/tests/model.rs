@@ -1,5 +1,5 @@
-//! Any plan, with workers that succeed, fail, block and die in any order: each step ends COMPLETED, or
-//! its queue stands with a reason that was told. A failed step comes again after its fix step.
+//! Any plan, with workers that succeed, fail, block and die in any order. Each step ends COMPLETED,
+//! or its queue stands with a reason that was told. A failed step comes again after its fix step.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;

@@ -39,8 +39,8 @@ pub(super) fn on_screen(
 }
 
 impl Judgement {
-    /// Whether the agent has met a usage limit that does not say when it ends, be it that its error
-    /// still stands there although the agent says that it waits for input.
+    /// Whether the agent has met a usage limit that does not say when it ends. Its error may still
+    /// stand there although the agent says that it waits for input.
     #[must_use]
     pub const fn is_limited_without_end(&self) -> bool {
         self.unlimited.is_some()
@@ -51,7 +51,7 @@ impl Judgement {
         self.unlimited.as_deref().unwrap_or(self)
     }
 
-    /// Whether the agent's word is newer than the error on its screen: it would not wait for input,
+    /// Whether the agent's word is newer than the error on its screen. It would not wait for input,
     /// nor work, if the error were the last thing that happened. Where the error names an end, both
     /// are true: it waits, and the next request is refused.
     pub(super) fn is_outranked_by(&self, report: &Report) -> bool {

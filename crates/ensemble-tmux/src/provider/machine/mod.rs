@@ -1,7 +1,7 @@
 //! What agents themselves tell to programs: better than any reading of a screen.
 //!
-//! A report is a hint like the screen is one: if the source is missing, slow, malformed or speaks
-//! of another process, there is no report and the screen decides; why there is none is told along
+//! A report is a hint like the screen is one. If the source is missing, slow, malformed or speaks
+//! of another process, there is no report and the screen decides. The reason is told along
 //! with it ([`Heard`]). Nothing here writes anything.
 
 mod claude;
@@ -118,7 +118,7 @@ impl Places {
     }
 
     /// The OpenCode in the pane is asked where its own command line says that it listens, on this
-    /// machine only, as `user` with `password` if there is one.
+    /// machine only. It is asked as `user` with `password` if there is one.
     #[must_use]
     pub fn with_opencode_as_started(mut self, user: Option<&str>, password: Option<&str>) -> Self {
         let authorization = password.map(|password| place::basic(user, password));

@@ -10,7 +10,7 @@
 //!
 //! A zone may follow: `(Europe/Berlin)`, `UTC`, `+02:00`. Without one the local zone is meant. What
 //! is none of these is no instant: other abbreviations (`EST` is three zones), other languages, a
-//! line that was cut off. A time without a date is the nearest one, half a day around now, and a
+//! line that was cut off. A time without a date is the nearest one, half a day around now. A
 //! date without a year is in the nearest year, so an old message is known to be old. A stretch of
 //! time counts from when it was first seen; at the next look the caller passes the earlier result
 //! ([`Limit`]).
