@@ -293,7 +293,7 @@ fn exit_for_area(error: &Error) -> Exit {
     }
 }
 
-/// Whether a file is the project's or the user's configuration: what is wrong in it is a mistake of its
+/// Whether a file is the project's or the user's configuration. A mistake in it is a mistake of its
 /// author, as on a command line. A place within it follows a colon (`ensemble.yaml: providers.claude`).
 fn is_configuration(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();

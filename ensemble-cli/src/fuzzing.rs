@@ -40,7 +40,7 @@ pub fn mcp_calls(
 }
 
 /// Greets the server, sends it these bytes and a last ping, and reads until that is answered or the
-/// connection ends: everything it has said, line by line.
+/// connection ends. Returns everything it has said, line by line.
 ///
 /// # Errors
 /// There is no such queue, or a runtime cannot be made.

@@ -14,7 +14,7 @@
 //! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
 //! | `exit` | exit codes, and what a failure says |
 //!
-//! It is a library only so that tests and fuzzers reach what reads hostile input; nothing here is
+//! It is a library only so that tests and fuzzers reach what reads hostile input. Nothing here is
 //! meant for other programs, and nothing is promised to them.
 #![forbid(unsafe_code)]
 // Some parts serve the tools for agents alone.

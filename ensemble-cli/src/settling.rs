@@ -1,5 +1,5 @@
-//! Settling, as the command and the MCP server do it: a request without an answer is not settled, and the end
-//! of a task is recorded.
+//! Settling, as the command and the MCP server do it. A request without an answer is not settled,
+//! and the end of a task is recorded.
 //!
 //! ```text
 //! the message             the agent that settles it                          settle

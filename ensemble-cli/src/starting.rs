@@ -1,12 +1,12 @@
 //! What agents show when they are started: whether a dialog waits for a person.
 //!
-//! [`Starts::look`] looks at each pane until its agent is ready, working, in a dialog or gone, for
-//! [`FIRST_LOOK`] at most, at all panes at the same time. [`Starts::look_on`] continues until
-//! [`WHOLE_LOOK`], for the agents alone that this command has started and whose screen their profile
-//! does not know yet, or who have been ready for less than [`STEADY`]: Gemini CLI draws its composer
-//! before its trust dialog. Scripts have no such screen, and neither look waits for them. Several dialogs
-//! may follow one another: these looks see the first, and `ensemble team` the one that is open.
-//! An agent that has joined from a pane of its own is looked at once.
+//! [`Starts::look`] looks at all panes at the same time. It looks at each until its agent is ready,
+//! working, in a dialog or gone, for [`FIRST_LOOK`] at most. [`Starts::look_on`] continues until
+//! [`WHOLE_LOOK`], for agents that this command has started. They are those whose screen their
+//! profile does not know yet, or who have been ready for less than [`STEADY`]: Gemini CLI draws its
+//! composer before its trust dialog. Scripts have no such screen, and neither look waits for them.
+//! Several dialogs may follow one another: these looks see the first, and `ensemble team` the one
+//! that is open. An agent that has joined from a pane of its own is looked at once.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;

@@ -18,7 +18,7 @@ use ensemble_tmux::tmux::{Server, TmuxPane};
 use crate::panes::{self, PaneEntry};
 use crate::project::Project;
 
-/// How often an agent must look idle, one look after the other, before it counts as finished: it
+/// How often an agent must look idle, one look after the other, before it counts as finished. It
 /// looks so for a moment between two turns, too.
 const IDLE_LOOKS: u32 = 2;
 

@@ -14,7 +14,7 @@
 //! record is written. An unreadable board is an alarm, too, and clears no other alarm.
 //!
 //! A look also does what the board needs after a change of it or of a control file
-//! ([`BoardUpkeep`]), as supervisors do: the watcher is there when none of them runs.
+//! ([`BoardUpkeep`]), as supervisors do. The watcher is there when none of them runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

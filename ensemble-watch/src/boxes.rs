@@ -13,9 +13,9 @@
 //! A file in the ledger with the same stamps is not opened again. What cannot be read, is too
 //! large, is a link or a pipe, or never becomes valid YAML goes to `rejected/` with its reason.
 //!
-//! An event or a listing names a file, `examine` returns a verdict on it, and what the loop must act
-//! on comes back as a [`Finding`]. `pending` keeps the files that are examined again later, `reject`
-//! puts a file aside.
+//! An event or a listing names a file, and `examine` returns a verdict on it. What the loop must
+//! act on comes back as a [`Finding`]. `pending` keeps the files that are examined again later,
+//! `reject` puts a file aside.
 
 mod examine;
 mod pending;

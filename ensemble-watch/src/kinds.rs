@@ -22,8 +22,8 @@ pub struct RequestsConfig {
     pub kinds: BTreeMap<String, KindConfig>,
 }
 
-/// A kind of request in `ensemble.yaml`. What is left out is as the kind has it, for a new one as
-/// for a plan: 30 minutes, a reminder every 5, and the requester is told.
+/// A kind of request in `ensemble.yaml`. A field that is left out is as the kind has it. A new kind
+/// has a plan's values: 30 minutes, a reminder every 5, and the requester is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

@@ -9,15 +9,16 @@
 //!                                       └── steps, alarms, status    what is due by the clock
 //! ```
 //!
-//! Events are hints; a listing is the truth. A file that landed while no watcher ran, whose event
-//! was lost, or whose directory was replaced is found by the next scan at the latest: every 30
-//! seconds unless configured. Each version of a file reaches each of its recipients once, also
-//! across crashes of the watcher (`routing` says why).
+//! Events are hints; a listing is the truth. The next scan at the latest finds a file that landed
+//! while no watcher ran, whose event was lost, or whose directory was replaced. There is a scan
+//! every 30 seconds unless configured. Each version of a file reaches each of its recipients once,
+//! also across crashes of the watcher (`routing` says why).
 //!
 //! Embedders run a [`Watcher`] on a thread of their own and end it with a [`Stopper`], or use
-//! [`ensemble_core::watch`] alone. The loop runs on its caller's thread. A thread of its own has: each tmux server that
-//! is typed into, each agent that is being ended, each NATS connection, and the closing of an inotify
-//! descriptor, which can block for milliseconds.
+//! [`ensemble_core::watch`] alone. The loop runs on its caller's thread. Four subjects have a
+//! thread of their own: each tmux server that is typed into, each agent that is being ended, and
+//! each NATS connection. The fourth is the closing of an inotify descriptor, which can block for
+//! milliseconds.
 #![forbid(unsafe_code)]
 
 mod agent_host;

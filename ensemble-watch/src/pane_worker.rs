@@ -1,5 +1,5 @@
-//! Typing, on threads of its own: one for each tmux server, so that a server that hangs (each
-//! exchange is given five seconds) delays no other server.
+//! Typing, on threads of its own. There is one thread for each tmux server, so that a server that
+//! hangs (each exchange is given five seconds) delays no other server.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub(crate) struct PaneWorkers {
 }
 
 impl Drop for PaneWorkers {
-    /// Waits until the last task is done and the control clients have ended: a client that is left
+    /// Waits until the last task is done and the control clients have ended. A client that is left
     /// behind by a server that is ending at the same time would keep that server for ever.
     fn drop(&mut self) {
         self.queues.clear();

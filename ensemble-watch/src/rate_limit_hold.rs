@@ -1,11 +1,11 @@
 //! Agents that have met a usage limit keep what they hold until it has passed.
 //!
-//! A limit is a state and not a failure: starting the agent anew, or giving its task to another
+//! A limit is a state and not a failure. Starting the agent anew, or giving its task to another
 //! with the same account, only meets it again. So while an agent's pane says that it is limited,
 //! the leases it holds are extended in its name, and nothing else is done. Its pane is looked at as
 //! often as the leases are, and what it says decides. Where it says when the limit ends, it is
-//! parked until then, even if its screen was cleared or cannot be read; only an agent that works,
-//! or has ended, has resumed. Where it does not say when it ends, only a try can tell: the watcher
+//! parked until then, even if its screen was cleared or cannot be read. Only an agent that works,
+//! or has ended, has resumed. Where it does not say when it ends, only a try can tell. The watcher
 //! types a hint now and then ([`RateLimitHold::looked`] says when), which is the retry.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The message is stored before the file is moved, under an id that follows from path, content and
-//! recipient: a crash in between repeats it, which stores nothing new.
+//! recipient. A crash in between repeats it, which stores nothing new.
 
 use ensemble_core::dropbox::Routes;
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};

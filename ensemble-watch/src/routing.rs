@@ -1,8 +1,8 @@
 //! From a complete drop-box file to messages in its recipients' mailboxes, once for each version
 //! and recipient.
 //!
-//! The order is what makes it exactly once: publish under ids that follow from path, version and
-//! content; let the recipients be woken; make the messages safe; and only then write the version
+//! The order is what makes it exactly once. Publish under ids that follow from path, version and
+//! content. Let the recipients be woken, and make the messages safe. Only then write the version
 //! into the ledger. A crash anywhere before the last step repeats the same ids, which stores
 //! nothing new.
 
@@ -177,8 +177,8 @@ pub(crate) fn commit(batch: Batch, ledger: &mut Ledger) -> Result<()> {
     ledger.append(batch.entries)
 }
 
-/// Receives, for the writer of an `ack/` file, the message that hands over that task: the seeds' workers
-/// say so with a file instead of a rename. `Ok(None)` if no such message waits.
+/// Receives, for the writer of an `ack/` file, the message that hands over that task. The seeds'
+/// workers say so with a file instead of a rename. `Ok(None)` if no such message waits.
 pub(crate) fn acknowledge(
     content: &[u8],
     task: &str,
@@ -239,8 +239,8 @@ pub(crate) fn acked_lease(task: &str, ledger: &Ledger) -> Option<Lease> {
     ledger.get(&path)?.lease.as_ref().map(Lease::from)
 }
 
-/// Settles the message that was received by an `ack/` file, also if its lease is over and nothing has received
-/// the message since: its last holder has reported.
+/// Settles the message that was received by an `ack/` file. It does so even if the lease is over,
+/// as long as nothing has received the message since: its last holder has reported.
 pub(crate) fn settle_acked(lease: &Lease, spool: &Spool) -> Result<bool> {
     match spool.settle(lease) {
         Ok(()) => return Ok(true),

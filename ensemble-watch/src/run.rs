@@ -25,8 +25,8 @@ use crate::wakes::{Wake, Waker, Wakes, wakes};
 
 /// How long a start waits for the project's lock if another watcher has it, which may be about to end.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-/// How long it waits for those who only look whether one runs: they share the lock for a moment, and a
-/// busy machine may stop them in that moment.
+/// How long it waits for processes that only look whether a watcher runs. They share the lock for a
+/// moment, and a busy machine may stop them in that moment.
 const LOOKERS_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Ends a running watcher from another thread.

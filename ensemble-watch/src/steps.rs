@@ -2,9 +2,9 @@
 //!
 //! A killed worker cannot report. A worker killed after its report has not notified its
 //! orchestrator. Every process that uses a queue repairs both, but at night none may run. So the
-//! watcher looks every 30 s, when a lease may end, and shortly after a process wrote to the
-//! database (its log raises an event). The watcher hands out no steps; `ensemble step run` does,
-//! and wakes on changes made here.
+//! watcher looks every 30 s and when a lease may end. It also looks shortly after a process wrote
+//! to the database (its log raises an event). The watcher hands out no steps; `ensemble step run`
+//! does, and wakes on changes made here.
 //!
 //! The log's event comes when a change is written, but the change is visible only after its commit.
 //! In between, at `power`, the log is synced, and the writer may be stopped for any time. So after
@@ -38,8 +38,8 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// Delay before the next attempt after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Options of a project's step queues: stuck steps of queues without an orchestrator are told to the
-/// conductor, and prompts name what a worker that lost its step has left in its directory.
+/// Options of a project's step queues. Stuck steps of queues without an orchestrator are told to
+/// the conductor. Prompts name what a worker that lost its step has left in its directory.
 #[must_use]
 pub fn step_options(project: &Project, recorder: Arc<dyn Recorder>) -> StepOptions {
     let (roster, root) = (project.roster(), project.root().to_owned());

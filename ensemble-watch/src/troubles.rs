@@ -5,8 +5,8 @@
 //! | the conditions of `board::alarms` that need an action | the condition ends |
 //! | an agent whose lease is over, and that still holds work | an observer takes the work away |
 //!
-//! It is read from the board alone, so `status` says it without a watcher, and at once: the grace of
-//! an alarm delays its message only.
+//! It is read from the board alone, so `status` says it without a watcher, and at once. The grace
+//! of an alarm delays its message only.
 
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::board::{

@@ -26,8 +26,8 @@ use crate::{args, completion};
 /// Assign a task to a ready worker, and escalate until it is taken
 ///
 /// Nothing is published without the worker's pong (see `ensemble ping`). A task that is not taken
-/// is followed by a nudge, then by what the agent's profile has for leaving input modes and for
-/// resetting its context, each only where that is harmless, and at last by a file for the
+/// is followed by a nudge. Then come the keys that the agent's profile has for leaving input modes
+/// and for resetting its context, each only where that is harmless. At last comes a file for the
 /// conductor, `queue/reports/escalation-<task>.yaml`. The watcher does all this, whether this command
 /// waits or is killed; where none runs, the command does it. One controller at a time may be at a
 /// worker; another one is refused with exit code 75.

@@ -1,5 +1,5 @@
-//! What must not be overlooked, for the first line of `team` and `status`: mail that waits for an idle
-//! agent, and a watcher that does not run.
+//! What must not be overlooked, for the first line of `team` and `status`. That is mail that waits
+//! for an idle agent, and a watcher that does not run.
 
 use std::time::Duration;
 

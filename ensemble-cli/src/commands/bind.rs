@@ -34,7 +34,7 @@ pub(super) struct PaneFlags {
 /// Notify the agent in a tmux pane of new mail
 ///
 /// The running watcher takes it up at once. The pane is known by its id, a token set in it and its
-/// first process, so that another pane that gets the same id later is never taken for it.
+/// first process. So another pane that gets the same id later is never taken for it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble mailbox bind dispatch --pane %3 --provider claude")]
 pub(super) struct Bind {
@@ -109,9 +109,9 @@ impl PaneFlags {
     }
 }
 
-/// Says so if the agent of a pane does not run in it: mail is announced once it does; and if it was
-/// started without an option that its profile starts it with. A pane that cannot be looked at now is
-/// left to the watcher.
+/// Says so if the agent of a pane does not run in it; mail is announced once it does. Also says so
+/// if it was started without an option that its profile starts it with. A pane that cannot be
+/// looked at now is left to the watcher.
 pub(super) fn warn_if_absent(project: &Project, entry: &PaneEntry) {
     let (provider, id) = (&entry.provider, &entry.binding.id);
     if members::is_script(provider) {

@@ -1,8 +1,8 @@
 //! What `pause`, `checkpoint`, `abort`, `resume` and `analyze` share: the files beside the
 //! blackboard that stop the team.
 //!
-//! Whatever stops the team is there before the board says so, and whatever lets it go on is done last:
-//! a crash in between leaves a team that stands still.
+//! A file that stops the team is there before the board says so, and the step that lets it go on is
+//! done last. So a crash in between leaves a team that stands still.
 
 use std::path::{Path, PathBuf};
 

@@ -10,10 +10,10 @@ use crate::exit::Outcome;
 
 /// Watch a Conductor, a Dispatch and two workers count the lines of a directory
 ///
-/// Everything is real and private: a queue in a directory of its own, a tmux server on a socket of
-/// its own, a watcher, four shell scripts in four panes. Tasks go out, reports land, and the
-/// watcher wakes each recipient. At the end it prints how long each hop took. The queue and its log
-/// are kept for you to look at.
+/// Everything is real and private: a queue in a directory of its own and a tmux server on a socket
+/// of its own. A watcher runs beside four shell scripts in four panes. Tasks go out, reports land,
+/// and the watcher wakes each recipient. At the end it prints how long each hop took. The queue and
+/// its log are kept for you to look at.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble demo --attach")]
 pub(crate) struct Arguments {

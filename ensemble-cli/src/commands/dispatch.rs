@@ -49,12 +49,13 @@ const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
 
 /// Hand the tasks of instructions to ready workers, and tell the conductor what became of them
 ///
-/// Takes instructions (`ensemble instruct`) from the mailbox `dispatch`. Each task goes to a worker that is
-/// idle and answers a ping, or to the one that it names (`worker: NAME`); after the tasks in its `blocked_by`;
-/// at most `worker_count` at a time. Its delivery has a ladder. What fails comes again by the task's
-/// `retry: {attempts: 3, delay: 30}` (seconds; one attempt unless it says so). Tasks that wait for one that was
-/// not done are not begun. At the end `queue/reports/completion-summary.yaml` tells it all, once. May be
-/// killed and started again at any time: its state is in `.ensemble/dispatch/`.
+/// Takes instructions (`ensemble instruct`) from the mailbox `dispatch`. Each task goes to a worker
+/// that is idle and answers a ping, or to the one that it names (`worker: NAME`). It waits for the
+/// tasks in its `blocked_by`. At most `worker_count` tasks are out at a time. Its delivery has a
+/// ladder. What fails comes again by the task's `retry: {attempts: 3, delay: 30}` (seconds; one
+/// attempt unless it says so). Tasks that wait for one that was not done are not begun. At the end
+/// `queue/reports/completion-summary.yaml` tells it all, once. May be killed and started again at
+/// any time: its state is in `.ensemble/dispatch/`.
 ///
 /// Without `--once`, `--batch` and `--file` it reads its other mail, too: a report of a task that failed, and
 /// that is of no batch, goes on to the conductor.

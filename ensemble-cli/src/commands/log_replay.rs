@@ -18,9 +18,9 @@ use crate::text::{one_line, plural};
 
 /// Rebuild the state from the event log alone and compare it with what is on disk
 ///
-/// Messages with their holders and epochs, requests, tasks, agents and steps. A contradiction is what no
-/// allowed move can have led to; what lies ahead of the log was moved by a script or by a process that was
-/// killed before it could record it (docs/reliability.md).
+/// Messages with their holders and epochs, requests, tasks, agents and steps. A contradiction is a
+/// state to which no allowed move can have led. A state ahead of the log comes from a script, or
+/// from a process that was killed before it could record its move (docs/reliability.md).
 ///
 /// Exit code 0 if nothing contradicts the log, 4 if something does, 1 if the log is not whole.
 #[derive(Debug, clap::Args)]

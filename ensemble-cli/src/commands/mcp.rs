@@ -11,9 +11,9 @@ use crate::mcp::{Desk, serve_http, serve_stdio};
 
 /// Serve the tools for agents over MCP
 ///
-/// Without a subcommand it serves one client on stdin and stdout, as agents start it; with `--http`
-/// any number of clients on the loopback interface, each of which must send the bearer token. All
-/// calls act as the agent that starts the server (see `ensemble whoami`).
+/// Without a subcommand it serves one client on stdin and stdout, as agents start it. With `--http`
+/// it serves any number of clients on the loopback interface, each of which must send the bearer
+/// token. All calls act as the agent that starts the server (see `ensemble whoami`).
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:

@@ -5,8 +5,8 @@ use crate::exit::Outcome;
 
 /// Move all mailboxes to the team's servers, or back into the queue's directory
 ///
-/// Both queues may be in use meanwhile. Waiting messages, delayed ones and dead letters are moved;
-/// a held message stays until it is settled: then exit code 75 says to run this again. Set
+/// Both queues may be in use meanwhile. Waiting messages, delayed ones and dead letters are moved.
+/// A held message stays until it is settled; then exit code 75 says to run this again. Set
 /// `transport` in ensemble.yaml first, so that new messages go to the new place.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -1,5 +1,5 @@
-//! The verbs, one file each. A new one is its file, its line in the list of modules and its line
-//! in the list of verbs; what it takes and its help stand in its `Arguments`.
+//! The verbs, one file each. A new one is its file, its line in the list of modules and its line in
+//! the list of verbs. Its arguments and its help stand in its `Arguments`.
 
 mod abort;
 mod agent;

@@ -18,7 +18,7 @@ const COUNT_MAX: usize = 100;
 /// Nudge an agent that has mail, if that is harmless now
 ///
 /// The watcher does this by itself. Nothing is typed into a dialog, a busy agent, a person's
-/// half-written line or a scrolled pane: the reason is printed instead, with exit code 75 if it may
+/// half-written line or a scrolled pane. The reason is printed instead, with exit code 75 if it may
 /// pass and 1 if the pane is gone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble nudge worker-1")]

@@ -13,8 +13,8 @@ use crate::worker::{Worker, assigner, resting};
 
 /// Ask a worker if it is ready for an assignment
 ///
-/// Types `AGENT_TEAM_PING WORKER ATTEMPT` into its pane and waits for the pong; after each time-out
-/// the pane is looked at, and the agent's program is started if it is not open. Without an answer
+/// Types `AGENT_TEAM_PING WORKER ATTEMPT` into its pane and waits for the pong. After each time-out
+/// it looks at the pane, and starts the agent's program if that is not open. Without an answer
 /// the reason is printed on stderr as a block of fields, and the exit code is 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble ping worker-1 && ensemble assign worker-1 task.md")]

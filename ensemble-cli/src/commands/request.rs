@@ -96,8 +96,8 @@ impl From<OnSilence> for AtExpiry {
 /// Ask an agent to shut down
 ///
 /// It approves, finishes and goes, or rejects with a reason and stays. The running watcher ends it
-/// once it has agreed, or when the deadline is over: its processes and its pane are gone then, what
-/// it held is given back, and its unread mail is returned to its senders unless configured
+/// once it has agreed, or when the deadline is over. Then its processes and its pane are gone, and
+/// what it held is given back. Its unread mail is returned to its senders unless configured
 /// otherwise. With `--wait` this ends when the agent has gone.
 ///
 /// A supervisor answers for its agent: at once without work, else after the task. A worker may ask no

@@ -12,9 +12,9 @@ use crate::text;
 
 /// Mark the work of a received message as done
 ///
-/// The last holder may settle it although its lease is over, unless it was delivered again since; the report of a
-/// task settles its messages by itself. Refused if another agent holds the message, and for a request that has
-/// no answer yet.
+/// The last holder may settle it although its lease is over, unless it was delivered again since.
+/// The report of a task settles its messages by itself. Refused if another agent holds the message,
+/// and for a request that has no answer yet.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble settle 0199aa10-4c5e-7b3a-a1b2-3c4d5e6f7081")]
 pub(crate) struct Arguments {

@@ -34,16 +34,18 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 
 /// Supervise one agent: find work on the blackboard, start the agent for it, react to its end
 ///
-/// A coder's supervisor claims a task and its worktree before it starts the agent, a reviewer's claims a
-/// review and merges what was approved, a planner's waits until planning is needed. CMD gets the prompt
-/// on its standard input, or where a word of it says {prompt} or {prompt_file}. Exit 0 of the agent:
-/// the next; 42: a fresh agent after 2 s; anything else: noted, a fresh one after 5 s; after 5 crashes or
+/// A coder's supervisor claims a task and its worktree before it starts the agent. A reviewer's
+/// supervisor claims a review and merges what was approved. A planner's supervisor waits until
+/// planning is needed. CMD gets the prompt on its standard input, or where a word of it says
+/// {prompt} or {prompt_file}. After exit 0 of the agent comes the next one, after exit 42 a fresh
+/// agent after 2 s. Any other end is noted, and a fresh agent comes after 5 s. After 5 crashes or
 /// 10 agents without progress the task is blocked. While PAUSE, CHECKPOINT or ABORT lies beside the
-/// blackboard nothing is claimed and nothing started. SIGTERM ends the agent, gives back what it held,
-/// and leaves. A second supervisor of the same id is refused with exit code 75.
+/// blackboard nothing is claimed and nothing started. SIGTERM ends the agent, gives back what it
+/// held, and leaves. A second supervisor of the same id is refused with exit code 75.
 ///
-/// The agent is a member of the team: `ensemble team` shows it, its mail stands in its next prompt, and
-/// the supervisor answers requests for its shutdown: at once without work, else after the task.
+/// The agent is a member of the team: `ensemble team` shows it, and its mail stands in its next
+/// prompt. The supervisor answers requests for its shutdown: at once without work, else after the
+/// task.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: ensemble supervise --role coder --id coder-1 -- claude -p {prompt}"

@@ -32,11 +32,12 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Show the team: the state of each agent, with its evidence
 ///
-/// States: idle, working, starting, waiting (for a decision), blocked (by a dialog), limited, unknown
-/// (its screen is none that its profile knows), shutdown, gone (it should be up and is not). They come
-/// from what can be seen now: the roster, the pane, the leases, pending requests; never from what an
-/// agent has said of itself. Since when is what the running watcher has seen. The task column shows all
-/// that the agent holds: messages, tasks and reviews of the blackboard, and steps.
+/// States: idle, working, starting, waiting (for a decision), blocked (by a dialog), limited.
+/// Further: unknown (its screen is none that its profile knows), shutdown, gone (it should be up
+/// and is not). They come from what can be seen now: the roster, the pane, the leases, pending
+/// requests; never from what an agent has said of itself. Since when is what the running watcher
+/// has seen. The task column shows all that the agent holds: messages, tasks and reviews of the
+/// blackboard, and steps.
 ///
 /// Every agent is a row, however it came: by `up`, `spawn`, `join`, `supervise`, `agent register`, or
 /// on another host of the team.

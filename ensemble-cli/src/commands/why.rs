@@ -17,8 +17,8 @@ use crate::text::{age, one_line, plural};
 
 /// Tell the whole story of a message, a task, a step's task, a request or an agent
 ///
-/// Everything that the event log has of it and of the messages about it, from the first record to the
-/// last, then where it is now.
+/// Everything that the event log has of it and of the messages about it, from the first record to
+/// the last. Then where it is now.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble why T-17

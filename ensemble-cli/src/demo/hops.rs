@@ -1,5 +1,5 @@
-//! What the event log says of the demo: a line for each thing that happens, and at the end how
-//! long each hop of each message took.
+//! What the event log says of the demo. There is a line for each thing that happens, and at the end
+//! how long each hop of each message took.
 
 use std::collections::BTreeMap;
 
@@ -89,8 +89,8 @@ impl Hops {
         Some(format!("{name} {} {what} {mailbox}", hop.task).replace("  ", " "))
     }
 
-    /// The summary was read and settled, and so was everything else; what was taken, but is not yet
-    /// told to be stored, is still to be heard of.
+    /// The summary was read and settled, and so was everything else. A message that was taken, but
+    /// is not yet told to be stored, is still to be heard of.
     pub(super) fn is_complete(&self) -> bool {
         let hops = || self.by_message.values();
         let summary = hops().any(|h| h.kind == "report.summary" && h.settled.is_some());
@@ -166,8 +166,8 @@ mod tests {
         Record::parse(line.to_string().as_bytes()).unwrap()
     }
 
-    /// On a disk that is slow to sync, a recipient has taken a message, and even settled it, before its
-    /// sender has recorded it as stored: each order tells the same.
+    /// On a disk that is slow to sync, a recipient can take a message, and even settle it, before
+    /// its sender records it as stored. Each order tells the same.
     #[test]
     fn a_message_that_is_taken_before_its_sender_says_that_it_is_stored_is_told_whole() {
         let place = json!({ "mailbox": "conductor", "id": "m1", "epoch": 1 });

@@ -1,7 +1,7 @@
 //! MCP over streamable HTTP on the loopback interface, for clients that start nothing.
 //!
-//! Every request needs the bearer token; a browser's request is refused unless its origin is this
-//! machine, and so is one that came under another host's name (DNS rebinding).
+//! Every request needs the bearer token. A browser's request is refused unless its origin is this
+//! machine. So is a request that came under another host's name (DNS rebinding).
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -5,10 +5,10 @@
 //! client ── stdio or HTTP ── Server (rmcp) ── a thread for each call ── Desk ── ensemble-core
 //! ```
 //!
-//! The server finds its identity once, when it starts, and uses it for all calls: no tool takes a
-//! sender's name, and the one that has one (`agent` in the seed's schema) refuses any other. Each
+//! The server finds its identity once, when it starts, and uses it for all calls. No tool takes a
+//! sender's name. The one that has a name (`agent` in the seed's schema) refuses any other. Each
 //! tool does what its verb does, through the same calls. What a model can put right comes back as
-//! the result of the tool, with what to write instead; only an unknown tool is an error of the
+//! the result of the tool, with what to write instead. Only an unknown tool is an error of the
 //! protocol.
 
 use std::sync::Arc;

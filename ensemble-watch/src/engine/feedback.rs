@@ -1,6 +1,6 @@
 //! What the watcher answers to the authors of drop-box files, and what it records of reports.
 //!
-//! `judge` finds what is wrong with a file, `answers` bounds how often an author is answered, and
+//! `judge` finds what is wrong with a file, and `answers` bounds how often an author is answered.
 //! `rejection_notice` writes to the author of a file that is put aside.
 
 use std::time::Duration;

@@ -18,8 +18,8 @@ pub(crate) trait Hands {
     fn take_back(&mut self, agent: &Name, why: &str) -> Vec<Value>;
 }
 
-/// The agents that are gone. An agent is gone once it was seen so twice, the second time by a look that began after
-/// the first: the first may be of a pane that the agent has left for another.
+/// The agents that are gone. An agent is gone once two looks saw it gone, the second of which began
+/// after the first. The first may be of a pane that the agent has left for another.
 #[derive(Debug, Default)]
 pub(crate) struct Gone {
     /// Seen once, with what was held then.

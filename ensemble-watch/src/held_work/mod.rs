@@ -15,9 +15,10 @@
 //! crashed; supervisor dead                         twice; the supervisor's lock     attempt counted
 //! ```
 //!
-//! An extension is the same as the holder's own, so every observer sees a living holder. It is written when half of a
-//! lease is over, and recorded as `message.extended`; `lease.kept` is recorded once for each lease, and
-//! `lease.kept_enough` when the ceiling is reached. From then on the lease runs out unless the holder extends it.
+//! An extension is the same as the holder's own, so every observer sees a living holder. It is
+//! written when half of a lease is over, and recorded as `message.extended`. `lease.kept` is
+//! recorded once for each lease, and `lease.kept_enough` when the ceiling is reached. From then on
+//! the lease runs out unless the holder extends it.
 //!
 //! Only what the agent held when it was seen gone returns. Whatever is received under its name later has an ordinary
 //! lease: a person may act for an agent that has ended. A message that ends its agent each time has its attempts
@@ -100,8 +101,8 @@ fn of_work(observation: &PaneObservation, provider: &str) -> Option<String> {
     if provider == SHELL {
         return seen.runs().map(|program| format!("runs {program}"));
     }
-    // Another program than the agent's in its pane says nothing of the agent, and the screen of a program without a
-    // profile says nothing at all.
+    // Another program than the agent's in its pane says nothing of the agent. The screen of a
+    // program without a profile says nothing at all.
     let state = match seen.state {
         AgentState::Draft => seen.beneath(),
         other => other,

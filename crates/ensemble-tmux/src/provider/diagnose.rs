@@ -119,8 +119,8 @@ pub fn diagnose(profile: &Profile, pane: &PaneState) -> Judgement {
 }
 
 /// As [`diagnose`], with what else is known. The word of the agent itself decides whether it works
-/// or waits, also above the error of a limit that does not say when it ends. A dialog or a draft on
-/// the screen is still heeded. A limit whose end has passed is
+/// or waits. It also stands above the error of a limit that does not say when it ends. A dialog or
+/// a draft on the screen is still heeded. A limit whose end has passed is
 /// none any more where the rest of the screen shows what the agent is doing.
 #[must_use]
 pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>) -> Judgement {

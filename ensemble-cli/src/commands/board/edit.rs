@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure, Outcome};
 /// Edit the blackboard in $VISUAL or $EDITOR
 ///
 /// The editor gets a copy. It becomes the board if it breaks no rule and the board has not changed
-/// meanwhile; otherwise the board stays as it is, and the copy is kept.
+/// meanwhile. Otherwise the board stays as it is, and the copy is kept.
 #[derive(Debug, clap::Args)]
 pub(super) struct Edit {
     /// The editor, a command for sh [default: $VISUAL, else $EDITOR]

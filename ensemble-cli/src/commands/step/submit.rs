@@ -11,9 +11,9 @@ use crate::exit::{Failure, Outcome};
 
 /// Report a step, with the JSON of the tool submit_step_completion
 ///
-/// Refused if the step is not yours, was handed out again since, or is done; if `failure` comes without
-/// a reason; and if there is a member that the tool does not have. The same report again changes
-/// nothing.
+/// Refused if the step is not yours, was handed out again since, or is done. Also refused if
+/// `failure` comes without a reason, or if there is a member that the tool does not have. The same
+/// report again changes nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   echo '{\"task_id\": \"0-4-1\", \"step_index\": 1, \"agent\": \"Tara\", \"status\": \"success\",

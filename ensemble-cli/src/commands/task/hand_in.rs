@@ -11,8 +11,8 @@ use crate::exit::{Failure, Outcome};
 /// Submit a task: the commits in its worktree
 ///
 /// HEAD must be on the task's branch, with nothing left uncommitted (files that git ignores do not
-/// count), and with at least one commit more than it began with. Exit code 1 says what is missing.
-/// If another agent has the task now, your work is kept under refs/ensemble/salvage/.
+/// count). The branch must have at least one commit more than it began with. Exit code 1 says what
+/// is missing. If another agent has the task now, your work is kept under refs/ensemble/salvage/.
 #[derive(Debug, clap::Args)]
 pub(super) struct Submit {
     /// Id of the task

@@ -11,11 +11,11 @@ use crate::text::{one_line, plural};
 
 /// Merge approved tasks into the integration branch
 ///
-/// In a worktree of its own, where the tests of ensemble.yaml (`worktrees: {tests: …}`) must pass. Then the
-/// branch moves, and the task's worktree and branch go. A conflict or a failing test moves nothing: the
-/// task is INTEGRATION_FAILED with the reason, for a coder to repair, and the exit code is 1. A branch
-/// that is checked out somewhere is not moved. Exit code 75 if another merge runs, 3 if there is nothing
-/// to merge.
+/// In a worktree of its own, where the tests of ensemble.yaml (`worktrees: {tests: …}`) must pass.
+/// Then the branch moves, and the task's worktree and branch go. A conflict or a failing test moves
+/// nothing. The task is then INTEGRATION_FAILED with the reason, for a coder to repair, and the
+/// exit code is 1. A branch that is checked out somewhere is not moved. Exit code 75 if another
+/// merge runs, 3 if there is nothing to merge.
 #[derive(Debug, clap::Args)]
 pub(super) struct Merge {
     /// Task to merge [default: all that are APPROVED]

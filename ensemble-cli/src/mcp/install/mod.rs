@@ -1,9 +1,9 @@
 //! `ensemble mcp install` and `uninstall`: the server in an agent's configuration, and out of it again.
 //!
-//! Nothing of what is there is rewritten: an entry is put between two bytes of the file, and what was
-//! done is noted below `.ensemble/mcp/`. Uninstalling puts back the very bytes that were there before;
-//! if the file has changed since, only the entry is taken out; and if that is not there any more as it
-//! was put in, nothing is changed and it is said what to look for.
+//! Nothing of what is there is rewritten: an entry is put between two bytes of the file, and what
+//! was done is noted below `.ensemble/mcp/`. Uninstalling puts back the very bytes that were there
+//! before. If the file has changed since, only the entry is taken out. If the entry itself has
+//! changed, the file stays as it is, and the caller learns what to look for.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
