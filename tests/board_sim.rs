@@ -1,6 +1,6 @@
 //! Many actors take allowed and forbidden actions at random. They fall silent and crash at any
-//! point: before a write, between the two phases of a claim, between the two files of a write,
-//! before the record. The wall clock jumps by days; leases run out on the observer's clock only.
+//! point: before a write or its record, between the phases of a claim or the files of
+//! a write. The wall clock jumps by days; leases run out on the observer's clock only.
 //! After each step the test checks the 25 invariants on the file (`board_sim/invariants.rs`).
 //!
 //! A failing seed is printed; `ENSEMBLE_SIM_SEED=<seed>` runs it alone, `ENSEMBLE_SIM_COUNT=<n>` runs

@@ -154,8 +154,8 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
 fn a_silent_server_ends_every_call_and_stores_once() {
     let server = Server::start();
     let (options, patient) = queue_on(&server);
-    // One call is to succeed before those that are to fail: the lease is known to this connection, so
-    // that the settlement is sent into the silence.
+    // One call is to succeed before those that are to fail. It makes the lease known to this
+    // connection, so that the settlement is sent into the silence.
     let impatient = connect_impatient(&options.clone().with_patience(Duration::from_secs(3)));
     patient.publish(&message("before").with_id(id("before"))).unwrap();
     let lease = impatient.receive(&name(MAILBOX), &name("alice")).unwrap().unwrap().lease;

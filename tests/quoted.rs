@@ -1,8 +1,8 @@
 //! Times and sizes that documents quote are those of the code.
 //!
-//! Each row names a document, a sentence of it with `{}` in place of the number, and the constant: its file
-//! (or directory, for `mod.rs`) below `ensemble-` or `crates/ensemble-`, and its name. A sentence that was reworded fails, too, so
-//! no row is left without its sentence.
+//! Each row names a document, a sentence of it with `{}` in place of the number, and the constant.
+//! The constant has its file (or directory, for `mod.rs`) below `ensemble-` or `crates/ensemble-`,
+//! and its name. A sentence that was reworded fails, too, so no row is left without its sentence.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -107,8 +107,9 @@ impl Field {
         consumer
     }
 
-    /// Publishes one at a time for as long as one of the first consumers has received nothing: those
-    /// that were there earlier may have taken everything while it stood still. Returns how many.
+    /// Publishes one at a time for as long as one of the first consumers has received nothing.
+    /// Those that were there earlier may have taken everything while it stood still. Returns how
+    /// many.
     fn feed_until_every_consumer_has_received(&self, consumers: usize) -> u64 {
         let (spool, mut history) = (self.bed.spool(), Writer::open(&self.history.join("feeder")));
         let mut fed = 0;

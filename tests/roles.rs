@@ -1,5 +1,5 @@
-//! Dispatch and Conductor with real files and a clock that is moved by hand: what they wait for, how
-//! often they look, and what they say when the time is over.
+//! Dispatch and Conductor with real files and a clock that is moved by hand. The tests show what
+//! they wait for, how often they look, and what they say when the time is over.
 
 mod support;
 

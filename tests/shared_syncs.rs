@@ -202,8 +202,8 @@ fn damaged_and_removed_counters_are_harmless() {
     assert_eq!(bed.total("dispatch"), 9);
 }
 
-/// As [`judge`], for operations made durable by the log: completed operations that a power cut
-/// could undo, and the number of operations and syncs of the log.
+/// As [`judge`], for operations made durable by the log. Returns completed operations that a power
+/// cut could undo, and the number of operations and syncs of the log.
 fn judge_logged(trace: &str) -> (Vec<String>, usize, usize) {
     let calls = calls(trace);
     let of = |kind: &'static str, part: &str| -> Vec<&Call> {

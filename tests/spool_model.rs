@@ -1,6 +1,6 @@
-//! A mailbox against a model of it: whatever is done, in whatever order, by holders that are late or not,
-//! the files are where the model says, everything that is refused is refused, and the event log, replayed,
-//! tells exactly what lies on disk. `PROPTEST_CASES=<n>` sets how many stories are told.
+//! A mailbox against a model of it, with holders that are late or not, in any order of actions. The
+//! files are where the model says, and everything that is refused is refused. The event log,
+//! replayed, tells exactly what lies on disk. `PROPTEST_CASES=<n>` sets how many stories are told.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

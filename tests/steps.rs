@@ -1,5 +1,5 @@
-//! Step queues and processes that die: a worker is killed at every statement of taking and
-//! submitting, and many workers are killed while they empty a queue together.
+//! Step queues and processes that die. A worker is killed at every statement of taking and
+//! submitting. Many workers are killed while they empty a queue together.
 
 mod children;
 

@@ -22,7 +22,7 @@ const FILE_LINES_MEDIAN_MAX: usize = 200;
 const FUNCTION_LINES_MAX: usize = 70;
 /// An embedder compiles all of `ensemble-core`: what only teams need stands in other crates.
 const BROKER_LINES_MAX: usize = 30_000;
-/// Tests under load, in which a sleep is the pace of a killer or of a slow consumer, and nothing is
+/// Tests under load, in which a sleep is the pace of a killer or of a slow consumer. Nothing is
 /// concluded from its being over.
 const PACED: [&str; 3] = ["tests/crash.rs", "tests/torture/", "tests/watch_"];
 /// It tries out what the file system can do, before anything is trusted to it.

@@ -1,6 +1,6 @@
-//! What is typed to an agent in each of its states, in a real tmux server: scripted programs imitate
-//! the agents, write down every byte, and do what the agents would do with it. docs/provider-states.md
-//! is what this test has seen; `BLESS=1` writes it anew.
+//! What is typed to an agent in each of its states, in a real tmux server. Scripted programs
+//! imitate the agents, write down every byte, and do what the agents would do with it. This test
+//! writes what it has seen to docs/provider-states.md with `BLESS=1`, and else compares.
 
 mod tmux_support;
 

@@ -142,7 +142,7 @@ fn keeps_its_step_unless_it_is_late(store: &StepStore) -> bool {
     !was_late
 }
 
-/// The log rings when a change is written, and the change can be seen when it is committed, which at
+/// The log rings when a change is written. The change can be seen when it is committed, which at
 /// `power` is a sync of the disk later.
 #[test]
 fn a_change_whose_event_precedes_its_commit_is_seen() {

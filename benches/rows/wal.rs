@@ -1,5 +1,5 @@
-//! Compares the write-ahead log with a sync of each file and directory, in turns, at `power`: in
-//! one process, and with four senders and four consumers.
+//! Compares the write-ahead log with a sync of each file and directory, in turns, at `power`. One
+//! row is in one process, the other with four senders and four consumers.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Measures from a rename to the handler in another process: ours against other ways to watch a
-//! directory, in turns, idle and with every processor busy.
+//! Measures from a rename to the handler in another process. Ours is compared with other ways to
+//! watch a directory, in turns, idle and with every processor busy.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -39,8 +39,8 @@ fn claim(issuer: &KeyPair, subject: &KeyPair, nats: &Value) -> String {
     format!("{signed}.{signature}")
 }
 
-/// A server whose accounts an operator has signed, with the credentials of a user of the team's
-/// account in `team.creds`, and those of a user that the account did not sign in `other.creds`.
+/// A server whose accounts an operator has signed. `team.creds` has the credentials of a user of
+/// the team's account, `other.creds` those of a user that the account did not sign.
 fn server_with_an_operator(home: &Path) -> Server {
     let (operator, system, account) =
         (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account());

@@ -229,8 +229,8 @@ fn track(browser: &mut Browser, agent: &str) -> [f64; 4] {
     [number(0), number(1), number(2), number(3)]
 }
 
-/// Each stretch of work is where its time is, in the lane of its agent, in the colour of its end; before,
-/// between and behind them there is nothing.
+/// Each stretch of work is where its time is, in the lane of its agent, in the colour of its end.
+/// Before, between and behind them there is nothing.
 fn check_timeline(browser: &mut Browser, name: &str, screen: Screen, held: &[Held], end: u64) {
     let picture = browser.picture(name);
     let colours = screen.colours();

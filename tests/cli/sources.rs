@@ -105,8 +105,8 @@ impl Team {
         ran(command.output().unwrap())
     }
 
-    /// The state, what has decided, and the last piece of evidence; again, if the server was too slow
-    /// for the half second that it is given.
+    /// The state, the source that has decided, and the last piece of evidence. Asks again if the
+    /// server was too slow for the half second that it is given.
     fn inspect(&self, password: Option<&str>) -> (String, String, String) {
         let mut told = None;
         eventually("the server answers in time", || {

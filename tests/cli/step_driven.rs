@@ -15,8 +15,8 @@ use crate::bed::Bed;
 use crate::tmux_support::{TestServer, eventually};
 
 const STEPS: u32 = 30;
-/// Far less than that many looks without an event take, which are 5 s apart at least; far more than
-/// that many steps do, also on a machine that stands still now and then.
+/// Far less time than that many looks without an event take, which are 5 s apart at least. Far more
+/// than that many steps take, also on a machine that stands still now and then.
 const SOON: Duration = Duration::from_secs(75);
 
 /// A driver that ends with its test.

@@ -99,8 +99,8 @@ fn a_clock_that_is_set_takes_nothing_from_its_holder_and_stops_nothing() {
     bed.assert_clean();
 }
 
-/// Two looks at a step's lease with a day of sleep between them: the clock that counts sleep has gone
-/// on by a day, the other one has not.
+/// Two looks at a step's lease with a day of sleep between them. The clock that counts sleep has
+/// gone on by a day, the other one has not.
 #[test]
 fn a_machine_that_slept_for_a_day_takes_no_step_from_its_holder() {
     let home = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! A stretch of network between a client and a server, or two servers: it can be slow, and it can
+//! A stretch of network between a client and a server, or two servers. It can be slow, and it can
 //! stop carrying anything while both ends believe that they are connected.
 
 use std::io::{Read as _, Write as _};

@@ -1,5 +1,5 @@
-//! Real NATS servers for tests: each on a free loopback port with a store directory of its own, stopped
-//! by its pid, and killed with the test program if that is killed.
+//! Real NATS servers for tests, each on a free loopback port with a store directory of its own. A
+//! server is stopped by its pid, and killed with the test program if that is killed.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 use std::collections::BTreeSet;

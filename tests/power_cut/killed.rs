@@ -1,5 +1,5 @@
-//! The same stories, killed or refused by the system at each of their system calls: nothing is lost that
-//! was written, so at no durability is anything wrong.
+//! The same stories, killed or refused by the system at each of their system calls. Nothing is lost
+//! that was written, so at no durability is anything wrong.
 //!
 //! `POWER_CUT_KILLS` (5) is how many of the calls of a story are drawn; 0 is all of them. `POWER_CUT_STORY` is
 //! the only story to do so with.

@@ -1,5 +1,5 @@
-//! The power is cut after every step of a real process, and what may then be left of its work is judged
-//! by the real code: nothing that was acknowledged is lost, torn or done twice.
+//! The power is cut after every step of a real process, and the real code judges what may then be
+//! left of its work. Nothing that was acknowledged is lost, torn or done twice.
 //!
 //! ```text
 //! story     a process does its operations under strace and says what is acknowledged
@@ -8,14 +8,14 @@
 //! judge     each such state is made a real directory, opened, mended and worked off
 //! ```
 //!
-//! At `durability: power` no story has a violation but those that PROTOCOL.md names; at `process` those
-//! that it names are found, which shows that the model loses things. Recorded syncs that are taken away,
-//! and renames that are replaced by writing in place, are found as well. Needs `strace`; skipped with a
-//! printed reason where there is none.
+//! At `durability: power` no story has a violation but those that PROTOCOL.md names. At `process`
+//! those that it names are found, which shows that the model loses things. Recorded syncs that are
+//! taken away, and renames that are replaced by writing in place, are found as well. Needs
+//! `strace`; skipped with a printed reason where there is none.
 //!
-//! `POWER_CUT_STATES` (25) is how many states of a story are judged, drawn from all that were built;
-//! `POWER_CUT_DRAWN` (10) is how many are drawn after each step, besides the extremes, where there are
-//! too many to build all; `TORTURE_SEED` (1). See docs/reliability.md.
+//! `POWER_CUT_STATES` (25) is how many states of a story are judged, drawn from all that were
+//! built. `POWER_CUT_DRAWN` (10) is how many are drawn after each step, besides the extremes, where
+//! there are too many to build all. `TORTURE_SEED` (1). See docs/reliability.md.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 

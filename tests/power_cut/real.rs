@@ -1,6 +1,7 @@
-//! The power of a real file system is cut: `FS_IOC_SHUTDOWN` on a loop device stops every write at once,
-//! with (1) or without (2) what its journal had in memory, while processes publish, settle, decide and
-//! write the board. What they were told is kept elsewhere, and compared after the next mount.
+//! The power of a real file system is cut: `FS_IOC_SHUTDOWN` on a loop device stops every write at
+//! once, with (1) or without (2) what its journal had in memory. Meanwhile processes publish,
+//! settle, decide and write the board. What they were told is kept elsewhere, and compared after
+//! the next mount.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -1,5 +1,5 @@
-//! Requests on a real file system and on a real server, one promise a test; and a team of a hundred over
-//! a modelled file system.
+//! Requests on a real file system and on a real server, one promise a test. Also a team of a
+//! hundred over a modelled file system.
 
 mod bed;
 #[path = "../conformance/mod.rs"]

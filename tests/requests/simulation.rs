@@ -1,5 +1,5 @@
-//! A team of a hundred over a modelled disk: processes that decide, watchers that go on where they
-//! died, messages that come late, twice and out of order, and crashes between any two steps.
+//! A team of a hundred over a modelled disk: processes that decide, and watchers that go on where
+//! they died. Messages come late, twice and out of order, and crashes happen between any two steps.
 //!
 //! The disk is what all processes share: files that are created with no-replace, and messages that
 //! are stored once by their ids. Everything else is forgotten when a process dies. The machines are

@@ -57,8 +57,8 @@ struct Claims {
     ran_out: BTreeSet<u64>,
 }
 
-/// Checks by the log alone that each task and each review has at most one holder at a time, and
-/// that every holder has a new epoch.
+/// Checks by the log alone that each task and each review has at most one holder at a time. Every
+/// holder must have a new epoch.
 fn one_holder_at_a_time<'a>(steps: impl Iterator<Item = &'a Value>) -> Claims {
     let mut held: BTreeMap<(String, bool), u64> = BTreeMap::new();
     let mut drawn = BTreeSet::new();
@@ -98,8 +98,9 @@ fn one_holder_at_a_time<'a>(steps: impl Iterator<Item = &'a Value>) -> Claims {
     claims
 }
 
-/// Two processes met at one task: only if the first stood still, itself or with its supervisor, or was
-/// not seen to live for a whole lease. An agent whose supervisor was killed is ended before.
+/// Two processes may meet at one task only if the first stood still, itself or with its supervisor.
+/// The other exception is a first process that was not seen to live for a whole lease. An agent
+/// whose supervisor was killed is ended before.
 fn two_processes(journal: &[String], killer: &Killer, claims: &Claims) -> usize {
     let beside: Vec<&String> = journal.iter().filter(|line| line.starts_with("beside ")).collect();
     for line in &beside {

@@ -77,7 +77,7 @@ impl History {
     }
 
     /// Deliveries of one id under one epoch that happened twice, and settlements under an epoch
-    /// that was not the newest: each would be a broken fence.
+    /// that was not the newest. Each would be a broken fence.
     pub fn broken_fences(&self, received: &str, settled: &str) -> Vec<String> {
         let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
         let mut seen = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Shared by the torture tests: one printed seed, waiting for a condition, child processes that do
-//! not outlive their test, a project in a temporary directory, and a history outside it.
+//! Shared by the torture tests: one printed seed, and waiting for a condition. Child processes that
+//! do not outlive their test, a project in a temporary directory, and a history outside it.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 pub mod history;
@@ -293,7 +293,7 @@ impl Bed {
     }
 
     /// What was routed to a mailbox: each source file with the bodies of its messages, in whatever
-    /// state they are, sorted. Not in the order in which they were made: the times of files do not
+    /// state they are, sorted. Not in the order in which they were made. The times of files do not
     /// tell it, since two are often made in one step of the file system's clock.
     pub fn routed(&self, mailbox: &str) -> BTreeMap<String, Vec<String>> {
         let mut routed: BTreeMap<String, Vec<String>> = BTreeMap::new();

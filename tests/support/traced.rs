@@ -36,8 +36,8 @@ pub fn between_marks<T>(action: impl FnOnce() -> T) -> T {
     result
 }
 
-/// strace counts the calls of each thread by itself, and the test harness has a thread of its own:
-/// with so many calls before, no call of the operation has a number that the other one reaches.
+/// strace counts the calls of each thread by itself, and the test harness has a thread of its own.
+/// With so many calls before, no call of the operation has a number that the other one reaches.
 fn outnumber_the_first_thread() {
     use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags};
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();

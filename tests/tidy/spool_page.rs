@@ -1,6 +1,6 @@
-//! Two pages of ensemble-core. That of `Spool`: its table names every public method, the heading of the block
-//! that has it, and its file, in the order in which rustdoc shows the blocks. That of the crate: it names
-//! every public module.
+//! Two pages of ensemble-core. That of `Spool` has a table that names every public method, the
+//! heading of the block that has it, and its file. The table is in the order in which rustdoc shows
+//! the blocks. That of the crate names every public module.
 
 use super::{assert_none, root};
 

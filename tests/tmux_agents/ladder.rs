@@ -52,8 +52,8 @@ impl Recorder for Keys {
     }
 }
 
-/// The agent's pane. A scripted agent may be slower than its delay before Enter, and simulated time is
-/// not waited for; so the first half of a line is over once the agent shows it.
+/// The agent's pane. A scripted agent may be slower than its delay before Enter, and simulated time
+/// is not waited for. So the first half of a line is over once the agent shows it.
 struct Shown<'a>(&'a Case<'a>, TmuxPane);
 
 impl Pane for Shown<'_> {

@@ -67,8 +67,8 @@ fn a_line_that_a_person_sent_or_deleted_is_typed_anew() {
     }
 }
 
-/// A ping whose Enter was held back is ours: another ping and a nudge take it back, the same submits
-/// it, and who has stopped waiting for its answer takes it back.
+/// A ping whose Enter was held back is ours. Another ping and a nudge take it back, and the same
+/// ping submits it. A controller that stops waiting for the answer takes it back.
 #[test]
 fn a_ping_that_stands_is_no_draft() {
     let ping = |attempt| NudgeText::new(format!("AGENT_TEAM_PING w1 {attempt}")).expect("harmless");

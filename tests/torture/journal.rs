@@ -93,8 +93,8 @@ impl Journal {
         self.file.write_all(&text).expect("a journal can be written");
     }
 
-    /// Does something to `key`, and notes what became of it: the word, the number, and if the
-    /// operation itself has found out to what it was done, that.
+    /// Does something to `key`, and notes the outcome: the word and the number. If the operation
+    /// itself finds out to what it was done, that is noted, too.
     pub fn during<T>(
         &mut self,
         verb: &str,

@@ -214,8 +214,8 @@ fn is_success(facts: &Facts, end: &Line) -> bool {
     hand.is_some_and(|line| line.rest.first().is_some_and(|status| status == "success"))
 }
 
-/// Two processes met: only if the first stood still meanwhile, itself or with its supervisor, or could not say
-/// on a full disk that it lives.
+/// Two processes may meet only if the first stood still meanwhile, itself or with its supervisor.
+/// The other exception is a first process that could not say on a full disk that it lives.
 fn two_at_once(facts: &Facts, wrong: &mut Vec<String>) {
     for line in facts.lines.iter().filter(|line| line.verb == "beside") {
         let holders: Vec<u32> = line.rest.iter().filter_map(|word| word.parse().ok()).collect();

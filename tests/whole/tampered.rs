@@ -14,8 +14,8 @@ fn supervised(at: f64, verb: &str, task: &str, rest: &str) -> Line {
     Line { agent: "supervised".to_owned(), ..line(at, verb, task, (3, 30), rest) }
 }
 
-/// A message with a plan that was settled by its second holder, a failed one, a batch, two tasks of the board, a
-/// queue of steps; all is well.
+/// A history in which all is well: a message with a plan that was settled by its second holder, and
+/// a failed one. Also a batch, two tasks of the board, and a queue of steps.
 fn sound() -> Facts {
     let mut facts = Facts::default();
     facts.works.extend(["m1", "m2"].map(|id| Work::new(Kind::Mail, id)));

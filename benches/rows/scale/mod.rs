@@ -1,5 +1,5 @@
-//! Measures how the cost of an operation, a start and memory grow with the queue's content:
-//! messages of one mailbox, mailboxes, files of a drop box, lines of the event log.
+//! Measures how the cost of an operation, a start and memory grow with the queue's content. That is
+//! messages of one mailbox, mailboxes, files of a drop box, and lines of the event log.
 
 mod boxes;
 mod log;

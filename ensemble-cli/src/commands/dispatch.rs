@@ -57,8 +57,8 @@ const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
 /// `queue/reports/completion-summary.yaml` tells it all, once. May be killed and started again at
 /// any time: its state is in `.ensemble/dispatch/`.
 ///
-/// Without `--once`, `--batch` and `--file` it reads its other mail, too: a report of a task that failed, and
-/// that is of no batch, goes on to the conductor.
+/// Without `--once`, `--batch` and `--file` it reads its other mail, too. A report of a task that
+/// failed, and that is of no batch, goes on to the conductor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble dispatch                       # for as long as the team works

@@ -8,9 +8,10 @@
 //! remove the note                                         delivered
 //! ```
 //!
-//! A message is taken only if it fits into what is left of `hooks.carry_bytes`, and if its text cannot be taken for a
-//! word of the agent's own program ([`FRAMES`]). An agent that holds a task is given no second one, but every other
-//! message. The rest is announced by number, once a session for each message.
+//! A message is taken only if it fits into what is left of `hooks.carry_bytes`. Its text must not
+//! be taken for a word of the agent's own program ([`FRAMES`]). An agent that holds a task is given
+//! no second one, but every other message. The rest is announced by number, once a session for each
+//! message.
 
 use std::time::Duration;
 

@@ -22,9 +22,10 @@
 //! session's lock, and noted there until the answer has been flushed. So a hook that is killed in between leaves a
 //! note, and its message is given back (`carry`).
 //!
-//! *Trouble* of ours never reaches the agent: nothing is printed, the exit code is 0, and the event log gets
-//! `hook.failed`. *A turn* waits for one pass over the mailbox's names, and for nothing outside of this machine: where
-//! the mailboxes are on servers, hooks report the agent's state and carry nothing.
+//! *Trouble* of ours never reaches the agent: nothing is printed, the exit code is 0, and the event
+//! log gets `hook.failed`. *A turn* waits for one pass over the mailbox's names, and for nothing
+//! outside of this machine. Where the mailboxes are on servers, hooks report the agent's state and
+//! carry nothing.
 //!
 //! *Whose hook* this is follows from pass and process tree, as for all verbs. A program of the same kind that the
 //! agent has started itself, or one of its subagents, gets none of the agent's mail.

@@ -6,10 +6,11 @@
 //! | silently | 0 | another waiter of the session lives |
 //! | silently | 0 | the session has ended, another one has begun, or the agent's process is gone |
 //!
-//! Claude Code starts it at each session start and at each end of a turn, and takes exit code 2 of such a hook
-//! (`asyncRewake`) as a reason to begin a turn. While a turn runs, the waiter sleeps on: what lands then comes after
-//! the next tool. An interrupted turn ends without a hook, so the session file of the program itself is asked, too.
-//! It holds the lock by which the watcher knows that no keystrokes are needed.
+//! Claude Code starts it at each session start and at each end of a turn. It takes exit code 2 of
+//! such a hook (`asyncRewake`) as a reason to begin a turn. While a turn runs, the waiter sleeps
+//! on: what lands then comes after the next tool. An interrupted turn ends without a hook, so the
+//! session file of the program itself is asked, too. It holds the lock by which the watcher knows
+//! that no keystrokes are needed.
 
 use std::time::{Duration, Instant};
 

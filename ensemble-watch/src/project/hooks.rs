@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct HooksConfig {
-    /// How many bytes of messages one hook hands over (default 4096, at most 32768); a longer message is announced
-    /// and waits to be received. 0 announces every message.
+    /// How many bytes of messages one hook hands over (default 4096, at most 32768). A longer
+    /// message is announced and waits to be received. 0 announces every message.
     pub carry_bytes: Option<u32>,
     /// The providers whose agents are started with hooks (default: those whose program asks no person to trust them).
     pub providers: Option<Vec<String>>,

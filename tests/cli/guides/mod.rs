@@ -1,8 +1,8 @@
 //! What README and the guides show is run as it is written.
 //!
-//! Each `console` block of each page runs in order, in one `sh` a page that starts in an empty directory. The
-//! shell has `ensemble` on its PATH, a tmux server of its own around it, and programs named `claude`,
-//! `codex` … (`agent.sh`), which are started as the page says.
+//! Each `console` block of each page runs in order, in one `sh` a page that starts in an empty
+//! directory. The shell has `ensemble` on its PATH and a tmux server of its own around it. It also
+//! has programs named `claude`, `codex` … (`agent.sh`), which are started as the page says.
 //!
 //! | in the page | means |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | `<!-- file: NAME -->` before a block | the block is written to this file |
 //! | `<!-- not run: REASON -->` before a block | it is not run; `NOT_RUN` counts these |
 //!
-//! `trycmd` also runs console blocks, but each of its commands is a process without a shell: it has no `cd`,
-//! pipe, `&` or glob, and an id that one command prints cannot be given to the next.
+//! `trycmd` also runs console blocks, but each of its commands is a process without a shell. It has
+//! no `cd`, pipe, `&` or glob. An id that one command prints cannot be given to the next.
 
 mod page;
 mod shell;

@@ -1,5 +1,5 @@
-//! A team whose mailboxes are on a real NATS server: who is to leave is asked from another host, and
-//! what an agent has in its hands is seen on its own.
+//! A team whose mailboxes are on a real NATS server. The request to leave comes from another host.
+//! What an agent has in its hands is seen on its own host.
 
 use serde_json::json;
 

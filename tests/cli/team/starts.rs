@@ -1,5 +1,6 @@
-//! Agents started as users start them: by name, below a shell that waits for them, by a wrapper, by
-//! a chain as npx makes one, or by hand in an interactive shell; `sh` being dash and bash in turn.
+//! Agents started as users start them: by name, below a shell that waits for them, by a wrapper,
+//! by a chain as npx makes one. Also by hand in an interactive shell. `sh` is dash and bash in
+//! turn.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Read as _};

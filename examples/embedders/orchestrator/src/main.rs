@@ -1,6 +1,7 @@
-//! An orchestrator with its own loop. Its agents are threads in this program: they have no terminal, so
-//! their pane is a channel, and their state is what the orchestrator knows of them. `AckManager` delivers
-//! the tasks, nudges an agent that does not take its task, and tells the lead where it never does.
+//! An orchestrator with its own loop. Its agents are threads in this program. They have no
+//! terminal, so their pane is a channel, and their state is what the orchestrator knows of them.
+//! `AckManager` delivers the tasks, nudges an agent that does not take its task, and tells the lead
+//! where it never does.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};

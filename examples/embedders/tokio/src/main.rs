@@ -1,6 +1,6 @@
-//! Ensemble inside a tokio program. Calls of the library block for as long as the disk does, so the runtime
-//! must know: a worker waits for its mail on the pool for blocking work, and the task that owns an
-//! `AckManager` steps it in `block_in_place`.
+//! Ensemble inside a tokio program. Calls of the library block for as long as the disk does, so the
+//! runtime must know. A worker waits for its mail on the pool for blocking work. The task that owns
+//! an `AckManager` steps it in `block_in_place`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
