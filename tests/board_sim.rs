@@ -1,5 +1,5 @@
 //! Many actors take allowed and forbidden actions at random. They fall silent and crash at any
-//! point: before a write or its record, between the phases of a claim or the files of
+//! point: before a write or its record, between the phases of a claim or files of
 //! a write. The wall clock jumps by days; leases run out on the observer's clock only.
 //! After each step the test checks the 25 invariants on the file (`board_sim/invariants.rs`).
 //!
