@@ -26,7 +26,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const BROKER_LINES_MAX: usize = 30_000;
 /// Tests under load, in which a sleep is the pace of a killer or of a slow consumer. Nothing is
 /// concluded from its being over.
-const PACED: [&str; 3] = ["tests/crash.rs", "tests/torture/", "tests/watch_"];
+const PACED: [&str; 4] = ["tests/crash.rs", "tests/torture/", "tests/watch_", "tests/whole/"];
 /// It tries out what the file system can do, before anything is trusted to it.
 const DOCTOR: &str = "ensemble-cli/src/commands/doctor/";
 
