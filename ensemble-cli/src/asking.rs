@@ -131,11 +131,20 @@ fn announcement(entry: &Entry) -> String {
     }
 }
 
-/// Notes in the roster that an agent has agreed to its shutdown, before the decider goes on.
-pub(crate) fn note_departure(project: &Project, entry: &Entry) -> Result<(), Error> {
-    match &entry.decision {
-        Some(decision) if entry.request.kind().carries_out(decision) => {
-            project.roster().agree_to_leave(&entry.request.to, decision.at)
+/// The generation of the agent that is about to decide; `None` if it is no member.
+pub(crate) fn generation(project: &Project, agent: &Name) -> Result<Option<u64>, Error> {
+    Ok(project.roster().get(agent)?.map(|member| member.generation))
+}
+
+/// Notes in the roster that this generation of an agent has agreed to its shutdown, before it goes on.
+pub(crate) fn note_departure(
+    project: &Project,
+    entry: &Entry,
+    generation: Option<u64>,
+) -> Result<(), Error> {
+    match (&entry.decision, generation) {
+        (Some(decision), Some(generation)) if entry.request.kind().carries_out(decision) => {
+            project.roster().agree_to_leave(&entry.request.to, generation, decision.at)
         }
         _ => Ok(()),
     }

@@ -65,6 +65,9 @@ impl<'c> Farewell<'c> {
         if let Some(on_silence) = self.on_silence {
             ask = ask.with_expiry(on_silence);
         }
+        if let Some(member) = project.roster().get(agent)? {
+            ask = ask.with_generation(member.generation);
+        }
         if is_gone(project, agent)? {
             ask = ask.with_deadline_seconds(0).with_expiry(AtExpiry::Force);
         }

@@ -19,7 +19,7 @@ use ensemble_core::spool::{Found, State};
 use ensemble_core::{Error, Result};
 use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
 use ensemble_team::proto::shutdown::{Consent, GRACE};
-use ensemble_team::roster::MemberState;
+use ensemble_team::roster::{Member, MemberState};
 use serde_json::json;
 
 use crate::agent_host::PaneHost;
@@ -136,8 +136,7 @@ fn member_departs(
     let Some(member) = roster.get(&asked.to)? else {
         return outsider_departs(project, store, recorder, entry);
     };
-    // The agent was brought up again after this decision.
-    if member.state == MemberState::Up && member.since > decision.at {
+    if is_another(&member, asked, decision) {
         return Ok(Departed::Superseded);
     }
     let consent = match decision.outcome {
@@ -156,6 +155,13 @@ fn member_departs(
     let shutdown =
         ShutdownDriver { queue: store.broker(), roster: &roster, recorder, clock: &SystemClock };
     shutdown.carry_out(&departure, &mut agent_host, rest)
+}
+
+/// Whether the agent was brought up again after this decision. The generation that was asked is the same one,
+/// whatever the clocks say; of another one, and of a request that names none, the stamps tell.
+fn is_another(member: &Member, asked: &Asked, decision: &Decision) -> bool {
+    let is_same = asked.generation == Some(member.generation);
+    member.state == MemberState::Up && !is_same && member.since > decision.at
 }
 
 /// An agent agreed and is in no roster, so its processes are unknown. Its mail and its held

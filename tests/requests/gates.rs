@@ -146,3 +146,16 @@ fn a_gated_task_is_not_received_by_its_id_and_its_file_is_a_digest_if_it_is_no_n
     bed.requests().cancel("p1", &name("bob"), "").unwrap();
     assert!(!bed.path("gates").exists());
 }
+
+/// Dispatch reads the report of a task of which a plan is demanded, and has no plan itself.
+#[test]
+fn what_only_tells_of_a_gated_task_is_received_and_settled() {
+    let bed = Bed::new();
+    bed.plan("p1", "risky", "a plan");
+    let report = Envelope::new(name("bob"), "status: failed\n").with_task("risky");
+    let report = report.with_kind(name("report.completed"));
+    bed.queue().broker().publish(&report).unwrap();
+    let (task, lease) = received(&bed).unwrap();
+    assert_eq!(task.as_deref(), Some("risky"));
+    bed.queue().broker().settle(&lease).unwrap();
+}

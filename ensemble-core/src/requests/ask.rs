@@ -36,6 +36,7 @@ pub struct Ask {
     deadline_seconds: Option<u64>,
     at_expiry: Option<AtExpiry>,
     unread_mail: Option<UnreadMail>,
+    generation: Option<u64>,
     asked_by_message: Option<Name>,
 }
 
@@ -53,6 +54,7 @@ impl Ask {
             deadline_seconds: None,
             at_expiry: None,
             unread_mail: None,
+            generation: None,
             asked_by_message: None,
         }
     }
@@ -90,6 +92,12 @@ impl Ask {
     /// For a shutdown: with this done to the mail that the agent has not read.
     pub fn with_unread_mail(mut self, unread: UnreadMail) -> Self {
         self.unread_mail = Some(unread);
+        self
+    }
+
+    /// For a shutdown: about this generation of the agent.
+    pub fn with_generation(mut self, generation: u64) -> Self {
+        self.generation = Some(generation);
         self
     }
 
@@ -202,6 +210,7 @@ impl Requests<'_> {
             previous_comment: None,
             source: ask.source,
             unread_mail: ask.unread_mail,
+            generation: ask.generation,
             asked_by_message: ask.asked_by_message,
         };
         // What no envelope may carry is refused before anything is stored.

@@ -83,6 +83,10 @@ pub struct Asked {
     /// configured for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread_mail: Option<UnreadMail>,
+    /// For a shutdown: the generation of the agent that was asked, so that no clock has to tell whether it
+    /// was brought up anew since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
     /// The message that has asked already, where a program has sent it by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by_message: Option<Name>,

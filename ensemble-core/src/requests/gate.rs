@@ -32,7 +32,7 @@ use super::{Asked, REQUESTS, Requests, directory};
 use crate::durable::Dir;
 use crate::error::AreaError;
 use crate::event_log::types;
-use crate::message::{Digest, Envelope, MessageId, Name, Timestamp, yaml};
+use crate::message::{Digest, Envelope, MessageId, Name, Purpose, Timestamp, yaml};
 use crate::proto::request::{Decision, Outcome};
 use crate::spool::Admission;
 use crate::{Error, Result};
@@ -442,11 +442,14 @@ pub(super) fn file_name(task: &str, agent: &Name) -> String {
     format!("{}@{agent}{EXTENSION}", stem(task))
 }
 
-/// The task of a message for which there may be a gate. What belongs to a request passes.
+/// The task of a message for which there may be a gate. What belongs to a request passes, and so does what only
+/// tells of a task: a report is read whether or not its reader has planned the task.
 pub fn gated_task(envelope: &Envelope) -> Option<&str> {
-    let kind = envelope.kind.as_str();
-    let is_of_a_request = ["_request", "_response"].iter().any(|end| kind.ends_with(end));
-    envelope.task_id.as_deref().filter(|_| !is_of_a_request)
+    let may_be_work = match envelope.purpose() {
+        Purpose::Work | Purpose::Other => true,
+        Purpose::Request | Purpose::Notice => false,
+    };
+    envelope.task_id.as_deref().filter(|_| may_be_work)
 }
 
 impl Requests<'_> {

@@ -222,6 +222,23 @@ fn an_agent_that_has_gone_is_not_waited_for() {
     team.bed.ok("down --force");
 }
 
+/// Which generation was asked tells whom the decision is about, and no wall clock.
+#[test]
+fn a_clock_that_was_set_back_since_the_start_forgets_no_shutdown() {
+    let team = Team::new();
+    team.up();
+    team.wait_for_puppet("worker-1");
+    let roster = team.bed.project().join(".ensemble/roster/worker-1.yaml");
+    let text = fs::read_to_string(&roster).unwrap();
+    let (before, rest) = text.split_once("since: \"2").unwrap();
+    fs::write(&roster, format!("{before}since: \"3{rest}")).unwrap();
+    let pid = team.pane("worker-1").pid;
+    let request = team.bed.object("request shutdown worker-1 --as operator");
+    let id = request["request_id"].as_str().unwrap();
+    assert_eq!(team.order("worker-1", &format!("$E respond {id} --approve")).code, 0);
+    eventually("it has gone", || team.member("worker-1")["state"] == "shutdown" && !lives(pid));
+}
+
 #[test]
 fn one_that_dies_without_an_answer_is_not_waited_for() {
     let team = Team::with(&["worker-1"], "poll_interval_seconds: 1\n");

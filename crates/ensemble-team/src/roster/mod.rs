@@ -148,18 +148,15 @@ impl Roster {
         }
     }
 
-    /// Notes that a member has agreed to its shutdown at this time: from now on it takes up no work.
-    /// The watcher ends it; where none runs, it stays `leaving` until one does. A member that was
-    /// brought up since is not changed.
+    /// Notes that this generation of a member has agreed to its shutdown at this time: from now on it
+    /// takes up no work. The watcher ends it; where none runs, it stays `leaving` until one does. A
+    /// member that was brought up since is not changed.
     ///
     /// # Errors
     /// As for [`Roster::change`].
-    pub fn agree_to_leave(&self, name: &Name, at: Timestamp) -> Result<()> {
-        if self.get(name)?.is_none() {
-            return Ok(());
-        }
+    pub fn agree_to_leave(&self, name: &Name, generation: u64, at: Timestamp) -> Result<()> {
         self.change(name, |member| {
-            let is_meant = |m: &Member| m.state == MemberState::Up && m.since <= at;
+            let is_meant = |m: &Member| m.state == MemberState::Up && m.generation == generation;
             Ok(member.filter(is_meant).map(|mut member| {
                 (member.state, member.since) = (MemberState::Leaving, at);
                 member

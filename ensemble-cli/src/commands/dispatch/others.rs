@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use ensemble_core::Result;
 use ensemble_core::broker::RETURNED_TYPE;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Spool, State};
+use ensemble_core::spool::{Found, Spool, State};
 use ensemble_team::contract::{self, Reading, Report, Status};
 use ensemble_team::driver::Batch;
 
@@ -69,32 +69,38 @@ impl<'a> Others<'a> {
         }
     }
 
+    /// A message that cannot be read now keeps no other one from being read.
     fn read_all(&self) -> Result<()> {
+        let mut first = Ok(());
         for found in self.spool.unfinished(self.actor, MESSAGES_MAX)? {
-            let is_ours = match &found.state {
-                State::Queued { .. } => true,
-                // An earlier process of this command was killed before it settled the message.
-                State::Acked { holder, .. } => holder == self.actor,
-                State::Settled | State::Dead => false,
-            };
-            let Ok(envelope) = self.spool.peek(self.actor, &found.id) else { continue };
-            let fate = self.fate(&envelope);
-            if !is_ours || fate == Fate::Leave || (fate == Fate::PassOn && !self.has_conductor()?) {
-                continue;
-            }
-            let lease = match &found.state {
-                State::Acked { .. } => found.lease()?,
-                _ => match self.spool.receive_id(self.actor, &found.id, self.actor)? {
-                    Some(delivery) => delivery.lease,
-                    None => continue,
-                },
-            };
-            if fate == Fate::PassOn {
-                self.pass_on(&envelope)?;
-            }
-            settle(self.spool, &lease)?;
+            first = first.and(self.read_one(&found));
         }
-        Ok(())
+        first
+    }
+
+    fn read_one(&self, found: &Found) -> Result<()> {
+        let is_ours = match &found.state {
+            State::Queued { .. } => true,
+            // An earlier process of this command was killed before it settled the message.
+            State::Acked { holder, .. } => holder == self.actor,
+            State::Settled | State::Dead => false,
+        };
+        let Ok(envelope) = self.spool.peek(self.actor, &found.id) else { return Ok(()) };
+        let fate = self.fate(&envelope);
+        if !is_ours || fate == Fate::Leave || (fate == Fate::PassOn && !self.has_conductor()?) {
+            return Ok(());
+        }
+        let lease = match &found.state {
+            State::Acked { .. } => found.lease()?,
+            _ => match self.spool.receive_id(self.actor, &found.id, self.actor)? {
+                Some(delivery) => delivery.lease,
+                None => return Ok(()),
+            },
+        };
+        if fate == Fate::PassOn {
+            self.pass_on(&envelope)?;
+        }
+        settle(self.spool, &lease)
     }
 
     fn has_conductor(&self) -> Result<bool> {
