@@ -177,3 +177,55 @@ fn the_former_holder_is_remembered_until_the_message_is_finished() {
     bed.assert_clean();
     assert_eq!(spool.sweep().unwrap().orphans_removed, 0, "the note of {id} went with it");
 }
+
+/// A worker in shell buries a message by `mv`, and the message of another one dies in the library.
+#[test]
+fn the_sender_of_a_task_that_died_is_told_once() {
+    let bed = Bed::with(&Settings::default(), "poll_interval_seconds: 1\n");
+    let spool = bed.spool();
+    for mailbox in ["worker-1", "lead"] {
+        spool.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+    }
+    let send = |kind: &str, task: &str, from: &str| {
+        let envelope = Envelope::new(name("worker-1"), "work\n").with_task(task);
+        let envelope = envelope.with_kind(name(kind)).from(name(from));
+        spool.publish(&envelope).unwrap();
+        envelope.id
+    };
+    let moved = send("task", "moved", "lead");
+    let file = |place: &str| bed.in_queue(&format!("mailbox/worker-1/{place}"));
+    let reason = "reason: \"malformed: cut\"\nat: \"2026-11-25T00:00:00.000Z\"\nepoch: 0\n";
+    std::fs::write(file(&format!("dead/{moved}@reason.yaml")), reason).unwrap();
+    let (new, dead) = (file(&format!("new/{moved}.yaml")), file(&format!("dead/{moved}.yaml")));
+    std::fs::rename(new, dead).unwrap();
+    let bury = |id: &MessageId, why: &str| {
+        spool.dead_letter_waiting(&name("worker-1"), id, why).unwrap();
+    };
+    bury(&send("task", "orphan", "a-person-without-a-mailbox"), "no worker");
+    bury(&send("task", "again", "lead"), "superseded by t-2");
+    bury(&send("report.completed", "talk", "lead"), "expired");
+
+    let told = |mailbox: &str| {
+        let mail = support::messages(&bed.queue(), mailbox).into_iter().map(|(_, mail)| mail);
+        let told = mail.filter(|mail| mail.kind.as_str() == "mail.returned");
+        told.map(|mail| (mail.task_id.unwrap_or_default(), mail.body)).collect::<Vec<_>>()
+    };
+    let watcher = Watcher::start(&bed);
+    eventually_true(PATIENCE, "both are told", || {
+        !told("lead").is_empty() && !told("conductor").is_empty()
+    });
+    watcher.stop();
+    // The notice may be gone when the next watcher looks.
+    for (path, _) in support::messages(&bed.queue(), "lead") {
+        std::fs::remove_file(path).unwrap();
+    }
+    let late = send("task", "late", "lead");
+    bury(&late, "no worker");
+    let again = Watcher::start(&bed);
+    eventually_true(PATIENCE, "the next one is told", || !told("lead").is_empty());
+    again.stop();
+    let (lead, conductor) = (told("lead"), told("conductor"));
+    assert_eq!((lead.len(), conductor.len()), (1, 1), "{lead:?} {conductor:?}");
+    assert!(lead[0].0 == "late" && lead[0].1.contains("no worker"), "{lead:?}");
+    assert_eq!(conductor[0].0, "orphan");
+}

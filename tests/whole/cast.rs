@@ -271,7 +271,7 @@ fn child_command(stage: &Stage, name: &str) -> Command {
             let work = stage.own.join("box.sh");
             let work = work.to_str().expect("a path in UTF-8");
             let mut command = script("mailbox.sh", &["queue", name, name, "bash", work]);
-            command.env("LEASE", (LEASE_SECONDS * 2).to_string()).env("DELAY", "1");
+            command.env("LEASE", (LEASE_SECONDS * 2).to_string()).env("DELAY", "0");
             command
         }
         "mcp-1" => {

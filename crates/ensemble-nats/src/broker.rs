@@ -202,6 +202,7 @@ fn letter(mailbox: &Name, id: &MessageId, record: &Record) -> Option<DeadLetter>
         at: Some(*at),
         holder: holder.clone(),
         epoch: record.epoch,
+        is_told: false,
     })
 }
 

@@ -105,7 +105,7 @@ fn tell_sender<B: Broker + ?Sized>(
     if is_notice || envelope.from == *agent || envelope.from == *mailbox {
         return Ok(false);
     }
-    match queue.publish(&notice(agent, &envelope, reason)?) {
+    match queue.publish(&returned(agent, &envelope, reason)?) {
         Ok(_) => Ok(true),
         // A sender without a mailbox, as a script may be, cannot be told.
         Err(Error::NoMailbox { .. }) => Ok(false),
@@ -123,7 +123,12 @@ struct Notice<'a> {
     reason: &'a str,
 }
 
-fn notice(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envelope> {
+/// The notice that tells a sender in the name of `agent` that a message is dead, and why. The same message and
+/// reason give the same notice.
+///
+/// # Errors
+/// The notice would be too large to be an envelope.
+pub fn returned(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envelope> {
     let body = yaml::render(&Notice {
         message_id: &envelope.id,
         r#type: &envelope.kind,

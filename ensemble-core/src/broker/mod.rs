@@ -39,7 +39,7 @@ mod end;
 mod leave;
 
 pub use end::{EndedMessage, TaskEnd, WITHDRAWN_TYPE};
-pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
+pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail, returned};
 
 /// Who holds a message while its delay is put back.
 const HOLDER: &str = "migrate";

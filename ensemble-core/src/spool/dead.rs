@@ -36,6 +36,9 @@ pub(super) struct Reason {
     /// It was given back to the queue since; its attempts are counted from `epoch`.
     #[serde(default)]
     pub(super) redriven: bool,
+    /// Its sender was told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) told: bool,
 }
 
 /// A message that will not be delivered any more, and why.
@@ -53,6 +56,21 @@ pub struct DeadLetter {
     pub holder: Option<Name>,
     /// How often it was delivered.
     pub epoch: u64,
+    /// Whether its sender was told.
+    #[serde(skip)]
+    pub is_told: bool,
+}
+
+impl DeadLetter {
+    /// Whether the work goes on, or is done, under another copy of the message or another attempt.
+    #[must_use]
+    pub fn has_successor(&self) -> bool {
+        has_successor(&self.reason)
+    }
+}
+
+fn has_successor(reason: &str) -> bool {
+    [SUPERSEDED, SETTLED_BEFORE].iter().any(|begin| reason.starts_with(begin))
 }
 
 /// # Dead letters
@@ -104,12 +122,31 @@ impl Spool {
                 reason: reason.as_ref().map_or_else(String::new, |r| r.reason.clone()),
                 at: reason.as_ref().map(|r| r.at),
                 epoch: reason.as_ref().map_or(0, |r| r.epoch),
+                is_told: reason.as_ref().is_some_and(|r| r.told),
                 holder: reason.and_then(|r| r.holder),
                 id,
             });
         }
         letters.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
         Ok(letters)
+    }
+
+    /// Notes beside a dead letter that its sender was told. A letter that is gone, or died anew, is left alone.
+    ///
+    /// # Errors
+    /// The mailbox is unknown, or the disk failed.
+    pub fn note_told(&self, letter: &DeadLetter) -> Result<()> {
+        let mailbox = self.mailbox(&letter.mailbox)?;
+        let _gate = mailbox.close_gate(self.options.lock_patience)?;
+        if mailbox.dead.stat(&place::plain(&letter.id))?.is_none() {
+            return Ok(());
+        }
+        match self.read_reason(&mailbox, &letter.id)? {
+            Some(reason) if reason.epoch == letter.epoch && !reason.told => {
+                self.write_reason(&mailbox, &letter.id, &Reason { told: true, ..reason })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Gives a dead letter back to the queue with all its attempts: `dead/` to `front/`.
@@ -126,7 +163,7 @@ impl Spool {
         let reason =
             self.read_reason(&mailbox, id)?.unwrap_or_else(|| self.reason_now("unknown", None, 0));
         let epoch = reason.epoch;
-        self.write_reason(&mailbox, id, &Reason { redriven: true, ..reason })?;
+        self.write_reason(&mailbox, id, &Reason { redriven: true, told: false, ..reason })?;
         let priority = mailbox
             .dead
             .read(&file, ENVELOPE_BYTES_MAX)?
@@ -215,12 +252,13 @@ impl Spool {
 
     /// A `task` message that dies is a task that has failed, unless the message has a successor.
     fn record_failed(&self, mailbox: &Mailbox, id: &MessageId, holder: Option<&Name>, why: &str) {
-        let goes_on = [SUPERSEDED, SETTLED_BEFORE].iter().any(|reason| why.starts_with(reason));
         let file = place::plain(id);
         let Ok(Some(content)) = mailbox.dead.read(&file, ENVELOPE_BYTES_MAX) else { return };
         let decoded = Envelope::decode(&content, &mailbox.dead.path().join(file));
         let Ok(envelope) = decoded.as_ref() else { return };
-        let Some(task) = envelope.handed_over_task().filter(|_| !goes_on) else { return };
+        let Some(task) = envelope.handed_over_task().filter(|_| !has_successor(why)) else {
+            return;
+        };
         let worker = holder.unwrap_or(&mailbox.name);
         self.record(
             types::TASK_FAILED,
@@ -241,6 +279,7 @@ impl Spool {
             holder: holder.cloned(),
             epoch,
             redriven: false,
+            told: false,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is due by the clock: step queues, alarms, and removing what is no longer needed.
+//! What is due by the clock: step queues, alarms, dead letters, and removing what is no longer needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Context, Engine};
 use crate::alarms::{self, Alarms};
+use crate::dead_letters::DeadLetters;
 use crate::project::Project;
 use crate::steps::Steps;
 use crate::watch_set::{Place, WatchSet};
@@ -26,6 +27,7 @@ pub(super) struct Upkeep {
     steps: Steps,
     alarms: Alarms,
     ends: TaskEnds,
+    dead: DeadLetters,
     next_sweep: Monotonic,
 }
 
@@ -35,12 +37,13 @@ impl Upkeep {
             steps: Steps::new(now, project, Arc::clone(recorder)),
             alarms: Alarms::open(now, project),
             ends: project.task_ends(),
+            dead: DeadLetters::new(now, project.config.poll_interval()),
             next_sweep: now + FIRST_SWEEP_AFTER,
         }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Monotonic> {
-        let always = self.next_sweep.min(self.alarms.next_timeout());
+        let always = self.next_sweep.min(self.alarms.next_timeout()).min(self.dead.next_timeout());
         self.steps.next_timeout().into_iter().chain([always]).min()
     }
 
@@ -75,11 +78,12 @@ impl Upkeep {
         self.steps.changed(now);
     }
 
-    /// Ends leases of steps and raises alarms. Returns whether the summary changed.
+    /// Ends leases of steps, raises alarms, and tells of dead tasks. Returns whether the summary changed.
     fn drive(&mut self, now: Monotonic, context: &Context) -> bool {
         let Context { project, spool, recorder } = context;
         let steps = self.steps.drive(now, spool);
         let alarms = self.alarms.drive(now, project, spool, recorder);
+        self.dead.drive(now, spool);
         steps || alarms
     }
 

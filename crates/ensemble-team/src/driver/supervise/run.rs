@@ -45,6 +45,8 @@ pub(super) struct Run<'a> {
     pub(super) before: (Footprint, Option<String>),
     /// Epoch of the claim or review for which an agent was already started.
     pub(super) counted: Option<u64>,
+    /// The process of the running agent stands in no record yet; only its mark does.
+    pub(super) unrecorded: bool,
     /// Since when a running agent's work has been finished.
     pub(super) finished: Option<Monotonic>,
     /// Calls on which a planner has ended, and that have not changed since.
@@ -91,6 +93,7 @@ impl<'a> Run<'a> {
             agent: None,
             before: (Footprint::default(), None),
             counted: None,
+            unrecorded: false,
             finished: None,
             answered: Vec::new(),
             leases: BoardLeases::new(board.clone(), order.id.as_str(), clock),
@@ -291,6 +294,9 @@ impl<'a> Run<'a> {
     /// Renews the supervisor's own leases and watches all leases.
     pub(super) fn keep_alive(&mut self) {
         let (now, order) = (self.now(), self.order);
+        if self.unrecorded {
+            self.record_process();
+        }
         if let Some(heartbeat) = &mut self.heartbeat {
             heartbeat.listen(now, &self.directory);
             let running = self.agent.as_mut();

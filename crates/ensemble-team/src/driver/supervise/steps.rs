@@ -305,8 +305,19 @@ impl Run<'_> {
         self.record(types::SUPERVISE_SPAWNED, json!({ "task": task, "epoch": epoch, "pid": pid }));
         let what = task.map_or_else(|| "the plan".to_owned(), |task| format!("`{task}`"));
         self.tell(format!("agent started for {what} (pid {pid})"));
-        self.lock.write()?;
+        self.record_process();
         Ok(true)
+    }
+
+    /// Records the process of the agent that was started. A disk that is full now must not hide that the agent
+    /// runs: a second one would be started beside it. Its mark is recorded already, by which the next supervisor
+    /// finds it; the process is recorded as soon as that is possible.
+    pub(super) fn record_process(&mut self) {
+        let written = self.lock.write();
+        self.unrecorded = written.is_err();
+        if let Err(error) = written {
+            self.failed("record the agent's process", &error);
+        }
     }
 
     /// Counts a further agent at the same claim; the claim counted the first one.

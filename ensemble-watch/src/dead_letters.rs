@@ -1,0 +1,98 @@
+//! Tasks that died in the queue: their senders are told, whichever process gave them up.
+//!
+//! | a dead letter | is told to |
+//! |---|---|
+//! | of the type `task`, with a task | its sender, as `mail.returned`; without a mailbox of that name to the conductor |
+//! | replaced by a later attempt, or settled before | none: the work goes on, or is done |
+//! | of another type | none |
+//!
+//! *A crash* between the notice and the note beside the letter stores the same notice again, which changes
+//! nothing. A worker in shell buries a message by `mv`, so the watcher lists the letters of each mailbox whose
+//! directory has changed.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use ensemble_core::broker::returned;
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::{DeadLetter, Spool};
+use ensemble_core::{Error, Result};
+
+/// Who is told when the sender has no mailbox.
+const CONDUCTOR: &str = "conductor";
+/// The longest time between two looks.
+const INTERVAL_MAX: Duration = Duration::from_secs(30);
+
+pub(crate) struct DeadLetters {
+    next: Monotonic,
+    interval: Duration,
+    /// When the directory of a mailbox's dead letters had changed at the last look that told all of them.
+    seen: HashMap<Name, SystemTime>,
+}
+
+impl DeadLetters {
+    pub(crate) fn new(now: Monotonic, poll_interval: Duration) -> Self {
+        Self { next: now, interval: poll_interval.min(INTERVAL_MAX), seen: HashMap::new() }
+    }
+
+    pub(crate) const fn next_timeout(&self) -> Monotonic {
+        self.next
+    }
+
+    /// Tells of all letters that were not told, if it is time for a look.
+    pub(crate) fn drive(&mut self, now: Monotonic, spool: &Spool) {
+        if now < self.next {
+            return;
+        }
+        self.next = now + self.interval;
+        let mailboxes = match spool.mailboxes() {
+            Ok(mailboxes) => mailboxes,
+            Err(error) => {
+                tracing::warn!(%error, "cannot list the mailboxes for dead letters");
+                return;
+            }
+        };
+        for mailbox in mailboxes {
+            let place = spool.root().join("mailbox").join(mailbox.as_str()).join("dead");
+            let changed = std::fs::metadata(place).and_then(|data| data.modified()).ok();
+            if changed.is_some() && self.seen.get(&mailbox) == changed.as_ref() {
+                continue;
+            }
+            match tell_all(spool, &mailbox) {
+                Ok(()) => self.seen.extend(changed.map(|changed| (mailbox, changed))),
+                // Tried again at the next look, as after a full disk.
+                Err(error) => tracing::warn!(%error, %mailbox, "cannot tell of dead letters"),
+            }
+        }
+    }
+}
+
+fn tell_all(spool: &Spool, mailbox: &Name) -> Result<()> {
+    for letter in spool.dead_letters(mailbox)? {
+        if letter.is_told || letter.has_successor() {
+            continue;
+        }
+        // It may be damaged, or gone by now.
+        let Ok(envelope) = spool.peek(mailbox, &letter.id) else { continue };
+        if envelope.handed_over_task().is_some() && tell(spool, &letter, &envelope)? {
+            spool.note_told(&letter)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether there was a mailbox to tell.
+fn tell(spool: &Spool, letter: &DeadLetter, envelope: &Envelope) -> Result<bool> {
+    let notice = returned(&letter.mailbox, envelope, &letter.reason)?;
+    for to in [envelope.from.clone(), Name::new(CONDUCTOR)?] {
+        let mut addressed = notice.clone();
+        addressed.to = to;
+        match spool.publish(&addressed) {
+            Ok(_) => return Ok(true),
+            Err(Error::NoMailbox { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
