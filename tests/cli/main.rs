@@ -34,6 +34,8 @@ mod servers;
 #[cfg(feature = "nats")]
 mod servers_access;
 #[cfg(feature = "nats")]
+mod servers_ladders;
+#[cfg(feature = "nats")]
 mod servers_requests;
 mod session_page;
 mod shell;
