@@ -21,6 +21,7 @@ mod hooks;
 mod ladders;
 mod left_boards;
 mod lint;
+mod mcp_client;
 #[cfg(feature = "nats")]
 #[path = "../nats_support/server.rs"]
 mod nats_server;

@@ -42,7 +42,7 @@ const WORKER_PREFIX: &str = "worker";
 const MESSAGES_MAX: usize = 1_000;
 /// How often a batch is looked at without an event.
 const STEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the mailbox is looked at while there is no instruction.
+/// How often a mailbox in the directory is looked at while there is no instruction.
 const IDLE_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the lease of an instruction is.
 const LEASE: Duration = Duration::from_secs(300);
@@ -114,11 +114,7 @@ impl Arguments {
         let home = project.queue.join("mailbox").join(DISPATCH);
         let waiter =
             Waiter::new(&[home.join("new"), home.join("front"), project.queue.join("reports")]);
-        let idle = match queue.directory() {
-            Some(_) => IDLE_INTERVAL,
-            // Nothing lands here for an instruction on servers.
-            None => STEP_INTERVAL,
-        };
+        let idle = idle_interval(&queue);
         let mut others = Others::new(&*queue, &actor);
         if let Some(file) = &self.file {
             let instruction = instruct::instruction_of(file)?;
@@ -192,6 +188,15 @@ impl Arguments {
             }
         }
         Ok(None)
+    }
+}
+
+/// How often the mailbox is looked at while there is no instruction.
+fn idle_interval(queue: &Queue) -> Duration {
+    match queue.directory() {
+        Some(_) => IDLE_INTERVAL,
+        // Nothing lands here for an instruction on servers.
+        None => STEP_INTERVAL,
     }
 }
 
