@@ -152,6 +152,7 @@ impl Bed {
         let state_dir = self.home.path().join(".ensemble");
         let run = DispatchRun {
             spool: &self.spool,
+            queue: &self.spool,
             batches: Batches::new(self.spool.root(), &state_dir, Durability::Process),
             state_dir,
             clock: &self.clock,

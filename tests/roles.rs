@@ -67,6 +67,7 @@ impl Stage {
     fn conductor(&self) -> Conductor<'_> {
         Conductor {
             spool: &self.spool,
+            queue: &self.spool,
             batches: self.batches(),
             clock: &self.clock,
             recorder: &self.log,

@@ -157,6 +157,58 @@ fn a_lasting_condition_raises_its_alarm_after_its_grace_without_an_event() {
     watcher.stop();
 }
 
+/// Whatever the alarm, an addressee without a mailbox does not swallow it.
+#[test]
+fn alarms_of_a_planner_without_a_mailbox_go_to_the_conductor() {
+    for to in ["", "to: lead, "] {
+        let config = CONFIG.replace("orphan_seconds", &format!("{to}orphan_seconds"));
+        let config = config.replace("untaken_seconds: 3600", "untaken_seconds: 1");
+        let bed = Bed::with(&Settings::default(), &config);
+        let options = BoardOptions::new("test").with_durability(Durability::Process);
+        let board = Board::create(bed.state().parent().unwrap(), options).unwrap();
+        let planner = ensemble_team::board::NewAgent::new(name("planner-1"), "planner");
+        change(&board, |locked| locked.register(&planner));
+        for id in ["task-1", "task-2"] {
+            change(&board, |locked| {
+                locked.add_task(&NewTask::new(name(id), "work", "s.md", "done"))
+            });
+        }
+        block(&board, "task-1", "stuck");
+        change(&board, |locked| locked.add_task(&NewTask::draft(name("later"))));
+        let old: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        Control::put(board.path().parent().unwrap(), ControlFile::Pause, old, "lunch").unwrap();
+        let watcher = Watcher::start(&bed);
+        let mut expected =
+            vec!["blocked task-1", "pause_stale PAUSE", "stale_draft later", "untaken task-2"];
+        expected.sort_unstable();
+        eventually_true(PATIENCE, "all are raised", || raised(&bed).len() >= expected.len());
+        let mut all = raised(&bed);
+        all.sort_unstable();
+        assert_eq!(all, expected, "{to}");
+        assert!(bed.records("alarm.raised").iter().all(|data| data["told"] == "conductor"), "{to}");
+        assert_eq!(told(&bed, "conductor").len(), expected.len(), "{to}");
+        watcher.stop();
+    }
+}
+
+#[test]
+fn an_alarm_waits_for_the_mailbox_of_its_recipient() {
+    let (bed, board) = bed();
+    let conductor = bed.queue().join("mailbox/conductor");
+    let away = bed.queue().join("conductor");
+    std::fs::rename(&conductor, &away).unwrap();
+    let watcher = Watcher::start(&bed);
+    block(&board, "task-1", "stuck");
+    wait_for(&bed, &["blocked task-1"]);
+    assert_eq!(bed.records("alarm.raised")[0]["told"], Value::Null);
+    watcher.wait_for_status("it waits", |status| status["alarms"]["untold"] == 1);
+    std::fs::rename(&away, &conductor).unwrap();
+    watcher.wait_for_status("it is told", |status| status["alarms"]["untold"] == 0);
+    assert_eq!(told(&bed, "conductor").len(), 1);
+    assert_eq!(raised(&bed).len(), 1, "it is raised once");
+    watcher.stop();
+}
+
 #[test]
 fn an_alarm_says_what_helps_and_ends_with_its_cause() {
     let (bed, board) = bed();

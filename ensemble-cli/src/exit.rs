@@ -112,6 +112,11 @@ impl Failure {
         self
     }
 
+    /// Whether the same call may succeed later.
+    pub(crate) const fn is_busy(&self) -> bool {
+        matches!(self, Self::Told { exit: Exit::Busy, .. })
+    }
+
     /// What happened, in one line, for a verb that goes on with others.
     pub(crate) fn text(&self) -> String {
         match self {

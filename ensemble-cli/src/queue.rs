@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{Attachment, Name};
 use ensemble_core::requests::{REQUESTS, RequestStore};
@@ -15,6 +16,8 @@ use ensemble_core::spool::{Glance, Overflow, Spool};
 use ensemble_core::watch::Waiter;
 #[cfg(feature = "nats")]
 use ensemble_nats::NatsTransport;
+use ensemble_watch::ForegroundHost;
+use ensemble_watch::project::Project;
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -77,6 +80,19 @@ impl Queue {
         Ok(Self::Directory(context.spool()?))
     }
 
+    /// A mailbox that this host has, on the servers, too: its watcher adds it there within seconds.
+    pub(crate) fn ensure(&self, spool: &Spool, mailbox: &Name) -> Outcome {
+        match self.settings(mailbox) {
+            Err(Error::NoMailbox { .. }) if self.directory().is_none() => {
+                match self.add_mailbox(mailbox, &spool.settings(mailbox)?) {
+                    Ok(()) | Err(Error::MailboxExists { .. }) => Ok(()),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            known => Ok(known.map(drop)?),
+        }
+    }
+
     /// The requests and mailboxes, for a driver that keeps them.
     pub(crate) fn into_store(self) -> Arc<dyn RequestStore + Send + Sync> {
         match self {
@@ -103,6 +119,15 @@ impl Queue {
             #[cfg(feature = "nats")]
             Self::Servers(servers) => servers.follow_team(),
         }
+    }
+
+    /// Runs the ladders of this queue's tasks where no watcher does.
+    pub(crate) fn ladder_host(&self, project: &Project) -> Outcome<ForegroundHost<'_>> {
+        Ok(match self {
+            Self::Directory(_) => ForegroundHost::new(project)?,
+            #[cfg(feature = "nats")]
+            Self::Servers(servers) => ForegroundHost::over_servers(project, servers)?,
+        })
     }
 
     /// The store of requests.

@@ -10,8 +10,7 @@
 //!   Forget                    alarms.json, so that it stays small
 //! ```
 //!
-//! A message that cannot be stored is retried at each look. Without a mailbox for alarms, only the
-//! record is written. An unreadable board is an alarm, too, and clears no other alarm.
+//! A message that cannot be stored is retried at each look, also while no recipient has a mailbox. An unreadable board is an alarm, too, and clears no other alarm.
 //!
 //! A look also does what the board needs after a change of it or of a control file
 //! ([`BoardUpkeep`]), as supervisors do. The watcher is there when none of them runs.
@@ -239,7 +238,10 @@ impl Alarms {
         let state = self.read.as_ref().and_then(|read| read.state.as_ref().ok());
         let sent = recipient(project, state, spool).and_then(|to| match to {
             Some(to) => spool.publish(&envelope(key, text, to.clone())?).map(|_| Some(to)),
-            None => Ok(None),
+            None => {
+                self.unsent.insert(key.clone(), text.to_owned());
+                Ok(None)
+            }
         });
         sent.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot store an alarm's message yet");
@@ -277,8 +279,7 @@ fn kept(state: &Path) -> Result<Kept> {
     })
 }
 
-/// The recipient: the configured one, else a planner of the board, else the default one; only if it
-/// has a mailbox.
+/// The recipient: the first with a mailbox of the configured one, the planners of the board, and the default one.
 fn recipient(project: &Project, state: Option<&State>, spool: &Spool) -> Result<Option<Name>> {
     let mailboxes = spool.mailboxes()?;
     let planners = state.into_iter().flat_map(|state| {
@@ -290,11 +291,9 @@ fn recipient(project: &Project, state: Option<&State>, spool: &Spool) -> Result<
             .filter(move |(_, agent)| is_planner(agent))
             .map(|(name, _)| name.clone())
     });
-    let wanted = match &project.config.alarms.to {
-        Some(to) => vec![to.clone()],
-        None => planners.chain(Name::new(USUAL_RECIPIENT)).collect(),
-    };
-    Ok(wanted.into_iter().find(|name| mailboxes.contains(name)))
+    let configured = project.config.alarms.to.clone().into_iter();
+    let mut wanted = configured.chain(planners).chain(Name::new(USUAL_RECIPIENT));
+    Ok(wanted.find(|name| mailboxes.contains(name)))
 }
 
 fn message_id(key: &AlarmKey) -> String {

@@ -9,17 +9,22 @@
 //! nothing: the next watcher goes on with the files. *Silence* of tmux holds up the other ladders of this
 //! project, for the seconds that an exchange is given; it holds up no nudge.
 //!
+//! For mailboxes on servers the thread is started by the one that follows the servers (`remote`). It claims a mailbox
+//! ([`Claims`]) before it runs its ladders, since several hosts see it. While the servers are away, ladders stand still.
+//!
 //! # Limits
 //!
-//! One watcher has one such thread. A mailbox on servers has no ladder here.
+//! One watcher has one such thread.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use ensemble_core::Result;
+use ensemble_core::broker::Broker;
 use ensemble_core::driver::{LadderHost, LadderPrompt, LadderStore, Ladders, Reader};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
@@ -41,6 +46,35 @@ const LOOK_SHARE: u32 = 10;
 const TEAM_AGE_MAX: Duration = Duration::from_secs(2);
 /// The directories in which tasks wait.
 const WAITING_DIRECTORIES: [&str; 2] = ["new", "front"];
+
+/// Mailboxes that several hosts see, of which one runs the ladders.
+pub(crate) trait Claims: Send + Sync {
+    /// Whether this host runs the ladders of a mailbox. `has_reader` says that an agent of this host reads it, and
+    /// `is_handing_out` that one has just stored a task there.
+    fn hold(&self, mailbox: &Name, has_reader: bool, is_handing_out: bool) -> Result<bool>;
+
+    /// Whether a task may be waiting there. Costs nothing.
+    fn may_have_task(&self, mailbox: &Name) -> bool;
+}
+
+/// The mailboxes of this project.
+#[derive(Clone)]
+pub(crate) enum LadderQueue {
+    /// In the queue's directory.
+    Directory,
+    /// On servers.
+    #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
+    Servers(Arc<dyn Broker>, Arc<dyn Claims>),
+}
+
+impl LadderQueue {
+    fn claims(&self) -> Option<&dyn Claims> {
+        match self {
+            Self::Directory => None,
+            Self::Servers(_, claims) => Some(&**claims),
+        }
+    }
+}
 
 /// A reason to look.
 enum Reason {
@@ -79,8 +113,14 @@ impl LadderThread {
     ///
     /// # Errors
     /// The configured profiles cannot be used.
-    pub(crate) fn start(project: &Project, spool: Arc<Spool>, waker: Waker) -> Result<Self> {
+    pub(crate) fn start(
+        project: &Project,
+        spool: Arc<Spool>,
+        queue: LadderQueue,
+        waker: Waker,
+    ) -> Result<Self> {
         let host = Host {
+            queue: queue.clone(),
             project: project.clone(),
             profiles: project.profiles()?,
             team: Mutex::new(None),
@@ -88,9 +128,20 @@ impl LadderThread {
         };
         let store = LadderStore::new(&project.state);
         let actor = Name::new(ACTOR)?;
-        let ladders = Ladders::new(Arc::clone(&spool), store, Arc::new(host), actor);
+        let mut ladders = Ladders::new(Arc::clone(&spool), store, Arc::new(host), actor);
+        if let LadderQueue::Servers(queue, _) = &queue {
+            ladders = ladders.with_queue(Arc::clone(queue));
+        }
         let (sender, receiver) = unbounded();
-        let runner = Runner { ladders, spool, seen: BTreeMap::new(), not_before: BTreeMap::new() };
+        let runner = Runner {
+            ladders,
+            spool,
+            queue,
+            state: project.state.clone(),
+            seen: BTreeMap::new(),
+            not_before: BTreeMap::new(),
+            trouble: None,
+        };
         let thread = thread::spawn(move || runner.run(&receiver));
         let this = Self { reasons: Some(sender), thread: Some(thread) };
         this.all_changed();
@@ -119,10 +170,14 @@ impl LadderThread {
 struct Runner {
     ladders: Ladders<'static>,
     spool: Arc<Spool>,
+    queue: LadderQueue,
+    state: PathBuf,
     /// When the waiting directories of a mailbox had changed last, at the last look.
     seen: BTreeMap<Name, [Option<SystemTime>; 2]>,
     /// When a mailbox may be looked at again.
     not_before: BTreeMap<Name, Instant>,
+    /// What failed last, which is said once.
+    trouble: Option<String>,
 }
 
 impl Runner {
@@ -145,11 +200,19 @@ impl Runner {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.look(&mut pending);
-            if let Err(error) = self.ladders.handle_timeout() {
-                tracing::warn!(%error, "cannot run a ladder");
-            }
+            let looked = self.look(&mut pending);
+            let ran = self.ladders.handle_timeout();
+            self.say(looked.and(ran).err());
         }
+    }
+
+    /// Says what failed, unless it was said before.
+    fn say(&mut self, failed: Option<ensemble_core::Error>) {
+        let trouble = failed.map(|error| error.to_string());
+        if let Some(error) = trouble.as_ref().filter(|_| self.trouble != trouble) {
+            tracing::warn!(%error, "cannot run a ladder");
+        }
+        self.trouble = trouble;
     }
 
     /// How long nothing is to be done.
@@ -169,7 +232,7 @@ impl Runner {
             Reason::Changed(mailbox) => {
                 pending.insert(mailbox);
             }
-            Reason::All => match self.spool.mailboxes() {
+            Reason::All => match self.mailboxes() {
                 Ok(mailboxes) => {
                     let is_other = |name: &Name| self.seen.get(name) != Some(&self.stamps(name));
                     pending.extend(mailboxes.into_iter().filter(is_other));
@@ -179,27 +242,47 @@ impl Runner {
         }
     }
 
-    /// Looks at the mailboxes whose time has come.
-    fn look(&mut self, pending: &mut BTreeSet<Name>) {
+    fn mailboxes(&self) -> Result<Vec<Name>> {
+        match &self.queue {
+            LadderQueue::Directory => self.spool.mailboxes(),
+            // The servers say which have changed, at first all.
+            LadderQueue::Servers(..) => {
+                let files = LadderStore::new(&self.state).all()?;
+                Ok(files.into_iter().map(|(_, file)| file.mailbox).collect())
+            }
+        }
+    }
+
+    /// Looks at the mailboxes whose time has come. Returns what failed first.
+    fn look(&mut self, pending: &mut BTreeSet<Name>) -> Result<()> {
+        let mut failed = None;
         let began = Instant::now();
         self.not_before.retain(|_, at| *at > began);
         let due: Vec<Name> =
             pending.iter().filter(|name| !self.not_before.contains_key(*name)).cloned().collect();
         for mailbox in due {
             pending.remove(&mailbox);
+            let is_idle = |claims: &dyn Claims| !claims.may_have_task(&mailbox);
+            if self.queue.claims().is_some_and(is_idle) && !self.ladders.knows(&mailbox) {
+                continue;
+            }
             let (stamps, began) = (self.stamps(&mailbox), Instant::now());
             match self.ladders.look(&mailbox) {
                 Ok(()) => {
                     self.seen.insert(mailbox.clone(), stamps);
                 }
-                Err(error) => tracing::warn!(%mailbox, %error, "cannot look at ladders"),
+                Err(error) => failed = failed.or(Some(error)),
             }
             let pause = (began.elapsed() * LOOK_SHARE).max(LOOK_INTERVAL_MIN);
             self.not_before.insert(mailbox, Instant::now() + pause);
         }
+        failed.map_or(Ok(()), Err)
     }
 
     fn stamps(&self, mailbox: &Name) -> [Option<SystemTime>; 2] {
+        if self.queue.claims().is_some() {
+            return [None; 2];
+        }
         let home = self.spool.root().join("mailbox").join(mailbox.as_str());
         WAITING_DIRECTORIES.map(|dir| home.join(dir).metadata().and_then(|dir| dir.modified()).ok())
     }
@@ -211,24 +294,40 @@ type Team = (Instant, Vec<PaneEntry>, Vec<Member>);
 /// The agents of this project, as ladders need them.
 struct Host {
     project: Project,
+    queue: LadderQueue,
     profiles: Profiles,
     team: Mutex<Option<Team>>,
     waker: Waker,
 }
 
-impl LadderHost for Host {
-    fn reader(&self, mailbox: &Name) -> Result<Reader> {
+impl Host {
+    /// Looks at the agents of this project, as of a moment ago.
+    fn with_team<T>(&self, look: impl FnOnce(&[PaneEntry], &[Member]) -> Result<T>) -> Result<T> {
         let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
         if team.as_ref().is_none_or(|(at, ..)| at.elapsed() > TEAM_AGE_MAX) {
             let (entries, _) = panes::read_all(&self.project.panes())?;
             let (members, _) = self.project.roster().entries()?;
             *team = Some((Instant::now(), entries, members));
         }
-        let (entries, members) = match &*team {
-            Some((_, entries, members)) => (&entries[..], &members[..]),
-            None => (&[][..], &[][..]),
-        };
-        reader_of(&self.project, &self.profiles, mailbox, entries, members)
+        match &*team {
+            Some((_, entries, members)) => look(entries, members),
+            None => look(&[], &[]),
+        }
+    }
+}
+
+impl LadderHost for Host {
+    fn reader(&self, mailbox: &Name) -> Result<Reader> {
+        self.with_team(|entries, members| {
+            reader_of(&self.project, &self.profiles, mailbox, entries, members)
+        })
+    }
+
+    fn may_run(&self, mailbox: &Name, is_handing_out: bool) -> Result<bool> {
+        let Some(claims) = self.queue.claims() else { return Ok(true) };
+        let has_reader = self
+            .with_team(|entries, members| Ok(!readers_of(mailbox, entries, members).is_empty()))?;
+        claims.hold(mailbox, has_reader, is_handing_out)
     }
 
     fn prompt(&self, prompt: LadderPrompt) -> bool {
@@ -242,6 +341,18 @@ impl LadderHost for Host {
     }
 }
 
+/// The agents of this host that read a mailbox.
+fn readers_of<'t>(
+    mailbox: &Name,
+    entries: &'t [PaneEntry],
+    members: &'t [Member],
+) -> BTreeSet<&'t Name> {
+    let bound = entries.iter().filter(|entry| entry.mailbox == *mailbox);
+    let reads = |member: &&Member| member.mailbox == *mailbox && member.is_present();
+    let members = members.iter().filter(reads).map(|member| &member.name);
+    bound.map(|entry| &entry.agent).chain(members).collect()
+}
+
 /// Who reads a mailbox: the agents that are bound to it, and the members that read it without a pane.
 fn reader_of(
     project: &Project,
@@ -251,9 +362,7 @@ fn reader_of(
     members: &[Member],
 ) -> Result<Reader> {
     let bound: Vec<&PaneEntry> = entries.iter().filter(|e| e.mailbox == *mailbox).collect();
-    let reads = |member: &&Member| member.mailbox == *mailbox && member.is_present();
-    let mut agents: BTreeSet<&Name> = members.iter().filter(reads).map(|m| &m.name).collect();
-    agents.extend(bound.iter().map(|entry| &entry.agent));
+    let agents = readers_of(mailbox, entries, members);
     let only = if agents.len() == 1 { agents.first() } else { None };
     let agent = only.map_or(mailbox, |agent| *agent).clone();
     let [entry] = bound[..] else {
@@ -270,25 +379,43 @@ fn reader_of(
 }
 
 /// The same for a command that runs ladders where no watcher does. It types the lines itself.
-pub struct ForegroundHost {
+pub struct ForegroundHost<'q> {
     project: Project,
     profiles: Profiles,
+    claims: Option<Box<dyn Claims + 'q>>,
 }
 
-impl ForegroundHost {
-    /// The agents of this project.
+impl<'q> ForegroundHost<'q> {
+    /// The agents of this project, whose mailboxes are in the queue's directory.
     ///
     /// # Errors
     /// The configured profiles cannot be used.
     pub fn new(project: &Project) -> Result<Self> {
-        Ok(Self { project: project.clone(), profiles: project.profiles()? })
+        Ok(Self { project: project.clone(), profiles: project.profiles()?, claims: None })
+    }
+
+    #[cfg(feature = "nats")]
+    pub(crate) fn with_claims(self, claims: Box<dyn Claims + 'q>) -> Self {
+        Self { claims: Some(claims), ..self }
+    }
+
+    fn team(&self) -> Result<(Vec<PaneEntry>, Vec<Member>)> {
+        let (entries, _) = panes::read_all(&self.project.panes())?;
+        let (members, _) = self.project.roster().entries()?;
+        Ok((entries, members))
     }
 }
 
-impl LadderHost for ForegroundHost {
+impl LadderHost for ForegroundHost<'_> {
     fn reader(&self, mailbox: &Name) -> Result<Reader> {
-        let (entries, _) = panes::read_all(&self.project.panes())?;
-        let (members, _) = self.project.roster().entries()?;
+        let (entries, members) = self.team()?;
         reader_of(&self.project, &self.profiles, mailbox, &entries, &members)
+    }
+
+    fn may_run(&self, mailbox: &Name, is_handing_out: bool) -> Result<bool> {
+        let Some(claims) = &self.claims else { return Ok(true) };
+        let (entries, members) = self.team()?;
+        let has_reader = !readers_of(mailbox, &entries, &members).is_empty();
+        claims.hold(mailbox, has_reader, is_handing_out)
     }
 }

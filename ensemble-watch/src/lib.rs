@@ -51,6 +51,8 @@ mod roles;
 mod routing;
 pub mod rows;
 mod run;
+#[cfg(feature = "nats")]
+mod server_ladders;
 mod servers;
 pub mod sessions;
 pub mod sources;

@@ -6,9 +6,11 @@
 //! | connect, if there is no connection | the loop is notified, and the log |
 //! | outbox, and files in the queue's directory | carried to the servers, stored once by id |
 //! | mailboxes of this host's agents | the loop learns of waiting messages and nudges the panes |
+//! | changed mailboxes | the thread of the ladders looks at the tasks that wait there |
 //! | messages and decisions that this host's agents hold or await | sent to the loop on change, at most once a second |
 //! | changed requests, and all every 30 s | due announcements, reminders, expiries and results are sent |
 //! | every 30 s: leases | those of silent holders are taken back; those of working agents and gated tasks are kept |
+//! | `ack/` files | the messages of their tasks are received for the workers |
 //! | ended agents, routed reports | what the agents held returns; the messages of the tasks are settled |
 //! | every hour: settled messages, closed requests | those past their retention are removed |
 //!
@@ -22,7 +24,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use ensemble_core::broker::{Broker as _, TaskEnd};
-use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::env::{Clock as _, Lease, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{MessageId, Name};
@@ -35,12 +37,15 @@ use serde_json::json;
 
 use crate::departures::Departures;
 use crate::held_work::{Ended, KeptLeases, held_by, keep_mail, return_all};
+use crate::ladders::{LadderQueue, LadderThread};
 use crate::leases;
 use crate::notifier::COUNT_MAX;
 use crate::panes;
 use crate::project::Project;
 use crate::requests::{RequestWatch, keep_gated};
-use crate::servers::{Reported, ServerNews, SharedSight, Sighted};
+use crate::routing;
+use crate::server_ladders::ServerClaims;
+use crate::servers::{AckFile, Reported, ServerNews, SharedSight, Sighted};
 use crate::status::ACTOR;
 use crate::wakes::{Wake, Waker};
 use crate::workload::{Books, Workload};
@@ -89,6 +94,8 @@ pub(crate) struct Follower {
     has_news: bool,
     condition: serde_json::Value,
     sight: SharedSight,
+    /// What `ack/` files have received, by task.
+    acked: BTreeMap<String, Lease>,
 }
 
 impl Follower {
@@ -131,6 +138,7 @@ impl Follower {
             has_news: true,
             condition: serde_json::Value::Null,
             sight: SharedSight::default(),
+            acked: BTreeMap::new(),
         }))
     }
 
@@ -178,10 +186,14 @@ impl Follower {
         let departures = Departures::new(&self.project, store, recorder);
         self.requests.set_decision_handler(Box::new(departures));
         let mut follows_team = false;
+        let mut ladders = None;
         loop {
             if !follows_team {
                 // Until the team's consumer exists, each mailbox is followed separately.
                 follows_team = queue.follow_team().is_ok();
+            }
+            if follows_team {
+                self.see_to_ladders(queue, &mut ladders);
             }
             match self.round(queue) {
                 Ok(()) => {
@@ -209,6 +221,22 @@ impl Follower {
                 Err(crossbeam_channel::TryRecvError::Empty) => {}
                 Ok(()) | Err(crossbeam_channel::TryRecvError::Disconnected) => return true,
             }
+        }
+    }
+
+    /// The ladders of all tasks, on a thread of their own; it learns which mailboxes have changed.
+    fn see_to_ladders(&self, queue: &Arc<NatsTransport>, ladders: &mut Option<LadderThread>) {
+        if ladders.is_none() {
+            let claims = ServerClaims::new(&self.project, Arc::clone(queue));
+            let queue = LadderQueue::Servers(Arc::<NatsTransport>::clone(queue), Arc::new(claims));
+            let (spool, waker) = (Arc::clone(&self.spool), self.waker.clone());
+            match LadderThread::start(&self.project, spool, queue, waker) {
+                Ok(started) => *ladders = Some(started),
+                Err(error) => tracing::warn!(%error, "cannot run ladders"),
+            }
+        }
+        if let Some(ladders) = ladders {
+            queue.changed_mailboxes().iter().for_each(|mailbox| ladders.changed(mailbox));
         }
     }
 
@@ -282,7 +310,8 @@ impl Follower {
 
     /// Returns what ended agents hold, and settles the tasks of routed reports. What fails is not repeated: the
     /// leases run out.
-    fn end_what_was_seen(&self, queue: &NatsTransport) -> Result<()> {
+    fn end_what_was_seen(&mut self, queue: &NatsTransport) -> Result<()> {
+        self.take_acks(queue)?;
         let (ended, reports) = self.sighted(|sight| {
             (std::mem::take(&mut sight.ended), std::mem::take(&mut sight.reports))
         });
@@ -293,6 +322,37 @@ impl Follower {
         for Reported { task, author, written_at } in reports {
             let end = TaskEnd { task: &task, author: &author, written_at: Some(written_at) };
             self.project.task_ends().settle_reported(queue, &end, &*self.recorder)?;
+        }
+        Ok(())
+    }
+
+    /// Receives the messages of tasks that workers have read by `ack/` files, and settles them after their reports.
+    fn take_acks(&mut self, queue: &NatsTransport) -> Result<()> {
+        let (acks, unsigned) = self.sighted(|sight| {
+            (std::mem::take(&mut sight.acks), std::mem::take(&mut sight.unsigned))
+        });
+        for AckFile { task, content } in acks {
+            let lease = match routing::acknowledge(&content, &task, queue) {
+                Ok(acked) => acked.map(|(lease, _)| lease),
+                Err(error) if error.is_transient() => {
+                    self.sighted(|sight| sight.acks.push(AckFile { task, content }));
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, %task, "cannot receive an acked task");
+                    continue;
+                }
+            };
+            let data = json!({ "task_id": task, "lease": lease.as_ref().map(ToString::to_string) });
+            self.recorder.record(types::ACK_RECEIVED, ACTOR, data);
+            self.acked.extend(lease.map(|lease| (task, lease)));
+        }
+        for task in unsigned {
+            let Some(lease) = self.acked.remove(&task) else { continue };
+            match routing::settle_acked(&lease, queue) {
+                Ok(_) | Err(Error::LeaseLost { .. }) => {}
+                Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
+            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! into the ledger. A crash anywhere before the last step repeats the same ids, which stores
 //! nothing new.
 
+use ensemble_core::broker::Broker;
 use ensemble_core::dropbox::{AckedLease, Entry, Ledger, Routes};
 use ensemble_core::env::Lease;
 use ensemble_core::message::{BODY_BYTES_MAX, Envelope, Name, Purpose};
@@ -182,22 +183,22 @@ pub(crate) fn commit(batch: Batch, ledger: &mut Ledger) -> Result<()> {
 pub(crate) fn acknowledge(
     content: &[u8],
     task: &str,
-    spool: &Spool,
+    queue: &dyn Broker,
 ) -> Result<Option<(Lease, AckedLease)>> {
     let text = String::from_utf8_lossy(content);
     let word = text.lines().next().unwrap_or_default().trim();
-    let mailboxes = spool.mailboxes()?;
+    let mailboxes = queue.mailboxes()?;
     let named = Name::new(word).ok().filter(|agent| mailboxes.contains(agent));
     let has_it = match named {
-        Some(agent) => find_work(&agent, task, spool)?.map(|found| (agent, found)),
-        None if word == BARE_ACK => the_only_one(mailboxes, task, spool)?,
+        Some(agent) => find_work(&agent, task, queue)?.map(|found| (agent, found)),
+        None if word == BARE_ACK => the_only_one(mailboxes, task, queue)?,
         // A word that is no name is a mistake, which is told.
         None => Name::new(word).map(|_| None)?,
     };
     let Some((agent, Found { id, state: State::Queued { .. }, .. })) = has_it else {
         return Ok(None);
     };
-    let delivery = spool.receive_id(&agent, &id, &agent)?;
+    let delivery = queue.receive_id(&agent, &id, &agent)?;
     Ok(delivery.map(|delivery| {
         let acked = AckedLease::from(&delivery.lease);
         (delivery.lease, acked)
@@ -205,10 +206,14 @@ pub(crate) fn acknowledge(
 }
 
 /// The mailbox that has a task, if exactly one has it.
-fn the_only_one(mailboxes: Vec<Name>, task: &str, spool: &Spool) -> Result<Option<(Name, Found)>> {
+fn the_only_one(
+    mailboxes: Vec<Name>,
+    task: &str,
+    queue: &dyn Broker,
+) -> Result<Option<(Name, Found)>> {
     let mut all = Vec::new();
     for mailbox in mailboxes {
-        if let Some(found) = find_work(&mailbox, task, spool)? {
+        if let Some(found) = find_work(&mailbox, task, queue)? {
             all.push((mailbox, found));
         }
     }
@@ -218,10 +223,10 @@ fn the_only_one(mailboxes: Vec<Name>, task: &str, spool: &Spool) -> Result<Optio
 
 /// The unfinished message of a mailbox that is work on a task: a waiting one, else a held one. Reports and
 /// advice that name the task are not meant.
-fn find_work(mailbox: &Name, task: &str, spool: &Spool) -> Result<Option<Found>> {
+fn find_work(mailbox: &Name, task: &str, queue: &dyn Broker) -> Result<Option<Found>> {
     let mut held = None;
-    for found in spool.unfinished(mailbox, ACK_SEARCH_MAX)? {
-        let is_it = spool.peek(mailbox, &found.id).is_ok_and(|envelope| {
+    for found in queue.unfinished(mailbox, ACK_SEARCH_MAX)? {
+        let is_it = queue.peek(mailbox, &found.id).is_ok_and(|envelope| {
             envelope.task_id.as_deref() == Some(task) && envelope.purpose() == Purpose::Work
         });
         match found.state {
@@ -241,20 +246,20 @@ pub(crate) fn acked_lease(task: &str, ledger: &Ledger) -> Option<Lease> {
 
 /// Settles the message that was received by an `ack/` file. It does so even if the lease is over,
 /// as long as nothing has received the message since: its last holder has reported.
-pub(crate) fn settle_acked(lease: &Lease, spool: &Spool) -> Result<bool> {
-    match spool.settle(lease) {
+pub(crate) fn settle_acked(lease: &Lease, queue: &dyn Broker) -> Result<bool> {
+    match queue.settle(lease) {
         Ok(()) => return Ok(true),
         Err(Error::LeaseLost { .. }) => {}
         Err(error) => return Err(error),
     }
-    let Some(State::Queued { epoch, .. }) = spool.state(&lease.mailbox, &lease.id)? else {
+    let Some(State::Queued { epoch, .. }) = queue.state(&lease.mailbox, &lease.id)? else {
         return Ok(false);
     };
     if epoch != lease.epoch {
         return Ok(false);
     }
-    match spool.receive_id(&lease.mailbox, &lease.id, &lease.holder)? {
-        Some(delivery) => spool.settle(&delivery.lease).map(|()| true),
+    match queue.receive_id(&lease.mailbox, &lease.id, &lease.holder)? {
+        Some(delivery) => queue.settle(&delivery.lease).map(|()| true),
         None => Ok(false),
     }
 }

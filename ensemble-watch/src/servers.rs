@@ -36,8 +36,20 @@ pub(crate) struct Sighted {
     pub(crate) working: Working,
     /// Agents that have ended since the thread has looked: it returns what they hold.
     pub(crate) ended: Vec<Ended>,
+    /// `ack/` files that were read since: the thread receives the messages of their tasks.
+    pub(crate) acks: Vec<AckFile>,
+    /// Tasks whose reports were routed since and name no author: the thread settles what an `ack/` file has received.
+    pub(crate) unsigned: Vec<String>,
     /// Reports that were routed since: the thread settles the messages of their tasks.
     pub(crate) reports: Vec<Reported>,
+}
+
+/// A file by which a worker says that it has read a task.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
+pub(crate) struct AckFile {
+    pub(crate) task: String,
+    pub(crate) content: Vec<u8>,
 }
 
 /// A report that ends a task.

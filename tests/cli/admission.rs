@@ -1,11 +1,18 @@
-//! May it begin? Each door in each circumstance, against one table.
+//! May it begin? Each door in each circumstance, against one table: by commands, by the tools of the MCP server,
+//! and by both with mailboxes on servers.
+
+use serde_json::{Value, json};
 
 use crate::bed::{Bed, Ran, git};
+use crate::mcp_client::Mcp;
 
 /// What an agent does with a task that it has not taken up.
 const TAKE_UP: [&str; 4] = ["recv", "task claim", "step next", "assign"];
 /// What an agent does with a task that it holds.
 const HAND_IN: [&str; 4] = ["settle", "report", "task submit", "step submit"];
+
+/// The doors that have no tool: steps come by mail there.
+const WITHOUT_TOOL: [&str; 1] = ["step next"];
 
 /// A circumstance, and what holds in it: may work be taken up, may it be handed in, and what is said if not.
 type Row = (&'static str, bool, bool, &'static str);
@@ -23,14 +30,19 @@ const TABLE: [Row; 8] = [
 
 /// A project of `bob` with a task at each of these doors: those of [`HAND_IN`] are in its hands, the others wait.
 fn project(doors: &[&str]) -> Bed {
+    project_with(doors, "")
+}
+
+/// The same with more of a configuration.
+fn project_with(doors: &[&str], more: &str) -> Bed {
     let bed = Bed::new();
-    let config = "durability: process\nidentity: {outsiders: allow}\n";
+    let config = format!("durability: process\nidentity: {{outsiders: allow}}\n{more}");
     std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
     git(&bed.project(), "init --quiet -b main");
     std::fs::write(bed.project().join(".gitignore"), "*\n!*.txt\n").unwrap();
     git(&bed.project(), "add --force .gitignore");
     git(&bed.project(), "commit --quiet -m begin");
-    for name in ["bob", "lead", "hands"] {
+    for name in ["bob", "lead"] {
         bed.ok(&format!("mailbox add {name}"));
     }
     bed.ok("board init");
@@ -44,8 +56,8 @@ fn project(doors: &[&str]) -> Bed {
     claim(&bed, "task-submit");
     add_step(&bed, "step-submit");
     bed.ok("step next --as bob");
-    bed.ok("send --to hands --as lead --type task --task settle --id held -m work");
-    assert!(bed.ok("recv --mailbox hands --as bob").contains("held"));
+    bed.ok("send --to bob --as lead --type task --task settle --id held --priority 9 -m work");
+    assert!(bed.ok("recv --as bob").contains("held"));
     bed
 }
 
@@ -71,6 +83,62 @@ fn add_step(bed: &Bed, task: &str) {
 /// The task at a door.
 fn task(door: &str) -> String {
     door.replace(' ', "-")
+}
+
+/// What came of an attempt.
+#[derive(Debug)]
+struct Tried {
+    is_allowed: bool,
+    said: String,
+}
+
+/// A way to try a door.
+type Way = fn(&Bed, &str) -> Tried;
+
+/// By command. A refusal has the exit code of its verb.
+fn by_command(bed: &Bed, door: &str) -> Tried {
+    let tried = try_door(bed, door);
+    let refusal = match door {
+        "recv" | "step next" => 3,
+        "assign" => 75,
+        _ => 1,
+    };
+    assert!([0, refusal].contains(&tried.code), "{door}: {tried:?}");
+    Tried { is_allowed: tried.code == 0, said: format!("{}{}", tried.stdout, tried.stderr) }
+}
+
+/// By tool, in a session of its own.
+fn by_tool(bed: &Bed, door: &str) -> Tried {
+    let (agent, tool, arguments) = tool(door);
+    let (is_refused, said) = Mcp::of(bed, agent).ask(tool, &arguments);
+    Tried { is_allowed: !is_refused, said }
+}
+
+/// The tool of a door, and the agent that calls it.
+fn tool(door: &str) -> (&'static str, &'static str, Value) {
+    let (tool, arguments) = match door {
+        "recv" => ("acknowledge_message", json!({})),
+        "assign" => {
+            let arguments = json!({ "worker": "bob", "instruction": "work", "task_id": "assign" });
+            return ("lead", "assign", arguments);
+        }
+        "task claim" => ("claim_task", json!({ "task_id": "task-claim" })),
+        "settle" => ("complete_message", json!({ "id": "held" })),
+        "report" => {
+            let summary = "did 1 of 1 (100%), see ensemble.yaml:1";
+            let report = json!({ "task_id": "report", "status": "success", "summary": summary });
+            ("report", report)
+        }
+        "task submit" => ("submit_task", json!({ "task_id": "task-submit" })),
+        "step submit" => {
+            let step = json!({
+                "task_id": "step-submit", "step_index": 1, "agent": "bob", "status": "success",
+            });
+            ("submit_step_completion", step)
+        }
+        other => panic!("no tool {other}"),
+    };
+    ("bob", tool, arguments)
 }
 
 fn try_door(bed: &Bed, door: &str) -> Ran {
@@ -137,38 +205,60 @@ fn leave(bed: &Bed) {
     bed.ok(&format!("respond {} --approve --as bob", asked["request_id"].as_str().unwrap()));
 }
 
-#[test]
-fn each_door_says_what_the_table_says() {
+/// Tries each door in each circumstance, without those that this way has not.
+fn hold_to_the_table(way: Way, without: &[&str], more: impl Fn() -> String) {
     for (circumstance, take_up, hand_in, why) in TABLE {
         let beds = [(TAKE_UP, take_up), (HAND_IN, hand_in)];
         for (bed, door, is_allowed) in beds.iter().flat_map(|(doors, is_allowed)| {
-            let bed = std::rc::Rc::new(project(doors));
+            let bed = std::rc::Rc::new(project_with(doors, &more()));
             arrange(&bed, circumstance);
             bed.ok("send --to bob --as lead --type task --task recv --id waiting -m work");
             doors.iter().map(move |door| (std::rc::Rc::clone(&bed), door, *is_allowed))
         }) {
             // What assigning does where it is allowed, a handshake of seconds, has tests of its own.
-            if *door == "assign" && is_allowed {
+            if without.contains(door) || (*door == "assign" && is_allowed) {
                 continue;
             }
             // Answers to plans, and questions, wait before the task.
             while *door == "recv" && !is_allowed && receive_answer(&bed) {}
-            let tried = try_door(&bed, door);
-            let said = format!("{}{}", tried.stdout, tried.stderr);
+            let tried = way(&bed, door);
             let place = format!("{circumstance}, {door}: {tried:?}");
-            if is_allowed {
-                assert_eq!(tried.code, 0, "{place}");
-            } else {
-                let refusal = match *door {
-                    "recv" | "step next" => 3,
-                    "assign" => 75,
-                    _ => 1,
-                };
-                assert_eq!(tried.code, refusal, "{place}");
-                assert!(said.contains(why), "{place}");
-            }
+            assert_eq!(tried.is_allowed, is_allowed, "{place}");
+            assert!(is_allowed || tried.said.contains(why), "{place}");
         }
     }
+}
+
+#[test]
+fn each_door_says_what_the_table_says() {
+    hold_to_the_table(by_command, &[], String::new);
+}
+
+#[test]
+fn each_tool_says_what_the_table_says() {
+    hold_to_the_table(by_tool, &WITHOUT_TOOL, String::new);
+}
+
+/// Blackboard and steps are on this host; their plans are on the servers, too.
+#[cfg(feature = "nats")]
+fn hold_to_the_table_on_servers(way: Way, without: &[&str]) {
+    let server = crate::nats_server::Server::start();
+    hold_to_the_table(way, without, || {
+        let team = crate::nats_server::fresh_team();
+        format!("transport: {}\nnats: {{team: {team}, patience_seconds: 120}}\n", server.url())
+    });
+}
+
+#[cfg(feature = "nats")]
+#[test]
+fn each_door_says_what_the_table_says_with_mailboxes_on_servers() {
+    hold_to_the_table_on_servers(by_command, &[]);
+}
+
+#[cfg(feature = "nats")]
+#[test]
+fn each_tool_says_what_the_table_says_with_mailboxes_on_servers() {
+    hold_to_the_table_on_servers(by_tool, &WITHOUT_TOOL);
 }
 
 /// Receives an answer to one of bob's plans, or a question to bob; `false` once there is none.

@@ -21,6 +21,7 @@ mod hooks;
 mod ladders;
 mod left_boards;
 mod lint;
+mod mcp_client;
 #[cfg(feature = "nats")]
 #[path = "../nats_support/server.rs"]
 mod nats_server;
@@ -33,6 +34,8 @@ mod requests;
 mod servers;
 #[cfg(feature = "nats")]
 mod servers_access;
+#[cfg(feature = "nats")]
+mod servers_ladders;
 #[cfg(feature = "nats")]
 mod servers_requests;
 mod session_page;

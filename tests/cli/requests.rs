@@ -6,6 +6,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use crate::bed::{Bed, Ran, program, ran};
+use crate::mcp_client::Mcp;
 use crate::waiting::{end, until_it_listens};
 
 const DECIDERS: usize = 64;
@@ -297,6 +298,68 @@ fn a_file_in_the_requesters_own_mailbox_decides_nothing() {
     assert_eq!(bed.json("log --type request.unproven").len(), 1);
     bed.ok("respond p1 --approve --as lead --reason fine");
     assert_eq!(bed.object("requests p1")["state"], "approved");
+}
+
+/// Agents are users of their own: the owner of a file says who has written it.
+#[test]
+fn a_file_of_the_addressees_user_decides_in_strong_mode_and_no_other() {
+    if !rustix::process::geteuid().is_root() {
+        println!(
+            "notice: only root can give files to other users; tests of `Owners` show the rest"
+        );
+        return;
+    }
+    let bed = bed();
+    let config = "durability: process\nagents: {lead: {user: 4001}, w1: {user: 4002}}\n";
+    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    let answer = |request: &str, user: Option<u32>| {
+        bed.ok(&format!("plan submit plan.md --to lead --as w1 --id {request} --task t-{request}"));
+        let text = format!(
+            "id: by-{request}\ntype: plan_approval_response\nfrom: lead\nto: w1\n\
+             body: \"request_id: {request}\\napprove: true\\n\"\n"
+        );
+        let staged = bed.project().join(request);
+        std::fs::write(&staged, text).unwrap();
+        std::os::unix::fs::chown(&staged, user, None).unwrap();
+        let place = bed.project().join(format!("queue/mailbox/w1/new/by-{request}.yaml"));
+        std::fs::rename(staged, place).unwrap();
+    };
+    let state = |request: &str| bed.object(&format!("requests {request}"))["state"].clone();
+    let receive = |request: &str| {
+        let id = format!("by-{request}");
+        Mcp::of(&bed, "w1").ask("acknowledge_message", &serde_json::json!({ "id": id }))
+    };
+
+    answer("p1", Some(4001));
+    let ran = bed.run("recv --as w1");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    assert_eq!(state("p1"), "approved");
+    answer("p2", Some(4001));
+    let (is_refused, said) = receive("p2");
+    assert!(!is_refused && said.contains("by-p2") && !said.contains("still open"), "{said}");
+    assert_eq!(state("p2"), "approved");
+
+    // The requester's own user: it is no message of lead's.
+    answer("p3", Some(4002));
+    let mut received = Vec::new();
+    while let Some(line) = bed.run("recv --as w1 --json").stdout.lines().next() {
+        let message: Value = serde_json::from_str(line).unwrap();
+        received.push(message["id"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(received, ["p1.response", "p2.response"]);
+    let letters = bed.json("dead list");
+    assert!(letters[0]["reason"].as_str().unwrap().contains("is written as `lead`"), "{letters:?}");
+    assert_eq!(state("p3"), "pending");
+
+    // The owner of the queue may carry a message of any agent, and decides nothing by that.
+    answer("p4", None);
+    let ran = bed.run("recv --as w1");
+    assert!(ran.code == 0 && ran.stderr.contains("request p4 is still open"), "{ran:?}");
+    answer("p5", None);
+    let (is_refused, said) = receive("p5");
+    assert!(!is_refused && said.contains("request p5 is still open"), "{said}");
+    assert_eq!([state("p4"), state("p5")], ["pending", "pending"]);
+    assert_eq!(records(&bed, "request.unproven").len(), 2);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Ladders that are kept in files: whichever door a task came through, and whenever their runner is killed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
+use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::driver::{
     LadderHost, LadderPrompt, LadderState, LadderStore, Ladders, Reader, message_id,
@@ -38,8 +39,18 @@ impl Fuse {
     }
 }
 
+/// Whether this host runs the ladders.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Claim {
+    #[default]
+    Here,
+    Elsewhere,
+    Unknown,
+}
+
 /// A host whose workers run in one pane; its lines are typed by the ladder itself.
 struct Host {
+    claim: Arc<Mutex<Claim>>,
     pane: SimPane,
     fuse: Fuse,
     config: Config,
@@ -53,6 +64,13 @@ impl LadderHost for Host {
         let double = Double { pane, profile, half: None };
         let pane = Fused { double, fuse: self.fuse.clone() };
         Ok(Reader::new(mailbox.clone(), self.config).in_pane(Box::new(pane), "%1".to_owned()))
+    }
+    fn may_run(&self, _: &Name, _: bool) -> Result<bool> {
+        match *self.claim.lock().unwrap() {
+            Claim::Here => Ok(true),
+            Claim::Elsewhere => Ok(false),
+            Claim::Unknown => Err(Error::malformed("the claim", "server", "does not answer")),
+        }
     }
     fn prompt(&self, _: LadderPrompt) -> bool {
         self.fuse.burn();
@@ -118,6 +136,10 @@ impl Bench {
         LadderStore::new(&self.home.path().join(".ensemble"))
     }
 
+    fn claim(&self, claim: Claim) {
+        *self.claim.lock().unwrap() = claim;
+    }
+
     fn send(&self, id: &str, task: &str, worker: &str) -> MessageId {
         let id = MessageId::new(id).unwrap();
         let envelope = Envelope::new(name(worker), "count\n").with_id(id.clone());
@@ -132,8 +154,9 @@ impl Bench {
     }
 
     fn run_with(&self, config: Config, pane: &SimPane, fuse: &Fuse, until: u64) -> bool {
-        let host = Host { pane: pane.clone(), fuse: fuse.clone(), config };
-        let log = FusedLog { log: &self.log, fuse: fuse.clone() };
+        let (pane, fuse) = (pane.clone(), fuse.clone());
+        let host = Host { claim: Arc::clone(&self.claim), pane, fuse: fuse.clone(), config };
+        let log = FusedLog { log: &self.log, fuse };
         let until = Monotonic::from_duration(Duration::from_secs(until));
         let process = catch_unwind(AssertUnwindSafe(|| {
             let clocks = (&self.clock as _, &log as _);
@@ -225,6 +248,54 @@ fn the_ack_ends_it_and_a_message_that_comes_back_begins_anew() {
     assert_eq!(bench.state("w1", "t1"), Some((LadderState::Open, 0)));
     bench.run(&pane, &Fuse::never(), 330);
     assert_eq!(bench.escalations().len(), 1);
+}
+
+/// It cannot be seen whether the worker has answered.
+#[test]
+fn a_server_that_does_not_answer_lets_its_ladders_stand_still() {
+    let (bench, pane) = (Bench::new(), idle());
+    bench.send("m-1", "t1", "w1");
+    let host = Host {
+        claim: Arc::clone(&bench.claim),
+        pane: pane.clone(),
+        fuse: Fuse::never(),
+        config: Config::generic(),
+    };
+    let clocks = (&bench.clock as _, &bench.log as _);
+    let mut ladders =
+        Ladders::borrowing(&bench.spool, bench.store(), &host, clocks, name("watcher"));
+    ladders.look(&name("w1")).unwrap();
+    bench.claim(Claim::Unknown);
+    let mut failed = 0;
+    for second in 1..=300 {
+        bench.clock.advance_to(Monotonic::from_duration(Duration::from_secs(second)));
+        failed += usize::from(ladders.handle_timeout().is_err());
+        let due = ladders.poll_timeout().unwrap();
+        assert!(due > bench.clock.monotonic(), "it waits for something to come");
+    }
+    assert!(failed > 100, "it looks again and again: {failed}");
+    assert_eq!((words(&pane), bench.log.count("ladder.phase")), (vec!["nudge".to_owned()], 0));
+    bench.claim(Claim::Here);
+    bench.spool.receive(&name("w1"), &name("w1")).unwrap().unwrap();
+    bench.clock.advance_to(Monotonic::from_duration(Duration::from_secs(310)));
+    ladders.handle_timeout().unwrap();
+    assert_eq!(bench.state("w1", "t1"), Some((LadderState::Acked, 0)));
+    assert_eq!(words(&pane).len(), 1, "the worker had answered meanwhile");
+}
+
+#[test]
+fn a_host_that_may_not_run_a_ladder_any_more_leaves_nothing_of_it() {
+    let (bench, pane) = (Bench::new(), idle());
+    bench.send("m-1", "t1", "w1");
+    bench.run(&pane, &Fuse::never(), 70);
+    assert_eq!(bench.state("w1", "t1"), Some((LadderState::Open, 1)));
+    let pressed = words(&pane).len();
+    bench.claim(Claim::Elsewhere);
+    bench.run(&pane, &Fuse::never(), 400);
+    assert_eq!((bench.state("w1", "t1"), words(&pane).len()), (None, pressed));
+    bench.claim(Claim::Here);
+    bench.run(&pane, &Fuse::never(), 410);
+    assert_eq!(bench.state("w1", "t1"), Some((LadderState::Open, 0)), "it begins anew");
 }
 
 #[test]

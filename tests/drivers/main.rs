@@ -126,6 +126,7 @@ struct Bench {
     spool: Spool,
     clock: Hand,
     log: SimRecorder,
+    claim: Arc<std::sync::Mutex<ladders::Claim>>,
 }
 
 fn name(text: &str) -> Name {
@@ -141,7 +142,8 @@ impl Bench {
         for worker in ["w1", "w2"] {
             spool.add_mailbox(&name(worker), &Default::default()).unwrap();
         }
-        Self { home, spool, clock: Hand::default(), log: SimRecorder::default() }
+        let (clock, log) = (Hand::default(), SimRecorder::default());
+        Self { home, spool, clock, log, claim: Arc::default() }
     }
 
     fn manager(&self) -> AckManager<'_> {

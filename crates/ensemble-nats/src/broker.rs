@@ -97,6 +97,10 @@ impl Broker for NatsTransport {
         Ok(self.due_ids(mailbox, limit)?.len())
     }
 
+    fn due_ids_for(&self, mailbox: &Name, agent: &Name, limit: usize) -> Result<Vec<MessageId>> {
+        Self::due_ids_for(self, mailbox, agent, limit)
+    }
+
     fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
         Self::dead_letter(self, lease, reason)
     }

@@ -82,6 +82,8 @@ impl Hearer for Pages {
                     false => demands.insert(subject),
                 };
             }
+            // It is renewed all the time, and read when it is needed.
+            Some(Key::Claim) => return false,
             None => {}
         }
         self.news.ring();

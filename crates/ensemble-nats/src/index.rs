@@ -144,6 +144,13 @@ impl Index {
         !self.ready.is_empty() || self.next_due().is_some_and(|due| due <= now_millis)
     }
 
+    /// Whether a queued message may be a task.
+    pub(super) fn may_have_task(&self) -> bool {
+        let ready = self.ready.iter().map(|(.., id)| id);
+        let mut queued = ready.chain(self.delayed.iter().map(|(_, id)| id));
+        queued.any(|id| self.entries.get(id).is_some_and(|entry| entry.record.may_be_task))
+    }
+
     /// Number of queued messages.
     pub(super) fn waiting(&self) -> u64 {
         self.entries
@@ -226,6 +233,19 @@ mod tests {
         let order: Vec<_> = std::iter::from_fn(|| next(&mut index, 49)).collect();
         assert_eq!(order, ["urgent", "back", "first", "second"]);
         assert_eq!(next(&mut index, 50).as_deref(), Some("later"));
+    }
+
+    #[test]
+    fn a_waiting_task_is_known_by_its_record() {
+        let task = Record { may_be_task: true, ..Record::fresh(0) };
+        let mut index = Index::default();
+        index.apply(id("letter"), stored(1, Record::fresh(0)), content());
+        assert!(!index.may_have_task());
+        let later = task.clone().moved(Place::Queued { due: 50 });
+        index.apply(id("later"), stored(2, later), content());
+        assert!(index.may_have_task(), "a delayed one waits, too");
+        index.apply(id("later"), stored(3, task.moved(Place::Settled)), content());
+        assert!(!index.may_have_task());
     }
 
     #[test]

@@ -46,6 +46,7 @@ mod gate;
 mod gates;
 mod holder;
 mod index;
+mod ladders;
 mod log;
 pub mod migrate;
 mod options;
@@ -76,6 +77,7 @@ use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Settings, Standstill};
 use ensemble_core::{Error, Result};
 
+pub use ladders::{ClaimReason, LadderClaims};
 pub use log::NatsLog;
 pub use options::{NatsOptions, PATIENCE_DEFAULT};
 pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, Posted};

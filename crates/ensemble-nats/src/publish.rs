@@ -26,7 +26,7 @@ impl NatsTransport {
             return Err(Error::malformed(envelope.id.as_str(), "attachment", detail));
         }
         let payload = Bytes::from(envelope.encode()?);
-        let record = Record::fresh(envelope.priority);
+        let record = Record::of_envelope(envelope);
         if let Some(capacity) = settings.capacity {
             if let Some(stored) = self.read(&envelope.to, &envelope.id)? {
                 return Self::stored_before(envelope, &stored);

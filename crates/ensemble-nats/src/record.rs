@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use ensemble_core::env::Lease;
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::{Envelope, Name, TASK_TYPE, Timestamp};
 use ensemble_core::spool::State;
 
 /// Name of the header.
@@ -48,6 +48,9 @@ pub(super) struct Record {
     /// The envelope's priority, so that the order is known without reading the content.
     #[serde(default, skip_serializing_if = "is_zero_priority")]
     pub(super) priority: u8,
+    /// Whether it may be a task, so that a watcher need not read the content of others.
+    #[serde(default, rename = "task", skip_serializing_if = "is_false")]
+    pub(super) may_be_task: bool,
     /// When it was first stored, by the server's clock, in milliseconds since the Unix epoch.
     /// Absent in the first version, whose own time it is.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -58,6 +61,11 @@ pub(super) struct Record {
     /// Random id of the write, by which a writer without an answer recognizes its own version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) op: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
@@ -73,8 +81,20 @@ const fn is_zero_priority(priority: &u8) -> bool {
 impl Record {
     /// A message that was never delivered.
     pub(super) fn fresh(priority: u8) -> Self {
-        let place = Place::Queued { due: 0 };
-        Self { place, epoch: 0, base: 0, priority, since: 0, last: None, op: String::new() }
+        let (place, op) = (Place::Queued { due: 0 }, String::new());
+        let (epoch, base, since, last) = (0, 0, 0, None);
+        Self { place, epoch, base, priority, may_be_task: false, since, last, op }
+    }
+
+    /// The first state of this message.
+    pub(super) fn of_envelope(envelope: &Envelope) -> Self {
+        let may_be_task = envelope.kind.as_str() == TASK_TYPE;
+        Self { may_be_task, ..Self::fresh(envelope.priority) }
+    }
+
+    /// The state of a message whose writer knew nothing of states.
+    fn bare() -> Self {
+        Self { may_be_task: true, ..Self::fresh(0) }
     }
 
     /// The same message in another place.
@@ -96,7 +116,7 @@ impl Record {
         headers
             .and_then(|headers| headers.get(HEADER))
             .and_then(|header| serde_json::from_str(header.as_str()).ok())
-            .unwrap_or_else(|| Self::fresh(0))
+            .unwrap_or_else(Self::bare)
     }
 
     pub(super) fn to_header(&self) -> String {
@@ -179,9 +199,9 @@ mod tests {
 
     #[test]
     fn message_without_a_header_is_queued() {
-        assert_eq!(Record::of(None), Record::fresh(0));
+        assert_eq!(Record::of(None), Record::bare());
         let mut headers = HeaderMap::new();
         headers.insert(HEADER, "not json");
-        assert_eq!(Record::of(Some(&headers)), Record::fresh(0));
+        assert_eq!(Record::of(Some(&headers)), Record::bare());
     }
 }

@@ -329,6 +329,8 @@ fn written(found: Option<Found>) -> Option<StoredFile> {
 fn request_in(subject: &str) -> Option<Name> {
     match super::subject::Subjects::key_of(subject)? {
         super::subject::Key::Request(id) => Some(id),
-        super::subject::Key::Gate(_) | super::subject::Key::Demand => None,
+        super::subject::Key::Gate(_) | super::subject::Key::Demand | super::subject::Key::Claim => {
+            None
+        }
     }
 }

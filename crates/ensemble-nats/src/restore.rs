@@ -45,7 +45,7 @@ impl NatsTransport {
         let payload = Bytes::from(envelope.encode()?);
         let (wire, subject) =
             (self.wire.clone(), self.subjects.message(&envelope.to, &envelope.id));
-        let record = Record::fresh(envelope.priority).moved(place);
+        let record = Record::of_envelope(envelope).moved(place);
         let stored = async move { wire.put(subject, 0, record, payload, NOTHING).await };
         self.call("store a message", stored)?;
         Ok(())

@@ -8,6 +8,7 @@
 //!   requests.<request>.<page>     request, decision, told, closed: each is written once
 //!   gates.<task>.<agent>          the plan that blocks this agent's work on the task
 //!   demands.<task>.plan           a plan is demanded of each agent that takes the task
+//!   ladders.<mailbox>.runner      the host that runs the ladders of the mailbox
 //!   rejected.<request>.<page>.<n> rejected versions
 //! enslog.<team>.<session>         the event log, in a stream of its own
 //! ```
@@ -140,6 +141,11 @@ impl Subjects {
         format!("$KV.{}.demands.*.plan", self.bucket())
     }
 
+    /// The claim of the ladders of a mailbox.
+    pub(super) fn ladders(&self, mailbox: &Name) -> String {
+        format!("$KV.{}.ladders.{}.runner", self.bucket(), token(mailbox.as_str()))
+    }
+
     /// Subject where a rejected version of a page is kept.
     pub(super) fn rejected(&self, id: &Name, page: RequestFile, seq: u64) -> String {
         let (bucket, id) = (self.bucket(), token(id.as_str()));
@@ -153,6 +159,7 @@ impl Subjects {
             ("requests", id, _, None) => Name::new(name_of(id)).ok().map(Key::Request),
             ("gates", _, agent, None) => Name::new(name_of(agent)).ok().map(Key::Gate),
             ("demands", _, _, None) => Some(Key::Demand),
+            ("ladders", _, _, None) => Some(Key::Claim),
             _ => None,
         }
     }
@@ -167,6 +174,8 @@ pub(super) enum Key {
     Gate(Name),
     /// The demand of a plan.
     Demand,
+    /// The claim of a mailbox's ladders.
+    Claim,
 }
 
 #[cfg(test)]
@@ -187,6 +196,7 @@ mod tests {
         assert_eq!(Subjects::key_of(&page), Some(Key::Request(mailbox.clone())));
         let gate = subjects.plan_gate("über uns", &mailbox);
         assert_eq!(Subjects::key_of(&gate), Some(Key::Gate(mailbox.clone())));
+        assert_eq!(Subjects::key_of(&subjects.ladders(&mailbox)), Some(Key::Claim));
         assert_eq!(Subjects::key_of(&subjects.rejected(&mailbox, RequestFile::Told, 1)), None);
         let twin = Name::new("Worker.1").unwrap();
         assert_eq!(subjects.settings(&mailbox), subjects.settings(&twin));

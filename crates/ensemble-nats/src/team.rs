@@ -4,7 +4,7 @@
 //! With one consumer for each mailbox, the server would serve as many consumers as mailboxes times
 //! hosts; see docs/scale.md.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,8 @@ pub(super) struct Team {
     anew: Arc<Notify>,
     /// The last sequence in the stream that was received.
     seen_seq: Mutex<u64>,
+    /// Mailboxes with versions that were heard since this was last taken.
+    changed: Mutex<BTreeSet<Name>>,
     /// When the indexes were last complete.
     current_at: Mutex<Option<Instant>>,
 }
@@ -44,8 +46,11 @@ impl Team {
 impl Hearer for Team {
     fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) -> bool {
         let mailbox = Subjects::mailbox_in(&message.subject);
-        let is_news =
-            mailbox.is_some_and(|mailbox| self.watch(&mailbox).hear(message, seq, at_millis));
+        let is_news = mailbox.is_some_and(|mailbox| {
+            let is_news = self.watch(&mailbox).hear(message, seq, at_millis);
+            lock(&self.changed).insert(mailbox);
+            is_news
+        });
         *lock(&self.seen_seq) = seq;
         self.news.ring();
         is_news
@@ -82,12 +87,30 @@ impl NatsTransport {
             news: Arc::clone(&self.news),
             anew: Arc::default(),
             seen_seq: Mutex::default(),
+            changed: Mutex::default(),
             current_at: Mutex::default(),
         });
         self.runtime.spawn(watch::follow(following, Arc::downgrade(&made)));
         *team = Some(made);
         drop(team);
         self.catch_up_team().map(drop)
+    }
+
+    /// Mailboxes in which something has changed since the last call, if the team is followed; at first, all.
+    #[must_use]
+    pub fn changed_mailboxes(&self) -> Vec<Name> {
+        let team = lock(&self.team).clone();
+        team.map_or_else(Vec::new, |team| {
+            std::mem::take(&mut *lock(&team.changed)).into_iter().collect()
+        })
+    }
+
+    /// Whether a message that waits in a mailbox may be a task, as far as known here.
+    ///
+    /// # Errors
+    /// [`ensemble_core::Error::NoMailbox`] or [`ensemble_core::Error::Server`].
+    pub fn may_have_task(&self, mailbox: &Name) -> Result<bool> {
+        Ok(self.watch(mailbox)?.index().may_have_task())
     }
 
     /// The index of a mailbox, at most a moment old.

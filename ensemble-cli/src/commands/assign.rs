@@ -9,7 +9,6 @@ use ensemble_core::driver::{Assigned, Ended, LadderHost, Order};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_team::admission::{Act, is_refusal};
-use ensemble_watch::ForegroundHost;
 use serde_json::json;
 
 use super::ping::not_ready;
@@ -89,12 +88,9 @@ impl Arguments {
             requests.demand_plan(&task, &context.actor()?)?;
         }
         let waiter = worker.waiter(context)?;
-        let host = match queue.directory() {
-            Some(_) => Some(ForegroundHost::new(context.project()?)?),
-            None => None,
-        };
-        let ladders = host.as_ref().map(|host| host as &dyn LadderHost);
-        let assigner = assigner(context, &spool, queue.request_store(), &*recorder, ladders)?;
+        let host = queue.ladder_host(context.project()?)?;
+        let ladders: &dyn LadderHost = &host;
+        let assigner = assigner(context, &spool, queue.request_store(), &*recorder, Some(ladders))?;
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         // A running watcher has the ladder.
         let project = context.project()?;

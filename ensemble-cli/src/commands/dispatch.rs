@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ensemble_core::driver::Readied;
+use ensemble_core::broker::{Broker, RETURNED_TYPE};
+use ensemble_core::driver::{LadderHost as _, Readied};
 use ensemble_core::env::{Lease, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name};
@@ -28,6 +29,7 @@ use self::others::Others;
 use super::{instruct, summary};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
+use crate::queue::Queue;
 use crate::worker::{Worker, assigner, resting};
 
 /// The mailbox of instructions, and the agent that works on them.
@@ -40,7 +42,7 @@ const WORKER_PREFIX: &str = "worker";
 const MESSAGES_MAX: usize = 1_000;
 /// How often a batch is looked at without an event.
 const STEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the mailbox is looked at while there is no instruction.
+/// How often a mailbox in the directory is looked at while there is no instruction.
 const IDLE_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the lease of an instruction is.
 const LEASE: Duration = Duration::from_secs(300);
@@ -87,7 +89,7 @@ struct Job {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let project = context.project()?;
-        let spool = context.spool()?;
+        let (spool, queue) = (context.spool()?, Queue::open(context)?);
         let recorder = context.recorder()?;
         let actor = Name::new(DISPATCH).map_err(Error::from)?;
         let durability = project.config.durability.unwrap_or_default();
@@ -95,11 +97,13 @@ impl Arguments {
             context,
             project,
             spool: &spool,
+            queue: &queue,
             recorder: &*recorder,
             not_ready: RefCell::default(),
         };
         let run = DispatchRun {
             spool: &spool,
+            queue: &*queue,
             state_dir: project.state.clone(),
             batches: Batches::new(&project.queue, &project.state, durability),
             clock: &SystemClock,
@@ -110,7 +114,8 @@ impl Arguments {
         let home = project.queue.join("mailbox").join(DISPATCH);
         let waiter =
             Waiter::new(&[home.join("new"), home.join("front"), project.queue.join("reports")]);
-        let mut others = Others::new(&spool, &actor);
+        let idle = idle_interval(&queue);
+        let mut others = Others::new(&*queue, &actor);
         if let Some(file) = &self.file {
             let instruction = instruct::instruction_of(file)?;
             plan_of(&instruction).map_err(|error| Failure::usage(error.to_string()))?;
@@ -120,15 +125,16 @@ impl Arguments {
             return print(context, &job, &told);
         }
         let stands = !self.once && self.batch.is_none();
+        queue.ensure(&spool, &actor)?;
         loop {
             if stands {
                 others.read();
             }
-            match self.next_job(&spool, &actor) {
+            match self.next_job(&run, queue.directory().is_none()) {
                 Ok(Some(job)) => {
                     let told = work(&run, &job, &waiter, stands.then_some(&mut others))?;
                     if let Some(lease) = &job.lease {
-                        settle_later(&spool, lease, &waiter)?;
+                        settle_later(&*queue, lease, &waiter)?;
                     }
                     let printed = print(context, &job, &told);
                     if self.batch.is_some() {
@@ -143,7 +149,7 @@ impl Arguments {
                 Ok(None) if self.batch.is_some() => {
                     return Err(Failure::nothing("no such instruction waits for dispatch"));
                 }
-                Ok(None) => waiter.wait(IDLE_INTERVAL),
+                Ok(None) => waiter.wait(idle),
                 // A pause ends without an event here, and a full disk without any.
                 Err(error) if stands && is_passing(&error) => waiter.wait(STEP_INTERVAL),
                 Err(error) => return Err(error.into()),
@@ -152,18 +158,20 @@ impl Arguments {
     }
 
     /// The next instruction of the mailbox: one that an earlier process of this command held goes first.
-    fn next_job(&self, spool: &Spool, actor: &Name) -> Result<Option<Job>> {
-        for found in spool.unfinished(actor, MESSAGES_MAX)? {
+    fn next_job(&self, run: &DispatchRun<'_>, is_shared: bool) -> Result<Option<Job>> {
+        let (queue, actor) = (run.queue, &run.actor);
+        for found in queue.unfinished(actor, MESSAGES_MAX)? {
             if self.batch.as_ref().is_some_and(|batch| batch.as_str() != found.id.as_str()) {
                 continue;
             }
-            let envelope = match spool.peek(actor, &found.id) {
+            let envelope = match queue.peek(actor, &found.id) {
                 Ok(envelope) if envelope.kind.as_str() == INSTRUCTION_TYPE => envelope,
                 Ok(_) | Err(_) => continue,
             };
+            let is_held = matches!(found.state, State::Acked { .. });
             let lease = match &found.state {
                 State::Acked { holder, .. } if holder == actor => found.lease()?,
-                State::Queued { .. } => match spool.receive_id(actor, &found.id, actor)? {
+                State::Queued { .. } => match queue.receive_id(actor, &found.id, actor)? {
                     Some(delivery) => delivery.lease,
                     None => continue,
                 },
@@ -171,13 +179,24 @@ impl Arguments {
                 State::Acked { .. } | State::Settled | State::Dead => continue,
             };
             match read(&envelope) {
+                // A process on another host works on it.
+                Ok((batch, _)) if is_held && is_shared && !run.is_begun(&batch.id) => {}
                 Ok((batch, instruction)) => {
                     return Ok(Some(Job { batch, instruction, lease: Some(lease) }));
                 }
-                Err(why) => refuse(spool, &envelope, &lease, &why)?,
+                Err(why) => refuse(queue, &envelope, &lease, &why)?,
             }
         }
         Ok(None)
+    }
+}
+
+/// How often the mailbox is looked at while there is no instruction.
+fn idle_interval(queue: &Queue) -> Duration {
+    match queue.directory() {
+        Some(_) => IDLE_INTERVAL,
+        // Nothing lands here for an instruction on servers.
+        None => STEP_INTERVAL,
     }
 }
 
@@ -195,7 +214,7 @@ fn read(envelope: &Envelope) -> std::result::Result<(Batch, Instruction), String
 }
 
 /// Nothing of it was begun: its sender gets it back, and the message is a dead letter with the reason.
-fn refuse(spool: &Spool, envelope: &Envelope, lease: &Lease, why: &str) -> Result<()> {
+fn refuse(queue: &dyn Broker, envelope: &Envelope, lease: &Lease, why: &str) -> Result<()> {
     say(&format!("{}: refused: {why}", envelope.id));
     let notice = Envelope::new(
         envelope.from.clone(),
@@ -204,19 +223,15 @@ fn refuse(spool: &Spool, envelope: &Envelope, lease: &Lease, why: &str) -> Resul
             envelope.id
         ),
     );
-    let kind = Name::new(ensemble_core::broker::RETURNED_TYPE).map_err(Error::from)?;
+    let kind = Name::new(RETURNED_TYPE).map_err(Error::from)?;
     let id = ensemble_core::message::MessageId::new(format!("{}.refused", envelope.id));
     let notice = notice.with_kind(kind).with_id(id.map_err(Error::from)?);
-    match spool.publish(&notice.from(lease.holder.clone())) {
+    match queue.publish(&notice.from(lease.holder.clone())) {
         // A sender without a mailbox finds the reason beside the dead letter.
         Ok(_) | Err(Error::NoMailbox { .. }) => {}
         Err(error) => return Err(error),
     }
-    ensemble_core::broker::Broker::dead_letter(
-        spool,
-        lease,
-        &format!("refused: {}", crate::text::one_line(why)),
-    )?;
+    queue.dead_letter(lease, &format!("refused: {}", crate::text::one_line(why)))?;
     Ok(())
 }
 
@@ -259,7 +274,7 @@ fn turn(run: &DispatchRun<'_>, job: &Job, extended: &mut Instant) -> Result<Opti
         return Ok(Some(*told));
     }
     if let Some(lease) = job.lease.as_ref().filter(|_| extended.elapsed() >= LEASE / 4) {
-        run.spool.extend(lease, LEASE)?;
+        run.queue.extend(lease, LEASE)?;
         *extended = Instant::now();
     }
     Ok(None)
@@ -267,22 +282,22 @@ fn turn(run: &DispatchRun<'_>, job: &Job, extended: &mut Instant) -> Result<Opti
 
 /// The reports of the batch that were routed to this mailbox are read.
 fn settle_reports(run: &DispatchRun<'_>, batch: &Batch) -> Result<()> {
-    for found in run.spool.unfinished(&run.actor, MESSAGES_MAX)? {
-        let Ok(envelope) = run.spool.peek(&run.actor, &found.id) else { continue };
+    for found in run.queue.unfinished(&run.actor, MESSAGES_MAX)? {
+        let Ok(envelope) = run.queue.peek(&run.actor, &found.id) else { continue };
         let is_report = envelope.kind.as_str().starts_with("report.");
         let is_ours = envelope.task_id.as_ref().is_some_and(|task| batch.tasks.contains(task));
         if !is_report || !is_ours || !matches!(found.state, State::Queued { .. }) {
             continue;
         }
-        if let Some(delivery) = run.spool.receive_id(&run.actor, &found.id, &run.actor)? {
-            settle(run.spool, &delivery.lease)?;
+        if let Some(delivery) = run.queue.receive_id(&run.actor, &found.id, &run.actor)? {
+            settle(run.queue, &delivery.lease)?;
         }
     }
     Ok(())
 }
 
-fn settle(spool: &Spool, lease: &Lease) -> Result<()> {
-    match spool.settle(lease) {
+fn settle(queue: &dyn Broker, lease: &Lease) -> Result<()> {
+    match queue.settle(lease) {
         // A process before this one has settled it, or it is handed out anew, and found to be told.
         Err(Error::LeaseLost { .. }) => Ok(()),
         settled => settled,
@@ -290,9 +305,9 @@ fn settle(spool: &Spool, lease: &Lease) -> Result<()> {
 }
 
 /// Settles an instruction whose batch is told, as soon as that is possible.
-fn settle_later(spool: &Spool, lease: &Lease, waiter: &Waiter) -> Outcome {
+fn settle_later(queue: &dyn Broker, lease: &Lease, waiter: &Waiter) -> Outcome {
     loop {
-        match settle(spool, lease) {
+        match settle(queue, lease) {
             Err(error) if error.is_transient() => waiter.wait(STEP_INTERVAL),
             settled => return Ok(settled?),
         }
@@ -314,6 +329,7 @@ struct Team<'a> {
     context: &'a Context,
     project: &'a Project,
     spool: &'a Spool,
+    queue: &'a Queue,
     recorder: &'a dyn Recorder,
     /// When a worker was last found not to be ready.
     not_ready: RefCell<HashMap<Name, Instant>>,
@@ -344,7 +360,7 @@ impl Team<'_> {
         if !bound.is_empty() {
             return Ok(bound);
         }
-        let names = self.spool.mailboxes()?.into_iter().filter(is_worker);
+        let names = self.queue.mailboxes()?.into_iter().filter(is_worker);
         Ok(names.map(|name| Handout::new(name.clone(), name)).collect())
     }
 }
@@ -380,8 +396,9 @@ impl Hands for Team<'_> {
         let failed = |failure: Failure| Error::malformed("worker", worker.as_str(), failure.text());
         let mut found = Worker::find(self.context, worker).map_err(failed)?;
         let waiter = found.waiter(self.context).map_err(failed)?;
+        let store = self.queue.request_store();
         let assigner =
-            assigner(self.context, self.spool, self.spool, self.recorder, None).map_err(failed)?;
+            assigner(self.context, self.spool, store, self.recorder, None).map_err(failed)?;
         let readied = assigner.ping(worker, found.agent_pane(), &mut resting(&waiter))?;
         found.remember(self.context).map_err(failed)?;
         match readied {
@@ -392,5 +409,14 @@ impl Hands for Team<'_> {
                 Ok(false)
             }
         }
+    }
+
+    fn handed_out(&self, mailbox: &Name) -> Result<()> {
+        if self.queue.directory().is_none() {
+            let failed =
+                |failure: Failure| Error::malformed("mailbox", mailbox.as_str(), failure.text());
+            self.queue.ladder_host(self.project).map_err(failed)?.may_run(mailbox, true)?;
+        }
+        Ok(())
     }
 }

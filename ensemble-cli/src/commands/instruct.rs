@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::env::SystemClock;
+use ensemble_core::message::Name;
+use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
 use ensemble_team::contract::{self, EscalationReport, Instruction, Reading};
 use ensemble_team::driver::{Batch, Batches, Conductor};
@@ -13,7 +15,8 @@ use serde_json::json;
 
 use super::send::content_of;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
+use crate::queue::Queue;
 use crate::{args, text};
 
 /// Hint for an incomplete instruction.
@@ -47,10 +50,12 @@ impl Arguments {
         let instruction = instruction_of(&self.file)?;
         let project = context.project()?;
         let spool = context.spool()?;
+        let queue = open(context, &spool)?;
         let recorder = context.recorder()?;
         let durability = project.config.durability.unwrap_or_default();
         let conductor = Conductor {
             spool: &spool,
+            queue: &*queue,
             batches: Batches::new(&project.queue, &project.state, durability),
             clock: &SystemClock,
             recorder: &*recorder,
@@ -92,6 +97,23 @@ impl Arguments {
                 ))
             }
         }
+    }
+}
+
+/// The queue that has the mailbox of Dispatch. While the servers are away, an instruction waits in this host's
+/// directory, from where the watcher carries it.
+fn open(context: &Context, spool: &Spool) -> Outcome<Queue> {
+    let dispatch = Name::new("dispatch").map_err(Error::from)?;
+    let opened = Queue::open(context).and_then(|queue| {
+        queue.ensure(spool, &dispatch)?;
+        Ok(queue)
+    });
+    match opened {
+        Err(failure) if failure.is_busy() => {
+            say(&format!("{}: kept on this host until they are back", failure.text()));
+            Ok(Queue::Directory(context.spool()?))
+        }
+        opened => opened,
     }
 }
 

@@ -116,6 +116,13 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// The mailbox is unknown, or the medium failed.
     fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize>;
 
+    /// The first `limit` messages that an agent could receive now: none that a plan gate or a standstill keeps
+    /// from it.
+    ///
+    /// # Errors
+    /// The mailbox is unknown, or the medium failed.
+    fn due_ids_for(&self, mailbox: &Name, agent: &Name, limit: usize) -> Result<Vec<MessageId>>;
+
     /// Gives up a held message, with a reason for the reader of dead letters.
     ///
     /// # Errors
@@ -248,6 +255,9 @@ impl Broker for Spool {
     }
     fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
         Ok(self.due_ids(mailbox, limit)?.len())
+    }
+    fn due_ids_for(&self, mailbox: &Name, agent: &Name, limit: usize) -> Result<Vec<MessageId>> {
+        Self::due_ids_for(self, mailbox, agent, limit)
     }
     fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
         Self::dead_letter(self, lease, reason)

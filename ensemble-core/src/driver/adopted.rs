@@ -21,7 +21,7 @@ use crate::event_log::types;
 use crate::message::{MessageId, Name, yaml};
 use crate::proto::Machine as _;
 use crate::proto::ack::{Effect, Event, Ladder};
-use crate::spool::{SUPERSEDED, Spool};
+use crate::spool::SUPERSEDED;
 use crate::{Error, Result};
 
 /// The file of a ladder, as it is and as it was written last.
@@ -178,12 +178,12 @@ pub(super) fn finish_escalation(
 
 /// Takes a waiting message back, since the next attempt replaces it.
 pub(super) fn superseding(
-    spool: &Spool,
+    queue: &dyn Broker,
     mailbox: &Name,
     before: &MessageId,
     next: &MessageId,
 ) -> Result<()> {
-    match Broker::set_aside(spool, mailbox, before, &format!("{SUPERSEDED}{next}")) {
+    match queue.set_aside(mailbox, before, &format!("{SUPERSEDED}{next}")) {
         // It was received meanwhile.
         Err(Error::NoMessage { .. }) => Ok(()),
         other => other,

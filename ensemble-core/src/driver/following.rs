@@ -63,13 +63,12 @@ impl Assigner<'_> {
             && file.message == message_id(&task, file.attempt)
         {
             let next = message_id(&task, file.attempt.saturating_add(1));
-            superseding(self.spool, &mailbox, &file.message, &next)?;
+            superseding(self.queue.broker(), &mailbox, &file.message, &next)?;
         }
         let deadline = order.patience.map(|patience| self.clock.monotonic() + patience);
         let world = World {
             spool: Shared::Borrowed(self.spool),
-            // Where ladders are kept, the mailboxes are in the directory.
-            elsewhere: self.ladders.is_none().then(|| Shared::Borrowed(self.queue.broker())),
+            elsewhere: Some(Shared::Borrowed(self.queue.broker())),
             clock: Shared::Borrowed(self.clock),
             recorder: Shared::Borrowed(self.recorder),
             actor: self.actor.clone(),
@@ -78,6 +77,9 @@ impl Assigner<'_> {
         let delivery = Delivery::begin(&world, order, None)?;
         let (message, attempt) = (delivery.message.clone(), delivery.ladder.attempt());
         let (phase, epoch) = (Phase::Deliver, delivery.epoch_before);
+        if let Some(host) = self.ladders {
+            host.may_run(&mailbox, true)?;
+        }
         Ok(Published { task, worker, mailbox, message, attempt, phase, epoch, deadline })
     }
 
@@ -91,7 +93,8 @@ impl Assigner<'_> {
     ) -> Result<Ended> {
         let clocks = (self.clock, self.recorder);
         let mut ladders =
-            Ladders::borrowing(self.spool, self.store(), host, clocks, self.actor.clone());
+            Ladders::borrowing(self.spool, self.store(), host, clocks, self.actor.clone())
+                .with_borrowed_queue(self.queue.broker());
         loop {
             if is_watched() {
                 ladders.forget(&told.mailbox);
@@ -133,7 +136,7 @@ impl Assigner<'_> {
                 LadderState::Behind | LadderState::Open | LadderState::Escalating => {}
             }
         }
-        match self.spool.state(&told.mailbox, &told.message)? {
+        match self.queue.broker().state(&told.mailbox, &told.message)? {
             Some(State::Queued { epoch, .. }) if epoch <= told.epoch => Ok(None),
             Some(State::Queued { .. } | State::Acked { .. } | State::Settled) => {
                 if file.is_none() {
@@ -156,7 +159,7 @@ impl Assigner<'_> {
     }
 
     fn died(&self, told: &Published) -> Result<Option<Ended>> {
-        let letters = self.spool.dead_letters(&told.mailbox)?;
+        let letters = self.queue.broker().dead_letters(&told.mailbox)?;
         let letter = letters.into_iter().find(|letter| letter.id == told.message);
         let reason = letter.map(|letter| letter.reason).unwrap_or_default();
         match reason.as_str() {

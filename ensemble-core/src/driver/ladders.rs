@@ -22,10 +22,13 @@
 //! none runs a waiting `ensemble assign`. The kernel drops the lock of a runner that is killed, and the next one
 //! goes on with the files ([`Ladder::resume`](crate::proto::ack::Ladder::resume) says how).
 //!
+//! *One host.* Mailboxes on servers are seen by several hosts, and each host has its own files. The host says by
+//! [`LadderHost::may_run`] whether it is the one that runs the ladders of a mailbox. One that may not, or not any more,
+//! removes its files, so the ladder begins anew on the other host.
+//!
 //! # Limits
 //!
-//! The first [`LADDERS_MAX`] waiting messages of a mailbox have a file. Mailboxes on servers have no durable
-//! ladders: there `assign` runs its own.
+//! The first [`LADDERS_MAX`] waiting messages of a mailbox have a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,6 +41,7 @@ use super::delivery::{Delivery, Durable, Ended, Order, World, read_ack};
 use super::ladder_file::{LadderFile, LadderState, LadderStore, boot_ms};
 use super::shared::Shared;
 use crate::agent::AgentPane;
+use crate::broker::Broker;
 use crate::durable::FileLock;
 use crate::env::{Clock, Monotonic, boot_id};
 use crate::event_log::{Recorder, types};
@@ -122,6 +126,17 @@ pub trait LadderHost: Send + Sync {
     /// That cannot be told at the moment; the ladder does not begin.
     fn reader(&self, mailbox: &Name) -> Result<Reader>;
 
+    /// Whether this host runs the ladders of a mailbox that other hosts see, too. The runner asks before a ladder
+    /// begins, and at each look at one that runs. `is_handing_out` says that an agent of this host has just stored a task there,
+    /// and waits for the end of its ladder.
+    ///
+    /// # Errors
+    /// That cannot be told at the moment; the ladder stands still.
+    fn may_run(&self, mailbox: &Name, is_handing_out: bool) -> Result<bool> {
+        let _ = (mailbox, is_handing_out);
+        Ok(true)
+    }
+
     /// Has a line typed, if another part of the process types. `false` if the ladder is to type it.
     fn prompt(&self, prompt: LadderPrompt) -> bool {
         let _ = prompt;
@@ -144,6 +159,8 @@ pub struct Ladders<'a> {
     waits: BTreeMap<Name, Monotonic>,
     /// Waiting messages that are no tasks.
     others: BTreeMap<Name, BTreeSet<MessageId>>,
+    /// Mailboxes that could not be read at the last look. A ladder that cannot see the ack stands still.
+    unseen: BTreeSet<Name>,
 }
 
 impl Ladders<'static> {
@@ -160,6 +177,13 @@ impl Ladders<'static> {
         let recorder = Shared::Owned(options.recorder.clone());
         Self::with(Shared::Owned(spool), store, Shared::Owned(host), (clock, recorder, actor))
     }
+
+    /// With mailboxes that are elsewhere; the directory keeps the escalation files and the `ack/` files.
+    #[must_use]
+    pub fn with_queue(mut self, queue: Arc<dyn Broker>) -> Self {
+        self.world.elsewhere = Some(Shared::Owned(queue));
+        self
+    }
 }
 
 impl<'a> Ladders<'a> {
@@ -174,6 +198,13 @@ impl<'a> Ladders<'a> {
     ) -> Self {
         let (clock, recorder) = (Shared::Borrowed(clock), Shared::Borrowed(recorder));
         Self::with(Shared::Borrowed(spool), store, Shared::Borrowed(host), (clock, recorder, actor))
+    }
+
+    /// As [`Ladders::with_queue`], borrowed.
+    #[must_use]
+    pub fn with_borrowed_queue(mut self, queue: &'a dyn Broker) -> Self {
+        self.world.elsewhere = Some(Shared::Borrowed(queue));
+        self
     }
 
     fn with(
@@ -194,18 +225,29 @@ impl<'a> Ladders<'a> {
             mailboxes: BTreeMap::new(),
             waits: BTreeMap::new(),
             others: BTreeMap::new(),
+            unseen: BTreeSet::new(),
         }
     }
 
     /// Looks at a mailbox: begins, ends and cleans up its ladders.
     ///
     /// # Errors
-    /// The mailbox or its ladders cannot be read or written; it is looked at again soon.
+    /// The mailbox or its ladders cannot be read or written; it is looked at again soon, and its ladders stand still
+    /// until then.
     pub fn look(&mut self, mailbox: &Name) -> Result<()> {
+        let looked = self.look_once(mailbox);
+        match looked {
+            Ok(()) => self.unseen.remove(mailbox),
+            Err(_) => self.unseen.insert(mailbox.clone()),
+        };
+        looked
+    }
+
+    fn look_once(&mut self, mailbox: &Name) -> Result<()> {
         let now = self.world.clock.monotonic();
         // Should this fail, it is tried again.
         self.waits.insert(mailbox.clone(), now + LOOK_INTERVAL);
-        let found = match self.world.spool.unfinished(mailbox, LADDERS_MAX) {
+        let found = match self.world.queue().unfinished(mailbox, LADDERS_MAX) {
             Ok(found) => found,
             Err(Error::NoMailbox { .. }) => {
                 self.forget(mailbox);
@@ -213,6 +255,11 @@ impl<'a> Ladders<'a> {
             }
             Err(error) => return Err(error),
         };
+        let is_waited_for = found.iter().any(|found| matches!(found.state, State::Queued { .. }));
+        if !self.may_run(mailbox, is_waited_for)? {
+            let interval = if is_waited_for { Some(LOOK_INTERVAL_MAX) } else { None };
+            return self.leave(mailbox, interval.map(|interval| now + interval));
+        }
         let tasks = self.tasks(mailbox, &found)?;
         if !self.mailboxes.contains_key(mailbox) {
             let files = match tasks.is_empty() {
@@ -243,7 +290,8 @@ impl<'a> Ladders<'a> {
     pub fn handle_timeout(&mut self) -> Result<()> {
         let now = self.world.clock.monotonic();
         let mut failed = None;
-        for mailbox in self.mailboxes.keys().cloned().collect::<Vec<_>>() {
+        let seen = self.mailboxes.keys().filter(|mailbox| !self.unseen.contains(*mailbox));
+        for mailbox in seen.cloned().collect::<Vec<_>>() {
             let Some(ladders) = self.mailboxes.get_mut(&mailbox) else { continue };
             match ladders.handle_timeout(&self.world) {
                 Ok(true) => {
@@ -264,7 +312,8 @@ impl<'a> Ladders<'a> {
     /// When to call [`Ladders::handle_timeout`] at the latest; `None` for never.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Monotonic> {
-        let ladders = self.mailboxes.values().filter_map(MailboxLadders::poll_timeout);
+        let seen = self.mailboxes.iter().filter(|(mailbox, _)| !self.unseen.contains(*mailbox));
+        let ladders = seen.filter_map(|(_, ladders)| ladders.poll_timeout());
         ladders.chain(self.waits.values().copied()).min()
     }
 
@@ -274,6 +323,12 @@ impl<'a> Ladders<'a> {
         self.mailboxes.contains_key(mailbox)
     }
 
+    /// Whether this runner looks at a mailbox again by itself.
+    #[must_use]
+    pub fn knows(&self, mailbox: &Name) -> bool {
+        self.runs(mailbox) || self.waits.contains_key(mailbox)
+    }
+
     /// Leaves the ladders of a mailbox to another process.
     pub fn forget(&mut self, mailbox: &Name) {
         if let Some(mut ladders) = self.mailboxes.remove(mailbox) {
@@ -281,6 +336,35 @@ impl<'a> Ladders<'a> {
         }
         self.waits.remove(mailbox);
         self.others.remove(mailbox);
+    }
+
+    /// Whether this host runs the ladders of a mailbox. It is not asked where there are none.
+    fn may_run(&self, mailbox: &Name, is_waited_for: bool) -> Result<bool> {
+        let Some(durable) = &self.world.durable else { return Ok(true) };
+        if is_waited_for || self.runs(mailbox) || self.has_files(mailbox)? {
+            return durable.host.may_run(mailbox, false);
+        }
+        Ok(true)
+    }
+
+    /// Another host runs the ladders of a mailbox: what this one knows of them is void.
+    fn leave(&mut self, mailbox: &Name, again: Option<Monotonic>) -> Result<()> {
+        let lock = match self.mailboxes.remove(mailbox) {
+            Some(mut ladders) => {
+                ladders.close(&self.world);
+                Some(ladders.into_lock())
+            }
+            None if self.has_files(mailbox)? => self.store.lock(mailbox)?,
+            None => None,
+        };
+        self.forget(mailbox);
+        self.waits.extend(again.map(|again| (mailbox.clone(), again)));
+        if lock.is_some() {
+            for (name, _) in self.store.of_mailbox(mailbox)? {
+                self.store.remove(&name)?;
+            }
+        }
+        Ok(())
     }
 
     /// When the mailbox is looked at again; gives up its lock if no ladder is left.
@@ -315,7 +399,7 @@ impl<'a> Ladders<'a> {
             } else if others.contains(id) {
                 still_others.insert(id.clone());
             } else {
-                match self.world.spool.peek(mailbox, id) {
+                match self.world.queue().peek(mailbox, id) {
                     Ok(envelope) if envelope.kind.as_str() == TASK_TYPE => {
                         tasks.push((id.clone(), Some(envelope)));
                     }

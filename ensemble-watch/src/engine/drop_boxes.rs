@@ -20,6 +20,7 @@ use super::team::Team;
 use crate::boxes::{Boxes, Complete, Finding, Unfit};
 use crate::project::Project;
 use crate::routing::{self, Batch, Plan, Routed};
+use crate::servers::AckFile;
 use crate::watch_set::{Place, WatchSet};
 
 /// How many files of a backlog one step examines, so that a step stays short.
@@ -138,7 +139,7 @@ impl DropBoxes {
         mail.notify(now, context);
         self.record_batch(now, &batch, context);
         mail.changed(self.feedback.end_tasks(&batch.routed, context, &mail.remote));
-        self.settle_acked(&batch.routed, context);
+        self.settle_acked(&batch.routed, context, mail);
         mail.changed(self.feedback.give(&batch.routed, context));
         if let Err(error) = routing::commit(batch, &mut self.ledger) {
             // Not in the ledger, so it is found again and published under the same ids.
@@ -254,7 +255,12 @@ impl DropBoxes {
         context: &Context,
         mail: &mut Mail,
     ) {
-        let acked = match routing::acknowledge(&file.content, task, &context.spool) {
+        if !mail.remote.is_directory() {
+            let ack = AckFile { task: task.to_owned(), content: file.content.to_vec() };
+            mail.remote.tell(|sight| sight.acks.push(ack));
+            return self.enter_ack(entry);
+        }
+        let acked = match routing::acknowledge(&file.content, task, &*context.spool) {
             Ok(acked) => acked,
             Err(error) => {
                 self.record_waiting(&file.path(), &error, context);
@@ -270,17 +276,22 @@ impl DropBoxes {
             // Repeated: the message that was received before is still to be settled.
             entry.lease = self.ledger.get(&entry.path).and_then(|last| last.lease.clone());
         }
+        self.enter_ack(entry);
+    }
+
+    fn enter_ack(&mut self, entry: Entry) {
         if let Err(error) = self.ledger.append(vec![entry]) {
             tracing::warn!(%error, "cannot enter an ack into the ledger");
         }
     }
 
     /// A report without an author settles the task that its writer has read by an `ack/` file.
-    fn settle_acked(&self, routed: &[Complete], context: &Context) {
+    fn settle_acked(&self, routed: &[Complete], context: &Context, mail: &Mail) {
         for file in routed.iter().filter(|file| file.is_report()) {
             let Some(task) = file.file.strip_suffix("-completed.yaml") else { continue };
+            mail.remote.tell(|sight| sight.unsigned.push(task.to_owned()));
             let Some(lease) = routing::acked_lease(task, &self.ledger) else { continue };
-            match routing::settle_acked(&lease, &context.spool) {
+            match routing::settle_acked(&lease, &*context.spool) {
                 Ok(_) | Err(Error::LeaseLost { .. }) => {}
                 Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
             }

@@ -37,7 +37,7 @@ use ensemble_core::{Error, Result};
 use serde_json::{Value, json};
 
 use crate::boxes::Finding;
-use crate::ladders::LadderThread;
+use crate::ladders::{LadderQueue, LadderThread};
 use crate::pane_worker::PaneWorkers;
 use crate::processes::Processes;
 use crate::project::Project;
@@ -76,7 +76,7 @@ pub(crate) struct Engine {
     requests: RequestWatch,
     upkeep: Upkeep,
     status: Status,
-    /// Missing where the mailboxes are on servers.
+    /// Where the mailboxes are on servers, the thread that follows them has it.
     ladders: Option<LadderThread>,
 }
 
@@ -99,7 +99,10 @@ impl Engine {
         })?;
         let mail = Mail::new(project, pane_workers, sight)?;
         let ladders = match mail.remote.is_directory() {
-            true => Some(LadderThread::start(project, Arc::clone(&spool), waker)?),
+            true => {
+                let queue = LadderQueue::Directory;
+                Some(LadderThread::start(project, Arc::clone(&spool), queue, waker)?)
+            }
             false => None,
         };
         Ok(Self {

@@ -20,6 +20,7 @@ use super::batches::{Batches, batch_of};
 use super::collect::{Batch, changed};
 use crate::contract::{self, EscalationReport, Instruction, Reading, Summary};
 use crate::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_POLL_INTERVAL};
+use ensemble_core::broker::Broker;
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::Clock;
 use ensemble_core::event_log::{Recorder, types};
@@ -42,6 +43,7 @@ pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
 /// # let spool = Spool::open(queue, Default::default())?;
 /// let conductor = Conductor {
 ///     spool: &spool,
+///     queue: &spool,
 ///     batches: Batches::new(queue, state, Durability::Power),
 ///     clock: &SystemClock,
 ///     recorder: &NullRecorder,
@@ -53,8 +55,10 @@ pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
 /// # Ok(()) }
 /// ```
 pub struct Conductor<'a> {
-    /// The queue.
+    /// The queue's directory, where reports are.
     pub spool: &'a Spool,
+    /// Where the mailboxes are: that directory, or servers.
+    pub queue: &'a dyn Broker,
     /// The store of batches.
     pub batches: Batches,
     /// The clock.
@@ -78,7 +82,7 @@ impl Conductor<'_> {
             .with_id(MessageId::new(batch.id.as_str())?)
             .with_kind(Name::new(INSTRUCTION_TYPE)?)
             .from(self.actor.clone());
-        self.spool.publish(&envelope)?;
+        self.queue.publish(&envelope)?;
         Ok(batch)
     }
 

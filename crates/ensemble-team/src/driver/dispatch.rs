@@ -23,10 +23,7 @@ use serde_json::{Value, json};
 use super::batches::{Batches, Told};
 use super::collect::Batch;
 use super::reviews::file_stem;
-use crate::contract::{
-    self, Instruction, Reading, Report, Status, Summary, SummaryStatus, Task, TaskResult,
-    WORKERS_MAX,
-};
+use crate::contract::{self, Instruction, Reading, Report, Status, Task, WORKERS_MAX};
 use crate::proto::dispatch::{
     ATTEMPTS_DEFAULT, ATTEMPTS_MAX, Event, Hand, Plan, State, TaskPlan, TaskState, next_at, ready,
 };
@@ -38,6 +35,8 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name, yaml};
 use ensemble_core::spool::{self, Spool};
 use ensemble_core::{Error, Result};
+
+mod summary;
 
 /// The directory below the state directory.
 const DIRECTORY: &str = "dispatch";
@@ -104,6 +103,15 @@ pub trait Hands {
     /// # Errors
     /// It cannot be asked. A worker that another process is asking is [`Error::Locked`].
     fn is_ready(&self, worker: &Name) -> Result<bool>;
+
+    /// A task was stored in a mailbox: this host is to run its ladder, where others see the mailbox, too.
+    ///
+    /// # Errors
+    /// That cannot be told to the other hosts at the moment.
+    fn handed_out(&self, mailbox: &Name) -> Result<()> {
+        let _ = mailbox;
+        Ok(())
+    }
 }
 
 /// What one step of a batch came to.
@@ -122,8 +130,10 @@ pub enum Progress {
 
 /// One batch; see the module. Drop it to leave the batch to another process.
 pub struct DispatchRun<'a> {
-    /// The queue.
+    /// The queue's directory, where reports are.
     pub spool: &'a Spool,
+    /// Where the mailboxes are: that directory, or servers.
+    pub queue: &'a dyn Broker,
     /// The state directory.
     pub state_dir: PathBuf,
     /// The store of summaries.
@@ -231,7 +241,11 @@ impl DispatchRun<'_> {
             boot: boot_id().to_owned(),
             state: State::new(plan),
         };
-        let Some(content) = dir.read(&name, FILE_BYTES_MAX)? else { return Ok(fresh()) };
+        let Some(content) = dir.read(&name, FILE_BYTES_MAX)? else {
+            let file = fresh();
+            self.write(&file)?;
+            return Ok(file);
+        };
         let path = dir.path().join(&name);
         let mut file: DispatchFile = yaml::parse(&String::from_utf8_lossy(&content), &path)?;
         if file.boot != boot_id() {
@@ -252,8 +266,22 @@ impl DispatchRun<'_> {
             return Ok(());
         };
         file.state = state;
-        let path = self.state_dir.join(DIRECTORY).join(format!("{}.yaml", file.batch));
-        durable::write_document(&path, yaml::render(file).as_bytes(), self.spool.durability())
+        self.write(file)
+    }
+
+    fn write(&self, file: &DispatchFile) -> Result<()> {
+        let text = yaml::render(file);
+        durable::write_document(&self.path(&file.batch), text.as_bytes(), self.spool.durability())
+    }
+
+    fn path(&self, batch: &Name) -> PathBuf {
+        self.state_dir.join(DIRECTORY).join(format!("{batch}.yaml"))
+    }
+
+    /// Whether a process of this host has begun the batch.
+    #[must_use]
+    pub fn is_begun(&self, batch: &Name) -> bool {
+        self.path(batch).exists()
     }
 
     /// Publishes what was chosen, and takes what has become of what was given.
@@ -297,7 +325,8 @@ impl DispatchRun<'_> {
             .with_attempt(hand.attempt)
             .with_correlation(batch.id.as_str())
             .from(self.actor.clone());
-        self.spool.publish(&envelope)?;
+        self.queue.publish(&envelope)?;
+        self.hands.handed_out(&mailbox)?;
         self.recorder.record(
             types::WORKER_ASSIGN,
             self.actor.as_str(),
@@ -322,9 +351,9 @@ impl DispatchRun<'_> {
         let mailbox = self.hands.mailbox_of(&hand.worker)?;
         let id = task_message(&batch.id, task, hand.attempt);
         let lost = |reason: String| Ok(Some(Event::Lost { reason }));
-        match self.spool.state(&mailbox, &id)? {
+        match self.queue.state(&mailbox, &id)? {
             Some(spool::State::Dead) => {
-                let letters = self.spool.dead_letters(&mailbox)?;
+                let letters = self.queue.dead_letters(&mailbox)?;
                 let letter = letters.into_iter().find(|letter| letter.id == id);
                 let reason = letter.map(|letter| letter.reason).unwrap_or_default();
                 lost(format!("its message is a dead letter: {reason}"))
@@ -332,7 +361,7 @@ impl DispatchRun<'_> {
             None => lost("its message was removed".to_owned()),
             Some(spool::State::Queued { .. }) if self.is_given_up(&mailbox, &id)? => {
                 let reason = format!("{} did not take it", hand.worker);
-                match Broker::set_aside(self.spool, &mailbox, &id, &reason) {
+                match self.queue.set_aside(&mailbox, &id, &reason) {
                     Ok(()) => lost(reason),
                     // It was received after all.
                     Err(Error::NoMessage { .. }) => Ok(None),
@@ -432,59 +461,16 @@ impl DispatchRun<'_> {
 
     /// Whether a worker holds nothing, and no task waits for it.
     fn is_idle(&self, mailbox: &Name) -> Result<bool> {
-        for found in self.spool.unfinished(mailbox, LOOKED_AT_MAX)? {
+        for found in self.queue.unfinished(mailbox, LOOKED_AT_MAX)? {
             if matches!(found.state, spool::State::Acked { .. }) {
                 return Ok(false);
             }
-            match self.spool.peek(mailbox, &found.id) {
+            match self.queue.peek(mailbox, &found.id) {
                 Ok(envelope) if envelope.kind.as_str() == TASK_TYPE => return Ok(false),
                 Ok(_) | Err(_) => {}
             }
         }
         Ok(true)
-    }
-
-    fn summary(&self, batch: &Batch, plan: &Plan, state: &State) -> Summary {
-        let mut summary = Summary::new(batch.tasks.len() as u64);
-        summary.batch_id = Some(batch.id.to_string());
-        for task in &plan.tasks {
-            let (word, worker, said) = match state.tasks.get(&task.id) {
-                Some(TaskState::Done { worker, summary: said }) => {
-                    summary.completed_tasks += 1;
-                    ("success", Some(worker), said.clone())
-                }
-                Some(TaskState::Failed { worker, attempts, reason }) => {
-                    let times = if *attempts == 1 { "attempt" } else { "attempts" };
-                    ("failed", Some(worker), Some(format!("{reason} ({attempts} {times})")))
-                }
-                Some(TaskState::Blocked { by }) => {
-                    ("blocked", None, Some(format!("not begun: {by} was not done")))
-                }
-                Some(TaskState::Waiting { .. } | TaskState::Chosen(_) | TaskState::Given(_))
-                | None => ("missing", None, None),
-            };
-            if word != "success" {
-                summary.failed_tasks += 1;
-                let why = said.as_deref().unwrap_or("no reason was given");
-                summary.errors.push(format!("{} {word}: {why}", task.id));
-            }
-            let mut result = TaskResult::new(task.id.clone(), word);
-            result.worker_id = worker.map(Name::to_string);
-            result.summary = said;
-            summary.task_results.push(result);
-        }
-        let (done, total) = (summary.completed_tasks, summary.total_tasks);
-        summary.status = match done {
-            done if done == total => SummaryStatus::Success,
-            0 => SummaryStatus::Failed,
-            _ => SummaryStatus::Partial,
-        };
-        let share = (done * 100).checked_div(total).unwrap_or(100);
-        let failed = summary.failed_tasks;
-        summary.summary =
-            Some(format!("{done} of {total} tasks ({share}%) are done, {failed} failed"));
-        summary.completed_at = Some(self.clock.wall().to_string());
-        summary
     }
 }
 

@@ -14,9 +14,9 @@
 use std::collections::BTreeSet;
 
 use ensemble_core::Result;
-use ensemble_core::broker::RETURNED_TYPE;
+use ensemble_core::broker::{Broker, RETURNED_TYPE};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Found, Spool, State};
+use ensemble_core::spool::{Found, State};
 use ensemble_team::contract::{self, Reading, Report, Status};
 use ensemble_team::driver::Batch;
 
@@ -29,7 +29,7 @@ const CONDUCTOR: &str = "conductor";
 const REPORT_PREFIX: &str = "report.";
 
 pub(super) struct Others<'a> {
-    spool: &'a Spool,
+    queue: &'a dyn Broker,
     actor: &'a Name,
     /// The tasks of all batches of this process.
     expected: BTreeSet<String>,
@@ -46,8 +46,8 @@ enum Fate {
 }
 
 impl<'a> Others<'a> {
-    pub(super) const fn new(spool: &'a Spool, actor: &'a Name) -> Self {
-        Self { spool, actor, expected: BTreeSet::new(), said: String::new() }
+    pub(super) const fn new(queue: &'a dyn Broker, actor: &'a Name) -> Self {
+        Self { queue, actor, expected: BTreeSet::new(), said: String::new() }
     }
 
     /// The reports of this batch are told in its summary.
@@ -72,8 +72,9 @@ impl<'a> Others<'a> {
     /// A message that cannot be read now keeps no other one from being read.
     fn read_all(&self) -> Result<()> {
         let mut first = Ok(());
-        for found in self.spool.unfinished(self.actor, MESSAGES_MAX)? {
-            first = first.and(self.read_one(&found));
+        for found in self.queue.unfinished(self.actor, MESSAGES_MAX)? {
+            let read = self.read_one(&found);
+            first = first.and(read);
         }
         first
     }
@@ -85,14 +86,14 @@ impl<'a> Others<'a> {
             State::Acked { holder, .. } => holder == self.actor,
             State::Settled | State::Dead => false,
         };
-        let Ok(envelope) = self.spool.peek(self.actor, &found.id) else { return Ok(()) };
+        let Ok(envelope) = self.queue.peek(self.actor, &found.id) else { return Ok(()) };
         let fate = self.fate(&envelope);
         if !is_ours || fate == Fate::Leave || (fate == Fate::PassOn && !self.has_conductor()?) {
             return Ok(());
         }
         let lease = match &found.state {
             State::Acked { .. } => found.lease()?,
-            _ => match self.spool.receive_id(self.actor, &found.id, self.actor)? {
+            _ => match self.queue.receive_id(self.actor, &found.id, self.actor)? {
                 Some(delivery) => delivery.lease,
                 None => return Ok(()),
             },
@@ -100,11 +101,11 @@ impl<'a> Others<'a> {
         if fate == Fate::PassOn {
             self.pass_on(&envelope)?;
         }
-        settle(self.spool, &lease)
+        settle(self.queue, &lease)
     }
 
     fn has_conductor(&self) -> Result<bool> {
-        Ok(self.spool.mailboxes()?.iter().any(|mailbox| mailbox.as_str() == CONDUCTOR))
+        Ok(self.queue.mailboxes()?.iter().any(|mailbox| mailbox.as_str() == CONDUCTOR))
     }
 
     fn fate(&self, envelope: &Envelope) -> Fate {
@@ -128,7 +129,7 @@ impl<'a> Others<'a> {
         copy.task_id.clone_from(&envelope.task_id);
         copy.source.clone_from(&envelope.source);
         copy.causation_id = Some(envelope.id.to_string());
-        self.spool.publish(&copy).map(drop)
+        self.queue.publish(&copy).map(drop)
     }
 }
 

@@ -4,7 +4,6 @@ use ensemble_core::driver::{Assigner, HandedOver, LadderHost, Order};
 use ensemble_core::env::SystemClock;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_team::admission::Act;
-use ensemble_watch::ForegroundHost;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -48,10 +47,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
         Some(spool) => fill(spool, envelope, content)?,
         None => fill_for_servers(envelope, content)?,
     };
-    let host = match queue.directory() {
-        Some(_) => Some(ForegroundHost::new(&desk.project)?),
-        None => None,
-    };
+    let host = queue.ladder_host(&desk.project)?;
     let waiter = worker.waiter(&context)?;
     let assigner = Assigner {
         spool: &desk.spool,
@@ -61,7 +57,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
         actor: desk.agent.clone(),
         state: desk.project.state.clone(),
         readiness: desk.project.config.handshake(),
-        ladders: host.as_ref().map(|host| host as &dyn LadderHost),
+        ladders: Some(&host as &dyn LadderHost),
     };
     let order = Order::new(task.clone(), assign.worker.clone(), envelope);
     let mailbox = worker.mailbox.clone();
@@ -75,7 +71,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
         HandedOver::Stored { ready_attempt, message, attempt } => Ok(json!({
             "id": message, "mailbox": mailbox, "state": "stored", "task_id": task,
             "worker": assign.worker, "attempt": attempt, "ready_attempt": ready_attempt,
-            "watched": host.is_some() && Watcher::look(&desk.project).runs(),
+            "watched": Watcher::look(&desk.project).runs(),
         })),
     }
 }

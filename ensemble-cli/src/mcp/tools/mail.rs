@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
 use crate::answers;
-use crate::commands::{fill, fill_for_servers, needed_plan};
+use crate::commands::{fill, fill_for_servers, needed_plan, sender_of};
 use crate::delivered::Delivered;
 use crate::mcp::Desk;
 use crate::settling::{Settling, Standing};
@@ -148,15 +148,15 @@ pub(crate) fn inbox(desk: &Desk, limit: usize) -> Answer {
 
 pub(super) fn acknowledge(desk: &Desk, acknowledge: Acknowledge) -> Answer {
     let (mailbox, agent) = (&desk.mailbox, &desk.agent);
-    let delivery = match acknowledge.id {
+    let id = acknowledge.id.map(message_id).transpose()?;
+    let received = match &id {
         None => desk.queue()?.receive(mailbox, agent)?,
-        Some(id) => {
-            let id = message_id(id)?;
-            match desk.queue()?.receive_id(mailbox, &id, agent)? {
-                Some(delivery) => Some(delivery),
-                None => held_already(desk, &id)?,
-            }
-        }
+        Some(id) => desk.queue()?.receive_id(mailbox, id, agent)?,
+    };
+    let is_new = received.is_some();
+    let delivery = match (received, &id) {
+        (None, Some(id)) => held_already(desk, id)?,
+        (received, _) => received,
     };
     let Some(delivery) = delivery else {
         return Err(nothing(desk)?);
@@ -165,10 +165,22 @@ pub(super) fn acknowledge(desk: &Desk, acknowledge: Acknowledge) -> Answer {
         desk.learn_all()?;
     }
     let mut object = handed_over(desk, &delivery);
+    if is_new && let Some(remark) = remark(desk, &delivery)? {
+        object["remark"] = json!(remark);
+    }
     if let Some(plan) = needed_plan(desk.queue()?, &delivery, "submit one with plan_approval")? {
         object["plan"] = json!(plan);
     }
     Ok(object)
+}
+
+/// Takes a new message for what it says about a request, as `recv` does. Returns what the message may not do; it is
+/// delivered all the same.
+fn remark(desk: &Desk, delivery: &Delivery) -> Result<Option<String>, Trouble> {
+    let queue = desk.queue()?;
+    let (store, sender) = (queue.request_store(), sender_of(queue, delivery));
+    let told = answers::correlated(&desk.context(), store, &delivery.envelope, sender);
+    Ok(told.unwrap_or_else(|failure| Some(failure.text())))
 }
 
 /// Why there is nothing: perhaps something waits that this agent may not begin now.

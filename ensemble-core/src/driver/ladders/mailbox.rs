@@ -13,7 +13,7 @@ const WORKER_REASONS: [&str; 3] = ["unanswered", "not_pressable", "crashed"];
 /// The ladders of one mailbox, with the right to run them.
 pub(super) struct MailboxLadders<'a> {
     mailbox: Name,
-    _lock: FileLock,
+    lock: FileLock,
     /// By the name of the file. The file of the ladder that runs is at [`MailboxLadders::leader`].
     files: BTreeMap<String, LadderFile>,
     leader: Option<Delivery<'a>>,
@@ -26,14 +26,7 @@ pub(super) struct MailboxLadders<'a> {
 impl<'a> MailboxLadders<'a> {
     pub(super) fn open(store: &LadderStore, mailbox: Name, lock: FileLock) -> Result<Self> {
         let files = store.of_mailbox(&mailbox)?.into_iter().collect();
-        Ok(Self {
-            mailbox,
-            _lock: lock,
-            files,
-            leader: None,
-            place: String::new(),
-            is_paced: false,
-        })
+        Ok(Self { mailbox, lock, files, leader: None, place: String::new(), is_paced: false })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -94,7 +87,7 @@ impl<'a> MailboxLadders<'a> {
                 self.begin(world, &id, &envelope, &reader, states.get(&id).copied())?;
             }
         }
-        let due = world.spool.due_ids_for(&self.mailbox, &reader.agent, super::LADDERS_MAX)?;
+        let due = world.queue().due_ids_for(&self.mailbox, &reader.agent, super::LADDERS_MAX)?;
         let due: BTreeSet<MessageId> = due.into_iter().collect();
         let is_free = held < reader.count;
         self.put_leader_back(world, is_free, &due, &reader.place)?;
@@ -108,6 +101,11 @@ impl<'a> MailboxLadders<'a> {
     /// Another process goes on; this one types no more.
     pub(super) fn close(&mut self, world: &World<'_>) {
         let _ = self.set_pace(world, false);
+    }
+
+    /// The right to run these ladders.
+    pub(super) fn into_lock(self) -> FileLock {
+        self.lock
     }
 
     fn set_pace(&mut self, world: &World<'_>, is_paced: bool) -> Result<()> {
@@ -171,7 +169,7 @@ impl<'a> MailboxLadders<'a> {
         }
         let state = match states.get(&file.message) {
             Some(state) => Some((*state).clone()),
-            None => world.spool.state(&self.mailbox, &file.message)?,
+            None => world.queue().state(&self.mailbox, &file.message)?,
         };
         let is_over = matches!(file.state, LadderState::Acked | LadderState::Escalated);
         let age = boot_ms(&*world.clock).saturating_sub(file.phase_began_ms);
@@ -217,7 +215,7 @@ impl<'a> MailboxLadders<'a> {
     /// A message became a dead letter before it was received.
     fn died(&mut self, world: &World<'_>, name: &str) -> Result<()> {
         let Some(file) = self.files.get(name) else { return Ok(()) };
-        let letters = world.spool.dead_letters(&self.mailbox)?;
+        let letters = world.queue().dead_letters(&self.mailbox)?;
         let letter = letters.into_iter().find(|letter| letter.id == file.message);
         let reason = letter.map(|letter| letter.reason).unwrap_or_default();
         if reason == "expired" || reason.starts_with(crate::spool::SUPERSEDED) {
@@ -352,7 +350,7 @@ impl<'a> MailboxLadders<'a> {
     fn envelope(&self, world: &World<'_>, file: &LadderFile) -> Result<Option<Envelope>> {
         let ids = [Some(&file.message), file.replaced.as_ref()];
         for id in ids.into_iter().flatten() {
-            match world.spool.peek(&self.mailbox, id) {
+            match world.queue().peek(&self.mailbox, id) {
                 Ok(envelope) => return Ok(Some(envelope)),
                 Err(crate::Error::NoMessage { .. }) => {}
                 Err(error) => return Err(error),

@@ -1,0 +1,189 @@
+//! Which host runs the ladders of a mailbox: a claim in the team's bucket, renewed by compare-and-set.
+//!
+//! ```text
+//! the claim of a mailbox                 a host that asks
+//! none                                   claims it
+//! its own                                runs the ladders, and renews the claim every 30 s
+//! another's, for a weaker reason         takes it over
+//! another's, the same for two minutes    takes it over: that host is silent
+//! another's                              leaves the ladders to that host
+//! ```
+//!
+//! [`ClaimReason`] lists the reasons, weakest first. *A crash* leaves the claim, which the next
+//! watcher of that host goes on with. *Silence* is measured by each host on its own monotonic clock, from when it has
+//! first seen the version. For up to two seconds two hosts may both run a ladder: the one that has lost its claim asks
+//! again at its next look.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::wire::Put;
+use super::{NatsTransport, lock};
+use ensemble_core::Result;
+use ensemble_core::env::{Monotonic, boot_id};
+use ensemble_core::message::Name;
+
+/// Interval at which a host renews its claims.
+const BEAT_INTERVAL: Duration = Duration::from_secs(30);
+/// After this time without a new version, a claim is that of a host that has ended.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+/// Most tries of one claim, each of which another host was quicker at.
+const TRIES_MAX: usize = 4;
+
+/// Why a host runs the ladders of a mailbox; the stronger reason counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimReason {
+    /// It sees a task that waits.
+    Sees,
+    /// An agent of the host has handed out the latest task.
+    HandsOut,
+    /// The agent that reads the mailbox is in this host's roster or panes.
+    Reads,
+}
+
+/// Content of a claim's key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Claim {
+    host: String,
+    reason: ClaimReason,
+}
+
+/// What a host does about a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    /// Writes its own.
+    Write(ClaimReason),
+    /// Goes on with its own.
+    Keep,
+    /// Leaves the ladders to another host.
+    Leave,
+}
+
+/// The claims of one host, as this process knows them. Share it between threads by reference.
+#[derive(Debug)]
+pub struct LadderClaims {
+    host: String,
+    /// The version of each claim, and when this process has first seen it.
+    seen: Mutex<BTreeMap<Name, (u64, Monotonic)>>,
+}
+
+impl LadderClaims {
+    /// The claims of this host for the project with this state directory. A machine that has booted since is another
+    /// host.
+    #[must_use]
+    pub fn new(state: &std::path::Path) -> Self {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let state = std::fs::canonicalize(state).unwrap_or_else(|_| state.to_owned());
+        let boot: String = boot_id().chars().take(8).collect();
+        let host = format!("{}:{boot}:{}", name.trim(), state.display());
+        Self { host, seen: Mutex::default() }
+    }
+
+    /// Whether this host runs the ladders of a mailbox: claims them if it may.
+    ///
+    /// # Errors
+    /// [`ensemble_core::Error::Server`].
+    pub fn hold(&self, queue: &NatsTransport, mailbox: &Name, reason: ClaimReason) -> Result<bool> {
+        for _ in 0..TRIES_MAX {
+            let (claim, revision) = queue.claim(mailbox)?;
+            let age = self.age(mailbox, revision, queue.clock.monotonic());
+            let reason = match decide(claim.as_ref(), &self.host, reason, age) {
+                Decision::Keep => return Ok(true),
+                Decision::Leave => return Ok(false),
+                Decision::Write(reason) => reason,
+            };
+            let claim = Claim { host: self.host.clone(), reason };
+            if let Put::Done(revision) = queue.write_claim(mailbox, &claim, revision)? {
+                self.age(mailbox, revision, queue.clock.monotonic());
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// For how long this process has seen this version of a claim.
+    fn age(&self, mailbox: &Name, revision: u64, now: Monotonic) -> Duration {
+        let mut seen = lock(&self.seen);
+        let (known, since) = seen.entry(mailbox.clone()).or_insert((revision, now));
+        if *known != revision {
+            (*known, *since) = (revision, now);
+        }
+        now.since(*since)
+    }
+}
+
+fn decide(claim: Option<&Claim>, host: &str, reason: ClaimReason, age: Duration) -> Decision {
+    let Some(claim) = claim else { return Decision::Write(reason) };
+    if claim.host == host {
+        // The host that has handed out a task goes on after it, also where its reader has left.
+        let handed_out = claim.reason.min(ClaimReason::HandsOut);
+        let reason = reason.max(handed_out);
+        return match reason == claim.reason && age < BEAT_INTERVAL {
+            true => Decision::Keep,
+            false => Decision::Write(reason),
+        };
+    }
+    let is_later = reason == ClaimReason::HandsOut && claim.reason == ClaimReason::HandsOut;
+    match reason > claim.reason || is_later || age >= SILENCE_MAX {
+        true => Decision::Write(reason),
+        false => Decision::Leave,
+    }
+}
+
+impl NatsTransport {
+    /// The claim of a mailbox's ladders and its version, 0 if there was none. One that cannot be read counts as none.
+    fn claim(&self, mailbox: &Name) -> Result<(Option<Claim>, u64)> {
+        let (wire, subject) = (self.bucket.wire(), self.subjects.ladders(mailbox));
+        let found = self.call("read a claim", async move { wire.last(&subject).await })?;
+        Ok(found.map_or((None, 0), |found| {
+            (serde_json::from_slice(&found.payload).ok(), found.sequence)
+        }))
+    }
+
+    fn write_claim(&self, mailbox: &Name, claim: &Claim, last: u64) -> Result<Put> {
+        let content = serde_json::to_vec(claim).unwrap_or_default();
+        self.write_key(self.subjects.ladders(mailbox), last, content)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ClaimReason::{HandsOut, Reads, Sees};
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn decided(of: &str, claimed: ClaimReason, asked: ClaimReason, age: Duration) -> Decision {
+        decide(Some(&Claim { host: of.to_owned(), reason: claimed }), "here", asked, age)
+    }
+
+    #[test]
+    fn the_stronger_reason_takes_a_claim_over() {
+        assert_eq!(decide(None, "here", Sees, NOW), Decision::Write(Sees));
+        let all = [Sees, HandsOut, Reads];
+        for (claimed, asked) in all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))) {
+            let is_taken = asked > claimed || (asked, claimed) == (HandsOut, HandsOut);
+            let wanted = if is_taken { Decision::Write(asked) } else { Decision::Leave };
+            assert_eq!(decided("there", claimed, asked, NOW), wanted, "{claimed:?} {asked:?}");
+        }
+    }
+
+    #[test]
+    fn a_silent_host_loses_its_claim() {
+        let short = SILENCE_MAX - Duration::from_secs(1);
+        assert_eq!(decided("there", Reads, Sees, short), Decision::Leave);
+        assert_eq!(decided("there", Reads, Sees, SILENCE_MAX), Decision::Write(Sees));
+    }
+
+    #[test]
+    fn a_host_keeps_and_renews_its_own_claim() {
+        assert_eq!(decided("here", HandsOut, Sees, NOW), Decision::Keep, "it has handed out");
+        assert_eq!(decided("here", Sees, HandsOut, NOW), Decision::Write(HandsOut));
+        assert_eq!(decided("here", Reads, Sees, NOW), Decision::Write(HandsOut), "no reader now");
+        assert_eq!(decided("here", Reads, Reads, BEAT_INTERVAL), Decision::Write(Reads));
+    }
+}

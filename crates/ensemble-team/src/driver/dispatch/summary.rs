@@ -1,0 +1,52 @@
+//! What is told of a batch at its end.
+
+use super::{Batch, DispatchRun};
+use crate::contract::{Summary, SummaryStatus, TaskResult};
+use crate::proto::dispatch::{Plan, State, TaskState};
+use ensemble_core::message::Name;
+
+impl DispatchRun<'_> {
+    /// The outcome of each task.
+    pub(super) fn summary(&self, batch: &Batch, plan: &Plan, state: &State) -> Summary {
+        let mut summary = Summary::new(batch.tasks.len() as u64);
+        summary.batch_id = Some(batch.id.to_string());
+        for task in &plan.tasks {
+            let (word, worker, said) = match state.tasks.get(&task.id) {
+                Some(TaskState::Done { worker, summary: said }) => {
+                    summary.completed_tasks += 1;
+                    ("success", Some(worker), said.clone())
+                }
+                Some(TaskState::Failed { worker, attempts, reason }) => {
+                    let times = if *attempts == 1 { "attempt" } else { "attempts" };
+                    ("failed", Some(worker), Some(format!("{reason} ({attempts} {times})")))
+                }
+                Some(TaskState::Blocked { by }) => {
+                    ("blocked", None, Some(format!("not begun: {by} was not done")))
+                }
+                Some(TaskState::Waiting { .. } | TaskState::Chosen(_) | TaskState::Given(_))
+                | None => ("missing", None, None),
+            };
+            if word != "success" {
+                summary.failed_tasks += 1;
+                let why = said.as_deref().unwrap_or("no reason was given");
+                summary.errors.push(format!("{} {word}: {why}", task.id));
+            }
+            let mut result = TaskResult::new(task.id.clone(), word);
+            result.worker_id = worker.map(Name::to_string);
+            result.summary = said;
+            summary.task_results.push(result);
+        }
+        let (done, total) = (summary.completed_tasks, summary.total_tasks);
+        summary.status = match done {
+            done if done == total => SummaryStatus::Success,
+            0 => SummaryStatus::Failed,
+            _ => SummaryStatus::Partial,
+        };
+        let share = (done * 100).checked_div(total).unwrap_or(100);
+        let failed = summary.failed_tasks;
+        summary.summary =
+            Some(format!("{done} of {total} tasks ({share}%) are done, {failed} failed"));
+        summary.completed_at = Some(self.clock.wall().to_string());
+        summary
+    }
+}
