@@ -63,8 +63,8 @@ pub fn is_script(provider: &str) -> bool {
     SCRIPTS.contains(&provider)
 }
 
-/// What a member is doing, given what was seen of its pane, what its hooks have reported, whose decision it waits for
-/// and what it holds.
+/// What a member is doing. Known are what was seen of its pane, and what its hooks have reported. Known are also whose
+/// decision it waits for, and what it holds.
 #[must_use]
 pub fn judge(
     member: &Member,

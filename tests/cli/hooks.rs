@@ -358,3 +358,43 @@ fn the_waiter_wakes_an_idle_session_and_ends_with_it() {
     let ended = crate::bed::ran(successor.wait_with_output().unwrap());
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
 }
+
+#[test]
+fn hooks_are_installed_beside_others_and_taken_out_byte_for_byte() {
+    let bed = Bed::new();
+    for (provider, place, file) in [
+        ("claude", "--project", bed.project().join(".claude/settings.local.json")),
+        ("claude", "--user", bed.project().join("../.claude/settings.json")),
+        ("gemini", "--project", bed.project().join(".gemini/settings.json")),
+        ("codex", "--user", bed.project().join("../.codex/hooks.json")),
+    ] {
+        let install = format!("hooks install --provider {provider} {place}");
+        let uninstall = format!("hooks uninstall --provider {provider} {place}");
+        assert!(bed.ok(&install).starts_with("added hooks to "), "{provider}");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let hooks: Value = serde_json::from_str(&text).unwrap();
+        let stop = if provider == "gemini" { "AfterAgent" } else { "Stop" };
+        let command = hooks["hooks"][stop][0]["hooks"][0]["command"].as_str().unwrap();
+        assert!(command.ends_with(&format!("hook stop --provider {provider}")), "{command}");
+        assert!(bed.ok(&install).contains("already"));
+        bed.ok(&uninstall);
+        assert!(!file.exists(), "{}", file.display());
+        // Beside hooks of others, and a person's own spacing.
+        let theirs =
+            format!("{{\n\t\"hooks\": {{ \"{stop}\": [ {{\"hooks\": []}} ] }} , \"x\":1}}");
+        std::fs::write(&file, &theirs).unwrap();
+        bed.ok(&install);
+        let merged: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(merged["hooks"][stop].as_array().unwrap().len(), 2, "{merged}");
+        assert_eq!(merged["hooks"][stop][1], json!({ "hooks": [] }));
+        // Changed since: only our own texts are taken out.
+        let now = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, now.replace("\"x\":1", "\"x\":2")).unwrap();
+        bed.ok(&uninstall);
+        let left = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(left, theirs.replace("\"x\":1", "\"x\":2"));
+        bed.fails(3, &uninstall);
+    }
+    let printed = bed.ok("hooks install --provider codex --print");
+    assert!(printed.contains("UserPromptSubmit"), "{printed}");
+}

@@ -1,6 +1,6 @@
 //! What an agent is doing by the word of its own hooks, beside what its pane shows.
 //!
-//! Hooks know best why an agent stands still. A pane is observed now, while a hook has reported at its event: no hook
+//! Hooks know best why an agent stands still. A pane is observed now, while a hook has reported at its event. No hook
 //! reports that a person has answered a dialog, or has interrupted a turn.
 //!
 //! ```text
