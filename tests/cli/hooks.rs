@@ -295,6 +295,42 @@ fn a_hook_that_is_killed_before_its_answer_gives_the_message_back() {
 }
 
 #[test]
+fn a_hook_that_is_killed_while_it_answers_has_delivered_nothing() {
+    let bed = Bed::new();
+    let config = bed.project().join("ensemble.yaml");
+    std::fs::write(config, "durability: process\nhooks: {carry_bytes: 32768}\n").unwrap();
+    // Written as JSON, this is more than a pipe holds.
+    let id = bed.send(&"\"".repeat(32_700));
+    let mut child = bed.start("hook tool --provider claude --as w1", Stdio::piped());
+    drop(child.stdin.take());
+    eventually("the hook is answering", || !files(&bed, "w1/cur").is_empty());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(files(&bed, "w1/cur")[0].starts_with(&format!("{id}@w1@1")));
+    assert_eq!(session(&bed)["carrying"][0]["id"], json!(id));
+    let text = context(&bed, "tool").unwrap();
+    assert!(
+        text.contains(&format!("id       {id}")) && text.contains("epoch    2"),
+        "{}",
+        text.len()
+    );
+    bed.ok(&format!("settle {id} --as w1 --epoch 2"));
+}
+
+#[test]
+fn agents_without_hooks_are_told_once_in_their_instructions() {
+    let bed = Bed::empty();
+    let file = bed.project().join("AGENTS.md");
+    std::fs::write(&file, "# Rules\nBe kind.").unwrap();
+    bed.ok("init --agents-md");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# Rules\nBe kind.\n\n<!-- ensemble -->\n"), "{text}");
+    assert!(text.contains("`ensemble prime`") && text.contains("ensemble settle ID"), "{text}");
+    bed.ok("init --agents-md");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}
+
+#[test]
 fn a_closed_pipe_gives_the_message_back_at_once() {
     let bed = Bed::new();
     let id = bed.send("to nowhere");
