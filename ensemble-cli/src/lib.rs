@@ -42,6 +42,7 @@ mod interrupt;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod output;
+mod own_program;
 mod queue;
 mod receipt;
 mod session;

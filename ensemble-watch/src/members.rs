@@ -16,7 +16,10 @@ use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::Spool;
 use ensemble_team::driver::supervise::seated;
 use ensemble_team::holdings::{self, Holding};
-use ensemble_team::roster::{Evidence, Member, PaneObservation, Presence, State, presence};
+use ensemble_team::roster::{
+    Evidence, Member, PaneObservation, Presence, Reported, State, presence,
+};
+use ensemble_team::session::Sessions;
 use ensemble_tmux::provider::process;
 use ensemble_tmux::tmux::Server;
 use serde::{Deserialize, Serialize};
@@ -27,6 +30,7 @@ use crate::notifier::Notifier;
 use crate::panes::{self, PaneEntry};
 use crate::processes::Process;
 use crate::project::Project;
+use crate::sessions;
 use crate::status::ACTOR;
 use crate::workload::{self, Books, Workload};
 
@@ -59,16 +63,18 @@ pub fn is_script(provider: &str) -> bool {
     SCRIPTS.contains(&provider)
 }
 
-/// What a member is doing, given what was seen of its pane, whose decision it waits for and what it
-/// holds.
+/// What a member is doing. Known are what was seen of its pane, and what its hooks have reported. Known are also whose
+/// decision it waits for, and what it holds.
 #[must_use]
 pub fn judge(
     member: &Member,
     observation: PaneObservation,
+    reported: Option<Reported>,
     waits_for: Option<&String>,
     holds: &[Holding],
 ) -> Presence {
     let mut evidence = Evidence::new(member.state, observation);
+    evidence.reported = reported;
     evidence.ended = member.ended.as_ref().map(|ended| ended.how);
     evidence.is_script = is_script(&member.provider);
     if member.is_present() {
@@ -184,6 +190,7 @@ pub(crate) struct Members {
     books: Books,
     /// Programs that were seen in the foreground of agents' panes.
     programs: BTreeMap<Name, u32>,
+    sessions: Sessions,
 }
 
 impl Members {
@@ -199,6 +206,7 @@ impl Members {
             waiting: BTreeMap::new(),
             books: Books::default(),
             programs: BTreeMap::new(),
+            sessions: project.sessions(),
         }
     }
 
@@ -211,6 +219,11 @@ impl Members {
         let readers = self.members.values().filter(|member| member.mailbox == *mailbox);
         let readers: Vec<Name> = readers.map(|member| member.name.clone()).collect();
         self.stir_all(now, readers);
+    }
+
+    /// The members' names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.members.keys()
     }
 
     /// What these agents hold or wait for has changed: as [`Self::stir`].
@@ -339,7 +352,10 @@ impl Members {
             false => Ok(Vec::new()),
         };
         let Presence { state, why, .. } = match held {
-            Ok(held) => judge(member, observation, waits_for, &held),
+            Ok(held) => {
+                let reported = sessions::reported(&self.sessions, agent);
+                judge(member, observation, reported, waits_for, &held)
+            }
             Err(error) => {
                 tracing::warn!(%agent, %error, "cannot tell what an agent is doing");
                 return false;

@@ -1,4 +1,7 @@
 //! Notifies agents of their mail: one [`NudgeSchedule`] for each agent that has a pane.
+//!
+//! An agent whose session has a living waiter is woken by that. Nothing is typed then, unless no message was taken
+//! within [`WAITER_PATIENCE`]: the attempt goes on with keystrokes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,6 +14,7 @@ use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::ack::Phase;
+use ensemble_team::session::{Activity, Sessions};
 use ensemble_tmux::nudge::{Effect, Event, NudgeSchedule, Occasion, Prompt, Record};
 use ensemble_tmux::provider::{Profile, Profiles};
 use serde_json::json;
@@ -18,6 +22,7 @@ use serde_json::json;
 use crate::mail::MailSource;
 use crate::pane_worker::{PaneTask, PaneTaskKind, PaneWorkers};
 use crate::panes::PaneEntry;
+use crate::sessions;
 use crate::status::ACTOR;
 use crate::wakes::TypeReport;
 
@@ -30,6 +35,9 @@ const IDS_A_RECORD: usize = 32;
 
 /// The least time between two lines for one agent, where a ladder asks for the second one.
 const LADDER_PACE_MIN: Duration = Duration::from_secs(1);
+
+/// How long the waiter of a session may take to hand over a message, before keys are typed.
+pub(crate) const WAITER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The attempt of pane tasks that no schedule has asked for.
 const UNASKED: u64 = 0;
@@ -50,6 +58,17 @@ struct Target {
     weighty: BTreeSet<MessageId>,
     /// The last text that was typed, and for which attempt.
     typed: Option<(u64, NudgeText)>,
+    /// The attempt that is left to the session's own waiter, and until when.
+    awaited: Option<Awaited>,
+    /// How many lines were submitted.
+    keystrokes: u64,
+}
+
+/// An attempt that the waiter of the agent's session makes.
+struct Awaited {
+    attempt: u64,
+    occasion: Occasion,
+    until: Monotonic,
 }
 
 /// Notifies all agents.
@@ -62,10 +81,15 @@ pub(crate) struct Notifier {
     bindings_made: u64,
     /// The mailboxes for which a ladder sets the pace.
     laddered: BTreeSet<Name>,
+    sessions: Sessions,
 }
 
 impl Notifier {
-    pub(crate) const fn new(profiles: Profiles, pane_workers: PaneWorkers) -> Self {
+    pub(crate) const fn new(
+        profiles: Profiles,
+        pane_workers: PaneWorkers,
+        sessions: Sessions,
+    ) -> Self {
         Self {
             targets: BTreeMap::new(),
             noticed: BTreeMap::new(),
@@ -73,6 +97,7 @@ impl Notifier {
             pane_workers,
             bindings_made: 0,
             laddered: BTreeSet::new(),
+            sessions,
         }
     }
 
@@ -102,8 +127,11 @@ impl Notifier {
                 announced: BTreeSet::new(),
                 weighty: BTreeSet::new(),
                 typed: None,
+                awaited: None,
+                keystrokes: 0,
             });
             (target.entry, target.profile, target.binding) = (entry, profile, binding);
+            target.awaited = None;
             let is_laddered = self.laddered.contains(&target.entry.mailbox);
             target.schedule.handle(now, Event::Laddered(is_laddered));
             target.schedule.handle(now, Event::Bound { binding });
@@ -146,12 +174,24 @@ impl Notifier {
             let taken = target.known.difference(&ids).count() as u64;
             target.schedule.handle(now, Event::Mail { waiting: ids.len() as u64, taken });
             target.known = ids;
+            if taken > 0 {
+                target.arrived_by_waiter(now);
+            }
         }
     }
 
     /// The provider of an agent that has a pane.
     pub(crate) fn provider(&self, agent: &Name) -> Option<&str> {
         self.targets.get(agent).map(|target| target.entry.provider.as_str())
+    }
+
+    /// A hook of an agent has reported: a turn that has ended leaves the agent free to be notified.
+    pub(crate) fn session_changed(&mut self, now: Monotonic, agent: &Name) {
+        let Some(target) = self.targets.get_mut(agent) else { return };
+        let session = self.sessions.get(agent).ok().flatten();
+        if session.is_some_and(|session| session.activity == Activity::Idle) {
+            target.schedule.handle(now, Event::PaneChanged);
+        }
     }
 
     /// Has an agent's pane observed, if it has one.
@@ -237,6 +277,7 @@ impl Notifier {
     pub(crate) fn report(&mut self, now: Monotonic, report: TypeReport, recorder: &dyn Recorder) {
         let Some(target) = self.targets.get_mut(&report.agent) else { return };
         if report.outcome == NudgeOutcome::Sent {
+            target.keystrokes += 1;
             let ids = std::mem::take(&mut target.covered);
             recorder.record(types::NUDGE_SENT, ACTOR, json!({
                 "agent": report.agent, "mailbox": target.entry.mailbox, "pane": target.entry.binding.id, "attempt": report.attempt,
@@ -246,7 +287,7 @@ impl Notifier {
                 types::RECEIPT_SUBMITTED,
                 &target.entry.mailbox,
                 &ids,
-                &json!({ "pane": target.entry.binding.id, "outcome": "sent" }),
+                &json!({ "way": "keystrokes", "pane": target.entry.binding.id, "outcome": "sent" }),
             );
         }
         if let Some(until) = report.limited_until {
@@ -266,7 +307,15 @@ impl Notifier {
         for target in self.targets.values_mut() {
             target.schedule.handle_timeout(now);
             while let Some(effect) = target.schedule.poll_effect() {
+                let effect = target.leave_to_waiter(now, effect, &self.sessions);
                 perform(target, effect, &mut self.pane_workers, mail, recorder);
+            }
+            // The waiter has done nothing.
+            if let Some(late) = target.awaited.take_if(|awaited| now >= awaited.until) {
+                let Awaited { attempt, occasion, .. } = late;
+                let waiting = target.known.len() as u64;
+                let effect = Effect::Nudge { attempt, waiting, occasion };
+                perform(target, Some(effect), &mut self.pane_workers, mail, recorder);
             }
         }
         for (mailbox, ids) in std::mem::take(&mut self.noticed) {
@@ -281,7 +330,9 @@ impl Notifier {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
-        self.targets.values().filter_map(|t| t.schedule.poll_timeout()).min()
+        let awaited = |target: &Target| target.awaited.as_ref().map(|awaited| awaited.until);
+        let deadlines = |target: &Target| [target.schedule.poll_timeout(), awaited(target)];
+        self.targets.values().flat_map(deadlines).flatten().min()
     }
 
     /// For `status`.
@@ -296,6 +347,11 @@ impl Notifier {
                 "phase": status.phase.word(),
                 "waiting": status.waiting,
                 "nudges": status.nudges,
+                "ways": sessions::ways(&self.sessions, agent, target.keystrokes),
+                "way": match sessions::is_woken_by_itself(&self.sessions, agent) {
+                    true => "waiter",
+                    false => "keystrokes",
+                },
                 "deferred": status.deferral.as_ref().map(|d| json!({ "reason": d.word(), "detail": d.to_string() })),
                 "next_in_seconds": status.next.map(|at| at.since(now).as_secs()),
             })
@@ -304,9 +360,35 @@ impl Notifier {
     }
 }
 
+impl Target {
+    /// Leaves a nudge to the waiter of the agent's session, if it has one; returns what is left to do.
+    fn leave_to_waiter(
+        &mut self,
+        now: Monotonic,
+        effect: Effect,
+        sessions: &Sessions,
+    ) -> Option<Effect> {
+        let Effect::Nudge { attempt, occasion, .. } = effect else { return Some(effect) };
+        if !sessions::is_woken_by_itself(sessions, &self.entry.agent) {
+            return Some(effect);
+        }
+        self.announced.clone_from(&self.known);
+        self.awaited = Some(Awaited { attempt, occasion, until: now + WAITER_PATIENCE });
+        None
+    }
+
+    /// A message was taken: the attempt that was left to the waiter has reached the agent.
+    fn arrived_by_waiter(&mut self, now: Monotonic) {
+        if let Some(Awaited { attempt, .. }) = self.awaited.take() {
+            let outcome = NudgeOutcome::Sent;
+            self.schedule.handle(now, Event::Outcome { attempt, outcome });
+        }
+    }
+}
+
 fn perform(
     target: &mut Target,
-    effect: Effect,
+    effect: Option<Effect>,
     pane_workers: &mut PaneWorkers,
     mail: &dyn MailSource,
     recorder: &dyn Recorder,
@@ -318,6 +400,7 @@ fn perform(
         text: Some(text),
         kind,
     };
+    let Some(effect) = effect else { return };
     match effect {
         Effect::Nudge { attempt, waiting, occasion } => {
             let count = usize::try_from(waiting).unwrap_or(usize::MAX);

@@ -21,12 +21,15 @@ use serde::Serialize;
 
 use crate::members;
 use crate::project::Project;
+use crate::sessions;
 use crate::workload::Books;
 
 /// How a hint that mail waits reaches an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WayIn {
+    /// A waiter of its own session wakes it.
+    Waiter,
     /// A line that is typed into its pane under the guard.
     Keystrokes,
     /// Its supervisor puts the mail into the next prompt.
@@ -79,9 +82,11 @@ impl Row {
 
     /// How a hint reaches it.
     #[must_use]
-    pub const fn way_in(&self) -> WayIn {
+    pub fn way_in(&self, project: &Project) -> WayIn {
+        let is_woken = || sessions::is_woken_by_itself(&project.sessions(), &self.member.name);
         match (self.member.supervisor, &self.member.binding) {
             (Some(_), _) => WayIn::Prompt,
+            _ if self.member.is_present() && is_woken() => WayIn::Waiter,
             (None, Some(_)) => WayIn::Keystrokes,
             (None, None) => WayIn::None,
         }
@@ -103,7 +108,8 @@ impl Row {
                 members::look(project, &self.member)?
             }
         };
-        let mut presence = members::judge(&self.member, observation, waits_for, holds);
+        let reported = sessions::reported(&project.sessions(), &self.member.name);
+        let mut presence = members::judge(&self.member, observation, reported, waits_for, holds);
         if self.came == Came::Remote && presence.state == State::Idle {
             presence.state = State::Unknown;
             "runs on another host; holds nothing".clone_into(&mut presence.why);

@@ -1,4 +1,4 @@
-//! What the hooks of agents have left behind.
+//! What the hooks of agents have left behind: their reports, and messages that were never handed over.
 
 use std::time::Duration;
 
@@ -6,7 +6,9 @@ use ensemble_core::Result;
 use ensemble_core::env::Lease;
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Spool, State};
-use ensemble_team::session::Carried;
+use ensemble_team::roster::Reported;
+use ensemble_team::session::{Carried, Session, Sessions};
+use serde_json::{Value, json};
 
 /// Gives back a message that a hook has received and not handed over. A message that the hook has not received, or
 /// that has gone on since, stays where it is.
@@ -22,4 +24,53 @@ pub fn give_back(spool: &Spool, agent: &Name, carried: &Carried) -> Result<bool>
         spool.release(&Lease { mailbox, id, holder, epoch: *epoch }, Duration::ZERO)?;
     }
     Ok(is_its)
+}
+
+/// Gives back what ended hooks of these agents have received and not handed over. Returns the mailboxes that changed.
+pub(crate) fn give_back_all<'a>(
+    sessions: &Sessions,
+    spool: &Spool,
+    agents: impl IntoIterator<Item = &'a Name>,
+) -> Vec<Name> {
+    let mut changed = Vec::new();
+    for agent in agents {
+        let is_left = |session: &Session| session.abandoned().next().is_some();
+        if !sessions.get(agent).ok().flatten().is_some_and(|session| is_left(&session)) {
+            continue;
+        }
+        let Ok(mut locked) = sessions.lock(agent) else { continue };
+        for carried in locked.session.abandoned() {
+            match give_back(spool, agent, carried) {
+                Ok(true) => changed.push(carried.mailbox.clone()),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%agent, %error, "cannot give a message back"),
+            }
+        }
+        locked.session.carrying.retain(|carried| !carried.is_abandoned());
+        if let Err(error) = locked.write() {
+            tracing::warn!(%agent, %error, "cannot write a session");
+        }
+    }
+    changed
+}
+
+/// What an agent's hooks have reported last, while its process lives.
+#[must_use]
+pub fn reported(sessions: &Sessions, agent: &Name) -> Option<Reported> {
+    let session = sessions.get(agent).ok().flatten()?;
+    session.lives().then(|| Reported::new(session.activity, session.detail.clone()))
+}
+
+/// Whether the agent is woken by a waiter of its own, so that nothing has to be typed.
+pub(crate) fn is_woken_by_itself(sessions: &Sessions, agent: &Name) -> bool {
+    sessions.waiter_lives(agent)
+        && sessions.get(agent).ok().flatten().is_some_and(|session| session.lives())
+}
+
+/// How many messages came by each way, for `status`.
+pub(crate) fn ways(sessions: &Sessions, agent: &Name, keystrokes: u64) -> Value {
+    let session = sessions.get(agent).ok().flatten();
+    let mut ways = session.map_or_else(|| json!({}), |session| json!(session.ways));
+    ways["keystrokes"] = keystrokes.into();
+    ways
 }

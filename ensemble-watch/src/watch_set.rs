@@ -9,6 +9,7 @@
 //! requests/<id>/                             Request        look at that request
 //! .ensemble/panes/                           Panes          read the bindings
 //! .ensemble/roster/                          Roster         read the roster, look at the agents
+//! .ensemble/sessions/                        Sessions       an agent's hook has reported
 //! .ensemble/canary/                          Canary         events still arrive
 //! state.yaml, PAUSE, CHECKPOINT, ABORT       Board          check the alarms
 //! steps.db-wal                               Steps          check the step queues
@@ -35,6 +36,7 @@ pub(crate) enum Place {
     Request(Name),
     Panes,
     Roster,
+    Sessions,
     Canary,
     Board,
     Steps,

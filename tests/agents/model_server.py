@@ -31,7 +31,7 @@ class Asked:
     """A request: what the user said last, whether tools were offered, whether a tool has answered."""
 
     def __init__(self, path, body):
-        self.path, self.at = path, time.monotonic()
+        self.path, self.at, self.body = path, time.monotonic(), body
         self.stream = body.get("stream", "streamGenerateContent" in path)
         tools = body.get("tools") or []
         tools = [tool for some in tools for tool in some.get("functionDeclarations") or [some]]

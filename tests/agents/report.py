@@ -13,6 +13,8 @@ MISSED = "missed"
 NOTE_CHARACTERS = 200
 # What was timed, from which event to the first request with the nudge, in this order.
 TIMES = {
+    "hook idle": "hook: idle, median of 3", "hook working": "hook: mail while a tool of 4 s runs",
+    "hook draft": "hook: beside a draft", "hook after clear": "hook: after `/clear`",
     "send": "`send`, median of 5", "send-keys": "bare `send-keys`, median of 5",
     "first mail": "`send`, after the last start", "a turn ends": "a turn of 12 s ends",
     "a draft is deleted": "a draft is deleted", "a key in the gap": "a person's key before our Enter",

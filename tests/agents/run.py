@@ -26,6 +26,7 @@ from pathlib import Path
 
 import network
 import report
+from hooked import Hooked
 from model_server import ModelServer
 from providers import CONFIGURE, PACKAGES
 from record import Record
@@ -103,7 +104,7 @@ def order(column, kinds):
 def walk(provider, ensemble, agents_dir, columns):
     """All widths of one agent, in a process of its own."""
     for width in WIDTHS:
-        kinds = [Record] if SCREENS else [Walk, Trouble] if width == WIDTHS[0] else [Walk]
+        kinds = [Record] if SCREENS else [Walk, Trouble, Hooked] if width == WIDTHS[0] else [Walk]
         column = examine(provider, width, kinds, ensemble, agents_dir)
         columns.put(repeated(column, kinds, ensemble, agents_dir))
 

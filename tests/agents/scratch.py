@@ -21,6 +21,7 @@ TEAM = """agents:
 {agents}
 team: {{columns: {width}, lines: 40}}
 ladder: {{phase_seconds: 8, ceiling_seconds: 20}}
+hooks: {{providers: [{hooked}]}}
 """
 
 
@@ -72,7 +73,7 @@ class Scratch:
 class Agent:
     """A team of one agent, as a user makes it: `init`, `ensemble.yaml`, `up`."""
 
-    def __init__(self, scratch, provider, home="", mcp=False, twins=False, **options):
+    def __init__(self, scratch, provider, home="", mcp=False, twins=False, hooked=False, **options):
         self.scratch, self.provider, self.name = scratch, provider, "w1"
         self.home = scratch.dir / (provider + home)
         self.project = self.home / "p"
@@ -84,7 +85,8 @@ class Agent:
             self.environment["ENSEMBLE_AGENT_ID"] = "w1"
             self.installed = self.run("mcp", "install", "--provider", provider)
         agents = "\n".join(f"  {name}: {{provider: {provider}}}" for name in ("w1", "w2")[:1 + twins])
-        team = TEAM.format(agents=agents, width=scratch.width)
+        # The walk is about keystrokes; `hooked` is about the agent's own hooks.
+        team = TEAM.format(agents=agents, width=scratch.width, hooked=provider if hooked else "")
         (self.project / "ensemble.yaml").write_text(team)
         for other in ("conductor", "human"):
             self.run("mailbox", "add", other)

@@ -295,6 +295,42 @@ fn a_hook_that_is_killed_before_its_answer_gives_the_message_back() {
 }
 
 #[test]
+fn a_hook_that_is_killed_while_it_answers_has_delivered_nothing() {
+    let bed = Bed::new();
+    let config = bed.project().join("ensemble.yaml");
+    std::fs::write(config, "durability: process\nhooks: {carry_bytes: 32768}\n").unwrap();
+    // Written as JSON, this is more than a pipe holds.
+    let id = bed.send(&"\"".repeat(32_700));
+    let mut child = bed.start("hook tool --provider claude --as w1", Stdio::piped());
+    drop(child.stdin.take());
+    eventually("the hook is answering", || !files(&bed, "w1/cur").is_empty());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(files(&bed, "w1/cur")[0].starts_with(&format!("{id}@w1@1")));
+    assert_eq!(session(&bed)["carrying"][0]["id"], json!(id));
+    let text = context(&bed, "tool").unwrap();
+    assert!(
+        text.contains(&format!("id       {id}")) && text.contains("epoch    2"),
+        "{}",
+        text.len()
+    );
+    bed.ok(&format!("settle {id} --as w1 --epoch 2"));
+}
+
+#[test]
+fn agents_without_hooks_are_told_once_in_their_instructions() {
+    let bed = Bed::empty();
+    let file = bed.project().join("AGENTS.md");
+    std::fs::write(&file, "# Rules\nBe kind.").unwrap();
+    bed.ok("init --agents-md");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# Rules\nBe kind.\n\n<!-- ensemble -->\n"), "{text}");
+    assert!(text.contains("`ensemble prime`") && text.contains("ensemble settle ID"), "{text}");
+    bed.ok("init --agents-md");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}
+
+#[test]
 fn a_closed_pipe_gives_the_message_back_at_once() {
     let bed = Bed::new();
     let id = bed.send("to nowhere");
@@ -357,4 +393,44 @@ fn the_waiter_wakes_an_idle_session_and_ends_with_it() {
     assert!(said(&hook(&bed, "end", "claude", &json!({ "session_id": "s2" }))).is_none());
     let ended = crate::bed::ran(successor.wait_with_output().unwrap());
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
+}
+
+#[test]
+fn hooks_are_installed_beside_others_and_taken_out_byte_for_byte() {
+    let bed = Bed::new();
+    for (provider, place, file) in [
+        ("claude", "--project", bed.project().join(".claude/settings.local.json")),
+        ("claude", "--user", bed.project().join("../.claude/settings.json")),
+        ("gemini", "--project", bed.project().join(".gemini/settings.json")),
+        ("codex", "--user", bed.project().join("../.codex/hooks.json")),
+    ] {
+        let install = format!("hooks install --provider {provider} {place}");
+        let uninstall = format!("hooks uninstall --provider {provider} {place}");
+        assert!(bed.ok(&install).starts_with("added hooks to "), "{provider}");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let hooks: Value = serde_json::from_str(&text).unwrap();
+        let stop = if provider == "gemini" { "AfterAgent" } else { "Stop" };
+        let command = hooks["hooks"][stop][0]["hooks"][0]["command"].as_str().unwrap();
+        assert!(command.ends_with(&format!("hook stop --provider {provider}")), "{command}");
+        assert!(bed.ok(&install).contains("already"));
+        bed.ok(&uninstall);
+        assert!(!file.exists(), "{}", file.display());
+        // Beside hooks of others, and a person's own spacing.
+        let theirs =
+            format!("{{\n\t\"hooks\": {{ \"{stop}\": [ {{\"hooks\": []}} ] }} , \"x\":1}}");
+        std::fs::write(&file, &theirs).unwrap();
+        bed.ok(&install);
+        let merged: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(merged["hooks"][stop].as_array().unwrap().len(), 2, "{merged}");
+        assert_eq!(merged["hooks"][stop][1], json!({ "hooks": [] }));
+        // Changed since: only our own texts are taken out.
+        let now = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, now.replace("\"x\":1", "\"x\":2")).unwrap();
+        bed.ok(&uninstall);
+        let left = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(left, theirs.replace("\"x\":1", "\"x\":2"));
+        bed.fails(3, &uninstall);
+    }
+    let printed = bed.ok("hooks install --provider codex --print");
+    assert!(printed.contains("UserPromptSubmit"), "{printed}");
 }

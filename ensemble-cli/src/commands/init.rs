@@ -13,11 +13,16 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::hooks::introduction::RULES;
 use crate::output::STRONG;
 
 /// The mailboxes of every queue: who hands the work out, and who watches over it all.
 const MAILBOXES: [&str; 2] = ["conductor", "dispatch"];
 const CONFIG: &str = include_str!("ensemble.yaml");
+/// The file in which agents of several makers look for instructions.
+const AGENTS_FILE: &str = "AGENTS.md";
+/// The first line of our section in it.
+const SECTION: &str = "<!-- ensemble -->";
 
 /// Create a queue, its state directory and a configuration to edit
 ///
@@ -31,6 +36,9 @@ pub(crate) struct Arguments {
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     #[arg(conflicts_with = "queue")]
     directory: Option<PathBuf>,
+    /// Also tell agents without hooks how to take part, in a section of AGENTS.md
+    #[arg(long)]
+    agents_md: bool,
 }
 
 impl Arguments {
@@ -52,6 +60,9 @@ impl Arguments {
         let config = project.state.with_file_name(CONFIG_FILE);
         let config_created = write_config(&config)?;
         write_schema(&project)?;
+        if self.agents_md {
+            add_section(&project.root().join(AGENTS_FILE))?;
+        }
         if context.out.is_json() {
             return context.out.object(&json!({
                 "queue": project.queue, "state": project.state, "config": config,
@@ -83,6 +94,28 @@ fn write_schema(project: &Project) -> Outcome {
     let path = project.state.join(super::schema::SCHEMA_FILE);
     let text = super::schema::config_schema()?;
     Ok(durable::write_document(&path, text.as_bytes(), Durability::Process)?)
+}
+
+/// Adds a section on the team to the instructions of agents, unless it is there.
+fn add_section(path: &Path) -> Outcome {
+    let fail = |error| Failure::refused(format!("cannot write {}: {error}", path.display()));
+    let before = match std::fs::read_to_string(path) {
+        Ok(text) if text.contains(SECTION) => return Ok(()),
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(fail(error)),
+    };
+    let gap = match before.as_str() {
+        "" => "",
+        text if text.ends_with('\n') => "\n",
+        _ => "\n\n",
+    };
+    let section = format!(
+        "{gap}{SECTION}\n## The team\n\nAgents of this project work as a team. At the start of a session run \
+         `ensemble prime`: it prints who you are, what you hold and what waits.\n\n{RULES}\n"
+    );
+    let mut file = OpenOptions::new().append(true).create(true).open(path).map_err(fail)?;
+    file.write_all(section.as_bytes()).map_err(fail)
 }
 
 /// Writes the commented configuration unless there is one; says whether it did.

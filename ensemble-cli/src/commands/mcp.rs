@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::exit::Outcome;
 use crate::mcp::install::{self, Command, Done, Provider};
 use crate::mcp::{Desk, serve_http, serve_stdio};
+use crate::own_program::own_program;
 
 /// Serve the tools for agents over MCP
 ///
@@ -129,18 +130,5 @@ fn command(context: &Context) -> Command {
         arguments.extend(["--as".to_owned(), agent.to_string()]);
     }
     arguments.push("mcp".to_owned());
-    Command { program: program(), arguments }
-}
-
-/// The plain name if that finds this very program, else its path.
-fn program() -> String {
-    const NAME: &str = "ensemble";
-    let Ok(this) = std::env::current_exe() else { return NAME.to_owned() };
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let first = std::env::split_paths(&path).map(|dir| dir.join(NAME)).find(|file| file.is_file());
-    let same = first.and_then(|file| file.canonicalize().ok());
-    match same.is_some_and(|file| this.canonicalize().is_ok_and(|this| this == file)) {
-        true => NAME.to_owned(),
-        false => this.to_string_lossy().into_owned(),
-    }
+    Command { program: own_program(), arguments }
 }

@@ -26,6 +26,7 @@ mod extend;
 mod fsck;
 mod goal;
 mod hook;
+mod hooks;
 mod inbox;
 mod init;
 mod instruct;
@@ -164,6 +165,7 @@ verbs! {
     Report => report,
     Prime => prime,
     Hook => hook,
+    Hooks => hooks,
     #[cfg(feature = "mcp")]
     Mcp => mcp,
     Request => request,

@@ -13,7 +13,7 @@ use ensemble_team::roster::{Presence, State};
 use ensemble_tmux::tmux::Server;
 use ensemble_watch::members::{self, Observed};
 use ensemble_watch::project::Project;
-use ensemble_watch::rows::{Row, rows};
+use ensemble_watch::rows::{Row, WayIn, rows};
 use ensemble_watch::workload::{Books, Workload};
 use serde_json::{Value, json};
 
@@ -61,6 +61,7 @@ pub(crate) struct Arguments {
 struct Line {
     row: Row,
     presence: Presence,
+    way_in: WayIn,
     since: Option<Timestamp>,
     holds: Vec<Holding>,
     unread: u64,
@@ -172,7 +173,8 @@ fn line(project: &Project, queue: &Queue, row: Row, seen: &Seen<'_>) -> Outcome<
     let sign_of_life = spoken.get(member.name.as_str()).copied().max(shown);
     let glance = queue.glance(&member.mailbox, COUNT_MAX).unwrap_or_default();
     let (unread, waited) = (glance.waiting, attention::waited(&glance));
-    Ok(Line { row, presence, since, holds, unread, waited, sign_of_life })
+    let way_in = row.way_in(project);
+    Ok(Line { row, presence, way_in, since, holds, unread, waited, sign_of_life })
 }
 
 fn last_by_actor(records: &[Record]) -> BTreeMap<&str, Timestamp> {
@@ -206,7 +208,7 @@ impl Line {
 
     /// What does not change by itself.
     fn lasting(&self) -> Value {
-        let Self { row, presence, since, holds, unread, .. } = self;
+        let Self { row, presence, way_in, since, holds, unread, .. } = self;
         let member = &row.member;
         let binding = member.binding.as_ref();
         json!({
@@ -215,7 +217,7 @@ impl Line {
             "tasks": tasks(holds), "holds": holds, "mailbox": member.mailbox, "unread": unread, "overdue": self.is_overdue(),
             "recorded": member.state, "generation": member.generation, "ended": member.ended,
             "pane": binding.map(|b| &b.id), "pid": binding.map(|b| b.pid),
-            "came": row.came, "host": row.host(), "way_in": row.way_in(),
+            "came": row.came, "host": row.host(), "way_in": way_in,
             "supervisor": member.supervisor.map(|supervisor| supervisor.pid),
         })
     }

@@ -31,15 +31,11 @@ mod tests {
 
     #[test]
     fn each_agent_is_answered_in_its_own_words() {
-        let said = |program, event| object(program, event, None, "x").to_string();
-        let context = |name: &str| {
-            format!(
-                r#"{{"hookSpecificOutput":{{"additionalContext":"x","hookEventName":"{name}"}}}}"#
-            )
-        };
+        let said = |program, event| object(program, event, None, "x");
+        let context = |name: &str| json!({ "hookSpecificOutput": { "hookEventName": name, "additionalContext": "x" } });
         for program in [Program::Claude, Program::Codex, Program::Gemini] {
             assert_eq!(said(program, Event::Start), context("SessionStart"));
-            assert_eq!(said(program, Event::Stop), r#"{"decision":"block","reason":"x"}"#);
+            assert_eq!(said(program, Event::Stop), json!({ "decision": "block", "reason": "x" }));
         }
         assert_eq!(said(Program::Claude, Event::Tool), context("PostToolUse"));
         assert_eq!(said(Program::Codex, Event::Prompt), context("UserPromptSubmit"));

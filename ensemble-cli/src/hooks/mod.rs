@@ -33,6 +33,7 @@
 mod answer;
 mod carry;
 mod event;
+pub(crate) mod install;
 pub(crate) mod introduction;
 mod report;
 mod waiter;

@@ -42,7 +42,7 @@ impl Mail {
         sight: SharedSight,
     ) -> Result<Self> {
         Ok(Self {
-            notifier: Notifier::new(project.profiles()?, pane_workers),
+            notifier: Notifier::new(project.profiles()?, pane_workers, project.sessions()),
             remote: Remote::new(project, sight)?,
             changed: BTreeSet::new(),
             arrived: Vec::new(),

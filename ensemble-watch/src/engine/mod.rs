@@ -34,6 +34,7 @@ use ensemble_core::proto::reconcile::{Event, Reconcile};
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::{FsEvent, Landing};
 use ensemble_core::{Error, Result};
+use ensemble_team::session::Sessions;
 use serde_json::{Value, json};
 
 use crate::boxes::Finding;
@@ -221,6 +222,7 @@ impl Engine {
             Place::Panes => self.rebind(now),
             Place::Canary => self.reconcile.handle(now, Event::CanarySeen),
             Place::Roster => self.roster_changed(now, file),
+            Place::Sessions => self.session_changed(now, file),
             Place::Board => {
                 self.upkeep.board_changed(now);
                 self.team.books_changed(now);
@@ -231,6 +233,13 @@ impl Engine {
             }
         }
         None
+    }
+
+    /// A hook of an agent has reported.
+    fn session_changed(&mut self, now: Monotonic, file: &str) {
+        let Some(agent) = Sessions::agent_of(file) else { return };
+        self.team.workload_changed(now, vec![agent.clone()]);
+        self.mail.notifier.session_changed(now, &agent);
     }
 
     fn ladders_changed(&self, mailbox: &Name) {

@@ -84,6 +84,10 @@ impl Engine {
         if std::fs::create_dir_all(roster.dir()).is_ok() {
             let _ = watch_set.watch(roster.dir(), Place::Roster);
         }
+        let sessions = project.sessions();
+        if std::fs::create_dir_all(sessions.dir()).is_ok() {
+            let _ = watch_set.watch(sessions.dir(), Place::Sessions);
+        }
         watch_set.watch(&canary(project), Place::Canary)?;
         self.requests.rewatch(watch_set)?;
         self.upkeep.rewatch_steps(watch_set);

@@ -19,6 +19,7 @@ use crate::project::Project;
 use crate::rate_limit_hold::{Moment, RateLimitHold};
 use crate::requests::keep_gated;
 use crate::roles::{Due, Roles};
+use crate::sessions::give_back_all;
 
 /// How often the loop looks at leases.
 const LEASE_INTERVAL: Duration = LOOK_INTERVAL;
@@ -169,6 +170,8 @@ impl Team {
         let (spool, recorder) = (&*context.spool, &context.recorder);
         self.board.look(&context.project, &SystemClock, recorder);
         self.see_supervisors(now, context);
+        let sessions = context.project.sessions();
+        mail.changed(give_back_all(&sessions, spool, self.members.names()));
         self.keep(now, context, mail);
         match leases::look(&mut self.leases, spool, &**recorder) {
             Ok(returned) => mail.changed(returned),

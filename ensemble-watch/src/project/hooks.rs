@@ -18,7 +18,7 @@ pub struct HooksConfig {
 impl HooksConfig {
     /// The default of `carry_bytes`.
     pub const CARRY_BYTES: u32 = 4096;
-    /// The largest `carry_bytes`: escaped as JSON, a body still fits into one pipe.
+    /// The largest `carry_bytes`: plain text of this size fits into one pipe.
     pub const CARRY_BYTES_MAX: u32 = 32 * 1024;
 
     pub(super) fn or(self, fallback: Self) -> Self {

@@ -8,7 +8,8 @@
 //!
 //! The roster keeps the command as the user wrote it. The files are the same for all agents of a provider: an agent is
 //! known by its pass, not by its hooks. A crash between writing and starting leaves files that the next start replaces.
-//! A command that does not begin with the program of its profile, or that has one of the arguments already, is started
+//! A program that reads only private files is started as it is where others may write a directory on the way. A
+//! command that does not begin with the program of its profile, or that has one of the arguments already, is started
 //! as it is.
 
 use std::path::Path;
@@ -50,6 +51,9 @@ impl Team<'_> {
             return Ok(bare);
         }
         let dir = self.project.state.join(LAUNCH_DIRECTORY).join(&plan.provider);
+        if hooks.private_files && !is_private(&dir) {
+            return Ok(bare);
+        }
         write_files(&dir, hooks, ensemble)?;
         let fill = |text: &str| fill(text, hooks, &dir, ensemble);
         let arguments: String =
@@ -70,6 +74,14 @@ impl Team<'_> {
                 None => !hooks.asks_trust,
             }
     }
+}
+
+/// Whether only their owners may write the directories that lead to this one, as far as they exist.
+fn is_private(dir: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    const OTHERS_WRITE: u32 = 0o022;
+    let is_open = |dir: &Path| std::fs::metadata(dir).is_ok_and(|it| it.mode() & OTHERS_WRITE != 0);
+    !dir.ancestors().any(is_open)
 }
 
 fn write_files(dir: &Path, hooks: &HookConfig, ensemble: &Path) -> Result<()> {

@@ -19,7 +19,7 @@ printf '\033[H\033[2J────────\n❯ \0337\n───────�
 exec 3<>"$me.in"
 : >"$me.ready"
 while IFS= read -r line <&3; do
-    (eval "$line") 3<&- >"$me.out" 2>"$me.err"
+    eval "$line" 3<&- >"$me.out" 2>"$me.err"
     echo $? >"$me.code.new"
     mv "$me.code.new" "$me.code"
 done
@@ -128,4 +128,95 @@ fn hooks_know_their_agent_by_pass_and_by_pane_and_no_other_program_takes_its_mai
     let said = team.order("one", &own).stdout;
     assert!(said.contains("hello") && said.contains("settle mine --as one"), "{said}");
     eventually("it is held", || team.bed.mailbox("one/cur/mine@one@1.yaml").exists());
+}
+
+/// The input of a hook of session `s1`.
+const INPUT: &str = "printf '{\"session_id\":\"s1\"}'";
+
+#[test]
+fn a_living_waiter_spares_the_keystrokes_and_a_deaf_one_only_delays_them() {
+    let team = hooked(&[("one", "claude")], "");
+    team.wait_for_evidence("one", "idle", "ready");
+    let lock = team.bed.project().join(".ensemble/sessions/one.waiter.lock");
+    let row = |team: &Team| -> Value { team.bed.object("team one") };
+    assert_eq!(team.order("one", &format!("{INPUT} | $E hook start --provider claude")).code, 0);
+    assert_eq!(row(&team)["way_in"], "keystrokes");
+    // The waiter below the agent's own process wakes it, and nothing is typed.
+    let wait = format!("{INPUT} | $E hook wait --provider claude");
+    team.tell("one", &wait);
+    let is_held = || ensemble_core::durable::FileLock::holder(&lock).is_some();
+    eventually("it waits", is_held);
+    assert_eq!(row(&team)["way_in"], "waiter");
+    let _ = fs::remove_file(team.here("one.code"));
+    team.bed.ok("send --as operator --to one --id first -m hello");
+    eventually("the waiter ends", || team.here("one.code").exists());
+    assert_eq!(fs::read_to_string(team.here("one.code")).unwrap().trim(), "2");
+    assert!(fs::read_to_string(team.here("one.err")).unwrap().contains("\nhello\n"));
+    eventually("status counts the way", || {
+        let text = team.bed.ok("status --json");
+        text.contains(r#""waiter":1"#) && text.contains(r#""keystrokes":0"#)
+    });
+    assert!(team.records("nudge.sent").is_empty());
+    assert_eq!(team.order("one", "$E settle first").code, 0);
+    // A process that holds the lock and does nothing.
+    let sleeper = std::process::Command::new("flock")
+        .args(["--no-fork".as_ref(), lock.as_os_str(), "sleep".as_ref(), "60".as_ref()])
+        .spawn();
+    let mut sleeper = sleeper.unwrap();
+    eventually("it holds the lock", is_held);
+    let began = std::time::Instant::now();
+    team.bed.ok("send --as operator --to one --id second -m again");
+    eventually("keys are typed", || team.records("nudge.sent").len() == 1);
+    assert!(began.elapsed() >= std::time::Duration::from_secs(4), "{:?}", began.elapsed());
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}
+
+#[test]
+fn the_watcher_gives_back_what_a_killed_hook_has_received() {
+    let team = hooked(&[("one", "claude")], "");
+    let start = format!("{INPUT} | $E hook start --provider claude");
+    assert_eq!(team.order("one", &start).code, 0);
+    team.bed.ok("send --as operator --to one --id mine -m hello");
+    assert_eq!(team.order("one", "$E recv").code, 0);
+    let file = team.bed.project().join(".ensemble/sessions/one.json");
+    let mut session: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    session["carrying"] =
+        serde_json::json!([{ "mailbox": "one", "id": "mine", "epoch": 1, "pid": ended.id() }]);
+    fs::write(&file, session.to_string()).unwrap();
+    eventually("the message waits again", || !team.bed.mailbox("one/cur/mine@one@1.yaml").exists());
+    let took = team.order("one", "$E recv --json").stdout;
+    assert!(took.contains(r#""id":"mine""#) && took.contains(r#""epoch":2"#), "{took}");
+}
+
+#[test]
+fn hooks_say_why_an_agent_stands_still() {
+    let team = hooked(&[("one", "claude")], "");
+    team.wait_for_evidence("one", "idle", "ready");
+    let hook = |event: &str, input: &str| {
+        let line = format!("printf '{input}' | $E hook {event} --provider claude");
+        assert_eq!(team.order("one", &line).code, 0, "{line}");
+        let row = team.bed.object("team one");
+        (row["state"].as_str().unwrap().to_owned(), row["why"].as_str().unwrap().to_owned())
+    };
+    let (state, why) = hook("failure", r#"{"session_id":"s1","error":"rate_limit"}"#);
+    assert!(state == "limited" && why.contains("hooks: rate_limit"), "{state}: {why}");
+    // The screen shows a prompt: a person has answered.
+    let asked = r#"{"session_id":"s1","tool_name":"Bash"}"#;
+    let (state, _) = hook("permission", asked);
+    assert_eq!(state, "idle");
+    let unknown = "printf '\\033[H\\033[2Jno screen that the profile knows' >/dev/tty;";
+    let row = |input: &str| {
+        let line = format!("{unknown} printf '{input}' | $E hook permission --provider claude");
+        assert_eq!(team.order("one", &line).code, 0);
+        team.bed.object("team one")
+    };
+    let seen = row(asked);
+    assert_eq!(
+        (seen["state"].as_str(), true),
+        (Some("blocked"), seen["why"].to_string().contains("permission: Bash")),
+        "{seen}"
+    );
 }

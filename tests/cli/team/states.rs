@@ -9,7 +9,7 @@ use crate::tmux_support::eventually;
 
 /// A team with one scripted Claude Code in the state `view`.
 fn with_claude(view: &str) -> Team {
-    let team = Team::with(&["conductor"], "");
+    let team = Team::with(&["conductor"], "hooks: {providers: []}\n");
     let bin = team.here("bin");
     fs::create_dir(&bin).unwrap();
     for program in ["claude", "bash"] {

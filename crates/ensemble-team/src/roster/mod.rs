@@ -35,6 +35,7 @@ mod error;
 mod identity;
 mod member;
 mod presence;
+mod reported;
 mod supervised;
 
 use std::io::ErrorKind;
@@ -50,6 +51,7 @@ pub use error::RosterError;
 pub use identity::{Asking, Identity, Outsiders, Proof, Refusal, identify};
 pub use member::{Came, Ended, How, Member, MemberState, ROSTER_VERSION, SupervisorProcess};
 pub use presence::{Evidence, PaneObservation, Presence, State, presence};
+pub use reported::Reported;
 pub use supervised::{Enrolment, Farewell};
 
 /// The directory below the state directory.

@@ -21,6 +21,8 @@
 //!  up,leaving  none; any script                       no            no         idle
 //! ```
 //!
+//! What the agent's own hooks have reported goes before, where the pane does not know better (`reported`).
+//!
 //! A script (the providers `shell` and `generic`) shows nothing that could be read: while its pane
 //! lives it works if it holds a message. Of a screen that the profile does not know, `idle` is
 //! never said. An agent that sits at its prompt is idle, even if it holds a message: a person
@@ -36,6 +38,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::reported::{Reported, Shown, by_hooks};
 use super::{How, MemberState};
 use ensemble_core::agent::AgentState;
 use ensemble_core::pane::Deferral;
@@ -102,6 +105,8 @@ pub struct Evidence {
     pub sight: PaneObservation,
     /// Its screen says nothing about its work.
     pub is_script: bool,
+    /// What its own hooks have reported.
+    pub reported: Option<Reported>,
     /// Whose decision it waits for, in a few words.
     pub waits_for: Option<String>,
     /// The tasks (or messages) it holds.
@@ -122,7 +127,15 @@ impl Evidence {
     /// Evidence of an agent that holds nothing and waits for no other agent.
     #[must_use]
     pub const fn new(recorded: MemberState, sight: PaneObservation) -> Self {
-        Self { recorded, ended: None, sight, is_script: false, waits_for: None, holds: Vec::new() }
+        Self {
+            recorded,
+            ended: None,
+            sight,
+            is_script: false,
+            reported: None,
+            waits_for: None,
+            holds: Vec::new(),
+        }
     }
 }
 
@@ -191,7 +204,7 @@ impl State {
 /// What an agent is doing. See the table of this module.
 #[must_use]
 pub fn presence(evidence: &Evidence) -> Presence {
-    let Evidence { recorded, ended, sight, is_script, waits_for, holds } = evidence;
+    let Evidence { recorded, ended, sight, is_script, waits_for, holds, .. } = evidence;
     let found = |state, why: String| Presence { state, why };
     if *recorded == MemberState::Shutdown {
         return found(State::Shutdown, ended.map_or("recorded", How::word).to_owned());
@@ -203,7 +216,16 @@ pub fn presence(evidence: &Evidence) -> Presence {
         return by_supervisor(agent, waits_for.as_deref(), holds);
     }
     let shown = sight.diagnosis().filter(|_| !is_script);
-    if let Some((state, why)) = shown.and_then(by_screen) {
+    let by_screen = shown.and_then(by_screen);
+    let known = match (&by_screen, shown) {
+        (Some((state, _)), _) => Shown::State(*state),
+        (None, Some(diagnosis)) if is_at_rest(diagnosis) => Shown::Rest,
+        (None, _) => Shown::Nothing,
+    };
+    if let Some(presence) = by_hooks(evidence, known) {
+        return presence;
+    }
+    if let Some((state, why)) = by_screen {
         return found(state, why);
     }
     if let Some(whom) = waits_for {

@@ -18,6 +18,9 @@ pub struct HookConfig {
     /// Whether the program asks a person before it runs hooks that it has not seen. Such a program is started with
     /// hooks only where the project wants it.
     pub asks_trust: bool,
+    /// Whether the program reads its files only where no other user could have changed them: in directories that only
+    /// their owner may write.
+    pub private_files: bool,
     /// Arguments behind the program's name. `{FILE}` is the path of one of `files`.
     pub arguments: Vec<String>,
     /// Variables of its environment.

@@ -169,7 +169,7 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
         agents.push(json!({
             "agent": member.name, "role": member.role, "provider": member.provider,
             "mailbox": member.mailbox, "state": presence.state, "why": presence.why,
-            "tasks": tasks(&holds), "came": row.came, "host": row.host(), "way_in": row.way_in(),
+            "tasks": tasks(&holds), "came": row.came, "host": row.host(), "way_in": row.way_in(&desk.project),
         }));
     }
     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();

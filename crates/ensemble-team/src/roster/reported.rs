@@ -1,0 +1,131 @@
+//! What an agent is doing by the word of its own hooks, beside what its pane shows.
+//!
+//! Hooks know best why an agent stands still. A pane is observed now, while a hook has reported at its event. No hook
+//! reports that a person has answered a dialog, or has interrupted a turn.
+//!
+//! ```text
+//! hooks say    pane shows                        state
+//! blocked      at rest, working, starting        as without hooks
+//! blocked      anything else                     blocked, by what the hooks name
+//! limited      at rest, unknown, none            limited
+//! limited      anything else                     as without hooks
+//! working      unknown, none                     working
+//! working      anything else                     as without hooks
+//! idle,failed  unknown, none                     as at a prompt
+//! idle,failed  anything else                     as without hooks
+//! ended        none                              gone
+//! ended        anything else                     as without hooks
+//! ```
+
+use super::presence::{Evidence, PaneObservation, Presence, State};
+use crate::session::Activity;
+
+/// The word of an agent's hooks, while the agent's process lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reported {
+    /// State of the agent's turn.
+    pub activity: Activity,
+    /// What it is blocked by, or why its turn has failed.
+    pub detail: Option<String>,
+}
+
+impl Reported {
+    /// A state without a detail.
+    #[must_use]
+    pub const fn new(activity: Activity, detail: Option<String>) -> Self {
+        Self { activity, detail }
+    }
+
+    fn why(&self, what: &str) -> String {
+        match &self.detail {
+            Some(detail) => format!("{what} (hooks: {detail})"),
+            None => format!("{what} (hooks)"),
+        }
+    }
+}
+
+/// What the pane shows, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// A state that the profile knows.
+    State(State),
+    /// A prompt.
+    Rest,
+    /// Nothing that the profile knows.
+    Nothing,
+}
+
+/// The state by the word of the hooks; `None` if the pane decides.
+pub(super) fn by_hooks(evidence: &Evidence, shown: Shown) -> Option<Presence> {
+    let reported = evidence.reported.as_ref()?;
+    let found = |state, why: &str| Some(Presence { state, why: reported.why(why) });
+    match (reported.activity, shown) {
+        (Activity::Blocked, Shown::Nothing | Shown::State(State::Blocked)) => {
+            found(State::Blocked, "waits for a person")
+        }
+        (Activity::Limited, Shown::Nothing | Shown::Rest) => found(State::Limited, "limited"),
+        (Activity::Working, Shown::Nothing) => found(State::Working, "a turn runs"),
+        (Activity::Idle | Activity::Failed, Shown::Nothing) if evidence.waits_for.is_none() => {
+            let held = match evidence.holds.as_slice() {
+                [] => String::new(),
+                held => format!("; holds {}", held.join(", ")),
+            };
+            found(State::Idle, &format!("no turn runs{held}"))
+        }
+        (Activity::Ended, Shown::Nothing) if evidence.sight == PaneObservation::NoPane => {
+            found(State::Gone, "its session has ended")
+        }
+        (
+            Activity::Blocked
+            | Activity::Limited
+            | Activity::Working
+            | Activity::Idle
+            | Activity::Failed
+            | Activity::Ended,
+            Shown::State(_) | Shown::Rest | Shown::Nothing,
+        ) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roster::MemberState;
+
+    #[test]
+    fn hooks_decide_where_the_pane_cannot_know_better() {
+        let (rest, nothing) = (Shown::Rest, Shown::Nothing);
+        let busy = Shown::State(State::Working);
+        let dialog = Shown::State(State::Blocked);
+        for (activity, shown, state) in [
+            (Activity::Blocked, nothing, Some(State::Blocked)),
+            (Activity::Blocked, dialog, Some(State::Blocked)),
+            (Activity::Blocked, rest, None),
+            (Activity::Blocked, busy, None),
+            (Activity::Limited, nothing, Some(State::Limited)),
+            (Activity::Limited, rest, Some(State::Limited)),
+            (Activity::Limited, busy, None),
+            (Activity::Limited, dialog, None),
+            (Activity::Working, nothing, Some(State::Working)),
+            (Activity::Working, rest, None),
+            (Activity::Working, dialog, None),
+            (Activity::Idle, nothing, Some(State::Idle)),
+            (Activity::Idle, busy, None),
+            (Activity::Failed, nothing, Some(State::Idle)),
+            (Activity::Failed, rest, None),
+            (Activity::Ended, nothing, Some(State::Gone)),
+            (Activity::Ended, rest, None),
+        ] {
+            let mut evidence = Evidence::new(MemberState::Up, PaneObservation::NoPane);
+            evidence.reported = Some(Reported::new(activity, Some("Bash".to_owned())));
+            let found = by_hooks(&evidence, shown);
+            assert_eq!(found.as_ref().map(|it| it.state), state, "{activity:?} {shown:?}");
+            assert!(found.is_none_or(|it| it.why.contains("hooks: Bash")));
+        }
+        // A pane that could not be observed is no proof of an end.
+        let mut evidence = Evidence::new(MemberState::Up, PaneObservation::Unseen);
+        evidence.reported = Some(Reported::new(Activity::Ended, None));
+        assert_eq!(by_hooks(&evidence, nothing), None);
+    }
+}

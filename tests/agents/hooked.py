@@ -1,0 +1,119 @@
+"""Mail by the agent's own hooks: how long from `ensemble send` to the request that has the message itself."""
+
+import json
+import os
+import statistics
+import time
+
+from checks import Checks, expect
+from scratch import settled
+
+SENDS = 3
+# The message must be in the first request after it; so many seconds are far above what was seen.
+ASKED_SECONDS = 20
+DRAFT = "half a sentence that is not fin"
+TOOL_SECONDS = 4
+# Those that a waiter wakes, and those that hooks know at all. Gemini CLI takes its hooks from private directories only.
+WOKEN, HOOKED = ("claude",), ("claude", "codex")
+
+
+class Hooked(Checks):
+    def order(self):
+        if self.provider not in HOOKED:
+            return []
+        return [("hook: idle", self.idle), ("hook: working", self.working), ("hook: draft", self.draft),
+                ("hook: after clear", self.after_clear)]
+
+    @property
+    def of_a_ready_agent(self):
+        return [name for name, _ in self.order()]
+
+    def ready_agent(self):
+        self.model.set("text")
+        agent = self.other("-hooked", hooked=True)
+        if self.provider == "codex":
+            expect(settled(lambda: "need review" in agent.screen(), 60), "it asks for no trust in hooks")
+            agent.keys("2")
+            agent.keys("Enter")
+        self.answer_dialogs(agent, "trust")
+        self.is_state(agent, "ready", 90)
+        return agent
+
+    def idle(self):
+        took = []
+        for number in range(SENDS):
+            took.append(self.carried(f"idle {number}"))
+            self.at_rest()
+        self.times["hook idle"] = statistics.median(took)
+        lines = self.lines()
+        expect(self.provider not in WOKEN or lines == 0, f"{lines} lines were typed")
+
+    def working(self):
+        self.model.set("tool", command=f"sleep {TOOL_SECONDS}")
+        self.agent.type("run it")
+        # Codex and Claude ask before they run a command that is not allowed.
+        expect(settled(lambda: self.agent.member()["state"] in ("working", "blocked"), 20), "no turn has begun")
+        if settled(lambda: self.agent.member()["state"] == "blocked", 3):
+            self.agent.keys("Enter")
+        count = len(self.model.since(0))
+        self.times["hook working"] = self.carried("while a tool runs")
+        self.model.set("text")
+        self.at_rest()
+        later = [self.has(asked, "while a tool runs") for asked in self.model.since(0)[count:]]
+        expect(later and later[0], "it was not in the next request")
+
+    def draft(self):
+        self.agent.type(DRAFT, enter=False)
+        expect(settled(lambda: DRAFT.replace(" ", "") in self.agent.squeezed(), 10), "the draft is not shown")
+        if self.provider in WOKEN:
+            self.times["hook draft"] = self.carried("beside a draft")
+            expect(DRAFT.replace(" ", "") in self.agent.squeezed(), "the draft is gone")
+            self.agent.keys("C-u")
+        else:
+            self.send("beside a draft")
+            self.agent.keys("C-u")
+            self.until("beside a draft", time.monotonic(), 60)
+        self.at_rest()
+
+    def after_clear(self):
+        self.agent.type("/clear")
+        before = len(self.model.since(0))
+        settled(lambda: "idle" == self.agent.member()["state"], 10)
+        self.times["hook after clear"] = self.carried("after clear")
+        asked = self.model.since(0)[before:]
+        expect(any(self.has(one, "You are w1") for one in asked), "it does not know its name any more")
+        self.at_rest()
+        code, text = self.agent.run("down", "--force")
+        expect(code == 0, f"down --force: exit {code}: {text}")
+        self.agent = None
+
+    def send(self, text):
+        began = time.monotonic()
+        code, said = self.agent.run("send", "--to", "w1", "-m", text)
+        expect(code == 0, f"send: exit {code}: {said}")
+        return began
+
+    def carried(self, text):
+        """Seconds from `send` to the request that has the text."""
+        return self.until(text, self.send(text), ASKED_SECONDS)
+
+    def until(self, text, began, seconds):
+        found = []
+        look = lambda: found.extend(asked for asked in self.model.since(0) if self.has(asked, text)) or found
+        expect(settled(look, seconds), f"{text!r} never reached the model: {self.agent.inspect()}")
+        return found[0].at - began
+
+    @staticmethod
+    def has(asked, text):
+        return text in json.dumps(asked.body, ensure_ascii=False)
+
+    def lines(self):
+        code, text = self.agent.run("log", "--json")
+        return sum('"nudge.sent"' in line for line in text.splitlines())
+
+    def at_rest(self):
+        """Ends what is held, as the model does not: the next message is a task to itself."""
+        self.is_state(self.agent, "ready", 30)
+        box = self.agent.project / "queue/mailbox/w1"
+        for file in list((box / "cur").iterdir()):
+            os.rename(file, box / "done" / (file.name.split("@")[0] + ".yaml"))
