@@ -19,6 +19,7 @@
 
 mod page;
 mod shell;
+mod together;
 
 use std::path::{Path, PathBuf};
 
@@ -103,9 +104,10 @@ fn blocks_that_are_not_run_are_counted_and_have_a_reason() {
     assert_eq!(counted, expected);
 }
 
+const READ_ME: &str = "README.md";
 /// The pages that have a test below.
 const RUN: [&str; 6] = [
-    "README.md",
+    READ_ME,
     "docs/board.md",
     "docs/lint.md",
     "docs/mcp.md",
