@@ -116,3 +116,22 @@ fn a_worker_that_answers_is_assigned_a_task_over_tools() {
     assert_eq!(said[0].1["watched"], false, "no watcher runs: {said:?}");
     assert!(bed.home.path().join("queue/mailbox/solo/new/t1.1.yaml").exists());
 }
+
+/// No watcher runs that could begin its departure.
+#[test]
+fn an_agent_that_agrees_to_its_shutdown_takes_up_nothing_over_tools() {
+    let bed = Bed::new();
+    let config = "durability: process\nidentity: {outsiders: allow}\n";
+    std::fs::write(bed.home.path().join("ensemble.yaml"), config).unwrap();
+    let roster = bed.home.path().join(".ensemble/roster");
+    std::fs::create_dir_all(&roster).unwrap();
+    let row = "version: 1\nname: Tara\nrole: coder\nprovider: shell\nmailbox: Tara\nstate: up\n\
+               since: \"2026-01-01T00:00:00.000Z\"\n";
+    std::fs::write(roster.join("Tara.yaml"), row).unwrap();
+    bed.ok("request shutdown Tara --as operator --id r1");
+    let agree = json!({ "request_id": "r1", "approve": true });
+    let said = session(&bed, "Tara", &[("shutdown_response", agree), ("claim_task", json!({}))]);
+    assert!(!said[0].0, "{said:?}");
+    let refused = said[1].1.to_string();
+    assert!(said[1].0 && refused.contains("Tara is leaving: it begins nothing more"), "{said:?}");
+}

@@ -23,6 +23,7 @@ use super::run::Run;
 use super::work::Work;
 use crate::authority::{Authority, Standing};
 use crate::board::{NewHandoff, is_fenced};
+use crate::driver::departure_note;
 use crate::proto::supervise::{Event, Reason};
 use crate::roster::{Enrolment, Farewell, Member, MemberState, Roster};
 use ensemble_core::env::Monotonic;
@@ -308,7 +309,8 @@ impl Run<'_> {
         };
         let id = question.entry.request.request_id.clone();
         let (store, me) = (Arc::clone(&office.store), self.order.id.clone());
-        match Requests::new(&*store).respond(id.as_str(), &me, true, &words) {
+        let requests = Requests::new(&*store).with_note(departure_note(office.roster.clone()));
+        match requests.respond(id.as_str(), &me, true, &words) {
             Ok(_) => {
                 self.desk.has_agreed = true;
                 self.tell(format!("agreed to its shutdown (request {id}): {words}"));
