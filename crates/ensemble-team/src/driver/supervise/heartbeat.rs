@@ -79,6 +79,11 @@ impl Heartbeat {
         }
     }
 
+    /// Counts as a sign of the agent.
+    pub(super) const fn sign(&mut self) {
+        self.has_signed = true;
+    }
+
     /// Reads the stamps that the agent itself has written on the board, as the seed says.
     pub(super) fn read_stamps(&mut self, now: Monotonic, state: &State) {
         let Some(entry) = state.agents.get(&self.agent.by) else { return };
