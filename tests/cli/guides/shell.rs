@@ -19,6 +19,7 @@ use crate::tmux_support::{LOOK_INTERVAL, PATIENCE, TestServer};
 /// The programs that pages start, all of them one script.
 const AGENTS: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
 const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cli/guides/agent.sh");
+const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/worker.sh");
 /// What a person has told git once.
 const GIT_CONFIG: &str =
     "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n";
@@ -47,6 +48,7 @@ impl Shell {
         fs::create_dir(&programs).unwrap();
         fs::create_dir(&work).unwrap();
         symlink(program(), programs.join("ensemble")).unwrap();
+        symlink(WORKER, programs.join("worker.sh")).unwrap();
         for name in AGENTS {
             let file = programs.join(name);
             fs::copy(agent, &file).unwrap();
