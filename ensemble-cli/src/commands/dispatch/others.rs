@@ -73,7 +73,8 @@ impl<'a> Others<'a> {
     fn read_all(&self) -> Result<()> {
         let mut first = Ok(());
         for found in self.spool.unfinished(self.actor, MESSAGES_MAX)? {
-            first = first.and(self.read_one(&found));
+            let read = self.read_one(&found);
+            first = first.and(read);
         }
         first
     }

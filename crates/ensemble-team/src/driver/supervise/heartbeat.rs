@@ -14,7 +14,7 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::proto::Machine as _;
 
-/// How much longer than usual a stamped lease may be without being a long operation: the two stamps of
+/// How much longer than usual a stamped lease may be without being a long operation. The two stamps of
 /// a script come from two looks at the clock.
 const STAMP_SLACK: Duration = Duration::from_secs(2);
 
