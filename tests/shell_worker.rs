@@ -249,6 +249,36 @@ fn work_that_may_not_begin_stays_where_it_is() {
 }
 
 #[test]
+fn a_failed_attempt_is_reported_to_the_sender_that_counts_attempts() {
+    with_every_shell(|bed| {
+        let envelope = Envelope::new(team(), "x").with_task("poison".to_owned()).with_attempt(2);
+        bed.spool.publish(&envelope).unwrap();
+        bed.run(&["sh", "-c", "echo half; exit 3"]);
+        assert_eq!(bed.state(&envelope.id), State::Settled);
+        let report = bed.reports().remove(0);
+        assert_eq!((&report["status"], &report["attempt"]), (&"failed".into(), &2.into()));
+        assert_eq!(report["failure_reason"], "its command ended with code 3");
+        assert_eq!(report["output"], "half\n");
+        let summary = report["summary"].as_str().unwrap();
+        assert!(summary.starts_with("runner has done 0 of 1 messages (0%), see "), "{summary}");
+    });
+}
+
+#[test]
+fn a_ping_is_answered_under_its_attempt() {
+    with_every_shell(|bed| {
+        let ready = bed.path(".ensemble/ready");
+        std::fs::create_dir_all(&ready).unwrap();
+        bed.run(&["cat"]);
+        assert_eq!(std::fs::read_dir(&ready).unwrap().count(), 0, "no ping, no pong");
+        std::fs::write(ready.join("team.ping"), "AGENT_TEAM_PING team 3\n").unwrap();
+        bed.run(&["cat"]);
+        assert!(ready.join("team@3.pong").exists());
+        assert_eq!(std::fs::read_dir(&ready).unwrap().count(), 2);
+    });
+}
+
+#[test]
 fn a_killed_worker_leaves_its_message_for_the_next() {
     with_every_shell(|bed| {
         let id = bed.publish("working");

@@ -1,9 +1,10 @@
 //! Under which fencing number an agent acts on the blackboard.
 
 use ensemble_core::message::Name;
-use ensemble_team::board::{Leased, State, Status, leases, released_claim};
+use ensemble_team::board::{State, Status, released_claim};
+use ensemble_team::holdings::{HeldAs, Holding};
 use ensemble_team::proto::task::Holder;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -52,33 +53,24 @@ pub(crate) fn holder(
     Ok(Holder { by, epoch: given.or(on_board).unwrap_or_default() })
 }
 
-/// A task of the blackboard in the hands of an agent.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct HeldTask {
-    pub(crate) task: Name,
-    /// `work` or `review`.
-    pub(crate) duty: &'static str,
-    pub(crate) epoch: u64,
-    /// Relative to the project.
-    pub(crate) worktree: Option<String>,
+/// The tasks of the blackboard among what an agent holds, as `whoami` says them: `duty` is `work` or
+/// `review`.
+pub(crate) fn board_tasks(holds: &[Holding]) -> Vec<Value> {
+    let task = |it: &Holding| {
+        let duty = duty(it.held_as)?;
+        let Holding { task_id, epoch, worktree, .. } = it;
+        Some(json!({ "task": task_id, "duty": duty, "epoch": epoch, "worktree": worktree }))
+    };
+    holds.iter().filter_map(task).collect()
 }
 
-/// The tasks of the blackboard in an agent's hands; none without a blackboard that can be read.
-pub(crate) fn held_tasks(context: &Context, agent: &Name) -> Vec<HeldTask> {
-    let Some(state) = context.board().ok().and_then(|board| board.read().ok()) else {
-        return Vec::new();
-    };
-    let held = leases(&state).into_iter().filter(|lease| lease.by() == agent);
-    held.filter_map(|lease| {
-        let (task, duty) = match &lease {
-            Leased::Agent { .. } => return None,
-            Leased::Claim { task, .. } => (task.clone(), "work"),
-            Leased::Review { task, .. } => (task.clone(), "review"),
-        };
-        let worktree = state.task(&task).and_then(|task| task.worktree.clone());
-        Some(HeldTask { task, duty, epoch: lease.epoch(), worktree })
-    })
-    .collect()
+/// What an agent does with a task of the blackboard that it holds so.
+pub(crate) const fn duty(held_as: HeldAs) -> Option<&'static str> {
+    match held_as {
+        HeldAs::Task => Some("work"),
+        HeldAs::Review => Some("review"),
+        HeldAs::Message | HeldAs::Step => None,
+    }
 }
 
 /// The agent that was started for this task, with the claim epoch it was given. `None` if it was

@@ -4,7 +4,7 @@
 //! received tells its sender by itself alone: it decides nothing, and that is said.
 
 use ensemble_core::message::Envelope;
-use ensemble_core::requests::{Correlation, RequestStore, Requests, Sender};
+use ensemble_core::requests::{Correlation, RequestStore, Sender};
 
 use crate::context::Context;
 use crate::exit::{Outcome, say};
@@ -30,8 +30,7 @@ pub(crate) fn correlated(
     envelope: &Envelope,
     sender: Sender,
 ) -> Outcome<Option<String>> {
-    let kinds = context.project()?.kinds()?;
-    Ok(match Requests::new(store).with_kinds(kinds).correlate(envelope, sender)? {
+    Ok(match context.project()?.requests(store)?.correlate(envelope, sender)? {
         Correlation::Refused(refusal) => Some(refusal.to_string()),
         Correlation::Unproven(entry) => {
             let (id, to) = (&entry.request.request_id, &entry.request.to);

@@ -8,7 +8,6 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::request::{Outcome as Answer, PLAN_APPROVAL, Refusal, SHUTDOWN};
 use ensemble_core::requests::{Entry, Requests};
 use ensemble_team::roster::Member;
-use ensemble_watch::project::Project;
 use ensemble_watch::{Carried, carry_out};
 use serde_json::json;
 
@@ -26,7 +25,7 @@ const DIALOG_LOOK: Duration = Duration::from_secs(2);
 
 /// The requests of the queue, of the kinds that are configured.
 pub(crate) fn requests<'q>(context: &Context, queue: &'q Queue) -> Outcome<Requests<'q>> {
-    Ok(Requests::new(queue.request_store()).with_kinds(context.project()?.kinds()?))
+    Ok(context.project()?.requests(queue.request_store())?)
 }
 
 /// A refusal as the command reports it: its text, and with `--json` the decision, its author and
@@ -128,25 +127,6 @@ fn announcement(entry: &Entry) -> String {
         SHUTDOWN => format!("Shutdown request {id} sent (status: {state})"),
         PLAN_APPROVAL => format!("Plan submitted (request_id={id})"),
         kind => format!("Request {id} ({kind}) sent (status: {state})"),
-    }
-}
-
-/// The generation of the agent that is about to decide; `None` if it is no member.
-pub(crate) fn generation(project: &Project, agent: &Name) -> Result<Option<u64>, Error> {
-    Ok(project.roster().get(agent)?.map(|member| member.generation))
-}
-
-/// Notes in the roster that this generation of an agent has agreed to its shutdown, before it goes on.
-pub(crate) fn note_departure(
-    project: &Project,
-    entry: &Entry,
-    generation: Option<u64>,
-) -> Result<(), Error> {
-    match (&entry.decision, generation) {
-        (Some(decision), Some(generation)) if entry.request.kind().carries_out(decision) => {
-            project.roster().agree_to_leave(&entry.request.to, generation, decision.at)
-        }
-        _ => Ok(()),
     }
 }
 

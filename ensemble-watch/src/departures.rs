@@ -158,7 +158,7 @@ fn member_departs(
 }
 
 /// Whether the agent was brought up again after this decision. The generation that was asked is the same one,
-/// whatever the clocks say; of another one, and of a request that names none, the stamps tell.
+/// whatever the clocks say. Of another one, and of a request that names none, the stamps tell.
 fn is_another(member: &Member, asked: &Asked, decision: &Decision) -> bool {
     let is_same = asked.generation == Some(member.generation);
     member.state == MemberState::Up && !is_same && member.since > decision.at

@@ -24,12 +24,12 @@ use ensemble_core::dropbox::RouteRule;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
-use ensemble_core::requests::Kinds;
+use ensemble_core::requests::{Kinds, RequestStore, Requests};
 use ensemble_core::spool::{Options, Owners, Spool};
 use ensemble_core::{Error, Result};
 use ensemble_team::admission::{Admissions, MailAdmission};
 use ensemble_team::authority::Authority;
-use ensemble_team::driver::{Reviews, TaskEnds};
+use ensemble_team::driver::{Reviews, TaskEnds, departure_note};
 use ensemble_team::lint::LintConfig;
 use ensemble_team::roster::Roster;
 use ensemble_team::session::Sessions;
@@ -269,6 +269,16 @@ impl Project {
     /// A configured kind has no usable name or an impossible time.
     pub fn kinds(&self) -> Result<Kinds> {
         self.config.requests.kinds(Path::new(CONFIG_FILE))
+    }
+
+    /// The requests of a queue, of the kinds that are configured. An agent that agrees to its shutdown
+    /// is `leaving` in the roster before any side is told.
+    ///
+    /// # Errors
+    /// As for [`Self::kinds`].
+    pub fn requests<'a>(&self, store: &'a dyn RequestStore) -> Result<Requests<'a>> {
+        let requests = Requests::new(store).with_kinds(self.kinds()?);
+        Ok(requests.with_note(departure_note(self.roster())))
     }
 
     /// The directory of the event log.

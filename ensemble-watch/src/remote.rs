@@ -130,7 +130,7 @@ impl Follower {
             next_scan: now,
             requests: RequestWatch::new(&project.queue, project.kinds()?)
                 .only_for(project.roster())
-                .with_authority(project),
+                .with_project(project),
             waiting: BTreeMap::new(),
             workload: Workload::default(),
             books: Books::default(),

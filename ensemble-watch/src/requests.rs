@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, Lease, Monotonic, SystemClock};
@@ -24,9 +25,12 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::request::{
     Correlated, Decision, Effect, Event, Outcome, Request, Tracker,
 };
-use ensemble_core::requests::{Entry, GateState, Kinds, REQUESTS, RequestStore, Requests};
+use ensemble_core::requests::{
+    DecisionNote, Entry, GateState, Kinds, REQUESTS, RequestStore, Requests,
+};
 use ensemble_core::{Error, Result};
 use ensemble_team::authority::NotAuthorized;
+use ensemble_team::driver::departure_note;
 use ensemble_team::roster::Roster;
 use serde_json::json;
 
@@ -71,6 +75,8 @@ pub(crate) struct RequestWatch {
     members: Option<Roster>,
     /// Which agents may ask for a shutdown.
     authority: Option<Guard>,
+    /// What is noted of a decision as soon as it is seen.
+    note: Option<DecisionNote<'static>>,
 }
 
 impl RequestWatch {
@@ -85,13 +91,16 @@ impl RequestWatch {
             decision_handler: None,
             members: None,
             authority: None,
+            note: None,
         }
     }
 
-    /// Withdraws requests for a shutdown whose requester has no authority: the commands refuse them, so
-    /// they were put down by hand.
-    pub(crate) fn with_authority(self, project: &Project) -> Self {
-        Self { authority: Some(Guard::new(project)), ..self }
+    /// Those of a project. Requests for a shutdown whose requester has no authority are withdrawn: the
+    /// commands refuse them, so they were put down by hand. An agent that has agreed to its shutdown is
+    /// `leaving` in the roster.
+    pub(crate) fn with_project(self, project: &Project) -> Self {
+        let note = departure_note(project.roster());
+        Self { authority: Some(Guard::new(project)), note: Some(note), ..self }
     }
 
     /// Leaves agents that are not in this roster to their own hosts.
@@ -206,6 +215,10 @@ impl RequestWatch {
         let age = SystemClock.wall().since(asked.created_at);
         self.tracker.handle(now, Correlated::new(id, Event::Opened { age }));
         if let Some(decision) = &entry.decision {
+            // A script that decides by `ln` leaves all else to this process.
+            if let Some(Err(error)) = self.note.as_ref().map(|note| note(entry)) {
+                tracing::warn!(%id, %error, "cannot note a decision: it is tried again");
+            }
             let standing = Event::Standing(decision.clone());
             self.tracker.handle(now, Correlated::new(id, standing));
         }
@@ -330,7 +343,11 @@ impl RequestWatch {
     }
 
     fn requests<'l>(&self, store: &'l dyn RequestStore) -> Requests<'l> {
-        Requests::new(store).with_kinds(self.kinds.clone())
+        let requests = Requests::new(store).with_kinds(self.kinds.clone());
+        match &self.note {
+            Some(note) => requests.with_note(Arc::clone(note)),
+            None => requests,
+        }
     }
 }
 
@@ -353,5 +370,38 @@ pub(crate) fn keep_gated(held: &[(Lease, Duration)], store: &dyn RequestStore) {
             Ok(()) | Err(Error::LeaseLost { .. }) => {}
             Err(error) => tracing::warn!(%error, %lease, "cannot keep a gated task for its worker"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ensemble_core::proto::request::SHUTDOWN;
+    use ensemble_core::requests::Ask;
+    use ensemble_core::spool::{Options, Settings, Spool};
+    use ensemble_team::roster::{Member, MemberState};
+
+    use super::*;
+
+    #[test]
+    fn an_agent_that_agrees_by_a_script_is_leaving_as_soon_as_the_decision_is_seen() {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let project = Project::discover(Some(spool.root())).unwrap();
+        project.ensure_state().unwrap();
+        let name = |text: &str| Name::new(text).unwrap();
+        let (bob, lead) = (name("bob"), name("lead"));
+        for agent in [&bob, &lead] {
+            spool.add_mailbox(agent, &Settings::default()).unwrap();
+        }
+        let member = Member::new(bob.clone(), name("worker"), "shell", SystemClock.wall());
+        let roster = project.roster();
+        roster.change(&bob, |_| Ok(Some(member))).unwrap();
+        let ask = Ask::new(SHUTDOWN, lead, bob.clone(), "go").with_id("r1");
+        Requests::new(&spool).ask(ask).unwrap();
+        let decision = spool.root().join("requests/r1/decision.yaml");
+        std::fs::write(decision, "approve: true\nby: bob\n").unwrap();
+        let mut watch = RequestWatch::new(&project.queue, Kinds::default()).with_project(&project);
+        watch.look(SystemClock.monotonic(), &name("r1"), &spool, None);
+        assert_eq!(roster.get(&bob).unwrap().unwrap().state, MemberState::Leaving);
     }
 }

@@ -196,13 +196,18 @@ fn demand(bed: &Bed, tasks: impl Iterator<Item = String>) {
 
 /// Bob agrees to its shutdown, and no watcher runs that could end it.
 fn leave(bed: &Bed) {
+    row_of_bob(bed);
+    let asked = bed.object("request shutdown bob --as lead");
+    bed.ok(&format!("respond {} --approve --as bob", asked["request_id"].as_str().unwrap()));
+}
+
+/// Bob's row, as `up` would have written it.
+fn row_of_bob(bed: &Bed) {
     let roster = bed.project().join(".ensemble/roster");
     std::fs::create_dir_all(&roster).unwrap();
     let row = "version: 1\nname: bob\nrole: worker\nprovider: shell\nmailbox: bob\nstate: up\n\
                since: \"2026-01-01T00:00:00.000Z\"\n";
     std::fs::write(roster.join("bob.yaml"), row).unwrap();
-    let asked = bed.object("request shutdown bob --as lead");
-    bed.ok(&format!("respond {} --approve --as bob", asked["request_id"].as_str().unwrap()));
 }
 
 /// Tries each door in each circumstance, without those that this way has not.
@@ -330,4 +335,28 @@ fn a_cancelled_plan_does_not_fulfil_a_demand() {
     bed.ok(&format!("request cancel {} --as bob", plan["request_id"].as_str().unwrap()));
     claim(&bed, "late");
     assert!(bed.fails(1, "task submit late --as bob").contains("lead demands a plan first"));
+}
+
+/// No watcher runs that could begin its departure.
+#[test]
+fn an_agent_that_agrees_to_its_shutdown_takes_up_nothing_however_it_answers() {
+    for way in ["respond", "a message"] {
+        let bed = project(&TAKE_UP);
+        row_of_bob(&bed);
+        bed.ok("request shutdown bob --as lead --id r1");
+        bed.ok("send --to bob --as lead --type task --task t1 -m work");
+        if way == "respond" {
+            bed.ok("respond r1 --approve --as bob");
+        } else {
+            let send = "send --to lead --as bob --type shutdown_response --correlation r1 -";
+            let sent = bed.run_with(send, b"approve: true\n");
+            assert_eq!(sent.code, 0, "{sent:?}");
+        }
+        assert_eq!(bed.object("requests r1")["state"], "approved", "{way}");
+        while receive_answer(&bed) {}
+        for (code, line) in [(3, "recv --as bob"), (1, "task claim task-claim --as bob")] {
+            let refused = bed.fails(code, line);
+            assert!(refused.contains("bob is leaving: it begins nothing more"), "{way}: {refused}");
+        }
+    }
 }

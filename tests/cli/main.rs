@@ -19,6 +19,7 @@ mod guides;
 mod help;
 mod hooks;
 mod ladders;
+mod late;
 mod left_boards;
 mod lint;
 mod mcp_client;

@@ -4,13 +4,26 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use ensemble_core::message::Name;
 use ensemble_core::watch::Waiter;
+use ensemble_team::board::{Board, BoardOptions};
+use ensemble_team::steps::{StepOptions, StepStore};
 use serde_json::{Value, json};
 
 use super::{Bed, Server, git};
 
 /// Calls tools in one session over stdin and stdout, as any client does; the answers.
 fn session(bed: &Bed, agent: &str, calls: &[(&str, Value)]) -> Vec<(bool, Value)> {
+    session_with(bed, agent, calls, |_| {})
+}
+
+/// The same, with something that happens before each call.
+fn session_with(
+    bed: &Bed,
+    agent: &str,
+    calls: &[(&str, Value)],
+    before: impl Fn(usize),
+) -> Vec<(bool, Value)> {
     use std::io::{BufRead as _, BufReader, Write as _};
     let mut command = bed.command();
     command.args(["--as", agent, "mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -38,6 +51,7 @@ fn session(bed: &Bed, agent: &str, calls: &[(&str, Value)]) -> Vec<(bool, Value)
     });
     ask(0, "initialize", hello);
     let answered = calls.iter().enumerate().map(|(at, (tool, arguments))| {
+        before(at);
         let result = ask(at + 1, "tools/call", json!({ "name": tool, "arguments": arguments }));
         let text = result["content"][0]["text"].as_str().unwrap();
         let value = serde_json::from_str(text).unwrap_or_else(|_| json!(text));
@@ -115,4 +129,105 @@ fn a_worker_that_answers_is_assigned_a_task_over_tools() {
     assert_eq!((said[0].0, &said[0].1["id"]), (false, &json!("t1.1")), "{said:?}");
     assert_eq!(said[0].1["watched"], false, "no watcher runs: {said:?}");
     assert!(bed.home.path().join("queue/mailbox/solo/new/t1.1.yaml").exists());
+}
+
+/// No watcher runs that could begin its departure.
+#[test]
+fn an_agent_that_agrees_to_its_shutdown_takes_up_nothing_over_tools() {
+    let bed = Bed::new();
+    let config = "durability: process\nidentity: {outsiders: allow}\n";
+    std::fs::write(bed.home.path().join("ensemble.yaml"), config).unwrap();
+    let roster = bed.home.path().join(".ensemble/roster");
+    std::fs::create_dir_all(&roster).unwrap();
+    let row = "version: 1\nname: Tara\nrole: coder\nprovider: shell\nmailbox: Tara\nstate: up\n\
+               since: \"2026-01-01T00:00:00.000Z\"\n";
+    std::fs::write(roster.join("Tara.yaml"), row).unwrap();
+    bed.ok("request shutdown Tara --as operator --id r1");
+    let agree = json!({ "request_id": "r1", "approve": true });
+    let said = session(&bed, "Tara", &[("shutdown_response", agree), ("claim_task", json!({}))]);
+    assert!(!said[0].0, "{said:?}");
+    let refused = said[1].1.to_string();
+    assert!(said[1].0 && refused.contains("Tara is leaving: it begins nothing more"), "{said:?}");
+}
+
+/// The lease of Tara's claim runs out.
+fn release(bed: &Bed) {
+    let board = Board::find(bed.home.path(), BoardOptions::new("test")).unwrap();
+    let mut locked = board.lock().unwrap();
+    let task = Name::new("task-1").unwrap();
+    let epoch = locked.state().task(&task).unwrap().lease_epoch.unwrap();
+    locked.release(&task, epoch, "the lease ran out").unwrap();
+    locked.commit().unwrap();
+}
+
+fn commit_in(bed: &Bed, task: &str) {
+    let tree = bed.home.path().join(".worktrees").join(task);
+    git::git(&tree, &["commit", "--quiet", "--allow-empty", "-m", "done"]);
+}
+
+#[test]
+fn the_last_holder_submits_its_task_over_tools_after_its_lease_unless_it_was_taken() {
+    let submit = || ("submit_task", json!({}));
+    for is_new_session in [false, true] {
+        let bed = Bed::new();
+        let said = if is_new_session {
+            session(&bed, "Tara", &[("claim_task", json!({}))]);
+            commit_in(&bed, "task-1");
+            release(&bed);
+            session(&bed, "Tara", &[submit()])
+        } else {
+            session_with(&bed, "Tara", &[("claim_task", json!({})), submit()], |at| {
+                if at == 1 {
+                    commit_in(&bed, "task-1");
+                    release(&bed);
+                }
+            })
+        };
+        let last = said.last().unwrap();
+        assert_eq!((last.0, &last.1["status"]), (false, &json!("READY_FOR_REVIEW")), "{said:?}");
+    }
+
+    let bed = Bed::new();
+    bed.ok("agent register --as Nina --role coder");
+    let named = ("submit_task", json!({ "task_id": "task-1" }));
+    let said = session_with(&bed, "Tara", &[("claim_task", json!({})), named], |at| {
+        if at == 1 {
+            commit_in(&bed, "task-1");
+            release(&bed);
+            bed.ok("task claim task-1 --as Nina");
+        }
+    });
+    let refused = said[1].1.to_string();
+    assert!(said[1].0 && refused.contains("does not hold"), "{said:?}");
+    let board: Value = serde_json::from_str(&bed.ok("board show --json")).unwrap();
+    assert_eq!(board["tasks"][0]["assigned_to"], "Nina");
+}
+
+#[test]
+fn the_last_holder_submits_its_step_over_tools_after_its_lease_unless_it_was_handed_out() {
+    let bed = Bed::new();
+    let plan = "task_id: late\nsteps: [{agent: Tara, goal: g}, {agent: Tara, goal: h}]\n";
+    std::fs::write(bed.home.path().join("late.yaml"), plan).unwrap();
+    bed.ok("step add -f late.yaml");
+    let store = StepStore::open(
+        &bed.home.path().join(".ensemble/steps.db"),
+        StepOptions::new(bed.home.path()),
+    );
+    let (store, tara) = (store.unwrap(), Name::new("Tara").unwrap());
+    let report = |step: u32| {
+        let report =
+            json!({ "task_id": "late", "step_index": step, "agent": "Tara", "status": "success" });
+        ("submit_step_completion", report)
+    };
+    bed.ok("step next --as Tara --task late");
+    let said = session_with(&bed, "Tara", &[report(1)], |_| drop(store.take_back(&tara)));
+    assert_eq!((said[0].0, &said[0].1["status"]), (false, &json!("COMPLETED")), "{said:?}");
+
+    bed.ok("step next --as Tara --task late");
+    let said = session_with(&bed, "Tara", &[report(2)], |_| {
+        store.take_back(&tara).unwrap();
+        bed.ok("step next --as Tara --task late");
+    });
+    let refused = said[0].1.to_string();
+    assert!(said[0].0 && refused.contains("handed out again since"), "{said:?}");
 }

@@ -8,6 +8,7 @@ mod bed;
 mod git;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
@@ -22,6 +23,8 @@ use children::wait_until;
 
 /// An agent that says that it runs, and goes on until it is ended.
 const FOREVER: &str = "echo $$ >> $H/pids; while :; do sleep 1; done";
+/// Between two stamps of an agent on the board.
+const STAMP_INTERVAL: Duration = Duration::from_secs(1);
 /// A lease that runs out in a test, in seconds: longer than a busy machine delays a beat.
 const SHORT_LEASE: u64 = 8;
 
@@ -246,6 +249,52 @@ fn a_hand_over_starts_a_fresh_agent_with_the_notes() {
     let anomalies = bed.state().anomalies;
     let pattern = anomalies[0].details["error_pattern"].as_str().unwrap();
     assert!(pattern.contains("exit 42 without hand-over notes"), "{pattern}");
+    supervisor.stop();
+}
+
+/// Writes new stamps into the only entry of the board, as seed 001 says: under its lock, for so many
+/// seconds.
+fn stamp(bed: &Bed, seconds: u32) {
+    let script = "cd \"$0\" && flock state.yaml.lock sh -c '
+        at() { date -u -d \"@$(($(date +%s) + $1))\" +%Y-%m-%dT%H:%M:%S.$(date +%3N)Z; }
+        sed \"s/\\(heartbeat: \\).*/\\1\\\"$(at 0)\\\"/;s/\\(lease_expires: \\).*/\\1\\\"$(at $0)\\\"/\" state.yaml >new &&
+            mv new state.yaml' $1";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script]).arg(bed.file(".ensemble")).arg(seconds.to_string());
+    assert!(shell.status().unwrap().success());
+}
+
+#[test]
+fn an_agent_that_stands_still_lives_as_long_as_it_stamps_its_entry_on_the_board() {
+    let bed = Bed::new(1, SHORT_LEASE);
+    // It uses no processor; the stamps are written by another process for it.
+    let agent = "echo $$ >> $H/pids; exec sleep 600";
+    let mut supervisor = bed.supervise("coder-1", Role::Coder, agent);
+    let pid = bed.lines("pids", 1)[0].clone();
+    let claimed = bed.task(1).lease_epoch;
+    let (begun, mut stamped) = (Instant::now(), None);
+    wait_until("three leases have passed", || {
+        if stamped.is_none_or(|at: Instant| at.elapsed() > STAMP_INTERVAL) {
+            stamp(&bed, SHORT_LEASE as u32);
+            stamped = Some(Instant::now());
+        }
+        assert_eq!((bed.task(1).status, bed.task(1).lease_epoch), (Status::Claimed, claimed));
+        begun.elapsed() > Duration::from_secs(3 * SHORT_LEASE)
+    });
+    assert!(lives(&pid));
+    assert!(bed.records("lease.extended_long").is_empty());
+
+    // A later end asks for a long operation, once.
+    stamp(&bed, 600);
+    let record = || bed.records("lease.extended_long").pop();
+    wait_until("it is extended for long", || record().is_some());
+    let line = "Extended lease for long operation: the agent extended its lease on the board";
+    assert_eq!(record().unwrap().data["line"], line);
+
+    // Short ones again, and then none.
+    stamp(&bed, SHORT_LEASE as u32);
+    supervisor.hear("the agent was ended");
+    assert!(!lives(&pid));
     supervisor.stop();
 }
 

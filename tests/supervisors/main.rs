@@ -20,6 +20,7 @@ mod children;
 mod git;
 mod judge;
 mod killer;
+mod plans;
 mod team;
 
 use std::time::{Duration, Instant};

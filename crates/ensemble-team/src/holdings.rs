@@ -47,6 +47,17 @@ pub struct Holding {
     /// The place in which the agent holds it.
     #[serde(rename = "as")]
     pub held_as: HeldAs,
+    /// Epoch of the delivery, claim, review or hand-out.
+    pub epoch: u64,
+    /// Worktree of a task of the blackboard, relative to the project.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<String>,
+}
+
+impl Holding {
+    const fn new(task_id: String, held_as: HeldAs, epoch: u64) -> Self {
+        Self { task_id, held_as, epoch, worktree: None }
+    }
 }
 
 /// The mailboxes, the blackboard and the step queues in which agents hold tasks.
@@ -102,30 +113,39 @@ pub fn holds(
     who: impl Fn(&Name) -> bool,
 ) -> Result<BTreeMap<Name, Vec<Holding>>> {
     let mut all = messages(places.queue, &who)?;
-    let mut add = |agent: &Name, task_id: String, held_as: HeldAs| {
+    let mut add = |agent: &Name, holding: Holding| {
         if who(agent) {
-            push(all.entry(agent.clone()).or_default(), Holding { task_id, held_as });
+            push(all.entry(agent.clone()).or_default(), holding);
         }
     };
-    for task in places.board.into_iter().flat_map(|state| &state.tasks) {
-        match (task.status, &task.assigned_to, &task.reviewing_by) {
-            (Status::Claimed, Some(coder), _) => add(coder, task.id.to_string(), HeldAs::Task),
-            (Status::ReadyForReview, _, Some(reviewer)) => {
-                add(reviewer, task.id.to_string(), HeldAs::Review);
-            }
-            _ => {}
-        }
+    for (agent, holding) in places.board.into_iter().flat_map(on_board) {
+        add(agent, holding);
     }
     #[cfg(feature = "steps")]
     if let Some(steps) = places.steps {
         for step in steps.all_held()? {
             if let Some(agent) = &step.holder {
-                add(agent, step.key.task_id.clone(), HeldAs::Step);
+                add(agent, Holding::new(step.key.task_id.clone(), HeldAs::Step, step.epoch));
             }
         }
     }
     all.values_mut().for_each(|held| held.sort_unstable());
     Ok(all)
+}
+
+/// The claimed tasks and reviews of a blackboard, with their holders.
+pub fn on_board(state: &State) -> impl Iterator<Item = (&Name, Holding)> {
+    state.tasks.iter().filter_map(|task| {
+        let (agent, held_as, epoch) = match (task.status, &task.assigned_to, &task.reviewing_by) {
+            (Status::Claimed, Some(coder), _) => (coder, HeldAs::Task, task.lease_epoch),
+            (Status::ReadyForReview, _, Some(reviewer)) => {
+                (reviewer, HeldAs::Review, task.review_epoch)
+            }
+            _ => return None,
+        };
+        let holding = Holding::new(task.id.to_string(), held_as, epoch.unwrap_or_default());
+        Some((agent, Holding { worktree: task.worktree.clone(), ..holding }))
+    })
 }
 
 /// The tasks among these, each named once.
@@ -159,7 +179,7 @@ fn messages(
             if held.len() < NAMED_MAX {
                 let task = queue.peek(&mailbox, &lease.id).ok().and_then(|e| e.task_id);
                 let task_id = task.unwrap_or_else(|| lease.id.to_string());
-                push(held, Holding { task_id, held_as: HeldAs::Message });
+                push(held, Holding::new(task_id, HeldAs::Message, lease.epoch));
             }
         }
     }
@@ -187,7 +207,7 @@ mod tests {
         spool.publish(&task).unwrap();
         spool.receive(&bob, &bob).unwrap().unwrap();
         let text = "tasks:\n\
-             - {id: t1, status: CLAIMED, assigned_to: bob}\n\
+             - {id: t1, status: CLAIMED, assigned_to: bob, lease_epoch: 7, worktree: w/t1}\n\
              - {id: t2, status: READY_FOR_REVIEW, assigned_to: ann, reviewing_by: bob}\n\
              - {id: t3, status: MERGED, assigned_to: bob}\n";
         let state: State = ensemble_core::message::yaml::parse(text, home.path()).unwrap();
@@ -198,6 +218,9 @@ mod tests {
             held[&bob].iter().map(|h| (h.task_id.as_str(), h.held_as)).collect();
         assert_eq!(ways, [("t1", HeldAs::Message), ("t1", HeldAs::Task), ("t2", HeldAs::Review)]);
         assert_eq!(tasks(&held[&bob]), ["t1", "t2"]);
+        let numbers: Vec<(u64, Option<&str>)> =
+            held[&bob].iter().map(|h| (h.epoch, h.worktree.as_deref())).collect();
+        assert_eq!(numbers, [(1, None), (7, Some("w/t1")), (0, None)]);
         assert!(holds(&places, |agent| *agent == name("ann")).unwrap().is_empty());
     }
 }

@@ -1,13 +1,14 @@
 //! `ensemble prompt`: what an agent is told when it starts.
 
 use ensemble_core::message::Name;
-use ensemble_team::admission::plan_gate;
-use ensemble_team::board::prompt::{Prompts, Role};
+use ensemble_team::board::prompt::{PlanStanding, Prompts, Role};
 use ensemble_team::board::{State, Status, wake};
+use ensemble_team::driver::supervise::plan_standing;
 use serde_json::json;
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 
 /// Print the prompt with which an agent on the blackboard starts
 ///
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
-        let prompts = Prompts::of(&board);
+        let mut prompts = Prompts::of(&board);
         if let (true, Some(role)) = (self.template, self.role) {
             let own = prompts.template(role)?;
             let text = own.as_deref().unwrap_or_else(|| role.template());
@@ -60,9 +61,9 @@ impl Arguments {
                     }
                     Role::Coder => {
                         let coder = task.assigned_to.clone();
-                        let door = context.project()?.doorkeeper();
-                        let gate = coder.as_ref().map(|coder| plan_gate(door.as_ref(), &id, coder));
-                        let prompts = prompts.with_plan(gate.transpose()?.flatten());
+                        if let Some(coder) = &coder {
+                            prompts = prompts.with_plan(plan(context, &id, coder)?);
+                        }
                         (Role::Coder, coder, prompts.coder(&state, &id)?)
                     }
                     Role::Planner => {
@@ -88,6 +89,14 @@ impl Arguments {
         }
         context.out.line(brief.text.trim_end_matches('\n'))
     }
+}
+
+/// How far the plan of a coder's task has come. Without a queue there are no plans.
+fn plan(context: &Context, task: &Name, coder: &Name) -> Outcome<Option<PlanStanding>> {
+    if !context.project()?.queue.is_dir() && context.project()?.servers()?.is_none() {
+        return Ok(None);
+    }
+    Ok(plan_standing(Queue::open(context)?.request_store(), task, coder)?)
 }
 
 /// The agent that runs this command, else the registered planner.

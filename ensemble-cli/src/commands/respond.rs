@@ -1,6 +1,6 @@
 //! `ensemble respond`: the one answer to a request.
 
-use crate::asking::{decided, generation, note_departure, refused, requests};
+use crate::asking::{decided, refused, requests};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::queue::Queue;
@@ -53,11 +53,8 @@ impl Answer {
             let text = format!("request {id} is no {wanted} but a {}", entry.request.kind);
             return Err(Failure::refused(text).with_hint("`ensemble respond` answers any kind"));
         }
-        let generation = generation(context.project()?, &by)?;
         let entry = requests.respond(id, &by, self.approve, comment);
-        let entry = entry.map_err(|error| refused(context, error))?;
-        note_departure(context.project()?, &entry, generation)?;
-        decided(context, &entry)
+        decided(context, &entry.map_err(|error| refused(context, error))?)
     }
 }
 

@@ -6,7 +6,7 @@ use ensemble_team::roster::Proof;
 use ensemble_watch::workload::Books;
 use serde_json::json;
 
-use crate::acting::{HeldTask, held_tasks};
+use crate::acting::{board_tasks, duty};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::queue::Queue;
@@ -29,14 +29,14 @@ impl Arguments {
                 .with_hint("`--as NAME` or ENSEMBLE_AGENT_ID says one"));
         };
         let member = context.project()?.roster().get(name)?.filter(|_| identity.is_member());
-        let (held, holds) = (held_tasks(context, name), holds(context, name));
+        let holds = holds(context, name);
         if context.out.is_json() {
             return context.out.object(&json!({
                 "agent": name, "known_by": identity.proof,
                 "role": member.as_ref().map(|m| &m.role),
                 "mailbox": member.as_ref().map(|m| &m.mailbox),
                 "generation": member.as_ref().map(|m| m.generation),
-                "tasks": held, "holds": holds,
+                "tasks": board_tasks(&holds), "holds": holds,
             }));
         }
         let how = match identity.proof {
@@ -50,9 +50,10 @@ impl Arguments {
         if !holds.is_empty() {
             context.out.line(format!("holds {}", tasks(&holds).join(", ")))?;
         }
-        held.iter().try_for_each(|HeldTask { task, duty, epoch, worktree }| {
+        holds.iter().try_for_each(|Holding { task_id, held_as, epoch, worktree, .. }| {
+            let Some(duty) = duty(*held_as) else { return Ok(()) };
             let place = worktree.as_ref().map_or_else(String::new, |path| format!(", in {path}"));
-            let line = format!("  {duty} on task {task}, number {epoch}{place}");
+            let line = format!("  {duty} on task {task_id}, number {epoch}{place}");
             context.out.line(one_line(&line))
         })
     }

@@ -110,7 +110,7 @@ impl Desk {
     }
 
     pub(super) fn requests(&self) -> Result<Requests<'_>, Trouble> {
-        Ok(Requests::new(self.queue()?.request_store()).with_kinds(self.project.kinds()?))
+        Ok(self.project.requests(self.queue()?.request_store())?)
     }
 
     /// All agents that a step may be meant for: those of the roster and those named in a plan.

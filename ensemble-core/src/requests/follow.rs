@@ -76,6 +76,9 @@ impl Requests<'_> {
         if !home.is_told {
             // Who decided may have been killed before it was safe.
             self.store.make_safe(Some(&id))?;
+            if let Some(note) = &self.note {
+                note(&entry)?;
+            }
             self.tell(&lock, &home, &decision)?;
         }
         self.open_gate(&home.asked, &decision)?;

@@ -443,12 +443,9 @@ pub(super) fn file_name(task: &str, agent: &Name) -> String {
 }
 
 /// The task of a message for which there may be a gate. What belongs to a request passes, and so does what only
-/// tells of a task: a report is read whether or not its reader has planned the task.
+/// tells of a task. A report is read whether or not its reader has planned the task.
 pub fn gated_task(envelope: &Envelope) -> Option<&str> {
-    let may_be_work = match envelope.purpose() {
-        Purpose::Work | Purpose::Other => true,
-        Purpose::Request | Purpose::Notice => false,
-    };
+    let may_be_work = matches!(envelope.purpose(), Purpose::Work | Purpose::Other);
     envelope.task_id.as_deref().filter(|_| may_be_work)
 }
 

@@ -63,6 +63,8 @@ mod messages;
 mod store;
 mod sweep;
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::error::AreaError;
@@ -90,11 +92,15 @@ pub const ESCALATED_TO: &str = "conductor";
 /// The actor of decisions that a deadline makes.
 const ACTOR: &str = "ensemble";
 
+/// What a process notes of a decision before it tells it to both sides.
+pub type DecisionNote<'a> = Arc<dyn Fn(&Entry) -> Result<()> + Send + Sync + 'a>;
+
 /// The requests of a queue. Cheap to make; starts nothing and keeps nothing.
 #[derive(Clone)]
 pub struct Requests<'a> {
     store: &'a dyn RequestStore,
     kinds: Kinds,
+    note: Option<DecisionNote<'a>>,
 }
 
 impl std::fmt::Debug for Requests<'_> {
@@ -166,7 +172,15 @@ impl<'a> Requests<'a> {
     /// The requests of this queue, of seed 004's kinds.
     #[must_use]
     pub fn new(store: &'a dyn RequestStore) -> Self {
-        Self { store, kinds: Kinds::default() }
+        Self { store, kinds: Kinds::default(), note: None }
+    }
+
+    /// With something to note of each decision, before both sides are told. The process that decides
+    /// calls it, and each process that continues after a crash; a call may come again. Where it fails,
+    /// the decision stands, and the rest is done by the next process.
+    #[must_use]
+    pub fn with_note(self, note: DecisionNote<'a>) -> Self {
+        Self { note: Some(note), ..self }
     }
 
     /// With these kinds.

@@ -111,7 +111,7 @@ impl Engine {
             mail,
             ladders,
             team: Team::new(now, project),
-            requests: RequestWatch::new(&project.queue, project.kinds()?).with_authority(project),
+            requests: RequestWatch::new(&project.queue, project.kinds()?).with_project(project),
             upkeep: Upkeep::new(now, project, &recorder),
             watch_set: WatchSet::default(),
             processes: Processes::default(),

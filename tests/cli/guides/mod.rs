@@ -1,8 +1,9 @@
 //! What README and the guides show is run as it is written.
 //!
 //! Each `console` block of each page runs in order, in one `sh` a page that starts in an empty
-//! directory. The shell has `ensemble` on its PATH and a tmux server of its own around it. It also
-//! has programs named `claude`, `codex` … (`agent.sh`), which are started as the page says.
+//! directory. The shell has `ensemble` and `examples/worker.sh` on its PATH, and a tmux server of its
+//! own around it. It also has programs named `claude`, `codex` … (`agent.sh`), which are started as
+//! the page says.
 //!
 //! | in the page | means |
 //! |---|---|
@@ -19,6 +20,7 @@
 
 mod page;
 mod shell;
+mod together;
 
 use std::path::{Path, PathBuf};
 
@@ -26,11 +28,10 @@ use page::{Step, steps};
 use shell::Shell;
 
 /// The blocks that no test runs, by page. A block is added here only with a reason in the page.
-const NOT_RUN: [(&str, usize); 7] = [
+const NOT_RUN: [(&str, usize); 6] = [
     ("CONTRIBUTING.md", 1),
     ("README.md", 1),
     ("docs/agents.md", 1),
-    ("docs/dispatch.md", 1),
     ("docs/fuzzing.md", 1),
     ("docs/reliability.md", 1),
     ("docs/worktrees.md", 1),
@@ -103,10 +104,12 @@ fn blocks_that_are_not_run_are_counted_and_have_a_reason() {
     assert_eq!(counted, expected);
 }
 
+const READ_ME: &str = "README.md";
 /// The pages that have a test below.
-const RUN: [&str; 6] = [
-    "README.md",
+const RUN: [&str; 7] = [
+    READ_ME,
     "docs/board.md",
+    "docs/dispatch.md",
     "docs/lint.md",
     "docs/mcp.md",
     "docs/supervise.md",
@@ -133,21 +136,26 @@ fn the_guide_to_the_board_works_as_it_is_written() {
 }
 
 #[test]
-fn the_guide_to_lint_works_as_it_is_written() {
+fn the_guide_to_dispatch_works_as_it_is_written() {
     run(RUN[2]);
 }
 
 #[test]
-fn the_guide_to_mcp_works_as_it_is_written() {
+fn the_guide_to_lint_works_as_it_is_written() {
     run(RUN[3]);
 }
 
 #[test]
-fn the_guide_to_supervisors_works_as_it_is_written() {
+fn the_guide_to_mcp_works_as_it_is_written() {
     run(RUN[4]);
 }
 
 #[test]
-fn the_guide_to_worktrees_works_as_it_is_written() {
+fn the_guide_to_supervisors_works_as_it_is_written() {
     run(RUN[5]);
+}
+
+#[test]
+fn the_guide_to_worktrees_works_as_it_is_written() {
+    run(RUN[6]);
 }

@@ -16,9 +16,10 @@ use super::page::{Ids, Shown, is_shown, with_ids};
 use crate::bed::program;
 use crate::tmux_support::{LOOK_INTERVAL, PATIENCE, TestServer};
 
-/// The programs that pages start, all of them `agent.sh`.
+/// The programs that pages start, all of them one script.
 const AGENTS: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
 const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cli/guides/agent.sh");
+const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/worker.sh");
 /// What a person has told git once.
 const GIT_CONFIG: &str =
     "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n";
@@ -37,14 +38,20 @@ pub(super) struct Shell {
 
 impl Shell {
     pub(super) fn start() -> Self {
+        Self::start_with(AGENT)
+    }
+
+    /// As [`Self::start`], with this script as the agents' program.
+    pub(super) fn start_with(agent: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let (programs, work) = (home.path().join("bin"), home.path().join("work"));
         fs::create_dir(&programs).unwrap();
         fs::create_dir(&work).unwrap();
         symlink(program(), programs.join("ensemble")).unwrap();
+        symlink(WORKER, programs.join("worker.sh")).unwrap();
         for name in AGENTS {
             let file = programs.join(name);
-            fs::copy(AGENT, &file).unwrap();
+            fs::copy(agent, &file).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         }
         fs::write(home.path().join(".gitconfig"), GIT_CONFIG).unwrap();
@@ -83,6 +90,11 @@ impl Shell {
             .unwrap();
         assert!(started.success(), "tmux starts");
         TestServer::around(dir)
+    }
+
+    /// The home of the person who types; `work` in it is where a page begins.
+    pub(super) fn home(&self) -> &Path {
+        self.home.path()
     }
 
     /// Writes a file that a page has its reader make, where the shell stands.
@@ -134,8 +146,13 @@ impl Shell {
             }
             self.ids = ids;
         }
-        self.seen = fs::metadata(self.home.path().join("transcript")).unwrap().len() as usize;
+        self.pass_over();
         Ok(())
+    }
+
+    /// Compares nothing of what was printed until now.
+    pub(super) fn pass_over(&mut self) {
+        self.seen = fs::metadata(self.home.path().join("transcript")).unwrap().len() as usize;
     }
 
     /// What was printed since the last command.

@@ -135,6 +135,8 @@ const STEP: &[Row] = &[
     ("InProgress", "Beat", "InProgress", "Beaten"),
     ("InProgress", "LeaseEnded", "Pending", "Advance"),
     ("InProgress", "LeaseEnded", "Failed&Exhausted", "Stop"),
+    ("Pending", "Reported", "Completed|Failed|Blocked", ""),
+    ("Failed&Exhausted", "Reported", "Completed|Failed|Blocked", ""),
     ("InProgress", "Retried", "Pending", "Advance"),
     ("Blocked", "Unblocked", "Pending", "Advance"),
     ("Failed", "Retried", "Pending", "Advance"),

@@ -137,21 +137,6 @@ pub trait Doorkeeper: std::fmt::Debug + Send + Sync {
     fn demand_plan(&self, task: &str, by: &Name) -> Result<()>;
 }
 
-/// The plan gate that keeps an agent from handing in a task; `None` if there is none.
-///
-/// # Errors
-/// The medium failed.
-pub fn plan_gate(door: &dyn Doorkeeper, task: &Name, agent: &Name) -> Result<Option<Gate>> {
-    match door.check(Act::HandIn, task.as_str(), agent) {
-        Ok(()) => Ok(None),
-        Err(error) => match error.area::<Gated>() {
-            Some(Gated(gate)) => Ok(Some((**gate).clone())),
-            None if is_refusal(&error) => Ok(None),
-            None => Err(error),
-        },
-    }
-}
-
 /// Whether this error refuses a task for now, and is no failure.
 #[must_use]
 pub fn is_refusal(error: &Error) -> bool {

@@ -8,6 +8,7 @@
 //! | `HYPOTHESIS_EXHAUSTED` | so many coders failed at a task that no coder, or none that is registered, may claim it |
 //! | `IMMEDIATE_DISCOVERY` | a discovery is immediate and not a task yet |
 //! | `AGENT_GONE` | an agent lost its lease with a task in its hands, and no free agent can take the task |
+//! | `PLAN_SUBMITTED` | plans of coders wait for this planner's review; the requests say so, not the board |
 //!
 //! The first five are the seed's.
 
@@ -35,6 +36,8 @@ pub enum Wake {
     ImmediateDiscovery,
     /// Agents are gone, and what they held waits.
     AgentGone,
+    /// Plans wait for this planner's review.
+    PlanSubmitted,
 }
 
 impl Wake {
@@ -48,6 +51,7 @@ impl Wake {
             Self::HypothesisExhausted => "HYPOTHESIS_EXHAUSTED",
             Self::ImmediateDiscovery => "IMMEDIATE_DISCOVERY",
             Self::AgentGone => "AGENT_GONE",
+            Self::PlanSubmitted => "PLAN_SUBMITTED",
         }
     }
 }
@@ -58,7 +62,7 @@ impl Wake {
 pub struct Call {
     /// Reason of the call.
     pub wake: Wake,
-    /// The tasks or discoveries concerned.
+    /// The tasks, discoveries or requests concerned.
     pub about: Vec<Name>,
 }
 

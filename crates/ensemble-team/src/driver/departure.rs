@@ -11,6 +11,7 @@
 
 use crate::roster::RosterError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -24,6 +25,8 @@ use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::request::Outcome;
+use ensemble_core::requests::DecisionNote;
 use ensemble_tmux::reaper::{ProcessSet, Reaper};
 
 /// The longest single wait, so that being told to stop is noticed.
@@ -87,6 +90,22 @@ impl Departure {
             returns: false,
         }
     }
+}
+
+/// Notes in the roster that an agent has agreed to its shutdown, for
+/// [`Requests::with_note`](ensemble_core::requests::Requests::with_note). From then on the agent takes up no
+/// work, also where no watcher ends it.
+#[must_use]
+pub fn departure_note(roster: Roster) -> DecisionNote<'static> {
+    Arc::new(move |entry| match &entry.decision {
+        Some(decision)
+            if decision.outcome == Outcome::Approved
+                && entry.request.kind().carries_out(decision) =>
+        {
+            roster.agree_to_leave(&entry.request.to, entry.request.generation, decision.at)
+        }
+        _ => Ok(()),
+    })
 }
 
 /// What became of a departure.

@@ -36,7 +36,7 @@ pub use board_leases::{BoardLeases, Seat, Unsupervised};
 pub use board_upkeep::BoardUpkeep;
 pub use collect::{Batch, Dispatcher};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};
-pub use departure::{AgentHost, Departed, Departure, ShutdownDriver};
+pub use departure::{AgentHost, Departed, Departure, ShutdownDriver, departure_note};
 pub use dispatch::{DispatchFile, DispatchRun, Handout, Hands, Progress, plan_of, task_message};
 pub use ends::TaskEnds;
 pub use error::BatchError;

@@ -150,15 +150,19 @@ impl Roster {
         }
     }
 
-    /// Notes that this generation of a member has agreed to its shutdown at this time: from now on it
-    /// takes up no work. The watcher ends it; where none runs, it stays `leaving` until one does. A
-    /// member that was brought up since is not changed.
+    /// Notes that a member has agreed to its shutdown at this time: from now on it takes up no work. The
+    /// watcher ends it; where none runs, it stays `leaving` until one does. A member that was brought up
+    /// since is not changed: the asked generation tells, whatever the clocks say, else the stamps do.
     ///
     /// # Errors
     /// As for [`Roster::change`].
-    pub fn agree_to_leave(&self, name: &Name, generation: u64, at: Timestamp) -> Result<()> {
+    pub fn agree_to_leave(&self, name: &Name, asked: Option<u64>, at: Timestamp) -> Result<()> {
+        if self.get(name)?.is_none() {
+            return Ok(());
+        }
         self.change(name, |member| {
-            let is_meant = |m: &Member| m.state == MemberState::Up && m.generation == generation;
+            let is_same = |m: &Member| asked == Some(m.generation) || m.since <= at;
+            let is_meant = |m: &Member| m.state == MemberState::Up && is_same(m);
             Ok(member.filter(is_meant).map(|mut member| {
                 (member.state, member.since) = (MemberState::Leaving, at);
                 member

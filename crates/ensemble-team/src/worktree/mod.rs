@@ -33,12 +33,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::admission::{self, Act, Doorkeeper};
+use crate::admission::{Act, Doorkeeper};
 use crate::board::{Board, Task};
 use ensemble_core::durable::{Dir, Durability, FileLock, Modes};
 use ensemble_core::event_log::{NullRecorder, Recorder, types};
 use ensemble_core::message::Name;
-use ensemble_core::requests::Gate;
 use ensemble_core::{Error, Result};
 
 mod changes;
@@ -207,15 +206,6 @@ impl Worktrees {
         };
         let common = git::common_directory(&git, &project)?;
         Ok(Self { board: board.clone(), project, common, git, options })
-    }
-
-    /// The plan gate that keeps an agent from submitting this task; `None` if there is none.
-    ///
-    /// # Errors
-    /// The medium of the plans failed.
-    pub fn plan_gate(&self, task: &Name, agent: &Name) -> Result<Option<Gate>> {
-        let door = self.options.door.as_deref();
-        door.map_or(Ok(None), |door| admission::plan_gate(door, task, agent))
     }
 
     /// Refuses what the agent may not do with this task now.

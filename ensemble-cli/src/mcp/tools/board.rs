@@ -3,14 +3,15 @@
 //! A tool without a `task_id` is about the one task in the agent's hands.
 
 use ensemble_core::message::Name;
-use ensemble_team::board::NewHandoff;
+use ensemble_team::board::{NewHandoff, Task, released_claim};
+use ensemble_team::holdings::{Holding, on_board};
 use ensemble_team::worktree::Verdict;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Trouble};
-use crate::acting::{given_number, held_tasks, holder};
+use crate::acting::{duty as duty_of, given_number, holder};
 use crate::commands::{hand_over, judge_task, submit_task, take_task};
 use crate::mcp::Desk;
 
@@ -156,11 +157,22 @@ impl Desk {
         if let Some(id) = named {
             return Ok(id);
         }
-        let held = held_tasks(&self.context(), &self.agent);
-        let mut mine = held.into_iter().filter(|held| held.duty == duty);
-        mine.next().map(|held| held.task).ok_or_else(|| {
-            Trouble::new(format!("task_id: you have no task to {duty} (`claim_task` takes one)"))
-        })
+        let state = self.context().board()?.read()?;
+        let mine = |(agent, it): (&Name, Holding)| {
+            (*agent == self.agent && duty_of(it.held_as) == Some(duty)).then_some(it.task_id)
+        };
+        if let Some(held) = on_board(&state).find_map(mine) {
+            return Ok(Name::new(held)?);
+        }
+        // Its lease is over, and the task waits: the last holder may still hand it in.
+        let is_released = |task: &&Task| released_claim(task).is_some_and(|it| it.by == self.agent);
+        let mut released = state.tasks.iter().filter(is_released);
+        match (duty, released.next(), released.next()) {
+            ("work", Some(task), None) => Ok(task.id.clone()),
+            _ => Err(Trouble::new(format!(
+                "task_id: you have no task to {duty} (`claim_task` takes one)"
+            ))),
+        }
     }
 
     /// The number under which this session acts on a task, if it was given one.

@@ -10,7 +10,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, Trouble};
-use crate::asking::{generation, note_departure};
 use crate::commands::SHUTDOWN_REASON;
 use crate::departing::Farewell;
 use crate::mcp::Desk;
@@ -158,9 +157,7 @@ fn respond(desk: &Desk, id: &str, kind: &str, approve: bool, comment: &str) -> A
         let actual = &entry.request.kind;
         return Err(Trouble::new(format!("request {id} is no {kind} but a {actual}")));
     }
-    let generation = generation(&desk.project, &desk.agent)?;
     let entry = requests.respond(id, &desk.agent, approve, comment)?;
-    note_departure(&desk.project, &entry, generation)?;
     let mut object = entry.to_json();
     object["message"] = json!(sentence(&entry));
     Ok(object)

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::acting::held_tasks;
+use crate::acting::board_tasks;
 use crate::commands::{Live, live};
 use crate::drop::{self, Checks};
 use crate::exit::Failure;
@@ -147,7 +147,7 @@ pub(super) fn whoami(desk: &Desk, _: Nothing) -> Answer {
         "generation": member.as_ref().map(|member| member.generation),
         "steps": steps.iter().map(|step| &step.key).collect::<Vec<_>>(),
         "messages": messages,
-        "tasks": held_tasks(&desk.context(), &desk.agent),
+        "tasks": board_tasks(&holds),
         "holds": holds,
     }))
 }

@@ -1,10 +1,9 @@
 //! Phase 4 of the seed: an agent's first actions, and how it ends.
 
-use super::{notes_of, said};
+use super::{PlanStanding, notes_of, said};
 use crate::board::state::{State, Status, Task};
 use crate::board::wake::{Call, Wake};
 use ensemble_core::message::Name;
-use ensemble_core::requests::{Gate, GateState};
 
 /// How a coder hands over before its task is done.
 const HAND_OVER: &str = "If your context is nearly full before you are done: `ensemble agent \
@@ -17,8 +16,8 @@ const FAILURE: &str = "If something is wrong with the board, the worktree or you
 const BY_THE_WAY: &str = "Work that you find and that is not part of your task: `ensemble discover add \
      ID -d TEXT`, with `--immediate` if it cannot wait. Do not do it yourself.";
 
-/// Instructions for a coder, whose plan must be approved first if there is a closed gate.
-pub(super) fn coder(state: &State, task: &Task, gate: Option<&Gate>) -> Vec<String> {
+/// Instructions for a coder. Where a plan is not approved yet, they are about the plan alone.
+pub(super) fn coder(state: &State, task: &Task, plan: Option<&PlanStanding>) -> Vec<String> {
     let id = &task.id;
     let mut all = vec![
         "Do not claim anything: this task is yours already. Check that it is CLAIMED, assigned to \
@@ -44,19 +43,10 @@ pub(super) fn coder(state: &State, task: &Task, gate: Option<&Gate>) -> Vec<Stri
         ));
     }
     all.push("Read the documents above, and the specification first.".to_owned());
-    all.extend(gate.map(|gate| plan(id, gate)));
-    all.push(
-        "Work in the worktree only, on its branch, within the scope, until DONE WHEN is true."
-            .to_owned(),
-    );
-    all.push(
-        "Your supervisor keeps your lease. Before something that takes longer than four minutes: \
-         `ensemble agent heartbeat --long TEXT`."
-            .to_owned(),
-    );
-    all.push(format!(
-        "When it is done: commit everything, then `ensemble task submit {id}`, then exit with 0."
-    ));
+    all.extend(plan.into_iter().flat_map(|plan| plan.instructions(id)));
+    if plan.is_none_or(PlanStanding::is_approved) {
+        all.extend(coder_at_work(id));
+    }
     all.push(format!(
         "If you cannot go on without an answer: `ensemble task block {id} --reason TEXT --question \
          TEXT` (one to three questions), then exit with 0."
@@ -65,26 +55,21 @@ pub(super) fn coder(state: &State, task: &Task, gate: Option<&Gate>) -> Vec<Stri
     all
 }
 
-/// How a coder gets its plan approved. The answer is a message, which a supervised agent finds in its
-/// next prompt; so it waits for the answer in the command.
-fn plan(id: &Name, gate: &Gate) -> String {
-    let reviewer = gate.waits_for.as_ref().map_or("conductor", Name::as_str);
-    let how = format!(
-        "`ensemble plan submit FILE --task {id} --to {reviewer} --wait 14m`. Exit code 0 means \
-         approved. After 1 (rejected) read the reason, and submit a better plan"
+/// The work itself, and how it is handed in.
+fn coder_at_work(id: &Name) -> Vec<String> {
+    let mut all = vec![
+        "Work in the worktree only, on its branch, within the scope, until DONE WHEN is true."
+            .to_owned(),
+    ];
+    all.push(
+        "Your supervisor keeps your lease. Before something that takes longer than four minutes: \
+         `ensemble agent heartbeat --long TEXT`."
+            .to_owned(),
     );
-    let begin = match gate.state {
-        GateState::Pending => format!(
-            "Your plan {} waits for {reviewer}: `ensemble recv --wait 14m` brings the answer. If it \
-             is rejected, submit a better plan: {how}",
-            gate.request_id
-        ),
-        _ => format!("{reviewer} demands a plan for this task. Write it into a file, then {how}"),
-    };
-    format!(
-        "{begin}. Before you wait: `ensemble agent heartbeat --long plan`. Change nothing before the plan is approved. Without an answer: `ensemble task block \
-         {id} --reason TEXT --question TEXT`, then exit with 0."
-    )
+    all.push(format!(
+        "When it is done: commit everything, then `ensemble task submit {id}`, then exit with 0."
+    ));
+    all
 }
 
 /// Instructions for a reviewer.
@@ -196,6 +181,11 @@ fn called(state: &State, call: &Call) -> Vec<String> {
             "The agent that worked on {about} is gone, its work is kept, and no free agent can take \
              it over. If the task is too large or too dangerous for one agent, block it and divide it \
              again; if agents are missing, tell a person: `ensemble checkpoint --reason TEXT`."
+        )],
+        Wake::PlanSubmitted => vec![format!(
+            "Review {about}: `ensemble requests ID` shows the plan and its task. Does it do what the task's \
+             DONE WHEN says, within its scope? If it is good: `ensemble plan review ID --approve`. If not: \
+             `ensemble plan review ID --reject --feedback TEXT`, with every point. Its coder waits."
         )],
     }
 }

@@ -48,16 +48,17 @@ use super::{Board, Control};
 use crate::template::Form;
 use ensemble_core::durable::Dir;
 use ensemble_core::message::Name;
-use ensemble_core::requests::Gate;
 use ensemble_core::{Error, Result};
 
 mod documents;
 mod instructions;
+mod plan;
 mod situation;
 mod templates;
 
 pub use crate::template::TemplateError;
 pub use documents::{Document, Found};
+pub use plan::{PlanStanding, SubmittedPlan};
 pub use templates::{CODER, PLANNER, REVIEWER};
 
 /// Directory of a project's own templates, beside the board.
@@ -146,8 +147,7 @@ pub struct Prompts {
     /// The project's path as programs in a worktree see it.
     project: PathBuf,
     board: PathBuf,
-    /// The closed plan gate of the coder's task.
-    plan: Option<Gate>,
+    plan: Option<PlanStanding>,
 }
 
 /// The agent that reads the prompt.
@@ -167,12 +167,10 @@ impl Prompts {
         Self { project: real(board.project()), board: real(board.path()), plan: None }
     }
 
-    /// With the plan gate of the coder's task, if a plan must be approved before the task may be
-    /// submitted.
+    /// With the plan of the coder's task, if one is demanded or was submitted.
     #[must_use]
-    pub fn with_plan(mut self, gate: Option<Gate>) -> Self {
-        self.plan = gate.filter(Gate::is_closed);
-        self
+    pub fn with_plan(self, plan: Option<PlanStanding>) -> Self {
+        Self { plan, ..self }
     }
 
     /// The prompt for the coder that has claimed a task.

@@ -1,6 +1,7 @@
 //! Beats, and the signs that an agent gives.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -12,6 +13,10 @@ use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::proto::Machine as _;
+
+/// How much longer than usual a stamped lease may be without being a long operation. The two stamps of
+/// a script come from two looks at the clock.
+const STAMP_SLACK: Duration = Duration::from_secs(2);
 
 /// The beats of one registration.
 #[derive(Debug)]
@@ -31,7 +36,7 @@ pub(super) struct Heartbeat {
 
 impl Heartbeat {
     /// Starts to beat for a registration.
-    pub(super) fn new(now: Monotonic, agent: Holder, lease: std::time::Duration) -> Self {
+    pub(super) fn new(now: Monotonic, agent: Holder, lease: Duration) -> Self {
         let mut beat = Beat::new(lease);
         beat.handle(now, Event::Granted);
         Self {
@@ -79,6 +84,11 @@ impl Heartbeat {
         }
     }
 
+    /// Counts as a sign of the agent.
+    pub(super) const fn sign(&mut self) {
+        self.has_signed = true;
+    }
+
     /// Reads the stamps that the agent itself has written on the board, as the seed says.
     pub(super) fn read_stamps(&mut self, now: Monotonic, state: &State) {
         let Some(entry) = state.agents.get(&self.agent.by) else { return };
@@ -92,9 +102,11 @@ impl Heartbeat {
         }
         self.has_signed = true;
         let usual = state.config.lease_duration();
-        if entry.asked(usual) > usual {
+        if entry.asked(usual) > usual + STAMP_SLACK {
             let description = "the agent extended its lease on the board".to_owned();
             self.beat.handle(now, Event::LongOperation { description });
+        } else {
+            self.expect_no_more(now);
         }
     }
 

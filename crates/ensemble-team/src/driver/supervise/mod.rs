@@ -23,6 +23,7 @@ mod environment;
 mod heartbeat;
 mod mail;
 mod office;
+mod plans;
 mod register;
 mod repair;
 mod run;
@@ -47,6 +48,7 @@ use ensemble_core::message::Name;
 
 pub use agent::{PROMPT, PROMPT_FILE};
 pub use office::{Office, PRESS_MARGIN};
+pub use plans::{PLANS_MAX, plan_standing};
 pub use supervisor_lock::{SEATS, SupervisorRecord, end_orphan, seated};
 
 /// Epoch of the registration, for the agent's commands.

@@ -19,10 +19,12 @@ use serde_json::Map;
 
 use super::LOOK_EVERY;
 use super::agent::Mark;
+use super::plans::is_plan_for;
 use super::run::Run;
 use super::work::Work;
 use crate::authority::{Authority, Standing};
 use crate::board::{NewHandoff, is_fenced};
+use crate::driver::departure_note;
 use crate::proto::supervise::{Event, Reason};
 use crate::roster::{Enrolment, Farewell, Member, MemberState, Roster};
 use ensemble_core::env::Monotonic;
@@ -94,6 +96,12 @@ pub(super) struct Desk {
     requests_seen: Option<Monotonic>,
     roster_seen: Option<Monotonic>,
     has_agreed: bool,
+    /// Plans that wait for this agent's review.
+    pub(super) plans: Vec<Name>,
+    /// The last plan of the claimed task when the agent was started.
+    pub(super) plan_before: Option<Name>,
+    /// The plan whose waiting was told.
+    pub(super) plan_told: Option<Name>,
 }
 
 impl Desk {
@@ -195,6 +203,7 @@ impl Run<'_> {
     /// The oldest pending request for the agent's shutdown. Rejects those without authority.
     fn pending(&mut self, requests: &Requests<'_>) -> Result<Option<Entry>> {
         let mut oldest: Option<Entry> = None;
+        let mut plans = Vec::new();
         let ids = requests.ids()?;
         let is_there = |id: &Name| ids.contains(id);
         if self.desk.settled.len() > ids.len() {
@@ -207,6 +216,10 @@ impl Run<'_> {
             // A file that is damaged is the watcher's to set aside.
             let Ok(Some(entry)) = requests.find(id.as_str()) else { continue };
             let asked = &entry.request;
+            if entry.decision.is_none() && is_plan_for(asked, &self.order.id) {
+                plans.push(asked.request_id.clone());
+                continue;
+            }
             let is_ours = asked.to == self.order.id && asked.kind.as_str() == SHUTDOWN;
             if !is_ours || entry.decision.is_some() {
                 self.desk.settled.insert(id.clone());
@@ -224,6 +237,11 @@ impl Run<'_> {
             if oldest.as_ref().is_none_or(|it| asked.created_at < it.request.created_at) {
                 oldest = Some(entry);
             }
+        }
+        plans.sort_unstable();
+        if plans != self.desk.plans {
+            self.desk.plans = plans;
+            self.handle(Event::Woken);
         }
         Ok(oldest)
     }
@@ -308,7 +326,8 @@ impl Run<'_> {
         };
         let id = question.entry.request.request_id.clone();
         let (store, me) = (Arc::clone(&office.store), self.order.id.clone());
-        match Requests::new(&*store).respond(id.as_str(), &me, true, &words) {
+        let requests = Requests::new(&*store).with_note(departure_note(office.roster.clone()));
+        match requests.respond(id.as_str(), &me, true, &words) {
             Ok(_) => {
                 self.desk.has_agreed = true;
                 self.tell(format!("agreed to its shutdown (request {id}): {words}"));

@@ -244,9 +244,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks whether the control file was removed.
+    /// Checks whether the control file was removed, and the plan was reviewed.
     fn notice_gate(&mut self) {
-        if Control::read_all(&self.directory).is_ok_and(|found| found.is_empty()) {
+        if Control::read_all(&self.directory).is_ok_and(|found| found.is_empty())
+            && !self.waits_for_review()
+        {
             self.handle(Event::Woken);
         }
     }
@@ -297,7 +299,15 @@ impl<'a> Run<'a> {
         if self.unrecorded {
             self.record_process();
         }
+        let is_due = self.heartbeat.as_ref().and_then(Heartbeat::next_timeout);
+        // An agent that waits for the review of its plan stands still, and lives.
+        let waits = self.agent.is_some()
+            && is_due.is_some_and(|due| now >= due)
+            && self.waits_for_review();
         if let Some(heartbeat) = &mut self.heartbeat {
+            if waits {
+                heartbeat.sign();
+            }
             heartbeat.listen(now, &self.directory);
             let running = self.agent.as_mut();
             match heartbeat.beat(now, &self.directory, running, &*order.recorder) {
@@ -371,14 +381,16 @@ impl<'a> Run<'a> {
         let is_plan = matches!(self.work, Some(Work::Plan { .. }));
         let is_task = matches!(self.work, Some(Work::Task { .. }));
         let holds = fate == Some(Fate::Held) && !is_plan;
+        let planned = holds && self.has_planned();
         let task = self.work.as_ref().and_then(Work::task);
         let notes = super::work::notes_of(&state, task);
         let print = self.footprint(&state);
         let exit = Exit {
-            ending,
+            // An agent that has submitted its plan has done what it was told.
+            ending: if planned && ending == Ending::Done { Ending::HandOver } else { ending },
             holds,
-            progress: fate == Some(Fate::Finished) || print != self.before.0,
-            notes: !is_task || notes != self.before.1,
+            progress: fate == Some(Fate::Finished) || print != self.before.0 || planned,
+            notes: !is_task || notes != self.before.1 || planned,
             drafts: is_plan && state.tasks.iter().any(|task| task.status == Status::Draft),
         };
         self.record(
@@ -388,7 +400,8 @@ impl<'a> Run<'a> {
                 "progress": exit.progress, "notes": exit.notes,
             }),
         );
-        self.tell(format!("agent ended: {}", told(exit)));
+        let what = if planned { "it has submitted a plan".to_owned() } else { told(exit) };
+        self.tell(format!("agent ended: {what}"));
         self.after(exit);
         Ok(exit)
     }

@@ -197,7 +197,8 @@ impl Run<'_> {
     }
 
     fn plan(&mut self) -> Result<Option<Work>> {
-        let calls = wake(&self.board.read()?);
+        let mut calls = wake(&self.board.read()?);
+        calls.extend(self.plans_to_review());
         if calls.is_empty() || calls == self.answered {
             return Ok(None);
         }
@@ -225,7 +226,7 @@ impl Run<'_> {
             return Ok(Event::Fenced(Lost::Registration));
         }
         match self.work.as_ref().map(|work| work.fate(&state)) {
-            Some(Fate::Held) => Ok(Event::Open),
+            Some(Fate::Held) => Ok(self.check_plan()?.unwrap_or(Event::Open)),
             Some(Fate::Finished | Fate::Lost) | None => {
                 self.work = None;
                 Ok(Event::Fenced(Lost::Work))
@@ -259,12 +260,9 @@ impl Run<'_> {
         if work.fate(&state) != Fate::Held {
             return Ok(false);
         }
-        let prompts = Prompts::of(self.board);
+        let prompts = Prompts::of(self.board).with_plan(self.plan_of_prompt()?);
         let brief = match work {
-            Work::Task { id, .. } => {
-                let gate = self.worktrees.map(|trees| trees.plan_gate(id, &self.order.id));
-                prompts.with_plan(gate.transpose()?.flatten()).coder(&state, id)?
-            }
+            Work::Task { id, .. } => prompts.coder(&state, id)?,
             Work::Review { id, .. } => prompts.reviewer(&state, id)?,
             Work::Plan { calls, .. } => prompts.planner(&state, &self.order.id, calls)?,
         };
@@ -272,6 +270,7 @@ impl Run<'_> {
         let directory = work.path().cloned().unwrap_or_else(|| self.board.project().to_owned());
         let mark = Mark::new()?;
         let before = (self.footprint(&state), notes_of(&state, work.task()));
+        let plan_before = self.last_plan();
         // Record the mark before an agent with it runs.
         (self.lock.record.mark_sha256, self.lock.record.agent) = (Some(mark.digest()), None);
         self.lock.record.loops = self.machine.loops();
@@ -296,6 +295,7 @@ impl Run<'_> {
         self.end_mail(mail, started.is_ok());
         let running = started?;
         self.before = before;
+        self.desk.plan_before = plan_before;
         self.finished = None;
         let (pid, started) = running.process();
         self.lock.record.agent = Some((pid, started));

@@ -15,8 +15,8 @@
 //! IN_PROGRESS  Beat, of its holder and epoch          -> IN_PROGRESS  Beaten
 //! IN_PROGRESS  LeaseEnded, attempts are left          -> PENDING      Free, Advance
 //! IN_PROGRESS  LeaseEnded, none is left               -> FAILED, end  Free, Stop
-//! PENDING      a report of its last holder and epoch  -> as if IN_PROGRESS
-//! FAILED, end  the same, after its lease ended        -> as if IN_PROGRESS
+//! PENDING      a report of its last holder and epoch  -> as if IN_PROGRESS, without Free
+//! FAILED, end  the same, after its lease ended        -> as if IN_PROGRESS, without Free
 //! IN_PROGRESS  Retried (its holder loses it)          -> PENDING      Free, Advance
 //! BLOCKED      Unblocked                              -> PENDING      Advance   (attempts reset)
 //! FAILED       Retried                                -> PENDING      Advance   (attempts reset)
@@ -179,6 +179,7 @@ impl Step {
     fn hand(&mut self, to: Name, error: Option<String>) -> State {
         self.attempt = self.attempt.saturating_add(1);
         self.epoch = self.epoch.saturating_add(1);
+        self.last_holder = None;
         let (attempt, epoch) = (self.attempt, self.epoch);
         self.effects.push_back(Effect::Hand { to: to.clone(), attempt, epoch, error });
         State::InProgress { holder: to }
@@ -199,7 +200,15 @@ impl Step {
     /// Handles a report while no worker holds the step: it counts if it comes from the last holder.
     fn while_lost(&mut self, by: &Name, epoch: Option<u64>, report: Report) -> State {
         match &self.last_holder {
-            Some(last) if self.objection(last, by, epoch).is_none() => self.report(report),
+            Some(last) if self.objection(last, by, epoch).is_none() => {
+                let next = self.report(report);
+                if !matches!(self.effects.back(), Some(Effect::Refused(_))) {
+                    self.last_holder = None;
+                    // The end of its lease has freed the step.
+                    self.effects.retain(|effect| *effect != Effect::Free);
+                }
+                next
+            }
             Some(_) | None => self.refuse_here(),
         }
     }
@@ -240,6 +249,7 @@ impl Step {
     }
 
     fn lease_ended(&mut self, holder: &Name) -> State {
+        self.last_holder = Some(holder.clone());
         self.effects.push_back(Effect::Free);
         if self.attempt < self.attempts_max {
             self.effects.push_back(Effect::Advance);

@@ -1,0 +1,138 @@
+//! What a coder's prompt says of a plan that is demanded before the work.
+//!
+//! | the plan | the prompt says |
+//! |---|---|
+//! | was not submitted | plan only, submit the plan, and end |
+//! | waits for its review | wait for the answer, and change nothing |
+//! | was rejected, or not reviewed in time | the feedback and the plan; submit the next one, and end |
+//! | was approved | the plan: carry it out |
+
+use super::said;
+use ensemble_core::message::Name;
+
+/// Longest part of a plan that stands in a prompt, in bytes.
+const PLAN_BYTES_MAX: usize = 16 * 1024;
+
+/// A plan that was submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubmittedPlan {
+    /// Request of the plan.
+    pub request: Name,
+    /// Reviewer of the plan.
+    pub reviewer: Name,
+    /// Text of the plan.
+    pub text: String,
+    /// Feedback of the reviewer.
+    pub comment: String,
+}
+
+impl SubmittedPlan {
+    /// One without a comment.
+    #[must_use]
+    pub const fn new(request: Name, reviewer: Name, text: String) -> Self {
+        Self { request, reviewer, text, comment: String::new() }
+    }
+
+    fn text(&self) -> String {
+        let mut end = self.text.len().min(PLAN_BYTES_MAX);
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut shown = format!("\n  {}", said(Some(&self.text[..end])));
+        if end < self.text.len() {
+            shown += &format!("\n  … (`ensemble requests {}` shows all of it)", self.request);
+        }
+        shown
+    }
+
+    fn comment(&self) -> String {
+        match self.comment.trim() {
+            "" => " without a word".to_owned(),
+            comment => format!(", and says:\n  {}\n ", said(Some(comment))),
+        }
+    }
+}
+
+/// How far the plan of a coder's task has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanStanding {
+    /// A plan is demanded, and none was submitted.
+    Demanded {
+        /// The agent or person that demands it, and reviews it.
+        by: Name,
+    },
+    /// The plan waits for its review.
+    Pending(SubmittedPlan),
+    /// The reviewer has rejected the plan.
+    Rejected(SubmittedPlan),
+    /// The plan was not reviewed in time.
+    Expired(SubmittedPlan),
+    /// The reviewer has approved the plan.
+    Approved(SubmittedPlan),
+}
+
+impl PlanStanding {
+    /// Whether the work itself may begin.
+    pub(super) const fn is_approved(&self) -> bool {
+        matches!(self, Self::Approved(_))
+    }
+
+    /// The instructions for a task.
+    pub(super) fn instructions(&self, id: &Name) -> Vec<String> {
+        let submit = |to: &Name| {
+            format!(
+                "Submit the plan on standard input, `ensemble plan submit - --to {to} --task {id}`, then \
+                 exit with 0. Your supervisor waits for the answer. Then it starts an agent that carries the \
+                 plan out, or plans again."
+            )
+        };
+        match self {
+            Self::Demanded { by } => vec![
+                format!(
+                    "First a plan: {by} demands a plan for this task. Nothing is accepted before it is \
+                     approved. Say what you will change, in which files, in which order, and how it is \
+                     tested. Change and commit nothing now."
+                ),
+                submit(by),
+            ],
+            Self::Pending(plan) => vec![format!(
+                "Your plan {} waits for {}. Change and commit nothing: `ensemble requests {0}` shows \
+                 whether it is approved. If it still waits, exit with 0.",
+                plan.request, plan.reviewer
+            )],
+            Self::Rejected(plan) => vec![
+                format!(
+                    "{} has rejected your plan {}{} The plan was:{}",
+                    plan.reviewer,
+                    plan.request,
+                    plan.comment(),
+                    plan.text()
+                ),
+                format!(
+                    "Settle every point of that in the next plan. Change and commit nothing now. {}",
+                    submit(&plan.reviewer)
+                ),
+            ],
+            Self::Expired(plan) => vec![
+                format!(
+                    "{} has not reviewed your plan {} in time. The plan was:{}",
+                    plan.reviewer,
+                    plan.request,
+                    plan.text()
+                ),
+                format!(
+                    "Check it, and submit it again. Change and commit nothing now. {}",
+                    submit(&plan.reviewer)
+                ),
+            ],
+            Self::Approved(plan) => vec![format!(
+                "{} has approved your plan {}{} Carry it out, and no other:{}",
+                plan.reviewer,
+                plan.request,
+                plan.comment(),
+                plan.text()
+            )],
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Plans: a coder's task may demand one, and a planner may have to review one.
+//!
+//! ```text
+//! the plan of the claimed task      the supervisor
+//! none is demanded, or approved     starts the agent, which is told the plan
+//! demanded, none submitted          starts the agent, which is told to plan and nothing else
+//! pending                           keeps the claim and waits, without an agent
+//! rejected, not reviewed in time    starts an agent, which plans again
+//! that, for the third time          blocks the task, with the feedback
+//! ```
+//!
+//! An agent that has submitted a plan and ends with 0 has done what it was told: no anomaly, and progress.
+//! One that waits for the answer instead shows that as a sign of life. *A crash* loses nothing: the
+//! gate and the request are files, and the next supervisor of that name finds both.
+
+use serde_json::json;
+
+use super::run::Run;
+use super::work::Work;
+use crate::board::prompt::{PlanStanding, SubmittedPlan};
+use crate::board::{Call, Wake};
+use crate::proto::supervise::{Event, Gate as Closure, Lost};
+use ensemble_core::Result;
+use ensemble_core::event_log::types;
+use ensemble_core::message::Name;
+use ensemble_core::proto::request::PLAN_APPROVAL;
+use ensemble_core::requests::{Asked, Gate, GateState, RequestStore, Requests};
+
+/// After so many plans without an approval the task is blocked.
+pub const PLANS_MAX: u32 = 3;
+
+/// How far an agent's plan of a task has come; `None` where no plan is demanded, and none was submitted.
+///
+/// # Errors
+/// A file of the gate or of its request cannot be read.
+pub fn plan_standing(
+    store: &dyn RequestStore,
+    task: &Name,
+    agent: &Name,
+) -> Result<Option<PlanStanding>> {
+    let Some(gate) = store.gate(task.as_str(), agent)? else { return Ok(None) };
+    let by = gate.waits_for.clone();
+    let demanded = by.map(|by| PlanStanding::Demanded { by });
+    if gate.state == GateState::Needed {
+        return Ok(demanded);
+    }
+    let Some(entry) = Requests::new(store).find(gate.request_id.as_str())? else {
+        return Ok(demanded.filter(|_| gate.demanded));
+    };
+    let Asked { request_id, to, content, .. } = entry.request;
+    let mut plan = SubmittedPlan::new(request_id, to, content);
+    plan.comment = entry.decision.map(|decision| decision.comment).unwrap_or_default();
+    Ok(Some(match gate.state {
+        GateState::Pending | GateState::Unreadable | GateState::Needed => {
+            PlanStanding::Pending(plan)
+        }
+        GateState::Rejected => PlanStanding::Rejected(plan),
+        GateState::Expired => PlanStanding::Expired(plan),
+        GateState::Open => PlanStanding::Approved(plan),
+    }))
+}
+
+impl Run<'_> {
+    /// The gate of the claimed task.
+    fn plan_gate(&self) -> Result<Option<Gate>> {
+        let (Some(office), Some(Work::Task { id, .. })) = (&self.order.office, &self.work) else {
+            return Ok(None);
+        };
+        office.store.gate(id.as_str(), &self.order.id)
+    }
+
+    /// What the agent is told of the plan of its task.
+    pub(super) fn plan_of_prompt(&self) -> Result<Option<PlanStanding>> {
+        match (&self.order.office, &self.work) {
+            (Some(office), Some(Work::Task { id, .. })) => {
+                plan_standing(&*office.store, id, &self.order.id)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether the review of the claimed task's plan is waited for. What cannot be read waits.
+    pub(super) fn waits_for_review(&self) -> bool {
+        let waits = |gate: Gate| matches!(gate.state, GateState::Pending | GateState::Unreadable);
+        self.plan_gate().map_or(true, |gate| gate.is_some_and(waits))
+    }
+
+    /// The request of the last plan of the claimed task.
+    pub(super) fn last_plan(&self) -> Option<Name> {
+        let gate = self.plan_gate().ok().flatten()?;
+        (gate.round > 0).then_some(gate.request_id)
+    }
+
+    /// Whether the agent that has just ended has submitted a plan.
+    pub(super) fn has_planned(&self) -> bool {
+        let last = self.last_plan();
+        last.is_some() && last != self.desk.plan_before
+    }
+
+    /// What keeps the supervisor from starting an agent for the claimed task.
+    pub(super) fn check_plan(&mut self) -> Result<Option<Event>> {
+        let Some(gate) = self.plan_gate()? else { return Ok(None) };
+        match gate.state {
+            GateState::Pending | GateState::Unreadable => {
+                if self.desk.plan_told.as_ref() != Some(&gate.request_id) {
+                    let whom = gate.waits_for.as_ref().map_or("its reviewer", Name::as_str);
+                    self.tell(format!(
+                        "plan {} of `{}` waits for {whom}",
+                        gate.request_id, gate.task_id
+                    ));
+                    self.desk.plan_told = Some(gate.request_id);
+                }
+                Ok(Some(Event::Gated(Closure::Closed)))
+            }
+            GateState::Rejected | GateState::Expired if gate.round >= PLANS_MAX => {
+                self.give_up_planning(&gate)?;
+                Ok(Some(Event::Fenced(Lost::Work)))
+            }
+            GateState::Rejected | GateState::Expired | GateState::Needed | GateState::Open => {
+                Ok(None)
+            }
+        }
+    }
+
+    /// Blocks the claimed task: its plans are not approved.
+    fn give_up_planning(&mut self, gate: &Gate) -> Result<()> {
+        let (Some(office), Some(Work::Task { id, holder, .. })) = (&self.order.office, &self.work)
+        else {
+            return Ok(());
+        };
+        let entry = Requests::new(&*office.store).find(gate.request_id.as_str())?;
+        let comment = entry.and_then(|it| it.decision).map(|it| it.comment).unwrap_or_default();
+        let whom = gate.waits_for.as_ref().map_or("its reviewer", Name::as_str);
+        let reason = format!(
+            "{} plans of `{}` were not approved by {whom}; the last one is {}. {comment}",
+            gate.round, self.order.id, gate.request_id
+        );
+        let reason = reason.trim_end().to_owned();
+        let question = format!("How is `{id}` to be done, or how is it to be divided?");
+        let mut locked = self.board.lock()?;
+        locked.block(id, Some(holder), &reason, &[question])?;
+        locked.commit()?;
+        let id = id.clone();
+        self.record(types::SUPERVISE_BLOCKED, json!({ "task": id, "reason": reason }));
+        self.tell(format!("`{id}` is blocked: {reason}"));
+        self.work = None;
+        Ok(())
+    }
+
+    /// The plans that wait for this planner's review.
+    pub(super) fn plans_to_review(&self) -> Option<Call> {
+        let about = self.desk.plans.clone();
+        (!about.is_empty()).then_some(Call { wake: Wake::PlanSubmitted, about })
+    }
+}
+
+/// Whether a request is a plan that waits for this agent's review.
+pub(super) fn is_plan_for(asked: &Asked, agent: &Name) -> bool {
+    asked.to == *agent && asked.kind.as_str() == PLAN_APPROVAL
+}

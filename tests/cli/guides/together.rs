@@ -1,0 +1,279 @@
+//! README's team, a sprint of three roles and a step queue on one project at the same time.
+//!
+//! The texts are those of the guides. What `team`, `status` and the page say is compared with the files
+//! themselves (held messages, `state.yaml`, `steps.db`) while each agent works and after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use ensemble_team::board::{Board, BoardOptions, Status};
+use serde_json::{Value, json};
+
+use super::page::{Shown, Step};
+use super::shell::Shell;
+use super::{READ_ME, read};
+use crate::bed::{objects, program, to_end};
+use crate::tmux_support::eventually;
+
+const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cli/guides/agent_at_work.sh");
+/// The agents of README's team, and those of docs/supervise.md.
+const AGENTS: [&str; 7] =
+    ["conductor", "tester", "worker-1", "worker-2", "coder-1", "planner-1", "reviewer-1"];
+/// The step queue, for agents of README's team.
+const PLAN: &str = "task_id: pages\norchestrator: conductor\nsteps:\n\
+                    - {agent: worker-1, goal: write the page}\n- {agent: worker-2, goal: read the page}\n";
+
+/// What agents hold: the task, and in which place.
+type Held = BTreeMap<String, BTreeSet<(String, String)>>;
+
+/// README's project, with the shell in which all of it was typed.
+struct Together {
+    shell: Shell,
+}
+
+impl Together {
+    /// Types each step of a page that is chosen.
+    #[track_caller]
+    fn type_page(&mut self, page: &str, is_chosen: impl Fn(&Step) -> bool) {
+        for step in read(page).iter().filter(|step| is_chosen(step)) {
+            match step {
+                Step::File { name, content } => self.shell.write(name, content),
+                Step::Run(command) => self.type_in(page, command),
+                Step::NotRun(_) => {}
+            }
+        }
+    }
+
+    #[track_caller]
+    fn type_in(&mut self, page: &str, command: &Shown) {
+        let outcome = self.shell.run(command);
+        assert!(outcome.is_ok(), "{page}:{}: {}", command.line, outcome.unwrap_err());
+    }
+
+    #[track_caller]
+    fn type_line(&mut self, line: &str) {
+        let shown = Shown { line: 0, command: line.to_owned(), code: 0, output: Vec::new() };
+        self.type_in("a person", &shown);
+    }
+
+    fn project(&self) -> PathBuf {
+        self.shell.home().join("work/project")
+    }
+
+    /// Lets a work end.
+    fn let_end(&self, work: &str) {
+        fs::write(self.shell.home().join("go").join(work), "").unwrap();
+    }
+
+    /// The output of a command, which a person runs beside the shell.
+    #[track_caller]
+    fn ensemble(&self, line: &str) -> String {
+        let mut command = Command::new(program());
+        command
+            .args(line.split_whitespace())
+            .env_clear()
+            .env("HOME", self.shell.home())
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .current_dir(self.project());
+        let ran = to_end(&mut command);
+        assert_eq!(ran.code, 0, "ensemble {line}: {ran:?}");
+        ran.stdout
+    }
+
+    /// The rows of `team`, by agent.
+    fn team(&self) -> BTreeMap<String, Value> {
+        let rows = objects(&self.ensemble("team --json")).into_iter();
+        rows.map(|row| (row["agent"].as_str().unwrap().to_owned(), row)).collect()
+    }
+
+    fn states(&self) -> BTreeMap<String, String> {
+        let word = |row: Value| row["state"].as_str().unwrap().to_owned();
+        self.team().into_iter().map(|(agent, row)| (agent, word(row))).collect()
+    }
+
+    /// The last object of `status`.
+    fn status(&self) -> Value {
+        objects(&self.ensemble("status --json")).pop().unwrap()
+    }
+
+    /// What the files say that agents hold.
+    fn on_disk(&self) -> Held {
+        let mut held = Held::new();
+        let mut add = |agent: &str, task: &str, place: &str| {
+            held.entry(agent.to_owned()).or_default().insert((task.to_owned(), place.to_owned()));
+        };
+        for mailbox in fs::read_dir(self.project().join("queue/mailbox")).unwrap() {
+            // A mailbox that is being made has no `cur` yet.
+            let held = fs::read_dir(mailbox.unwrap().path().join("cur")).into_iter().flatten();
+            for path in held.map(|message| message.unwrap().path()) {
+                let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                let mut parts = name.split('@');
+                let (id, holder) = (parts.next().unwrap(), parts.next().unwrap());
+                // It may have moved on.
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                let task = text.lines().find_map(|line| line.strip_prefix("task_id: "));
+                add(holder, task.map_or(id, |task| task.trim_matches('"')), "message");
+            }
+        }
+        let board = Board::find(&self.project(), BoardOptions::new("test")).unwrap();
+        for task in board.read().unwrap().tasks {
+            match (task.status, task.assigned_to, task.reviewing_by) {
+                (Status::Claimed, Some(coder), _) => add(coder.as_str(), task.id.as_str(), "task"),
+                (Status::ReadyForReview, _, Some(reviewer)) => {
+                    add(reviewer.as_str(), task.id.as_str(), "review");
+                }
+                _ => {}
+            }
+        }
+        let steps = self.project().join(".ensemble/steps.db");
+        if steps.exists() {
+            let steps = rusqlite::Connection::open(steps).unwrap();
+            let query = "select holder, task_id from task_steps where status = 'IN_PROGRESS'";
+            let mut query = steps.prepare(query).unwrap();
+            let mut rows = query.query([]).unwrap();
+            while let Some(row) = rows.next().unwrap() {
+                add(&row.get::<_, String>(0).unwrap(), &row.get::<_, String>(1).unwrap(), "step");
+            }
+        }
+        held
+    }
+
+    /// Waits until the files say that agents hold this, and holds `team`, `status` and the page to it.
+    #[track_caller]
+    fn hold(&self, what: &str, expected: Value) {
+        let expected: Held = serde_json::from_value(expected).unwrap();
+        eventually(what, || self.on_disk() == expected);
+        self.wait_for_states(what, &expected.keys().map(String::as_str).collect());
+        let read = |holds: &Value| -> BTreeSet<(String, String)> {
+            let holds = holds.as_array().unwrap().iter();
+            let word = |of: &Value| of.as_str().unwrap().to_owned();
+            holds.map(|it| (word(&it["task_id"]), word(&it["as"]))).collect()
+        };
+        let rows = self.team();
+        let of_team = rows.iter().map(|(agent, row)| (agent.clone(), read(&row["holds"])));
+        let of_team: Held = of_team.filter(|(_, held)| !held.is_empty()).collect();
+        assert_eq!(of_team, expected, "{what}: team");
+        let status = self.status();
+        let said = status["holds"].as_object().unwrap().iter();
+        let of_status: Held = said.map(|(agent, held)| (agent.clone(), read(held))).collect();
+        assert_eq!(of_status, expected, "{what}: status");
+        let page = self.ensemble("log report -o -");
+        let section = page.split("<h2>Held now</h2>").nth(1).map(|rest| {
+            let rows = rest.split("</table>").next().unwrap().split("<tr>").skip(1);
+            rows.map(|row| row.trim().to_owned()).collect::<Vec<_>>()
+        });
+        let row = |(agent, held): (&String, &BTreeSet<(String, String)>)| {
+            let tasks: BTreeSet<&str> = held.iter().map(|(task, _)| task.as_str()).collect();
+            let tasks: Vec<&str> = tasks.into_iter().collect();
+            format!("<th>{agent}</th><td>{}</td></tr>", tasks.join(", "))
+        };
+        let rows: Vec<String> = expected.iter().map(row).collect();
+        assert_eq!(section.unwrap_or_default(), rows, "{what}: the page");
+    }
+
+    /// Waits until exactly these agents are at work and all others idle, as `team` and the watcher say.
+    #[track_caller]
+    fn wait_for_states(&self, what: &str, working: &BTreeSet<&str>) {
+        let all: BTreeMap<String, String> = AGENTS
+            .iter()
+            .map(|agent| {
+                let state = if working.contains(agent) { "working" } else { "idle" };
+                ((*agent).to_owned(), state.to_owned())
+            })
+            .collect();
+        eventually(&format!("{what}: the states of team"), || self.states() == all);
+        eventually(&format!("{what}: the states of the watcher"), || {
+            let status = self.status();
+            let seen = status["watcher"]["status"]["members"].as_array().unwrap().iter();
+            let word = |of: &Value| of.as_str().unwrap().to_owned();
+            let seen: BTreeMap<String, String> =
+                seen.map(|it| (word(&it["agent"]), word(&it["state"]))).collect();
+            seen == all
+        });
+    }
+
+    /// The tasks of the blackboard that are merged.
+    fn merged(&self) -> Vec<String> {
+        let board = Board::find(&self.project(), BoardOptions::new("test")).unwrap();
+        let tasks = board.read().unwrap().tasks.into_iter();
+        tasks.filter(|it| it.status == Status::Merged).map(|it| it.id.to_string()).collect()
+    }
+
+    /// What `status` says stands still: of the blackboard, and of steps.
+    fn standing(&self) -> Vec<String> {
+        let status = self.status();
+        let troubles = status["board"]["troubles"].as_array().unwrap().iter();
+        let about = troubles.map(|trouble| trouble["about"].as_str().unwrap().to_owned());
+        let steps = status["steps"]["standing"].as_array().unwrap().iter();
+        about
+            .chain(steps.map(|step| format!("{} {}", step["task_id"], step["step_index"])))
+            .collect()
+    }
+}
+
+/// README is typed up to the command that shows its team.
+fn shows_the_team(step: &Step) -> bool {
+    matches!(step, Step::Run(command) if command.command.starts_with("ensemble team "))
+}
+
+/// A command that prepares a project, which README has prepared already.
+fn prepares(step: &Step) -> bool {
+    let first = ["git init", "ensemble init", "ensemble board init", "ensemble demo"];
+    matches!(step, Step::Run(command) if first.iter().any(|it| command.command.starts_with(it)))
+}
+
+#[test]
+fn a_team_a_sprint_and_steps_share_a_project_and_what_is_said_of_them_is_true() {
+    let steps = read(READ_ME);
+    let at = steps.iter().position(shows_the_team).unwrap();
+    let mut all = Together { shell: Shell::start_with(AGENT) };
+    fs::create_dir(all.shell.home().join("go")).unwrap();
+    all.type_page(READ_ME, |step| steps[..=at].contains(step));
+    all.type_page("docs/board.md", |step| !prepares(step));
+    all.type_page("docs/supervise.md", |step| !prepares(step));
+    all.hold("the coder works", json!({ "coder-1": [["user-api", "task"]] }));
+
+    fs::write(all.project().join("pages.yaml"), PLAN).unwrap();
+    all.type_line("ensemble step add -f pages.yaml");
+    all.type_line("ensemble step run pages &");
+    all.type_line("ensemble send --to conductor --type task --task talk -m 'talk to the users'");
+    let step_of = |agent: &str| json!({ agent: [["pages", "message"], ["pages", "step"]] });
+    let mut expected = step_of("worker-1");
+    expected["coder-1"] = json!([["user-api", "task"]]);
+    expected["conductor"] = json!([["talk", "message"]]);
+    all.hold("all three work", expected);
+
+    all.let_end("coder");
+    all.let_end("talk");
+    let mut expected = step_of("worker-1");
+    expected["reviewer-1"] = json!([["user-api", "review"]]);
+    all.hold("the reviewer works", expected);
+    all.let_end("reviewer");
+    all.let_end("step-1");
+    all.hold("the sprint is over", step_of("worker-2"));
+
+    all.let_end("block-2");
+    all.let_end("step-2");
+    eventually("the step stands", || !all.standing().is_empty());
+    assert_eq!(all.standing(), ["\"pages\" 2"]);
+    assert_eq!(all.merged(), ["user-api"]);
+    all.hold("one step stands, and is in no hands", json!({}));
+
+    fs::remove_file(all.shell.home().join("go/block-2")).unwrap();
+    fs::remove_file(all.shell.home().join("go/step-2")).unwrap();
+    all.ensemble("step unblock pages 2 --note there");
+    all.hold("the step goes on", step_of("worker-2"));
+    all.ensemble("pause");
+    assert_eq!(all.standing(), ["PAUSE"]);
+    all.ensemble("resume");
+    all.let_end("step-2");
+    all.hold("all is done", json!({}));
+    assert_eq!(all.standing(), [""; 0]);
+
+    all.shell.pass_over();
+    all.type_page(READ_ME, |step| steps[at + 1..].contains(step));
+    assert!(all.states().values().all(|state| state == "shutdown"), "{:?}", all.states());
+    assert_eq!(all.status()["holds"], json!({}));
+}
