@@ -242,7 +242,8 @@ impl LadderHost for Host {
     }
 }
 
-/// Who reads a mailbox: the agents that are bound to it, and the members that read it without a pane.
+/// The readers of a mailbox: the agents that are bound to it, and the members that read it without
+/// a pane.
 fn reader_of(
     project: &Project,
     profiles: &Profiles,

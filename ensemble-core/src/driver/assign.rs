@@ -62,8 +62,8 @@ pub struct Assigner<'a> {
     pub state: PathBuf,
     /// The times of the handshake.
     pub readiness: ready::Config,
-    /// Who runs ladders that outlive this process. `None` for mailboxes that are not in the directory: the
-    /// ladder then ends with the call.
+    /// The actor that runs ladders that outlive this process. `None` for mailboxes that are not in
+    /// the directory: the ladder then ends with the call.
     pub ladders: Option<&'a dyn LadderHost>,
 }
 
