@@ -227,7 +227,7 @@ proptest! {
         prop_assert!(begun.iter().position(|it| it == "b 2").unwrap() < c, "{:?}", begun);
         begun.sort_unstable();
         prop_assert_eq!(begun, ["a 1", "b 1", "b 2", "c 1", "d 1"]);
-        // Whatever is started now changes nothing.
+        // A start now changes nothing.
         let again = bed.process(None).unwrap();
         let is_before = matches!(&again, Progress::Told(told) if matches!(**told, Told::Before(_)));
         prop_assert!(is_before, "{:?}", again);

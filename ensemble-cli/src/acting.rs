@@ -35,7 +35,7 @@ impl Epoch {
     }
 }
 
-/// Who acts on a task: the agent under the number it was given, else under the one on the board.
+/// The agent that acts on a task, under the number it was given, else under the one on the board.
 pub(crate) fn holder(
     context: &Context,
     state: &State,

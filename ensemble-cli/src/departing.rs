@@ -253,7 +253,7 @@ fn is_gone(project: &Project, agent: &Name) -> Outcome<bool> {
     if member.binding.is_none() && !member.is_supervised_alone() {
         return Ok(false);
     }
-    // Who cannot be looked at is asked.
+    // An agent that cannot be looked at is asked.
     let look = PaneHost::of(project, &member).and_then(|mut agent_host| agent_host.look());
     Ok(look.is_ok_and(|worker| worker == Worker::Gone))
 }

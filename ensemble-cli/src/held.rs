@@ -26,7 +26,7 @@ pub(crate) struct Which {
 }
 
 impl Which {
-    /// The lease under which the message is held, by the one who asks if that is known.
+    /// The lease under which the message is held. If the caller is known, it is the caller's lease.
     pub(crate) fn lease(&self, context: &Context, queue: &dyn Broker) -> Outcome<Lease> {
         let agent = context.agent()?;
         let found = self.find(queue, agent.as_ref())?;

@@ -85,7 +85,7 @@ impl Worker {
     }
 }
 
-/// Who asks and assigns here.
+/// The actor that asks and assigns here.
 pub(crate) fn assigner<'a>(
     context: &Context,
     spool: &'a Spool,

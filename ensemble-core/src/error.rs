@@ -59,7 +59,7 @@ pub enum Error {
     Quota {
         /// The mailbox.
         mailbox: String,
-        /// Who may not send more.
+        /// The sender that may not send more.
         sender: String,
         /// How many of its messages wait there.
         messages: u64,
@@ -125,7 +125,7 @@ pub enum Error {
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// Who holds it, as far as can be told.
+        /// The holder of the lock, as far as it is known.
         holder: String,
         /// How long this call waited.
         waited: Duration,

@@ -157,8 +157,9 @@ fn member_departs(
     shutdown.carry_out(&departure, &mut agent_host, rest)
 }
 
-/// Whether the agent was brought up again after this decision. The generation that was asked is the same one,
-/// whatever the clocks say. Of another one, and of a request that names none, the stamps tell.
+/// Whether the agent was brought up again after this decision. If the request names a generation
+/// and it is the same one, no clock counts. For another generation, and for a request that names
+/// none, the stamps decide.
 fn is_another(member: &Member, asked: &Asked, decision: &Decision) -> bool {
     let is_same = asked.generation == Some(member.generation);
     member.state == MemberState::Up && !is_same && member.since > decision.at

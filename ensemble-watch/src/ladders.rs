@@ -353,7 +353,8 @@ fn readers_of<'t>(
     bound.map(|entry| &entry.agent).chain(members).collect()
 }
 
-/// Who reads a mailbox: the agents that are bound to it, and the members that read it without a pane.
+/// The readers of a mailbox: the agents that are bound to it, and the members that read it without
+/// a pane.
 fn reader_of(
     project: &Project,
     profiles: &Profiles,

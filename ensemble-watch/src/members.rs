@@ -183,9 +183,9 @@ pub(crate) struct Members {
     next_look: Monotonic,
     last_look: Option<Monotonic>,
     interval: Duration,
-    /// Whose mailboxes have changed since.
+    /// The members whose mailboxes have changed since.
     stirred: BTreeSet<Name>,
-    /// Who waited for a decision at the last look.
+    /// The members that waited for a decision at the last look.
     waiting: BTreeMap<Name, String>,
     books: Books,
     /// Programs that were seen in the foreground of agents' panes.
@@ -279,7 +279,7 @@ impl Members {
         self.next_look = now;
     }
 
-    /// Looks at those whose time has come. Panes are looked at by others, who come back with
+    /// Looks at those whose time has come. Other threads look at panes and report with
     /// [`Self::seen`].
     pub(crate) fn drive(
         &mut self,

@@ -111,7 +111,7 @@ impl RateLimitHold {
         }
     }
 
-    /// Who holds nothing any more is of no interest, limited or not.
+    /// An agent that holds nothing any more is of no interest, limited or not.
     pub(crate) fn keep(&mut self, holders: &BTreeSet<Name>) {
         self.holds.retain(|agent, _| holders.contains(agent));
     }

@@ -30,7 +30,7 @@ const SEARCHED_BYTES_MAX: usize = 16 * 1024;
 /// How many hexadecimal digits of a digest make an id.
 const ID_DIGITS: usize = 40;
 
-/// Who wrote a file, as it says itself. The seed's workers are numbers: `1` is `worker-1`.
+/// The author of a file, as the file names it. The seed's workers are numbers: `1` is `worker-1`.
 pub(crate) fn author_in(fields: &Value) -> Option<Name> {
     AUTHOR_FIELDS.iter().find_map(|field| match fields.get(field)? {
         Value::String(text) => author(text),

@@ -127,7 +127,7 @@ impl Watcher {
     /// had landed before is being routed.
     ///
     /// # Errors
-    /// None at the moment: whatever fails while watching is recorded and tried again.
+    /// None at the moment: each failure while watching is recorded and tried again.
     pub fn run(mut self, ready: impl FnOnce()) -> Result<()> {
         self.engine.step(Vec::new());
         ready();

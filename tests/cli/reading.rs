@@ -130,7 +130,7 @@ fn status_warns_in_its_first_line() {
     let watcher = bed.json("status").pop().unwrap();
     assert_eq!(watcher["watcher"]["overdue"][0]["agent"], "w1");
     assert!(watcher["watcher"]["overdue"][0]["waited_seconds"].as_u64() >= Some(60));
-    // What has only just come is being told of.
+    // A message that has only just come is being announced.
     bed.ok("recv --as w1");
     bed.send("new");
     assert!(!bed.ok("status").contains("warning"));

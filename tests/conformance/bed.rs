@@ -11,7 +11,7 @@ use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::spool::Settings;
 
-/// Whose mailbox the tests use.
+/// The agent whose mailbox the tests use.
 pub const MAILBOX: &str = "dispatch";
 
 /// A fresh queue with one mailbox, [`MAILBOX`], and time that is moved by hand.

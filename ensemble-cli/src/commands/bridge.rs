@@ -53,7 +53,7 @@ mod carrying {
     use super::{Arguments, Context, Name, Outcome};
     use crate::exit::{Failure, say};
 
-    /// Who holds messages on their way.
+    /// The holder of messages on their way.
     const HOLDER: &str = "bridge";
     /// How long a round waits for news of the servers before it looks again.
     const ROUND: Duration = Duration::from_millis(250);

@@ -200,7 +200,7 @@ pub(crate) fn watcher_runs(project: &Project) -> bool {
     status::Watcher::look(project).holder.is_some()
 }
 
-/// Who says something on the blackboard.
+/// The author of an entry on the blackboard.
 pub(crate) fn reporter(context: &Context) -> Outcome<String> {
     Ok(context.actor()?.to_string())
 }

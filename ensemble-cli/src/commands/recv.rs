@@ -133,8 +133,8 @@ fn nothing(context: &Context, queue: &Queue, mailbox: &Name, agent: &Name) -> Ou
     })
 }
 
-/// A message of another program may ask something. It decides something only if its file proves its sender: any
-/// program could have put it there. Whatever becomes of that, the message is delivered.
+/// A message of another program may ask something. It decides something only if its file proves its
+/// sender: any program could have put it there. The message is delivered in any case.
 fn correlate(context: &Context, queue: &Queue, delivery: &Delivery) {
     let envelope = &delivery.envelope;
     answers::correlate(context, queue.request_store(), envelope, sender_of(queue, delivery));

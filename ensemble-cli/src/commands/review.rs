@@ -211,7 +211,7 @@ impl Arguments {
     }
 }
 
-/// Who has done a task, as its report says.
+/// The worker that has done a task, as its report says.
 fn author(context: &Context, task: &str) -> Outcome<Option<String>> {
     let reports = Dir::open(&context.project()?.queue.join("reports"))?;
     let file = format!("{}-completed.yaml", file_stem(task));

@@ -71,7 +71,8 @@ impl Arguments {
         report(context, &brought)
     }
 
-    /// Who is to be up: those that are named, or all that are configured or recorded as up.
+    /// The agents that are to be up: those that are named, or all that are configured or recorded
+    /// as up.
     fn plans(&self, context: &Context) -> Outcome<Vec<Plan>> {
         let project = context.project()?;
         let profiles = project.profiles()?;

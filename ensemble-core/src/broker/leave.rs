@@ -1,6 +1,6 @@
 //! What becomes of an agent's mail when it leaves (seed 004's neighbours lose it silently).
 //!
-//! What it held goes back to where it came from, for the next one who receives. What it has not
+//! What it held goes back to where it came from, for the next consumer. What it has not
 //! read goes, as configured, back to its senders, to the dead letters, or stays for the day it
 //! returns. *Back to its sender* is a notice in the sender's mailbox, of type [`RETURNED_TYPE`],
 //! which names the message and says why. The message itself becomes a dead letter and can be

@@ -41,7 +41,7 @@ mod leave;
 pub use end::{EndedMessage, TaskEnd, WITHDRAWN_TYPE};
 pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail, returned};
 
-/// Who holds a message while its delay is put back.
+/// The holder of a message while its delay is put back.
 const HOLDER: &str = "migrate";
 
 /// A queue with its mailboxes. Calls block as those of [`Transport`] do. Threads share a queue by reference.

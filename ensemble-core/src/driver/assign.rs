@@ -62,7 +62,7 @@ pub struct Assigner<'a> {
     pub state: PathBuf,
     /// The times of the handshake.
     pub readiness: ready::Config,
-    /// Who runs ladders that outlive this process. With `None` the ladder ends with the call.
+    /// The actor that runs ladders that outlive this process. With `None` the ladder ends with the call.
     pub ladders: Option<&'a dyn LadderHost>,
 }
 

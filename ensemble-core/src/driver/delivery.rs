@@ -37,7 +37,7 @@ const BARE_ACK: &str = "ack";
 pub struct Order {
     /// Which task it is; acks bind to it and to the attempt.
     pub task: String,
-    /// Whose ack is waited for.
+    /// The agent whose ack is waited for.
     pub worker: Name,
     /// The message; its recipient is the worker's mailbox. Id, task and attempt are set here.
     pub envelope: Envelope,
@@ -171,7 +171,7 @@ pub(super) struct Delivery<'a> {
     pub(super) kept: Option<Kept>,
     /// What the conductor is to be told, until that is written.
     pub(super) notice: Option<Notice>,
-    /// A line whose Enter is due later, or keys of which the next is. Whatever comes next waits for it.
+    /// A line whose Enter is due later, or keys of which the next is. The next effect waits for it.
     pub(super) half: Option<Half>,
 }
 

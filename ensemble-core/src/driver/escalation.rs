@@ -28,7 +28,7 @@ const BYTES_MAX: usize = 64 * 1024;
 pub struct Notice {
     /// Id of the task.
     pub task_id: String,
-    /// Who has not acked it.
+    /// The worker that has not acked it.
     pub worker: Name,
     /// The last attempt at it.
     pub attempt: u32,

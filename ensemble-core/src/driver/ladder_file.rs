@@ -69,7 +69,7 @@ pub struct LadderFile {
     pub message: MessageId,
     /// Mailbox of the message.
     pub mailbox: Name,
-    /// Whose ack is waited for.
+    /// The agent whose ack is waited for.
     pub worker: Name,
     /// The task; the message's id for a message that names none.
     pub task: String,

@@ -322,7 +322,7 @@ impl Requests<'_> {
             return Ok(());
         }
         if !is_new {
-            // Who asked may have been killed before the request was safe.
+            // The requester may have been killed before the request was safe.
             self.store.make_safe(None)?;
         }
         self.publish_recorded(lock, question, record)

@@ -77,7 +77,7 @@ impl Requests<'_> {
             return Err(self.refuse(decided(&home, standing), Some(&home), &decision));
         }
         let entry = Entry::new(home.asked, Some(standing));
-        // It stands, whatever keeps others from hearing of it.
+        // The decision stands, even if an error keeps others from hearing of it.
         Ok(match self.carry_on(entry.clone()) {
             Ok(entry) => entry,
             Err(error) => Entry { untold: Some(error.to_string()), ..entry },

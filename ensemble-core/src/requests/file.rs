@@ -58,7 +58,7 @@ pub struct Asked {
     /// The field of the response that carries the decider's words.
     #[serde(default = "comment_field")]
     pub comment_field: String,
-    /// The reason, the plan, or whatever is asked.
+    /// The reason, the plan, or another content of the question.
     #[serde(default)]
     pub content: String,
     /// The content, where it is too long to stand here.

@@ -74,7 +74,7 @@ impl Requests<'_> {
             return Ok(entry);
         }
         if !home.is_told {
-            // Who decided may have been killed before it was safe.
+            // The decider may have been killed before the decision was safe.
             self.store.make_safe(Some(&id))?;
             if let Some(note) = &self.note {
                 note(&entry)?;

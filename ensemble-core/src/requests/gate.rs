@@ -57,8 +57,7 @@ pub enum GateState {
     Expired,
     /// Closed: what stands on disk cannot be read.
     Unreadable,
-    /// Half open: a plan is demanded, and none was submitted. The agent may take the task to plan it, and cannot
-    /// finish it.
+    /// Half open: a plan is demanded, and none was submitted. The task may be taken, not finished.
     Needed,
     /// Open: the plan was approved, or taken back.
     Open,
@@ -442,8 +441,9 @@ pub(super) fn file_name(task: &str, agent: &Name) -> String {
     format!("{}@{agent}{EXTENSION}", stem(task))
 }
 
-/// The task of a message for which there may be a gate. What belongs to a request passes, and so does what only
-/// tells of a task. A report is read whether or not its reader has planned the task.
+/// The task of a message for which there may be a gate. Messages of requests pass, and so do those
+/// that only tell of a task: their reader need not have planned it.
+/// A report is read whether or not its reader has planned the task.
 pub fn gated_task(envelope: &Envelope) -> Option<&str> {
     let may_be_work = matches!(envelope.purpose(), Purpose::Work | Purpose::Other);
     envelope.task_id.as_deref().filter(|_| may_be_work)

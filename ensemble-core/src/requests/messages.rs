@@ -71,7 +71,7 @@ impl Requests<'_> {
             .with_kind(name(&asked.kind().request_type))
             .from(asked.from.clone());
         let mut envelope = correlated(envelope, asked, end, asked.created_at)
-            // Who asks what cannot be answered any more only disturbs.
+            // A question that cannot be answered any more only disturbs.
             .with_expiry(asked.deadline_at());
         envelope.attachment.clone_from(&asked.attachment);
         envelope

@@ -8,7 +8,7 @@
 //! | one at a time | flock on `requests/.lock` | no lock; what only one process may do is a compare-and-set |
 //!
 //! Seed 004's verbs are writes: *ask* writes the first file, *decide* the second, *settle* the last
-//! one. Each write succeeds for exactly one of all who try, on whatever host, and the others read
+//! one. Each write succeeds for exactly one of all processes that try, on any host. The others read
 //! what the first one wrote. Messages of a request are stored once by their ids, so the lock only
 //! spares work. Where there is none, the process that has stored a message also records it.
 

@@ -138,7 +138,8 @@ impl Waiting {
     /// Takes up the listing that others share now; says whether there is one.
     fn join(&mut self, shared: Option<Backlog<'_>>) -> bool {
         let Some((ids, ahead)) = shared.and_then(|shared| shared.read()) else { return false };
-        // Whatever becomes of stamps, `front/` is listed at least as often as names of `new/` are read.
+        // Independently of stamps, `front/` is listed at least as often as names of `new/` are
+        // read.
         self.front_emptiness.forget();
         self.listed = ahead.count_left();
         self.new = ids;

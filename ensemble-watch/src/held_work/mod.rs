@@ -20,9 +20,10 @@
 //! recorded once for each lease, and `lease.kept_enough` when the ceiling is reached. From then on
 //! the lease runs out unless the holder extends it.
 //!
-//! Only what the agent held when it was seen gone returns. Whatever is received under its name later has an ordinary
-//! lease: a person may act for an agent that has ended. A message that ends its agent each time has its attempts
-//! counted, so it becomes a dead letter after `attempts_max` of them.
+//! Only what the agent held when it was seen gone returns. A message received under its name later
+//! has an ordinary lease: a person may act for an agent that has ended. A message that ends its
+//! agent each time has its attempts counted, so it becomes a dead letter after `attempts_max` of
+//! them.
 //!
 //! State: `.ensemble/leases/kept.json` has how long each lease was kept in this boot, so that a watcher that restarts
 //! grants no new ceiling. It is written by the watcher alone, after a look that kept something. *A crash* before that

@@ -1,4 +1,4 @@
-//! Who is asking is found out and not believed.
+//! The command finds out the caller's identity and does not believe a claim.
 
 use super::Team;
 

@@ -140,8 +140,8 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     let pids = deaf_pids(&team);
     team.bed.ok("send --as operator --to deaf --id waits -m hello");
 
-    // Who rejects keeps those it needs.
-    // Long enough for those that answer, which are woken first.
+    // An agent that rejects keeps the agents that it needs. Long enough for those that answer,
+    // which are woken first.
     let down = team.bed.run("down --deadline 15s --json");
     assert_eq!(down.code, 1, "{down:?}");
     let fates = objects(&down.stdout);

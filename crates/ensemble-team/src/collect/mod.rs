@@ -18,9 +18,9 @@
 //!
 //! Reports are normally told of by an event; looking only bounds how long a lost one goes unnoticed. A
 //! report that is read twice changes nothing, and a later version of it replaces the earlier one as
-//! long as nothing was written. Silence: at the deadline whatever there is is told, and what is
-//! missing is named. A crash loses nothing: everything is read again from the files, and that a batch
-//! is told of once is the writer's affair (`driver::Batches`).
+//! long as nothing was written. Silence: at the deadline the reports that are there are told, and
+//! the missing ones are named. A crash loses nothing: everything is read again from the files, and
+//! that a batch is told of once is the writer's affair (`driver::Batches`).
 //!
 //! ```
 //! # use std::time::Duration;

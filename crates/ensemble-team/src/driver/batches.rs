@@ -159,7 +159,7 @@ impl Batches {
         Dir::open(&self.state)?.ensure_child_safe("batches", Modes::default(), self.durability)
     }
 
-    /// What another Dispatcher had decided and not told of when it was killed.
+    /// A summary that a killed Dispatcher had decided and not yet told.
     fn finish_others(
         &self,
         document: &LockedDocument,

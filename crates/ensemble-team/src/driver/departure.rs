@@ -50,7 +50,7 @@ pub trait AgentHost {
     fn close(&mut self) -> Result<()>;
 }
 
-/// Who is to leave, and how.
+/// The agent that is to leave, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Departure {

@@ -36,7 +36,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const BYTES_MAX: usize = 64 * 1024;
 /// How many reviews of a task are remembered one by one.
 const SEEN_MAX: usize = 100;
-/// Who acts when a review has closed the loop.
+/// The actor of what follows when a review has closed the loop.
 const ACTOR: &str = "ensemble";
 
 /// How often a task came back.

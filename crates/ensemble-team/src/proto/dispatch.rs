@@ -452,7 +452,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever workers do: never more than so many at work, never before what a task waits for, an end.
+        /// For any acts of workers: never more than so many at work, no task before those it waits
+        /// for, and an end.
         #[test]
         fn a_batch_keeps_its_order_and_ends(
             worker_count in 1..5_usize,

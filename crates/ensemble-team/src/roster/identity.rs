@@ -1,4 +1,5 @@
-//! Who is asking: found out from where the question comes from, and not from what it says.
+//! The identity of a caller, found out from where its question comes from, and not from what it
+//! says.
 //!
 //! A member of the team is known by the pass that it was given when it was spawned, or by the
 //! process tree. By the tree, the question comes from below the first process of its pane. A
@@ -196,7 +197,7 @@ impl Refusal {
         }
     }
 
-    /// Who it is, as far as that is known.
+    /// The caller's name, as far as that is known.
     #[must_use]
     pub const fn actual(&self) -> Option<&Name> {
         match self {

@@ -39,7 +39,7 @@ pub struct Member {
     /// What was added to its environment, besides what every agent gets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// How often it was spawned or joined. Who acts for an older generation is too late.
+    /// How often it was spawned or joined. A process that acts for an older generation is too late.
     #[serde(default)]
     pub generation: u64,
     /// The digest of the pass that it was given; absent if it was not spawned by us.

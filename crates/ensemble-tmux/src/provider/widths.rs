@@ -1,5 +1,5 @@
-//! What holds for every built-in profile: what kills is never pressed, and a usage limit is known
-//! whatever the width of the terminal.
+//! Every built-in profile keeps two rules. A key that kills is never pressed, and a usage limit is
+//! recognized at any width of the terminal.
 
 use super::{Context, Judgement, Profile, Profiles, Purpose, Zones, diagnose_with, objection};
 use ensemble_core::agent::AgentState;

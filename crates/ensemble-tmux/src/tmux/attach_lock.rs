@@ -50,7 +50,7 @@ impl AttachLock {
             if let Ok(mut waiting) = UnixStream::connect_addr(&address)
                 && waiting.set_read_timeout(Some(left)).is_ok()
             {
-                // Whatever ends this, it is time to try again.
+                // Each way in which this ends is a reason to try again.
                 let _ = waiting.read(&mut [0]);
             }
         }

@@ -51,11 +51,11 @@ pub(super) struct Client {
     abandoned: bool,
 }
 
-/// Who waits for which mark, oldest first.
+/// The callers that wait, each with its mark, oldest first.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
-    /// Who waits until the client is attached.
+    /// The callers that wait until the client is attached.
     attaching: Option<Sender<()>>,
     /// The reader has seen the end; no further question will be answered.
     ended: bool,

@@ -28,7 +28,7 @@ pub(super) fn guarded(
     seen: &Identity,
     commands: &str,
 ) -> Result<Option<Deferral>, Failure> {
-    // Whatever was seen goes into a command line, so it must be what we have bound.
+    // The observed values go into a command line, so they must be those that we have bound.
     if let Some(deferral) = binding.mismatch(Some(seen)) {
         return Ok(Some(deferral));
     }

@@ -9,7 +9,7 @@
 //!              to a script that waits for a line, all in one exchange (quick)
 //! ```
 //!
-//! What is promised, whatever else happens on the server:
+//! These promises hold for any other activity on the server:
 //!
 //! * Nothing is typed into another pane than the one that was bound, into a dead one, or one that a
 //!   person scrolls. Nor into one whose input is off or goes elsewhere too, or one that has changed

@@ -4,8 +4,8 @@
 //! a pane. What the shell profile asks before it types to a program that reads lines is simple
 //! enough for tmux's own formats. The program must be a shell, and the cursor must stand at the
 //! beginning of a line on which nothing stands. (No line editor leaves a draft with the cursor
-//! before its blank beginning; this is all that the full look sees beyond.) Whatever is turned down
-//! here, a prompt above all, is looked at properly, and either is typed to after all or gets its
+//! before its blank beginning; this is all that the full look sees beyond.) A pane that is turned
+//! down here, a prompt above all, is looked at properly. It is then typed to after all, or gets its
 //! reason.
 //!
 //! tmux does not see what a shell waits for: `sh -c 'ensemble supervise …'` looks like a shell at rest. So

@@ -89,7 +89,7 @@ fn waits(spool: &Spool, mailbox: &Name, message: &MessageId) -> bool {
     matches!(spool.state(mailbox, message), Ok(Some(State::Queued { .. })))
 }
 
-/// Why it could not be nudged now. Who has no pane will find its mail.
+/// Why it could not be nudged now. An agent without a pane will find its mail.
 fn nudge(context: &Context, agent: &Name) -> Outcome<Option<Deferral>> {
     let mut worker = Worker::find(context, agent)?;
     let mailbox = worker.mailbox.clone();

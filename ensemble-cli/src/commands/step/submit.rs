@@ -34,7 +34,8 @@ impl Submit {
             .map_err(|error| Failure::usage(format!("the report is no JSON: {error}")))?;
         let completion =
             Completion::from_json(&value).map_err(|error| Failure::usage(error.to_string()))?;
-        // Who says nothing of itself reports as the one it names; a member is known anyway.
+        // A caller that does not name itself reports as the worker that it names; a member is known
+        // anyway.
         let by = context.agent()?.unwrap_or_else(|| completion.agent.clone());
         let (store, spool, recorder) =
             (open_existing(context)?, context.spool()?, context.recorder()?);
