@@ -301,9 +301,8 @@ impl<'a> Run<'a> {
         }
         let is_due = self.heartbeat.as_ref().and_then(Heartbeat::next_timeout);
         // An agent that waits for the review of its plan stands still, and lives.
-        let waits = self.agent.is_some()
-            && is_due.is_some_and(|due| now >= due)
-            && self.waits_for_review();
+        let waits =
+            self.agent.is_some() && is_due.is_some_and(|due| now >= due) && self.waits_for_review();
         if let Some(heartbeat) = &mut self.heartbeat {
             if waits {
                 heartbeat.sign();
