@@ -112,6 +112,30 @@ fn a_verdict_is_the_lease_holders_about_the_commit_in_a_clean_tree() {
 }
 
 #[test]
+fn what_was_submitted_is_reviewed_although_its_agent_went_on() {
+    let bed = Bed::new();
+    bed.task("t1");
+    let coder = bed.agent("coder-1", "coder");
+    let trees = bed.trees();
+    let claimed = trees.claim_task(&name("t1"), &coder).unwrap();
+    commit(&claimed.path, "new", "x");
+    let submitted = trees.submit(&name("t1"), &claimed.granted.holder).unwrap();
+    commit(&claimed.path, "late", "x");
+    let late = git(&claimed.path, &["rev-parse", "HEAD"]);
+    let reviewer = bed.agent("reviewer-1", "code-reviewer");
+    let review = trees.claim_review(&name("t1"), &reviewer).unwrap();
+    assert_eq!(review.commit, submitted);
+    assert_eq!(git(&claimed.path, &["rev-parse", "task/t1"]), submitted);
+    let salvage = bed.refs("refs/ensemble/salvage");
+    assert_eq!(salvage.len(), 1, "{salvage:?}");
+    assert_eq!(git(&claimed.path, &["rev-parse", "refs/ensemble/salvage/t1/2"]), late);
+    let history = bed.on_board("t1").history;
+    assert!(history.iter().any(|line| line.event == "salvaged"), "{history:?}");
+    let verdict = trees.verdict(&name("t1"), &review.granted.holder, None, &Verdict::Approve);
+    assert_eq!(verdict.unwrap(), submitted);
+}
+
+#[test]
 fn the_same_coder_goes_on_where_it_was_and_another_one_begins_anew() {
     let bed = Bed::new();
     bed.task("t1");

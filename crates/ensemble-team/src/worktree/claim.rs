@@ -203,6 +203,7 @@ impl Worktrees {
             let lock = self.lock()?;
             self.rebuild(&lock, &task, &path)?;
         }
+        self.back_to_submitted(&task)?;
         let commit = self.at_submitted(&task)?;
         let (granted, locked) = ask()?;
         let submitted = locked.state().task(id).and_then(|task| task.review_commit.clone());

@@ -2,6 +2,7 @@
 //! without other changes.
 
 use super::list::Entry;
+use super::prepare::epoch;
 use super::{Operation, WorktreeFault, Worktrees};
 use crate::admission::Act;
 use crate::board::Task;
@@ -110,6 +111,26 @@ impl Worktrees {
             Some(head) => Ok((entry, head)),
             None => Err(WorktreeFault::NoHead.to(operation)),
         }
+    }
+
+    /// Takes the worktree of a submitted task back to what was submitted, if its agent went on
+    /// committing. The submitted commit is what is reviewed and merged. Later commits are kept under
+    /// a salvage ref, which stands in the task's history. Changed files that stand in the way keep
+    /// the review from being claimed.
+    pub(super) fn back_to_submitted(&self, task: &Task) -> Result<()> {
+        let Some(submitted) = &task.review_commit else { return Ok(()) };
+        let (entry, head) = self.worked_in(task, Operation::Review(task.id.clone()))?;
+        let branch = format!("refs/heads/{}", Self::branch_of(&task.id));
+        let is_further = *submitted != head && entry.branch.as_deref() == Some(&branch);
+        if !is_further || !self.is_ancestor(submitted, &head)? {
+            return Ok(());
+        }
+        let lock = self.lock()?;
+        let kept = self.keep_commit(&lock, &task.id, epoch(task), &head)?;
+        self.git.at(&entry.path).under(&lock).run(&["reset", "--quiet", "--keep", submitted])?;
+        let mut locked = self.board.lock()?;
+        locked.note_retired(&task.id, Some((&kept.reference, &kept.commit)))?;
+        locked.commit().map(drop)
     }
 
     /// The submitted commit, which the worktree must be at.
