@@ -36,7 +36,7 @@ pub(super) struct Reason {
     /// It was given back to the queue since; its attempts are counted from `epoch`.
     #[serde(default)]
     pub(super) redriven: bool,
-    /// Its sender was told.
+    /// Whether the sender was told of the dead letter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) told: bool,
 }

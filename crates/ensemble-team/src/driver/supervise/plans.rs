@@ -15,12 +15,14 @@
 
 use serde_json::json;
 
+use super::heartbeat::Heartbeat;
 use super::run::Run;
 use super::work::Work;
 use crate::board::prompt::{PlanStanding, SubmittedPlan};
 use crate::board::{Call, Wake};
 use crate::proto::supervise::{Event, Gate as Closure, Lost};
 use ensemble_core::Result;
+use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::PLAN_APPROVAL;
@@ -77,6 +79,13 @@ impl Run<'_> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Whether an agent runs, and its next beat is due. An agent that waits for the review of its
+    /// plan stands still, and lives.
+    pub(super) fn beat_is_due(&self, now: Monotonic) -> bool {
+        let due = self.heartbeat.as_ref().and_then(Heartbeat::next_timeout);
+        self.agent.is_some() && due.is_some_and(|due| now >= due)
     }
 
     /// Whether the review of the claimed task's plan is waited for. What cannot be read waits.

@@ -296,13 +296,8 @@ impl<'a> Run<'a> {
     /// Renews the supervisor's own leases and watches all leases.
     pub(super) fn keep_alive(&mut self) {
         let (now, order) = (self.now(), self.order);
-        if self.unrecorded {
-            self.record_process();
-        }
-        let is_due = self.heartbeat.as_ref().and_then(Heartbeat::next_timeout);
-        // An agent that waits for the review of its plan stands still, and lives.
-        let waits =
-            self.agent.is_some() && is_due.is_some_and(|due| now >= due) && self.waits_for_review();
+        self.record_process();
+        let waits = self.beat_is_due(now) && self.waits_for_review();
         if let Some(heartbeat) = &mut self.heartbeat {
             if waits {
                 heartbeat.sign();

@@ -305,6 +305,7 @@ impl Run<'_> {
         self.record(types::SUPERVISE_SPAWNED, json!({ "task": task, "epoch": epoch, "pid": pid }));
         let what = task.map_or_else(|| "the plan".to_owned(), |task| format!("`{task}`"));
         self.tell(format!("agent started for {what} (pid {pid})"));
+        self.unrecorded = true;
         self.record_process();
         Ok(true)
     }
@@ -313,6 +314,9 @@ impl Run<'_> {
     /// runs: a second one would be started beside it. Its mark is recorded already, by which the next supervisor
     /// finds it; the process is recorded as soon as that is possible.
     pub(super) fn record_process(&mut self) {
+        if !self.unrecorded {
+            return;
+        }
         let written = self.lock.write();
         self.unrecorded = written.is_err();
         if let Err(error) = written {
