@@ -5,12 +5,11 @@ mod tmux_support;
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Digest, Envelope, Name};
+use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::Spool;
 use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
 use ensemble_team::proto::shutdown::Consent;
@@ -24,28 +23,12 @@ use tmux_support::{TestServer, bash_command, eventually};
 /// Enough for any machine; nothing waits for it unless something is wrong.
 const LONG: Duration = Duration::from_secs(60);
 
-#[derive(Default)]
-struct Log(Mutex<Vec<(String, serde_json::Value)>>);
-
-impl Recorder for Log {
-    fn record(&self, kind: &str, _: &str, data: serde_json::Value) {
-        self.0.lock().expect("a log").push((kind.to_owned(), data));
-    }
-}
-
-impl Log {
-    fn of(&self, kind: &str) -> Vec<serde_json::Value> {
-        let log = self.0.lock().expect("a log");
-        log.iter().filter(|(k, _)| k == kind).map(|(_, data)| data.clone()).collect()
-    }
-}
-
 struct Bed {
     tmux: TestServer,
     project: Project,
     spool: Spool,
     roster: Roster,
-    log: Log,
+    log: SimRecorder,
     pass: String,
 }
 
@@ -56,8 +39,8 @@ impl Bed {
         tmux.server.run(&["set-option", "-g", "remain-on-exit", "on"]).expect("an option");
         let project = Project::discover(Some(&tmux.dir.path().join("queue"))).expect("a project");
         project.ensure_state().expect("a state directory");
-        let log = Log::default();
-        let options = project.spool_options(std::sync::Arc::new(Log::default()));
+        let log = SimRecorder::default();
+        let options = project.spool_options(std::sync::Arc::new(SimRecorder::default()));
         let spool = Spool::create(&project.queue, options).expect("a queue");
         for mailbox in ["lead", "worker"] {
             spool.add_mailbox(&name(mailbox), &Default::default()).expect("a mailbox");

@@ -151,24 +151,15 @@ fn extend(held: &[(Lease, Duration)], spool: &Spool) {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::sync::Mutex;
 
     use ensemble_core::message::Envelope;
     use ensemble_core::pane::PaneState;
+    use ensemble_core::sim::SimRecorder;
     use ensemble_core::spool::Options;
     use ensemble_tmux::provider::{Context, Profiles, Zones, diagnose_with};
     use serde_json::Value;
 
     use super::*;
-
-    #[derive(Default)]
-    struct Log(Mutex<Vec<String>>);
-
-    impl Recorder for Log {
-        fn record(&self, kind: &str, _actor: &str, _data: serde_json::Value) {
-            self.0.lock().unwrap().push(kind.to_owned());
-        }
-    }
 
     fn seen(screen: &str, now: Timestamp, zones: &Zones) -> Judgement {
         let mut pane = PaneState::default();
@@ -190,7 +181,7 @@ mod tests {
         let held = || vec![(delivery.lease.clone(), delivery.lease_duration)];
         let (start, zones) = ("2026-11-22T13:00:00Z".parse::<Timestamp>().unwrap(), Zones::utc());
         let tried = |screen: &str| {
-            let (mut rate_limit_hold, log) = (RateLimitHold::default(), Log::default());
+            let (mut rate_limit_hold, log) = (RateLimitHold::default(), SimRecorder::default());
             let looks = (0..40_u64).map(|look| look * 30).filter(|seconds| {
                 let since = Duration::from_secs(*seconds);
                 let moment =
@@ -221,7 +212,7 @@ mod tests {
         spool.publish(&Envelope::new(agent.clone(), "work\n")).unwrap();
         let delivery = spool.receive(&agent, &agent).unwrap().unwrap();
         let held = || vec![(delivery.lease.clone(), delivery.lease_duration)];
-        let (mut rate_limit_hold, log) = (RateLimitHold::default(), Log::default());
+        let (mut rate_limit_hold, log) = (RateLimitHold::default(), SimRecorder::default());
         let (start, zones) = ("2026-11-22T13:00:00Z".parse::<Timestamp>().unwrap(), Zones::utc());
         let mut look = |seconds, screen: Option<&str>| {
             let since = Duration::from_secs(seconds);
@@ -261,11 +252,10 @@ mod tests {
         assert_eq!(sequence(&spool, &agent), 7);
         assert_eq!(look(40 + PARK_MAX.as_secs(), limit)[0]["given_up"], true);
         assert_eq!(look(50 + PARK_MAX.as_secs(), idle).len(), 0);
-        let told = log.0.lock().unwrap();
         let (parked, resumed) = ("worker.parked", "worker.resumed");
         let given_up = "worker.given_up";
         assert_eq!(
-            *told,
+            log.kinds(),
             [parked, resumed, parked, resumed, parked, resumed, parked, given_up, resumed]
         );
     }

@@ -3,20 +3,19 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::durable::Durability;
-use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
+use ensemble_core::sim::SimRecorder;
 use ensemble_team::board::{
     Board, BoardOptions, Granted, LockedBoard, NewAgent, NewTask, Status, Task, is_fenced,
 };
 use ensemble_team::proto::agent;
 use ensemble_team::proto::task::Holder;
 use ensemble_team::worktree::{Claimed, Merged, Options, Verdict, Worktrees, is_not_allowed};
-use serde_json::Value;
 
 pub(crate) use crate::git::{ISOLATED, git};
 
@@ -24,27 +23,10 @@ pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// Remembers what was recorded.
-#[derive(Default)]
-pub(crate) struct Memory(Mutex<Vec<(String, Value)>>);
-
-impl Recorder for Memory {
-    fn record(&self, kind: &str, _actor: &str, data: Value) {
-        self.0.lock().unwrap().push((kind.to_owned(), data));
-    }
-}
-
-impl Memory {
-    pub(crate) fn of(&self, kind: &str) -> Vec<Value> {
-        let all = self.0.lock().unwrap();
-        all.iter().filter(|(k, _)| k == kind).map(|(_, data)| data.clone()).collect()
-    }
-}
-
 pub(crate) struct Bed {
     pub(crate) home: tempfile::TempDir,
     pub(crate) board: Board,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) memory: Arc<SimRecorder>,
 }
 
 impl Bed {
@@ -61,7 +43,7 @@ impl Bed {
     }
 
     pub(crate) fn options(&self) -> Options {
-        options().with_recorder(Arc::<Memory>::clone(&self.memory))
+        options().with_recorder(Arc::<SimRecorder>::clone(&self.memory))
     }
 
     pub(crate) fn trees(&self) -> Worktrees {

@@ -78,7 +78,7 @@ use ensemble_watch::project::Project;
 
 pub(crate) use agent::{Live, hand_over, live};
 pub(crate) use recv::{described as describe_delivery, needed_plan, sender_of};
-pub(crate) use request::SHUTDOWN_REASON;
+pub(crate) use request::{OnSilence, SHUTDOWN_REASON};
 pub(crate) use send::{fill, fill_for_servers};
 #[cfg(feature = "mcp")]
 pub(crate) use status::Watcher;

@@ -72,9 +72,10 @@ impl Flags {
     }
 }
 
-/// What silence until the deadline means
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum OnSilence {
+/// What silence until the deadline means.
+#[derive(Clone, Copy, Debug, clap::ValueEnum, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OnSilence {
     /// The agent is ended without its consent
     Force,
     /// Notify you

@@ -220,14 +220,7 @@ impl MailboxLeases {
                         returned.push(observed.lease.mailbox);
                     }
                 }
-                Effect::Record(Record::ClockGap(gap)) => {
-                    let data = json!({ "gap": format!("{gap:?}") });
-                    recorder.record(types::LEASE_CLOCK_GAP, &self.actor, data);
-                }
-                Effect::Record(Record::MassExpiry { late, of }) => {
-                    let data = json!({ "late": late, "of": of });
-                    recorder.record(types::LEASE_MASS_EXPIRY, &self.actor, data);
-                }
+                Effect::Record(seen) => record_seen(recorder, &self.actor, &seen),
             }
         }
         Ok(returned)
@@ -239,6 +232,18 @@ impl MailboxLeases {
         let content = serde_json::to_vec(&snapshot).unwrap_or_default();
         let written = durable::write_document(file, &content, Durability::Process);
         self.trouble = written.err();
+    }
+}
+
+/// Records what an observer of leases has seen of clocks, or of many leases at once.
+pub fn record_seen(recorder: &dyn Recorder, actor: &str, seen: &Record) {
+    match seen {
+        Record::ClockGap(gap) => {
+            recorder.record(types::LEASE_CLOCK_GAP, actor, json!({ "gap": format!("{gap:?}") }));
+        }
+        Record::MassExpiry { late, of } => {
+            recorder.record(types::LEASE_MASS_EXPIRY, actor, json!({ "late": late, "of": of }));
+        }
     }
 }
 

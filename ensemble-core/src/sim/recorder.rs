@@ -34,6 +34,12 @@ impl SimRecorder {
         records.iter().filter(|(known, _)| known == kind).map(|(_, data)| data.clone()).collect()
     }
 
+    /// The types of all records, in their order.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<String> {
+        lock(&self.0).iter().map(|(kind, _)| kind.clone()).collect()
+    }
+
     /// Removes and returns all records.
     pub fn take(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut *lock(&self.0))

@@ -1,33 +1,16 @@
 //! The table of the module, row by row.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use ensemble_core::env::Lease;
-use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Envelope;
 use ensemble_core::pane::{Deferral, ForegroundProcess, PaneState};
+use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::{Options, Settings, Spool, State};
 use ensemble_tmux::provider::{Profiles, diagnose};
-use serde_json::Value;
 
 use super::gone::{held_by, return_all};
 use super::*;
-
-#[derive(Default)]
-struct Log(Mutex<Vec<(String, Value)>>);
-
-impl Recorder for Log {
-    fn record(&self, kind: &str, _actor: &str, data: Value) {
-        self.0.lock().unwrap().push((kind.to_owned(), data));
-    }
-}
-
-impl Log {
-    fn kinds(&self) -> Vec<String> {
-        self.0.lock().unwrap().iter().map(|(kind, _)| kind.clone()).collect()
-    }
-}
 
 fn name(name: &str) -> Name {
     Name::new(name).unwrap()
@@ -105,7 +88,7 @@ fn evidence_that_is_not_renewed_stops_to_count() {
 struct Bed {
     home: tempfile::TempDir,
     spool: Spool,
-    log: Log,
+    log: SimRecorder,
 }
 
 impl Bed {
@@ -115,7 +98,7 @@ impl Bed {
         let settings = Settings::default().with_attempts_max(attempts_max);
         spool.add_mailbox(&name("w1"), &settings).unwrap();
         spool.publish(&Envelope::new(name("w1"), "work\n")).unwrap();
-        Self { home, spool, log: Log::default() }
+        Self { home, spool, log: SimRecorder::default() }
     }
 
     fn take(&self) -> Lease {
@@ -201,10 +184,7 @@ fn an_agent_that_is_seen_gone_twice_loses_what_it_held_at_the_first_sight() {
     assert_eq!(ended.leases, [lease]);
     let back = return_all(&agent, &ended.why, &ended.leases, &bed.spool, &mut [], &bed.log);
     assert_eq!(back, std::slice::from_ref(&agent));
-    let log = bed.log.0.lock().unwrap();
-    assert_eq!(log[0].0, "lease.holder_gone");
-    assert_eq!(log[0].1["messages"][0]["attempt"], 1);
-    drop(log);
+    assert_eq!(bed.log.of("lease.holder_gone")[0]["messages"][0]["attempt"], 1);
     // A person who acts for it has an ordinary lease.
     let by_hand = bed.take();
     assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), Verdict::Nothing);

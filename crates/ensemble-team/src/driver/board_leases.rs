@@ -20,9 +20,10 @@ use crate::proto::task::Holder;
 use crate::worktree::is_not_allowed;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::leases::record_seen;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::lease::{Effect, Event, GapDetector, LeaseWatch, Record};
+use ensemble_core::proto::lease::{Effect, Event, GapDetector, LeaseWatch};
 use ensemble_core::{Error, Result};
 
 /// The observer of one board's leases.
@@ -81,14 +82,7 @@ impl BoardLeases {
                         taken.push(key);
                     }
                 }
-                Effect::Record(Record::ClockGap(gap)) => {
-                    let data = json!({ "gap": format!("{gap:?}") });
-                    recorder.record(types::LEASE_CLOCK_GAP, &self.actor, data);
-                }
-                Effect::Record(Record::MassExpiry { late, of }) => {
-                    let data = json!({ "late": late, "of": of });
-                    recorder.record(types::LEASE_MASS_EXPIRY, &self.actor, data);
-                }
+                Effect::Record(seen) => record_seen(recorder, &self.actor, &seen),
             }
         }
         Ok(taken)

@@ -210,10 +210,11 @@ fn is_token(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn binding() -> Binding {
+    /// Process 7 in pane `%3`, with a token of zeros.
+    pub(in crate::tmux) fn binding() -> Binding {
         Binding {
             socket: "/tmp/s".into(),
             id: "%3".to_owned(),

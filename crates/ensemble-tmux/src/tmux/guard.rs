@@ -94,17 +94,8 @@ fn seconds_now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::binding::tests::binding;
     use super::*;
-
-    fn binding() -> Binding {
-        Binding {
-            socket: "/tmp/s".into(),
-            id: "%3".to_owned(),
-            token: "0".repeat(32),
-            pid: 7,
-            started: None,
-        }
-    }
 
     fn identity(fields: &str) -> Identity {
         Identity::parse(&format!("%3 7 {fields} {}", "0".repeat(32))).expect("an identity")

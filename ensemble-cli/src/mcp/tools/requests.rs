@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use ensemble_core::message::Name;
-use ensemble_core::proto::request::{AtExpiry, PLAN_APPROVAL, SHUTDOWN};
+use ensemble_core::proto::request::{PLAN_APPROVAL, SHUTDOWN};
 use ensemble_core::requests::{Ask, Entry};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, Trouble};
-use crate::commands::SHUTDOWN_REASON;
+use crate::commands::{OnSilence, SHUTDOWN_REASON};
 use crate::departing::Farewell;
 use crate::mcp::Desk;
 
@@ -50,25 +50,6 @@ pub(crate) struct ShutdownRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "OnSilence")]
     on_silence: Option<OnSilence>,
-}
-
-/// Consequence of silence until the deadline.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-enum OnSilence {
-    Force,
-    Tell,
-    Escalate,
-}
-
-impl From<OnSilence> for AtExpiry {
-    fn from(on_silence: OnSilence) -> Self {
-        match on_silence {
-            OnSilence::Force => Self::Force,
-            OnSilence::Tell => Self::Tell,
-            OnSilence::Escalate => Self::Escalate,
-        }
-    }
 }
 
 /// Arguments of `shutdown_response`.
