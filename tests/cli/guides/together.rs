@@ -140,37 +140,56 @@ impl Together {
         held
     }
 
-    /// Waits until the files say that agents hold this, and holds `team`, `status` and the page to it.
-    #[track_caller]
-    fn hold(&self, what: &str, expected: Value) {
-        let expected: Held = serde_json::from_value(expected).unwrap();
-        eventually(what, || self.on_disk() == expected);
-        self.wait_for_states(what, &expected.keys().map(String::as_str).collect());
+    /// The place of each message. A notice may come, be held for a moment and be settled at any time.
+    fn mail(&self) -> BTreeSet<PathBuf> {
+        let below = |place: PathBuf| fs::read_dir(place).into_iter().flatten().flatten();
+        let boxes = below(self.project().join("queue/mailbox")).flat_map(|it| below(it.path()));
+        boxes.flat_map(|state| below(state.path())).map(|message| message.path()).collect()
+    }
+
+    /// What `team`, `status` and the page say that agents hold. The page names no places.
+    fn said(&self) -> (Held, Held, Vec<String>) {
         let read = |holds: &Value| -> BTreeSet<(String, String)> {
             let holds = holds.as_array().unwrap().iter();
             let word = |of: &Value| of.as_str().unwrap().to_owned();
             holds.map(|it| (word(&it["task_id"]), word(&it["as"]))).collect()
         };
-        let rows = self.team();
-        let of_team = rows.iter().map(|(agent, row)| (agent.clone(), read(&row["holds"])));
-        let of_team: Held = of_team.filter(|(_, held)| !held.is_empty()).collect();
-        assert_eq!(of_team, expected, "{what}: team");
+        let rows = self.team().into_iter().map(|(agent, row)| (agent, read(&row["holds"])));
+        let of_team: Held = rows.filter(|(_, held)| !held.is_empty()).collect();
         let status = self.status();
         let said = status["holds"].as_object().unwrap().iter();
         let of_status: Held = said.map(|(agent, held)| (agent.clone(), read(held))).collect();
-        assert_eq!(of_status, expected, "{what}: status");
         let page = self.ensemble("log report -o -");
         let section = page.split("<h2>Held now</h2>").nth(1).map(|rest| {
             let rows = rest.split("</table>").next().unwrap().split("<tr>").skip(1);
             rows.map(|row| row.trim().to_owned()).collect::<Vec<_>>()
         });
+        (of_team, of_status, section.unwrap_or_default())
+    }
+
+    /// Waits until the files say that agents hold this, and compares what is said while no message moves.
+    #[track_caller]
+    fn hold(&self, what: &str, expected: Value) {
+        let expected: Held = serde_json::from_value(expected).unwrap();
+        eventually(what, || self.on_disk() == expected);
+        self.wait_for_states(what, &expected.keys().map(String::as_str).collect());
+        let mut said = None;
+        eventually(&format!("{what}: no message moves"), || {
+            let before = self.mail();
+            let sample = (self.on_disk() == expected).then(|| self.said());
+            said = sample.filter(|_| self.mail() == before);
+            said.is_some()
+        });
+        let (of_team, of_status, of_page) = said.unwrap();
+        assert_eq!(of_team, expected, "{what}: team");
+        assert_eq!(of_status, expected, "{what}: status");
         let row = |(agent, held): (&String, &BTreeSet<(String, String)>)| {
             let tasks: BTreeSet<&str> = held.iter().map(|(task, _)| task.as_str()).collect();
             let tasks: Vec<&str> = tasks.into_iter().collect();
             format!("<th>{agent}</th><td>{}</td></tr>", tasks.join(", "))
         };
         let rows: Vec<String> = expected.iter().map(row).collect();
-        assert_eq!(section.unwrap_or_default(), rows, "{what}: the page");
+        assert_eq!(of_page, rows, "{what}: the page");
     }
 
     /// Waits until exactly these agents are at work and all others idle, as `team` and the watcher say.
