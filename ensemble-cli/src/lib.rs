@@ -27,6 +27,7 @@ mod asking;
 mod authority;
 mod commands;
 mod completion;
+mod config_edit;
 mod context;
 mod delivered;
 mod demo;

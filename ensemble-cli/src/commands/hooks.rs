@@ -82,7 +82,8 @@ impl Install {
         }
         let file = self.which.file(context, profile.hooks())?;
         project.ensure_state()?;
-        let is_changed = install::install(&project.state, &self.which.note(), &file, &events)?;
+        let guest = install::guest(&project.state, &self.which.note());
+        let is_changed = guest.put_in(&file, |text| install::with_hooks(text, &events))?;
         if context.out.is_json() {
             return context.out.object(&self.which.object(&file, is_changed));
         }
@@ -100,7 +101,8 @@ impl Install {
 
 impl Uninstall {
     fn run(self, context: &Context) -> Outcome {
-        let (file, is_changed) = install::uninstall(&context.project()?.state, &self.which.note())?;
+        let guest = install::guest(&context.project()?.state, &self.which.note());
+        let (file, is_changed) = guest.take_out()?;
         if context.out.is_json() {
             return context.out.object(&self.which.object(&file, is_changed));
         }

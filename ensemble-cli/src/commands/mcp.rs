@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::exit::Outcome;
-use crate::mcp::install::{self, Command, Done, Provider};
+use crate::mcp::install::{self, Command, Provider};
 use crate::mcp::{Desk, serve_http, serve_stdio};
 use crate::own_program::own_program;
 
@@ -91,30 +91,31 @@ impl Install {
             Some(file) => std::path::absolute(&file).unwrap_or(file),
             None => self.provider.file(project.root())?,
         };
-        let done = install::install(&project.state, self.provider, &file, &command)?;
+        let is_changed = install::install(&project.state, self.provider, &file, &command)?;
         if context.out.is_json() {
             return context.out.object(&json!({
-                "provider": self.provider.word(), "file": file, "changed": done == Done::Changed,
+                "provider": self.provider.word(), "file": file, "changed": is_changed,
             }));
         }
-        context.out.line(match done {
-            Done::Changed => format!("added server `ensemble` to {}", file.display()),
-            Done::Nothing => format!("server `ensemble` is in {} already", file.display()),
+        context.out.line(match is_changed {
+            true => format!("added server `ensemble` to {}", file.display()),
+            false => format!("server `ensemble` is in {} already", file.display()),
         })
     }
 }
 
 impl Uninstall {
     fn run(self, context: &Context) -> Outcome {
-        let (file, done) = install::uninstall(&context.project()?.state, self.provider)?;
+        let guest = install::guest(&context.project()?.state, self.provider);
+        let (file, is_changed) = guest.take_out()?;
         if context.out.is_json() {
             return context.out.object(&json!({
-                "provider": self.provider.word(), "file": file, "changed": done == Done::Changed,
+                "provider": self.provider.word(), "file": file, "changed": is_changed,
             }));
         }
-        context.out.line(match done {
-            Done::Changed => format!("{} is as it was without the server", file.display()),
-            Done::Nothing => format!("the server was not in {} any more", file.display()),
+        context.out.line(match is_changed {
+            true => format!("{} is as it was without the server", file.display()),
+            false => format!("the server was not in {} any more", file.display()),
         })
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::json::{self, Insertion};
+use super::{Insertion, json};
 use crate::exit::{Failure, Outcome};
 
 /// The server's name in a configuration.

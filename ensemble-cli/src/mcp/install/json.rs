@@ -2,18 +2,8 @@
 
 use serde_json::Value;
 
-/// A text, and where it is put in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Insertion {
-    pub(crate) at: usize,
-    pub(crate) text: String,
-}
-
-impl Insertion {
-    pub(crate) fn apply(&self, text: &str) -> String {
-        format!("{}{}{}", &text[..self.at], self.text, &text[self.at..])
-    }
-}
+use super::Insertion;
+use crate::config_edit::inside;
 
 /// Puts `"name": value` as the first member into the object that is the member `outer` of the text's
 /// object; makes what is missing. `None` if it is there already with this value.
@@ -45,7 +35,7 @@ pub(super) fn insertion(
         }
         None => {}
     }
-    let at = inside(text, outer).ok_or_else(|| format!("cannot find `{outer}`"))?;
+    let at = inside(text, &[outer]).ok_or_else(|| format!("cannot find `{outer}`"))?;
     let comma = if inner.is_empty() { "\n  " } else { "," };
     Ok(Some(Insertion { at, text: format!("\n    {entry}{comma}") }))
 }
@@ -53,45 +43,4 @@ pub(super) fn insertion(
 /// All lines but the first, moved to the right.
 fn indented(text: &str, columns: usize) -> String {
     text.replace('\n', &format!("\n{}", " ".repeat(columns)))
-}
-
-/// The place behind the brace that opens the member `key` of the outermost object. The text is valid
-/// JSON in which there is such an object.
-fn inside(text: &str, key: &str) -> Option<usize> {
-    let (bytes, mut at, mut depth) = (text.as_bytes(), 0, 0_usize);
-    let mut found = None;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'"' => {
-                let end = string_end(bytes, at)?;
-                let is_key = depth == 1
-                    && text[end..].trim_start().starts_with(':')
-                    && serde_json::from_str::<String>(&text[at..end]).ok()? == key;
-                at = end;
-                if is_key {
-                    // The last one counts, as it does for JSON parsers.
-                    let brace = at + text[at..].find('{')?;
-                    found = Some(brace + 1);
-                }
-                continue;
-            }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        at += 1;
-    }
-    found
-}
-
-/// The place behind the string that begins here.
-fn string_end(bytes: &[u8], start: usize) -> Option<usize> {
-    let mut at = start + 1;
-    loop {
-        match bytes.get(at)? {
-            b'\\' => at += 2,
-            b'"' => return Some(at + 1),
-            _ => at += 1,
-        }
-    }
 }

@@ -1,3 +1,5 @@
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 
 fn command() -> Command {
@@ -38,7 +40,7 @@ fn what_was_there_comes_back_byte_for_byte() {
             let file = home.path().join("config");
             std::fs::write(&file, sample).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
-            assert_eq!(install(home.path(), provider, &file, &command()).unwrap(), Done::Changed);
+            assert!(install(home.path(), provider, &file, &command()).unwrap());
             let after = std::fs::read_to_string(&file).unwrap();
             assert!(after.contains("ensemble"), "{after}");
             if provider != Provider::Codex {
@@ -46,8 +48,8 @@ fn what_was_there_comes_back_byte_for_byte() {
                 let outer = if provider == Provider::Opencode { "mcp" } else { "mcpServers" };
                 assert!(value[outer].as_object_mut().unwrap().remove("ensemble").is_some());
             }
-            assert_eq!(install(home.path(), provider, &file, &command()).unwrap(), Done::Nothing);
-            uninstall(home.path(), provider).unwrap();
+            assert!(!install(home.path(), provider, &file, &command()).unwrap());
+            guest(home.path(), provider).take_out().unwrap();
             assert_eq!(std::fs::read_to_string(&file).unwrap(), sample);
             assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         }
@@ -61,9 +63,9 @@ fn a_file_that_was_not_there_is_gone_again() {
         let file = home.path().join("deep/er/config");
         install(home.path(), provider, &file, &command()).unwrap();
         assert!(file.exists());
-        uninstall(home.path(), provider).unwrap();
+        guest(home.path(), provider).take_out().unwrap();
         assert!(!file.exists());
-        assert!(uninstall(home.path(), provider).is_err(), "there is nothing to take out");
+        assert!(guest(home.path(), provider).take_out().is_err(), "there is nothing to take out");
     }
 }
 
@@ -77,13 +79,13 @@ fn what_was_changed_since_stays_and_only_the_entry_goes() {
         install(home.path(), provider, &file, &command()).unwrap();
         let changed = format!("{}\n\n", std::fs::read_to_string(&file).unwrap());
         std::fs::write(&file, &changed).unwrap();
-        uninstall(home.path(), provider).unwrap();
+        guest(home.path(), provider).take_out().unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{sample}\n\n"));
 
         install(home.path(), provider, &file, &command()).unwrap();
         let spoilt = std::fs::read_to_string(&file).unwrap().replace("ensemble", "Ensemble");
         std::fs::write(&file, &spoilt).unwrap();
-        assert!(uninstall(home.path(), provider).is_err());
+        assert!(guest(home.path(), provider).take_out().is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), spoilt, "nothing was changed");
     }
 }

@@ -1,18 +1,37 @@
-//! Where hooks go in a JSON text, without touching the rest of it.
+//! Where hooks go in the configuration of an agent, without touching the rest of it.
+//!
+//! | the file has | install |
+//! |---|---|
+//! | no hooks, or none for an event | adds ours |
+//! | hooks of others for an event | puts ours before them |
+//! | ours | changes nothing |
+
+use std::path::Path;
 
 use serde_json::{Map, Value};
+
+use crate::config_edit::{Edit, Guest, inside};
+
+/// Notes of what was installed, below the state directory.
+const NOTES: &str = "hooks";
 
 /// The member that has the hooks of all events.
 const HOOKS: &str = "hooks";
 
-/// The text with hooks for these events, and what was inserted. `None` if all of them are there.
-pub(super) fn with_hooks(
-    text: &str,
-    events: &Map<String, Value>,
-) -> Result<Option<(String, Vec<String>)>, String> {
+/// Our hooks in the configuration of this name, such as `claude-user`.
+pub(crate) fn guest(state: &Path, name: &str) -> Guest {
+    Guest {
+        what: "the hooks",
+        by_hand: "take out the hooks that run `ensemble hook` by hand",
+        note: state.join(NOTES).join(format!("{name}.json")),
+    }
+}
+
+/// The text with hooks for these events. `None` if all of them are there.
+pub(crate) fn with_hooks(text: &str, events: &Map<String, Value>) -> Result<Option<Edit>, String> {
     if text.trim().is_empty() {
         let whole = format!("{:#}\n", serde_json::json!({ HOOKS: events }));
-        return Ok(Some((format!("{text}{whole}"), vec![whole])));
+        return Ok(Some(Edit { after: format!("{text}{whole}"), inserted: vec![whole] }));
     }
     let root: Value = serde_json::from_str(text)
         .map_err(|error| format!("is not plain JSON ({error}), so nothing was changed"))?;
@@ -21,7 +40,7 @@ pub(super) fn with_hooks(
         let entry =
             format!("\n  \"{HOOKS}\": {}{}", Value::from(events.clone()), comma(root.len()));
         let at = inside(text, &[]).ok_or("has no place for hooks")?;
-        return Ok(Some((put(text, at, &entry), vec![entry])));
+        return Ok(Some(Edit { after: put(text, at, &entry), inserted: vec![entry] }));
     };
     let hooks = hooks.as_object().ok_or("`hooks` is no object, so nothing was changed")?;
     let (mut after, mut inserted, mut members) = (text.to_owned(), Vec::new(), hooks.len());
@@ -47,20 +66,7 @@ pub(super) fn with_hooks(
         after = put(&after, at, &entry);
         inserted.push(entry);
     }
-    Ok((!inserted.is_empty()).then_some((after, inserted)))
-}
-
-/// The text without what was inserted; `None` if that is not there any more, or more often than it was put in.
-pub(super) fn without(text: &str, inserted: &[String]) -> Option<String> {
-    let mut rest = text.to_owned();
-    for entry in inserted {
-        let count = inserted.iter().filter(|other| *other == entry).count();
-        if text.matches(entry.as_str()).count() != count {
-            return None;
-        }
-        rest = rest.replacen(entry.as_str(), "", 1);
-    }
-    serde_json::from_str::<Value>(&rest).is_ok().then_some(rest)
+    Ok((!inserted.is_empty()).then_some(Edit { after, inserted }))
 }
 
 const fn comma(others: usize) -> &'static str {
@@ -69,79 +75,6 @@ const fn comma(others: usize) -> &'static str {
 
 fn put(text: &str, at: usize, entry: &str) -> String {
     format!("{}{entry}{}", &text[..at], &text[at..])
-}
-
-/// The place behind the bracket that opens the value at a path of keys. The text is valid JSON.
-fn inside(text: &str, path: &[&str]) -> Option<usize> {
-    let at = value_at(text, after_space(text, 0), path)?;
-    matches!(text.as_bytes().get(at)?, b'{' | b'[').then_some(at + 1)
-}
-
-fn value_at(text: &str, start: usize, path: &[&str]) -> Option<usize> {
-    let Some((key, rest)) = path.split_first() else { return Some(start) };
-    let bytes = text.as_bytes();
-    if bytes.get(start)? != &b'{' {
-        return None;
-    }
-    let (mut at, mut found) = (after_space(text, start + 1), None);
-    while bytes.get(at)? == &b'"' {
-        let end = string_end(bytes, at)?;
-        let name: String = serde_json::from_str(&text[at..end]).ok()?;
-        let value = after_space(text, after_space(text, end) + 1);
-        if name == *key {
-            // The last one counts, as it does for JSON parsers.
-            found = value_at(text, value, rest);
-        }
-        at = after_space(text, value_end(bytes, value)?);
-        if bytes.get(at)? == &b',' {
-            at = after_space(text, at + 1);
-        }
-    }
-    found
-}
-
-fn after_space(text: &str, at: usize) -> usize {
-    let rest = &text[at..];
-    at + (rest.len() - rest.trim_start().len())
-}
-
-/// The place behind the value that begins here.
-fn value_end(bytes: &[u8], start: usize) -> Option<usize> {
-    let (mut at, mut depth) = (start, 0_usize);
-    loop {
-        match bytes.get(at)? {
-            b'"' => {
-                at = string_end(bytes, at)?;
-                if depth == 0 {
-                    return Some(at);
-                }
-                continue;
-            }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' if depth == 0 => return Some(at),
-            b'}' | b']' => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(at + 1);
-                }
-            }
-            b',' if depth == 0 => return Some(at),
-            _ => {}
-        }
-        at += 1;
-    }
-}
-
-/// The place behind the string that begins here.
-fn string_end(bytes: &[u8], start: usize) -> Option<usize> {
-    let mut at = start + 1;
-    loop {
-        match bytes.get(at)? {
-            b'\\' => at += 2,
-            b'"' => return Some(at + 1),
-            _ => at += 1,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -166,7 +99,7 @@ mod tests {
                 "{{\"hooks\": {{\"Other\": [{theirs}], \"Stop\": [], \"Start\":[{theirs}]}}}}"
             ),
         ] {
-            let (after, inserted) = with_hooks(text, &ours()).unwrap().unwrap();
+            let Edit { after, .. } = with_hooks(text, &ours()).unwrap().unwrap();
             let value: Value = serde_json::from_str(&after).unwrap();
             let before: Value = serde_json::from_str(text).unwrap();
             for (event, groups) in &ours() {
@@ -175,8 +108,15 @@ mod tests {
                 let others = before["hooks"][event].as_array().map_or(0, Vec::len);
                 assert_eq!(now.len(), 1 + others, "{after}");
             }
-            assert_eq!(without(&after, &inserted).as_deref(), Some(text));
             assert_eq!(with_hooks(&after, &ours()).unwrap(), None, "a second time nothing is done");
+            // A person's change elsewhere stays, and ours is taken out.
+            let home = tempfile::tempdir().unwrap();
+            let (file, guest) = (home.path().join("settings.json"), guest(home.path(), "x"));
+            std::fs::write(&file, text).unwrap();
+            assert!(guest.put_in(&file, |text| with_hooks(text, &ours())).unwrap());
+            std::fs::write(&file, format!("{after}\n")).unwrap();
+            assert_eq!(guest.take_out().unwrap(), (file.clone(), true));
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{text}\n"));
         }
     }
 
@@ -187,8 +127,5 @@ mod tests {
         {
             assert!(with_hooks(text, &ours()).is_err(), "{text}");
         }
-        let (after, inserted) = with_hooks("{}", &ours()).unwrap().unwrap();
-        assert_eq!(without(&after.replace("hook stop", "hook other"), &inserted), None);
-        assert_eq!(without(&format!("{after}{after}"), &inserted), None);
     }
 }
