@@ -105,9 +105,11 @@ fn an_expired_step_is_released_without_a_worker_asking_for_one() {
     });
     assert!(began.elapsed() >= SHORT_LEASE, "its lease runs for a second");
     assert!(began.elapsed() < SOON, "{:?}: the log has not rung", began.elapsed());
-    assert!(store.submit(&blocked(&step), &step.agent, Some(step.epoch)).is_err(), "it is late");
     let run = &store.runs(&step.key).unwrap()[0];
     assert_eq!(run.outcome.as_deref(), Some("lease_ended"));
+    assert_eq!(take(&store).epoch, step.epoch + 1);
+    let late = store.submit(&blocked(&step), &step.agent, Some(step.epoch));
+    assert!(late.is_err(), "the step was handed out again");
 }
 
 #[test]

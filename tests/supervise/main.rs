@@ -132,6 +132,21 @@ fn the_fifth_crash_blocks_the_task_and_the_next_one_is_begun() {
 }
 
 #[test]
+fn a_block_that_cannot_be_written_is_written_later() {
+    let bed = Bed::new(1, 300);
+    // While this directory is in the place of the lock, nothing can be written to the board.
+    let lock = bed.file(".ensemble/state.yaml.lock");
+    let agent = format!("rm -f {0}; mkdir {0}; exit 3", lock.display());
+    let mut supervisor = bed.supervise("coder-1", Role::Coder, &agent);
+    supervisor.hear("cannot block `task-1`");
+    assert_eq!(bed.task(1).status, Status::Claimed);
+    std::fs::remove_dir(&lock).unwrap();
+    let task = bed.until(1, Status::Blocked);
+    assert!(task.blocked_reason.is_some_and(|reason| reason.contains("without progress")));
+    supervisor.stop();
+}
+
+#[test]
 fn an_agent_that_is_killed_is_replaced() {
     let bed = Bed::new(1, 300);
     let mut supervisor = bed.supervise("coder-1", Role::Coder, FOREVER);

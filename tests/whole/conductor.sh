@@ -11,11 +11,13 @@ while [ ! -e "$STOP" ]; do
     plan_approval_request)
         [ $((RANDOM % 3)) != 0 ] || nap $((RANDOM % 5))
         if [ $((${task##*[!0-9]} % 4)) = 2 ] && [[ $got == *'"round":1,'* ]]; then
-            e plan review "$request" --reject --feedback "count again" >/dev/null 2>&1
+            set -- --reject --feedback "count again"
         else
             say approving "$task" 0 $$ "$(pick from)"
-            e plan review "$request" --approve >/dev/null 2>&1
+            set -- --approve
         fi
+        # On a full disk there is no answer yet.
+        until e plan review "$request" "$@" >/dev/null 2>&1 || [ $? != 75 ]; do nap 1; done
         ;;
     shutdown_request) e respond "$request" --approve >/dev/null 2>&1 && exit 0 ;;
     esac

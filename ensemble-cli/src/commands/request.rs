@@ -72,15 +72,16 @@ impl Flags {
     }
 }
 
-/// What silence until the deadline means.
+/// What silence until the deadline means. The help stands in attributes: the schema of the tool stays a
+/// plain list of words.
 #[derive(Clone, Copy, Debug, clap::ValueEnum, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OnSilence {
-    /// The agent is ended without its consent
+    #[value(help = "The agent is ended without its consent")]
     Force,
-    /// Notify you
+    #[value(help = "Notify you")]
     Tell,
-    /// Notify you and the conductor
+    #[value(help = "Notify you and the conductor")]
     Escalate,
 }
 

@@ -45,8 +45,8 @@ pub(super) struct Run<'a> {
     pub(super) before: (Footprint, Option<String>),
     /// Epoch of the claim or review for which an agent was already started.
     pub(super) counted: Option<u64>,
-    /// The process of the running agent stands in no record yet; only its mark does.
-    pub(super) unrecorded: bool,
+    /// What a full disk has kept from being written.
+    pub(super) unwritten: super::steps::Unwritten,
     /// Since when a running agent's work has been finished.
     pub(super) finished: Option<Monotonic>,
     /// Calls on which a planner has ended, and that have not changed since.
@@ -93,7 +93,7 @@ impl<'a> Run<'a> {
             agent: None,
             before: (Footprint::default(), None),
             counted: None,
-            unrecorded: false,
+            unwritten: super::steps::Unwritten::default(),
             finished: None,
             answered: Vec::new(),
             leases: BoardLeases::new(board.clone(), order.id.as_str(), clock),

@@ -48,6 +48,12 @@ impl Run<'_> {
 
     /// Looks for work, and claims it.
     pub(super) fn look(&mut self) -> Event {
+        if let Some(trouble) = self.unwritten.block.take() {
+            self.block(trouble);
+            if self.unwritten.block.is_some() {
+                return Event::Failed;
+            }
+        }
         let found = self.try_look();
         found.unwrap_or_else(|error| self.refused("look for work", &error))
     }
@@ -248,7 +254,8 @@ impl Run<'_> {
             }
             Err(error) => {
                 self.failed("start the agent", &error);
-                Event::SpawnFailed
+                // A full disk or a lock says nothing about the agent.
+                if error.is_transient() { Event::Failed } else { Event::SpawnFailed }
             }
         }
     }
@@ -305,7 +312,7 @@ impl Run<'_> {
         self.record(types::SUPERVISE_SPAWNED, json!({ "task": task, "epoch": epoch, "pid": pid }));
         let what = task.map_or_else(|| "the plan".to_owned(), |task| format!("`{task}`"));
         self.tell(format!("agent started for {what} (pid {pid})"));
-        self.unrecorded = true;
+        self.unwritten.process = true;
         self.record_process();
         Ok(true)
     }
@@ -314,11 +321,11 @@ impl Run<'_> {
     /// runs: a second one would be started beside it. Its mark is recorded already, by which the next supervisor
     /// finds it; the process is recorded as soon as that is possible.
     pub(super) fn record_process(&mut self) {
-        if !self.unrecorded {
+        if !self.unwritten.process {
             return;
         }
         let written = self.lock.write();
-        self.unrecorded = written.is_err();
+        self.unwritten.process = written.is_err();
         if let Err(error) = written {
             self.failed("record the agent's process", &error);
         }
@@ -393,7 +400,8 @@ impl Run<'_> {
         None
     }
 
-    /// Blocks the task at which agents fail.
+    /// Blocks the task at which agents fail. If that fails, [`Run::look`] tries again before it looks
+    /// for other work: the claim would be renewed for ever, and no agent would work.
     pub(super) fn block(&mut self, trouble: Trouble) -> Option<Event> {
         let Some(Work::Task { id, holder, .. }) = &self.work else { return None };
         let question = format!(
@@ -408,16 +416,24 @@ impl Run<'_> {
         let id = id.clone();
         match blocked.map(drop) {
             Err(error) if !is_fenced(&error) && !is_not_allowed(&error) => {
-                // The task stays claimed until its lease expires or it is claimed again.
+                self.unwritten.block = Some(trouble);
                 self.failed(&format!("block `{id}`"), &error);
-                None
             }
             Ok(()) | Err(_) => {
                 self.record(types::SUPERVISE_BLOCKED, json!({ "task": id, "reason": reason }));
                 self.tell(format!("`{id}` is blocked: {reason}"));
                 self.work = None;
-                None
             }
         }
+        None
     }
+}
+
+/// What is to be written once that is possible.
+#[derive(Debug, Default)]
+pub(super) struct Unwritten {
+    /// The process of the running agent; only its mark is recorded.
+    process: bool,
+    /// The block of the claimed task.
+    block: Option<Trouble>,
 }

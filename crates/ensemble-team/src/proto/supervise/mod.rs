@@ -42,6 +42,7 @@
 //! Leaving         Left, Fenced(Registration)           -> Ended          Ended
 //! Registering, Looking, Checking, Leaving,
 //! HandingOver, Agreeing                     Failed     -> Retrying 5 s   (then the same again)
+//! Spawning        Failed                               -> Retrying 5 s   (then Check)
 //! any             anything else                        -> the same
 //! ```
 //!

@@ -178,7 +178,8 @@ impl Supervise {
         match self.state {
             State::Registering => self.retry(now, Again::Register),
             State::Looking { .. } => self.retry(now, Again::Look),
-            State::Checking => self.retry(now, Again::Check),
+            // What failed has nothing to do with the agent: it is no trouble of the task.
+            State::Checking | State::Spawning => self.retry(now, Again::Check),
             State::HandingOver => self.retry(now, Again::HandOver),
             State::Agreeing => self.retry(now, Again::Agree),
             State::Leaving { reason } => self.retry(now, Again::Unregister(reason)),
