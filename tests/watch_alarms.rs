@@ -202,6 +202,11 @@ fn an_alarm_waits_for_the_mailbox_of_its_recipient() {
     wait_for(&bed, &["blocked task-1"]);
     assert_eq!(bed.records("alarm.raised")[0]["told"], Value::Null);
     watcher.wait_for_status("it waits", |status| status["alarms"]["untold"] == 1);
+    let kept = || std::fs::read_to_string(bed.state().join("alarms.json")).unwrap_or_default();
+    eventually_true(PATIENCE, "it is kept", || kept().contains("stuck"));
+    watcher.kill();
+    let watcher = Watcher::start(&bed);
+    watcher.wait_for_status("it waits still", |status| status["alarms"]["untold"] == 1);
     std::fs::rename(&away, &conductor).unwrap();
     watcher.wait_for_status("it is told", |status| status["alarms"]["untold"] == 0);
     assert_eq!(told(&bed, "conductor").len(), 1);

@@ -127,6 +127,8 @@ fn what_an_agent_held_comes_back_at_once_when_its_pane_is_gone() {
     bed.spool.add_mailbox(&second, &Settings::default()).unwrap();
     bed.spool.publish(&Envelope::new(second.clone(), "work\n")).unwrap();
     let foreign = bed.spool.receive(&second, &worker()).unwrap().unwrap().lease;
+    let conductor = Name::new("conductor").unwrap();
+    bed.spool.add_mailbox(&conductor, &Settings::default()).unwrap();
     let _watcher = bed.watch();
     eventually("it is seen working", || !bed.records("lease.kept").is_empty());
     bed.tmux.server.run(&["new-window", "-d", "sleep 100000"]).unwrap();
@@ -139,6 +141,15 @@ fn what_an_agent_held_comes_back_at_once_when_its_pane_is_gone() {
     assert_eq!(gone["agent"], "worker-1");
     assert_eq!(gone["messages"].as_array().unwrap().len(), 2);
     assert_eq!(gone["messages"][0]["attempt"], 1);
+    let mut told = None;
+    eventually("the conductor is told", || {
+        told = bed.spool.receive(&conductor, &conductor).unwrap();
+        told.is_some()
+    });
+    let told = told.unwrap().envelope;
+    assert_eq!(told.kind.as_str(), "board.alarm");
+    assert!(told.body.contains("alarm: agent_gone"), "{}", told.body);
+    assert!(told.body.contains(lease.id.as_str()) && told.body.contains("`ensemble up worker-1`"));
     // A person who acts for it keeps an ordinary lease.
     let by_hand = bed.take();
     assert_eq!(by_hand.epoch, 2);

@@ -8,9 +8,12 @@
 //!   Raise                     message (its id follows from the occurrence), record alarm.raised, then
 //!                             alarms.json: after a crash the repeated message is stored once
 //!   Forget                    alarms.json, so that it stays small
+//! an agent that has ended with work in its hands
+//!   happened                  message, record, alarms.json, as for Raise, once
 //! ```
 //!
-//! A message that cannot be stored is retried at each look, also while no recipient has a mailbox. An unreadable board is an alarm, too, and clears no other alarm.
+//! A message that cannot be stored is retried at each look, also by the next watcher, and also while no
+//! recipient has a mailbox. An unreadable board is an alarm, too, and clears no other alarm.
 //!
 //! A look also does what the board needs after a change of it or of a control file
 //! ([`BoardUpkeep`]), as supervisors do. The watcher is there when none of them runs.
@@ -63,6 +66,16 @@ pub(crate) const WATCHED_FILES: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "
 struct Kept {
     version: u64,
     raised: Vec<AlarmKey>,
+    /// Alarms whose message is not stored yet.
+    #[serde(default)]
+    unsent: Vec<Unsent>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Unsent {
+    #[serde(flatten)]
+    key: AlarmKey,
+    text: String,
 }
 
 /// The board as last read, or the error.
@@ -80,7 +93,7 @@ pub(crate) struct Alarms {
     read: Option<Read>,
     /// The present conditions, in words.
     texts: BTreeMap<AlarmKey, String>,
-    /// Alarms whose message is not stored yet.
+    /// Alarms whose message is not stored yet, with their texts.
     unsent: BTreeMap<AlarmKey, String>,
 }
 
@@ -93,12 +106,13 @@ impl Alarms {
     /// Continues from the state of the previous watcher.
     pub(crate) fn open(now: Monotonic, project: &Project) -> Self {
         let file = project.state.join(FILE);
-        let mut watch = AlarmWatch::new();
+        let (mut watch, mut unsent) = (AlarmWatch::new(), BTreeMap::new());
         match kept(&project.state) {
             Ok(kept) => {
                 for key in kept.raised {
                     watch.handle(now, Event::Told { key });
                 }
+                unsent.extend(kept.unsent.into_iter().map(|Unsent { key, text }| (key, text)));
             }
             // The watcher raises old alarms again, under the same ids.
             Err(error) => tracing::warn!(%error, "cannot read the list of raised alarms"),
@@ -110,7 +124,7 @@ impl Alarms {
             next_look: now,
             read: None,
             texts: BTreeMap::new(),
-            unsent: BTreeMap::new(),
+            unsent,
         }
     }
 
@@ -152,12 +166,7 @@ impl Alarms {
                 Effect::Look => {}
                 Effect::Raise { key } => {
                     let text = self.texts.get(&key).cloned().unwrap_or_default();
-                    let sent_to = self.send(&key, &text, project, spool);
-                    let data = json!({
-                        "alarm": key.alarm, "about": key.about, "id": message_id(&key),
-                        "text": shortened(&text), "told": sent_to,
-                    });
-                    recorder.record(types::ALARM_RAISED, ACTOR, data);
+                    self.report(&key, &text, project, spool, recorder);
                     changed = true;
                 }
                 Effect::Forget { key } => {
@@ -166,13 +175,46 @@ impl Alarms {
                 }
             }
         }
-        for (key, text) in std::mem::take(&mut self.unsent) {
+        let unsent = std::mem::take(&mut self.unsent);
+        let before = unsent.len();
+        for (key, text) in unsent {
             self.send(&key, &text, project, spool);
         }
-        if changed {
+        if changed || self.unsent.len() < before {
             self.keep();
         }
         changed
+    }
+
+    /// Reports a condition that no look sees: it has happened, and is over.
+    pub(crate) fn happened(
+        &mut self,
+        condition: &Condition,
+        project: &Project,
+        spool: &Spool,
+        recorder: &Arc<dyn Recorder>,
+    ) {
+        self.report(&condition.key, &condition.text, project, spool, recorder);
+        if self.unsent.contains_key(&condition.key) {
+            self.keep();
+        }
+    }
+
+    /// Sends and records an alarm.
+    fn report(
+        &mut self,
+        key: &AlarmKey,
+        text: &str,
+        project: &Project,
+        spool: &Spool,
+        recorder: &Arc<dyn Recorder>,
+    ) {
+        let sent_to = self.send(key, text, project, spool);
+        let data = json!({
+            "alarm": key.alarm, "about": key.about, "id": message_id(key),
+            "text": shortened(text), "told": sent_to,
+        });
+        recorder.record(types::ALARM_RAISED, ACTOR, data);
     }
 
     /// Passes all present conditions to the machine.
@@ -251,7 +293,10 @@ impl Alarms {
     }
 
     fn keep(&self) {
-        let kept = Kept { version: 1, raised: self.watch.raised().cloned().collect() };
+        let unsent = self.unsent.iter();
+        let unsent = unsent.map(|(key, text)| Unsent { key: key.clone(), text: text.clone() });
+        let raised = self.watch.raised().cloned().collect();
+        let kept = Kept { version: 1, raised, unsent: unsent.collect() };
         let text = serde_json::to_vec(&kept).unwrap_or_default();
         if let Err(error) = write_document(&self.file, &text, Durability::Process) {
             tracing::warn!(%error, "cannot write the list of raised alarms");

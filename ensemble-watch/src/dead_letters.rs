@@ -2,7 +2,7 @@
 //!
 //! | a dead letter | is told to |
 //! |---|---|
-//! | of the type `task`, with a task | its sender, as `mail.returned`; without a mailbox of that name to the conductor |
+//! | of the type `task`, with a task | its sender, as `mail.returned`; without a mailbox of that name to the conductor, as soon as one of them has one |
 //! | replaced by a later attempt, or settled before | none: the work goes on, or is done |
 //! | of another type | none |
 //!
@@ -60,7 +60,9 @@ impl DeadLetters {
                 continue;
             }
             match tell_all(spool, &mailbox) {
-                Ok(()) => self.seen.extend(changed.map(|changed| (mailbox, changed))),
+                Ok(true) => self.seen.extend(changed.map(|changed| (mailbox, changed))),
+                // Looked at again: a mailbox to tell may be added later.
+                Ok(false) => {}
                 // Tried again at the next look, as after a full disk.
                 Err(error) => tracing::warn!(%error, %mailbox, "cannot tell of dead letters"),
             }
@@ -68,18 +70,25 @@ impl DeadLetters {
     }
 }
 
-fn tell_all(spool: &Spool, mailbox: &Name) -> Result<()> {
+/// Whether each letter is told now.
+fn tell_all(spool: &Spool, mailbox: &Name) -> Result<bool> {
+    let mut is_all = true;
     for letter in spool.dead_letters(mailbox)? {
         if letter.is_told || letter.has_successor() {
             continue;
         }
         // It may be damaged, or gone by now.
         let Ok(envelope) = spool.peek(mailbox, &letter.id) else { continue };
-        if envelope.handed_over_task().is_some() && tell(spool, &letter, &envelope)? {
+        if envelope.handed_over_task().is_none() {
+            continue;
+        }
+        if tell(spool, &letter, &envelope)? {
             spool.note_told(&letter)?;
+        } else {
+            is_all = false;
         }
     }
-    Ok(())
+    Ok(is_all)
 }
 
 /// Whether there was a mailbox to tell.

@@ -89,7 +89,9 @@ fn needs_action(state: &State, condition: &Condition) -> bool {
         | Alarm::InvalidState => true,
         Alarm::HypothesisExhaustion => task.is_some_and(|task| task.status.is_claimable()),
         Alarm::LeaseExpired | Alarm::ReviewLeaseExpired => task.is_some_and(is_left_behind),
-        Alarm::Reassigned
+        // `team` shows the agent itself.
+        Alarm::AgentGone
+        | Alarm::Reassigned
         | Alarm::ReviewLoop
         | Alarm::ApproachingLimit
         | Alarm::Stalled
@@ -160,6 +162,9 @@ pub fn help(alarm: Alarm, about: &str) -> String {
         Alarm::CheckpointStale | Alarm::PauseStale => {
             "`ensemble resume` lets the team go on".into()
         }
+        Alarm::AgentGone => format!(
+            "`ensemble up {about}` starts it again; `ensemble inbox --as {about}` lists what waits for it"
+        ),
         Alarm::InvalidState => {
             "`ensemble board validate` lists what is wrong, `ensemble board edit` \
                                 mends it"

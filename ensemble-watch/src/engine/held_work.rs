@@ -86,8 +86,9 @@ impl Engine {
             let Ended { agent, why, leases } = &ended;
             let mut board = self.team.board.hands(recorder);
             let hands: &mut [&mut dyn Hands] = &mut [&mut board, self.upkeep.steps()];
-            let mailboxes = return_all(agent, why, leases, spool, hands, recorder);
-            self.mail.changed(mailboxes);
+            let returned = return_all(agent, why, leases, spool, hands, recorder);
+            self.upkeep.raise(returned.alarm(agent, why), &self.context);
+            self.mail.changed(returned.mailboxes);
             self.mail.remote.tell(|sight| sight.ended.push(ended.clone()));
         }
     }

@@ -7,6 +7,7 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Swept;
+use ensemble_team::board::Condition;
 use ensemble_team::driver::TaskEnds;
 use serde_json::{Value, json};
 
@@ -72,6 +73,13 @@ impl Upkeep {
 
     pub(super) fn board_changed(&mut self, now: Monotonic) {
         self.alarms.changed(now);
+    }
+
+    /// Reports a condition that has happened, if there is one.
+    pub(super) fn raise(&mut self, happened: Option<Condition>, context: &Context) {
+        let Some(condition) = happened else { return };
+        let Context { project, spool, recorder } = context;
+        self.alarms.happened(&condition, project, spool, recorder);
     }
 
     pub(super) fn steps_changed(&mut self, now: Monotonic) {

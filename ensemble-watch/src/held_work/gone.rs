@@ -7,10 +7,14 @@ use ensemble_core::env::Lease;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
+use ensemble_team::board::Condition;
 use ensemble_team::roster::PaneObservation;
 use serde_json::{Value, json};
 
 use crate::status::ACTOR;
+
+/// Most messages and steps that an alarm names.
+const NAMED_MAX: usize = 5;
 
 /// Where agents hold something besides messages: board and steps. Each returns what it has taken back.
 pub(crate) trait Hands {
@@ -105,7 +109,48 @@ pub(crate) fn held_by(agent: &Name, queue: &dyn Broker) -> Result<Vec<Lease>> {
     Ok(held)
 }
 
-/// Returns messages of an agent that is gone, and what it holds elsewhere. Returns their mailboxes.
+/// What was taken back from an agent.
+#[derive(Debug, Default)]
+pub(crate) struct Returned {
+    /// Mailboxes of the messages.
+    pub(crate) mailboxes: Vec<Name>,
+    /// Messages: `id`, `mailbox`, `attempt`.
+    messages: Vec<Value>,
+    /// Steps, claims and reviews.
+    others: Vec<Value>,
+}
+
+impl Returned {
+    /// The alarm of an agent that ended with messages or steps in its hands. The board has alarms of its own
+    /// for claims and reviews.
+    pub(crate) fn alarm(&self, agent: &Name, why: &str) -> Option<Condition> {
+        let messages = self.messages.iter().map(|message| {
+            format!("message {} of {}", text_of(message, "id"), text_of(message, "mailbox"))
+        });
+        let steps = self.others.iter().filter(|other| other["step_index"].is_u64());
+        let steps = steps
+            .map(|step| format!("step {} of {}", step["step_index"], text_of(step, "task_id")));
+        let held: Vec<String> = messages.chain(steps).collect();
+        if held.is_empty() {
+            return None;
+        }
+        // An attempt is held once, so no two ends have the same mark.
+        let mark = format!("{:?} {:?}", self.messages, self.others);
+        let named = held.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = match held.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let text = format!("{agent} is gone ({why}); taken back: {named}{more}");
+        Some(Condition::agent_gone(agent.as_str(), &mark, text))
+    }
+}
+
+fn text_of<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+/// Takes back messages of an agent that is gone, and what it holds elsewhere.
 pub(crate) fn return_all(
     agent: &Name,
     why: &str,
@@ -113,27 +158,27 @@ pub(crate) fn return_all(
     queue: &dyn Broker,
     hands: &mut [&mut dyn Hands],
     recorder: &dyn Recorder,
-) -> Vec<Name> {
+) -> Returned {
     let reason = format!("its holder is gone: {why}");
-    let (mut returned, mut mailboxes) = (Vec::new(), Vec::new());
+    let mut returned = Returned::default();
     for lease in leases {
         match queue.take_back(lease, &reason) {
             Ok(true) => {
-                returned.push(
+                returned.messages.push(
                     json!({ "id": lease.id, "mailbox": lease.mailbox, "attempt": lease.epoch }),
                 );
-                mailboxes.push(lease.mailbox.clone());
+                returned.mailboxes.push(lease.mailbox.clone());
             }
             Ok(false) | Err(Error::LeaseLost { .. }) => {}
             // Its lease runs out.
             Err(error) => tracing::warn!(%error, %lease, "cannot return what an ended agent held"),
         }
     }
-    let elsewhere: Vec<Value> =
-        hands.iter_mut().flat_map(|hands| hands.take_back(agent, &reason)).collect();
-    if !returned.is_empty() || !elsewhere.is_empty() {
-        let data = json!({ "agent": agent, "why": why, "messages": returned, "others": elsewhere });
+    returned.others = hands.iter_mut().flat_map(|hands| hands.take_back(agent, &reason)).collect();
+    let Returned { messages, others, .. } = &returned;
+    if !messages.is_empty() || !others.is_empty() {
+        let data = json!({ "agent": agent, "why": why, "messages": messages, "others": others });
         recorder.record(types::LEASE_HOLDER_GONE, ACTOR, data);
     }
-    mailboxes
+    returned
 }

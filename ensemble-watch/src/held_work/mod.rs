@@ -23,7 +23,7 @@
 //! Only what the agent held when it was seen gone returns. A message received under its name later
 //! has an ordinary lease: a person may act for an agent that has ended. A message that ends its
 //! agent each time has its attempts counted, so it becomes a dead letter after `attempts_max` of
-//! them.
+//! them. The conductor is told by the alarm `agent_gone`.
 //!
 //! State: `.ensemble/leases/kept.json` has how long each lease was kept in this boot, so that a watcher that restarts
 //! grants no new ceiling. It is written by the watcher alone, after a look that kept something. *A crash* before that
@@ -40,7 +40,7 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_team::roster::PaneObservation;
 
-pub(crate) use gone::{Ended, Gone, Hands, Verdict, held_by, return_all};
+pub(crate) use gone::{Ended, Gone, Hands, Returned, Verdict, held_by, return_all};
 pub(crate) use kept::{KeptLeases, keep_mail};
 
 /// For how long evidence of work counts: the next look is due after half of it.

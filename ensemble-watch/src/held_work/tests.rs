@@ -183,7 +183,9 @@ fn an_agent_that_is_seen_gone_twice_loses_what_it_held_at_the_first_sight() {
     };
     assert_eq!(ended.leases, [lease]);
     let back = return_all(&agent, &ended.why, &ended.leases, &bed.spool, &mut [], &bed.log);
-    assert_eq!(back, std::slice::from_ref(&agent));
+    assert_eq!(back.mailboxes, std::slice::from_ref(&agent));
+    let alarm = back.alarm(&agent, &ended.why).unwrap();
+    assert!(alarm.text.contains(&format!("message {} of w1", ended.leases[0].id)), "{alarm:?}");
     assert_eq!(bed.log.of("lease.holder_gone")[0]["messages"][0]["attempt"], 1);
     // A person who acts for it has an ordinary lease.
     let by_hand = bed.take();

@@ -19,6 +19,7 @@
 //! | `immediate_discovery` | an immediate discovery that is not a task yet | each discovery | none |
 //! | `checkpoint_stale`, `pause_stale` | the control file is stale | each file and stage | none |
 //! | `invalid_state` | the board cannot be read | each write of it | none |
+//! | `agent_gone` | an agent has ended with messages or steps in its hands; the watcher reports it | each end | none |
 //!
 //! These conditions ignore timestamps that a person or another machine wrote. The stages of the
 //! control files are the exception: they are agreements with people. An observer decides whether a
@@ -95,6 +96,7 @@ pub enum Alarm {
     CheckpointStale,
     PauseStale,
     InvalidState,
+    AgentGone,
 }
 
 /// One occurrence of an alarm.
@@ -140,6 +142,12 @@ impl Condition {
     const fn after(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
+    }
+
+    /// An agent has ended with work in its hands. `mark` distinguishes its ends.
+    #[must_use]
+    pub fn agent_gone(agent: &str, mark: &str, text: String) -> Self {
+        Self::new(Alarm::AgentGone, agent, mark, text)
     }
 
     /// The board cannot be read. `mark` distinguishes states of the file.
