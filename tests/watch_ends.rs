@@ -216,7 +216,8 @@ fn the_sender_of_a_task_that_died_is_told_once() {
     eventually_true(PATIENCE, "its sender is told", || !told("lead").is_empty());
     // Once this one is told, too, the look at the first mailbox is over.
     spool.add_mailbox(&name("worker-2"), &Settings::default()).unwrap();
-    let other = Envelope::new(name("worker-2"), "work\n").with_task("other").from(name("lead"));
+    let other = Envelope::new(name("worker-2"), "work\n").with_task("other");
+    let other = other.with_kind(name("task")).from(name("lead"));
     spool.publish(&other).unwrap();
     spool.dead_letter_waiting(&name("worker-2"), &other.id, "no worker").unwrap();
     eventually_true(PATIENCE, "the other sender is told", || told("lead").len() == 2);

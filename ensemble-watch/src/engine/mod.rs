@@ -23,6 +23,7 @@ mod remote;
 mod team;
 mod upkeep;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -79,6 +80,8 @@ pub(crate) struct Engine {
     status: Status,
     /// Where the mailboxes are on servers, the thread that follows them has it.
     ladders: Option<LadderThread>,
+    /// Mailboxes whose ladders are to be looked at, once the agents are notified.
+    laddered: BTreeSet<Name>,
 }
 
 impl Engine {
@@ -110,6 +113,7 @@ impl Engine {
             drop_boxes,
             mail,
             ladders,
+            laddered: BTreeSet::new(),
             team: Team::new(now, project),
             requests: RequestWatch::new(&project.queue, project.kinds()?).with_project(project),
             upkeep: Upkeep::new(now, project, &recorder),
@@ -157,6 +161,7 @@ impl Engine {
         let arrivals = self.mail.take_arrived();
         self.mail.announce_weighty(now, &arrivals, &self.context);
         self.team.arrived(now, arrivals, &self.context);
+        self.drive_ladders();
         self.reconcile.handle_timeout(now);
         self.reconcile(now);
         findings.extend(self.drop_boxes.examine(now));
@@ -213,7 +218,7 @@ impl Engine {
         match self.watch_set.place(dir, file).cloned()? {
             Place::Mailboxes => self.mailbox_added(file),
             Place::Mailbox(mailbox) => {
-                self.ladders_changed(&mailbox);
+                self.laddered.insert(mailbox.clone());
                 self.mail.landed(mailbox, file);
             }
             Place::DropBox(box_name) => return self.drop_boxes.landed(now, box_name, file, how),
@@ -242,9 +247,12 @@ impl Engine {
         self.mail.notifier.session_changed(now, &agent);
     }
 
-    fn ladders_changed(&self, mailbox: &Name) {
-        if let Some(ladders) = &self.ladders {
-            ladders.changed(mailbox);
+    /// Has the ladders of changed mailboxes looked at. Their thread would compete with the one that types.
+    fn drive_ladders(&mut self) {
+        for mailbox in std::mem::take(&mut self.laddered) {
+            if let Some(ladders) = &self.ladders {
+                ladders.changed(&mailbox);
+            }
         }
     }
 
@@ -253,7 +261,7 @@ impl Engine {
         match self.watch_set.directory(dir).cloned() {
             Some(Place::Mailbox(mailbox)) => {
                 self.team.mailbox_changed(now, &mailbox);
-                self.ladders_changed(&mailbox);
+                self.laddered.insert(mailbox.clone());
                 self.mail.changed([mailbox]);
             }
             // An agent was unbound.

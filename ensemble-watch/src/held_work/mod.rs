@@ -40,7 +40,7 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_team::roster::PaneObservation;
 
-pub(crate) use gone::{Ended, Gone, Hands, Returned, Verdict, held_by, return_all};
+pub(crate) use gone::{Ended, Gone, Hands, Verdict, held_by, return_all};
 pub(crate) use kept::{KeptLeases, keep_mail};
 
 /// For how long evidence of work counts: the next look is due after half of it.

@@ -16,6 +16,7 @@
 //!
 //! PAUSE changes no sprint: the work that has begun goes on.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -91,12 +92,16 @@ pub struct Control {
 
 impl Control {
     /// The control files in the board's directory, the strongest last. A file that cannot be read
-    /// counts, too: in doubt, no agent starts new work.
+    /// counts, too: in doubt, no agent starts new work. A directory that does not exist has none.
     ///
     /// # Errors
     /// The directory cannot be read.
     pub fn read_all(directory: &Path) -> Result<Vec<Self>> {
-        let dir = Dir::open(directory)?;
+        let dir = match Dir::open(directory) {
+            Ok(dir) => dir,
+            Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
         let mut found = Vec::new();
         for file in ControlFile::ALL {
             if let Some(stat) = dir.stat(file.name())? {
