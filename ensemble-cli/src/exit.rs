@@ -242,6 +242,7 @@ pub(crate) fn obstacle_hint(obstacle: &NotAdmitted) -> Option<String> {
         }
         NotAdmitted::Control(_) => Some("`ensemble resume` lets the team go on".to_owned()),
         NotAdmitted::Leaving { .. } => None,
+        NotAdmitted::Budget(parked) => Some(crate::commands::allowance_hint(&parked.scope)),
     }
 }
 

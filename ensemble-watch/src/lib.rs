@@ -27,6 +27,7 @@ mod answers;
 mod authority;
 mod board_leases;
 mod boxes;
+mod budget;
 mod dead_letters;
 mod departures;
 mod engine;

@@ -6,6 +6,7 @@
 
 mod alarms;
 mod assigning;
+mod budget;
 mod door;
 mod git;
 mod hooks;
@@ -40,6 +41,7 @@ use crate::kinds::RequestsConfig;
 use crate::sources::Sources;
 pub use alarms::AlarmsConfig;
 pub use assigning::{LadderConfig, ReadinessConfig};
+pub use budget::BudgetConfig;
 pub use hooks::HooksConfig;
 pub use leases::LeasesConfig;
 pub use nats::NatsConfig;
@@ -61,7 +63,7 @@ pub const STATE_DIRECTORY: &str = ".ensemble";
 const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The keys of `ensemble.yaml`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -116,6 +118,8 @@ pub struct Config {
     pub leases: LeasesConfig,
     /// What agents learn from their own hooks (docs/ways-in.md).
     pub hooks: HooksConfig,
+    /// What agents, tasks and the team may use (docs/usage.md).
+    pub budget: BudgetConfig,
 }
 
 impl Config {
@@ -138,6 +142,7 @@ impl Config {
         }
         let config: Self = yaml::parse(text, path)?;
         config.ladder.check(path)?;
+        config.budget.check(path)?;
         for (agent, AgentConfig { server, .. }) in &config.agents {
             let field = format!("agents.{agent}.server");
             let path = path.to_owned();
@@ -197,6 +202,7 @@ impl Config {
             alarms: self.alarms.or(fallback.alarms),
             leases: self.leases.or(fallback.leases),
             hooks: self.hooks.or(fallback.hooks),
+            budget: self.budget.or(fallback.budget),
             readiness: self.readiness.or(fallback.readiness),
             ladder: self.ladder.or(fallback.ladder),
         }

@@ -58,6 +58,12 @@ pub fn in_force(control: &Control, text: String, help: String) -> Trouble {
     Trouble { alarm: "control".to_owned(), about: control.file.name().to_owned(), text, help }
 }
 
+/// A budget that is used up.
+#[must_use]
+pub fn over_budget(about: String, text: String, help: String) -> Trouble {
+    Trouble { alarm: word(Alarm::OverBudget), about, text, help }
+}
+
 /// A board that cannot be read.
 #[must_use]
 pub fn unreadable(error: &str) -> Trouble {
@@ -91,6 +97,7 @@ fn needs_action(state: &State, condition: &Condition) -> bool {
         Alarm::LeaseExpired | Alarm::ReviewLeaseExpired => task.is_some_and(is_left_behind),
         // `team` shows the agent itself.
         Alarm::AgentGone
+        | Alarm::OverBudget
         | Alarm::Reassigned
         | Alarm::ReviewLoop
         | Alarm::ApproachingLimit
@@ -161,6 +168,11 @@ pub fn help(alarm: Alarm, about: &str) -> String {
         ),
         Alarm::CheckpointStale | Alarm::PauseStale => {
             "`ensemble resume` lets the team go on".into()
+        }
+        Alarm::OverBudget => {
+            format!(
+                "`ensemble usage` says what for; `ensemble usage allow {about} --usd N` allows more"
+            )
         }
         Alarm::AgentGone => format!(
             "`ensemble up {about}` starts it again; `ensemble inbox --as {about}` lists what waits for it"

@@ -17,7 +17,7 @@ const WITHOUT_TOOL: [&str; 1] = ["step next"];
 /// A circumstance, and what holds in it: may work be taken up, may it be handed in, and what is said if not.
 type Row = (&'static str, bool, bool, &'static str);
 
-const TABLE: [Row; 8] = [
+const TABLE: [Row; 9] = [
     ("free", true, true, ""),
     ("plan demanded", true, false, "lead demands a plan first"),
     ("plan pending", false, false, "waits for lead"),
@@ -26,6 +26,7 @@ const TABLE: [Row; 8] = [
     ("paused", false, true, "PAUSE since"),
     ("aborted", false, true, "ABORT since"),
     ("shutdown agreed", false, true, "bob is leaving"),
+    ("budget used up", false, true, "the budget of agent bob is used up"),
 ];
 
 /// A project of `bob` with a task at each of these doors: those of [`HAND_IN`] are in its hands, the others wait.
@@ -182,8 +183,19 @@ fn arrange(bed: &Bed, circumstance: &str) {
         "paused" => drop(bed.ok("pause")),
         "aborted" => std::fs::write(bed.project().join(".ensemble/ABORT"), "").unwrap(),
         "shutdown agreed" => leave(bed),
+        "budget used up" => park(bed),
         other => panic!("no circumstance {other}"),
     }
+}
+
+/// What the watcher writes once bob has used more than it may.
+fn park(bed: &Bed) {
+    let overrun = json!({
+        "scope": "agent", "name": "bob", "limit": { "usd": 5 }, "used": { "usd": 5.5 },
+        "since": "2026-11-25T10:00:00Z",
+    });
+    let content = json!({ "version": 1, "parked": [overrun] }).to_string();
+    std::fs::write(bed.project().join(".ensemble/budget.json"), content).unwrap();
 }
 
 /// A demand is about a task, through whatever door it comes.

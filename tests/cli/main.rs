@@ -48,5 +48,6 @@ mod supervise;
 mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;
+mod usage;
 mod waiting;
 mod worktrees;

@@ -21,6 +21,7 @@
 pub mod admission;
 pub mod authority;
 pub mod board;
+pub mod budget;
 pub mod collect;
 pub mod contract;
 pub mod driver;
@@ -36,4 +37,5 @@ pub mod session;
 #[cfg(feature = "steps")]
 pub mod steps;
 mod template;
+pub mod usage;
 pub mod worktree;

@@ -70,6 +70,7 @@ mod supervise;
 mod task;
 mod team;
 mod up;
+mod usage;
 mod watch;
 mod whoami;
 mod why;
@@ -86,6 +87,7 @@ pub(crate) use step::{
     open as open_steps, print_standing, sentence as step_sentence, standing as standing_steps,
 };
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
+pub(crate) use usage::allowance_hint;
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -185,6 +187,7 @@ verbs! {
     Lint => lint,
     Log => log,
     Why => why,
+    Usage => usage,
     Dead => dead,
     Bridge => bridge,
     Migrate => migrate,

@@ -14,7 +14,8 @@ use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{Envelope, Name, fenced};
 use ensemble_core::requests::{GateState, Sender};
 use ensemble_core::spool::MailWait;
-use ensemble_team::admission::Act;
+use ensemble_team::admission::{Act, NotAdmitted};
+use ensemble_team::budget::{BudgetFile, Scope};
 use serde_json::json;
 
 use crate::answers;
@@ -29,6 +30,9 @@ use crate::{args, completion};
 /// How often servers are asked although no news came.
 #[cfg(feature = "nats")]
 const SERVERS_LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How many waiting messages are looked at for the reason why none is handed out.
+const LOOKED_AT_MAX: usize = 100;
 
 /// How an agent submits a plan.
 const PLAN_SUBMIT: &str = "`ensemble plan submit FILE --task TASK --to REVIEWER`";
@@ -117,7 +121,10 @@ fn nothing(context: &Context, queue: &Queue, mailbox: &Name, agent: &Name) -> Ou
         .map(|gate| format!("task {} is gated: {}", gate.task_id, gate.advice()))
         .collect();
     let circumstances = context.project()?.admissions().whatever_the_task(agent)?;
-    let obstacle = circumstances.obstacle(Act::TakeUp);
+    let obstacle = match circumstances.obstacle(Act::TakeUp) {
+        None => over_budget(context, queue, mailbox)?,
+        obstacle => obstacle,
+    };
     if let Some(obstacle) = &obstacle {
         gated.insert(0, obstacle.to_string());
     }
@@ -131,6 +138,22 @@ fn nothing(context: &Context, queue: &Queue, mailbox: &Name, agent: &Name) -> Ou
         Some(hint) => failure.with_hint(hint),
         None => failure,
     })
+}
+
+/// The budget of a waiting task that is used up.
+fn over_budget(context: &Context, queue: &Queue, mailbox: &Name) -> Outcome<Option<NotAdmitted>> {
+    let parked = BudgetFile::open(&context.project()?.state).stands_in_the_way()?;
+    if parked.is_empty() {
+        return Ok(None);
+    }
+    for found in queue.unfinished(mailbox, LOOKED_AT_MAX)? {
+        let task = queue.peek(mailbox, &found.id).ok().and_then(|envelope| envelope.task_id);
+        let Some(scope) = task.map(Scope::Task) else { continue };
+        if let Some(parked) = parked.iter().find(|parked| parked.scope == scope) {
+            return Ok(Some(NotAdmitted::Budget(Box::new(parked.clone()))));
+        }
+    }
+    Ok(None)
 }
 
 /// A message of another program may ask something. It decides something only if its file proves its

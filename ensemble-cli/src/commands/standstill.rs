@@ -3,10 +3,12 @@
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{Board, BoardOptions, Control, is_missing};
+use ensemble_team::budget::BudgetFile;
 use ensemble_watch::project::Project;
 use ensemble_watch::troubles::{self, Trouble};
 
 use super::controls::directory;
+use super::usage::allowance_hint;
 use crate::context::Context;
 use crate::exit::{Outcome, obstacle_hint};
 use crate::output::WARNING;
@@ -15,8 +17,19 @@ use crate::text::{one_line, plural};
 /// How many troubles are shown; the worst come first on the board, too.
 const SHOWN_MAX: usize = 10;
 
-/// What stands still now. Without a blackboard, that is a paused team.
-pub(super) fn of_board(project: &Project) -> Outcome<Vec<Trouble>> {
+/// What stands still now: on the blackboard, or by a budget that is used up. Without a blackboard, also a paused team.
+pub(super) fn all(project: &Project) -> Outcome<Vec<Trouble>> {
+    let mut found = of_board(project)?;
+    for parked in BudgetFile::open(&project.state).stands_in_the_way()? {
+        let about = parked.scope.arguments();
+        let help = allowance_hint(&parked.scope);
+        let text = NotAdmitted::Budget(Box::new(parked)).to_string();
+        found.push(troubles::over_budget(about, text, help));
+    }
+    Ok(found)
+}
+
+fn of_board(project: &Project) -> Outcome<Vec<Trouble>> {
     let board = match Board::find(project.root(), BoardOptions::new("status")) {
         Ok(board) => board,
         Err(error) if is_missing(&error) => {

@@ -56,7 +56,7 @@ impl Arguments {
         } else {
             let mailboxes = look(&queue)?;
             attention::print(context, watcher.runs(), &watcher.overdue(project, &mailboxes))?;
-            standstill::print(context, &standstill::of_board(project)?)?;
+            standstill::print(context, &standstill::all(project)?)?;
             super::print_standing(context, &super::standing_steps(context)?)?;
             print_mailboxes(context, &mailboxes)?;
             print_holds(context, &holds)?;
@@ -168,7 +168,7 @@ fn print_json(context: &Context, mailboxes: &[Row], watcher: &Watcher, holds: &H
             "status": watcher.status,
             "overdue": overdue,
         },
-        "board": { "troubles": standstill::of_board(context.project()?)? },
+        "board": { "troubles": standstill::all(context.project()?)? },
         "ladders": ladders(context.project()?)?,
         "steps": { "standing": super::standing_steps(context)? },
         "holds": holds,

@@ -5,9 +5,11 @@ use std::path::Path;
 use ensemble_core::driver::LadderStore;
 use ensemble_core::event_log::{Record, Story, story};
 use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_team::usage::{Spent, by_task};
 use serde_json::{Value, json};
 
 use super::status::inline;
+use super::usage::Usage;
 use crate::asking::requests;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
@@ -33,6 +35,7 @@ impl Arguments {
         let logs = context.project()?.logs();
         let told = if logs.is_dir() { Some(story(&logs, &self.id)?) } else { None };
         let now = whereabouts(context, &self.id);
+        let took = took(context, &self.id);
         let has_records = told.as_ref().is_some_and(|story| !story.records.is_empty());
         if !has_records && now.is_empty() {
             return Err(Failure::nothing(format!("no event mentions `{}`", one_line(&self.id)))
@@ -41,13 +44,24 @@ impl Arguments {
         if context.out.is_json() {
             let records = told.iter().flat_map(|story| &story.records).collect::<Vec<_>>();
             let names = told.iter().flat_map(|story| &story.names).collect::<Vec<_>>();
-            let whole = json!({ "id": self.id, "names": names, "records": records, "now": now });
+            let whole = json!({ "id": self.id, "names": names, "records": records, "now": now, "took": took });
             context.out.object(&whole)?;
         } else {
             tell(context, told.as_ref(), &now)?;
+            if let Some(took) = took {
+                let took = super::usage::in_words(&took);
+                context.out.line(format!("{}  {took}", context.out.paint(STRONG, "took")))?;
+            }
         }
         told.map_or(Ok(()), |story| complete(story, &logs))
     }
+}
+
+/// What a task or an agent took; `None` without a record.
+fn took(context: &Context, id: &str) -> Option<Spent> {
+    let usage = Usage::read(context).ok()?;
+    let task = by_task(&usage.agents).remove(id);
+    task.or_else(|| Some(usage.agents.get(&Name::new(id).ok()?)?.spent.clone()))
 }
 
 fn tell(context: &Context, story: Option<&Story>, now: &[Value]) -> Outcome {

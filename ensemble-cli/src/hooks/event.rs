@@ -1,6 +1,7 @@
 //! The event of a hook: what it is, and what the agent's JSON says of it.
 
 use std::io::{IsTerminal as _, Read};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,6 +12,8 @@ use crate::exit::{Failure, Outcome};
 const EVENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The longest text that is taken from an event, in characters.
 const TEXT_CHARS_MAX: usize = 120;
+/// The longest path that is taken from an event, in bytes.
+const PATH_BYTES_MAX: usize = 4_096;
 
 /// What happened to the agent; the table is at the top of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -54,6 +57,9 @@ pub(crate) struct EventInput {
     pub(crate) name: Option<String>,
     #[serde(deserialize_with = "text")]
     pub(crate) session_id: Option<String>,
+    /// The program's record of the session.
+    #[serde(deserialize_with = "path")]
+    pub(crate) transcript_path: Option<PathBuf>,
     /// `startup`, `resume`, `clear` or `compact`.
     #[serde(deserialize_with = "text")]
     pub(crate) source: Option<String>,
@@ -142,6 +148,15 @@ fn text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Stri
         Value::String(text) => Some(shortened(&text)),
         _ => None,
     })
+}
+
+/// An absolute path.
+fn path<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::String(text) if text.len() <= PATH_BYTES_MAX => Some(PathBuf::from(text)),
+        _ => None,
+    }
+    .filter(|path| path.is_absolute()))
 }
 
 fn flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {

@@ -56,7 +56,9 @@ pub(super) fn changes_nothing(hook: &Hook<'_>, session: &Session, due: &[Message
         (activity, &detail) == (session.activity, &session.detail)
     });
     let same_session = session.id == hook.input.session_id && is_same_process(hook, session);
-    same_state && same_session && due.is_empty() && session.carrying.is_empty()
+    let record = hook.input.transcript_path.as_ref();
+    let is_known = record.is_none_or(|record| session.records.contains(record));
+    same_state && same_session && is_known && due.is_empty() && session.carrying.is_empty()
 }
 
 fn is_same_process(hook: &Hook<'_>, session: &Session) -> bool {
@@ -78,6 +80,9 @@ pub(super) fn note(hook: &Hook<'_>, session: &mut Session) {
     session.id.clone_from(&input.session_id);
     hook.program.word().clone_into(&mut session.provider);
     (session.pid, session.started) = hook.process.unzip();
+    if let Some(record) = &input.transcript_path {
+        session.add_record(record);
+    }
     if let Some((activity, detail)) = activity(hook) {
         session.set(activity, detail);
     }

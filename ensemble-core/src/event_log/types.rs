@@ -264,6 +264,12 @@ event_types! {
     BOARD_EDITED = "board.edited" by "its next writer": "`revision`, `sha256`, `before`";
     /// A condition of the board was reported; the same `id` twice if the watcher died in between.
     ALARM_RAISED = "alarm.raised" by "watcher": "`alarm`, `about`, `id` of the message, `text`, `told`: the mailbox that has it";
+    /// A budget is used up: no work of it begins.
+    BUDGET_PARKED = "budget.parked" by "watcher": "`scope`, `limit` and `used` (`usd`, `tokens`)";
+    /// A budget is no longer used up.
+    BUDGET_LIFTED = "budget.lifted" by "watcher": "`scope`";
+    /// A person allowed more than the configured budget.
+    BUDGET_ALLOWED = "budget.allowed" by "`usage`": "`scope`, `more` (`usd`, `tokens`)";
     /// A control file was put beside the board.
     CONTROL_PUT = "control.put" by "`pause`, `checkpoint`, `abort`, circuit breaker": "`file` (PAUSE, CHECKPOINT, ABORT), `reason`?";
     /// A control file was removed.

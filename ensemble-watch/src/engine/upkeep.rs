@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Context, Engine};
 use crate::alarms::{self, Alarms};
+use crate::budget::BudgetWatch;
 use crate::dead_letters::DeadLetters;
 use crate::project::Project;
 use crate::steps::Steps;
@@ -29,6 +30,7 @@ pub(super) struct Upkeep {
     alarms: Alarms,
     ends: TaskEnds,
     dead: DeadLetters,
+    budget: BudgetWatch,
     next_sweep: Monotonic,
 }
 
@@ -39,13 +41,15 @@ impl Upkeep {
             alarms: Alarms::open(now, project),
             ends: project.task_ends(),
             dead: DeadLetters::new(now, project.config.poll_interval()),
+            budget: BudgetWatch::new(now, project),
             next_sweep: now + FIRST_SWEEP_AFTER,
         }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Monotonic> {
         let always = self.next_sweep.min(self.alarms.next_timeout()).min(self.dead.next_timeout());
-        self.steps.next_timeout().into_iter().chain([always]).min()
+        let sometimes = self.steps.next_timeout().into_iter().chain(self.budget.next_timeout());
+        sometimes.chain([always]).min()
     }
 
     /// Watches the files of boards.
@@ -92,7 +96,11 @@ impl Upkeep {
         let steps = self.steps.drive(now, spool);
         let alarms = self.alarms.drive(now, project, spool, recorder);
         self.dead.drive(now, spool);
-        steps || alarms
+        let parked = self.budget.drive(now, project, &**recorder);
+        for condition in &parked {
+            self.alarms.happened(condition, project, spool, recorder);
+        }
+        steps || alarms || !parked.is_empty()
     }
 
     /// Removes settled messages, closed requests, ends of tasks and left-over files past their time, if

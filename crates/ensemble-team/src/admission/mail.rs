@@ -29,7 +29,9 @@ impl Standstill for MailAdmission {
 
 impl Admission for MailAdmission {
     fn concerns(&self, queue: &Dir, holder: &Name) -> Result<bool> {
-        Ok(PlanGates.concerns(queue, holder)? || Standstill::refusal(self, holder)?.is_some())
+        Ok(PlanGates.concerns(queue, holder)?
+            || Standstill::refusal(self, holder)?.is_some()
+            || !self.0.budget().stands_in_the_way()?.is_empty())
     }
 
     fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>> {
@@ -37,6 +39,11 @@ impl Admission for MailAdmission {
             && let Some(refusal) = Standstill::refusal(self, holder)?
         {
             return Ok(Some(refusal));
+        }
+        if begins_work(envelope)
+            && let Some(parked) = self.0.budget().obstacle(envelope.task_id.as_deref(), holder)?
+        {
+            return Ok(Some(NotAdmitted::Budget(Box::new(parked)).into_error()));
         }
         PlanGates.refusal(queue, holder, envelope)
     }

@@ -9,6 +9,7 @@
 //! | PAUSE or CHECKPOINT | no | yes |
 //! | ABORT | no | yes |
 //! | the agent has agreed to leave | no | yes |
+//! | the budget of the agent, the task or the team is used up | no | yes |
 //!
 //! A failure can be reported at any time. What an agent has begun is not stopped by a pause: it ends the task, and
 //! begins no other. Requests, their answers, reports and notices are not work, and are received at any time.
@@ -29,6 +30,7 @@ use ensemble_core::requests::{Gate, Gated, RequestStore};
 use ensemble_core::{AreaError, Error, Result};
 
 use crate::board::{Control, ControlFile, PLACES};
+use crate::budget::{BudgetFile, Parked};
 use crate::roster::{MemberState, Roster};
 
 pub use mail::MailAdmission;
@@ -52,10 +54,12 @@ pub struct Circumstances {
     pub control: Option<Control>,
     /// The agent, if it has agreed to leave.
     pub leaving: Option<Name>,
+    /// The budget that is used up.
+    pub budget: Option<Parked>,
 }
 
 /// Why a task may not be taken up or handed in.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NotAdmitted {
     /// The plan of the task is not approved.
     #[error(transparent)]
@@ -71,6 +75,9 @@ pub enum NotAdmitted {
         /// The agent.
         agent: Name,
     },
+    /// A budget is used up.
+    #[error("the budget of {} is used up: {} of {} since {}", .0.scope, .0.used, .0.limit, .0.since)]
+    Budget(Box<Parked>),
 }
 
 impl AreaError for NotAdmitted {}
@@ -88,7 +95,7 @@ impl NotAdmitted {
     pub fn into_error(self) -> Error {
         match self {
             Self::Plan(gated) => gated.into(),
-            Self::Control(_) | Self::Leaving { .. } => self.into(),
+            Self::Control(_) | Self::Leaving { .. } | Self::Budget(_) => self.into(),
         }
     }
 }
@@ -108,13 +115,17 @@ impl Circumstances {
                 let control = self.control.clone().map(NotAdmitted::Control);
                 let is_over = |control: &NotAdmitted| match control {
                     NotAdmitted::Control(control) => control.file == ControlFile::Abort,
-                    NotAdmitted::Plan(_) | NotAdmitted::Leaving { .. } => false,
+                    NotAdmitted::Plan(_) | NotAdmitted::Leaving { .. } | NotAdmitted::Budget(_) => {
+                        false
+                    }
                 };
                 let leaving = self.leaving.clone().map(|agent| NotAdmitted::Leaving { agent });
                 if control.as_ref().is_some_and(is_over) {
                     return control;
                 }
-                leaving.or(control).or(plan)
+                let budget =
+                    self.budget.clone().map(|parked| NotAdmitted::Budget(Box::new(parked)));
+                leaving.or(control).or(budget).or(plan)
             }
             Act::HandIn => plan,
         }
@@ -148,13 +159,18 @@ pub fn is_refusal(error: &Error) -> bool {
 pub struct Admissions {
     project: std::path::PathBuf,
     roster: Roster,
+    budget: BudgetFile,
 }
 
 impl Admissions {
     /// Those of a project with this state directory, `.ensemble`.
     #[must_use]
     pub fn new(project: &Path, state: &Path) -> Self {
-        Self { project: project.to_owned(), roster: Roster::open(state) }
+        Self {
+            project: project.to_owned(),
+            roster: Roster::open(state),
+            budget: BudgetFile::open(state),
+        }
     }
 
     /// Why this agent may not do this with this task; `None` if it may.
@@ -168,6 +184,9 @@ impl Admissions {
         (task, agent): (&str, &Name),
     ) -> Result<Option<NotAdmitted>> {
         let mut circumstances = self.whatever_the_task(agent)?;
+        if circumstances.budget.is_none() {
+            circumstances.budget = self.budget.obstacle(Some(task), agent)?;
+        }
         circumstances.plan = requests.gate(task, agent)?;
         Ok(circumstances.obstacle(act))
     }
@@ -196,7 +215,13 @@ impl Admissions {
             Some(MemberState::Leaving) => Some(agent.clone()),
             Some(MemberState::Up | MemberState::Shutdown) | None => None,
         };
-        Ok(Circumstances { plan: None, control, leaving })
+        let budget = self.budget.obstacle(None, agent)?;
+        Ok(Circumstances { plan: None, control, leaving, budget })
+    }
+
+    /// The budgets that are used up.
+    pub(crate) const fn budget(&self) -> &BudgetFile {
+        &self.budget
     }
 
     /// The strongest control file. It lies beside the blackboard; without one, in `.ensemble`.
@@ -206,10 +231,7 @@ impl Admissions {
     pub fn control(&self) -> Result<Option<Control>> {
         let mut found = Vec::new();
         for place in PLACES {
-            let directory = self.project.join(place);
-            if directory.is_dir() {
-                found.extend(Control::read_all(&directory)?);
-            }
+            found.extend(Control::read_all(&self.project.join(place))?);
         }
         Ok(found.into_iter().max_by_key(|control| control.file))
     }

@@ -18,6 +18,11 @@ fn control(file: ControlFile) -> Option<Control> {
     Some(Control { file, since: Timestamp::from_unix_millis(0), reason: "lunch".to_owned() })
 }
 
+fn budget() -> Option<Parked> {
+    let parked = r#"{"scope": "team", "limit": {"usd": 5}, "used": {"usd": 5.5, "tokens": 100}, "since": "2026-11-25T10:00:00Z"}"#;
+    Some(serde_json::from_str(parked).unwrap())
+}
+
 /// What the module's table says, row by row.
 #[test]
 fn the_table_holds_for_both_acts() {
@@ -37,6 +42,7 @@ fn the_table_holds_for_both_acts() {
         ),
         (Circumstances { control: control(ControlFile::Abort), ..Default::default() }, false, true),
         (Circumstances { leaving: Some(name("bob")), ..Default::default() }, false, true),
+        (Circumstances { budget: budget(), ..Default::default() }, false, true),
     ];
     for (circumstances, take_up, hand_in) in rows {
         let acts = [Act::TakeUp, Act::HandIn].map(|act| circumstances.obstacle(act).is_none());
@@ -50,6 +56,7 @@ fn the_end_of_the_team_is_said_first_and_the_plan_last() {
         plan: gate(GateState::Pending),
         control: control(ControlFile::Abort),
         leaving: Some(name("bob")),
+        budget: budget(),
     };
     let said = |all: &Circumstances| all.obstacle(Act::TakeUp).unwrap().to_string();
     assert!(said(&all).starts_with("ABORT since"), "{}", said(&all));
@@ -61,5 +68,10 @@ fn the_end_of_the_team_is_said_first_and_the_plan_last() {
         "PAUSE since 1970-01-01T00:00:00.000Z (lunch): no agent begins anything now"
     );
     all.control = None;
+    assert_eq!(
+        said(&all),
+        "the budget of the team is used up: $5.50, 100 tokens of $5.00 since 2026-11-25T10:00:00.000Z"
+    );
+    all.budget = None;
     assert!(said(&all).starts_with("task t1 is gated for bob: plan "), "{}", said(&all));
 }

@@ -20,6 +20,7 @@
 //! | `checkpoint_stale`, `pause_stale` | the control file is stale | each file and stage | none |
 //! | `invalid_state` | the board cannot be read | each write of it | none |
 //! | `agent_gone` | an agent has ended with messages or steps in its hands; the watcher reports it | each end | none |
+//! | `over_budget` | a budget is used up; the watcher reports it | each time it is parked | none |
 //!
 //! These conditions ignore timestamps that a person or another machine wrote. The stages of the
 //! control files are the exception: they are agreements with people. An observer decides whether a
@@ -97,6 +98,7 @@ pub enum Alarm {
     PauseStale,
     InvalidState,
     AgentGone,
+    OverBudget,
 }
 
 /// One occurrence of an alarm.
@@ -148,6 +150,12 @@ impl Condition {
     #[must_use]
     pub fn agent_gone(agent: &str, mark: &str, text: String) -> Self {
         Self::new(Alarm::AgentGone, agent, mark, text)
+    }
+
+    /// A budget is used up. `mark` distinguishes the times at which it was parked.
+    #[must_use]
+    pub fn over_budget(about: &str, mark: &str, text: String) -> Self {
+        Self::new(Alarm::OverBudget, about, mark, text)
     }
 
     /// The board cannot be read. `mark` distinguishes states of the file.

@@ -107,6 +107,22 @@ impl Sessions {
         Session::parse(&content, &self.dir.join(file)).map(Some)
     }
 
+    /// The last sessions of all agents, by name. A damaged file is left out.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn all(&self) -> Result<Vec<Session>> {
+        let files = match std::fs::read_dir(&self.dir) {
+            Ok(files) => files,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(Error::io("list", &self.dir, error)),
+        };
+        let agents = files.filter_map(|file| Self::agent_of(file.ok()?.file_name().to_str()?));
+        let mut agents: Vec<Name> = agents.collect();
+        agents.sort();
+        Ok(agents.iter().filter_map(|agent| self.get(agent).ok().flatten()).collect())
+    }
+
     /// Locks the session of an agent. A file that is none is begun anew: it holds nothing that the next events do
     /// not bring again.
     ///

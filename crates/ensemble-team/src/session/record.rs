@@ -1,7 +1,7 @@
 //! One session as its file tells it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{MessageId, Name, Timestamp};
@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub const SESSION_VERSION: u32 = 1;
 /// How many ids of messages are remembered of each kind.
 const IDS_MAX: usize = 256;
+/// How much of the file the paths of records may take, in bytes.
+const RECORD_PATHS_BYTES_MAX: usize = 24 * 1024;
 /// The longest text in a record, in characters.
 const TEXT_CHARS_MAX: usize = 200;
 
@@ -56,6 +58,9 @@ pub struct Session {
     /// Messages that a hook is handing over at this moment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub carrying: Vec<Carried>,
+    /// The program's own records of this agent's sessions, the oldest first: transcripts, rollouts, chats.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub records: Vec<PathBuf>,
     /// How many messages came by each way.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ways: BTreeMap<Way, u64>,
@@ -172,6 +177,7 @@ impl Session {
             hinted: BTreeSet::new(),
             blocked_for: BTreeSet::new(),
             carrying: Vec::new(),
+            records: Vec::new(),
             ways: BTreeMap::new(),
         }
     }
@@ -180,6 +186,13 @@ impl Session {
     pub fn set(&mut self, activity: Activity, detail: Option<String>) {
         if self.activity != activity || self.detail != detail {
             (self.activity, self.detail, self.since) = (activity, detail, SystemClock.wall());
+        }
+    }
+
+    /// Notes a record of the program, if it is not known.
+    pub fn add_record(&mut self, path: &Path) {
+        if self.records.iter().all(|known| known != path) {
+            self.records.push(path.to_owned());
         }
     }
 
@@ -217,6 +230,11 @@ impl Session {
             while ids.len() > IDS_MAX {
                 ids.pop_first();
             }
+        }
+        let size =
+            |paths: &[PathBuf]| paths.iter().map(|path| path.as_os_str().len()).sum::<usize>();
+        while size(&self.records) > RECORD_PATHS_BYTES_MAX {
+            self.records.remove(0);
         }
         for text in [&mut self.id, &mut self.detail, &mut self.introduced] {
             if let Some(text) = text

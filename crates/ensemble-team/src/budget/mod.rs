@@ -1,0 +1,195 @@
+//! Budgets: what an agent, a task or the whole team may use. What is over its budget is *parked*: work in progress is
+//! not touched, and no work begins until a person allows more.
+//!
+//! | scope | has used | then |
+//! |---|---|---|
+//! | agent, task or team | less than its limit | nothing |
+//! | agent | its limit or more | it takes up no work |
+//! | task | its limit or more | no agent takes it up |
+//! | team | its limit or more | no agent takes up any work |
+//!
+//! A limit is the configured one, and what was allowed on top of it. It is in US dollars, in tokens, or both: the first
+//! that is reached counts. Tokens of a model without a known price cost nothing, so a limit in dollars does not see them.
+//!
+//! State: `.ensemble/budget.json` has what was allowed and what is parked. The watcher and `ensemble usage allow`
+//! change it under its lock; each door reads it. *A crash* leaves it as it was. A watcher that does not run parks nothing.
+//!
+//! ```
+//! use ensemble_team::budget::{Budgets, Limit, Scope};
+//! use ensemble_team::usage::Spent;
+//! use std::collections::BTreeMap;
+//!
+//! let mut budgets = Budgets::default();
+//! budgets.team = Limit { usd: None, tokens: Some(1_000) };
+//! assert!(budgets.over(&BTreeMap::new(), &BTreeMap::new()).is_empty());
+//! ```
+
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ensemble_core::message::Name;
+use serde::{Deserialize, Serialize};
+
+use crate::usage::Spent;
+
+pub use state::{BudgetFile, LockedBudget, Parked};
+
+/// Most dollars and tokens of a budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Limit {
+    /// US dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usd: Option<f64>,
+    /// Tokens of all kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+}
+
+/// Owner of a budget.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "scope", content = "name")]
+pub enum Scope {
+    /// One agent's.
+    Agent(Name),
+    /// One task's.
+    Task(String),
+    /// That of all agents together.
+    Team,
+}
+
+impl Scope {
+    /// As the arguments of the command that allows more.
+    #[must_use]
+    pub fn arguments(&self) -> String {
+        match self {
+            Self::Agent(name) => format!("agent {name}"),
+            Self::Task(task) => format!("task {task}"),
+            Self::Team => "team".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent(name) => write!(f, "agent {name}"),
+            Self::Task(task) => write!(f, "task {task}"),
+            Self::Team => f.write_str("the team"),
+        }
+    }
+}
+
+/// A limit that is reached.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Overrun {
+    /// Owner of the budget.
+    pub scope: Scope,
+    /// The limit, with what was allowed.
+    pub limit: Limit,
+    /// The amounts used.
+    pub used: Limit,
+}
+
+/// The budgets of a project: `budget` in `ensemble.yaml`, and what was allowed since.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Budgets {
+    /// Of each agent that has none of its own.
+    pub agent: Limit,
+    /// Of each task that has none of its own.
+    pub task: Limit,
+    /// Of the team.
+    pub team: Limit,
+    /// Of single agents.
+    pub agents: BTreeMap<Name, Limit>,
+    /// Of single tasks.
+    pub tasks: BTreeMap<String, Limit>,
+    /// What was allowed on top of the above.
+    pub allowed: BTreeMap<Scope, Limit>,
+}
+
+impl Limit {
+    /// Whether it limits nothing.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.usd.is_none() && self.tokens.is_none()
+    }
+
+    /// The amounts of some work.
+    #[must_use]
+    pub const fn of(spent: &Spent) -> Self {
+        Self { usd: Some(spent.cost_usd), tokens: Some(spent.tokens.total()) }
+    }
+
+    /// Whether so much reaches the limit.
+    #[must_use]
+    pub fn is_reached(&self, used: &Self) -> bool {
+        let usd = self.usd.is_some_and(|limit| used.usd.is_some_and(|used| used >= limit));
+        usd || self.tokens.is_some_and(|limit| used.tokens.is_some_and(|used| used >= limit))
+    }
+
+    /// With more allowed. What has no limit keeps none.
+    #[must_use]
+    pub fn plus(self, more: Self) -> Self {
+        Self {
+            usd: self.usd.map(|usd| usd + more.usd.unwrap_or(0.0)),
+            tokens: self.tokens.map(|tokens| tokens.saturating_add(more.tokens.unwrap_or(0))),
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.usd, self.tokens) {
+            (Some(usd), Some(tokens)) => write!(f, "${usd:.2}, {tokens} tokens"),
+            (Some(usd), None) => write!(f, "${usd:.2}"),
+            (None, Some(tokens)) => write!(f, "{tokens} tokens"),
+            (None, None) => f.write_str("no limit"),
+        }
+    }
+}
+
+impl Budgets {
+    /// Whether nothing is limited.
+    #[must_use]
+    pub fn are_none(&self) -> bool {
+        let single = self.agents.values().chain(self.tasks.values());
+        [&self.agent, &self.task, &self.team].into_iter().chain(single).all(Limit::is_none)
+    }
+
+    /// The limit of a scope, with what was allowed.
+    #[must_use]
+    pub fn limit(&self, scope: &Scope) -> Limit {
+        let limit = match scope {
+            Scope::Agent(name) => self.agents.get(name).copied().unwrap_or(self.agent),
+            Scope::Task(task) => self.tasks.get(task).copied().unwrap_or(self.task),
+            Scope::Team => self.team,
+        };
+        limit.plus(self.allowed.get(scope).copied().unwrap_or_default())
+    }
+
+    /// All limits that are reached, by what agents and tasks have used.
+    #[must_use]
+    pub fn over(
+        &self,
+        agents: &BTreeMap<Name, Spent>,
+        tasks: &BTreeMap<String, Spent>,
+    ) -> Vec<Overrun> {
+        let mut team = Spent::default();
+        agents.values().for_each(|spent| team.merge(spent));
+        let agents = agents.iter().map(|(name, spent)| (Scope::Agent(name.clone()), spent));
+        let tasks = tasks.iter().map(|(task, spent)| (Scope::Task(task.clone()), spent));
+        let all = std::iter::once((Scope::Team, &team)).chain(agents).chain(tasks);
+        let reached = all.filter_map(|(scope, spent)| {
+            let (limit, used) = (self.limit(&scope), Limit::of(spent));
+            limit.is_reached(&used).then_some(Overrun { scope, limit, used })
+        });
+        reached.collect()
+    }
+}

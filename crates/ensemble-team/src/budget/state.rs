@@ -1,0 +1,202 @@
+//! `.ensemble/budget.json`: what was allowed, and what is parked.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ensemble_core::document::{DocumentOptions, LockedDocument};
+use ensemble_core::durable::{Dir, Durability};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{Limit, Overrun, Scope};
+
+/// Name of the file below the state directory.
+const FILE: &str = "budget.json";
+/// The newest format that this reads, and the one that it writes.
+const VERSION: u32 = 1;
+/// The largest file, in bytes.
+const BYTES_MAX: usize = 1024 * 1024;
+/// How long a process waits for another one that changes the file.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A scope whose limit is reached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Parked {
+    /// Owner of the budget.
+    #[serde(flatten)]
+    pub scope: Scope,
+    /// The limit.
+    pub limit: Limit,
+    /// What was used when it was parked.
+    pub used: Limit,
+    /// Time of parking.
+    pub since: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Allowed {
+    #[serde(flatten)]
+    scope: Scope,
+    more: Limit,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Content {
+    version: u32,
+    allowed: Vec<Allowed>,
+    parked: Vec<Parked>,
+}
+
+/// The file of a project.
+#[derive(Clone, Debug)]
+pub struct BudgetFile {
+    dir: PathBuf,
+}
+
+/// The file under its lock.
+#[derive(Debug)]
+pub struct LockedBudget {
+    document: LockedDocument,
+    content: Content,
+}
+
+impl BudgetFile {
+    /// The file below this state directory, `.ensemble`. Nothing is opened yet.
+    #[must_use]
+    pub fn open(state_dir: &Path) -> Self {
+        Self { dir: state_dir.to_owned() }
+    }
+
+    /// The parked budgets.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the file is damaged, or the disk failed.
+    pub fn parked(&self) -> Result<Vec<Parked>> {
+        Ok(self.read()?.parked)
+    }
+
+    /// The parked budgets, for doors: a damaged file stops no work.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn stands_in_the_way(&self) -> Result<Vec<Parked>> {
+        match self.parked() {
+            Err(Error::Malformed { .. }) => Ok(Vec::new()),
+            other => other,
+        }
+    }
+
+    /// What keeps this agent from taking up this task; without a task, from taking up anything.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn obstacle(&self, task: Option<&str>, agent: &Name) -> Result<Option<Parked>> {
+        let concerns = |parked: &Parked| match &parked.scope {
+            Scope::Team => true,
+            Scope::Agent(name) => name == agent,
+            Scope::Task(parked) => task == Some(parked),
+        };
+        Ok(self.stands_in_the_way()?.into_iter().find(concerns))
+    }
+
+    fn read(&self) -> Result<Content> {
+        let dir = match Dir::open(&self.dir) {
+            Ok(dir) => dir,
+            Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => {
+                return Ok(Content::default());
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(bytes) = dir.read(FILE, BYTES_MAX)? else { return Ok(Content::default()) };
+        parse(&bytes, &self.dir.join(FILE))
+    }
+
+    /// Locks the file.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] names the holder; [`Error::Malformed`] if the file is damaged; or the disk failed.
+    pub fn lock(&self) -> Result<LockedBudget> {
+        let path = self.dir.join(FILE);
+        let options = DocumentOptions::default()
+            .with_bytes_max(BYTES_MAX)
+            .with_durability(Durability::Process);
+        let document = LockedDocument::lock_with(&path, PATIENCE, options)?;
+        let content = match document.read()? {
+            Some(bytes) => parse(&bytes, &path)?,
+            None => Content::default(),
+        };
+        Ok(LockedBudget { document, content })
+    }
+}
+
+impl LockedBudget {
+    /// The additional limits, by owner.
+    pub fn allowed(&self) -> impl Iterator<Item = (Scope, Limit)> {
+        self.content.allowed.iter().map(|allowed| (allowed.scope.clone(), allowed.more))
+    }
+
+    /// The parked budgets.
+    #[must_use]
+    pub fn parked(&self) -> &[Parked] {
+        &self.content.parked
+    }
+
+    /// Allows more. The scope is parked no longer; the watcher parks it again if that is not enough.
+    pub fn allow(&mut self, scope: &Scope, more: Limit) {
+        self.content.parked.retain(|parked| parked.scope != *scope);
+        let sum = |a: Option<f64>, b: Option<f64>| a.map(|a| a + b.unwrap_or(0.0)).or(b);
+        match self.content.allowed.iter_mut().find(|allowed| allowed.scope == *scope) {
+            Some(allowed) => {
+                let before = allowed.more;
+                let tokens = before.tokens.map(|a| a.saturating_add(more.tokens.unwrap_or(0)));
+                allowed.more =
+                    Limit { usd: sum(before.usd, more.usd), tokens: tokens.or(more.tokens) };
+            }
+            None => self.content.allowed.push(Allowed { scope: scope.clone(), more }),
+        }
+    }
+
+    /// Parks what is over its limit now, and nothing else. Returns what was not parked before.
+    pub fn park(&mut self, over: Vec<Overrun>, now: Timestamp) -> Vec<Parked> {
+        let before = std::mem::take(&mut self.content.parked);
+        let mut new = Vec::new();
+        for Overrun { scope, limit, used } in over {
+            let known = before.iter().find(|parked| parked.scope == scope && parked.limit == limit);
+            self.content.parked.push(known.cloned().unwrap_or_else(|| {
+                let parked = Parked { scope, limit, used, since: now };
+                new.push(parked.clone());
+                parked
+            }));
+        }
+        new
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// The disk failed; the file is as it was.
+    pub fn write(mut self) -> Result<()> {
+        self.content.version = VERSION;
+        let mut text = serde_json::to_string_pretty(&self.content).unwrap_or_default();
+        text.push('\n');
+        self.document.replace(text.as_bytes())
+    }
+}
+
+fn parse(bytes: &[u8], path: &Path) -> Result<Content> {
+    // A list would fill the fields in their order.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Error::malformed(path, "file", "is no JSON object"));
+    }
+    let content: Content = serde_json::from_slice(bytes)
+        .map_err(|error| Error::malformed(path, "file", error.to_string()))?;
+    if content.version > VERSION {
+        let detail = format!("is {}, this program reads {VERSION}", content.version);
+        return Err(Error::malformed(path, "version", detail));
+    }
+    Ok(content)
+}

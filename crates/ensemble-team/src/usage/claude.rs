@@ -1,0 +1,122 @@
+//! Transcripts of Claude Code (seen at 2.1.331; undocumented, so everything in them may be missing).
+//!
+//! One answer of the model is written as several lines, one for each block, with the same `message.id` and
+//! `requestId`. Their numbers grow, so the last one counts. A resumed session may repeat lines of an earlier
+//! transcript; they count once for the agent.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Entry, Tokens, What};
+use ensemble_core::message::Timestamp;
+
+/// The model's name in lines that the program has written itself.
+const NO_MODEL: &str = "<synthetic>";
+
+/// The requests that were read, and where they stand among the entries.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen(HashMap<(String, String), usize>);
+
+#[derive(Deserialize)]
+struct Line {
+    #[serde(default)]
+    r#type: String,
+    timestamp: Option<Timestamp>,
+    #[serde(default, rename = "requestId", alias = "requestRef")]
+    request: Option<String>,
+    #[serde(default, rename = "costUSD")]
+    cost_usd: Option<f64>,
+    #[serde(default, rename = "isMeta")]
+    is_meta: bool,
+    message: Option<Message>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    model: String,
+    usage: Option<Usage>,
+    #[serde(default)]
+    content: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Usage {
+    input_tokens: u64,
+    cache_creation_input_tokens: u64,
+    cache_read_input_tokens: u64,
+    output_tokens: u64,
+    cache_creation: Option<CacheCreation>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct CacheCreation {
+    ephemeral_1h_input_tokens: u64,
+}
+
+impl From<Usage> for Tokens {
+    fn from(usage: Usage) -> Self {
+        let hour = usage.cache_creation.map_or(0, |written| written.ephemeral_1h_input_tokens);
+        let hour = hour.min(usage.cache_creation_input_tokens);
+        Self {
+            input: usage.input_tokens,
+            cache_write: usage.cache_creation_input_tokens - hour,
+            cache_write_hour: hour,
+            cache_read: usage.cache_read_input_tokens,
+            output: usage.output_tokens,
+        }
+    }
+}
+
+/// Adds what a line says.
+pub(super) fn read(line: &[u8], seen: &mut Seen, entries: &mut Vec<Entry>) {
+    let Ok(Line {
+        r#type,
+        timestamp: Some(at),
+        request,
+        cost_usd,
+        is_meta,
+        message: Some(message),
+    }) = serde_json::from_slice(line)
+    else {
+        return;
+    };
+    let what = match (r#type.as_str(), message.usage) {
+        ("user", _) if !is_meta && !holds_result(&message.content) => What::Turn,
+        ("assistant", Some(usage)) if message.model != NO_MODEL => {
+            What::Request { model: message.model, tokens: usage.into(), cost_usd }
+        }
+        _ => What::Progress,
+    };
+    let entry = Entry { at, what };
+    if let (What::Request { .. }, Some(request)) = (&entry.what, request) {
+        match seen.0.get(&(message.id.clone(), request.clone())) {
+            Some(known) => return replace(&mut entries[*known], entry),
+            None => seen.0.insert((message.id, request), entries.len()),
+        };
+    }
+    entries.push(entry);
+}
+
+/// The later line of a request counts, unless it says less.
+fn replace(known: &mut Entry, later: Entry) {
+    let total = |entry: &Entry| match &entry.what {
+        What::Request { tokens, .. } => tokens.total(),
+        What::Turn | What::Progress => 0,
+    };
+    if total(&later) >= total(known) {
+        *known = later;
+    }
+}
+
+fn holds_result(content: &Value) -> bool {
+    let blocks = content.as_array().map_or(&[][..], Vec::as_slice);
+    blocks.iter().any(|block| block["type"] == "tool_result")
+}

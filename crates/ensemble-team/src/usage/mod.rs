@@ -1,0 +1,178 @@
+//! What work took: time, turns, requests, tokens and cost, read from the records that agents' programs keep.
+//!
+//! | program | its record | a turn begins with | a request to the model is |
+//! |---|---|---|---|
+//! | Claude Code | the transcript, and those of its subagents | a `user` line that holds no result of a tool | the lines of one `message.id` and `requestId`; the last counts |
+//! | Codex | the rollout | `task_started` | a growth of `total_token_usage` |
+//! | Gemini CLI | the chat | a message of type `user` | a message with `tokens` |
+//!
+//! *Which record is whose*: the hooks of a session say it ([`crate::session::Session::records`]). Without hooks
+//! nothing is known of an agent, and nothing is guessed from directories.
+//!
+//! *Which task a request was for*: the one that the agent held at that time, by the event log ([`Held`]). Of several,
+//! the one taken up last counts. A request outside of all tasks counts for the agent alone.
+//!
+//! Nothing here writes. A record that is missing or damaged counts as far as it can be read. The formats may change
+//! with each version of a program.
+
+mod attribution;
+mod claude;
+mod codex;
+mod gemini;
+mod lines;
+mod prices;
+mod reader;
+mod team;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use ensemble_core::message::Timestamp;
+use serde::Serialize;
+
+pub use attribution::{Held, HeldTasks};
+pub use prices::{Price, PriceError, Prices};
+pub use reader::{Program, Records};
+pub use team::{AgentUsage, TeamRecords, by_task};
+
+/// Numbers of tokens. The kinds are apart: no token is counted in two of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Tokens {
+    /// Read by the model, and neither written to nor read from its cache.
+    pub input: u64,
+    /// Written to the cache, for minutes.
+    pub cache_write: u64,
+    /// Written to the cache, for an hour.
+    pub cache_write_hour: u64,
+    /// Read from the cache.
+    pub cache_read: u64,
+    /// Written by the model, its reasoning included.
+    pub output: u64,
+}
+
+impl Tokens {
+    /// All tokens.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.input + self.cache_write + self.cache_write_hour + self.cache_read + self.output
+    }
+}
+
+impl AddAssign for Tokens {
+    fn add_assign(&mut self, other: Self) {
+        self.input += other.input;
+        self.cache_write += other.cache_write;
+        self.cache_write_hour += other.cache_write_hour;
+        self.cache_read += other.cache_read;
+        self.output += other.output;
+    }
+}
+
+/// One entry of a record.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The program's own time stamp.
+    pub at: Timestamp,
+    /// The event.
+    pub what: What,
+}
+
+/// What an entry of a record says.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum What {
+    /// A turn began.
+    Turn,
+    /// The model answered a request.
+    Request {
+        /// The program's name of the model.
+        model: String,
+        /// Tokens of the request.
+        tokens: Tokens,
+        /// Its cost in US dollars, if the program itself says it.
+        cost_usd: Option<f64>,
+    },
+    /// The turn went on.
+    Progress,
+}
+
+/// Time, requests, tokens and cost of some work.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Spent {
+    /// Turns that began.
+    pub turns: u64,
+    /// Requests to a model.
+    pub requests: u64,
+    /// Time in turns, in seconds: from the start of each to its last entry.
+    pub seconds: u64,
+    /// Tokens of all models.
+    pub tokens: Tokens,
+    /// Cost in US dollars: of the requests whose model has a known price.
+    pub cost_usd: f64,
+    /// Tokens of models without a known price.
+    pub unpriced_tokens: u64,
+    /// Tokens by model.
+    pub models: BTreeMap<String, Tokens>,
+}
+
+impl Spent {
+    /// Adds entries of one record, in their order.
+    pub fn add<'a>(&mut self, entries: impl IntoIterator<Item = &'a Entry>, prices: &Prices) {
+        let mut turn: Option<(Timestamp, Timestamp)> = None;
+        let mut time = Duration::ZERO;
+        for Entry { at, what } in entries {
+            match what {
+                What::Turn => {
+                    self.turns += 1;
+                    time += turn
+                        .replace((*at, *at))
+                        .map_or(Duration::ZERO, |(from, to)| to.since(from));
+                }
+                What::Progress => {}
+                What::Request { model, tokens, cost_usd } => {
+                    self.add_request(model, *tokens, *cost_usd, prices);
+                }
+            }
+            // The first entry of a task may lie in the middle of a turn.
+            let (_, last) = turn.get_or_insert((*at, *at));
+            *last = (*last).max(*at);
+        }
+        time += turn.map_or(Duration::ZERO, |(from, to)| to.since(from));
+        self.seconds += time.as_secs();
+    }
+
+    fn add_request(&mut self, model: &str, tokens: Tokens, cost: Option<f64>, prices: &Prices) {
+        self.requests += 1;
+        self.tokens += tokens;
+        *self.models.entry(model.to_owned()).or_default() += tokens;
+        match cost.or_else(|| prices.of(model).map(|price| price.cost_usd(tokens))) {
+            Some(cost) => self.cost_usd += cost,
+            None => self.unpriced_tokens += tokens.total(),
+        }
+    }
+
+    /// Adds what other work took.
+    pub fn merge(&mut self, other: &Self) {
+        self.turns += other.turns;
+        self.requests += other.requests;
+        self.seconds += other.seconds;
+        self.tokens += other.tokens;
+        self.cost_usd += other.cost_usd;
+        self.unpriced_tokens += other.unpriced_tokens;
+        for (model, tokens) in &other.models {
+            *self.models.entry(model.clone()).or_default() += *tokens;
+        }
+    }
+
+    /// Whether nothing was recorded.
+    #[must_use]
+    pub const fn is_nothing(&self) -> bool {
+        self.turns == 0 && self.requests == 0
+    }
+}

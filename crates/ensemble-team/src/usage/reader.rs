@@ -1,0 +1,121 @@
+//! The records of one agent, read as they grow.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::lines::{Position, Unread, read_new};
+use super::{Entry, claude, codex, gemini};
+
+/// Most transcripts of subagents that are read beside one transcript.
+const SUBAGENTS_MAX: usize = 1_000;
+
+/// A program whose records can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Program {
+    /// Claude Code.
+    Claude,
+    /// Codex.
+    Codex,
+    /// Gemini CLI.
+    Gemini,
+}
+
+impl Program {
+    /// The program that a profile is for.
+    #[must_use]
+    pub fn of_provider(provider: &str) -> Option<Self> {
+        match provider {
+            "claude" => Some(Self::Claude),
+            "codex" => Some(Self::Codex),
+            "gemini" => Some(Self::Gemini),
+            _ => None,
+        }
+    }
+}
+
+/// The records of one agent. Each call of [`Records::update`] reads what was written since the last one.
+#[derive(Debug)]
+pub struct Records {
+    program: Program,
+    known: Known,
+}
+
+/// State of reading.
+#[derive(Debug, Default)]
+struct Known {
+    files: BTreeMap<PathBuf, Position>,
+    entries: Vec<Entry>,
+    claude: claude::Seen,
+    codex: BTreeMap<PathBuf, codex::Session>,
+    gemini: gemini::Seen,
+}
+
+impl Records {
+    /// Those of an agent that runs `program`. Nothing is read yet.
+    #[must_use]
+    pub fn new(program: Program) -> Self {
+        Self { program, known: Known::default() }
+    }
+
+    /// The program.
+    #[must_use]
+    pub const fn program(&self) -> Program {
+        self.program
+    }
+
+    /// Reads what is new in these files. A file that cannot be read counts as far as it was read before.
+    pub fn update(&mut self, files: &[PathBuf]) {
+        let mut all = files.to_vec();
+        if self.program == Program::Claude {
+            all.extend(files.iter().flat_map(|file| subagents(file)));
+        }
+        let is_replaced = |known: &mut Known| {
+            all.iter().any(|file| matches!(known.read(self.program, file), Err(Unread::Replaced)))
+        };
+        if is_replaced(&mut self.known) {
+            // Some of what is known came from a file that is gone.
+            self.known = Known::default();
+            let _ = is_replaced(&mut self.known);
+        }
+    }
+
+    /// All entries, in the order of their time.
+    #[must_use]
+    pub fn entries(&self) -> Vec<&Entry> {
+        let mut entries: Vec<&Entry> = self.known.entries.iter().collect();
+        entries.sort_by_key(|entry| entry.at);
+        entries
+    }
+}
+
+impl Known {
+    fn read(&mut self, program: Program, path: &Path) -> Result<(), Unread> {
+        let position = self.files.entry(path.to_owned()).or_default();
+        let entries = &mut self.entries;
+        match program {
+            Program::Claude => {
+                read_new(path, position, |line| claude::read(line, &mut self.claude, entries))
+            }
+            Program::Codex => {
+                let session = self.codex.entry(path.to_owned()).or_default();
+                read_new(path, position, |line| codex::read(line, session, entries))
+            }
+            Program::Gemini => {
+                read_new(path, position, |line| gemini::read(line, &mut self.gemini, entries))
+            }
+        }
+    }
+}
+
+/// Transcripts of the subagents of a session: `<session>/subagents/*.jsonl` beside `<session>.jsonl`.
+fn subagents(transcript: &Path) -> Vec<PathBuf> {
+    let Ok(files) = std::fs::read_dir(transcript.with_extension("").join("subagents")) else {
+        return Vec::new();
+    };
+    let paths = files.filter_map(|file| Some(file.ok()?.path()));
+    let is_record = |path: &PathBuf| path.extension().is_some_and(|end| end == "jsonl");
+    let mut found: Vec<PathBuf> = paths.filter(is_record).take(SUBAGENTS_MAX).collect();
+    found.sort();
+    found
+}

@@ -1,0 +1,76 @@
+//! What the agents of a team took, by agent and task.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ensemble_core::message::Name;
+use serde::Serialize;
+
+use super::{Entry, HeldTasks, Prices, Program, Records, Spent};
+use crate::session::Session;
+
+/// Usage of one agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct AgentUsage {
+    /// All of it.
+    #[serde(flatten)]
+    pub spent: Spent,
+    /// By the task that the agent held at the time. The rest belongs to no task.
+    pub tasks: BTreeMap<String, Spent>,
+}
+
+/// The records of all agents, read as they grow.
+#[derive(Debug, Default)]
+pub struct TeamRecords {
+    agents: BTreeMap<Name, (Records, Vec<PathBuf>)>,
+}
+
+impl TeamRecords {
+    /// Reads what these sessions have written since the last call.
+    pub fn update<'a>(&mut self, sessions: impl IntoIterator<Item = &'a Session>) {
+        for session in sessions {
+            let Some(program) = Program::of_provider(&session.provider) else { continue };
+            let known = self.agents.entry(session.agent.clone());
+            let (records, files) = known.or_insert_with(|| (Records::new(program), Vec::new()));
+            if records.program() != program {
+                *records = Records::new(program);
+            }
+            files.clone_from(&session.records);
+            records.update(files);
+        }
+    }
+
+    /// The usage of each agent.
+    #[must_use]
+    pub fn usage(&self, held: &HeldTasks, prices: &Prices) -> BTreeMap<Name, AgentUsage> {
+        let of = |(agent, (records, _)): (&Name, &(Records, Vec<PathBuf>))| {
+            (agent.clone(), usage(agent, &records.entries(), held, prices))
+        };
+        self.agents.iter().map(of).collect()
+    }
+}
+
+/// What an agent took. Entries for the same task that follow one another are one stretch of work.
+fn usage(agent: &Name, entries: &[&Entry], held: &HeldTasks, prices: &Prices) -> AgentUsage {
+    let mut usage = AgentUsage::default();
+    usage.spent.add(entries.iter().copied(), prices);
+    let task_at = |entry: &&Entry| held.task_at(agent.as_str(), entry.at);
+    for stretch in entries.chunk_by(|a, b| task_at(a) == task_at(b)) {
+        if let Some(task) = task_at(&stretch[0]) {
+            let spent = usage.tasks.entry(task.to_owned()).or_default();
+            spent.add(stretch.iter().copied(), prices);
+        }
+    }
+    usage
+}
+
+/// What each task took, by all agents together.
+#[must_use]
+pub fn by_task(agents: &BTreeMap<Name, AgentUsage>) -> BTreeMap<String, Spent> {
+    let mut tasks: BTreeMap<String, Spent> = BTreeMap::new();
+    for (task, spent) in agents.values().flat_map(|agent| &agent.tasks) {
+        tasks.entry(task.clone()).or_default().merge(spent);
+    }
+    tasks
+}

@@ -1,0 +1,259 @@
+//! `ensemble usage`: what agents and tasks took, and what more is allowed.
+
+use std::collections::BTreeMap;
+
+use ensemble_core::event_log::{Follower, types};
+use ensemble_core::message::Name;
+use ensemble_team::budget::{BudgetFile, Limit, Parked, Scope};
+use ensemble_team::usage::{AgentUsage, HeldTasks, Spent, TeamRecords, by_task};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::output::{BAD, FAINT};
+use crate::text::{age, one_line, plural};
+
+/// Show what work took: time, turns, tokens and cost, by agent and task
+///
+/// The numbers are read from the records that Claude Code, Codex and Gemini CLI keep of their sessions. Their hooks
+/// say which record is whose (docs/usage.md), so agents without hooks are not listed. Costs are list prices of the
+/// models: `budget: {prices: FILE}` in ensemble.yaml adds others.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    /// Only these agents
+    #[arg(value_name = "AGENT")]
+    agents: Vec<Name>,
+    /// One line a task, of all agents together
+    #[arg(long, conflicts_with = "agents")]
+    by_task: bool,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Allow(Allow),
+}
+
+/// Allow an agent, a task or the team more than its budget
+///
+/// What is over its budget begins no work. This adds to the limit in ensemble.yaml, and lets work begin again.
+#[derive(Debug, clap::Args)]
+struct Allow {
+    /// Whose budget
+    scope: ScopeKind,
+    /// Name of the agent or task
+    #[arg(required_if_eq_any = [("scope", "agent"), ("scope", "task")])]
+    name: Option<String>,
+    /// So many more US dollars
+    #[arg(long, value_name = "AMOUNT", required_unless_present = "tokens")]
+    usd: Option<f64>,
+    /// So many more tokens
+    #[arg(long, value_name = "COUNT")]
+    tokens: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ScopeKind {
+    /// One agent
+    Agent,
+    /// One task
+    Task,
+    /// All agents together
+    Team,
+}
+
+/// What was used, and what is parked.
+pub(crate) struct Usage {
+    pub(crate) agents: BTreeMap<Name, AgentUsage>,
+    pub(crate) parked: Vec<Parked>,
+}
+
+impl Usage {
+    /// Reads the records of all members.
+    pub(crate) fn read(context: &Context) -> Outcome<Self> {
+        let project = context.project()?;
+        let mut records = TeamRecords::default();
+        records.update(&project.sessions().all()?);
+        let mut held = HeldTasks::default();
+        let logs = project.logs();
+        if logs.is_dir() {
+            let mut log = Follower::from_start(&logs).only(HeldTasks::TYPES);
+            loop {
+                let new = log.poll()?;
+                if new.is_empty() {
+                    break;
+                }
+                new.iter().for_each(|record| held.take(record));
+            }
+        }
+        let prices = project.config.budget.prices(project.root())?;
+        let parked = BudgetFile::open(&project.state).parked()?;
+        Ok(Self { agents: records.usage(&held, &prices), parked })
+    }
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.verb {
+            Some(Verb::Allow(allow)) => allow.run(context),
+            None => self.show(context),
+        }
+    }
+
+    fn show(self, context: &Context) -> Outcome {
+        let mut usage = Usage::read(context)?;
+        let is_unknown = |name: &&Name| !usage.agents.contains_key(*name);
+        if let Some(unknown) = self.agents.iter().find(is_unknown) {
+            return Err(Failure::nothing(format!("no record of agent `{unknown}` is known")));
+        }
+        if !self.agents.is_empty() {
+            usage.agents.retain(|name, _| self.agents.contains(name));
+        }
+        let rows = if self.by_task { task_rows(&usage) } else { agent_rows(&usage) };
+        if context.out.is_json() {
+            return rows.iter().try_for_each(|row| context.out.object(&row.json(&usage.parked)));
+        }
+        if usage.agents.is_empty() {
+            return context.out.line("no records: no hook of an agent has named one yet");
+        }
+        print(context, &rows, &usage)
+    }
+}
+
+/// A line: what one agent took, or one task.
+struct Row {
+    scope: Scope,
+    /// The agent of a task that is listed below it.
+    of: Option<Name>,
+    spent: Spent,
+}
+
+fn agent_rows(usage: &Usage) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (name, agent) in &usage.agents {
+        let (scope, spent) = (Scope::Agent(name.clone()), agent.spent.clone());
+        rows.push(Row { scope, of: None, spent });
+        rows.extend(agent.tasks.iter().map(|(task, spent)| Row {
+            scope: Scope::Task(task.clone()),
+            of: Some(name.clone()),
+            spent: spent.clone(),
+        }));
+    }
+    rows
+}
+
+fn task_rows(usage: &Usage) -> Vec<Row> {
+    let row = |(task, spent)| Row { scope: Scope::Task(task), of: None, spent };
+    by_task(&usage.agents).into_iter().map(row).collect()
+}
+
+impl Row {
+    fn json(&self, parked: &[Parked]) -> Value {
+        let mut row = match (&self.scope, &self.of) {
+            (Scope::Task(task), of) => json!({ "task_id": task, "agent": of }),
+            (Scope::Agent(name), _) => json!({ "agent": name, "task_id": null }),
+            (Scope::Team, _) => json!({ "agent": null, "task_id": null }),
+        };
+        if let (Some(row), Value::Object(spent)) = (row.as_object_mut(), json!(self.spent)) {
+            row.extend(spent);
+        }
+        row["parked"] = json!(parked.iter().find(|parked| parked.scope == self.scope));
+        row
+    }
+}
+
+fn print(context: &Context, rows: &[Row], usage: &Usage) -> Outcome {
+    let mut team = Spent::default();
+    usage.agents.values().for_each(|agent| team.merge(&agent.spent));
+    let cells = |row: &Row| {
+        let name = match (&row.scope, &row.of) {
+            (Scope::Task(task), Some(_)) => format!("  {}", one_line(task)),
+            (Scope::Task(task), None) => one_line(task),
+            (Scope::Agent(name), _) => name.to_string(),
+            (Scope::Team, _) => "team".to_owned(),
+        };
+        let Spent { turns, requests, seconds, tokens, .. } = &row.spent;
+        vec![
+            name,
+            age(std::time::Duration::from_secs(*seconds)),
+            turns.to_string(),
+            requests.to_string(),
+            count(tokens.total()),
+            cost(&row.spent),
+        ]
+    };
+    let total = Row { scope: Scope::Team, of: None, spent: team };
+    let all = rows.iter().chain([&total]).map(cells).collect();
+    context.out.table(&["agent, task", "time", "turns", "requests", "tokens", "cost"], all)?;
+    for Parked { scope, limit, used, .. } in &usage.parked {
+        let text = format!("{scope} has used {used} of {limit}: no work of it begins");
+        context.out.line(context.out.paint(BAD, one_line(&text)))?;
+        let hint = format!("  {}", allowance_hint(scope));
+        context.out.line(context.out.paint(FAINT, hint))?;
+    }
+    Ok(())
+}
+
+/// The amounts in one line.
+pub(crate) fn in_words(spent: &Spent) -> String {
+    format!(
+        "{} in {}, {}, {} tokens, {}",
+        age(std::time::Duration::from_secs(spent.seconds)),
+        plural(spent.turns, "turn"),
+        plural(spent.requests, "request"),
+        count(spent.tokens.total()),
+        cost(spent)
+    )
+}
+
+/// A number of tokens, in at most four digits.
+fn count(tokens: u64) -> String {
+    match tokens {
+        0..10_000 => tokens.to_string(),
+        10_000..10_000_000 => format!("{}k", tokens / 1_000),
+        _ => format!("{}M", tokens / 1_000_000),
+    }
+}
+
+fn cost(spent: &Spent) -> String {
+    match (spent.cost_usd, spent.unpriced_tokens) {
+        (0.0, 1..) => "no price".to_owned(),
+        (usd, 0) => format!("${usd:.2}"),
+        (usd, _) => format!("${usd:.2} + ?"),
+    }
+}
+
+/// The command that allows more.
+pub(crate) fn allowance_hint(scope: &Scope) -> String {
+    format!("`ensemble usage allow {} --usd N` allows more", scope.arguments())
+}
+
+impl Allow {
+    fn run(self, context: &Context) -> Outcome {
+        let name = self.name.unwrap_or_default();
+        let scope = match self.scope {
+            ScopeKind::Agent => {
+                Scope::Agent(Name::new(&name).map_err(|error| Failure::usage(error.to_string()))?)
+            }
+            ScopeKind::Task => Scope::Task(name),
+            ScopeKind::Team => Scope::Team,
+        };
+        let more = Limit { usd: self.usd, tokens: self.tokens };
+        if more.usd.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) || more.tokens == Some(0) {
+            return Err(Failure::usage("allow an amount above zero"));
+        }
+        let by = super::controls::person(context)?;
+        let project = context.project()?;
+        let mut locked = BudgetFile::open(&project.state).lock()?;
+        locked.allow(&scope, more);
+        locked.write()?;
+        let data = json!({ "scope": scope.to_string(), "more": more });
+        context.recorder()?.record(types::BUDGET_ALLOWED, by.as_str(), data);
+        if context.out.is_json() {
+            return context.out.object(&json!({ "scope": scope.to_string(), "more": more }));
+        }
+        context.out.line(format!("allowed {scope} {more} more"))
+    }
+}

@@ -1,0 +1,129 @@
+//! Budgets of the running team: reads what agents have used, and parks what is over its limit.
+//!
+//! ```text
+//! every BUDGET_INTERVAL, if ensemble.yaml has a limit
+//!   read what agents' records and the event log say since the last look
+//!   over its limit, not parked     park it, alarm `over_budget`, record budget.parked
+//!   parked, no longer over         lift it, record budget.lifted
+//! ```
+//!
+//! The file is written first: *a crash* after that parks without an alarm, but `status` says it, too.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ensemble_core::Result;
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::event_log::{Follower, Recorder, types};
+use ensemble_core::message::Name;
+use ensemble_team::board::Condition;
+use ensemble_team::budget::{BudgetFile, Parked};
+use ensemble_team::usage::{HeldTasks, Prices, Spent, TeamRecords, by_task};
+use serde_json::json;
+
+use crate::project::Project;
+use crate::status::ACTOR;
+
+/// How often agents' records are read.
+const BUDGET_INTERVAL: Duration = Duration::from_secs(15);
+
+/// What was read so far.
+pub(crate) struct BudgetWatch {
+    next: Monotonic,
+    is_limited: bool,
+    prices: Option<Prices>,
+    records: TeamRecords,
+    held: HeldTasks,
+    log: Follower,
+}
+
+impl BudgetWatch {
+    pub(crate) fn new(now: Monotonic, project: &Project) -> Self {
+        let config = &project.config.budget;
+        let prices = config.prices(project.root()).unwrap_or_else(|error| {
+            tracing::warn!(%error, "using the built-in prices");
+            Prices::built_in()
+        });
+        Self {
+            next: now,
+            is_limited: !config.budgets().are_none(),
+            prices: Some(prices),
+            records: TeamRecords::default(),
+            held: HeldTasks::default(),
+            log: Follower::from_start(&project.logs()).only(HeldTasks::TYPES),
+        }
+    }
+
+    /// When the next look is due; never without a limit.
+    pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
+        self.is_limited.then_some(self.next)
+    }
+
+    /// Looks, if a look is due. Returns the alarms of what was parked.
+    pub(crate) fn drive(
+        &mut self,
+        now: Monotonic,
+        project: &Project,
+        recorder: &dyn Recorder,
+    ) -> Vec<Condition> {
+        if !self.is_limited || now < self.next {
+            return Vec::new();
+        }
+        self.next = now + BUDGET_INTERVAL;
+        self.look(project, recorder).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot compare what was used with the budgets");
+            Vec::new()
+        })
+    }
+
+    fn look(&mut self, project: &Project, recorder: &dyn Recorder) -> Result<Vec<Condition>> {
+        self.records.update(&project.sessions().all()?);
+        loop {
+            let records = self.log.poll()?;
+            if records.is_empty() {
+                break;
+            }
+            records.iter().for_each(|record| self.held.take(record));
+        }
+        let Some(prices) = &self.prices else { return Ok(Vec::new()) };
+        let usage = self.records.usage(&self.held, prices);
+        let tasks = by_task(&usage);
+        let agents: BTreeMap<Name, Spent> =
+            usage.into_iter().map(|(name, usage)| (name, usage.spent)).collect();
+
+        let file = BudgetFile::open(&project.state);
+        let mut locked = file.lock()?;
+        let mut budgets = project.config.budget.budgets();
+        budgets.allowed = locked.allowed().collect();
+        let before = locked.parked().to_vec();
+        let new = locked.park(budgets.over(&agents, &tasks), SystemClock.wall());
+        let after = locked.parked().to_vec();
+        if before == after {
+            return Ok(Vec::new());
+        }
+        locked.write()?;
+        let is_gone = |parked: &&Parked| after.iter().all(|now| now.scope != parked.scope);
+        for lifted in before.iter().filter(is_gone) {
+            recorder.record(
+                types::BUDGET_LIFTED,
+                ACTOR,
+                json!({ "scope": lifted.scope.to_string() }),
+            );
+        }
+        for parked in &new {
+            let data = json!({
+                "scope": parked.scope.to_string(), "limit": parked.limit, "used": parked.used,
+            });
+            recorder.record(types::BUDGET_PARKED, ACTOR, data);
+        }
+        Ok(new.iter().map(alarm).collect())
+    }
+}
+
+fn alarm(parked: &Parked) -> Condition {
+    let text = format!(
+        "the budget of {} is used up: {} of {}; no work of it begins",
+        parked.scope, parked.used, parked.limit
+    );
+    Condition::over_budget(&parked.scope.arguments(), &parked.since.to_string(), text)
+}

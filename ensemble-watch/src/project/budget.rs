@@ -1,0 +1,84 @@
+//! `budget` in `ensemble.yaml`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+use ensemble_team::budget::{Budgets, Limit};
+use ensemble_team::usage::Prices;
+use serde::{Deserialize, Serialize};
+
+/// The largest file of prices, in bytes.
+const PRICES_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What agents, tasks and the team may use (docs/usage.md).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct BudgetConfig {
+    /// Limit of each agent.
+    pub agent: Limit,
+    /// Limit of each task.
+    pub task: Limit,
+    /// Limit of all agents together.
+    pub team: Limit,
+    /// Limits of single agents, instead of `agent`.
+    pub agents: BTreeMap<Name, Limit>,
+    /// Limits of single tasks, instead of `task`.
+    pub tasks: BTreeMap<String, Limit>,
+    /// File with prices of models, beside this one, in addition to the built-in ones.
+    pub prices: Option<PathBuf>,
+}
+
+impl BudgetConfig {
+    pub(super) fn or(self, fallback: Self) -> Self {
+        let or = |own: Limit, other: Limit| if own.is_none() { other } else { own };
+        Self {
+            agent: or(self.agent, fallback.agent),
+            task: or(self.task, fallback.task),
+            team: or(self.team, fallback.team),
+            agents: if self.agents.is_empty() { fallback.agents } else { self.agents },
+            tasks: if self.tasks.is_empty() { fallback.tasks } else { self.tasks },
+            prices: self.prices.or(fallback.prices),
+        }
+    }
+
+    pub(super) fn check(&self, path: &Path) -> Result<()> {
+        let single = self.agents.values().chain(self.tasks.values());
+        for limit in [&self.agent, &self.task, &self.team].into_iter().chain(single) {
+            if limit.usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
+                return Err(Error::malformed(path, "budget", "`usd` is no amount of money"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The limits, without what was allowed since.
+    #[must_use]
+    pub fn budgets(&self) -> Budgets {
+        let mut budgets = Budgets::default();
+        (budgets.agent, budgets.task, budgets.team) = (self.agent, self.task, self.team);
+        budgets.agents.clone_from(&self.agents);
+        budgets.tasks.clone_from(&self.tasks);
+        budgets
+    }
+
+    /// The built-in prices and those of the project at `root`.
+    ///
+    /// # Errors
+    /// The configured file cannot be read, or is malformed.
+    pub fn prices(&self, root: &Path) -> Result<Prices> {
+        let Some(file) = &self.prices else { return Ok(Prices::built_in()) };
+        let path = root.join(file);
+        let read = || -> std::io::Result<String> {
+            use std::io::Read as _;
+            let mut text = String::new();
+            std::fs::File::open(&path)?.take(PRICES_BYTES_MAX).read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = read().map_err(|error| Error::malformed(&path, "file", error.to_string()))?;
+        Ok(Prices::built_in().overridden_by(Prices::parse(&text, &path)?))
+    }
+}

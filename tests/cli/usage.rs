@@ -1,0 +1,123 @@
+//! What work took, by the records that agents keep, and the budgets of agents and tasks.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use ensemble_core::message::Timestamp;
+use serde_json::{Value, json};
+
+use crate::bed::Bed;
+use crate::tmux_support::eventually;
+
+/// A request of this many million tokens to a model that costs a dollar for each.
+fn request(id: &str, millions: u64) -> Value {
+    json!({
+        "type": "assistant", "timestamp": Timestamp::now(), "requestId": id,
+        "message": {
+            "id": id, "model": "model-a",
+            "usage": { "input_tokens": millions * 1_000_000, "output_tokens": 0 },
+        },
+    })
+}
+
+fn turn() -> Value {
+    json!({ "type": "user", "timestamp": Timestamp::now(), "message": { "content": "go" } })
+}
+
+fn append(record: &Path, lines: &[Value]) {
+    let before = std::fs::read_to_string(record).unwrap_or_default();
+    let new: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    std::fs::write(record, before + &new).unwrap();
+}
+
+/// A project whose agent `w1` works on task `t1`, and the record of its program. The limits are those of `budget`.
+fn project(budget: &str) -> (Bed, std::path::PathBuf) {
+    let bed = Bed::new();
+    let config = format!("durability: process\nbudget: {{prices: prices.yaml, {budget}}}\n");
+    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    let prices = "as_of: today\nmodels:\n  - {model: model-a, input: 1, output: 0}\n";
+    std::fs::write(bed.project().join("prices.yaml"), prices).unwrap();
+    bed.ok("mailbox add w2");
+    bed.ok("send --to w1 --type task --task t1 --id first -m work");
+    bed.ok("recv --as w1");
+    let record = bed.project().join("record.jsonl");
+    append(&record, &[turn(), request("r1", 1)]);
+    let event = json!({ "session_id": "s1", "transcript_path": record });
+    let ran = bed.run_with("hook tool --provider claude --as w1", event.to_string().as_bytes());
+    assert_eq!(ran.code, 0, "{ran:?}");
+    (bed, record)
+}
+
+#[test]
+fn what_work_took_is_told_by_agent_and_task() {
+    let (bed, record) = project("");
+    let rows = bed.json("usage");
+    let amounts =
+        |row: &Value| (row["turns"].as_u64(), row["requests"].as_u64(), row["cost_usd"].as_f64());
+    assert_eq!((&rows[0]["agent"], &rows[0]["task_id"]), (&json!("w1"), &Value::Null));
+    assert_eq!((&rows[1]["agent"], &rows[1]["task_id"]), (&json!("w1"), &json!("t1")));
+    for row in &rows {
+        assert_eq!(amounts(row), (Some(1), Some(1), Some(1.0)), "{row}");
+    }
+    bed.ok("settle first --as w1");
+    // Another session of the agent, outside of any task.
+    let second = record.with_file_name("second.jsonl");
+    append(&second, &[turn(), request("r2", 2)]);
+    let event = json!({ "session_id": "s2", "transcript_path": second });
+    let ran = bed.run_with("hook tool --provider claude --as w1", event.to_string().as_bytes());
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let rows = bed.json("usage w1");
+    assert_eq!(amounts(&rows[0]), (Some(2), Some(2), Some(3.0)));
+    assert_eq!(amounts(&rows[1]), (Some(1), Some(1), Some(1.0)));
+    let tasks = bed.json("usage --by-task");
+    assert_eq!((tasks.len(), &tasks[0]["task_id"]), (1, &json!("t1")));
+    let table = bed.ok("usage");
+    assert!(table.contains("$3.00") && table.contains("  t1"), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    assert!(bed.ok("why t1").contains("1 turn, 1 request, 1000k tokens, $1.00"));
+    assert_eq!(bed.json("why t1")[0]["took"]["requests"], 1);
+    assert!(bed.fails(3, "usage w9").contains("no record of agent `w9`"));
+}
+
+struct Watcher(Child);
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_is_over_its_budget_begins_no_work_until_more_is_allowed() {
+    let (bed, record) = project("task: {usd: 1.5}");
+    let watcher = Watcher(bed.start("watch", Stdio::null()));
+    bed.ok("send --to w2 --type task --task t1 --id second -m more");
+    append(&record, &[request("r2", 1)]);
+    eventually("the task is parked", || {
+        bed.ok("status").contains("the budget of task t1 is used up")
+    });
+    let status = bed.ok("status");
+    assert!(status.contains("`ensemble usage allow task t1 --usd N` allows more"), "{status}");
+    let refused = bed.run("recv --as w2");
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(refused.stderr.contains("the budget of task t1 is used up: $2.00"), "{refused:?}");
+    // Other tasks begin, and what was begun is ended.
+    bed.ok("send --to w2 --type task --task t2 --id other -m work");
+    assert!(bed.ok("recv --as w2").contains("other"));
+    bed.ok("settle other --as w2");
+    eventually("the conductor is told", || {
+        bed.ok("inbox conductor --json").contains("board.alarm")
+    });
+    let alarm = bed.ok("recv --as conductor");
+    assert!(alarm.contains("alarm: over_budget") && alarm.contains("about: task t1"), "{alarm}");
+
+    assert!(bed.fails(2, "usage allow task --usd 1").contains("NAME"));
+    assert!(bed.fails(2, "usage allow task t1 --usd 0").contains("above zero"));
+    assert!(bed.ok("usage allow task t1 --usd 10").contains("allowed task t1 $10.00 more"));
+    assert!(bed.ok("recv --as w2").contains("second"));
+    bed.ok("settle first --as w1");
+    let kinds = |kind: &str| bed.ok("log --json").matches(&format!("\"{kind}\"")).count();
+    assert_eq!((kinds("budget.parked"), kinds("budget.allowed")), (1, 1));
+    drop(watcher);
+}
