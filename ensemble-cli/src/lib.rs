@@ -43,6 +43,7 @@ mod interrupt;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod output;
+mod overview;
 mod own_program;
 mod queue;
 mod receipt;

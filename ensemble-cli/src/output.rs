@@ -46,6 +46,11 @@ impl Output {
         self.is_json
     }
 
+    /// Whether stdout is a terminal.
+    pub(crate) const fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
     /// A line for people. What came from outside must have gone through
     /// [`crate::text::one_line`] before.
     pub(crate) fn line(&self, line: impl Display) -> Outcome {

@@ -313,6 +313,12 @@ fn look_after(board: &Board, state: &State) {
     }
 }
 
+/// The alarms that the watcher of this project has raised, and whose conditions last.
+#[must_use]
+pub fn raised(project: &Project) -> Vec<AlarmKey> {
+    kept(&project.state).map(|kept| kept.raised).unwrap_or_default()
+}
+
 fn kept(state: &Path) -> Result<Kept> {
     let Some(bytes) = Dir::open(state)?.read(FILE, FILE_BYTES_MAX)? else {
         return Ok(Kept::default());

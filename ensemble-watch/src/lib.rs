@@ -22,8 +22,9 @@
 #![forbid(unsafe_code)]
 
 mod agent_host;
-mod alarms;
+pub mod alarms;
 mod answers;
+pub mod attention;
 mod authority;
 mod board_leases;
 mod boxes;

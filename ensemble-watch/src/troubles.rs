@@ -10,10 +10,14 @@
 
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::board::{
-    Alarm, Board, Condition, Control, Graces, State, conditions, is_left_behind, leases, stale,
+    Alarm, AlarmKey, Board, Condition, Control, Graces, State, conditions, is_left_behind, leases,
+    stale,
 };
 use serde::Serialize;
 use serde_json::json;
+
+/// Name of the trouble of a control file.
+const CONTROL: &str = "control";
 
 /// Something that stands still.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,18 +33,28 @@ pub struct Trouble {
     pub help: String,
 }
 
-/// All that stands still on a board now.
+impl Trouble {
+    /// Whether the team was stopped on purpose.
+    #[must_use]
+    pub fn is_pause(&self) -> bool {
+        let stale = [Alarm::PauseStale, Alarm::CheckpointStale].map(word);
+        self.alarm == CONTROL || stale.contains(&self.alarm)
+    }
+}
+
+/// All that stands still on a board now. `raised` are the alarms of the watcher.
 #[must_use]
 pub fn of_board(
     board: &Board,
     state: &State,
     controls: &[Control],
     now: Timestamp,
+    raised: &[AlarmKey],
 ) -> Vec<Trouble> {
     let mut found: Vec<Trouble> = conditions(state, Graces::default())
         .into_iter()
         .chain(stale(controls, now))
-        .filter(|condition| needs_action(state, condition))
+        .filter(|condition| needs_action(state, condition, raised))
         .map(|Condition { key, text, .. }| Trouble {
             help: help(key.alarm, &key.about),
             alarm: word(key.alarm),
@@ -55,13 +69,7 @@ pub fn of_board(
 /// A control file: while it is there, waiting work is not taken up.
 #[must_use]
 pub fn in_force(control: &Control, text: String, help: String) -> Trouble {
-    Trouble { alarm: "control".to_owned(), about: control.file.name().to_owned(), text, help }
-}
-
-/// A budget that is used up.
-#[must_use]
-pub fn over_budget(about: String, text: String, help: String) -> Trouble {
-    Trouble { alarm: word(Alarm::OverBudget), about, text, help }
+    Trouble { alarm: CONTROL.to_owned(), about: control.file.name().to_owned(), text, help }
 }
 
 /// A board that cannot be read.
@@ -80,7 +88,7 @@ fn word(alarm: Alarm) -> String {
 }
 
 /// Whether something has to be done now: a warning, or an event that is settled, needs nothing.
-fn needs_action(state: &State, condition: &Condition) -> bool {
+fn needs_action(state: &State, condition: &Condition, raised: &[AlarmKey]) -> bool {
     let task = Name::new(&condition.key.about).ok();
     let task = task.and_then(|id| state.task(&id));
     match condition.key.alarm {
@@ -96,13 +104,13 @@ fn needs_action(state: &State, condition: &Condition) -> bool {
         Alarm::HypothesisExhaustion => task.is_some_and(|task| task.status.is_claimable()),
         Alarm::LeaseExpired | Alarm::ReviewLeaseExpired => task.is_some_and(is_left_behind),
         // `team` shows the agent itself.
+        // They have lasted for their grace once the watcher has raised them.
+        Alarm::Stalled | Alarm::StaleDraft => raised.contains(&condition.key),
         Alarm::AgentGone
         | Alarm::OverBudget
         | Alarm::Reassigned
         | Alarm::ReviewLoop
-        | Alarm::ApproachingLimit
-        | Alarm::Stalled
-        | Alarm::StaleDraft => false,
+        | Alarm::ApproachingLimit => false,
     }
 }
 

@@ -89,6 +89,7 @@ fn status_has_a_line_a_mailbox_and_the_watcher() {
     let (board, steps) = (json!({ "troubles": [] }), json!({ "standing": [] }));
     let expected = json!({
         "watcher": watcher, "board": board, "steps": steps, "ladders": [], "holds": {},
+        "needs": [],
     });
     assert_eq!(all[3], expected);
     assert!(!bed.project().join(".ensemble/watch.lock").exists(), "looking leaves nothing");
@@ -103,10 +104,11 @@ pub(super) fn id_of_a_minute_ago() -> String {
 }
 
 #[test]
-fn status_warns_in_its_first_line() {
+fn status_says_first_what_needs_a_person() {
     let bed = Bed::new();
     let text = bed.ok("status");
-    assert!(text.starts_with("warning: no watcher runs, agents are not notified"), "{text}");
+    let heading = "project · 0 agents · watcher not running: `ensemble watch` starts it\n";
+    assert!(text.starts_with(heading) && !text.contains("NEEDS YOU"), "{text}");
     let lock = bed.project().join(".ensemble/watch.lock");
     let _held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
     let mut said = json!({
@@ -120,38 +122,42 @@ fn status_warns_in_its_first_line() {
     bed.ok(&format!("send --to w1 --id {} -m old", id_of_a_minute_ago()));
     write(&said);
     let text = bed.ok("status");
-    assert!(!text.contains("warning"), "it works, so its mail may wait: {text}");
+    assert!(!text.contains("NEEDS YOU"), "it works, so its mail may wait: {text}");
     said["members"][0]["state"] = json!("idle");
     write(&said);
     let text = bed.ok("status");
-    let expected =
-        "warning: mail has waited 1m for w1, which is idle (not notified: the agent is working)";
-    assert_eq!(text.lines().next(), Some(expected), "{text}");
-    let watcher = bed.json("status").pop().unwrap();
-    assert_eq!(watcher["watcher"]["overdue"][0]["agent"], "w1");
-    assert!(watcher["watcher"]["overdue"][0]["waited_seconds"].as_u64() >= Some(60));
+    let need = "  ! mail waits for w1, which is idle (not notified: the agent is working)";
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[1], "NEEDS YOU: 1", "{text}");
+    assert!(lines[2].starts_with(need), "{text}");
+    assert_eq!(lines[3], "    -> `ensemble nudge w1`");
+    let last = bed.json("status").pop().unwrap();
+    assert_eq!(last["needs"][0]["need"], "undelivered");
+    assert_eq!(last["watcher"]["overdue"][0]["agent"], "w1");
+    assert!(last["watcher"]["overdue"][0]["waited_seconds"].as_u64() >= Some(60));
     // A message that has only just come is being announced.
     bed.ok("recv --as w1");
     bed.send("new");
-    assert!(!bed.ok("status").contains("warning"));
+    assert!(!bed.ok("status").contains("NEEDS YOU"));
 }
 
 #[test]
-fn status_shows_whatever_a_watcher_says() {
+fn status_says_what_a_watcher_could_not_do_and_believes_no_text_of_it() {
     let bed = Bed::new();
     let lock = bed.project().join(".ensemble/watch.lock");
     let _held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
     let said = json!({
         "mode": "events",
-        "agents": { "w1": { "pane": "%3", "deferred": { "reason": "copy_mode" } } },
-        "boxes": [{ "path": "reports", "\u{1b}[2J": "\u{1b}]0;x\u{7}" }],
-        "roles": {},
+        "rejected": 2,
+        "agents": { "w1": { "pane": "%3" } },
+        "boxes": [{ "box": "reports", "pending": 1, "unmatched": 3, "\u{1b}[2J": "\u{1b}]0;x\u{7}" }],
+        "degraded": "\u{1b}[2J no watches left",
     });
     std::fs::write(bed.project().join(".ensemble/watch.json"), said.to_string()).unwrap();
     let text = bed.ok("status");
     assert!(text.contains(&format!("(pid {})", std::process::id())), "{text}");
-    assert!(text.contains("  mode: events\n  agents\n    w1\n      pane: %3\n"), "{text}");
-    assert!(text.contains("        reason: copy_mode\n  boxes: 1 entry\n"), "{text}");
+    let told = "  2 rejected files\n  1 undelivered file\n  3 unmatched files\n  it polls: ";
+    assert!(text.contains(told) && text.contains("no watches left"), "{text}");
     assert!(!text.contains('\x1b'), "{text}");
     let watcher = bed.json("status").pop().unwrap();
     assert_eq!(
@@ -169,7 +175,7 @@ fn status_counts_a_deep_backlog_only_so_far() {
     let to = Name::new("w1").unwrap();
     let batch: Vec<_> = (0..1100).map(|n| Envelope::new(to.clone(), n.to_string())).collect();
     spool.publish_batch(&batch).unwrap();
-    assert!(bed.ok("status").contains("w1         1000+"));
+    assert!(bed.ok("status").contains("w1       1000+"));
     assert_eq!(bed.json("status")[2]["waiting"], 1000);
     assert!(bed.ok("inbox w1").contains("… 1000+ wait"));
 }
@@ -325,7 +331,7 @@ fn why_tells_the_story_of_a_task_with_its_messages_and_of_nothing_else() {
     bed.ok("send --to w1 --id m2 --type task --task T2 --as boss -m abc");
     bed.ok("recv --as w1");
     let story = bed.object("why T1");
-    assert_eq!(keys(&story), ["id", "names", "records", "now"]);
+    assert_eq!(keys(&story), ["id", "names", "records", "now", "took"]);
     assert_eq!(story["names"], json!(["T1", "m1"]));
     let kinds = |story: &serde_json::Value| -> Vec<String> {
         let records = story["records"].as_array().unwrap();

@@ -16,7 +16,7 @@ use crate::output::WARNING;
 use crate::queue::Queue;
 use crate::text::{age, plural};
 
-use super::status::{COUNT_MAX, counted};
+use crate::overview::{COUNT_MAX, counted};
 
 /// Show what waits in a mailbox and what is held
 ///

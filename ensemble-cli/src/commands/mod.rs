@@ -7,7 +7,6 @@ mod analyze;
 mod anomaly;
 mod assign;
 mod attach;
-mod attention;
 mod bind;
 mod board;
 mod bridge;
@@ -81,11 +80,9 @@ pub(crate) use agent::{Live, hand_over, live};
 pub(crate) use recv::{described as describe_delivery, needed_plan, sender_of};
 pub(crate) use request::{OnSilence, SHUTDOWN_REASON};
 pub(crate) use send::{fill, fill_for_servers};
-#[cfg(feature = "mcp")]
+pub(crate) use standstill::of_board as board_troubles;
 pub(crate) use status::Watcher;
-pub(crate) use step::{
-    open as open_steps, print_standing, sentence as step_sentence, standing as standing_steps,
-};
+pub(crate) use step::{open as open_steps, sentence as step_sentence, standing as standing_steps};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 pub(crate) use usage::allowance_hint;
 

@@ -80,17 +80,17 @@ fn a_script_works_while_it_holds_something_and_the_watcher_sees_it() {
 }
 
 #[test]
-fn the_first_line_warns_of_mail_that_an_idle_agent_does_not_take() {
+fn mail_that_an_idle_agent_does_not_take_comes_first() {
     let team = Team::with(&["worker-1"], "");
     team.up();
     team.wait_for_puppet("worker-1");
     team.wait_for_state("worker-1", "idle");
-    let first = || team.bed.ok("team").lines().next().unwrap_or_default().to_owned();
-    assert!(first().starts_with("agent"), "{}", first());
+    let shown = || team.bed.ok("team");
+    assert!(!shown().contains("NEEDS YOU"), "{}", shown());
     let id = crate::reading::id_of_a_minute_ago();
     team.bed.ok(&format!("send --as operator --to worker-1 --id {id} -m work"));
-    let warned = "warning: mail has waited 1m for worker-1, which is idle";
-    assert!(first().starts_with(warned), "{}", first());
+    let warned = "NEEDS YOU: 1\n  ! mail waits for worker-1, which is idle";
+    assert!(shown().starts_with(warned), "{}", shown());
     let line = team.member("worker-1");
     assert_eq!((&line["overdue"], &line["watcher_running"]), (&true.into(), &true.into()));
     assert!(line["waited_seconds"].as_u64() >= Some(60), "{line}");

@@ -123,6 +123,14 @@ pub struct Presence {
     pub why: String,
 }
 
+impl Presence {
+    /// A state and its evidence.
+    #[must_use]
+    pub const fn new(state: State, why: String) -> Self {
+        Self { state, why }
+    }
+}
+
 impl Evidence {
     /// Evidence of an agent that holds nothing and waits for no other agent.
     #[must_use]

@@ -22,7 +22,7 @@ mod run;
 mod standing;
 mod submit;
 
-pub(crate) use standing::{print as print_standing, standing};
+pub(crate) use standing::standing;
 pub(crate) use submit::sentence;
 
 /// The sender of prompts if the command has no agent name.

@@ -1,0 +1,309 @@
+//! What needs a person: the one answer for `status`, `team` and the live view.
+//!
+//! | need | is there while | what helps |
+//! |---|---|---|
+//! | `watcher` | agents are up, and no watcher runs | start it |
+//! | `blocked` | a dialog or permission prompt stands in an agent's way | answer it in its pane |
+//! | `gone` | an agent has ended and should not have | start it again |
+//! | `decision` | a request waits for one that is no present agent, or for longer than [`UNDECIDED_MAX`] | answer it |
+//! | `escalation` | a worker did not take its task, and the ladder is at its end | look at the worker |
+//! | `standstill` | a trouble of the board: see [`crate::troubles`] | the trouble's own command |
+//! | `step` | a step has no attempt left, or is blocked | retry or unblock it |
+//! | `dead_letter` | a task is a dead letter, and no later attempt replaces it | give it back or drop it |
+//! | `budget` | a budget is used up | allow more |
+//! | `undelivered` | mail has waited for an idle agent for longer than [`MAIL_WAITS_MAX`] | nudge it |
+//! | `paused` | PAUSE, CHECKPOINT or ABORT is in force | resume |
+//! | `limited` | an agent is at its usage limit | nothing: it goes on by itself |
+//!
+//! The order of the rows is the order of severity. The last two need a person only if the person wants the team to go
+//! on: they are shown, and not counted. An ordinary start, work and end of a team needs nothing.
+//!
+//! A pure function of what was gathered. It reads no clock and no file.
+
+use std::time::Duration;
+
+use ensemble_core::driver::{LadderFile, LadderState};
+use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_core::requests::Asked;
+use ensemble_team::budget::Parked;
+use ensemble_team::roster::State;
+use ensemble_team::steps::Standing;
+use serde::Serialize;
+
+use crate::troubles::Trouble;
+
+#[cfg(test)]
+mod tests;
+
+/// How long mail may wait for an idle agent. A nudge takes a second, and one that was refused is tried again within 30.
+pub const MAIL_WAITS_MAX: Duration = Duration::from_secs(30);
+/// How long a request may wait for an agent that is there.
+pub const UNDECIDED_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// Kind of a need; the worst comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, clippy::allow_attributes, reason = "explained by the table above")]
+pub enum Kind {
+    Watcher,
+    Blocked,
+    Gone,
+    Decision,
+    Escalation,
+    Standstill,
+    Step,
+    DeadLetter,
+    Budget,
+    Undelivered,
+    Paused,
+    Limited,
+}
+
+/// Something that needs a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Need {
+    /// Kind of the need.
+    pub need: Kind,
+    /// The agent that is in trouble, if it is one.
+    pub agent: Option<Name>,
+    /// Id of a task, request, message, scope or file.
+    pub about: Option<String>,
+    /// Description for people.
+    pub text: String,
+    /// Since when, as far as known.
+    pub since: Option<Timestamp>,
+    /// The command that helps.
+    pub help: String,
+}
+
+/// An agent, as far as its needs go.
+#[derive(Clone, Debug)]
+pub struct AgentView {
+    /// Name of the agent.
+    pub name: Name,
+    /// State of the agent.
+    pub state: State,
+    /// Evidence for the state.
+    pub why: String,
+    /// Start of the state, as far as a watcher has seen it.
+    pub since: Option<Timestamp>,
+    /// Tasks in its hands.
+    pub holds: Vec<String>,
+    /// Unread messages.
+    pub unread: u64,
+    /// How long the oldest of them has waited.
+    pub waited: Option<Duration>,
+    /// What the watcher last said of its nudges.
+    pub nudges: Option<String>,
+    /// Whether a person can attach to it.
+    pub has_pane: bool,
+}
+
+/// A task that became a dead letter.
+#[derive(Clone, Debug)]
+pub struct DeadTask {
+    /// Mailbox of the letter.
+    pub mailbox: Name,
+    /// Id of the message.
+    pub id: MessageId,
+    /// The task.
+    pub task: Option<String>,
+    /// Reason of its death.
+    pub reason: String,
+    /// Time of its death.
+    pub at: Option<Timestamp>,
+}
+
+/// All that needs are taken from.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// Time of the look.
+    pub now: Timestamp,
+    /// Whether a watcher runs.
+    pub watcher_runs: bool,
+    /// The agents of the team.
+    pub agents: &'a [AgentView],
+    /// Requests without a decision.
+    pub pending: &'a [Asked],
+    /// Tasks that became dead letters.
+    pub dead: &'a [DeadTask],
+    /// Ladders whose task was not received.
+    pub ladders: &'a [LadderFile],
+    /// Troubles of the board, and control files.
+    pub troubles: &'a [Trouble],
+    /// Steps that wait for an intervention.
+    pub steps: &'a [Standing],
+    /// Budgets that are used up.
+    pub parked: &'a [Parked],
+}
+
+impl Kind {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Watcher => "watcher",
+            Self::Blocked => "blocked",
+            Self::Gone => "gone",
+            Self::Decision => "decision",
+            Self::Escalation => "escalation",
+            Self::Standstill => "standstill",
+            Self::Step => "step",
+            Self::DeadLetter => "dead letter",
+            Self::Budget => "budget",
+            Self::Undelivered => "undelivered",
+            Self::Paused => "paused",
+            Self::Limited => "limited",
+        }
+    }
+
+    /// Whether work waits until a person acts.
+    #[must_use]
+    pub const fn is_urgent(self) -> bool {
+        !matches!(self, Self::Paused | Self::Limited)
+    }
+}
+
+impl Need {
+    fn new(need: Kind, text: String, help: String) -> Self {
+        Self { need, agent: None, about: None, text, since: None, help }
+    }
+
+    fn of(mut self, agent: &Name) -> Self {
+        self.agent = Some(agent.clone());
+        self
+    }
+
+    fn about(mut self, about: impl Into<String>) -> Self {
+        self.about = Some(about.into());
+        self
+    }
+
+    const fn since(mut self, since: Option<Timestamp>) -> Self {
+        self.since = since;
+        self
+    }
+}
+
+/// All needs, the worst first; of one kind the oldest first.
+#[must_use]
+pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
+    let mut all: Vec<Need> = of_watcher(facts).into_iter().collect();
+    all.extend(facts.agents.iter().filter_map(of_agent));
+    all.extend(facts.pending.iter().filter_map(|asked| of_request(facts, asked)));
+    all.extend(facts.ladders.iter().filter_map(of_ladder));
+    all.extend(facts.troubles.iter().map(of_trouble));
+    all.extend(facts.steps.iter().map(of_step));
+    all.extend(facts.dead.iter().map(of_dead));
+    all.extend(facts.parked.iter().map(of_budget));
+    all.sort_by_key(|need| (need.need, need.since.is_none(), need.since));
+    all
+}
+
+fn is_there(state: State) -> bool {
+    !matches!(state, State::Shutdown | State::Gone)
+}
+
+fn of_watcher(facts: &Facts<'_>) -> Option<Need> {
+    let is_needed = facts.agents.iter().any(|agent| is_there(agent.state));
+    (is_needed && !facts.watcher_runs).then(|| {
+        let text = "no watcher runs: agents are not notified, and no lease expires";
+        Need::new(Kind::Watcher, text.to_owned(), "`ensemble watch`".to_owned())
+    })
+}
+
+fn of_agent(agent: &AgentView) -> Option<Need> {
+    let AgentView { name, why, .. } = agent;
+    let (kind, text, help) = match agent.state {
+        State::Blocked => {
+            let help = match agent.has_pane {
+                true => format!("`ensemble attach {name}`"),
+                false => format!("`ensemble why {name}`"),
+            };
+            (Kind::Blocked, format!("{name} waits for a person: {why}"), help)
+        }
+        State::Gone => {
+            let left = match (agent.holds.is_empty(), agent.unread) {
+                (false, _) => format!("; it held {}", agent.holds.join(", ")),
+                (true, 0) => String::new(),
+                (true, unread) => format!("; {unread} unread"),
+            };
+            (Kind::Gone, format!("{name} is gone: {why}{left}"), format!("`ensemble up {name}`"))
+        }
+        State::Limited => {
+            let text = format!("{name} is at its usage limit: {why}");
+            (Kind::Limited, text, "it goes on by itself".to_owned())
+        }
+        State::Idle if agent.waited.is_some_and(|waited| waited > MAIL_WAITS_MAX) => {
+            let nudges = agent.nudges.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+            let text = format!("mail waits for {name}, which is idle{nudges}");
+            (Kind::Undelivered, text, format!("`ensemble nudge {name}`"))
+        }
+        State::Idle
+        | State::Working
+        | State::Starting
+        | State::Unknown
+        | State::Waiting
+        | State::Shutdown => return None,
+    };
+    Some(Need::new(kind, text, help).of(name).since(agent.since))
+}
+
+fn of_request(facts: &Facts<'_>, asked: &Asked) -> Option<Need> {
+    let is_agent = |agent: &AgentView| agent.name == asked.to && is_there(agent.state);
+    let waited = facts.now.since(asked.created_at);
+    if facts.agents.iter().any(is_agent) && waited < UNDECIDED_MAX {
+        return None;
+    }
+    let Asked { request_id: id, kind, from, to, .. } = asked;
+    let text = format!("{kind} {id} of {from} waits for {to}");
+    let help = format!("`ensemble respond {id} --approve --as {to}`, or `--reject`");
+    Some(
+        Need::new(Kind::Decision, text, help)
+            .of(to)
+            .about(id.as_str())
+            .since(Some(asked.created_at)),
+    )
+}
+
+fn of_ladder(ladder: &LadderFile) -> Option<Need> {
+    if !matches!(ladder.state, LadderState::Escalating | LadderState::Escalated) {
+        return None;
+    }
+    let LadderFile { worker, task, .. } = ladder;
+    let text = format!("{worker} did not take task {task}, and the conductor was told");
+    let help = format!("`ensemble why {task}`; `ensemble attach {worker}`");
+    Some(Need::new(Kind::Escalation, text, help).of(worker).about(task))
+}
+
+fn of_trouble(trouble: &Trouble) -> Need {
+    let kind = if trouble.is_pause() { Kind::Paused } else { Kind::Standstill };
+    Need::new(kind, trouble.text.clone(), trouble.help.clone()).about(&trouble.about)
+}
+
+fn of_step(step: &Standing) -> Need {
+    let (task, index) = (&step.key.task_id, step.key.step_index);
+    let what = match step.stops_queue {
+        true => format!("task {task} stands at step {index}"),
+        false => format!("step {index} of task {task} stands"),
+    };
+    let help = format!("`ensemble step {} {task} {index}`", step.remedy);
+    let need = Need::new(Kind::Step, format!("{what}: {}", step.reason), help);
+    need.about(task).since(step.since.parse().ok())
+}
+
+fn of_dead(letter: &DeadTask) -> Need {
+    let DeadTask { mailbox, id, task, reason, at } = letter;
+    let what = task.as_ref().map_or_else(|| format!("message {id}"), |task| format!("task {task}"));
+    let text = format!("{what} of {mailbox} is a dead letter: {reason}");
+    let help = format!("`ensemble dead retry {id}`, or `dead drop`");
+    Need::new(Kind::DeadLetter, text, help).of(mailbox).about(id.as_str()).since(*at)
+}
+
+fn of_budget(parked: &Parked) -> Need {
+    let Parked { scope, limit, used, since, .. } = parked;
+    let text = format!("{scope} has used {used} of {limit}: no work of it begins");
+    let help = format!("`ensemble usage allow {} --usd N`", scope.arguments());
+    Need::new(Kind::Budget, text, help).about(scope.arguments()).since(Some(*since))
+}
