@@ -1,12 +1,14 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args as _, Command, CommandFactory as _, FromArgMatches as _, Parser};
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
+use ensemble_watch::project::Project;
 
 use crate::commands::Verb;
 use crate::completion;
@@ -47,7 +49,10 @@ pub(crate) struct Globals {
 
 /// Reads the command line; also what the verb is called.
 pub(crate) fn parse() -> Result<(Cli, String), clap::Error> {
-    let words: Vec<OsString> = std::env::args_os().collect();
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    if words.len() == 1 && is_live() {
+        words.push("top".into());
+    }
     if let [_, only] = &words[..]
         && (only == "--version" || only == "-V")
     {
@@ -59,6 +64,13 @@ pub(crate) fn parse() -> Result<(Cli, String), clap::Error> {
     };
     let verb = matches.subcommand_name().unwrap_or_default().to_owned();
     Ok((Cli::from_arg_matches(&matches)?, verb))
+}
+
+/// Whether the live view is meant where no verb is given: in a project, on a terminal.
+fn is_live() -> bool {
+    let queue = std::env::var_os("ENSEMBLE_QUEUE").map(PathBuf::from);
+    let is_project = || Project::discover(queue.as_deref()).is_ok_and(|it| it.queue.is_dir());
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && is_project()
 }
 
 /// Reads a command line without describing all the other verbs to the parser, which takes longer than most

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::panic::PanicHookInfo;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ensemble_core::Error;
 use ensemble_core::message::{NameError, TimestampError};
@@ -146,8 +147,19 @@ impl Failure {
     }
 }
 
+/// Whether diagnostics are kept back: the terminal shows something else.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Keeps diagnostics back, or no longer.
+pub(crate) fn silence(is_silent: bool) {
+    IS_SILENT.store(is_silent, Ordering::Relaxed);
+}
+
 /// A diagnostic on stderr.
 pub(crate) fn say(text: &str) {
+    if IS_SILENT.load(Ordering::Relaxed) {
+        return;
+    }
     tell(&format!("ensemble: {}", crate::text::printable(text)));
 }
 

@@ -40,6 +40,7 @@ pub mod fuzzing;
 mod held;
 mod hooks;
 mod interrupt;
+mod live;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod output;

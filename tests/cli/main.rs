@@ -22,6 +22,7 @@ mod ladders;
 mod late;
 mod left_boards;
 mod lint;
+mod live;
 mod mcp_client;
 #[cfg(feature = "nats")]
 #[path = "../nats_support/server.rs"]

@@ -68,6 +68,7 @@ mod summary;
 mod supervise;
 mod task;
 mod team;
+mod top;
 mod up;
 mod usage;
 mod watch;
@@ -85,6 +86,7 @@ pub(crate) use status::Watcher;
 pub(crate) use step::{open as open_steps, sentence as step_sentence, standing as standing_steps};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 pub(crate) use usage::allowance_hint;
+pub(crate) use why::story_lines;
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -135,6 +137,7 @@ verbs! {
     Join => join,
     Attach => attach,
     Team => team,
+    Top => top,
     Whoami => whoami,
     Watch => watch,
     Mailbox => mailbox,

@@ -28,8 +28,8 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// Every agent is a row, however it came: by `up`, `spawn`, `join`, `supervise`, `agent register`, or
 /// on another host of the team.
 ///
-/// What needs a person comes first, with the command that helps: among it mail that has waited for an idle
-/// agent for over 30 s, and a watcher that does not run.
+/// What needs a person comes first, with the command that helps. Mail that has waited for an idle agent for over
+/// 30 s is among it, and a watcher that does not run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble team --watch

@@ -76,6 +76,27 @@ fn tell(context: &Context, story: Option<&Story>, now: &[Value]) -> Outcome {
     Ok(())
 }
 
+/// The whole story, a line each, without styles.
+pub(crate) fn story_lines(context: &Context, id: &str) -> Outcome<Vec<String>> {
+    let logs = context.project()?.logs();
+    let told = if logs.is_dir() { Some(story(&logs, id)?) } else { None };
+    let records: &[Record] = told.as_ref().map_or(&[], |story| &story.records);
+    let start = records.first().map(|record| record.timestamp);
+    let mut lines: Vec<String> = records
+        .iter()
+        .map(|record| {
+            let since = age(record.timestamp.since(start.unwrap_or(record.timestamp)));
+            let (kind, actor) = (&record.kind, one_line(&record.actor));
+            format!("+{since:>6}  {kind}  {actor}  {}", inline(&Value::Object(record.data.clone())))
+        })
+        .collect();
+    lines.extend(whereabouts(context, id).iter().map(|place| format!("now  {}", inline(place))));
+    if lines.is_empty() {
+        lines.push("no event mentions it".to_owned());
+    }
+    Ok(lines)
+}
+
 fn line(context: &Context, record: &Record, start: Timestamp) -> String {
     let time = record.timestamp.to_string().replace('T', " ");
     let since = format!("+{}", age(record.timestamp.since(start)));

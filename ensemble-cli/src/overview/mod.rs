@@ -91,6 +91,13 @@ pub(crate) struct Overview {
 }
 
 impl Overview {
+    /// The agents, the worst first.
+    pub(crate) fn worst_first(&self) -> Vec<&Agent> {
+        let mut agents: Vec<&Agent> = self.agents.iter().collect();
+        agents.sort_by_key(|agent| show::rank(agent));
+        agents
+    }
+
     /// Looks at everything.
     pub(crate) fn gather(context: &Context, evidence: Evidence) -> Outcome<Self> {
         let project = context.project()?;

@@ -46,8 +46,7 @@ impl Overview {
 
     /// The agents that fit, the worst first. `is_whole` adds how each is reached and when it was last seen to act.
     pub(crate) fn print_agents(&self, context: &Context, is_whole: bool) -> Outcome {
-        let mut agents: Vec<&Agent> = self.agents.iter().collect();
-        agents.sort_by_key(|agent| rank(agent));
+        let agents = self.worst_first();
         let mut rows = vec![heading(is_whole)];
         rows.extend(agents.iter().map(|agent| agent_cells(agent, self.at, is_whole)));
         let width = width(&context.out);
@@ -106,7 +105,7 @@ fn need_line(out: &Output, need: &Need, now: Timestamp) -> String {
 }
 
 /// The worst first; of one state by name.
-fn rank(agent: &Agent) -> (Reverse<u8>, String) {
+pub(super) fn rank(agent: &Agent) -> (Reverse<u8>, String) {
     let weight = match agent.presence.state {
         State::Blocked => 8,
         State::Gone => 7,

@@ -1,0 +1,234 @@
+//! Draws the view, from 80 columns and 24 lines on.
+//!
+//! ```text
+//! heading    project, agents, watcher, how many needs
+//! list       needs, then agents: the worst first
+//! waits      who waits for whom
+//! tasks      how many are held, by place
+//! events     the last ones
+//! footer     keys, a question, or what is typed
+//! ```
+//!
+//! A mark at the start of each line says what colour says as well.
+
+use anstyle::AnsiColor;
+use ensemble_core::event_log::{Record, types};
+use ensemble_core::message::Timestamp;
+use ensemble_team::holdings::HeldAs;
+use ensemble_team::roster::State;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::Paragraph;
+
+use super::Scene;
+use super::view::{Item, Mode, Purpose, View, items};
+use crate::overview::{Agent, counted, cut, held, mark};
+use crate::text::{age, one_line, plural};
+
+/// Lines for the last events, at the least.
+const EVENTS_MIN: u16 = 3;
+/// The widest name of an agent, in characters.
+const NAME_CHARS_MAX: usize = 16;
+/// Types of records that say nothing to a person.
+const DULL_TYPES: [&str; 6] = [
+    types::RECEIPT_NOTIFIED,
+    types::RECEIPT_SUBMITTED,
+    types::MESSAGE_EXTENDED,
+    types::FILE_ROUTED,
+    types::QUEUE_SWEPT,
+    types::LEASE_KEPT,
+];
+const KEYS: &str =
+    "enter story  x help  a attach  y/n answer  s send  n nudge  p pause  / filter  q quit";
+
+/// Colours, if they are wanted.
+fn colour(color: AnsiColor) -> Style {
+    if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
+        return Style::new();
+    }
+    Style::new().fg(match color {
+        AnsiColor::Red => Color::Red,
+        AnsiColor::Yellow => Color::Yellow,
+        AnsiColor::Green => Color::Green,
+        _ => Color::Reset,
+    })
+}
+
+pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene, view: &View) {
+    let [top, middle, bottom] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)])
+            .areas(frame.area());
+    frame.render_widget(Paragraph::new(heading(scene)), top);
+    match &view.mode {
+        Mode::Story { title, lines, scroll } => story(frame, middle, (title, lines, *scroll)),
+        _ => list(frame, middle, scene, view),
+    }
+    frame.render_widget(Paragraph::new(footer(view)), bottom);
+}
+
+fn heading(scene: &Scene) -> Line<'static> {
+    let overview = &scene.overview;
+    let watcher = if overview.watcher.runs() { "watcher ok" } else { "NO WATCHER" };
+    let needs = match overview.urgent() {
+        0 => "nothing needs you".to_owned(),
+        count => format!("NEEDS YOU: {count}"),
+    };
+    let time = overview.at.to_string();
+    let time = time.get(11..19).unwrap_or_default();
+    let agents = plural(overview.agents.len() as u64, "agent");
+    let text =
+        format!("{} · {agents} · {watcher} · {time} UTC · {needs}", one_line(&scene.project));
+    let style = if overview.urgent() > 0 { colour(AnsiColor::Red) } else { Style::new() };
+    Line::styled(text, style.add_modifier(Modifier::BOLD))
+}
+
+fn story(frame: &mut Frame<'_>, area: Rect, (title, lines, scroll): (&String, &[String], usize)) {
+    let height = usize::from(area.height).saturating_sub(1);
+    let first = scroll.min(lines.len().saturating_sub(height));
+    let mut shown = vec![Line::styled(
+        format!("story of {} ({} lines)", one_line(title), lines.len()),
+        Style::new().add_modifier(Modifier::BOLD),
+    )];
+    let width = usize::from(area.width);
+    shown.extend(lines.iter().skip(first).take(height).map(|line| Line::raw(cut(line, width))));
+    frame.render_widget(Paragraph::new(shown), area);
+}
+
+fn list(frame: &mut Frame<'_>, area: Rect, scene: &Scene, view: &View) {
+    let (overview, width) = (&scene.overview, usize::from(area.width));
+    let items = items(overview, &view.filter);
+    let mut below: Vec<Line<'_>> = waits(scene, width).into_iter().collect();
+    below.push(Line::styled(cut(&work(scene), width), Style::new().add_modifier(Modifier::DIM)));
+    let events =
+        area.height.saturating_sub(items.len() as u16 + below.len() as u16).max(EVENTS_MIN);
+    let lower = below.len() as u16 + events;
+    let [upper, lower] =
+        Layout::vertical([Constraint::Min(1), Constraint::Length(lower)]).areas(area);
+    below.extend(last_events(&scene.events, usize::from(events), width));
+    // The selected line is always in sight.
+    let height = usize::from(upper.height).max(1);
+    let first = view.selected.saturating_sub(height - 1);
+    let lines = items.iter().enumerate().skip(first).take(height).map(|(number, item)| {
+        let (text, style) = match item {
+            Item::Need(need) => need_line(need, overview.at, width),
+            Item::Agent(agent) => agent_line(agent, overview.at),
+        };
+        let selected = if number == view.selected { Modifier::REVERSED } else { Modifier::empty() };
+        Line::styled(cut(&text, width), style.add_modifier(selected))
+    });
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), upper);
+    frame.render_widget(Paragraph::new(below), lower);
+}
+
+/// A need, its age, and the command that helps, which is never cut.
+fn need_line(
+    need: &ensemble_watch::attention::Need,
+    now: Timestamp,
+    width: usize,
+) -> (String, Style) {
+    let mark = if need.need.is_urgent() { "!" } else { "-" };
+    let since = need.since.map_or_else(String::new, |at| format!(" {}", age(now.since(at))));
+    let help = help_shown(&need.help);
+    let kind = need.need.word().to_uppercase();
+    let room = width.saturating_sub(kind.len() + since.len() + help.chars().count() + 6);
+    let text = cut(&one_line(&need.text), room.max(20));
+    let style =
+        if need.need.is_urgent() { colour(AnsiColor::Red) } else { colour(AnsiColor::Yellow) };
+    (format!("{mark} {kind}{since}  {text}  {help}"), style)
+}
+
+/// The first command of a hint, without the program's name.
+fn help_shown(help: &str) -> String {
+    let command = help.split('`').nth(1).and_then(|command| command.strip_prefix("ensemble "));
+    one_line(command.unwrap_or_default())
+}
+
+fn agent_line(agent: &Agent, now: Timestamp) -> (String, Style) {
+    let since = agent.since.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
+    let text = format!(
+        "{} {:<NAME_CHARS_MAX$} {:<8} {since:>6}  {:<18} {:>4}  {}",
+        mark(agent),
+        cut(agent.row.member.name.as_str(), NAME_CHARS_MAX),
+        agent.presence.state.word(),
+        held(agent),
+        if agent.unread == 0 { String::new() } else { counted(agent.unread) },
+        one_line(&agent.presence.why),
+    );
+    let style = match agent.presence.state {
+        State::Blocked | State::Gone => colour(AnsiColor::Red),
+        State::Limited | State::Waiting | State::Unknown => colour(AnsiColor::Yellow),
+        State::Working => colour(AnsiColor::Green),
+        State::Shutdown => Style::new().add_modifier(Modifier::DIM),
+        State::Idle | State::Starting => Style::new(),
+    };
+    (text, style)
+}
+
+/// Who waits for whose decision.
+fn waits(scene: &Scene, width: usize) -> Option<Line<'static>> {
+    let edges = scene.overview.pending.iter().map(|asked| {
+        format!("{} -> {} ({} {})", asked.from, asked.to, asked.kind, asked.request_id)
+    });
+    let edges: Vec<String> = edges.collect();
+    let text = format!("waits: {}", edges.join(" · "));
+    (!edges.is_empty()).then(|| Line::raw(cut(&text, width)))
+}
+
+/// How much is held in each place, and what is not acked.
+fn work(scene: &Scene) -> String {
+    let all = scene.overview.holds.values().flatten();
+    let mut counts = [0_u64; 4];
+    for holding in all {
+        counts[match holding.held_as {
+            HeldAs::Message => 0,
+            HeldAs::Task => 1,
+            HeldAs::Review => 2,
+            HeldAs::Step => 3,
+        }] += 1;
+    }
+    let [messages, tasks, reviews, steps] = counts;
+    let unread: u64 = scene.overview.mailboxes.iter().map(|mailbox| mailbox.glance.waiting).sum();
+    format!(
+        "held: {messages} in mail, {tasks} of the board, {reviews} in review, {steps} steps · waiting: {} · not acked: {}",
+        counted(unread),
+        scene.overview.ladders.len()
+    )
+}
+
+fn last_events(events: &[Record], count: usize, width: usize) -> Vec<Line<'static>> {
+    let is_dull = |record: &&Record| DULL_TYPES.contains(&record.kind.as_str());
+    let line = |record: &Record| {
+        let time = record.timestamp.to_string();
+        let about = ["task_id", "task", "agent", "worker_id", "id", "file", "request_id"];
+        let about = about.iter().find_map(|field| record.data.get(*field)?.as_str());
+        let text = format!(
+            "{} {} {} {}",
+            time.get(11..19).unwrap_or_default(),
+            record.kind,
+            one_line(&record.actor),
+            about.map(one_line).unwrap_or_default()
+        );
+        Line::styled(cut(&text, width), Style::new().add_modifier(Modifier::DIM))
+    };
+    let told: Vec<&Record> = events.iter().filter(|record| !is_dull(record)).collect();
+    told[told.len().saturating_sub(count)..].iter().map(|record| line(record)).collect()
+}
+
+fn footer(view: &View) -> Line<'static> {
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    match &view.mode {
+        Mode::Question { text, .. } => Line::styled(text.clone(), bold),
+        Mode::Input { purpose: Purpose::Filter, text } => Line::styled(format!("/{text}_"), bold),
+        Mode::Input { purpose: Purpose::Send(to), text } => {
+            Line::styled(format!("to {to}: {text}_"), bold)
+        }
+        Mode::Story { .. } => Line::raw("up/down scroll  q back"),
+        Mode::List if !view.said.is_empty() => Line::styled(view.said.clone(), bold),
+        Mode::List if !view.filter.is_empty() => {
+            Line::raw(format!("filter: {}  (/ changes it)  {KEYS}", view.filter))
+        }
+        Mode::List => Line::styled(KEYS, Style::new().add_modifier(Modifier::DIM)),
+    }
+}

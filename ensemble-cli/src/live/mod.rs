@@ -1,0 +1,191 @@
+//! The live view: what needs a person, the agents, and the last events, on the whole terminal.
+//!
+//! ```text
+//! a file changed, or REFRESH_MAX is over    gather the overview, at most every REFRESH_MIN    draw
+//! a key                                     `view` decides what it means                      draw, or run a verb
+//! the end, a signal, a panic                the terminal is as it was
+//! ```
+//!
+//! It only reads. The keys that change something run a verb of this program, after a question. A look costs some
+//! milliseconds; looks are as far apart as [`PAUSE_PER_COST`] times the last one, so that a busy team costs little.
+
+mod draw;
+mod view;
+
+use std::io::{self, IsTerminal as _};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ensemble_core::event_log::{self, Record};
+use ensemble_core::watch::Waiter;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::commands::story_lines;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, silence};
+use crate::overview::{Evidence, Overview};
+use crate::own_program::own_program;
+use view::{Action, View};
+
+/// How long a key or a change may wait to be seen.
+const POLL: Duration = Duration::from_millis(50);
+/// The least time between two looks.
+const REFRESH_MIN: Duration = Duration::from_millis(100);
+/// The longest time between two looks: ages grow, and a pane changes without a file.
+const REFRESH_MAX: Duration = Duration::from_secs(2);
+/// Pause after a look, as a multiple of its cost.
+const PAUSE_PER_COST: u32 = 20;
+/// How much of the end of the log is read for the last events, in bytes.
+const EVENTS_BYTES_MAX: u64 = 64 * 1024;
+
+/// All that is drawn.
+struct Scene {
+    overview: Overview,
+    project: String,
+    /// The last events, oldest first.
+    events: Vec<Record>,
+}
+
+/// Shows the view until a person leaves it.
+pub(crate) fn run(context: &Context) -> Outcome {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return Err(Failure::usage("the live view needs a terminal")
+            .with_hint("`ensemble status` prints the same once"));
+    }
+    // A failure is said on the ordinary screen.
+    let scene = gather(context)?;
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&ended))?;
+    }
+    let changed = watch_files(context)?;
+    silence(true);
+    let mut terminal = ratatui::try_init()?;
+    let result = Live { context, scene, view: View::default(), changed, ended }.run(&mut terminal);
+    ratatui::try_restore()?;
+    silence(false);
+    result
+}
+
+fn gather(context: &Context) -> Outcome<Scene> {
+    let overview = Overview::gather(context, Evidence::Watcher)?;
+    let project = context.project()?;
+    let root = project.root();
+    let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy().into_owned();
+    let events = event_log::recent(&project.logs(), EVENTS_BYTES_MAX)?;
+    Ok(Scene { overview, project: name, events })
+}
+
+/// A flag that is set when a file of the project has changed.
+fn watch_files(context: &Context) -> Outcome<Arc<AtomicBool>> {
+    let project = context.project()?;
+    let places = [
+        project.state.clone(),
+        project.roster().dir().to_owned(),
+        project.panes(),
+        project.logs(),
+        project.queue.join(ensemble_core::requests::REQUESTS),
+    ];
+    let changed = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&changed);
+    std::thread::spawn(move || {
+        let waiter = Waiter::for_logs(&places);
+        loop {
+            waiter.wait(REFRESH_MAX);
+            flag.store(true, Ordering::Relaxed);
+        }
+    });
+    Ok(changed)
+}
+
+struct Live<'a> {
+    context: &'a Context,
+    scene: Scene,
+    view: View,
+    changed: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Live<'_> {
+    fn run(&mut self, terminal: &mut DefaultTerminal) -> Outcome {
+        let (mut looked, mut pause) = (Instant::now(), REFRESH_MIN);
+        let mut is_stale = true;
+        while !self.ended.load(Ordering::Relaxed) {
+            let is_due = self.changed.load(Ordering::Relaxed) || looked.elapsed() >= REFRESH_MAX;
+            if is_due && looked.elapsed() >= pause {
+                self.changed.store(false, Ordering::Relaxed);
+                let began = Instant::now();
+                // What cannot be read now is shown as it was.
+                if let Ok(scene) = gather(self.context) {
+                    self.scene = scene;
+                    self.view.clamp(&self.scene.overview);
+                }
+                pause = REFRESH_MIN.max(began.elapsed() * PAUSE_PER_COST);
+                looked = Instant::now();
+                is_stale = true;
+            }
+            if is_stale {
+                terminal.draw(|frame| draw::draw(frame, &self.scene, &self.view))?;
+                is_stale = false;
+            }
+            if !event::poll(POLL)? {
+                continue;
+            }
+            is_stale = true;
+            if let Event::Key(key) = event::read()?
+                && key.kind != KeyEventKind::Release
+                && self.press(key, terminal)?
+            {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what a key means. Whether the view is to be left.
+    fn press(&mut self, key: KeyEvent, terminal: &mut DefaultTerminal) -> Outcome<bool> {
+        match self.view.press(key, &self.scene.overview) {
+            Action::None => {}
+            Action::Quit => return Ok(true),
+            Action::Story(id) => {
+                let lines =
+                    story_lines(self.context, &id).unwrap_or_else(|failure| vec![failure.text()]);
+                self.view.tell(id, lines);
+            }
+            Action::Run(arguments) => {
+                let said = self.verb(&arguments);
+                self.view.say(said);
+                self.changed.store(true, Ordering::Relaxed);
+            }
+            Action::Attach(name) => {
+                ratatui::try_restore()?;
+                silence(false);
+                let said = Command::new(own_program()).args(["attach", name.as_str()]).status();
+                silence(true);
+                *terminal = ratatui::try_init()?;
+                if said.is_ok_and(|status| !status.success()) {
+                    self.view.say(format!("cannot attach to {name}: see `ensemble attach {name}`"));
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Runs a verb of this program. What it said, in one line.
+    fn verb(&self, arguments: &[String]) -> String {
+        let mut command = Command::new(own_program());
+        if let Ok(project) = self.context.project() {
+            command.arg("--queue").arg(&project.queue);
+        }
+        let output = command.args(arguments).stdin(Stdio::null()).output();
+        let Ok(output) = output else { return "cannot start the command".to_owned() };
+        let text = if output.status.success() { output.stdout } else { output.stderr };
+        let text = String::from_utf8_lossy(&text);
+        let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("done");
+        crate::text::one_line(first)
+    }
+}

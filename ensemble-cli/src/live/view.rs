@@ -1,0 +1,282 @@
+//! What a person has selected and typed, and what a key means.
+//!
+//! ```text
+//! mode     key                          does
+//! list     up, down, k, j, PgUp, PgDn   select another line
+//!          Enter                        story of what is selected
+//!          x                            the command that helps, after a question
+//!          y, n                         approve or reject the selected request, after a question
+//!          a                            attach to the selected agent
+//!          n                            nudge the selected agent
+//!          s                            send it a message: type its text
+//!          p                            pause the team, or let it go on, after a question
+//!          /                            show only lines that contain a text
+//!          q, Esc, Ctrl-C               leave
+//! story    up, down …                   scroll
+//!          q, Esc, Enter                back
+//! input    characters, Backspace        change the text
+//!          Enter                        send, or apply the filter
+//!          Esc                          back, without effect
+//! question y                            run the command
+//!          any other                    back
+//! ```
+
+use ensemble_core::message::Name;
+use ensemble_watch::attention::{Kind, Need};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::overview::{Agent, Overview};
+
+/// How far PgUp and PgDn go, in lines.
+const PAGE: usize = 10;
+/// The longest text that is typed, in characters.
+const INPUT_CHARS_MAX: usize = 500;
+
+/// What the program is to do after a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    None,
+    Quit,
+    /// Tell the story of this id.
+    Story(String),
+    /// Run this verb.
+    Run(Vec<String>),
+    /// Attach to this agent's pane.
+    Attach(Name),
+}
+
+/// Mode of the view: it decides what keys mean.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum Mode {
+    #[default]
+    List,
+    Story {
+        title: String,
+        lines: Vec<String>,
+        scroll: usize,
+    },
+    Input {
+        purpose: Purpose,
+        text: String,
+    },
+    Question {
+        text: String,
+        arguments: Vec<String>,
+    },
+}
+
+/// Why text is typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Filter,
+    Send(Name),
+}
+
+/// The state of the view.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) selected: usize,
+    pub(super) filter: String,
+    pub(super) mode: Mode,
+    /// What the last verb said.
+    pub(super) said: String,
+}
+
+/// A line that can be selected: needs first, then agents.
+pub(super) enum Item<'a> {
+    Need(&'a Need),
+    Agent(&'a Agent),
+}
+
+impl Item<'_> {
+    fn agent(&self) -> Option<&Name> {
+        match self {
+            Self::Need(need) => need.agent.as_ref(),
+            Self::Agent(agent) => Some(&agent.row.member.name),
+        }
+    }
+
+    fn id(&self) -> Option<String> {
+        match self {
+            Self::Need(need) => {
+                need.about.clone().or_else(|| need.agent.as_ref().map(ToString::to_string))
+            }
+            Self::Agent(agent) => Some(agent.row.member.name.to_string()),
+        }
+    }
+}
+
+/// The lines that the filter leaves, in the order in which they are shown.
+pub(super) fn items<'a>(overview: &'a Overview, filter: &str) -> Vec<Item<'a>> {
+    let filter = filter.to_lowercase();
+    let fits = |text: &str| filter.is_empty() || text.to_lowercase().contains(&filter);
+    let needs = overview.needs.iter().filter(|need| fits(&need.text)).map(Item::Need);
+    let is_wanted = |agent: &&&Agent| {
+        let member = &agent.row.member;
+        let held = agent.holds.iter().any(|holding| fits(&holding.task_id));
+        fits(member.name.as_str()) || fits(agent.presence.state.word()) || held
+    };
+    let agents = overview.worst_first();
+    let agents: Vec<&Agent> = agents.iter().filter(is_wanted).copied().collect();
+    needs.chain(agents.into_iter().map(Item::Agent)).collect()
+}
+
+impl View {
+    /// Keeps the selection on a line.
+    pub(super) fn clamp(&mut self, overview: &Overview) {
+        let count = items(overview, &self.filter).len();
+        self.selected = self.selected.min(count.saturating_sub(1));
+    }
+
+    /// Shows a story.
+    pub(super) fn tell(&mut self, title: String, lines: Vec<String>) {
+        let scroll = lines.len();
+        self.mode = Mode::Story { title, lines, scroll };
+    }
+
+    /// Shows what a verb said, until the next key.
+    pub(super) fn say(&mut self, said: String) {
+        self.said = said;
+    }
+
+    /// Takes a key, and returns the action that follows.
+    pub(super) fn press(&mut self, key: KeyEvent, overview: &Overview) -> Action {
+        self.said.clear();
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Action::Quit;
+        }
+        match std::mem::take(&mut self.mode) {
+            Mode::List => self.in_list(key.code, overview),
+            Mode::Story { title, lines, scroll } => {
+                let last = lines.len().saturating_sub(1);
+                let scroll = match key.code {
+                    KeyCode::Char('q') | KeyCode::Esc | KeyCode::Enter => return Action::None,
+                    code => moved(scroll.min(last), code, last),
+                };
+                self.mode = Mode::Story { title, lines, scroll };
+                Action::None
+            }
+            Mode::Input { purpose, text } => self.in_input(key.code, purpose, text, overview),
+            Mode::Question { arguments, .. } => match key.code {
+                KeyCode::Char('y') => Action::Run(arguments),
+                _ => Action::None,
+            },
+        }
+    }
+
+    fn in_list(&mut self, code: KeyCode, overview: &Overview) -> Action {
+        let items = items(overview, &self.filter);
+        let item = items.get(self.selected);
+        let agent = item.and_then(Item::agent).cloned();
+        match (code, item) {
+            (KeyCode::Char('q') | KeyCode::Esc, _) => return Action::Quit,
+            (KeyCode::Char('/'), _) => {
+                let text = std::mem::take(&mut self.filter);
+                self.mode = Mode::Input { purpose: Purpose::Filter, text };
+            }
+            (KeyCode::Char('p'), _) => self.pause_or_resume(overview),
+            (KeyCode::Enter, Some(item)) => return item.id().map_or(Action::None, Action::Story),
+            (KeyCode::Char('y' | 'n'), Some(Item::Need(need))) if need.need == Kind::Decision => {
+                self.answer(need, code == KeyCode::Char('y'));
+            }
+            (KeyCode::Char('x'), Some(Item::Need(need))) => return self.help(need),
+            (KeyCode::Char('a'), Some(_)) => return agent.map_or(Action::None, Action::Attach),
+            (KeyCode::Char('n'), Some(_)) => {
+                let nudge = |name: Name| Action::Run(vec!["nudge".to_owned(), name.to_string()]);
+                return agent.map_or(Action::None, nudge);
+            }
+            (KeyCode::Char('s'), Some(_)) => {
+                if let Some(name) = agent {
+                    self.mode = Mode::Input { purpose: Purpose::Send(name), text: String::new() };
+                }
+            }
+            (code, _) => self.selected = moved(self.selected, code, items.len().saturating_sub(1)),
+        }
+        Action::None
+    }
+
+    fn in_input(
+        &mut self,
+        code: KeyCode,
+        purpose: Purpose,
+        mut text: String,
+        overview: &Overview,
+    ) -> Action {
+        match (code, &purpose) {
+            (KeyCode::Esc, _) => return Action::None,
+            (KeyCode::Enter, Purpose::Filter) => {
+                self.filter = text;
+                self.clamp(overview);
+                return Action::None;
+            }
+            (KeyCode::Enter, Purpose::Send(_)) if text.is_empty() => return Action::None,
+            (KeyCode::Enter, Purpose::Send(name)) => {
+                let to = name.to_string();
+                return Action::Run(["send", "--to", &to, "-m", &text].map(str::to_owned).to_vec());
+            }
+            (KeyCode::Backspace, _) => drop(text.pop()),
+            (KeyCode::Char(typed), _) if text.chars().count() < INPUT_CHARS_MAX => text.push(typed),
+            _ => {}
+        }
+        self.mode = Mode::Input { purpose, text };
+        Action::None
+    }
+
+    /// Does what helps, as far as a key can.
+    fn help(&mut self, need: &Need) -> Action {
+        let arguments = command_in(&need.help).unwrap_or_default();
+        match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["attach", name] => Name::new(*name).map_or(Action::None, Action::Attach),
+            ["why", id] => Action::Story((*id).to_owned()),
+            // A watcher would end with this view.
+            [] | ["watch", ..] => {
+                self.say(format!("by hand: {}", need.help));
+                Action::None
+            }
+            _ => {
+                self.ask(arguments);
+                Action::None
+            }
+        }
+    }
+
+    fn answer(&mut self, need: &Need, is_yes: bool) {
+        let (Some(id), Some(to)) = (&need.about, &need.agent) else { return };
+        let how = if is_yes { "--approve" } else { "--reject" };
+        let arguments = ["respond", id.as_str(), how, "--as", to.as_str()];
+        self.ask(arguments.map(str::to_owned).to_vec());
+    }
+
+    fn pause_or_resume(&mut self, overview: &Overview) {
+        let is_paused = overview.needs.iter().any(|need| need.need == Kind::Paused);
+        self.ask(vec![if is_paused { "resume" } else { "pause" }.to_owned()]);
+    }
+
+    fn ask(&mut self, arguments: Vec<String>) {
+        let text = format!("run `ensemble {}`? y/n", arguments.join(" "));
+        self.mode = Mode::Question { text, arguments };
+    }
+}
+
+fn moved(at: usize, code: KeyCode, last: usize) -> usize {
+    match code {
+        KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+        KeyCode::Down | KeyCode::Char('j') => (at + 1).min(last),
+        KeyCode::PageUp => at.saturating_sub(PAGE),
+        KeyCode::PageDown => (at + PAGE).min(last),
+        KeyCode::Home => 0,
+        KeyCode::End => last,
+        _ => at,
+    }
+}
+
+/// The arguments of the command in a hint, if it stands there whole: a word in capitals is a place to fill in.
+pub(super) fn command_in(help: &str) -> Option<Vec<String>> {
+    let command = help.split('`').nth(1)?.strip_prefix("ensemble ")?;
+    let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+    let is_place = |word: &String| {
+        word.chars().any(char::is_alphabetic)
+            && word.chars().all(|c| c.is_ascii_uppercase() || c == '|')
+    };
+    (!words.iter().any(is_place)).then_some(words)
+}

@@ -1,0 +1,147 @@
+//! The live view in a real tmux, by what stands on the screen.
+
+use std::fs;
+
+use ensemble_core::durable::Durability;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::spool::{Options, Spool};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::bed::{Bed, program};
+use crate::tmux_support::{TestServer, eventually};
+
+/// A project and a terminal of this size in which the view runs. After it, the shell says how it has ended.
+struct Viewed {
+    bed: Bed,
+    tmux: TestServer,
+}
+
+impl Viewed {
+    fn start(bed: Bed, verb: &str, (columns, lines): (u16, u16)) -> Self {
+        let tmux = TestServer::around(tempfile::tempdir().unwrap());
+        let script = format!(
+            "cd {project}; sh -c 'echo $$ > pid; exec {program} {verb}'; \
+             echo \"left $? $(stty -a | grep -o -e '[-]*icanon')\"; exec sleep 100000",
+            project = bed.project().display(),
+            program = program().display(),
+        );
+        let file = bed.project().join("view.sh");
+        fs::write(&file, script).unwrap();
+        let mut viewed = Self { bed, tmux };
+        let command = format!("exec sh {}", file.display());
+        viewed.tmux.server.new_session("main", &command, columns, lines).unwrap();
+        viewed.tmux.adopt();
+        viewed
+    }
+
+    fn screen(&self) -> String {
+        self.tmux.screen("%0").join("\n")
+    }
+
+    #[track_caller]
+    fn shows(&self, text: &str) {
+        let shown = || self.screen().contains(text);
+        eventually(&format!("the screen shows `{text}`:\n{}", self.screen()), shown);
+    }
+
+    #[track_caller]
+    fn shows_no_more(&self, text: &str) {
+        let shown = || !self.screen().contains(text);
+        eventually(&format!("the screen shows `{text}` no more:\n{}", self.screen()), shown);
+    }
+
+    fn press(&self, keys: &[&str]) {
+        self.tmux.human(keys);
+    }
+}
+
+/// A dead task and an undecided plan.
+fn troubled() -> Bed {
+    let bed = Bed::new();
+    let mut options = Options::default();
+    options.durability = Durability::Process;
+    let spool = Spool::open(&bed.project().join("queue"), options).unwrap();
+    let (w1, id) = (Name::new("w1").unwrap(), MessageId::new("dead-1").unwrap());
+    let task = Envelope::new(w1.clone(), "work\n").with_task("t-dead").with_id(id.clone());
+    spool.publish(&task.with_kind(Name::new("task").unwrap())).unwrap();
+    spool.dead_letter_waiting(&w1, &id, "after 5 attempts").unwrap();
+    fs::write(bed.project().join("plan.md"), "the plan\n").unwrap();
+    bed.ok("plan submit plan.md --task t1 --to conductor --as w1");
+    bed
+}
+
+#[test]
+fn what_needs_a_person_is_seen_at_once_and_helped_by_keys() {
+    let viewed = Viewed::start(troubled(), "top", (80, 24));
+    viewed.shows("NEEDS YOU: 2");
+    viewed.shows("! DECISION");
+    viewed.shows("! DEAD LETTER");
+    viewed.shows("dead retry dead-1");
+    viewed.shows("waits: w1 -> conductor (plan");
+    let screen = viewed.screen();
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    // A change is seen without a key.
+    viewed.bed.send("news");
+    viewed.shows("waiting: 2");
+
+    viewed.press(&["y"]);
+    viewed.shows("--approve --as conductor`? y/n");
+    viewed.press(&["z"]);
+    viewed.shows("enter story");
+    assert!(viewed.bed.ok("requests --json").contains("\"pending\""));
+    viewed.press(&["y"]);
+    viewed.shows("? y/n");
+    viewed.press(&["y"]);
+    viewed.shows_no_more("! DECISION");
+    assert!(viewed.bed.ok("requests --json").contains("\"approved\""));
+
+    viewed.press(&["x"]);
+    viewed.shows("run `ensemble dead retry dead-1`? y/n");
+    viewed.press(&["y"]);
+    viewed.shows("nothing needs you");
+    let waiting = viewed.bed.ok("inbox w1 --json");
+    assert!(waiting.contains("dead-1"), "{waiting}");
+    viewed.press(&["q"]);
+    viewed.shows("left 0 icanon");
+}
+
+#[test]
+fn a_story_a_filter_and_a_message_are_keys_away() {
+    let viewed = Viewed::start(troubled(), "", (200, 50));
+    viewed.shows("NEEDS YOU: 2");
+    viewed.press(&["Down", "Enter"]);
+    viewed.shows("story of dead-1");
+    viewed.shows("now  what=message id=dead-1");
+    viewed.press(&["q"]);
+    viewed.shows("enter story");
+    viewed.press(&["/"]);
+    viewed.press(&["-l", "t-dead"]);
+    viewed.press(&["Enter"]);
+    viewed.shows("filter: t-dead");
+    viewed.shows_no_more("! DECISION");
+    viewed.press(&["s"]);
+    viewed.press(&["-l", "are you there?"]);
+    viewed.shows("to w1: are you there?_");
+    viewed.press(&["Enter"]);
+    eventually("it is sent", || viewed.bed.run("recv --as w1").stdout.contains("are you there?"));
+    viewed.press(&["C-c"]);
+    viewed.shows("left 0 icanon");
+}
+
+#[test]
+fn a_signal_leaves_the_terminal_as_it_was() {
+    let viewed = Viewed::start(troubled(), "top", (80, 24));
+    viewed.shows("NEEDS YOU: 2");
+    let pid = fs::read_to_string(viewed.bed.project().join("pid")).unwrap();
+    kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::TERM).unwrap();
+    viewed.shows("left 0 icanon");
+    assert!(!viewed.screen().contains("NEEDS YOU"), "the screen of before is back");
+}
+
+#[test]
+fn a_pipe_gets_no_live_view() {
+    let bed = Bed::new();
+    let said = bed.fails(2, "top");
+    assert!(said.contains("needs a terminal") && said.contains("`ensemble status`"), "{said}");
+    assert_eq!(bed.run("").code, 2, "without a terminal, the help is shown");
+}
