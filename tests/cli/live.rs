@@ -139,6 +139,16 @@ fn a_signal_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
+fn a_view_ends_with_its_terminal() {
+    let viewed = Viewed::start(troubled(), "top", (80, 24));
+    viewed.shows("NEEDS YOU: 2");
+    let pid = fs::read_to_string(viewed.bed.project().join("pid")).unwrap();
+    viewed.tmux.server.run(&["kill-server"]).ok();
+    let process = format!("/proc/{}", pid.trim());
+    eventually("the process has ended", || !std::path::Path::new(&process).exists());
+}
+
+#[test]
 fn a_pipe_gets_no_live_view() {
     let bed = Bed::new();
     let said = bed.fails(2, "top");

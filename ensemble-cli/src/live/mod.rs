@@ -4,6 +4,7 @@
 //! a file changed, or REFRESH_MAX is over    gather the overview, at most every REFRESH_MIN    draw
 //! a key                                     `view` decides what it means                      draw, or run a verb
 //! the end, a signal, a panic                the terminal is as it was
+//! the terminal is gone                      the process ends
 //! ```
 //!
 //! It only reads. The keys that change something run a verb of this program, after a question. A look costs some
@@ -23,6 +24,7 @@ use ensemble_core::watch::Waiter;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::commands::story_lines;
 use crate::context::Context;
@@ -58,17 +60,26 @@ pub(crate) fn run(context: &Context) -> Outcome {
     }
     // A failure is said on the ordinary screen.
     let scene = gather(context)?;
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&ended))?;
-    }
+    end_on_signals()?;
     let changed = watch_files(context)?;
     silence(true);
     let mut terminal = ratatui::try_init()?;
-    let result = Live { context, scene, view: View::default(), changed, ended }.run(&mut terminal);
+    let result = Live { context, scene, view: View::default(), changed }.run(&mut terminal);
     ratatui::try_restore()?;
     silence(false);
     result
+}
+
+/// Ends the process on a signal, whatever it does: it may wait for a terminal that is gone.
+fn end_on_signals() -> Outcome {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            let _ = ratatui::try_restore();
+            std::process::exit(0);
+        }
+    });
+    Ok(())
 }
 
 fn gather(context: &Context) -> Outcome<Scene> {
@@ -107,14 +118,13 @@ struct Live<'a> {
     scene: Scene,
     view: View,
     changed: Arc<AtomicBool>,
-    ended: Arc<AtomicBool>,
 }
 
 impl Live<'_> {
     fn run(&mut self, terminal: &mut DefaultTerminal) -> Outcome {
         let (mut looked, mut pause) = (Instant::now(), REFRESH_MIN);
         let mut is_stale = true;
-        while !self.ended.load(Ordering::Relaxed) {
+        loop {
             let is_due = self.changed.load(Ordering::Relaxed) || looked.elapsed() >= REFRESH_MAX;
             if is_due && looked.elapsed() >= pause {
                 self.changed.store(false, Ordering::Relaxed);
@@ -132,7 +142,12 @@ impl Live<'_> {
                 terminal.draw(|frame| draw::draw(frame, &self.scene, &self.view))?;
                 is_stale = false;
             }
-            if !event::poll(POLL)? {
+            let has_input = event::poll(POLL)?;
+            // Reading from a terminal that was closed would never end.
+            if rustix::termios::tcgetattr(io::stdin()).is_err() {
+                return Ok(());
+            }
+            if !has_input {
                 continue;
             }
             is_stale = true;
@@ -143,7 +158,6 @@ impl Live<'_> {
                 return Ok(());
             }
         }
-        Ok(())
     }
 
     /// Does what a key means. Whether the view is to be left.
