@@ -95,6 +95,9 @@ pub fn violations(facts: &Facts) -> Vec<String> {
     wrong
 }
 
+/// The fate of a task behind one that a person was told of.
+const WAITS: &str = "waits for what was told";
+
 /// What became of a piece of work; an error if it is open, or ended in silence.
 fn fate(facts: &Facts, work: &Work) -> Result<&'static str, String> {
     match work.kind {
@@ -141,12 +144,14 @@ fn fate_of_task(facts: &Facts, id: &str) -> Result<&'static str, String> {
         },
         "BLOCKED" if facts.is_told(id) && !reason.is_empty() => Ok("told"),
         "BLOCKED" => Err(format!("{id} is blocked in silence: {reason:?}")),
-        // What comes before is blocked, and told.
-        "UNCLAIMED" if before.iter().any(|before| fate_of_task(facts, before) == Ok("told")) => {
-            Ok("waits for what was told")
-        }
+        // What comes before is blocked and told, or waits itself for such a task.
+        "UNCLAIMED" if before.iter().any(|before| is_stopped(facts, before)) => Ok(WAITS),
         _ => Err(format!("{id} is {status}")),
     }
+}
+
+fn is_stopped(facts: &Facts, task: &str) -> bool {
+    matches!(fate_of_task(facts, task), Ok("told" | WAITS))
 }
 
 fn fate_of_steps(facts: &Facts, queue: &str) -> Result<&'static str, String> {

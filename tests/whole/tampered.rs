@@ -80,6 +80,19 @@ fn a_sound_whole_is_believed() {
     assert_eq!(violations(&sound()), [""; 0]);
 }
 
+/// However long the chain behind a task is that a person was told of, it ends there.
+#[test]
+fn what_waits_behind_a_told_task_is_no_silence() {
+    let mut facts = sound();
+    let waits = |before: &str| ("UNCLAIMED".to_owned(), String::new(), vec![before.to_owned()]);
+    facts.works.extend(["t3", "t4"].map(|id| Work::new(Kind::Board, id)));
+    facts.board.extend([("t3".to_owned(), waits("t2")), ("t4".to_owned(), waits("t3"))]);
+    facts.board.insert("t2".into(), ("BLOCKED".into(), "stuck".into(), vec!["t1".into()]));
+    assert!(violations(&facts).contains(&"t4 is UNCLAIMED".to_owned()));
+    facts.told.push("board.alarm t2 is blocked: stuck".to_owned());
+    assert_eq!(violations(&facts), [""; 0]);
+}
+
 #[test]
 fn work_that_is_open_lost_or_ends_in_silence_is_found() {
     let dead = |reason: &str| Message { place: "dead".to_owned(), reason: reason.to_owned() };

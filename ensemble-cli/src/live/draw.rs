@@ -191,7 +191,7 @@ fn work(scene: &Scene) -> String {
     let [messages, tasks, reviews, steps] = counts;
     let unread: u64 = scene.overview.mailboxes.iter().map(|mailbox| mailbox.glance.waiting).sum();
     format!(
-        "held: {messages} in mail, {tasks} of the board, {reviews} in review, {steps} steps · waiting: {} · not acked: {}",
+        "held: {messages} mail, {tasks} board, {reviews} reviews, {steps} steps · waiting: {} · not acked: {}",
         counted(unread),
         scene.overview.ladders.len()
     )

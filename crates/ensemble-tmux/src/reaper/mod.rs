@@ -247,6 +247,8 @@ impl Reaper {
             return BTreeSet::new();
         }
         match row.filter(|_| self.processes.spare_root) {
+            // A shell that has ended has no terminal. Its foreground group would be that of kernel threads.
+            Some(row) if row.zombie || row.foreground == 0 => BTreeSet::new(),
             Some(row) if row.foreground == row.group => BTreeSet::new(),
             Some(row) => {
                 let in_front =

@@ -162,6 +162,22 @@ fn reused_pid_is_a_different_process() {
     assert_eq!(Reaper::new(earlier).find().expect("a search"), []);
 }
 
+/// Such a process has no terminal. Group 0 is that of kernel threads, and in some containers of process 1.
+#[test]
+fn a_shell_that_has_ended_and_was_not_reaped_marks_no_process() {
+    let mut shell = Command::new("sh").args(["-c", "exit 0"]).spawn().expect("a shell");
+    let began = Instant::now();
+    while fate(shell.id()) == Fate::Lives {
+        assert!(began.elapsed() < LIMIT, "it ends by itself");
+        std::thread::yield_now();
+    }
+    let started = read_row(shell.id()).map(|row| row.started);
+    assert!(started.is_some(), "it is not reaped yet");
+    let processes = ProcessSet::new().with_root(shell.id(), started).sparing_the_root();
+    assert_eq!(Reaper::new(processes).find().expect("a search"), []);
+    shell.wait().expect("it is reaped");
+}
+
 #[test]
 fn caller_inside_the_agent_is_an_error() {
     let us = std::process::id();
