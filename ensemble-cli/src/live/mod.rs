@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! a file changed, or REFRESH_MAX is over    gather the overview, at most every REFRESH_MIN    draw
+//! a second is over                          ages grow                                         draw
 //! a key                                     `view` decides what it means                      draw, or run a verb
 //! the end, a signal, a panic                the terminal is as it was
 //! the terminal is gone                      the process ends
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{self, Record};
 use ensemble_core::watch::Waiter;
 use ratatui::DefaultTerminal;
@@ -29,16 +31,21 @@ use signal_hook::iterator::Signals;
 use crate::commands::story_lines;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, silence};
-use crate::overview::{Evidence, Overview};
+use crate::overview::{self, Evidence, Overview};
 use crate::own_program::own_program;
+use crate::queue::Queue;
 use view::{Action, View};
 
 /// How long a key or a change may wait to be seen.
 const POLL: Duration = Duration::from_millis(50);
 /// The least time between two looks.
 const REFRESH_MIN: Duration = Duration::from_millis(100);
-/// The longest time between two looks: ages grow, and a pane changes without a file.
-const REFRESH_MAX: Duration = Duration::from_secs(2);
+/// The longest time between two looks: what lies on servers changes without a file.
+const REFRESH_MAX: Duration = Duration::from_secs(5);
+/// How long a change waits for others that come with it.
+const SETTLE: Duration = Duration::from_millis(80);
+/// How often ages are shown anew.
+const TICK: Duration = Duration::from_secs(1);
 /// Pause after a look, as a multiple of its cost.
 const PAUSE_PER_COST: u32 = 20;
 /// How much of the end of the log is read for the last events, in bytes.
@@ -59,12 +66,13 @@ pub(crate) fn run(context: &Context) -> Outcome {
             .with_hint("`ensemble status` prints the same once"));
     }
     // A failure is said on the ordinary screen.
-    let scene = gather(context)?;
+    let queue = overview::open(context)?;
+    let scene = gather(context, &queue)?;
     end_on_signals()?;
     let changed = watch_files(context)?;
     silence(true);
     let mut terminal = ratatui::try_init()?;
-    let result = Live { context, scene, view: View::default(), changed }.run(&mut terminal);
+    let result = Live { context, queue, scene, view: View::default(), changed }.run(&mut terminal);
     ratatui::try_restore()?;
     silence(false);
     result
@@ -82,8 +90,8 @@ fn end_on_signals() -> Outcome {
     Ok(())
 }
 
-fn gather(context: &Context) -> Outcome<Scene> {
-    let overview = Overview::gather(context, Evidence::Watcher)?;
+fn gather(context: &Context, queue: &Queue) -> Outcome<Scene> {
+    let overview = Overview::look(context, queue, Evidence::Watcher)?;
     let project = context.project()?;
     let root = project.root();
     let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy().into_owned();
@@ -106,8 +114,12 @@ fn watch_files(context: &Context) -> Outcome<Arc<AtomicBool>> {
     std::thread::spawn(move || {
         let waiter = Waiter::for_logs(&places);
         loop {
+            let began = Instant::now();
             waiter.wait(REFRESH_MAX);
-            flag.store(true, Ordering::Relaxed);
+            // After all of that time, nothing has happened.
+            if began.elapsed() < REFRESH_MAX {
+                flag.store(true, Ordering::Relaxed);
+            }
         }
     });
     Ok(changed)
@@ -115,6 +127,7 @@ fn watch_files(context: &Context) -> Outcome<Arc<AtomicBool>> {
 
 struct Live<'a> {
     context: &'a Context,
+    queue: Queue,
     scene: Scene,
     view: View,
     changed: Arc<AtomicBool>,
@@ -123,14 +136,18 @@ struct Live<'a> {
 impl Live<'_> {
     fn run(&mut self, terminal: &mut DefaultTerminal) -> Outcome {
         let (mut looked, mut pause) = (Instant::now(), REFRESH_MIN);
-        let mut is_stale = true;
+        let (mut is_stale, mut drawn) = (true, Instant::now());
+        let mut news: Option<Instant> = None;
         loop {
-            let is_due = self.changed.load(Ordering::Relaxed) || looked.elapsed() >= REFRESH_MAX;
-            if is_due && looked.elapsed() >= pause {
-                self.changed.store(false, Ordering::Relaxed);
+            if self.changed.swap(false, Ordering::Relaxed) {
+                news.get_or_insert_with(Instant::now);
+            }
+            let is_due = news.is_some_and(|news| news.elapsed() >= SETTLE);
+            if (is_due && looked.elapsed() >= pause) || looked.elapsed() >= REFRESH_MAX {
+                news = None;
                 let began = Instant::now();
                 // What cannot be read now is shown as it was.
-                if let Ok(scene) = gather(self.context) {
+                if let Ok(scene) = gather(self.context, &self.queue) {
                     self.scene = scene;
                     self.view.clamp(&self.scene.overview);
                 }
@@ -138,7 +155,12 @@ impl Live<'_> {
                 looked = Instant::now();
                 is_stale = true;
             }
+            if drawn.elapsed() >= TICK {
+                self.scene.overview.at = SystemClock.wall();
+                is_stale = true;
+            }
             if is_stale {
+                drawn = Instant::now();
                 terminal.draw(|frame| draw::draw(frame, &self.scene, &self.view))?;
                 is_stale = false;
             }

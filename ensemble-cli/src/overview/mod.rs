@@ -100,18 +100,23 @@ impl Overview {
 
     /// Looks at everything.
     pub(crate) fn gather(context: &Context, evidence: Evidence) -> Outcome<Self> {
+        Self::look(context, &open(context)?, evidence)
+    }
+
+    /// The same, with a queue that is open already: it knows its mailboxes.
+    pub(crate) fn look(context: &Context, queue: &Queue, evidence: Evidence) -> Outcome<Self> {
         let project = context.project()?;
-        let (queue, books) = (open(context)?, Books::open(project));
+        let books = Books::open(project);
         let watcher = Watcher::look(project);
-        let mailboxes = mailboxes(&queue)?;
-        let workload = Workload::of(&*queue, queue.request_store(), &books, |_| true)?;
-        let agents = Look { project, queue: &queue, watcher: &watcher, workload: &workload }
+        let mailboxes = mailboxes(queue)?;
+        let workload = Workload::of(&**queue, queue.request_store(), &books, |_| true)?;
+        let agents = Look { project, queue, watcher: &watcher, workload: &workload }
             .agents(&books, &mailboxes, evidence)?;
         let mut overview = Self {
             at: SystemClock.wall(),
             agents,
             holds: workload.holds,
-            pending: pending(&queue)?,
+            pending: pending(queue)?,
             ladders: ladders(project)?,
             troubles: board_troubles(project)?,
             steps: standing_steps(context)?,
@@ -119,7 +124,7 @@ impl Overview {
             watcher,
             mailboxes,
         };
-        overview.needs = overview.needs_of(project, &queue)?;
+        overview.needs = overview.needs_of(project, queue)?;
         Ok(overview)
     }
 
@@ -186,7 +191,7 @@ impl Agent {
 }
 
 /// The queue as far as it can be seen: the panes are here also while the servers are away.
-fn open(context: &Context) -> Outcome<Queue> {
+pub(crate) fn open(context: &Context) -> Outcome<Queue> {
     let opened = Queue::open(context).and_then(|queue| {
         queue.overlook()?;
         Ok(queue)
