@@ -125,6 +125,29 @@ fn a_changed_condition_is_another_occurrence() {
     );
 }
 
+/// Tasks behind a blocked one wait in silence: its own alarm says how many.
+#[test]
+fn a_blocked_task_tells_how_many_wait_for_it() {
+    let bed = Bed::new();
+    for (id, before) in [("a", ""), ("b", "a"), ("c", "b"), ("d", "a"), ("e", "")] {
+        bed.task(id, if before.is_empty() { &[] } else { std::slice::from_ref(&before) });
+    }
+    let questions = ["why?".to_owned()];
+    let block = |id: &str| bed.change(|board| board.block(&name(id), None, "r", &questions));
+    let abandon = |id: &str| {
+        block(id);
+        bed.change(|board| board.abandon(&name(id), "useless"));
+    };
+    block("a");
+    let text = || found(&bed)[0].text.clone();
+    assert_eq!(text(), "task a is blocked, and 3 tasks wait for it: r");
+    abandon("d");
+    abandon("c");
+    assert_eq!(text(), "task a is blocked, and 1 task waits for it: r");
+    abandon("b");
+    assert_eq!(text(), "task a is blocked: r");
+}
+
 #[test]
 fn control_files_are_stale_in_stages() {
     let since: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();

@@ -194,6 +194,13 @@ fn the_log_has_a_line_a_record() {
     let session = acked["session_id"].as_str().unwrap();
     assert_eq!(bed.json(&format!("log --session {session}")), all);
     assert_eq!(bed.ok("log --session session-20000101-000000"), "");
+    assert_eq!(bed.json("log --since 10m"), all);
+    assert_eq!(
+        bed.json(&format!("log -n 1 --since {}", acked["timestamp"].as_str().unwrap())),
+        [acked]
+    );
+    assert_eq!(bed.ok("log --since 2126-01-01T00:00:00Z"), "");
+    assert!(bed.fails(2, "log --since soon").contains("neither a time nor a duration"));
     let text = bed.ok("log --limit 1");
     assert!(text.contains(&format!("message.acked  w1  id={id} mailbox=w1 epoch=1")), "{text}");
 }

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Follower, Position, Record, last, read_all};
+use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
 use serde_json::Value;
 
+use crate::args;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::{FAINT, STRONG};
@@ -33,8 +36,11 @@ pub(crate) struct Arguments {
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
     types: Vec<String>,
     /// Only the last N records [default: all; with --follow: 10]
-    #[arg(long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N")]
     limit: Option<usize>,
+    /// Only records since then: a time like 2026-11-25T14:00:00Z, or so long ago, like 10m
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<Timestamp>,
     /// Only records of one session, as in session-20261121-225001
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
@@ -47,6 +53,17 @@ enum What {
     Record(super::log_record::Arguments),
     Replay(super::log_replay::Arguments),
     Report(super::log_report::Arguments),
+}
+
+/// A time, or the time a duration ago.
+fn since(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let ago =
+        args::duration(text).map_err(|_| format!("`{text}` is neither a time nor a duration"))?;
+    let millis = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+    Ok(Timestamp::from_unix_millis(SystemClock.wall().unix_millis().saturating_sub(millis)))
 }
 
 impl Arguments {
@@ -111,7 +128,8 @@ impl Arguments {
     fn is_wanted(&self, record: &Record) -> bool {
         let is_of_type =
             self.types.is_empty() || self.types.iter().any(|pattern| record.kind.matches(pattern));
-        is_of_type && self.is_of_session(record)
+        let is_late = self.since.is_none_or(|since| record.timestamp >= since);
+        is_of_type && is_late && self.is_of_session(record)
     }
 
     fn show(&self, context: &Context, record: &Record) -> Outcome {

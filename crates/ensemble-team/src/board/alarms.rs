@@ -31,7 +31,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::control::{Control, ControlFile, Staleness};
-use super::graph::can_be_taken;
+use super::graph::{behind, can_be_taken};
 use super::leases::LEASE_RAN_OUT;
 use super::state::{State, Status, Task};
 use crate::proto::task::EXHAUSTED_BY;
@@ -265,7 +265,11 @@ fn by_status(state: &State, task: &Task, graces: Graces, found: &mut Vec<Conditi
     let condition = match task.status {
         Status::Blocked => {
             let why = task.blocked_reason.as_deref().unwrap_or("no reason given");
-            let text = format!("task {id} is blocked: {why}");
+            let text = match behind(state, &task.id) {
+                0 => format!("task {id} is blocked: {why}"),
+                1 => format!("task {id} is blocked, and 1 task waits for it: {why}"),
+                waiting => format!("task {id} is blocked, and {waiting} tasks wait for it: {why}"),
+            };
             Condition::new(Alarm::Blocked, id, times(task, "blocked"), text)
         }
         Status::IntegrationFailed => {

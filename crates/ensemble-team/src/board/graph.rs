@@ -1,6 +1,6 @@
 //! The dependency graph of tasks: cycles, and which tasks can be claimed now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
@@ -58,6 +58,24 @@ pub fn cycle(tasks: &[Task]) -> Option<Vec<Name>> {
 pub fn unmet<'a>(state: &State, task: &'a Task) -> Vec<&'a Name> {
     let is_merged = |id: &Name| state.task(id).is_some_and(|task| task.status == Status::Merged);
     task.depends_on.iter().filter(|id| !is_merged(id)).collect()
+}
+
+/// How many unfinished tasks wait for this one, directly or behind others.
+#[must_use]
+pub(super) fn behind(state: &State, id: &Name) -> usize {
+    let mut waiting: BTreeMap<&Name, Vec<&Name>> = BTreeMap::new();
+    for task in state.tasks.iter().filter(|task| !task.status.is_terminal()) {
+        for before in &task.depends_on {
+            waiting.entry(before).or_default().push(&task.id);
+        }
+    }
+    let mut found: BTreeSet<&Name> = BTreeSet::new();
+    let mut next = vec![id];
+    while let Some(before) = next.pop() {
+        let new = waiting.get(before).into_iter().flatten().filter(|task| found.insert(task));
+        next.extend(new);
+    }
+    found.len()
 }
 
 /// Tasks that a coder may claim now, most urgent first, then in the order of the board. With a
