@@ -6,12 +6,12 @@
 //! | `blocked` | a dialog or permission prompt stands in an agent's way | answer it in its pane |
 //! | `gone` | an agent has ended and should not have | start it again |
 //! | `decision` | a request waits for one that is no present agent, or for longer than [`UNDECIDED_MAX`] | answer it |
-//! | `escalation` | a worker did not take its task, and the ladder is at its end | look at the worker |
+//! | `escalation` | a worker that is not gone or blocked did not take its task, and the ladder is at its end | look at the worker |
 //! | `standstill` | a trouble of the board: see [`crate::troubles`] | the trouble's own command |
 //! | `step` | a step has no attempt left, or is blocked | retry or unblock it |
 //! | `dead_letter` | a task is a dead letter, and no later attempt replaces it | give it back or drop it |
 //! | `budget` | a budget is used up | allow more |
-//! | `undelivered` | mail has waited for an idle agent for longer than [`MAIL_WAITS_MAX`] | nudge it |
+//! | `undelivered` | mail has waited for an idle agent for longer than [`MAIL_WAITS_MAX`], and is not escalated | nudge it |
 //! | `paused` | PAUSE, CHECKPOINT or ABORT is in force | resume |
 //! | `limited` | an agent is at its usage limit | nothing: it goes on by itself |
 //!
@@ -20,6 +20,7 @@
 //!
 //! A pure function of what was gathered. It reads no clock and no file.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ensemble_core::driver::{LadderFile, LadderState};
@@ -197,8 +198,28 @@ pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
     all.extend(facts.steps.iter().map(of_step));
     all.extend(facts.dead.iter().map(of_dead));
     all.extend(facts.parked.iter().map(of_budget));
+    keep_causes(&mut all);
     all.sort_by_key(|need| (need.need, need.since.is_none(), need.since));
     all
+}
+
+/// One trouble is one need. An agent that is gone or blocked does not take its tasks, which is then no news; an
+/// escalation says the same as unread mail, and more.
+fn keep_causes(all: &mut Vec<Need>) {
+    let agents_of = |all: &[Need], kinds: &[Kind]| -> BTreeSet<Name> {
+        let such = all.iter().filter(|need| kinds.contains(&need.need));
+        such.filter_map(|need| need.agent.clone()).collect()
+    };
+    let stopped = agents_of(all, &[Kind::Blocked, Kind::Gone]);
+    let escalated = agents_of(all, &[Kind::Escalation]);
+    let is_named = |need: &Need, agents: &BTreeSet<Name>| {
+        need.agent.as_ref().is_some_and(|agent| agents.contains(agent))
+    };
+    all.retain(|need| match need.need {
+        Kind::Escalation => !is_named(need, &stopped),
+        Kind::Undelivered => !is_named(need, &escalated),
+        _ => true,
+    });
 }
 
 fn is_there(state: State) -> bool {

@@ -1,6 +1,7 @@
 //! The live view in a real tmux, by what stands on the screen.
 
 use std::fs;
+use std::path::Path;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId, Name};
@@ -10,48 +11,74 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::bed::{Bed, program};
 use crate::tmux_support::{TestServer, eventually};
 
-/// A project and a terminal of this size in which the view runs. After it, the shell says how it has ended.
-struct Viewed {
-    bed: Bed,
+/// A terminal of this size in which the view of a project runs. After it, the shell says how it has ended.
+pub(crate) struct Screen {
     tmux: TestServer,
 }
 
-impl Viewed {
-    fn start(bed: Bed, verb: &str, (columns, lines): (u16, u16)) -> Self {
-        let tmux = TestServer::around(tempfile::tempdir().unwrap());
+impl Screen {
+    pub(crate) fn start(project: &Path, verb: &str, (columns, lines): (u16, u16)) -> Self {
+        let mut tmux = TestServer::around(tempfile::tempdir().unwrap());
         let script = format!(
-            "cd {project}; sh -c 'echo $$ > pid; exec {program} {verb}'; \
+            "cd {project}; sh -c 'echo $$ > {pid}; exec {program} {verb}'; \
              echo \"left $? $(stty -a | grep -o -e '[-]*icanon')\"; exec sleep 100000",
-            project = bed.project().display(),
+            project = project.display(),
+            pid = tmux.dir.path().join("pid").display(),
             program = program().display(),
         );
-        let file = bed.project().join("view.sh");
+        let file = tmux.dir.path().join("view.sh");
         fs::write(&file, script).unwrap();
-        let mut viewed = Self { bed, tmux };
         let command = format!("exec sh {}", file.display());
-        viewed.tmux.server.new_session("main", &command, columns, lines).unwrap();
-        viewed.tmux.adopt();
-        viewed
+        tmux.server.new_session("main", &command, columns, lines).unwrap();
+        tmux.adopt();
+        Self { tmux }
     }
 
-    fn screen(&self) -> String {
+    /// Pid of the view.
+    fn pid(&self) -> String {
+        fs::read_to_string(self.tmux.dir.path().join("pid")).unwrap().trim().to_owned()
+    }
+
+    pub(crate) fn text(&self) -> String {
         self.tmux.screen("%0").join("\n")
     }
 
     #[track_caller]
-    fn shows(&self, text: &str) {
-        let shown = || self.screen().contains(text);
-        eventually(&format!("the screen shows `{text}`:\n{}", self.screen()), shown);
+    pub(crate) fn shows(&self, text: &str) {
+        let shown = || self.text().contains(text);
+        eventually(&format!("the screen shows `{text}`:\n{}", self.text()), shown);
     }
 
     #[track_caller]
     fn shows_no_more(&self, text: &str) {
-        let shown = || !self.screen().contains(text);
-        eventually(&format!("the screen shows `{text}` no more:\n{}", self.screen()), shown);
+        let shown = || !self.text().contains(text);
+        eventually(&format!("the screen shows `{text}` no more:\n{}", self.text()), shown);
     }
 
     fn press(&self, keys: &[&str]) {
         self.tmux.human(keys);
+    }
+}
+
+/// A project with troubles, and its view.
+struct Viewed {
+    bed: Bed,
+    screen: Screen,
+}
+
+impl Viewed {
+    fn start(verb: &str, size: (u16, u16)) -> Self {
+        let bed = troubled();
+        let screen = Screen::start(&bed.project(), verb, size);
+        Self { bed, screen }
+    }
+}
+
+impl std::ops::Deref for Viewed {
+    type Target = Screen;
+
+    fn deref(&self) -> &Screen {
+        &self.screen
     }
 }
 
@@ -72,13 +99,13 @@ fn troubled() -> Bed {
 
 #[test]
 fn what_needs_a_person_is_seen_at_once_and_helped_by_keys() {
-    let viewed = Viewed::start(troubled(), "top", (80, 24));
+    let viewed = Viewed::start("top", (80, 24));
     viewed.shows("NEEDS YOU: 2");
     viewed.shows("! DECISION");
     viewed.shows("! DEAD LETTER");
     viewed.shows("dead retry dead-1");
     viewed.shows("waits: w1 -> conductor (plan");
-    let screen = viewed.screen();
+    let screen = viewed.text();
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
     // A change is seen without a key.
     viewed.bed.send("news");
@@ -107,7 +134,7 @@ fn what_needs_a_person_is_seen_at_once_and_helped_by_keys() {
 
 #[test]
 fn a_story_a_filter_and_a_message_are_keys_away() {
-    let viewed = Viewed::start(troubled(), "", (200, 50));
+    let viewed = Viewed::start("", (200, 50));
     viewed.shows("NEEDS YOU: 2");
     viewed.press(&["Down", "Enter"]);
     viewed.shows("story of dead-1");
@@ -130,22 +157,22 @@ fn a_story_a_filter_and_a_message_are_keys_away() {
 
 #[test]
 fn a_signal_leaves_the_terminal_as_it_was() {
-    let viewed = Viewed::start(troubled(), "top", (80, 24));
+    let viewed = Viewed::start("top", (80, 24));
     viewed.shows("NEEDS YOU: 2");
-    let pid = fs::read_to_string(viewed.bed.project().join("pid")).unwrap();
-    kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::TERM).unwrap();
+    let pid = viewed.pid();
+    kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::TERM).unwrap();
     viewed.shows("left 0 icanon");
-    assert!(!viewed.screen().contains("NEEDS YOU"), "the screen of before is back");
+    assert!(!viewed.text().contains("NEEDS YOU"), "the screen of before is back");
 }
 
 #[test]
 fn a_view_ends_with_its_terminal() {
-    let viewed = Viewed::start(troubled(), "top", (80, 24));
+    let viewed = Viewed::start("top", (80, 24));
     viewed.shows("NEEDS YOU: 2");
-    let pid = fs::read_to_string(viewed.bed.project().join("pid")).unwrap();
+    let pid = viewed.pid();
     viewed.tmux.server.run(&["kill-server"]).ok();
-    let process = format!("/proc/{}", pid.trim());
-    eventually("the process has ended", || !std::path::Path::new(&process).exists());
+    let process = format!("/proc/{pid}");
+    eventually("the process has ended", || !Path::new(&process).exists());
 }
 
 #[test]

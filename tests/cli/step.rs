@@ -145,8 +145,8 @@ fn a_failed_review_is_fixed_reviewed_again_and_stands_in_the_status_in_the_end()
     assert!(again.contains("GOAL: Review\n") && again.contains("change nothing"), "{again}");
     submit(&bed, 3, "Tara", "\"status\": \"failure\", \"summary\": \"it still leaks\"");
     let status = bed.ok("status");
-    let line = "steps: task 0-4-1 stands at step 3: it still leaks; ensemble step retry 0-4-1 3\n";
-    assert!(status.contains(line), "{status}");
+    assert!(status.contains("  ! task 0-4-1 stands at step 3: it still leaks ("), "{status}");
+    assert!(status.contains("    -> `ensemble step retry 0-4-1 3`\n"), "{status}");
     let standing = &bed.json("status").pop().unwrap()["steps"]["standing"];
     assert_eq!(
         (&standing[0]["step_index"], &standing[0]["stops_queue"]),

@@ -138,6 +138,22 @@ fn a_request_is_a_need_where_no_agent_is_there_to_answer_or_none_does() {
 }
 
 #[test]
+fn one_trouble_is_one_need() {
+    let unread = |state| {
+        let waited = Some(Duration::from_secs(60));
+        AgentView { waited, unread: 1, ..agent("bob", state) }
+    };
+    let words = |state| {
+        Case { agents: vec![unread(state)], ladders: vec![ladder("escalated")], ..Case::default() }
+            .words()
+    };
+    assert_eq!(words(State::Idle), ["escalation"]);
+    assert_eq!(words(State::Gone), ["gone"]);
+    assert_eq!(words(State::Blocked), ["blocked"]);
+    assert_eq!(words(State::Working), ["escalation"]);
+}
+
+#[test]
 fn each_need_names_the_command_that_helps() {
     let parked = json!({ "scope": "task", "name": "t1", "limit": { "usd": 5 }, "used": { "usd": 6 }, "since": at(2) });
     let letter = DeadTask {

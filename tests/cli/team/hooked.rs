@@ -25,7 +25,7 @@ while IFS= read -r line <&3; do
 done
 "#;
 
-fn hooked(agents: &[(&str, &str)], config: &str) -> Team {
+pub(super) fn hooked(agents: &[(&str, &str)], config: &str) -> Team {
     let team = team("/bin/sh", agents);
     let claude = team.here("bin/claude");
     fs::write(&claude, CLAUDE).unwrap();

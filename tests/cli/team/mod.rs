@@ -11,6 +11,7 @@ mod shutdown;
 mod starts;
 mod states;
 mod supervised;
+mod troubles;
 
 use std::fs;
 use std::io::Write as _;

@@ -99,7 +99,14 @@ impl Control {
     pub fn read_all(directory: &Path) -> Result<Vec<Self>> {
         let dir = match Dir::open(directory) {
             Ok(dir) => dir,
-            Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => return Ok(Vec::new()),
+            Err(error)
+                if matches!(
+                    error.io_kind(),
+                    Some(ErrorKind::NotFound | ErrorKind::NotADirectory)
+                ) =>
+            {
+                return Ok(Vec::new());
+            }
             Err(error) => return Err(error),
         };
         let mut found = Vec::new();

@@ -106,9 +106,7 @@ impl BudgetFile {
     fn read(&self) -> Result<Content> {
         let dir = match Dir::open(&self.dir) {
             Ok(dir) => dir,
-            Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => {
-                return Ok(Content::default());
-            }
+            Err(error) if is_no_directory(&error) => return Ok(Content::default()),
             Err(error) => return Err(error),
         };
         let Some(bytes) = dir.read(FILE, BYTES_MAX)? else { return Ok(Content::default()) };
@@ -185,6 +183,10 @@ impl LockedBudget {
         text.push('\n');
         self.document.replace(text.as_bytes())
     }
+}
+
+fn is_no_directory(error: &Error) -> bool {
+    matches!(error.io_kind(), Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
 }
 
 fn parse(bytes: &[u8], path: &Path) -> Result<Content> {

@@ -1,0 +1,100 @@
+//! What needs a person, with a real team: each trouble is named, and an ordinary life of a team names none.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use ensemble_core::durable::Durability;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::spool::{Options, Spool};
+
+use super::Team;
+use super::hooked::hooked;
+use crate::live::Screen;
+use crate::tmux_support::eventually;
+
+/// The needs of `status`: kind, and the agent or what it is about.
+fn needs(team: &Team) -> BTreeSet<String> {
+    let last = team.bed.json("status").pop().unwrap();
+    let needs = last["needs"].as_array().unwrap().iter().map(|need| {
+        let who = need["agent"].as_str().or(need["about"].as_str()).unwrap_or_default();
+        format!("{} {who}", need["need"].as_str().unwrap())
+    });
+    needs.collect()
+}
+
+fn bury(team: &Team, id: &str) {
+    let mut options = Options::default();
+    options.durability = Durability::Process;
+    let spool = Spool::open(&team.bed.project().join("queue"), options).unwrap();
+    let (box_name, id) = (Name::new("box").unwrap(), MessageId::new(id).unwrap());
+    let task = Envelope::new(box_name.clone(), "work\n").with_task("t-dead").with_id(id.clone());
+    spool.publish(&task.with_kind(Name::new("task").unwrap())).unwrap();
+    spool.dead_letter_waiting(&box_name, &id, "after 5 attempts").unwrap();
+}
+
+#[test]
+fn seven_troubles_are_named_and_no_eighth() {
+    let config = "alarms: {draft_seconds: 1, to: conductor}\n\
+                  ladder: {phase_seconds: 2, ceiling_seconds: 0}\npoll_interval_seconds: 1\n";
+    let agents = ["asks", "limit", "dies", "mute", "calm"].map(|name| (name, "claude"));
+    let team = hooked(&agents, config);
+    assert_eq!(needs(&team), BTreeSet::new(), "a team that is up needs nothing");
+    for mailbox in ["boss", "box"] {
+        team.bed.ok(&format!("mailbox add {mailbox}"));
+    }
+    let hook = |name: &str, line: &str| assert_eq!(team.order(name, line).code, 0, "{line}");
+    let unknown = "printf '\\033[H\\033[2Jno screen that the profile knows' >/dev/tty;";
+    let asked = r#"{"session_id":"s1","tool_name":"Bash"}"#;
+    hook("asks", &format!("{unknown} printf '{asked}' | $E hook permission --provider claude"));
+    let limited = r#"{"session_id":"s1","error":"rate_limit"}"#;
+    hook("limit", &format!("printf '{limited}' | $E hook failure --provider claude"));
+    team.bed.ok("send --to dies --type task --task t-held --id held -m work");
+    hook("dies", "$E recv");
+    team.server().kill_pane(&team.pane("dies").id).unwrap();
+    team.bed.ok("send --to mute --type task --task t-mute --id unread -m work");
+    fs::write(team.bed.project().join("plan.md"), "the plan\n").unwrap();
+    team.bed.ok("plan submit plan.md --task t-plan --to boss");
+    team.bed.ok("board init");
+    team.bed.ok("task add later -d work --spec s.md --done-when works --draft");
+    bury(&team, "dead-1");
+
+    let expected = [
+        "blocked asks",
+        "dead_letter box",
+        "decision boss",
+        "escalation mute",
+        "gone dies",
+        "limited limit",
+        "standstill later",
+    ];
+    let expected: BTreeSet<String> = expected.map(str::to_owned).into();
+    eventually("all seven are named", || needs(&team).is_superset(&expected));
+    assert_eq!(needs(&team), expected);
+    let screen = Screen::start(&team.bed.project(), "top", (80, 24));
+    screen.shows("NEEDS YOU: 6");
+    for word in
+        ["BLOCKED", "GONE", "DECISION", "ESCALATION", "STANDSTILL", "DEAD LETTER", "LIMITED"]
+    {
+        screen.shows(word);
+    }
+    let text = screen.text();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let first = text.lines().find(|line| line.starts_with("! ")).unwrap();
+    assert!(first.contains("BLOCKED") && first.contains("attach asks"), "{text}");
+}
+
+#[test]
+fn an_ordinary_life_of_a_team_needs_nothing() {
+    let team = Team::with(&["worker-1"], "poll_interval_seconds: 1\n");
+    team.up();
+    team.wait_for_puppet("worker-1");
+    team.wait_for_state("worker-1", "idle");
+    assert_eq!(needs(&team), BTreeSet::new());
+    team.bed.ok("send --to worker-1 --type task --task t1 --id m1 -m work");
+    assert_eq!(team.order("worker-1", "$E recv").code, 0);
+    assert_eq!(needs(&team), BTreeSet::new());
+    assert_eq!(team.order("worker-1", "$E settle m1").code, 0);
+    assert_eq!(needs(&team), BTreeSet::new());
+    team.bed.ok("down --force");
+    assert_eq!(needs(&team), BTreeSet::new());
+}
