@@ -203,7 +203,7 @@ pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
     all
 }
 
-/// One trouble is one need. An agent that is gone or blocked does not take its tasks, which is then no news; an
+/// One trouble is one need. An agent that is gone or blocked does not take its tasks, so that is no news. An
 /// escalation says the same as unread mail, and more.
 fn keep_causes(all: &mut Vec<Need>) {
     let agents_of = |all: &[Need], kinds: &[Kind]| -> BTreeSet<Name> {

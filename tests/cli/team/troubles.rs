@@ -16,7 +16,7 @@ use crate::tmux_support::eventually;
 fn needs(team: &Team) -> BTreeSet<String> {
     let last = team.bed.json("status").pop().unwrap();
     let needs = last["needs"].as_array().unwrap().iter().map(|need| {
-        let who = need["agent"].as_str().or(need["about"].as_str()).unwrap_or_default();
+        let who = need["agent"].as_str().or_else(|| need["about"].as_str()).unwrap_or_default();
         format!("{} {who}", need["need"].as_str().unwrap())
     });
     needs.collect()
