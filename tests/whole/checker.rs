@@ -283,7 +283,10 @@ fn begun_after_agreeing(facts: &Facts, wrong: &mut Vec<String>) {
     }
     for agreed in facts.lines.iter().filter(|line| line.verb == "agreed") {
         let is_its = |line: &&Line| line.agent == agreed.agent && line.pid == agreed.pid;
-        let later = |line: &&Line| line.verb == "begin" && line.at > agreed.at;
+        // In an hour, pids come again: another process of the agent says that it is up.
+        let mut ups = facts.lines.iter().filter(is_its).filter(|line| line.verb == "up");
+        let next = ups.find(|line| line.at > agreed.at).map_or(f64::INFINITY, |up| up.at);
+        let later = |line: &&Line| line.verb == "begin" && line.at > agreed.at && line.at < next;
         for line in facts.lines.iter().filter(is_its).filter(later) {
             wrong.push(format!("begun after it has agreed to leave: {line:?}"));
         }
