@@ -53,6 +53,7 @@ mod settling;
 mod starting;
 mod text;
 mod worker;
+mod wrap;
 
 use std::process::ExitCode;
 

@@ -12,7 +12,8 @@ use ensemble_core::message::Name;
 use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
-use ensemble_tmux::tmux::{Server, TmuxPane};
+use ensemble_tmux::terminal::BoundPane;
+use ensemble_tmux::tmux::Server;
 use ensemble_watch::panes::{self, PaneEntry};
 
 use crate::context::Context;
@@ -24,7 +25,7 @@ pub(crate) struct Worker {
     pub(crate) name: Name,
     /// The mailbox that the worker reads.
     pub(crate) mailbox: Name,
-    bound: Option<(PaneEntry, TmuxPane)>,
+    bound: Option<(PaneEntry, BoundPane)>,
 }
 
 impl Worker {
@@ -44,7 +45,7 @@ impl Worker {
     }
 
     /// Its pane, if it is bound to one.
-    pub(crate) fn pane(&mut self) -> Option<&mut TmuxPane> {
+    pub(crate) fn pane(&mut self) -> Option<&mut BoundPane> {
         self.bound.as_mut().map(|(_, pane)| pane)
     }
 
@@ -54,7 +55,7 @@ impl Worker {
     }
 
     /// Its pane, which it must have.
-    pub(crate) fn pane_required(&mut self) -> Outcome<&mut TmuxPane> {
+    pub(crate) fn pane_required(&mut self) -> Outcome<&mut BoundPane> {
         let missing = Failure::nothing(format!("no agent `{}` is bound to a pane", self.name))
             .with_hint("`ensemble mailbox bind` binds one");
         self.pane().ok_or(missing)

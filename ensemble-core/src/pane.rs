@@ -114,7 +114,7 @@ impl Key {
 /// assert_eq!((busy.cursor_line(), busy.bound), ("compiling", true));
 /// assert!(PaneState::headless().screen.is_empty());
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaneState {
     /// The pane exists and is the one that was bound (same id, same token, same first process).
     pub bound: bool,
@@ -147,7 +147,7 @@ pub struct PaneState {
 }
 
 /// A member of the foreground process group of a pane's terminal.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForegroundProcess {
     /// Process id.
     pub pid: u32,
@@ -264,7 +264,7 @@ impl PaneState {
 }
 
 /// Why nothing was typed. Each has a stable word for logs and `status`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Deferral {
@@ -313,6 +313,8 @@ pub enum Deferral {
     LineGone,
     /// The multiplexer's server is not running.
     ServerGone,
+    /// The program that has started the agent in a terminal of its own is gone.
+    TerminalGone,
     /// The multiplexer did not answer in time.
     Timeout,
     /// The attempt itself failed: a missing program, a binding that was refused, a lock that
@@ -337,6 +339,7 @@ impl Deferral {
             | Self::OtherProgram { .. }
             | Self::Supervised
             | Self::ServerGone
+            | Self::TerminalGone
             | Self::Failed { .. } => true,
             Self::CopyMode
             | Self::InputOff
@@ -369,6 +372,7 @@ impl Deferral {
             Self::Moved => "moved",
             Self::LineGone => "line_gone",
             Self::ServerGone => "server_gone",
+            Self::TerminalGone => "terminal_gone",
             Self::Timeout => "timeout",
             Self::Failed { .. } => "failed",
         }
@@ -383,7 +387,7 @@ impl Deferral {
     /// Whether waiting alone cannot help: a person has to bind the mailbox to a pane again.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
-        matches!(self, Self::PaneGone | Self::PaneReused)
+        matches!(self, Self::PaneGone | Self::PaneReused | Self::TerminalGone)
     }
 }
 
@@ -410,6 +414,7 @@ impl fmt::Display for Deferral {
             Self::Moved => f.write_str("the screen changed while looking"),
             Self::LineGone => f.write_str("the line typed before is not in the composer"),
             Self::ServerGone => f.write_str("the tmux server is not running"),
+            Self::TerminalGone => f.write_str("the terminal that it was started in is gone"),
             Self::Timeout => f.write_str("tmux did not answer within its limit"),
             Self::Failed { detail } => f.write_str(detail),
         }
@@ -417,7 +422,7 @@ impl fmt::Display for Deferral {
 }
 
 /// What became of a nudge or a key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum NudgeOutcome {
     /// Typed and submitted; the multiplexer confirmed both under the guard.

@@ -13,7 +13,8 @@ use ensemble_team::proto::shutdown::Worker;
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::{Judgement, Profile};
 use ensemble_tmux::reaper::{self, Fate};
-use ensemble_tmux::tmux::{Server, TmuxPane};
+use ensemble_tmux::terminal::BoundPane;
+use ensemble_tmux::tmux::Server;
 
 use crate::panes::{self, PaneEntry};
 use crate::project::Project;
@@ -34,7 +35,7 @@ pub struct PaneHost {
     member: Member,
     profile: Arc<Profile>,
     /// Missing for an agent without a pane.
-    pane: Option<(Server, TmuxPane)>,
+    pane: Option<BoundPane>,
     idle_looks: u32,
 }
 
@@ -50,8 +51,7 @@ impl PaneHost {
             Some(entry) => {
                 let server = Server::brief(entry.binding.socket.clone());
                 let (sources, locks) = (project.sources(), project.locks());
-                let pane = entry.open(server.clone(), Arc::clone(&profile), &sources, &locks)?;
-                Some((server, pane))
+                Some(entry.open(server, Arc::clone(&profile), &sources, &locks)?)
             }
         };
         Ok(Self { project: project.clone(), member: member.clone(), profile, pane, idle_looks: 0 })
@@ -67,6 +67,7 @@ impl PaneHost {
                         | Deferral::PaneReused
                         | Deferral::PaneDead
                         | Deferral::ServerGone
+                        | Deferral::TerminalGone
                 )
             )
     }
@@ -79,7 +80,7 @@ impl PaneHost {
 
 impl AgentHost for PaneHost {
     fn look(&mut self) -> Result<Worker> {
-        let (Some((server, pane)), Some(binding)) = (&mut self.pane, &self.member.binding) else {
+        let Some(pane) = &mut self.pane else {
             // A supervisor outside of the panes leaves by itself.
             let lives = self.member.supervisor.is_some_and(|supervisor| supervisor.lives());
             return Ok(if lives { Worker::Busy } else { Worker::Gone });
@@ -88,7 +89,7 @@ impl AgentHost for PaneHost {
             Ok(diagnosis) => diagnosis,
             // A server that is gone has taken its panes along.
             Err(error) => {
-                let gone = server.check(binding)?.is_some();
+                let gone = pane.check()?.is_some();
                 return if gone { Ok(Worker::Gone) } else { Err(error) };
             }
         };
@@ -104,7 +105,7 @@ impl AgentHost for PaneHost {
     }
 
     fn exit_code(&mut self) -> Option<i32> {
-        let (_, pane) = self.pane.as_mut()?;
+        let pane = self.pane.as_mut()?;
         let pid = self.member.binding.as_ref()?.pid;
         for _ in 0..STATUS_LOOKS {
             let seen = pane.inspect().ok()?;
@@ -120,10 +121,8 @@ impl AgentHost for PaneHost {
     }
 
     fn close(&mut self) -> Result<()> {
-        if let (Some((server, _)), Some(binding), Some(_)) =
-            (&self.pane, &self.member.binding, &self.member.command)
-        {
-            server.close(binding)?;
+        if let (Some(pane), Some(_)) = (&self.pane, &self.member.command) {
+            pane.close()?;
         }
         // The file may be that of a later generation by now.
         match panes::find(&self.project.panes(), &self.member.name)? {

@@ -71,6 +71,6 @@ pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
 pub use departures::{Carried, carry_out};
 pub use ladders::ForegroundHost;
 pub use requests::DecisionHandler;
-pub use run::{Stopper, Watcher, run_process};
+pub use run::{Stopper, USED_EVERY, Watcher, run_process, run_process_while};
 pub use status::ACTOR;
 pub use steps::step_options;

@@ -96,8 +96,8 @@ pub fn look(project: &Project, member: &Member) -> Result<PaneObservation> {
     let profile = project.profiles()?.get(&member.provider)?;
     let server = Server::brief(entry.binding.socket.clone());
     let (sources, locks) = (project.sources(), project.locks());
-    let mut pane = entry.open(server.clone(), profile, &sources, &locks)?;
-    Ok(panes::observe(&server, &mut pane))
+    let mut pane = entry.open(server, profile, &sources, &locks)?;
+    Ok(panes::observe(&mut pane))
 }
 
 /// What a member's supervisor shows. A member with a pane whose supervisor has ended is looked at there.

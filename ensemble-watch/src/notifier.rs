@@ -287,7 +287,7 @@ impl Notifier {
                 types::RECEIPT_SUBMITTED,
                 &target.entry.mailbox,
                 &ids,
-                &json!({ "way": "keystrokes", "pane": target.entry.binding.id, "outcome": "sent" }),
+                &json!({ "way": target.typing(), "pane": target.entry.binding.id, "outcome": "sent" }),
             );
         }
         if let Some(until) = report.limited_until {
@@ -347,10 +347,10 @@ impl Notifier {
                 "phase": status.phase.word(),
                 "waiting": status.waiting,
                 "nudges": status.nudges,
-                "ways": sessions::ways(&self.sessions, agent, target.keystrokes),
+                "ways": sessions::ways(&self.sessions, agent, target.typing(), target.keystrokes),
                 "way": match sessions::is_woken_by_itself(&self.sessions, agent) {
                     true => "waiter",
-                    false => "keystrokes",
+                    false => target.typing(),
                 },
                 "deferred": status.deferral.as_ref().map(|d| json!({ "reason": d.word(), "detail": d.to_string() })),
                 "next_in_seconds": status.next.map(|at| at.since(now).as_secs()),
@@ -361,6 +361,11 @@ impl Notifier {
 }
 
 impl Target {
+    /// The way by which lines are typed.
+    fn typing(&self) -> &'static str {
+        if self.entry.binding.is_terminal() { "terminal" } else { "keystrokes" }
+    }
+
     /// Leaves a nudge to the waiter of the agent's session, if it has one; returns what is left to do.
     fn leave_to_waiter(
         &mut self,

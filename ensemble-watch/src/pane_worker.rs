@@ -14,7 +14,8 @@ use ensemble_core::{Error, Result};
 use ensemble_team::roster::PaneObservation;
 use ensemble_tmux::nudge::Occasion;
 use ensemble_tmux::provider::{Limit, Profile};
-use ensemble_tmux::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
+use ensemble_tmux::terminal::BoundPane;
+use ensemble_tmux::tmux::{Server, TextOutcome, TypedNudge};
 
 use crate::panes::{PaneEntry, observe};
 use crate::sources::Sources;
@@ -105,7 +106,7 @@ impl PaneWorker {
     }
 
     fn run(&mut self, pane_tasks: &Receiver<PaneTask>) {
-        let mut typed: Vec<(PaneTask, TmuxPane, TypedNudge)> = Vec::new();
+        let mut typed: Vec<(PaneTask, BoundPane, TypedNudge)> = Vec::new();
         loop {
             let next_enter = typed.iter().map(|(_, _, t)| t.enter_after()).min();
             let pane_task = match next_enter {
@@ -130,7 +131,7 @@ impl PaneWorker {
     }
 
     /// Performs a pane task, or its first half.
-    fn go(&mut self, pane_task: PaneTask) -> Option<(PaneTask, TmuxPane, TypedNudge)> {
+    fn go(&mut self, pane_task: PaneTask) -> Option<(PaneTask, BoundPane, TypedNudge)> {
         let mut pane = match self.open(&pane_task) {
             Ok(pane) => pane,
             Err(error) => {
@@ -148,7 +149,7 @@ impl PaneWorker {
         };
         let outcome = match (pane_task.kind, &pane_task.text) {
             (PaneTaskKind::Observe, _) => {
-                let observation = observe(&self.server, &mut pane);
+                let observation = observe(&mut pane);
                 self.remember(&pane_task, &pane);
                 self.send(PaneResult::Observed { agent: pane_task.entry.agent, observation });
                 return None;
@@ -170,21 +171,21 @@ impl PaneWorker {
         None
     }
 
-    fn open(&self, pane_task: &PaneTask) -> Result<TmuxPane> {
+    fn open(&self, pane_task: &PaneTask) -> Result<BoundPane> {
         let Means { sources, locks, .. } = &self.means;
         let profile = Arc::clone(&pane_task.profile);
         let pane = pane_task.entry.open(self.server.clone(), profile, sources, locks)?;
         Ok(pane.with_limit(self.limits.get(&pane_task.entry.agent).cloned()))
     }
 
-    fn remember(&mut self, pane_task: &PaneTask, pane: &TmuxPane) {
+    fn remember(&mut self, pane_task: &PaneTask, pane: &BoundPane) {
         match pane.limit() {
             Some(limit) => self.limits.insert(pane_task.entry.agent.clone(), limit.clone()),
             None => self.limits.remove(&pane_task.entry.agent),
         };
     }
 
-    fn report(&mut self, pane_task: &PaneTask, pane: Option<&TmuxPane>, outcome: NudgeOutcome) {
+    fn report(&mut self, pane_task: &PaneTask, pane: Option<&BoundPane>, outcome: NudgeOutcome) {
         let limited = AgentState::RateLimited.word();
         let is_limited = matches!(&outcome,
             NudgeOutcome::Refused { deferral: Deferral::NotReady { state } } if state == limited);
@@ -194,7 +195,7 @@ impl PaneWorker {
             limited_until = pane.limit().filter(|_| is_limited).map(|limit| limit.until);
         }
         let (agent, attempt) = (pane_task.entry.agent.clone(), pane_task.attempt);
-        let is_limited = pane.is_some_and(TmuxPane::is_limited_without_end);
+        let is_limited = pane.is_some_and(BoundPane::is_limited_without_end);
         self.send(PaneResult::Typed(TypeReport {
             agent,
             attempt,
@@ -210,7 +211,7 @@ impl PaneWorker {
 }
 
 /// The first half of a nudge.
-fn typed(pane: &mut TmuxPane, occasion: Occasion, text: &NudgeText) -> Result<TextOutcome> {
+fn typed(pane: &mut BoundPane, occasion: Occasion, text: &NudgeText) -> Result<TextOutcome> {
     match occasion {
         Occasion::News => pane.nudge_text(text),
         Occasion::Again => pane.nudge_again(text),

@@ -7,8 +7,9 @@ use ensemble_core::durable::{self, Dir, Durability};
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::{Member, PaneObservation};
-use ensemble_tmux::provider::Profile;
-use ensemble_tmux::tmux::{Binding, Server, TmuxPane};
+use ensemble_tmux::provider::{Observer, Profile};
+use ensemble_tmux::terminal::BoundPane;
+use ensemble_tmux::tmux::{Binding, Server};
 use serde::{Deserialize, Serialize};
 
 use crate::sources::Sources;
@@ -51,18 +52,19 @@ impl PaneEntry {
         profile: Arc<Profile>,
         sources: &Sources,
         locks: &Path,
-    ) -> Result<TmuxPane> {
+    ) -> Result<BoundPane> {
         let places = sources.places(Some(&self.agent), &profile);
-        let pane = TmuxPane::new(server, self.binding.clone(), profile, locks)?;
-        Ok(pane.with_places(places).with_zones(sources.zones().clone()))
+        let observer = Observer::new(profile).with_places(places);
+        let observer = observer.with_zones(sources.zones().clone());
+        BoundPane::open(server, self.binding.clone(), observer, locks)
     }
 }
 
 /// Observes what a pane shows, or why it shows nothing.
-pub(crate) fn observe(server: &Server, pane: &mut TmuxPane) -> PaneObservation {
+pub(crate) fn observe(pane: &mut BoundPane) -> PaneObservation {
     match pane.diagnose() {
         Ok(diagnosis) => PaneObservation::Seen(diagnosis),
-        Err(_) => match server.check(pane.binding()) {
+        Err(_) => match pane.check() {
             Ok(Some(deferral)) => PaneObservation::Missing(deferral),
             Ok(None) | Err(_) => PaneObservation::Unseen,
         },

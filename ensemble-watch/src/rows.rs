@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | `started` | `up`, `spawn` | its pane | keystrokes |
 //! | `joined` | `join` | its pane | keystrokes |
+//! | `wrapped` | `ensemble claude` and its like | a terminal of a person | keystrokes of its wrapper |
 //! | `supervised` | `ensemble supervise` outside of the team's panes | the supervisor's process | its next prompt |
 //! | `registered` | an entry on the blackboard, without a file in the roster | unknown | none: it reads by itself |
 //! | `remote` | a mailbox on the servers that no agent of this host reads | another host | that host's |
@@ -30,6 +31,8 @@ use crate::workload::Books;
 pub enum WayIn {
     /// A waiter of its own session wakes it.
     Waiter,
+    /// A line that its wrapper types into its terminal under the guard.
+    Terminal,
     /// A line that is typed into its pane under the guard.
     Keystrokes,
     /// Its supervisor puts the mail into the next prompt.
@@ -56,7 +59,7 @@ const PROVIDER_UNKNOWN: &str = "-";
 impl Row {
     /// A row of the roster's own files.
     #[must_use]
-    pub const fn of(member: Member) -> Self {
+    pub fn of(member: Member) -> Self {
         let came = member.came();
         Self { member, came }
     }
@@ -72,6 +75,9 @@ impl Row {
     #[must_use]
     pub fn host(&self) -> String {
         match (&self.member.binding, self.member.supervisor, self.came) {
+            (Some(binding), ..) if binding.is_terminal() => {
+                format!("terminal, process {}", binding.pid)
+            }
             (Some(binding), ..) => format!("pane {}", binding.id),
             (None, Some(supervisor), _) => format!("process {}", supervisor.pid),
             (None, None, Came::Registered) => "board".to_owned(),
@@ -87,6 +93,7 @@ impl Row {
         match (self.member.supervisor, &self.member.binding) {
             (Some(_), _) => WayIn::Prompt,
             _ if self.member.is_present() && is_woken() => WayIn::Waiter,
+            (None, Some(binding)) if binding.is_terminal() => WayIn::Terminal,
             (None, Some(_)) => WayIn::Keystrokes,
             (None, None) => WayIn::None,
         }
@@ -104,7 +111,7 @@ impl Row {
     ) -> Result<Presence> {
         let observation = match self.came {
             Came::Registered | Came::Remote => PaneObservation::NoPane,
-            Came::Started | Came::Joined | Came::Supervised | Came::Recorded => {
+            Came::Started | Came::Joined | Came::Wrapped | Came::Supervised | Came::Recorded => {
                 members::look(project, &self.member)?
             }
         };

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(feature = "nats")]
 use crossbeam_channel::{Sender, unbounded};
+use ensemble_core::driver::nap;
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, Recorder};
@@ -28,6 +29,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits for processes that only look whether a watcher runs. They share the lock for a
 /// moment, and a busy machine may stop them in that moment.
 const LOOKERS_PATIENCE: Duration = Duration::from_secs(30);
+/// How often a watcher that ends with its team looks whether there is one.
+pub const USED_EVERY: Duration = Duration::from_secs(1);
 
 /// Ends a running watcher from another thread.
 #[derive(Clone, Debug)]
@@ -177,9 +180,41 @@ fn take(path: &Path, patience: Duration) -> Result<FileLock> {
 /// # Errors
 /// As for [`Watcher::new`].
 pub fn run_process(project: &Project, ready: impl FnOnce()) -> Result<()> {
+    run_watcher(project, |_| {}, ready)
+}
+
+/// As [`run_process`], also until `is_used` says twice, [`USED_EVERY`] apart, that the watcher is not needed any more.
+///
+/// # Errors
+/// As for [`Watcher::new`].
+pub fn run_process_while(
+    project: &Project,
+    is_used: impl Fn(&Project) -> bool + Send + 'static,
+    ready: impl FnOnce(),
+) -> Result<()> {
+    let looked_at = project.clone();
+    let follow = |stopper: Stopper| {
+        std::thread::spawn(move || {
+            let mut unused = 0;
+            while unused < 2 {
+                nap(USED_EVERY);
+                unused = if is_used(&looked_at) { 0 } else { unused + 1 };
+            }
+            stopper.stop();
+        });
+    };
+    run_watcher(project, follow, ready)
+}
+
+fn run_watcher(
+    project: &Project,
+    follow: impl FnOnce(Stopper),
+    ready: impl FnOnce(),
+) -> Result<()> {
     tell_trouble_on_stderr();
     let watcher = Watcher::new(project)?;
     let stopper = watcher.stopper();
+    follow(stopper.clone());
     let signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGINT,

@@ -67,10 +67,10 @@ pub(crate) fn is_woken_by_itself(sessions: &Sessions, agent: &Name) -> bool {
         && sessions.get(agent).ok().flatten().is_some_and(|session| session.lives())
 }
 
-/// How many messages came by each way, for `status`.
-pub(crate) fn ways(sessions: &Sessions, agent: &Name, keystrokes: u64) -> Value {
+/// How many messages came by each way, for `status`; `typing` is the way of lines that were typed.
+pub(crate) fn ways(sessions: &Sessions, agent: &Name, typing: &str, lines: u64) -> Value {
     let session = sessions.get(agent).ok().flatten();
     let mut ways = session.map_or_else(|| json!({}), |session| json!(session.ways));
-    ways["keystrokes"] = keystrokes.into();
+    ways[typing] = lines.into();
     ways
 }

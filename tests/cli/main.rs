@@ -52,3 +52,4 @@ mod tmux_support;
 mod usage;
 mod waiting;
 mod worktrees;
+mod wrapped;

@@ -16,4 +16,5 @@ pub mod fuzzing;
 pub mod nudge;
 pub mod provider;
 pub mod reaper;
+pub mod terminal;
 pub mod tmux;

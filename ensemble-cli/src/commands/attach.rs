@@ -55,6 +55,10 @@ impl Arguments {
             return Err(Failure::nothing(format!("no agent `{name}` has a pane"))
                 .with_hint("`ensemble team` shows who has"));
         };
+        if binding.is_terminal() {
+            let text = format!("{name} runs in a terminal of its own (process {})", binding.pid);
+            return Err(Failure::refused(text).with_hint("look at the terminal it was started in"));
+        }
         match Server::brief(binding.socket.clone()).check(&binding)? {
             None => Ok((binding.socket, binding.id)),
             Some(gone) => Err(Failure::nothing(format!("{name}: {gone}"))

@@ -12,7 +12,7 @@ use ensemble_watch::project::{CONFIG_FILE, Project, QUEUE_DEFAULT};
 use serde_json::json;
 
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::hooks::introduction::RULES;
 use crate::output::STRONG;
 
@@ -45,21 +45,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = self.directory.map(|directory| directory.join(QUEUE_DEFAULT));
         let project = Project::discover(queue.as_deref().or_else(|| context.queue_flag()))?;
-        project.ensure_state()?;
-        let spool = Spool::create(&project.queue, context.spool_options(&project))?;
-        let mut added = Vec::new();
-        for name in MAILBOXES {
-            let name = Name::new(name).map_err(Error::from)?;
-            match spool.add_mailbox(&name, &Settings::default()) {
-                Ok(()) => added.push(name),
-                Err(Error::MailboxExists { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        project.keep_out_of_git()?;
-        let config = project.state.with_file_name(CONFIG_FILE);
-        let config_created = write_config(&config)?;
-        write_schema(&project)?;
+        let Created { spool, added, config, config_created } = create(context, &project)?;
         if self.agents_md {
             add_section(&project.root().join(AGENTS_FILE))?;
         }
@@ -72,6 +58,46 @@ impl Arguments {
         }
         tell(context, &project, !added.is_empty())
     }
+}
+
+/// A queue and its surroundings, made as far as they were missing.
+struct Created {
+    spool: Spool,
+    /// The mailboxes that were missing.
+    added: Vec<Name>,
+    /// The configuration.
+    config: PathBuf,
+    config_created: bool,
+}
+
+fn create(context: &Context, project: &Project) -> Outcome<Created> {
+    project.ensure_state()?;
+    let spool = Spool::create(&project.queue, context.spool_options(project))?;
+    let mut added = Vec::new();
+    for name in MAILBOXES {
+        let name = Name::new(name).map_err(Error::from)?;
+        match spool.add_mailbox(&name, &Settings::default()) {
+            Ok(()) => added.push(name),
+            Err(Error::MailboxExists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    project.keep_out_of_git()?;
+    let config = project.state.with_file_name(CONFIG_FILE);
+    let config_created = write_config(&config)?;
+    write_schema(project)?;
+    Ok(Created { spool, added, config, config_created })
+}
+
+/// The queue of the project, which is made if there is none.
+pub(crate) fn queue_or_new(context: &Context) -> Outcome<Spool> {
+    let project = context.project()?;
+    if project.queue.is_dir() {
+        return context.spool();
+    }
+    let spool = create(context, project)?.spool;
+    say(&format!("created the queue {}", project.queue.display()));
+    Ok(spool)
 }
 
 fn tell(context: &Context, project: &Project, is_new: bool) -> Outcome {

@@ -121,6 +121,9 @@ impl Arguments {
 
 /// Whether what was bound still runs.
 fn lives(binding: &Binding) -> Outcome<bool> {
+    if binding.is_terminal() {
+        return Ok(binding.lives());
+    }
     let server = ensemble_tmux::tmux::Server::brief(binding.socket.clone());
     let signs = server.pane_signs(&binding.id)?;
     Ok(signs.is_some_and(|pane| {

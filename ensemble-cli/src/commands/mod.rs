@@ -74,10 +74,12 @@ mod usage;
 mod watch;
 mod whoami;
 mod why;
+mod wrapped;
 
 use ensemble_watch::project::Project;
 
 pub(crate) use agent::{Live, hand_over, live};
+pub(crate) use init::queue_or_new;
 pub(crate) use recv::{described as describe_delivery, needed_plan, sender_of};
 pub(crate) use request::{OnSilence, SHUTDOWN_REASON};
 pub(crate) use send::{fill, fill_for_servers};
@@ -85,8 +87,11 @@ pub(crate) use standstill::of_board as board_troubles;
 pub(crate) use status::Watcher;
 pub(crate) use step::{open as open_steps, sentence as step_sentence, standing as standing_steps};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
+pub(crate) use up::{open as open_team, require_programs};
 pub(crate) use usage::allowance_hint;
 pub(crate) use why::story_lines;
+
+use wrapped::{claude, codex, gemini, opencode};
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -131,6 +136,10 @@ macro_rules! verbs {
 verbs! {
     Init => init,
     Demo => demo,
+    Claude => claude,
+    Codex => codex,
+    Opencode => opencode,
+    Gemini => gemini,
     Up => up,
     Down => down,
     Spawn => spawn,

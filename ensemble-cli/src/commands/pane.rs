@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ensemble_core::agent::{Diagnosis, Evidence};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, Key};
-use ensemble_tmux::provider::{Profile, Purpose};
-use ensemble_tmux::tmux::{Examination, Server, TmuxPane};
+use ensemble_tmux::provider::{Observer, Profile, Purpose};
+use ensemble_tmux::terminal::BoundPane;
+use ensemble_tmux::tmux::{Examination, Server};
 use ensemble_watch::panes::{self, PaneEntry};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -104,21 +105,22 @@ impl Inspect {
         Ok(context.project()?.profiles()?.get(name)?)
     }
 
-    fn bind(&self, context: &Context, profile: &Arc<Profile>) -> Outcome<TmuxPane> {
+    fn bind(&self, context: &Context, profile: &Arc<Profile>) -> Outcome<BoundPane> {
         let server = super::bind::server(self.tmux_socket.as_deref())?;
         let binding = server.bind(&self.target)?;
         let project = context.project()?;
         let (sources, locks) = (project.sources(), project.locks());
         let places = sources.places(None, profile);
-        let pane = TmuxPane::new(server, binding, Arc::clone(profile), locks)?;
-        Ok(pane.with_places(places).with_zones(sources.zones().clone()))
+        let observer = Observer::new(Arc::clone(profile)).with_places(places);
+        let observer = observer.with_zones(sources.zones().clone());
+        Ok(BoundPane::open(server, binding, observer, &locks)?)
     }
 }
 
 /// The observation of a pane, as printed.
 struct Seen<'a> {
     agent: Option<Name>,
-    pane: &'a TmuxPane,
+    pane: &'a BoundPane,
     examined: &'a Examination,
 }
 

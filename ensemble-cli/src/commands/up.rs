@@ -128,7 +128,7 @@ fn explained(project: &Project, agent: &AgentConfig, error: Error) -> Failure {
 }
 
 /// The team of this project, with the one that asks as its actor.
-pub(super) fn open<'a>(context: &'a Context, spool: &'a Spool) -> Outcome<Team<'a>> {
+pub(crate) fn open<'a>(context: &'a Context, spool: &'a Spool) -> Outcome<Team<'a>> {
     let project = context.project()?;
     project.ensure_state()?;
     let actor = context.actor()?;
@@ -141,7 +141,7 @@ pub(super) fn open<'a>(context: &'a Context, spool: &'a Spool) -> Outcome<Team<'
 }
 
 /// Refuses to start anything while a program of one of these agents cannot be found.
-pub(super) fn require_programs(team: &Team<'_>, plans: &[Plan]) -> Outcome {
+pub(crate) fn require_programs(team: &Team<'_>, plans: &[Plan]) -> Outcome {
     let mut missing: Vec<(String, &Name)> = Vec::new();
     for plan in plans {
         missing.extend(team.missing_program(plan)?.map(|program| (program, &plan.name)));
@@ -316,7 +316,8 @@ fn late(out: &Output, starts: &mut Starts<'_>, failed: &mut Vec<String>) -> Outc
 
 /// The pane of an agent whose program has ended.
 fn ended(member: &Member) -> Outcome<Option<PaneSigns>> {
-    let Some(binding) = member.binding.as_ref() else { return Ok(None) };
+    let binding = member.binding.as_ref().filter(|binding| !binding.is_terminal());
+    let Some(binding) = binding else { return Ok(None) };
     let signs = Server::brief(binding.socket.clone()).pane_signs(&binding.id)?;
     Ok(signs.filter(|signs| signs.dead))
 }

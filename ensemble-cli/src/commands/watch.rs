@@ -1,6 +1,8 @@
 //! `ensemble watch`: the sidecar, in the foreground.
 
-use ensemble_watch::run_process;
+use ensemble_team::roster::Member;
+use ensemble_watch::project::Project;
+use ensemble_watch::{run_process, run_process_while};
 
 use crate::context::Context;
 use crate::exit::{Outcome, say};
@@ -11,13 +13,32 @@ use crate::exit::{Outcome, say};
 /// while no watcher ran are routed first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble watch & # then: ensemble status")]
-pub(crate) struct Arguments {}
+pub(crate) struct Arguments {
+    /// End once no agent of the team runs any more
+    #[arg(long, hide = true)]
+    while_used: bool,
+}
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let Self {} = self;
         let project = context.project()?;
+        if self.while_used {
+            // The terminal in which the first agent was started may be closed before the last one ends.
+            let _ = rustix::process::setsid();
+            return Ok(run_process_while(project, is_used, || {})?);
+        }
         run_process(project, || say(&format!("watching {}", project.queue.display())))?;
         Ok(())
     }
+}
+
+/// Whether an agent of the team runs.
+fn is_used(project: &Project) -> bool {
+    let runs = |member: &Member| {
+        let has_process = member.binding.as_ref().is_some_and(|it| it.lives());
+        let is_supervised = member.supervisor.is_some_and(|supervisor| supervisor.lives());
+        member.is_present() && (has_process || is_supervised)
+    };
+    // What cannot be read now may be there.
+    project.roster().entries().map_or(true, |(members, _)| members.iter().any(runs))
 }

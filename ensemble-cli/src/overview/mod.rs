@@ -184,7 +184,7 @@ impl Agent {
             unread: self.unread,
             waited: self.waited,
             nudges: watcher.why_not_told(&name),
-            has_pane: self.row.member.binding.is_some(),
+            has_pane: self.row.member.binding.as_ref().is_some_and(|it| !it.is_terminal()),
             name,
         }
     }
@@ -272,7 +272,9 @@ impl Look<'_> {
 
 /// When an agent's pane has last shown something.
 fn active_at(row: &Row) -> Outcome<Option<Timestamp>> {
-    let Some(binding) = row.member.binding.as_ref().filter(|_| row.member.is_present()) else {
+    let Some(binding) =
+        row.member.binding.as_ref().filter(|it| row.member.is_present() && !it.is_terminal())
+    else {
         return Ok(None);
     };
     let signs = Server::brief(binding.socket.clone()).pane_signs(&binding.id)?;

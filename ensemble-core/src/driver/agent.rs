@@ -34,7 +34,9 @@ pub fn worker_state(diagnosis: &Diagnosis, now: Monotonic, limit_left: Option<Du
             Some(Deferral::CopyMode | Deferral::InputOff | Deferral::Synchronized) => {
                 Worker::HumanOccupied
             }
-            Some(Deferral::PaneGone | Deferral::PaneReused) => Worker::Crashed,
+            Some(Deferral::PaneGone | Deferral::PaneReused | Deferral::TerminalGone) => {
+                Worker::Crashed
+            }
             _ => Worker::Unknown,
         },
     }

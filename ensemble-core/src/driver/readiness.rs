@@ -387,9 +387,15 @@ impl Screen {
 pub fn seen_at_the_window(provider: &str, seen: &agent::Diagnosis) -> Diagnosis {
     let (alive, open) = (true, Workspace::Open);
     let (session_alive, workspace, obstacle) = match (seen.state, &seen.deferral) {
-        (_, Some(Deferral::PaneGone | Deferral::PaneReused | Deferral::ServerGone)) => {
-            (false, Workspace::Unknown, None)
-        }
+        (
+            _,
+            Some(
+                Deferral::PaneGone
+                | Deferral::PaneReused
+                | Deferral::ServerGone
+                | Deferral::TerminalGone,
+            ),
+        ) => (false, Workspace::Unknown, None),
         (_, Some(Deferral::PaneDead)) => (alive, Workspace::Closed, Some(Obstacle::Crashed)),
         (_, Some(Deferral::BareShell { .. })) => (alive, Workspace::Closed, None),
         (

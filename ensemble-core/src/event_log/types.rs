@@ -239,6 +239,8 @@ event_types! {
 
     /// A member of the team runs.
     AGENT_UP = "agent.up" by "`up`, `spawn`, `join`": "`agent`, `role`, `provider`, `generation`, `how` (`started`, `restarted`, `adopted`, `joined`), `pane`, `pid`";
+    /// An agent that a person had started in a terminal has ended.
+    AGENT_LEFT = "agent.left" by "`claude` and its like": "`agent`, `generation`, `exit_code`";
     /// Processes of an earlier generation were ended before a start.
     AGENT_REMAINS = "agent.remains" by "`up`, `spawn`": "`agent`, `found`, `survivors`";
     /// The observed state of an agent changed.

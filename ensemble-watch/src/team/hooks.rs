@@ -12,6 +12,7 @@
 //! command that does not begin with the program of its profile, or that has one of the arguments already, is started
 //! as it is.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use ensemble_core::durable::{self, Durability};
@@ -30,40 +31,61 @@ pub(super) struct Launched {
     pub(super) env: Vec<(String, String)>,
 }
 
+/// Hooks of an agent as its program takes them.
+#[derive(Debug, Default)]
+pub(super) struct Hooked {
+    pub(super) arguments: Vec<String>,
+    pub(super) env: Vec<(String, String)>,
+}
+
 impl Team<'_> {
     /// The command and the variables of an agent, with hooks if its provider has any.
     pub(super) fn launched(&self, plan: &Plan) -> Result<Launched> {
         let command = plan.command.clone().unwrap_or_default();
         let bare = Launched { command, env: Vec::new() };
-        let Some(ensemble) = &self.ensemble else { return Ok(bare) };
         let profile = self.project.profiles()?.get(&plan.provider)?;
-        if !self.wants_hooks(&profile) {
-            return Ok(bare);
-        }
-        let hooks = profile.hooks();
         let Some(end) = program_end(&bare.command, &profile) else { return Ok(bare) };
+        let said: Vec<String> = bare.command.split_ascii_whitespace().map(str::to_owned).collect();
+        let Some(Hooked { arguments, env }) = self.hooked(&profile, &said, &plan.env)? else {
+            return Ok(bare);
+        };
+        let arguments: String =
+            arguments.iter().map(|argument| format!(" {}", word(argument))).collect();
+        let (program, rest) = bare.command.split_at(end);
+        Ok(Launched { command: format!("{program}{arguments}{rest}"), env })
+    }
+
+    /// Arguments and variables that give an agent its hooks; `None` if it has none, or `said` has one of the arguments
+    /// already.
+    pub(super) fn hooked(
+        &self,
+        profile: &Profile,
+        said: &[String],
+        plan_env: &BTreeMap<String, String>,
+    ) -> Result<Option<Hooked>> {
+        let Some(ensemble) = self.ensemble.as_ref().filter(|_| self.wants_hooks(profile)) else {
+            return Ok(None);
+        };
+        let hooks = profile.hooks();
         let flag = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
         let is_taken = |argument: &String| {
-            let words = bare.command.split_ascii_whitespace();
-            argument.starts_with("--") && words.map(flag).any(|word| word == flag(argument))
+            argument.starts_with("--") && said.iter().any(|word| flag(word) == flag(argument))
         };
         if hooks.arguments.iter().any(is_taken) {
-            return Ok(bare);
+            return Ok(None);
         }
-        let dir = self.project.state.join(LAUNCH_DIRECTORY).join(&plan.provider);
+        let dir = self.project.state.join(LAUNCH_DIRECTORY).join(profile.name());
         if hooks.private_files && !is_private(&dir) {
-            return Ok(bare);
+            return Ok(None);
         }
         write_files(&dir, hooks, ensemble)?;
         let fill = |text: &str| fill(text, hooks, &dir, ensemble);
-        let arguments: String =
-            hooks.arguments.iter().map(|argument| format!(" {}", word(&fill(argument)))).collect();
-        let (program, rest) = bare.command.split_at(end);
+        let arguments = hooks.arguments.iter().map(|argument| fill(argument)).collect();
         let is_free =
-            |name: &String| !plan.env.contains_key(name) && std::env::var_os(name).is_none();
+            |name: &String| !plan_env.contains_key(name) && std::env::var_os(name).is_none();
         let env = hooks.env.iter().filter(|(name, _)| is_free(name));
         let env = env.map(|(name, value)| (name.clone(), fill(value))).collect();
-        Ok(Launched { command: format!("{program}{arguments}{rest}"), env })
+        Ok(Some(Hooked { arguments, env }))
     }
 
     fn wants_hooks(&self, profile: &Profile) -> bool {

@@ -5,7 +5,7 @@ use std::io::Read as _;
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
-use ensemble_core::message::Digest;
+use ensemble_core::message::{Digest, Name};
 use ensemble_core::spool::Settings;
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::{Member, MemberState};
@@ -123,14 +123,7 @@ impl Team<'_> {
         let pass = new_pass()?;
         let digest = Digest::of(pass.as_bytes());
         let member = self.begin_generation(plan, Some(digest), None)?;
-        let own = [
-            (QUEUE_VARIABLE, self.project.queue.display().to_string()),
-            (AGENT_VARIABLES[0], plan.name.to_string()),
-            (AGENT_VARIABLES[1], plan.name.to_string()),
-            (PASS_VARIABLE, pass),
-            (GENERATION_VARIABLE, member.generation.to_string()),
-        ];
-        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let own = self.own_variables(&plan.name, pass, member.generation);
         let launched = self.launched(plan)?;
         let env: Vec<(String, String)> =
             launched.env.into_iter().chain(plan.env.clone()).chain(own).collect();
@@ -152,8 +145,26 @@ impl Team<'_> {
         self.settle_in(plan, binding, Some(member.generation), how)
     }
 
+    /// The variables by which an agent is known.
+    pub(super) fn own_variables(
+        &self,
+        name: &Name,
+        pass: String,
+        generation: u64,
+    ) -> impl Iterator<Item = (String, String)> {
+        let queue = self.project.queue.display().to_string();
+        let own = [
+            (QUEUE_VARIABLE, queue),
+            (AGENT_VARIABLES[0], name.to_string()),
+            (AGENT_VARIABLES[1], name.to_string()),
+            (PASS_VARIABLE, pass),
+            (GENERATION_VARIABLE, generation.to_string()),
+        ];
+        own.into_iter().map(|(name, value)| (name.to_owned(), value))
+    }
+
     /// Records the next generation before the agent starts.
-    fn begin_generation(
+    pub(super) fn begin_generation(
         &self,
         plan: &Plan,
         pass: Option<Digest>,
@@ -211,7 +222,7 @@ impl Team<'_> {
     }
 
     /// Writes the binding last.
-    fn finish(&self, member: Member, how: HowBrought) -> Result<Brought> {
+    pub(super) fn finish(&self, member: Member, how: HowBrought) -> Result<Brought> {
         self.write_binding(&member)?;
         let pane = member.binding.as_ref().map(|binding| &binding.id);
         let pid = member.binding.as_ref().map(|binding| binding.pid);
@@ -233,7 +244,7 @@ impl Team<'_> {
         }
     }
 
-    fn add_mailbox(&self, plan: &Plan) -> Result<()> {
+    pub(super) fn add_mailbox(&self, plan: &Plan) -> Result<()> {
         match self.spool.add_mailbox(&plan.mailbox, &Settings::default()) {
             Err(Error::MailboxExists { existing }) if existing == plan.mailbox.as_str() => Ok(()),
             other => other,
@@ -257,7 +268,7 @@ fn vanished(plan: &Plan) -> RosterError {
 
 /// Returns 128 random bits, in hexadecimal. Uses the system's random source: the pass must not be
 /// guessable.
-fn new_pass() -> Result<String> {
+pub(super) fn new_pass() -> Result<String> {
     const SOURCE: &str = "/dev/urandom";
     let mut bytes = [0; PASS_BYTES];
     std::fs::File::open(SOURCE)

@@ -19,6 +19,7 @@ mod place;
 mod plan;
 mod program;
 mod remains;
+mod wrapped;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use crate::project::{Project, QUEUE_VARIABLE};
 
 pub use launch::{Brought, HowBrought};
 pub use plan::Plan;
+pub use wrapped::Prepared;
 
 /// The socket of the team's own tmux server, below the state directory.
 const SOCKET_FILE: &str = "tmux.sock";
@@ -182,10 +184,15 @@ pub fn session_of(project: &Project) -> String {
 ///
 /// The private directory cannot be made, or another user has access to it.
 pub fn socket_of(project: &Project) -> Result<PathBuf> {
-    if let Some(socket) = &project.config.team.socket {
-        return Ok(project.root().join(socket));
+    match &project.config.team.socket {
+        Some(socket) => Ok(project.root().join(socket)),
+        None => socket_at(project, SOCKET_FILE),
     }
-    let socket = project.state.join(SOCKET_FILE);
+}
+
+/// A socket below the state directory, or as for [`socket_of`] where that path is too long.
+fn socket_at(project: &Project, file: &str) -> Result<PathBuf> {
+    let socket = project.state.join(file);
     if socket.as_os_str().len() <= SOCKET_BYTES_MAX {
         return Ok(socket);
     }

@@ -24,6 +24,14 @@ impl Team<'_> {
     /// Location of `name`.
     pub(super) fn place_of(&self, name: &Name, member: Option<&Member>) -> Result<Place> {
         let panes = self.server.team_panes(&self.session)?;
+        let terminal = member.and_then(|member| member.binding.as_ref());
+        if let Some(binding) = terminal.filter(|binding| binding.is_terminal()) {
+            return Ok(if binding.lives() {
+                Place::Bound(binding.clone())
+            } else {
+                Place::Nowhere
+            });
+        }
         if let Some(binding) = member.and_then(|member| member.binding.as_ref()) {
             let elsewhere = || Server::brief(binding.socket.clone()).pane_signs(&binding.id);
             let signs = match binding.socket == self.server.socket() {

@@ -162,9 +162,10 @@ impl Member {
 
     /// How it came to the team.
     #[must_use]
-    pub const fn came(&self) -> Came {
+    pub fn came(&self) -> Came {
         match (&self.command, &self.binding, &self.supervisor) {
             (Some(_), _, _) => Came::Started,
+            (None, Some(binding), _) if binding.is_terminal() => Came::Wrapped,
             (None, Some(_), _) => Came::Joined,
             (None, None, Some(_)) => Came::Supervised,
             (None, None, None) => Came::Recorded,
@@ -203,6 +204,8 @@ pub enum Came {
     Started,
     /// By `join`: its pane was there before.
     Joined,
+    /// By `ensemble claude` and its like, which have started it in a terminal of a person.
+    Wrapped,
     /// By a supervisor outside of the team's panes.
     Supervised,
     /// It stands on the blackboard and has no file in the roster.

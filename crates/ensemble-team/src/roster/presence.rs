@@ -180,7 +180,10 @@ impl PaneObservation {
             Self::Ended { what } => Some(format!("{what} has ended")),
             Self::Seen(diagnosis) => match &diagnosis.deferral {
                 Some(
-                    deferral @ (Deferral::PaneGone | Deferral::PaneReused | Deferral::PaneDead),
+                    deferral @ (Deferral::PaneGone
+                    | Deferral::PaneReused
+                    | Deferral::PaneDead
+                    | Deferral::TerminalGone),
                 ) => Some(deferral.to_string()),
                 _ if is_script => None,
                 Some(deferral @ Deferral::BareShell { .. }) => Some(deferral.to_string()),

@@ -14,7 +14,8 @@ use super::Server;
 use super::failure::Failure;
 use super::quote::{is_one_line, quote};
 use super::snapshot::{CLOCK_OPTION, Identity, TOKEN_OPTION, is_pane_id};
-use crate::provider::process::start_time;
+use crate::provider::process::{is_running, start_time};
+use crate::terminal::TERMINAL_ID;
 use ensemble_core::pane::Deferral;
 use ensemble_core::{Error, Result};
 
@@ -32,7 +33,7 @@ use ensemble_core::{Error, Result};
 pub struct Binding {
     /// The socket of its server.
     pub socket: PathBuf,
-    /// Id of the pane, such as `%3`.
+    /// Id of the pane, such as `%3`, or `terminal`.
     pub id: String,
     /// The token in its pane option `@ensemble_pane`.
     pub token: String,
@@ -189,6 +190,25 @@ impl Binding {
         // The process of a dead pane has no start time any more.
         let same_process = identity.pid == self.pid && (identity.dead || self.is_same_process());
         (identity.token != self.token || !same_process).then_some(Deferral::PaneReused)
+    }
+
+    /// Whether it names a terminal of ours instead of a pane of tmux.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        self.id == TERMINAL_ID
+    }
+
+    /// Whether the first process runs. One that has ended and was not collected does not.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        is_running(self.pid, self.started)
+    }
+
+    /// Names the terminal behind this socket, in which this process was started.
+    #[must_use]
+    pub fn of_terminal(socket: PathBuf, pid: u32) -> Self {
+        let token = uuid::Uuid::now_v7().simple().to_string();
+        Self { socket, id: TERMINAL_ID.to_owned(), token, pid, started: start_time(pid) }
     }
 
     /// Whether the first process still is the one that was bound, as far as the system tells.

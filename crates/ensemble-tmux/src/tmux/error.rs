@@ -56,6 +56,16 @@ pub enum TmuxError {
         /// The message that tmux printed, in one line.
         complaint: String,
     },
+    /// The wrapper of an agent did not do what it was asked for.
+    #[error("cannot {operation} at {}: {complaint}", socket.display())]
+    Terminal {
+        /// The refused operation.
+        operation: &'static str,
+        /// The wrapper's socket.
+        socket: PathBuf,
+        /// The reason, in one line.
+        complaint: String,
+    },
     /// The directory for sockets belongs to another user, or others may enter it.
     #[error("{} is not private to you: remove it", path.display())]
     NotPrivate {

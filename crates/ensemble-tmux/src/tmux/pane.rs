@@ -1,6 +1,6 @@
 //! A pane that an agent runs in: look, judge, type.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::lock::{LOCK_LIMIT, PaneLock};
 use super::quote::{is_one_line, quote};
 use super::snapshot::Snapshot;
 use super::{Binding, Server, TypedNudge};
-use crate::provider::machine::{self, Heard, Places};
+use crate::provider::machine::{Heard, Places};
 use crate::provider::process;
-use crate::provider::{self, Context, Judgement, Limit, Profile, Purpose, Zones};
+use crate::provider::{self, Context, Judgement, Limit, Observer, Profile, Purpose, Zones};
 use ensemble_core::agent::AgentState;
-use ensemble_core::env::{Clock as _, Pane, SystemClock};
+use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, ForegroundProcess, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::{Error, Result};
 
@@ -41,14 +41,8 @@ const COMMAND_BYTES_MAX: usize = 1000;
 pub struct TmuxPane {
     pub(super) server: Server,
     pub(super) binding: Binding,
-    pub(super) profile: Arc<Profile>,
+    observer: Observer,
     locks: PathBuf,
-    places: Places,
-    zones: Zones,
-    /// The limit that was seen at the last look.
-    limit: Option<Limit>,
-    /// Whether a limit without an end was.
-    is_limited: bool,
     /// A line of [`TmuxPane::begin`] that waits for its Enter.
     pub(super) half: Option<TypedNudge>,
 }
@@ -77,28 +71,36 @@ impl TmuxPane {
         profile: Arc<Profile>,
         locks: impl Into<PathBuf>,
     ) -> Result<Self> {
-        let locks = locks.into();
+        Self::observed(server, binding, Observer::new(profile), &locks.into())
+    }
+
+    /// As [`TmuxPane::new`], with the one who judges what the pane shows.
+    pub(crate) fn observed(
+        server: Server,
+        binding: Binding,
+        observer: Observer,
+        locks: &Path,
+    ) -> Result<Self> {
+        let locks = locks.to_owned();
         binding.validate(server.socket())?;
         if !locks.is_dir() {
             std::fs::create_dir_all(&locks)
                 .map_err(|source| Error::io("make the lock directory", &locks, source))?;
         }
-        let (places, zones) = (Places::default(), Zones::utc());
-        let (limit, is_limited, half) = (None, false, None);
-        Ok(Self { server, binding, profile, locks, places, zones, limit, is_limited, half })
+        Ok(Self { server, binding, observer, locks, half: None })
     }
 
     /// Also heeds what the agent tells to programs, at these places.
     #[must_use]
     pub fn with_places(mut self, places: Places) -> Self {
-        self.places = places;
+        self.observer = self.observer.with_places(places);
         self
     }
 
     /// Also reads when a limit ends, in these zones; in UTC unless this is called.
     #[must_use]
     pub fn with_zones(mut self, zones: Zones) -> Self {
-        self.zones = zones;
+        self.observer = self.observer.with_zones(zones);
         self
     }
 
@@ -106,19 +108,19 @@ impl TmuxPane {
     /// same agent that is made later should be told: the message may not say the day.
     #[must_use]
     pub const fn limit(&self) -> Option<&Limit> {
-        self.limit.as_ref()
+        self.observer.limit()
     }
 
     /// Whether the pane showed a limit that does not say when it ends, at the last look or attempt.
     #[must_use]
     pub const fn is_limited_without_end(&self) -> bool {
-        self.is_limited
+        self.observer.is_limited_without_end()
     }
 
     /// As a look at the pane would have left it.
     #[must_use]
     pub fn with_limit(mut self, limit: Option<Limit>) -> Self {
-        self.limit = limit;
+        self.observer = self.observer.with_limit(limit);
         self
     }
 
@@ -131,7 +133,21 @@ impl TmuxPane {
     /// The profile of the agent in it.
     #[must_use]
     pub const fn profile(&self) -> &Arc<Profile> {
-        &self.profile
+        self.observer.profile()
+    }
+
+    pub(crate) const fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// Whether the binding still names the pane ([`Server::check`]).
+    pub(crate) fn check(&self) -> Result<Option<Deferral>> {
+        self.server.check(&self.binding)
+    }
+
+    /// Closes the pane ([`Server::close`]).
+    pub(crate) fn close(&self) -> Result<()> {
+        self.server.close(&self.binding).map(drop)
     }
 
     /// What the agent in the pane is doing, with the evidence.
@@ -143,7 +159,7 @@ impl TmuxPane {
         let state = self.inspect()?;
         let judgement = self.judge(&state, &heard);
         let is_ours = judgement.state == AgentState::Draft && self.holds_our_line(&state);
-        Ok(if is_ours { judgement.without_our_line(&self.profile) } else { judgement })
+        Ok(if is_ours { judgement.without_our_line(self.profile()) } else { judgement })
     }
 
     /// Looks once and says what stands against each of `purposes`, without doing any of them.
@@ -154,27 +170,19 @@ impl TmuxPane {
         let heard = self.ask();
         let pane = self.inspect()?;
         let judgement = self.judge(&pane, &heard);
-        let against = |purpose| judgement.objection(&self.profile, &pane, purpose);
+        let against = |purpose| judgement.objection(self.profile(), &pane, purpose);
         let objections = purposes.iter().map(|purpose| against(*purpose)).collect();
         Ok(Examination { judgement, objections, pane })
     }
 
     /// What the agent tells to programs.
     fn ask(&self) -> Heard {
-        machine::ask(&self.profile, self.binding.pid, &self.places)
+        self.observer.ask(self.binding.pid)
     }
 
     /// What the profile makes of a look; the limit that is shown is remembered.
     fn judge(&mut self, state: &PaneState, heard: &Heard) -> Judgement {
-        let context = Context {
-            heard: Some(heard),
-            time: Some((SystemClock.wall(), &self.zones)),
-            limit: self.limit.as_ref(),
-        };
-        let diagnosis = provider::diagnose_with(&self.profile, state, &context);
-        self.limit = diagnosis.limit().cloned();
-        self.is_limited = diagnosis.is_limited_without_end();
-        diagnosis
+        self.observer.judge(state, heard)
     }
 
     /// Looks; a pane that is not the bound one any more is seen as not bound.
@@ -184,7 +192,7 @@ impl TmuxPane {
         let bound = self.binding.mismatch(Some(identity)).is_none();
         let foreground = if bound && !identity.dead { self.foreground() } else { Vec::new() };
         // The wrapper that has started the agent is not what runs there.
-        let agent = self.profile.program_among(&foreground);
+        let agent = self.profile().program_among(&foreground);
         let state = PaneState {
             bound,
             dead: identity.dead,
@@ -211,7 +219,7 @@ impl TmuxPane {
         if self.binding.started.is_none() {
             return Vec::new();
         }
-        let profile = &self.profile;
+        let profile = self.profile();
         process::foreground(self.binding.pid, |process| {
             !process.shell && profile.name_as_program(process).is_some()
         })
@@ -237,7 +245,7 @@ impl TmuxPane {
         let heard = self.ask();
         let (snapshot, state) = self.look()?;
         let diagnosis = self.judge(&state, &heard);
-        if let Some(deferral) = diagnosis.objection(&self.profile, &state, purpose) {
+        if let Some(deferral) = diagnosis.objection(self.profile(), &state, purpose) {
             return Ok(Some(deferral));
         }
         guarded(&self.server, &self.binding, &snapshot.identity, commands)
@@ -297,7 +305,7 @@ impl TmuxPane {
             return self.respawn(&snapshot, command);
         }
         if let Some(deferral) =
-            provider::objection(&self.profile, &state, &Context::default(), Purpose::Open)
+            provider::objection(self.profile(), &state, &Context::default(), Purpose::Open)
         {
             return Ok(Some(deferral));
         }

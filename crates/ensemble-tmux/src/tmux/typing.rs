@@ -50,6 +50,18 @@ pub enum TextOutcome {
     },
 }
 
+impl From<NudgeOutcome> for TextOutcome {
+    /// What became of a line whose text and Enter went together.
+    fn from(outcome: NudgeOutcome) -> Self {
+        match outcome {
+            NudgeOutcome::Sent => Self::Sent,
+            NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral } => {
+                Self::Refused { deferral }
+            }
+        }
+    }
+}
+
 /// A text that was typed and waits for its Enter. Holds the pane's lock.
 #[derive(Debug)]
 pub struct TypedNudge {
@@ -180,8 +192,8 @@ impl TmuxPane {
     }
 
     fn reset_text(&mut self, patience: Duration) -> Result<TextOutcome> {
-        let Some(command) = self.profile.reset_command().map(str::to_owned) else {
-            let detail = format!("the profile {} has no reset command", self.profile.name());
+        let Some(command) = self.profile().reset_command().map(str::to_owned) else {
+            let detail = format!("the profile {} has no reset command", self.profile().name());
             return Err(self.server.error("reset an agent", Failure::Refused(detail)));
         };
         self.type_text(&command, Purpose::Nudge, patience)
@@ -194,14 +206,14 @@ impl TmuxPane {
         patience: Duration,
     ) -> Result<TextOutcome> {
         const OPERATION: &str = "type a nudge";
-        let (delay, line) = (self.profile.enter_delay(), Line::of(text));
+        let (delay, line) = (self.profile().enter_delay(), Line::of(text));
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
         let lock = match self.lock(OPERATION, patience)? {
             Ok(lock) => lock,
             Err(deferral) => return refused(deferral),
         };
         if delay.is_zero() && line == Line::Nudge && self.binding.is_same_process() {
-            match nudged_at_once(&self.server, &self.binding, &self.profile, text) {
+            match nudged_at_once(&self.server, &self.binding, self.profile(), text) {
                 Ok(true) => return Ok(TextOutcome::Sent),
                 // Nothing was typed; the long way finds out why, and whether it may be.
                 Ok(false) => {}
@@ -244,7 +256,7 @@ impl TmuxPane {
         let (Some(typed), Ok((_, state))) = (typed, self.look()) else {
             return refused(Deferral::Draft);
         };
-        if !provider::stands_alone(&self.profile, &state, &typed.text) {
+        if !provider::stands_alone(self.profile(), &state, &typed.text) {
             return refused(Deferral::Draft);
         }
         let is_ping = Line::of(wanted) == Line::Ping;
@@ -252,7 +264,7 @@ impl TmuxPane {
             // The next try finds an empty composer. An older ping asks for an answer that is late.
             return refused(self.take_back(&typed.text)?.unwrap_or(Deferral::Moved));
         }
-        let left = self.profile.enter_delay().saturating_sub(typed.age());
+        let left = self.profile().enter_delay().saturating_sub(typed.age());
         let enter_after = Instant::now() + left;
         Ok(TextOutcome::Typed(TypedNudge { text: typed.text, enter_after, lock }))
     }
@@ -261,7 +273,7 @@ impl TmuxPane {
     pub(super) fn holds_our_line(&self, state: &ensemble_core::pane::PaneState) -> bool {
         self.marks()
             .typed
-            .is_some_and(|typed| provider::stands_alone(&self.profile, state, &typed.text))
+            .is_some_and(|typed| provider::stands_alone(self.profile(), state, &typed.text))
     }
 
     /// Removes exactly `text` from the composer, if it stands there alone. `None` if that was done.

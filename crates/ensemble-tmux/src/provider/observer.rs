@@ -1,0 +1,85 @@
+//! One agent as it is seen again and again: its profile, where it speaks to programs, and the limit of the last look.
+
+use std::sync::Arc;
+
+use super::machine::{self, Heard, Places};
+use super::{Context, Judgement, Limit, Profile, Zones, diagnose_with};
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::pane::PaneState;
+
+/// Judges the looks at one agent. What one look shows helps to read the next: the message of a usage limit may not
+/// say the day.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    profile: Arc<Profile>,
+    places: Places,
+    zones: Zones,
+    limit: Option<Limit>,
+    is_limited: bool,
+}
+
+impl Observer {
+    /// For an agent of this profile. It heeds no place and reads times in UTC.
+    #[must_use]
+    pub fn new(profile: Arc<Profile>) -> Self {
+        let (places, zones) = (Places::default(), Zones::utc());
+        Self { profile, places, zones, limit: None, is_limited: false }
+    }
+
+    /// Also heeds what the agent tells to programs, at these places.
+    #[must_use]
+    pub fn with_places(mut self, places: Places) -> Self {
+        self.places = places;
+        self
+    }
+
+    /// Also reads when a limit ends, in these zones.
+    #[must_use]
+    pub fn with_zones(mut self, zones: Zones) -> Self {
+        self.zones = zones;
+        self
+    }
+
+    /// As a look at the agent would have left it.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Option<Limit>) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// The profile.
+    #[must_use]
+    pub const fn profile(&self) -> &Arc<Profile> {
+        &self.profile
+    }
+
+    /// The limit that the last look has shown, passed or not.
+    #[must_use]
+    pub const fn limit(&self) -> Option<&Limit> {
+        self.limit.as_ref()
+    }
+
+    /// Whether the last look has shown a limit that does not say when it ends.
+    #[must_use]
+    pub const fn is_limited_without_end(&self) -> bool {
+        self.is_limited
+    }
+
+    /// Asks the agent with this first process for what it tells to programs.
+    pub(crate) fn ask(&self, pid: u32) -> Heard {
+        machine::ask(&self.profile, pid, &self.places)
+    }
+
+    /// Judges a look; the limit that is shown is remembered.
+    pub(crate) fn judge(&mut self, state: &PaneState, heard: &Heard) -> Judgement {
+        let context = Context {
+            heard: Some(heard),
+            time: Some((SystemClock.wall(), &self.zones)),
+            limit: self.limit.as_ref(),
+        };
+        let judgement = diagnose_with(&self.profile, state, &context);
+        self.limit = judgement.limit().cloned();
+        self.is_limited = judgement.is_limited_without_end();
+        judgement
+    }
+}

@@ -1,0 +1,229 @@
+//! Where an agent runs: in a pane of tmux, or in a terminal of ours.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{TERMINAL_ID, TerminalPane};
+use crate::provider::{Judgement, Limit, Observer, Profile, Purpose};
+use crate::tmux::{Binding, Examination, Server, TextOutcome, TmuxPane, TypedNudge};
+use ensemble_core::Result;
+use ensemble_core::agent::{AgentPane, Begun, Diagnosis, Line, Program};
+use ensemble_core::env::Pane;
+use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
+
+/// A bound agent, whichever of the two has its screen.
+#[derive(Debug)]
+pub enum BoundPane {
+    /// In tmux.
+    Tmux(TmuxPane),
+    /// In a terminal.
+    Terminal(TerminalPane),
+}
+
+impl BoundPane {
+    /// The place of `binding`, with the agent that `observer` judges in it. `server` and `locks` are for a pane of tmux
+    /// ([`TmuxPane::new`]). Connects to nothing yet.
+    ///
+    /// # Errors
+    /// The binding is malformed or of another server, or the directory of locks cannot be made.
+    pub fn open(
+        server: Server,
+        binding: Binding,
+        observer: Observer,
+        locks: &Path,
+    ) -> Result<Self> {
+        if binding.id == TERMINAL_ID {
+            return Ok(Self::Terminal(TerminalPane::new(binding, observer)));
+        }
+        TmuxPane::observed(server, binding, observer, locks).map(Self::Tmux)
+    }
+
+    /// As a look at the agent would have left it ([`TmuxPane::with_limit`]).
+    #[must_use]
+    pub fn with_limit(self, limit: Option<Limit>) -> Self {
+        match self {
+            Self::Tmux(pane) => Self::Tmux(pane.with_limit(limit)),
+            Self::Terminal(mut pane) => {
+                pane.observer = pane.observer.with_limit(limit);
+                Self::Terminal(pane)
+            }
+        }
+    }
+
+    /// The binding; see [`TmuxPane::binding`].
+    #[must_use]
+    pub const fn binding(&self) -> &Binding {
+        match self {
+            Self::Tmux(pane) => pane.binding(),
+            Self::Terminal(pane) => pane.binding(),
+        }
+    }
+
+    /// The profile of the agent.
+    #[must_use]
+    pub const fn profile(&self) -> &Arc<Profile> {
+        self.observer().profile()
+    }
+
+    /// The limit that the last look has shown ([`TmuxPane::limit`]).
+    #[must_use]
+    pub const fn limit(&self) -> Option<&Limit> {
+        self.observer().limit()
+    }
+
+    /// Whether the last look has shown a limit without an end.
+    #[must_use]
+    pub const fn is_limited_without_end(&self) -> bool {
+        self.observer().is_limited_without_end()
+    }
+
+    const fn observer(&self) -> &Observer {
+        match self {
+            Self::Tmux(pane) => pane.observer(),
+            Self::Terminal(pane) => &pane.observer,
+        }
+    }
+
+    /// Why the place is not there any more, or not the one that was bound; `None` if it is.
+    ///
+    /// # Errors
+    /// It could not be asked.
+    pub fn check(&self) -> Result<Option<Deferral>> {
+        match self {
+            Self::Tmux(pane) => pane.check(),
+            Self::Terminal(pane) => pane.check(),
+        }
+    }
+
+    /// Closes a pane that we have opened. A terminal ends with its agent.
+    ///
+    /// # Errors
+    /// As for [`Server::close`].
+    pub fn close(&self) -> Result<()> {
+        match self {
+            Self::Tmux(pane) => pane.close(),
+            Self::Terminal(_) => Ok(()),
+        }
+    }
+
+    /// What the agent is doing, with the evidence.
+    ///
+    /// # Errors
+    /// As for [`Pane::inspect`].
+    pub fn diagnose(&mut self) -> Result<Judgement> {
+        match self {
+            Self::Tmux(pane) => pane.diagnose(),
+            Self::Terminal(pane) => pane.diagnose(),
+        }
+    }
+
+    /// Looks once and says what stands against each of `purposes`.
+    ///
+    /// # Errors
+    /// As for [`Pane::inspect`].
+    pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
+        match self {
+            Self::Tmux(pane) => pane.examine(purposes),
+            Self::Terminal(pane) => pane.examine(purposes),
+        }
+    }
+
+    /// The first half of a nudge ([`TmuxPane::nudge_text`]). A terminal does both.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn nudge_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+        match self {
+            Self::Tmux(pane) => pane.nudge_text(text),
+            Self::Terminal(pane) => pane.type_line(text, false, false).map(TextOutcome::from),
+        }
+    }
+
+    /// The same for a nudge that repeats what the agent was told ([`TmuxPane::nudge_again`]).
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn nudge_again(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+        match self {
+            Self::Tmux(pane) => pane.nudge_again(text),
+            Self::Terminal(pane) => pane.type_line(text, true, false).map(TextOutcome::from),
+        }
+    }
+
+    /// The same for a nudge that finds out whether a limit is over ([`TmuxPane::probe_text`]).
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn probe_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+        match self {
+            Self::Tmux(pane) => pane.probe_text(text),
+            Self::Terminal(pane) => pane.type_line(text, false, true).map(TextOutcome::from),
+        }
+    }
+
+    /// The second half ([`TmuxPane::nudge_enter`]).
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn nudge_enter(&mut self, typed: TypedNudge) -> Result<NudgeOutcome> {
+        match self {
+            Self::Tmux(pane) => pane.nudge_enter(typed),
+            // It has no halves.
+            Self::Terminal(_) => Ok(NudgeOutcome::Refused { deferral: Deferral::Moved }),
+        }
+    }
+
+    /// Submits a line that stands in the composer ([`TmuxPane::submit`]).
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn submit(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        match self {
+            Self::Tmux(pane) => pane.submit(text),
+            Self::Terminal(pane) => pane.submit(text),
+        }
+    }
+
+    fn as_agent_pane(&mut self) -> &mut dyn AgentPane {
+        match self {
+            Self::Tmux(pane) => pane,
+            Self::Terminal(pane) => pane,
+        }
+    }
+}
+
+impl Pane for BoundPane {
+    fn inspect(&mut self) -> Result<PaneState> {
+        self.as_agent_pane().inspect()
+    }
+    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        self.as_agent_pane().nudge(text)
+    }
+    fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
+        self.as_agent_pane().press(key)
+    }
+    fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
+        self.as_agent_pane().open(command)
+    }
+}
+
+impl AgentPane for BoundPane {
+    fn program(&self) -> &Program {
+        self.profile().program()
+    }
+    fn diagnose(&mut self) -> Result<Diagnosis> {
+        self.as_agent_pane().diagnose()
+    }
+    fn reset_context(&mut self) -> Result<NudgeOutcome> {
+        self.as_agent_pane().reset_context()
+    }
+    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+        self.as_agent_pane().begin(line)
+    }
+    fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
+        self.as_agent_pane().finish(withdraw)
+    }
+    fn withdraw_ping(&mut self) -> Result<()> {
+        self.as_agent_pane().withdraw_ping()
+    }
+}

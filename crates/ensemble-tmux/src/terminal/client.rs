@@ -1,0 +1,188 @@
+//! A terminal as seen by everybody but its wrapper.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use super::wire::{self, Answer, Ask, Question};
+use crate::provider::{Judgement, Observer, Profile, Purpose};
+use crate::tmux::{Binding, Examination, TmuxError};
+use ensemble_core::Result;
+use ensemble_core::agent::{AgentPane, Begun, Diagnosis, Line, Program};
+use ensemble_core::env::Pane;
+use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
+
+/// The terminal of an agent, through the socket of its wrapper.
+#[derive(Debug)]
+pub struct TerminalPane {
+    binding: Binding,
+    pub(super) observer: Observer,
+}
+
+impl TerminalPane {
+    /// The terminal of `binding`, with the agent that `observer` judges in it. Connects to nothing yet.
+    #[must_use]
+    pub const fn new(binding: Binding, observer: Observer) -> Self {
+        Self { binding, observer }
+    }
+
+    /// The binding.
+    #[must_use]
+    pub const fn binding(&self) -> &Binding {
+        &self.binding
+    }
+
+    /// The profile of the agent in it.
+    #[must_use]
+    pub const fn profile(&self) -> &Arc<Profile> {
+        self.observer.profile()
+    }
+
+    /// Why there is no terminal any more; `None` if it answers.
+    ///
+    /// # Errors
+    /// It does not answer, and is not gone.
+    pub fn check(&self) -> Result<Option<Deferral>> {
+        let state = self.look("check a terminal")?;
+        Ok(match state {
+            PaneState { bound: false, .. } => Some(Deferral::TerminalGone),
+            PaneState { dead: true, .. } => Some(Deferral::PaneDead),
+            _ => None,
+        })
+    }
+
+    /// What the agent is doing, with the evidence.
+    ///
+    /// # Errors
+    /// As for [`Pane::inspect`].
+    pub fn diagnose(&mut self) -> Result<Judgement> {
+        Ok(self.examine(&[])?.judgement)
+    }
+
+    /// Looks once and says what stands against each of `purposes`, without doing any of them.
+    ///
+    /// # Errors
+    /// As for [`Pane::inspect`].
+    pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
+        let heard = self.observer.ask(self.binding.pid);
+        let pane = self.inspect()?;
+        let mut judgement = self.observer.judge(&pane, &heard);
+        if !pane.bound {
+            judgement.deferral = Some(Deferral::TerminalGone);
+        }
+        let profile = self.observer.profile();
+        let against = |purpose: &Purpose<'_>| judgement.objection(profile, &pane, *purpose);
+        let objections = purposes.iter().map(against).collect();
+        Ok(Examination { pane, judgement, objections })
+    }
+
+    /// Types a line and submits it; `repeats` as for [`TmuxPane::nudge_again`](crate::tmux::TmuxPane::nudge_again),
+    /// `probes` as for [`TmuxPane::probe_text`](crate::tmux::TmuxPane::probe_text).
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn type_line(&self, text: &NudgeText, repeats: bool, probes: bool) -> Result<NudgeOutcome> {
+        self.act("type a nudge", Ask::Nudge { text: text.as_str().to_owned(), repeats, probes })
+    }
+
+    /// Submits a line that an earlier attempt has left standing.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn submit(&self, text: &NudgeText) -> Result<NudgeOutcome> {
+        self.act("submit a nudge", Ask::Submit { text: text.as_str().to_owned() })
+    }
+
+    fn act(&self, operation: &'static str, ask: Ask) -> Result<NudgeOutcome> {
+        match self.ask(operation, ask)? {
+            Some(Answer::Outcome(outcome)) => Ok(outcome),
+            Some(other) => Err(self.refused(operation, &other)),
+            None => Ok(NudgeOutcome::Refused { deferral: Deferral::TerminalGone }),
+        }
+    }
+
+    fn look(&self, operation: &'static str) -> Result<PaneState> {
+        match self.ask(operation, Ask::Look {})? {
+            Some(Answer::Pane { state }) => Ok(state),
+            Some(other) => Err(self.refused(operation, &other)),
+            None => Ok(PaneState::default()),
+        }
+    }
+
+    /// The answer of the wrapper; `None` if there is none any more.
+    fn ask(&self, operation: &'static str, ask: Ask) -> Result<Option<Answer>> {
+        use io::ErrorKind::{ConnectionRefused, NotFound, TimedOut, WouldBlock};
+        let stream = match UnixStream::connect(&self.binding.socket) {
+            Ok(stream) => stream,
+            Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => return Ok(None),
+            Err(error) => return Err(self.failed(operation, &error)),
+        };
+        let question = Question { token: self.binding.token.clone(), ask };
+        let answered = wire::write(&stream, &question).and_then(|()| wire::read(&stream));
+        answered.map(Some).map_err(|error| match error.kind() {
+            WouldBlock | TimedOut => self.failed(operation, &"it does not answer"),
+            _ => self.failed(operation, &error),
+        })
+    }
+
+    fn refused(&self, operation: &'static str, answer: &Answer) -> ensemble_core::Error {
+        match answer {
+            Answer::Failed { detail } => self.failed(operation, detail),
+            Answer::Pane { .. } | Answer::Outcome(_) => {
+                self.failed(operation, &"it answered something else")
+            }
+        }
+    }
+
+    fn failed(&self, operation: &'static str, why: &dyn std::fmt::Display) -> ensemble_core::Error {
+        let socket = self.binding.socket.clone();
+        TmuxError::Terminal { operation, socket, complaint: why.to_string() }.into()
+    }
+}
+
+impl Pane for TerminalPane {
+    fn inspect(&mut self) -> Result<PaneState> {
+        self.look("look at a terminal")
+    }
+
+    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        self.type_line(text, false, false)
+    }
+
+    fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
+        self.act("press a key", Ask::Press { key })
+    }
+
+    /// A terminal ends with its agent: nothing can be started in it.
+    fn open(&mut self, _command: &str) -> Result<NudgeOutcome> {
+        let deferral = self.check()?.unwrap_or(Deferral::InputOff);
+        Ok(NudgeOutcome::Refused { deferral })
+    }
+}
+
+impl AgentPane for TerminalPane {
+    fn program(&self) -> &Program {
+        self.profile().program()
+    }
+
+    fn diagnose(&mut self) -> Result<Diagnosis> {
+        Self::diagnose(self).map(|judgement| judgement.diagnosis)
+    }
+
+    fn reset_context(&mut self) -> Result<NudgeOutcome> {
+        self.act("reset an agent", Ask::Reset {})
+    }
+
+    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+        let outcome = match line {
+            Line::Nudge(text) => self.type_line(text, false, false),
+            Line::Again(text) => self.type_line(text, true, false),
+            Line::Reset => self.reset_context(),
+        };
+        outcome.map(Begun::Done)
+    }
+
+    fn withdraw_ping(&mut self) -> Result<()> {
+        self.act("take back a ping", Ask::WithdrawPing {}).map(drop)
+    }
+}

@@ -1,0 +1,324 @@
+//! Types into a terminal of ours, under the same guard as into a pane of tmux.
+//!
+//! ```text
+//! asked to type              a person has typed within PERSON_PAUSE  -> refused: draft
+//!                            else the person's keys are kept back
+//!   a dialog, a draft …      -> refused with the reason              (nothing was typed)
+//!   an older line of ours    -> submitted if it is of the same kind, else taken back
+//!   free                     -> the text; wait until exactly it stands in the composer, and for the profile's delay
+//!     it stands there        -> Enter                                -> sent
+//!     something came between -> taken back if it stands alone        -> refused
+//!     it is not shown        -> left, and remembered                 -> text only
+//! in every case              the person's keys go on, in their order
+//! ```
+//!
+//! So a person's keys and ours are never mixed: what a person types while a line of ours stands there arrives after its
+//! Enter. That takes the agent's time to draw a line, and [`LINE_PATIENCE`] at most.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::wire::{Answer, Ask};
+use crate::provider::machine::Heard;
+use crate::provider::{Judgement, Observer, Purpose, process, stands_alone};
+use crate::tmux::{LINE_PATIENCE, SHARED_PACE};
+use ensemble_core::pane::{Deferral, Key, NUDGE_BYTES_MAX, NudgeOutcome, NudgeText, PaneState};
+
+/// How long a person must not have typed before a line is typed: the agent may not show their last key yet.
+pub const PERSON_PAUSE: Duration = Duration::from_millis(500);
+/// The prefix of a ping.
+const PING: &str = "AGENT_TEAM_PING ";
+/// The key that removes a character before the cursor.
+const BACKSPACE: u8 = 0x7f;
+
+/// A pseudo-terminal with the person and the agent at its ends.
+pub trait Terminal: Send + Sync {
+    /// What it shows.
+    fn shown(&self) -> Shown;
+    /// When the person last pressed a key.
+    fn last_key(&self) -> Option<Instant>;
+    /// Keeps the person's keys back from now on.
+    fn hold_keys(&self);
+    /// Lets them go on, in their order.
+    fn release_keys(&self);
+    /// Sends bytes to the agent, beside the person's keys.
+    ///
+    /// # Errors
+    /// The agent's side is closed.
+    fn write(&self, bytes: &[u8]) -> io::Result<()>;
+    /// Returns once the screen has changed since the last look, or at `deadline`.
+    fn wait_for_change(&self, deadline: Instant);
+}
+
+/// What a terminal shows at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// The visible screen, a line each, without trailing blanks.
+    pub screen: Vec<String>,
+    /// Column and line of the cursor, from 0.
+    pub cursor: (u32, u32),
+    /// The title that the program has set.
+    pub title: String,
+    /// The agent has ended, with this exit status where it is known.
+    pub ended: Option<Option<i32>>,
+    /// There is no terminal: the agent reads a file or a pipe.
+    pub input_off: bool,
+}
+
+/// The one who types into a terminal; one line at a time.
+pub(super) struct Typist<T> {
+    terminal: T,
+    /// The agent's process and its start.
+    pid: u32,
+    observer: Observer,
+    /// A line of ours that stands in the composer, as far as is known.
+    typed: Option<String>,
+    /// When a nudge was submitted last.
+    nudged: Option<Instant>,
+}
+
+impl<T: Terminal> Typist<T> {
+    pub(super) const fn new(terminal: T, pid: u32, observer: Observer) -> Self {
+        Self { terminal, pid, observer, typed: None, nudged: None }
+    }
+
+    /// Does what is asked.
+    pub(super) fn answer(&mut self, ask: Ask) -> Answer {
+        let done = match ask {
+            Ask::Look {} => return Answer::Pane { state: self.look() },
+            Ask::Nudge { repeats: true, .. } if self.has_been_told() => Ok(NudgeOutcome::Sent),
+            Ask::Nudge { text, probes, .. } => match harmless(text) {
+                Ok(text) => {
+                    let purpose = if probes { Purpose::Probe } else { Purpose::Nudge };
+                    self.type_line(&text, purpose)
+                }
+                Err(detail) => return Answer::Failed { detail },
+            },
+            Ask::Submit { text } => self.submit_standing(&text),
+            Ask::Press { key } => self.press(key),
+            Ask::Reset {} => match self.observer.profile().reset_command().map(str::to_owned) {
+                Some(command) => self.type_line(&command, Purpose::Nudge),
+                None => {
+                    let detail = "its profile has no reset command".to_owned();
+                    return Answer::Failed { detail };
+                }
+            },
+            Ask::WithdrawPing {} => self.withdraw_ping(),
+        };
+        match done {
+            Ok(outcome) => Answer::Outcome(outcome),
+            Err(error) => Answer::Failed { detail: error.to_string() },
+        }
+    }
+
+    fn has_been_told(&self) -> bool {
+        self.nudged.is_some_and(|at| at.elapsed() < SHARED_PACE)
+    }
+
+    fn look(&self) -> PaneState {
+        let Shown { screen, cursor, title, ended, input_off } = self.terminal.shown();
+        let profile = self.observer.profile();
+        let is_agent = |it: &ensemble_core::pane::ForegroundProcess| {
+            !it.shell && profile.program_among(std::slice::from_ref(it)).is_some()
+        };
+        let foreground = match ended {
+            Some(_) => Vec::new(),
+            None => process::foreground(self.pid, is_agent),
+        };
+        let command = profile.program_among(&foreground);
+        let command = command.or_else(|| foreground.first().map(|first| first.name()));
+        let command = command.unwrap_or_default().to_owned();
+        PaneState {
+            bound: true,
+            dead: ended.is_some(),
+            dead_status: ended.flatten(),
+            input_off,
+            pid: self.pid,
+            command,
+            foreground,
+            title,
+            cursor_x: cursor.0,
+            cursor_y: cursor.1,
+            screen,
+            ..PaneState::default()
+        }
+    }
+
+    /// Looks and judges; `heard` was asked before, so that nothing slow comes between the look and the keys.
+    fn examine(&mut self, heard: &Heard) -> (PaneState, Judgement) {
+        let state = self.look();
+        let judgement = self.observer.judge(&state, heard);
+        (state, judgement)
+    }
+
+    fn objection(&mut self, purpose: Purpose<'_>, heard: &Heard) -> Option<Deferral> {
+        let (state, judgement) = self.examine(heard);
+        judgement.objection(self.observer.profile(), &state, purpose)
+    }
+
+    fn is_person_typing(&self) -> bool {
+        self.terminal.last_key().is_some_and(|at| at.elapsed() < PERSON_PAUSE)
+    }
+
+    /// Types a line and submits it, while the person's keys are kept back.
+    fn type_line(&mut self, text: &str, purpose: Purpose<'_>) -> io::Result<NudgeOutcome> {
+        self.alone(|typist, heard| match typist.objection(purpose, heard) {
+            Some(Deferral::Draft) => typist.standing(text, purpose, heard),
+            Some(deferral) => Ok(NudgeOutcome::Refused { deferral }),
+            None => typist.type_and_enter(text, heard),
+        })
+    }
+
+    /// Does something while the person's keys are kept back, unless the person is typing.
+    fn alone(
+        &mut self,
+        act: impl FnOnce(&mut Self, &Heard) -> io::Result<NudgeOutcome>,
+    ) -> io::Result<NudgeOutcome> {
+        let heard = self.observer.ask(self.pid);
+        self.terminal.hold_keys();
+        let outcome = match self.is_person_typing() {
+            true => Ok(NudgeOutcome::Refused { deferral: Deferral::Draft }),
+            false => act(self, &heard),
+        };
+        self.terminal.release_keys();
+        outcome
+    }
+
+    /// Something stands in the composer where a line is to be typed. An older line of ours is submitted if it is of
+    /// the same kind, else taken back.
+    fn standing(
+        &mut self,
+        wanted: &str,
+        purpose: Purpose<'_>,
+        heard: &Heard,
+    ) -> io::Result<NudgeOutcome> {
+        let refused = |deferral| Ok(NudgeOutcome::Refused { deferral });
+        let Some(typed) = self.typed.clone() else { return refused(Deferral::Draft) };
+        if !stands_alone(self.observer.profile(), &self.look(), &typed) {
+            return refused(Deferral::Draft);
+        }
+        if is_nudge(&typed) && is_nudge(wanted) {
+            return self.enter(&typed, heard);
+        }
+        self.erase(&typed)?;
+        let is_free = |typist: &mut Self| typist.objection(purpose, heard).is_none();
+        match self.await_screen(is_free) {
+            true => self.type_and_enter(wanted, heard),
+            false => refused(Deferral::Moved),
+        }
+    }
+
+    fn type_and_enter(&mut self, text: &str, heard: &Heard) -> io::Result<NudgeOutcome> {
+        let (typed_at, delay) = (Instant::now(), self.observer.profile().enter_delay());
+        self.terminal.write(text.as_bytes())?;
+        self.typed = Some(text.to_owned());
+        if delay.is_zero() {
+            return self.press_enter(text);
+        }
+        let is_shown =
+            |typist: &mut Self| typist.objection(Purpose::Submit { text }, heard).is_none();
+        if !self.await_screen(is_shown) {
+            let deferral = self.objection(Purpose::Submit { text }, heard);
+            let deferral = deferral.unwrap_or(Deferral::LineGone);
+            if !stands_alone(self.observer.profile(), &self.look(), text) {
+                return Ok(NudgeOutcome::TextOnly { deferral });
+            }
+            self.erase(text)?;
+            return Ok(NudgeOutcome::Refused { deferral });
+        }
+        // An agent takes an earlier Enter for part of a paste.
+        std::thread::sleep(delay.saturating_sub(typed_at.elapsed()));
+        self.enter(text, heard)
+    }
+
+    /// Presses Enter if exactly `text` stands in the composer.
+    fn enter(&mut self, text: &str, heard: &Heard) -> io::Result<NudgeOutcome> {
+        match self.objection(Purpose::Submit { text }, heard) {
+            None => self.press_enter(text),
+            Some(deferral) => Ok(NudgeOutcome::TextOnly { deferral }),
+        }
+    }
+
+    fn press_enter(&mut self, text: &str) -> io::Result<NudgeOutcome> {
+        self.terminal.write(bytes_of(Key::Enter))?;
+        self.typed = None;
+        if is_nudge(text) {
+            self.nudged = Some(Instant::now());
+        }
+        Ok(NudgeOutcome::Sent)
+    }
+
+    fn erase(&mut self, text: &str) -> io::Result<()> {
+        self.terminal.write(&vec![BACKSPACE; text.chars().count()])?;
+        self.typed = None;
+        Ok(())
+    }
+
+    fn submit_standing(&mut self, text: &str) -> io::Result<NudgeOutcome> {
+        self.alone(|typist, heard| match typist.objection(Purpose::Submit { text }, heard) {
+            None => typist.press_enter(text),
+            Some(deferral) => {
+                if deferral.ends_line() {
+                    typist.typed = None;
+                }
+                Ok(NudgeOutcome::Refused { deferral })
+            }
+        })
+    }
+
+    fn press(&mut self, key: Key) -> io::Result<NudgeOutcome> {
+        self.alone(|typist, heard| match typist.objection(Purpose::Press(key), heard) {
+            None => typist.terminal.write(bytes_of(key)).map(|()| NudgeOutcome::Sent),
+            Some(deferral) => Ok(NudgeOutcome::Refused { deferral }),
+        })
+    }
+
+    fn withdraw_ping(&mut self) -> io::Result<NudgeOutcome> {
+        let Some(ping) = self.typed.clone().filter(|typed| typed.starts_with(PING)) else {
+            return Ok(NudgeOutcome::Sent);
+        };
+        self.alone(|typist, _| {
+            if stands_alone(typist.observer.profile(), &typist.look(), &ping) {
+                typist.erase(&ping)?;
+            }
+            Ok(NudgeOutcome::Sent)
+        })
+    }
+
+    /// Waits until the screen is as wanted, for [`LINE_PATIENCE`] at most.
+    fn await_screen(&mut self, mut is_wanted: impl FnMut(&mut Self) -> bool) -> bool {
+        let deadline = Instant::now() + LINE_PATIENCE;
+        loop {
+            if is_wanted(self) {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            self.terminal.wait_for_change(deadline);
+        }
+    }
+}
+
+/// Checks a line from another process: it may hold nothing that means something to a terminal.
+fn harmless(text: String) -> Result<String, String> {
+    let rest = text.strip_prefix(PING).unwrap_or(&text);
+    if text.len() > NUDGE_BYTES_MAX + PING.len() {
+        return Err(format!("a nudge has at most {NUDGE_BYTES_MAX} bytes"));
+    }
+    NudgeText::new(rest).map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
+/// Whether a line says that mail waits: no ping, and no command of the agent's program.
+fn is_nudge(text: &str) -> bool {
+    !text.starts_with('/') && !text.starts_with(PING)
+}
+
+const fn bytes_of(key: Key) -> &'static [u8] {
+    match key {
+        Key::Enter => b"\r",
+        Key::Escape => b"\x1b",
+        Key::CtrlC => b"\x03",
+    }
+}

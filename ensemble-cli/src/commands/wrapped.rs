@@ -1,0 +1,64 @@
+//! `ensemble claude`, `codex`, `opencode` and `gemini`: agents in the terminal of a person.
+
+use ensemble_core::message::Name;
+
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::wrap::{self, Wish};
+
+macro_rules! wrappers {
+    ($($module:ident => $program:literal, $about:literal, $example:literal;)*) => {$(
+        pub(super) mod $module {
+            #[doc = $about]
+            ///
+            /// Makes the project if there is none, takes the agent into the team, starts a watcher if none runs, and gives
+            /// the agent its mail and the tools of `ensemble mcp`. Everything behind the flags goes to the agent as it is.
+            /// It ends with the agent, with its exit code. Mail that waits stays.
+            ///
+            /// Works in any terminal, with or without tmux. A hint that mail waits is typed between your own keys, never
+            /// among them. `ensemble watch` need not run: a watcher comes with the first agent and goes with the last.
+            #[derive(Debug, clap::Args)]
+            #[command(after_help = $example)]
+            pub(crate) struct Arguments {
+                #[command(flatten)]
+                flags: super::Flags,
+            }
+
+            impl Arguments {
+                pub(crate) fn run(self, context: &super::Context) -> super::Outcome {
+                    self.flags.run(context, $program)
+                }
+            }
+        }
+    )*};
+}
+
+wrappers! {
+    claude => "claude", "Start Claude Code in this terminal, as a member of the team", "Examples:
+  ensemble claude
+  ensemble claude --name lead --role conductor --model opus";
+    codex => "codex", "Start Codex in this terminal, as a member of the team", "Example: ensemble codex --name reviewer";
+    opencode => "opencode", "Start OpenCode in this terminal, as a member of the team", "Example: ensemble opencode";
+    gemini => "gemini", "Start Gemini CLI in this terminal, as a member of the team", "Example: ensemble gemini";
+}
+
+/// The flags of ours, and the arguments of the agent.
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Its name [default: that of the program, or the next free one such as claude-2]
+    #[arg(long, value_name = "NAME")]
+    name: Option<Name>,
+    /// Its role [default: its name if that is a role, else worker]
+    #[arg(long, value_name = "ROLE")]
+    role: Option<Name>,
+    /// Arguments of the agent's program
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    arguments: Vec<String>,
+}
+
+impl Flags {
+    fn run(self, context: &Context, program: &str) -> Outcome {
+        let Self { name, role, arguments } = self;
+        wrap::run(context, program, Wish { name, role, arguments })
+    }
+}

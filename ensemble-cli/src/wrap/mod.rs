@@ -1,0 +1,277 @@
+//! `ensemble claude` and its like: an agent in a person's own terminal, as a member of the team.
+//!
+//! ```text
+//! project found or made -> name -> row, pass -> agent started -> terminal written -> watcher runs
+//!      keys, screen, resizes, questions at the socket, until the agent ends
+//! row shut down (exited) -> what it held is released, mail stays -> the terminal as it was -> the agent's exit code
+//! ```
+//!
+//! | ends | the agent | the row | the person's terminal |
+//! |---|---|---|---|
+//! | the agent | – | shut down, exited | as it was |
+//! | SIGTERM, SIGHUP, SIGINT to the wrapper | gets the same, and SIGKILL after [`END_PATIENCE`] | shut down, exited | as it was |
+//! | SIGKILL to the wrapper | gets SIGHUP from the system, as at a closed window | stays; its process is gone, so its name is free | raw: `reset` |
+//! | the agent is stopped | – | stays | as it was, until the wrapper goes on |
+
+mod name;
+mod pty;
+mod user;
+
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ensemble_core::broker::{Broker as _, UnreadMail};
+use ensemble_core::driver::nap;
+use ensemble_core::message::Name;
+use ensemble_core::spool::Spool;
+use ensemble_core::watch::Waiter;
+use ensemble_tmux::provider::Observer;
+use ensemble_tmux::terminal::Door;
+use ensemble_tmux::tmux::Binding;
+use ensemble_watch::project::Project;
+use ensemble_watch::team::{Plan, Prepared, Team};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::iterator::Signals;
+
+use crate::commands::{Watcher, open_team, queue_or_new, require_programs};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, say};
+use pty::{NoTerminal, PtyTerminal};
+use user::UserTerminal;
+
+/// How long an agent may take to end after a signal, before it is killed.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the last lines of an agent may take after its end.
+const LAST_LINES: Duration = Duration::from_millis(300);
+/// How long the watcher may take to start.
+const WATCHER_PATIENCE: Duration = Duration::from_secs(10);
+/// How often to look for it, where no event tells.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How a person wants the agent to take part.
+#[derive(Debug, Default)]
+pub(crate) struct Wish {
+    pub(crate) name: Option<Name>,
+    pub(crate) role: Option<Name>,
+    /// The person's own arguments.
+    pub(crate) arguments: Vec<String>,
+}
+
+/// Runs the agent in the foreground, and ends this process with its exit code.
+pub(crate) fn run(context: &Context, provider: &str, wish: Wish) -> Outcome {
+    let spool = queue_or_new(context)?;
+    let project = context.project()?;
+    let identity = context.identity()?;
+    if let Some(name) = identity.name.as_ref().filter(|_| identity.is_member()) {
+        return Err(Failure::refused(format!("{name} runs here already"))
+            .with_hint("start it in a terminal of its own"));
+    }
+    let team = open_team(context, &spool)?;
+    let lock = team.lock()?;
+    let plan = name::plan(project, provider, &wish)?;
+    require_programs(&team, std::slice::from_ref(&plan))?;
+    let prepared = team.prepare_wrapped(&plan, &wish.arguments)?;
+    let started = start(&team, project, &plan, &prepared, &wish.arguments);
+    drop(lock);
+    let code = match started {
+        Ok(agent) => agent.see_through(context, project),
+        Err(failure) => {
+            team.leave_wrapped(&plan.name, prepared.generation, None)?;
+            return Err(failure);
+        }
+    };
+    team.leave_wrapped(&plan.name, prepared.generation, Some(code))?;
+    give_back(&spool, &plan);
+    context.out.flush()?;
+    std::process::exit(code);
+}
+
+/// What the agent held comes back; what it has not received stays.
+fn give_back(spool: &Spool, plan: &Plan) {
+    let reason = format!("{} has ended", plan.name);
+    let returned = spool.hand_back(&plan.mailbox, &plan.name, UnreadMail::Keep, &reason);
+    if let Err(error) = returned {
+        say(&format!("warning: {error}"));
+    }
+}
+
+/// An agent that runs.
+struct Agent {
+    child: Child,
+    pid: Pid,
+    /// Missing where the agent reads a file or a pipe.
+    terminal: Option<(Arc<PtyTerminal>, UserTerminal)>,
+    _door: Arc<Door>,
+}
+
+/// Starts the agent and opens its door.
+fn start(
+    team: &Team<'_>,
+    project: &Project,
+    plan: &Plan,
+    prepared: &Prepared,
+    said: &[String],
+) -> Outcome<Agent> {
+    let profile = project.profiles()?.get(&plan.provider)?;
+    let program = plan.command.as_deref().unwrap_or(&plan.provider).to_owned();
+    let mut words = program.split_ascii_whitespace();
+    let mut command = Command::new(words.next().unwrap_or(&plan.provider));
+    command.args(&prepared.arguments).args(words).args(said);
+    command.envs(prepared.env.iter().map(|(name, value)| (name, value)));
+    let door = Arc::new(Door::open(&prepared.socket)?);
+    let sources = project.sources();
+    let observer = Observer::new(Arc::clone(&profile))
+        .with_places(sources.places(Some(&plan.name), &profile))
+        .with_zones(sources.zones().clone());
+    let user = UserTerminal::take()?;
+    let (child, terminal) = match &user {
+        None => (command.spawn()?, None),
+        Some(_) => {
+            let (pty, inner) = pty_process::blocking::open().map_err(io::Error::other)?;
+            let size = user::size();
+            pty.resize(pty_process::Size::new(size.0, size.1)).map_err(io::Error::other)?;
+            let command = pty_process::blocking::Command::from(command);
+            let child = command.spawn(inner).map_err(io::Error::other)?;
+            (child, Some(Arc::new(PtyTerminal::new(pty, size))))
+        }
+    };
+    let binding = Binding::of_terminal(prepared.socket.clone(), child.id());
+    let pid = Pid::from_child(&child);
+    let (served, opened, place) = (terminal.clone(), Arc::clone(&door), binding.clone());
+    thread::spawn(move || match served {
+        Some(terminal) => opened.serve(&*terminal, &place, observer),
+        None => opened.serve(NoTerminal, &place, observer),
+    });
+    let agent = Agent { child, pid, terminal: terminal.zip(user), _door: door };
+    if let Err(error) = team.enter_wrapped(&plan.name, prepared.generation, binding) {
+        let _ = kill_process_group(pid, Signal::KILL);
+        return Err(error.into());
+    }
+    Ok(agent)
+}
+
+impl Agent {
+    /// Passes everything on until the agent ends; its exit code.
+    fn see_through(mut self, context: &Context, project: &Project) -> i32 {
+        let screen = self.terminal.as_ref().map(|(terminal, _)| {
+            let (keys, screen) = (Arc::clone(terminal), Arc::clone(terminal));
+            thread::spawn(move || keys.copy_keys(io::stdin()));
+            thread::spawn(move || screen.copy_screen())
+        });
+        if let Err(failure) = self.follow_signals() {
+            say(&format!("warning: {}", failure.text()));
+        }
+        let queue = project.queue.clone();
+        let watched = project.clone();
+        if !Watcher::look(project).runs() {
+            thread::spawn(move || start_watcher(&watched, &queue));
+        }
+        let _ = context;
+        let code = self.wait();
+        let Some((terminal, user)) = self.terminal.take() else { return code };
+        terminal.end(Some(code));
+        let began = Instant::now();
+        while screen.as_ref().is_some_and(|it| !it.is_finished()) && began.elapsed() < LAST_LINES {
+            nap(Duration::from_millis(5));
+        }
+        terminal.with_modes(user::undo_modes);
+        drop(user);
+        code
+    }
+
+    /// Passes signals on.
+    fn follow_signals(&self) -> Outcome {
+        let mut signals = Signals::new([SIGWINCH, SIGTERM, SIGHUP, SIGINT])?;
+        let (pid, terminal) = (self.pid, self.terminal.as_ref().map(|(it, _)| Arc::clone(it)));
+        thread::spawn(move || {
+            for signal in signals.forever() {
+                match (signal, &terminal) {
+                    (SIGWINCH, Some(terminal)) => terminal.resize(user::size()),
+                    (SIGWINCH, None) => {}
+                    // Where the terminal is shared, the agent has got it already.
+                    (SIGINT, None) => {}
+                    (signal, _) => end(pid, signal),
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Waits for the end of the agent. While it is stopped, so is this process.
+    fn wait(&mut self) -> i32 {
+        loop {
+            match waitpid(Some(self.pid), WaitOptions::UNTRACED) {
+                Ok(Some((_, status))) if status.stopped() => self.stop(),
+                Ok(Some((_, status))) => {
+                    return code_of(ExitStatus::from_raw(status.as_raw()));
+                }
+                Err(rustix::io::Errno::INTR) | Ok(None) => {}
+                Err(_) => {
+                    let status = self.child.wait();
+                    return status.map_or(1, code_of);
+                }
+            }
+        }
+    }
+
+    /// Stops as the agent has stopped, with the person's terminal as it was, until a shell lets both go on.
+    fn stop(&self) {
+        let Some((terminal, user)) = &self.terminal else { return };
+        user.restore();
+        let _ = kill_process(rustix::process::getpid(), Signal::STOP);
+        let _ = user.make_raw();
+        terminal.resize(user::size());
+        let _ = kill_process_group(self.pid, Signal::CONT);
+    }
+}
+
+/// Passes a signal on, and kills what does not heed it.
+fn end(pid: Pid, signal: i32) {
+    let signal = match signal {
+        SIGHUP => Signal::HUP,
+        SIGINT => Signal::INT,
+        _ => Signal::TERM,
+    };
+    let _ = kill_process_group(pid, signal).or_else(|_| kill_process(pid, signal));
+    thread::spawn(move || {
+        nap(END_PATIENCE);
+        let _ = kill_process_group(pid, Signal::KILL).or_else(|_| kill_process(pid, Signal::KILL));
+    });
+}
+
+/// The exit code as a shell gives it.
+fn code_of(status: ExitStatus) -> i32 {
+    const BY_SIGNAL: i32 = 128;
+    status.code().or_else(|| status.signal().map(|signal| BY_SIGNAL + signal)).unwrap_or(1)
+}
+
+/// Starts a watcher that ends with the last agent, and returns when it runs.
+fn start_watcher(project: &Project, queue: &std::path::Path) {
+    let begin = || -> io::Result<()> {
+        let program = std::env::current_exe()?;
+        let log = std::fs::File::create(project.state.join("watch.log"))?;
+        let mut command = Command::new(program);
+        command.arg("--queue").arg(queue).args(["watch", "--while-used"]);
+        for variable in ensemble_watch::team::AGENT_VARIABLES {
+            command.env_remove(variable);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let mut child = command.spawn()?;
+        // It may end before this process does.
+        thread::spawn(move || child.wait());
+        Ok(())
+    };
+    if begin().is_err() {
+        return;
+    }
+    let waiter = Waiter::new(std::slice::from_ref(&project.state));
+    let deadline = Instant::now() + WATCHER_PATIENCE;
+    while !Watcher::look(project).runs() && Instant::now() < deadline {
+        waiter.wait(LOOK_INTERVAL);
+    }
+}

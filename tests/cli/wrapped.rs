@@ -1,0 +1,227 @@
+//! `ensemble claude` in a person's terminal: a tmux pane that the command knows nothing of, with an agent that draws the
+//! composer of Claude Code and notes each line that it is sent.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::bed::{Bed, program};
+use crate::tmux_support::{TestServer, eventually};
+
+/// Shows a composer, and notes each line. A line `quit N` ends it with that exit code.
+const AGENT: &str = r#"#!/usr/bin/env python3
+import os, sys, time, tty
+tty.setraw(0)
+os.write(1, b"\x1b[?1049h\x1b[?2004h\x1b]0;Claude Code\x07")
+buffer, slow = "", float(os.environ.get("SLOW", "0"))
+def draw():
+    rule = "\u2500" * 60
+    text = f"\x1b[2J\x1b[H{rule}\r\n\u276f {buffer}\r\n{rule}\r\n  ? for shortcuts\x1b[2;{len(buffer) + 3}H"
+    os.write(1, text.encode())
+draw()
+while True:
+    time.sleep(slow)
+    keys = os.read(0, 4096)
+    if not keys:
+        sys.exit(0)
+    for key in keys.decode(errors="replace"):
+        if key == "\r":
+            with open(os.environ["LINES"], "a") as lines:
+                lines.write(buffer + "\n")
+            if buffer.startswith("quit"):
+                os.write(1, b"\x1b[?1049l")
+                sys.exit(int(buffer.split()[1]))
+            buffer = ""
+        elif key == "\x7f":
+            buffer = buffer[:-1]
+        elif key >= " ":
+            buffer += key
+    draw()
+"#;
+
+/// A person's terminal with the wrapper in it.
+struct Wrapped {
+    bed: Bed,
+    tmux: TestServer,
+    lines: PathBuf,
+}
+
+impl Wrapped {
+    fn start(words: &str, slow: &str) -> Self {
+        let bed = Bed::empty();
+        fs::write(
+            bed.project().join("ensemble.yaml"),
+            "durability: process\nhooks: {providers: []}\nidentity: {outsiders: allow}\n",
+        )
+        .unwrap();
+        let mut tmux = TestServer::around(tempfile::tempdir().unwrap());
+        let (bin, lines) = (tmux.dir.path().join("bin"), tmux.dir.path().join("lines"));
+        fs::create_dir(&bin).unwrap();
+        fs::write(bin.join("claude"), AGENT).unwrap();
+        fs::set_permissions(bin.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
+        let script = format!(
+            "cd {project}; unset TMUX TMUX_PANE; export HOME={home} LINES={lines} SLOW={slow} PATH={bin}:$PATH; \
+             sh -c 'echo $$ > {pid}; exec {program} claude {words}'; \
+             echo \"left $? $(stty -a | grep -o -e '[-]*icanon')\"; exec sleep 100000",
+            project = bed.project().display(),
+            home = bed.project().parent().unwrap().display(),
+            lines = lines.display(),
+            bin = bin.display(),
+            pid = tmux.dir.path().join("pid").display(),
+            program = program().display(),
+        );
+        let file = tmux.dir.path().join("terminal.sh");
+        fs::write(&file, script).unwrap();
+        let command = format!("exec sh {}", file.display());
+        tmux.server.new_session("main", &command, 100, 30).unwrap();
+        tmux.adopt();
+        let wrapped = Self { bed, tmux, lines };
+        wrapped.shows("? for shortcuts");
+        eventually("the agent is a member", || wrapped.row()["state"] == "idle");
+        eventually("a watcher runs", || wrapped.row()["watcher_running"] == true);
+        wrapped
+    }
+
+    #[track_caller]
+    fn shows(&self, text: &str) {
+        let shown = || self.tmux.screen("%0").join("\n").contains(text);
+        eventually(&format!("the screen shows `{text}`"), shown);
+    }
+
+    /// The row of the agent in `team`.
+    fn row(&self) -> Value {
+        let ran = self.bed.run("team --json");
+        let rows = ran.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        rows.into_iter().find(|row| row["agent"].is_string()).unwrap_or_default()
+    }
+
+    /// The lines that the agent was sent.
+    fn lines(&self) -> Vec<String> {
+        let text = fs::read_to_string(&self.lines).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn press(&self, keys: &[&str]) {
+        self.tmux.human(keys);
+    }
+
+    fn send(&self, to: &str) {
+        self.bed.ok(&format!("send --to {to} -m news --as human"));
+    }
+
+    #[track_caller]
+    fn is_told(&self, count: usize) {
+        let hints = || self.lines().iter().filter(|line| is_hint(line)).count();
+        eventually(&format!("{count} hints: {:?}", self.lines()), || hints() >= count);
+    }
+
+    fn wrapper(&self) -> Pid {
+        let text = fs::read_to_string(self.tmux.dir.path().join("pid")).unwrap();
+        Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Wrapped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.wrapper(), Signal::TERM);
+        // The watcher ends with the last agent.
+        let queue = self.bed.project().join("queue").display().to_string();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while crate::bed::is_running(&queue) && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn is_hint(line: &str) -> bool {
+    line.contains("ensemble") && line.contains("message")
+}
+
+#[test]
+fn an_agent_in_any_terminal_is_a_member_and_is_told_of_its_mail() {
+    let wrapped = Wrapped::start("", "0");
+    let row = wrapped.row();
+    assert_eq!((row["agent"].as_str(), row["came"].as_str()), (Some("claude"), Some("wrapped")));
+    assert_eq!(
+        (row["way_in"].as_str(), row["provider"].as_str()),
+        (Some("terminal"), Some("claude"))
+    );
+    wrapped.send("claude");
+    wrapped.is_told(1);
+    let log = wrapped.bed.ok("log --json");
+    assert!(log.contains("\"way\":\"terminal\""), "{log}");
+    let inspected = wrapped.bed.ok("pane inspect claude");
+    assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
+    // A second one gets the next name.
+    let second = wrapped.bed.run("claude --name claude");
+    assert!(second.stderr.contains("claude is up already"), "{second:?}");
+
+    // Its exit code, the terminal, and the watcher.
+    wrapped.press(&["quit 7", "Enter"]);
+    wrapped.shows("left 7 icanon");
+    assert_eq!(wrapped.row()["state"], "shutdown");
+    assert!(wrapped.bed.ok("log --json").contains("\"agent.left\""));
+    let waits = wrapped.bed.ok("inbox claude --json");
+    assert!(waits.contains("queued") || waits.contains("news"), "its mail stays: {waits}");
+    eventually("the watcher has ended", || {
+        let status = wrapped.bed.ok("status");
+        status.contains("not running")
+    });
+}
+
+#[test]
+fn a_draft_puts_the_hint_off_and_copy_mode_does_not() {
+    let wrapped = Wrapped::start("--name w1", "0");
+    wrapped.press(&["half a sentence"]);
+    wrapped.shows("half a sentence");
+    wrapped.send("w1");
+    let deferred = || wrapped.bed.ok("log --json").contains("\"reason\":\"draft\"");
+    eventually("the draft is seen", deferred);
+    assert!(wrapped.lines().is_empty(), "{:?}", wrapped.lines());
+    wrapped.press(&["Enter"]);
+    wrapped.is_told(1);
+    assert_eq!(wrapped.lines()[0], "half a sentence");
+
+    wrapped.bed.ok("recv --as w1");
+    wrapped.tmux.server.run(&["copy-mode", "-t", "%0"]).unwrap();
+    wrapped.send("w1");
+    wrapped.is_told(2);
+}
+
+#[test]
+fn a_persons_keys_and_ours_are_never_mixed() {
+    // The agent is slow to show what it was sent, so that keys meet a line of ours.
+    let wrapped = Wrapped::start("--name w1", "0.15");
+    let mut said = Vec::new();
+    for round in 0..6 {
+        wrapped.send("w1");
+        let line = format!("person {round}");
+        for key in line.chars() {
+            wrapped.press(&["-l", &key.to_string()]);
+        }
+        wrapped.press(&["Enter"]);
+        said.push(line);
+        let _ = wrapped.bed.run("recv --as w1 --wait 5s");
+    }
+    let all = || said.iter().all(|line| wrapped.lines().contains(line));
+    eventually("all that the person has said", all);
+    let others: Vec<String> =
+        wrapped.lines().into_iter().filter(|line| !said.contains(line)).collect();
+    assert!(others.iter().all(|line| is_hint(line)), "{others:?}");
+}
+
+#[test]
+fn a_killed_wrapper_leaves_a_free_name_and_the_mail() {
+    let wrapped = Wrapped::start("--name w1", "0");
+    wrapped.send("w1");
+    wrapped.is_told(1);
+    kill_process(wrapped.wrapper(), Signal::KILL).unwrap();
+    wrapped.shows("left 137");
+    eventually("the agent has ended with its terminal", || wrapped.row()["state"] == "gone");
+    assert!(wrapped.bed.ok("inbox w1").contains("news") || wrapped.row()["unread"] == 1);
+    let again = wrapped.bed.run("claude --name w1");
+    assert!(!again.stderr.contains("is up already"), "{again:?}");
+}
