@@ -1,4 +1,4 @@
-//! `ensemble claude` in a person's terminal: a tmux pane that the command knows nothing of, with an agent that draws the
+//! `ensemble claude` in a person's terminal, which is a tmux pane that the command knows nothing of. The agent draws the
 //! composer of Claude Code and notes each line that it is sent.
 
 use std::fs;

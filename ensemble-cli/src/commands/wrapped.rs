@@ -11,9 +11,9 @@ macro_rules! wrappers {
         pub(super) mod $module {
             #[doc = $about]
             ///
-            /// Makes the project if there is none, takes the agent into the team, starts a watcher if none runs, and gives
-            /// the agent its mail and the tools of `ensemble mcp`. Everything behind the flags goes to the agent as it is.
-            /// It ends with the agent, with its exit code. Mail that waits stays.
+            /// Makes the project if there is none, and takes the agent into the team. The agent gets its mail and the tools
+            /// of `ensemble mcp`. Everything behind the flags goes to the agent as it is. It ends with the agent, with its
+            /// exit code. Mail that waits stays.
             ///
             /// Works in any terminal, with or without tmux. A hint that mail waits is typed between your own keys, never
             /// among them. `ensemble watch` need not run: a watcher comes with the first agent and goes with the last.

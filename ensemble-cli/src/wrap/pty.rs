@@ -185,11 +185,14 @@ impl Terminal for &PtyTerminal {
         PtyTerminal::write(self, bytes)
     }
 
-    fn wait_for_change(&self, deadline: Instant) {
+    fn version(&self) -> u64 {
+        locked(&self.screen).version
+    }
+
+    fn wait_for_change(&self, seen: u64, deadline: Instant) {
         let screen = locked(&self.screen);
-        let version = screen.version;
         let left = deadline.saturating_duration_since(Instant::now());
-        let same = |screen: &mut Screen| screen.version == version && screen.ended.is_none();
+        let same = |screen: &mut Screen| screen.version == seen && screen.ended.is_none();
         let waited = self.changed.wait_timeout_while(screen, left, same);
         drop(waited);
     }
@@ -206,9 +209,7 @@ pub(super) struct NoTerminal;
 
 impl Terminal for NoTerminal {
     fn shown(&self) -> Shown {
-        let mut shown = Shown::default();
-        shown.input_off = true;
-        shown
+        Shown { input_off: true, ..Shown::default() }
     }
     fn last_key(&self) -> Option<Instant> {
         None
@@ -218,5 +219,8 @@ impl Terminal for NoTerminal {
     fn write(&self, _: &[u8]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    fn wait_for_change(&self, _: Instant) {}
+    fn version(&self) -> u64 {
+        0
+    }
+    fn wait_for_change(&self, _: u64, _: Instant) {}
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{TERMINAL_ID, TerminalPane};
+use super::TerminalPane;
 use crate::provider::{Judgement, Limit, Observer, Profile, Purpose};
 use crate::tmux::{Binding, Examination, Server, TextOutcome, TmuxPane, TypedNudge};
 use ensemble_core::Result;
@@ -32,7 +32,7 @@ impl BoundPane {
         observer: Observer,
         locks: &Path,
     ) -> Result<Self> {
-        if binding.id == TERMINAL_ID {
+        if binding.is_terminal() {
             return Ok(Self::Terminal(TerminalPane::new(binding, observer)));
         }
         TmuxPane::observed(server, binding, observer, locks).map(Self::Tmux)

@@ -1,4 +1,4 @@
-//! A terminal as seen by everybody but its wrapper.
+//! A terminal as seen by all processes but its wrapper.
 
 use std::io;
 use std::os::unix::net::UnixStream;

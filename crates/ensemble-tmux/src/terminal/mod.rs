@@ -8,8 +8,8 @@
 //!
 //! The *wrapper* is the program that owns the agent's pseudo-terminal: `ensemble claude` and its like. It passes the
 //! person's keys and the agent's screen on, sees the exact screen, and answers at a socket ([`Door`]). [`TerminalPane`]
-//! asks there what [`TmuxPane`](crate::tmux::TmuxPane) asks of a tmux server, and promises the same: nothing is typed
-//! into a dialog, a draft or a shell, and Enter is pressed only behind exactly our line.
+//! asks there what [`TmuxPane`](crate::tmux::TmuxPane) asks of a tmux server, and promises the same. Nothing is typed
+//! into a dialog, a draft or a shell. Enter is pressed only behind exactly our line.
 //!
 //! | | a pane of tmux | a terminal |
 //! |---|---|---|
@@ -17,7 +17,7 @@
 //! | scrolling, copy-mode | puts a line off | does not matter |
 //! | after the end of its program | the pane may stay | the terminal is gone |
 //!
-//! A binding whose id is [`TERMINAL_ID`] names a terminal: its socket is that of the wrapper, its process is the agent.
+//! A binding whose id is [`TERMINAL_ID`](crate::tmux::TERMINAL_ID) names a terminal: its socket is that of the wrapper, its process is the agent.
 
 mod bound;
 mod client;
@@ -30,5 +30,5 @@ pub use client::TerminalPane;
 pub use door::Door;
 pub use typist::{PERSON_PAUSE, Shown, Terminal};
 
-/// The id of a binding that names a terminal.
-pub const TERMINAL_ID: &str = "terminal";
+#[cfg(test)]
+mod tests;

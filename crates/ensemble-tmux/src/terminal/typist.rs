@@ -33,7 +33,7 @@ const BACKSPACE: u8 = 0x7f;
 
 /// A pseudo-terminal with the person and the agent at its ends.
 pub trait Terminal: Send + Sync {
-    /// What it shows.
+    /// The screen, the cursor and the title.
     fn shown(&self) -> Shown;
     /// When the person last pressed a key.
     fn last_key(&self) -> Option<Instant>;
@@ -46,8 +46,10 @@ pub trait Terminal: Send + Sync {
     /// # Errors
     /// The agent's side is closed.
     fn write(&self, bytes: &[u8]) -> io::Result<()>;
-    /// Returns once the screen has changed since the last look, or at `deadline`.
-    fn wait_for_change(&self, deadline: Instant);
+    /// How often the screen has changed.
+    fn version(&self) -> u64;
+    /// Returns once the screen has another version than `seen`, or at `deadline`.
+    fn wait_for_change(&self, seen: u64, deadline: Instant);
 }
 
 /// What a terminal shows at one instant.
@@ -75,11 +77,20 @@ pub(super) struct Typist<T> {
     typed: Option<String>,
     /// When a nudge was submitted last.
     nudged: Option<Instant>,
+    /// The program in the foreground, where the process table does not tell.
+    running: String,
 }
 
 impl<T: Terminal> Typist<T> {
     pub(super) const fn new(terminal: T, pid: u32, observer: Observer) -> Self {
-        Self { terminal, pid, observer, typed: None, nudged: None }
+        Self { terminal, pid, observer, typed: None, nudged: None, running: String::new() }
+    }
+
+    /// With the program that runs in a terminal without a process.
+    #[cfg(test)]
+    pub(super) fn running(mut self, program: &str) -> Self {
+        program.clone_into(&mut self.running);
+        self
     }
 
     /// Does what is asked.
@@ -127,7 +138,7 @@ impl<T: Terminal> Typist<T> {
         };
         let command = profile.program_among(&foreground);
         let command = command.or_else(|| foreground.first().map(|first| first.name()));
-        let command = command.unwrap_or_default().to_owned();
+        let command = command.unwrap_or(&self.running).to_owned();
         PaneState {
             bound: true,
             dead: ended.is_some(),
@@ -289,13 +300,15 @@ impl<T: Terminal> Typist<T> {
     fn await_screen(&mut self, mut is_wanted: impl FnMut(&mut Self) -> bool) -> bool {
         let deadline = Instant::now() + LINE_PATIENCE;
         loop {
+            // Before the look: what changes after it is not missed.
+            let seen = self.terminal.version();
             if is_wanted(self) {
                 return true;
             }
             if Instant::now() >= deadline {
                 return false;
             }
-            self.terminal.wait_for_change(deadline);
+            self.terminal.wait_for_change(seen, deadline);
         }
     }
 }

@@ -59,7 +59,7 @@ pub(super) enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(super) enum Answer {
-    /// What it shows.
+    /// The screen and the processes.
     Pane { state: PaneState },
     /// What became of the keys.
     Outcome(NudgeOutcome),

@@ -15,9 +15,11 @@ use super::failure::Failure;
 use super::quote::{is_one_line, quote};
 use super::snapshot::{CLOCK_OPTION, Identity, TOKEN_OPTION, is_pane_id};
 use crate::provider::process::{is_running, start_time};
-use crate::terminal::TERMINAL_ID;
 use ensemble_core::pane::Deferral;
 use ensemble_core::{Error, Result};
+
+/// The id of a binding that names a terminal of ours ([`terminal`](crate::terminal)).
+pub const TERMINAL_ID: &str = "terminal";
 
 /// A pane that was bound. Serializes to a small map, for a YAML file:
 ///

@@ -49,7 +49,7 @@ mod spawned;
 mod team;
 mod typing;
 
-pub use binding::Binding;
+pub use binding::{Binding, TERMINAL_ID};
 pub use error::TmuxError;
 pub use manage::PaneInfo;
 pub use pane::{Examination, TmuxPane};

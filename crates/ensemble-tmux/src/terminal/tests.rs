@@ -1,0 +1,181 @@
+//! The table of the typist, with a terminal that is a text.
+
+use std::io;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
+
+use super::typist::{Shown, Terminal, Typist};
+use super::wire::{Answer, Ask};
+use crate::provider::{Observer, Profiles};
+
+/// A composer that shows what is typed, as far as it is let.
+#[derive(Default)]
+struct Played {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    composer: String,
+    /// The lines that were submitted.
+    sent: Vec<String>,
+    is_held: bool,
+    was_held_at_keys: Vec<bool>,
+    last_key: Option<Instant>,
+    dialog: bool,
+    /// The agent does not show what it is sent.
+    is_blind: bool,
+    /// What a person's key leaves behind ours as soon as we have typed.
+    slips_in: Option<char>,
+    version: u64,
+}
+
+impl Terminal for &Played {
+    fn shown(&self) -> Shown {
+        let inner = self.inner.lock().unwrap();
+        let rule = "─".repeat(40);
+        let mut screen = match inner.dialog {
+            true => "Do you want to proceed?\n❯ 1. Yes\n  2. No\n\nEsc to cancel · Tab to amend"
+                .to_owned(),
+            false => format!("{rule}\n❯ {}\n{rule}\n  ? for shortcuts", inner.composer),
+        };
+        screen.push('\n');
+        let column = u32::try_from(inner.composer.chars().count() + 2).unwrap();
+        Shown {
+            screen: screen.lines().map(|line| line.trim_end().to_owned()).collect(),
+            cursor: (column, 1),
+            ..Shown::default()
+        }
+    }
+    fn last_key(&self) -> Option<Instant> {
+        self.inner.lock().unwrap().last_key
+    }
+    fn hold_keys(&self) {
+        self.inner.lock().unwrap().is_held = true;
+    }
+    fn release_keys(&self) {
+        self.inner.lock().unwrap().is_held = false;
+    }
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut inner = self.inner.lock().unwrap();
+        let is_held = inner.is_held;
+        inner.was_held_at_keys.push(is_held);
+        for byte in bytes {
+            match byte {
+                b'\r' => {
+                    let line = std::mem::take(&mut inner.composer);
+                    inner.sent.push(line);
+                }
+                0x7f => drop(inner.composer.pop()),
+                byte if !inner.is_blind => inner.composer.push(char::from(*byte)),
+                _ => {}
+            }
+        }
+        if let Some(slipped) = inner.slips_in.take() {
+            inner.composer.push(slipped);
+        }
+        inner.version += 1;
+        Ok(())
+    }
+    fn version(&self) -> u64 {
+        self.inner.lock().unwrap().version
+    }
+    fn wait_for_change(&self, _: u64, _: Instant) {
+        std::thread::yield_now();
+    }
+}
+
+const HINT: &str = "ensemble: 1 message for w1";
+
+fn asked(played: &Played, asks: &[Ask]) -> Vec<Answer> {
+    let profile = Profiles::embedded().unwrap().get("claude").unwrap();
+    // The process table is not asked about a process that is not there.
+    let mut typist = Typist::new(played, u32::MAX, Observer::new(profile)).running("claude");
+    asks.iter().cloned().map(|ask| typist.answer(ask)).collect()
+}
+
+fn nudge(text: &str) -> Ask {
+    Ask::Nudge { text: text.to_owned(), repeats: false, probes: false }
+}
+
+fn played(change: impl FnOnce(&mut Inner)) -> Played {
+    let played = Played::default();
+    change(&mut played.inner.lock().unwrap());
+    played
+}
+
+fn refused(answer: &Answer) -> &Deferral {
+    match answer {
+        Answer::Outcome(NudgeOutcome::Refused { deferral }) => deferral,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_line_is_typed_and_submitted_while_the_persons_keys_wait() {
+    let terminal = played(|_| {});
+    let answers = asked(
+        &terminal,
+        &[nudge(HINT), Ask::Nudge { text: HINT.to_owned(), repeats: true, probes: false }],
+    );
+    assert_eq!(answers, [Answer::Outcome(NudgeOutcome::Sent), Answer::Outcome(NudgeOutcome::Sent)]);
+    let inner = terminal.inner.lock().unwrap();
+    assert_eq!(inner.sent, [HINT], "a repetition is left out");
+    assert!(inner.was_held_at_keys.iter().all(|held| *held) && !inner.is_held);
+}
+
+#[test]
+fn a_person_a_draft_and_a_dialog_put_a_line_off() {
+    let typing = played(|it| it.last_key = Some(Instant::now()));
+    assert_eq!(refused(&asked(&typing, &[nudge(HINT)])[0]), &Deferral::Draft);
+    let draft = played(|it| it.composer = "half a sentence".to_owned());
+    assert_eq!(refused(&asked(&draft, &[nudge(HINT)])[0]), &Deferral::Draft);
+    let dialog = played(|it| it.dialog = true);
+    let answers = asked(&dialog, &[nudge(HINT), Ask::Press { key: Key::Enter }]);
+    assert_eq!(refused(&answers[0]).word(), "dialog");
+    assert_eq!(refused(&answers[1]).word(), "dialog");
+    for terminal in [typing, draft, dialog] {
+        let inner = terminal.inner.into_inner().unwrap();
+        assert!(inner.was_held_at_keys.is_empty() && !inner.is_held);
+    }
+}
+
+#[test]
+fn enter_follows_only_behind_exactly_our_line() {
+    let slipped = played(|it| it.slips_in = Some('x'));
+    let answers = asked(&slipped, &[nudge(HINT)]);
+    assert!(matches!(&answers[0], Answer::Outcome(NudgeOutcome::TextOnly { .. })), "{answers:?}");
+    assert!(slipped.inner.lock().unwrap().sent.is_empty());
+    // The line of ours that stands there is submitted by the next attempt, and not typed again.
+    let late = played(|it| it.is_blind = true);
+    let profile = Profiles::embedded().unwrap().get("claude").unwrap();
+    let mut typist = Typist::new(&late, u32::MAX, Observer::new(profile)).running("claude");
+    assert!(matches!(typist.answer(nudge(HINT)), Answer::Outcome(NudgeOutcome::TextOnly { .. })));
+    late.inner.lock().unwrap().composer = HINT.to_owned();
+    assert_eq!(typist.answer(nudge(HINT)), Answer::Outcome(NudgeOutcome::Sent));
+    assert_eq!(late.inner.lock().unwrap().sent, [HINT]);
+}
+
+#[test]
+fn nothing_is_typed_that_means_something_to_a_terminal() {
+    let terminal = played(|_| {});
+    for text in ["a\rb", "\x1b[201~", "$(x)", "", &"x".repeat(400)] {
+        let answers = asked(&terminal, &[nudge(text)]);
+        assert!(matches!(&answers[0], Answer::Failed { .. }), "{text:?}: {answers:?}");
+    }
+    assert!(terminal.inner.lock().unwrap().was_held_at_keys.is_empty());
+}
+
+#[test]
+fn a_standing_ping_is_withdrawn() {
+    let terminal = played(|it| it.slips_in = Some('x'));
+    let profile = Profiles::embedded().unwrap().get("claude").unwrap();
+    let mut typist = Typist::new(&terminal, u32::MAX, Observer::new(profile)).running("claude");
+    let ping = "AGENT_TEAM_PING w1 abc";
+    assert!(matches!(typist.answer(nudge(ping)), Answer::Outcome(NudgeOutcome::TextOnly { .. })));
+    terminal.inner.lock().unwrap().composer = ping.to_owned();
+    assert_eq!(typist.answer(Ask::WithdrawPing {}), Answer::Outcome(NudgeOutcome::Sent));
+    assert_eq!(terminal.inner.lock().unwrap().composer, "");
+}
