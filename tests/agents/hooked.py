@@ -18,11 +18,14 @@ WOKEN, HOOKED = ("claude",), ("claude", "codex")
 
 
 class Hooked(Checks):
+    KIND = "hook"
+
     def order(self):
         if self.provider not in HOOKED:
             return []
-        return [("hook: idle", self.idle), ("hook: working", self.working), ("hook: draft", self.draft),
-                ("hook: after clear", self.after_clear)]
+        checks = (("idle", self.idle), ("working", self.working), ("draft", self.draft),
+                  ("after clear", self.after_clear))
+        return [(f"{self.KIND}: {name}", check) for name, check in checks]
 
     @property
     def of_a_ready_agent(self):
@@ -32,7 +35,7 @@ class Hooked(Checks):
         self.model.set("text")
         agent = self.other("-hooked", hooked=True)
         if self.provider == "codex":
-            expect(settled(lambda: "need review" in agent.screen(), 60), "it asks for no trust in hooks")
+            expect(settled(lambda: "need review" in str(agent.inspect()), 60), "it asks for no trust in hooks")
             agent.keys("2")
             agent.keys("Enter")
         self.answer_dialogs(agent, "trust")
@@ -40,13 +43,14 @@ class Hooked(Checks):
         return agent
 
     def idle(self):
-        took = []
+        took, before = [], len(self.model.since(0))
         for number in range(SENDS):
             took.append(self.carried(f"idle {number}"))
             self.at_rest()
-        self.times["hook idle"] = statistics.median(took)
+        self.times[f"{self.KIND} idle"] = statistics.median(took)
         lines = self.lines()
         expect(self.provider not in WOKEN or lines == 0, f"{lines} lines were typed")
+        expect(len(self.model.since(before)) == SENDS, f"{len(self.model.since(before))} requests for {SENDS} messages")
 
     def working(self):
         self.model.set("tool", command=f"sleep {TOOL_SECONDS}")
@@ -56,7 +60,7 @@ class Hooked(Checks):
         if settled(lambda: self.agent.member()["state"] == "blocked", 3):
             self.agent.keys("Enter")
         count = len(self.model.since(0))
-        self.times["hook working"] = self.carried("while a tool runs")
+        self.times[f"{self.KIND} working"] = self.carried("while a tool runs")
         self.model.set("text")
         self.at_rest()
         later = [self.has(asked, "while a tool runs") for asked in self.model.since(0)[count:]]
@@ -64,10 +68,10 @@ class Hooked(Checks):
 
     def draft(self):
         self.agent.type(DRAFT, enter=False)
-        expect(settled(lambda: DRAFT.replace(" ", "") in self.agent.squeezed(), 10), "the draft is not shown")
+        expect(settled(lambda: self.shows(DRAFT), 10), "the draft is not shown")
         if self.provider in WOKEN:
-            self.times["hook draft"] = self.carried("beside a draft")
-            expect(DRAFT.replace(" ", "") in self.agent.squeezed(), "the draft is gone")
+            self.times[f"{self.KIND} draft"] = self.carried("beside a draft")
+            expect(settled(lambda: self.shows(DRAFT), 5), "the draft is gone")
             self.agent.keys("C-u")
         else:
             self.send("beside a draft")
@@ -79,13 +83,17 @@ class Hooked(Checks):
         self.agent.type("/clear")
         before = len(self.model.since(0))
         settled(lambda: "idle" == self.agent.member()["state"], 10)
-        self.times["hook after clear"] = self.carried("after clear")
+        self.times[f"{self.KIND} after clear"] = self.carried("after clear")
         asked = self.model.since(0)[before:]
         expect(any(self.has(one, "You are w1") for one in asked), "it does not know its name any more")
         self.at_rest()
         code, text = self.agent.run("down", "--force")
         expect(code == 0, f"down --force: exit {code}: {text}")
         self.agent = None
+
+    def shows(self, text):
+        """Whether the agent shows this text now."""
+        return text.replace(" ", "") in self.agent.squeezed()
 
     def send(self, text):
         began = time.monotonic()

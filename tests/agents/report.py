@@ -15,6 +15,9 @@ NOTE_CHARACTERS = 200
 TIMES = {
     "hook idle": "hook: idle, median of 3", "hook working": "hook: mail while a tool of 4 s runs",
     "hook draft": "hook: beside a draft", "hook after clear": "hook: after `/clear`",
+    "wrapped idle": "plain terminal: idle, median of 3",
+    "wrapped working": "plain terminal: mail while a tool of 4 s runs",
+    "wrapped draft": "plain terminal: beside a draft", "wrapped after clear": "plain terminal: after `/clear`",
     "send": "`send`, median of 5", "send-keys": "bare `send-keys`, median of 5",
     "first mail": "`send`, after the last start", "a turn ends": "a turn of 12 s ends",
     "a draft is deleted": "a draft is deleted", "a key in the gap": "a person's key before our Enter",

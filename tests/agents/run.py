@@ -33,6 +33,7 @@ from record import Record
 from scratch import Scratch
 from trouble import Trouble
 from walk import Walk
+from wrapped import Wrapped
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTHS = [int(width) for width in os.environ.get("WIDTHS", "80,110").split(",")]
@@ -104,7 +105,7 @@ def order(column, kinds):
 def walk(provider, ensemble, agents_dir, columns):
     """All widths of one agent, in a process of its own."""
     for width in WIDTHS:
-        kinds = [Record] if SCREENS else [Walk, Trouble, Hooked] if width == WIDTHS[0] else [Walk]
+        kinds = [Record] if SCREENS else [Walk, Trouble, Hooked, Wrapped] if width == WIDTHS[0] else [Walk]
         column = examine(provider, width, kinds, ensemble, agents_dir)
         columns.put(repeated(column, kinds, ensemble, agents_dir))
 

@@ -1,18 +1,15 @@
 """Agents that a person starts with `ensemble claude` and its like, in a plain terminal without tmux."""
 
 import fcntl
-import json
 import os
 import pty
-import select
-import statistics
 import struct
 import termios
 import threading
 import time
 
 from checks import expect
-from hooked import DRAFT, SENDS, Hooked
+from hooked import Hooked
 from scratch import Agent, settled
 
 ROWS = 40
@@ -88,61 +85,26 @@ class WrappedAgent(Agent):
 
 
 class Wrapped(Hooked):
-    def order(self):
-        return [("wrapped: idle", self.idle), ("wrapped: working", self.working), ("wrapped: draft", self.draft),
-                ("wrapped: after clear", self.after_clear)]
+    KIND = "wrapped"
 
     def ready_agent(self):
         self.model.set("text")
         agent = WrappedAgent(self.scratch, self.provider, "-wrapped", hooked=True)
         agent.start()
-        expect(settled(lambda: agent.member()["state"] == "idle", READY_SECONDS), f"not ready: {agent.member()}")
+        expect(settled(lambda: agent.member().get("state") in ("idle", "blocked"), READY_SECONDS), "it does not start")
+        if self.provider == "codex":
+            expect(settled(lambda: "need review" in str(agent.inspect()), 60), "it asks for no trust in hooks")
+            agent.keys("2", "Enter")
+        self.answer_dialogs(agent, "trust")
+        self.is_state(agent, "ready", READY_SECONDS)
         return agent
 
+    def shows(self, text):
+        """Where it is a draft: the wrapper says what stands in the composer."""
+        return text.replace(" ", "") in str(self.agent.inspect().get("evidence")).replace(" ", "")
 
-def main():
-    import sys
-    from model_server import ModelServer
-    from scratch import Scratch
-    import network
-    network.leave()
-    provider, ensemble, agents_dir = sys.argv[1:4]
-    model = ModelServer()
-    scratch = Scratch(ensemble, agents_dir, model.url, 100)
-    try:
-        agent = WrappedAgent(scratch, provider, "-wrapped", hooked=True)
-        agent.start()
-        settled(lambda: agent.member().get("state") in ("idle", "blocked"), 40)
-        if agent.member().get("state") == "blocked":
-            print(agent.member()["why"]); time.sleep(1); agent.keys("Down", "Enter")
-        print("ready", settled(lambda: agent.member().get("state") == "idle", 40), agent.member(), flush=True)
-        if agent.member().get("state") != "idle":
-            print(agent.terminal.output[-3000:]); print(agent.run("pane", "inspect", "w1"))
-        for number in range(4):
-            count = len(model.since(0))
-            began = time.monotonic()
-            print(agent.run("send", "--to", "w1", "-m", f"hello {number}"))
-            found = []
-            look = lambda: found.extend(a for a in model.since(0) if f"hello {number}" in json.dumps(a.body)) or found
-            ok = False
-            deadline = time.monotonic() + 15
-            while time.monotonic() < deadline and not look():
-                time.sleep(0.01)
-            print("arrived", found and found[0].at - began, "requests", len(model.since(0)) - count, flush=True)
-            time.sleep(2)
-            box = agent.project / "queue/mailbox/w1"
-            for file in list((box / "cur").iterdir()):
-                os.rename(file, box / "done" / (file.name.split("@")[0] + ".yaml"))
-        print(agent.run("team")); print(agent.run("status")[1]);
-        print([l for l in agent.run("log", "--json")[1].splitlines() if "nudge" in l or "submitted" in l or "agent.up" in l])
-        print(agent.run("down", "--force"), agent.terminal.ended(20), agent.terminal.code)
-        time.sleep(3)
-        print("left", [(p, open(f"/proc/{p}/cmdline").read().replace("\0", " ")[:100]) for p in scratch.processes()])
-        print(agent.run("team")); 
-        print((agent.project / ".ensemble/watch.log").read_text())
-    finally:
-        scratch.close(); model.close()
-
-
-if __name__ == "__main__":
-    main()
+    def after_clear(self):
+        agent = self.agent
+        super().after_clear()
+        expect(agent.terminal.ended(20), "the wrapper has not ended")
+        expect(settled(lambda: not agent.watchers(), 20), "the watcher has not ended")
