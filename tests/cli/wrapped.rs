@@ -225,3 +225,33 @@ fn a_killed_wrapper_leaves_a_free_name_and_the_mail() {
     let again = wrapped.bed.run("claude --name w1");
     assert!(!again.stderr.contains("is up already"), "{again:?}");
 }
+
+#[test]
+fn without_tmux_and_without_a_terminal_an_agent_takes_part_all_the_same() {
+    let bed = Bed::empty();
+    let bin = bed.project().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let script = format!(
+        "#!/bin/sh\n{program} whoami; {program} team --json; {program} recv; exit 3\n",
+        program = program().display()
+    );
+    fs::write(bin.join("claude"), script).unwrap();
+    fs::set_permissions(bin.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink("/bin/sh", bin.join("sh")).unwrap();
+    bed.ok("init");
+    bed.ok("mailbox add claude");
+    bed.ok("send --to claude -m news");
+    let mut command = bed.command(&["claude", "-p", "go on"]);
+    let ran = command.env("PATH", &bin).stdin(std::process::Stdio::null()).output().unwrap();
+    let stdout = String::from_utf8_lossy(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(3), "{ran:?}");
+    assert!(stdout.contains("claude") && stdout.contains("news"), "{ran:?}");
+    assert!(stdout.contains("\"came\":\"wrapped\""), "{ran:?}");
+    // What it held is released, and nothing of it is left.
+    assert!(bed.ok("inbox claude").contains("1"), "{}", bed.ok("inbox claude"));
+    assert!(!bed.project().join(".ensemble/claude.terminal").exists());
+    let missing = bed.command(&["codex"]).env("PATH", &bin).output().unwrap();
+    assert_eq!(missing.status.code(), Some(5), "{missing:?}");
+    let queue = bed.project().join("queue").display().to_string();
+    eventually("the watcher has ended", || !crate::bed::is_running(&queue));
+}

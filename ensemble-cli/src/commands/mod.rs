@@ -87,7 +87,7 @@ pub(crate) use standstill::of_board as board_troubles;
 pub(crate) use status::Watcher;
 pub(crate) use step::{open as open_steps, sentence as step_sentence, standing as standing_steps};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
-pub(crate) use up::{open as open_team, require_programs};
+pub(crate) use up::open as open_team;
 pub(crate) use usage::allowance_hint;
 pub(crate) use why::story_lines;
 

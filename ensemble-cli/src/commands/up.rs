@@ -141,7 +141,7 @@ pub(crate) fn open<'a>(context: &'a Context, spool: &'a Spool) -> Outcome<Team<'
 }
 
 /// Refuses to start anything while a program of one of these agents cannot be found.
-pub(crate) fn require_programs(team: &Team<'_>, plans: &[Plan]) -> Outcome {
+pub(super) fn require_programs(team: &Team<'_>, plans: &[Plan]) -> Outcome {
     let mut missing: Vec<(String, &Name)> = Vec::new();
     for plan in plans {
         missing.extend(team.missing_program(plan)?.map(|program| (program, &plan.name)));

@@ -38,9 +38,9 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use crate::commands::{Watcher, open_team, queue_or_new, require_programs};
+use crate::commands::{Watcher, open_team, queue_or_new};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
+use crate::exit::{Exit, Failure, Outcome, say};
 use pty::{NoTerminal, PtyTerminal};
 use user::UserTerminal;
 
@@ -74,7 +74,11 @@ pub(crate) fn run(context: &Context, provider: &str, wish: Wish) -> Outcome {
     let team = open_team(context, &spool)?;
     let lock = team.lock()?;
     let plan = name::plan(project, provider, &wish)?;
-    require_programs(&team, std::slice::from_ref(&plan))?;
+    if let Some(program) = plan.unknown_program() {
+        let text = format!("{program}: command not found");
+        let hint = format!("install {program}, or put it on the PATH");
+        return Err(Failure::new(Exit::MissingProgram, text).with_hint(hint));
+    }
     let prepared = team.prepare_wrapped(&plan, &wish.arguments)?;
     let started = start(&team, project, &plan, &prepared, &wish.arguments);
     drop(lock);
@@ -106,7 +110,7 @@ struct Agent {
     pid: Pid,
     /// Missing where the agent reads a file or a pipe.
     terminal: Option<(Arc<PtyTerminal>, UserTerminal)>,
-    _door: Arc<Door>,
+    door: Arc<Door>,
 }
 
 /// Starts the agent and opens its door.
@@ -147,7 +151,7 @@ fn start(
         Some(terminal) => opened.serve(&*terminal, &place, observer),
         None => opened.serve(NoTerminal, &place, observer),
     });
-    let agent = Agent { child, pid, terminal: terminal.zip(user), _door: door };
+    let agent = Agent { child, pid, terminal: terminal.zip(user), door };
     if let Err(error) = team.enter_wrapped(&plan.name, prepared.generation, binding) {
         let _ = kill_process_group(pid, Signal::KILL);
         return Err(error.into());
@@ -173,6 +177,7 @@ impl Agent {
         }
         let _ = context;
         let code = self.wait();
+        self.door.close();
         let Some((terminal, user)) = self.terminal.take() else { return code };
         terminal.end(Some(code));
         let began = Instant::now();

@@ -20,23 +20,29 @@ impl Team<'_> {
     /// # Errors
     /// The roster cannot be read, or tmux could not be asked.
     pub fn missing_program(&self, plan: &Plan) -> Result<Option<String>> {
-        let Some(program) = plan.command.as_deref().and_then(first_program) else {
-            return Ok(None);
-        };
+        let Some(program) = plan.unknown_program() else { return Ok(None) };
         let recorded = self.roster().get(&plan.name)?;
-        if let Place::Bound(_) | Place::Marked(_) = self.place_of(&plan.name, recorded.as_ref())? {
-            return Ok(None);
-        }
+        let place = self.place_of(&plan.name, recorded.as_ref())?;
+        let runs = matches!(place, Place::Bound(_) | Place::Marked(_));
+        Ok((!runs).then(|| program.to_owned()))
+    }
+}
+
+impl Plan {
+    /// The program that this plan would start and that cannot be found, whether or not the agent runs already.
+    #[must_use]
+    pub fn unknown_program(&self) -> Option<&str> {
+        let program = self.command.as_deref().and_then(first_program)?;
         let mut shell = Command::new("sh");
-        shell.args(["-c", r#"command -v "$1""#, "sh", program]).current_dir(&plan.directory);
+        shell.args(["-c", r#"command -v "$1""#, "sh", program]).current_dir(&self.directory);
         // Else it gets ours: tmux gives a window the PATH of the client that opens it.
-        if let Some(path) = plan.env.get(PATH) {
+        if let Some(path) = self.env.get(PATH) {
             shell.env(PATH, path);
         }
         let asked = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         // Without a shell the start itself says so.
         let is_missing = asked.is_ok_and(|status| !status.success());
-        Ok(is_missing.then(|| program.to_owned()))
+        is_missing.then_some(program)
     }
 }
 

@@ -62,8 +62,15 @@ impl Door {
     }
 }
 
+impl Door {
+    /// Removes the socket's file: nothing is asked any more.
+    pub fn close(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
 impl Drop for Door {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        self.close();
     }
 }
