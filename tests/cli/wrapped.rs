@@ -13,7 +13,7 @@ use crate::tmux_support::{TestServer, eventually};
 
 /// Shows a composer, and notes each line. A line `quit N` ends it with that exit code.
 const AGENT: &str = r#"#!/usr/bin/env python3
-import os, sys, time, tty
+import os, signal, sys, time, tty
 tty.setraw(0)
 os.write(1, b"\x1b[?1049h\x1b[?2004h\x1b]0;Claude Code\x07")
 buffer, slow = "", float(os.environ.get("SLOW", "0"))
@@ -35,6 +35,8 @@ while True:
                 os.write(1, b"\x1b[?1049l")
                 sys.exit(int(buffer.split()[1]))
             buffer = ""
+        elif key == "\x1a":
+            os.kill(os.getpid(), signal.SIGSTOP)
         elif key == "\x7f":
             buffer = buffer[:-1]
         elif key >= " ":
@@ -211,6 +213,41 @@ fn a_persons_keys_and_ours_are_never_mixed() {
     let others: Vec<String> =
         wrapped.lines().into_iter().filter(|line| !said.contains(line)).collect();
     assert!(others.iter().all(|line| is_hint(line)), "{others:?}");
+}
+
+#[test]
+fn a_watcher_that_was_killed_comes_again() {
+    let wrapped = Wrapped::start("--name w1", "0");
+    let text = wrapped.bed.ok("status");
+    let first = text.split("(pid ").nth(1).and_then(|rest| rest.split(')').next());
+    let first: i32 = first.unwrap_or_else(|| panic!("{text}")).parse().unwrap();
+    kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
+    wrapped.send("w1");
+    wrapped.is_told(1);
+}
+
+#[test]
+fn a_stopped_agent_stops_its_wrapper_and_goes_on_with_it() {
+    let wrapped = Wrapped::start("--name w1", "0");
+    let pid = wrapped.wrapper().as_raw_nonzero();
+    let stopped = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    };
+    wrapped.press(&["C-z"]);
+    eventually("the wrapper has stopped", stopped);
+    kill_process(wrapped.wrapper(), Signal::CONT).unwrap();
+    eventually("the wrapper goes on", || !stopped());
+    wrapped.press(&["quit 4", "Enter"]);
+    wrapped.shows("left 4 icanon");
+}
+
+#[test]
+fn a_signal_ends_the_agent_and_gives_the_terminal_back() {
+    let wrapped = Wrapped::start("--name w1", "0");
+    kill_process(wrapped.wrapper(), Signal::TERM).unwrap();
+    wrapped.shows("left 143 icanon");
+    assert_eq!(wrapped.row()["state"], "shutdown");
 }
 
 #[test]

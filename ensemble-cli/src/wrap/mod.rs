@@ -50,7 +50,9 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 const LAST_LINES: Duration = Duration::from_millis(300);
 /// How long the watcher may take to start.
 const WATCHER_PATIENCE: Duration = Duration::from_secs(10);
-/// How often to look for it, where no event tells.
+/// How often to look whether it still runs.
+const WATCHER_EVERY: Duration = Duration::from_secs(5);
+/// How often to look for it while it starts, where no event tells.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How a person wants the agent to take part.
@@ -83,7 +85,7 @@ pub(crate) fn run(context: &Context, provider: &str, wish: Wish) -> Outcome {
     let started = start(&team, project, &plan, &prepared, &wish.arguments);
     drop(lock);
     let code = match started {
-        Ok(agent) => agent.see_through(context, project),
+        Ok(agent) => agent.see_through(project),
         Err(failure) => {
             team.leave_wrapped(&plan.name, prepared.generation, None)?;
             return Err(failure);
@@ -161,7 +163,7 @@ fn start(
 
 impl Agent {
     /// Passes everything on until the agent ends; its exit code.
-    fn see_through(mut self, context: &Context, project: &Project) -> i32 {
+    fn see_through(mut self, project: &Project) -> i32 {
         let screen = self.terminal.as_ref().map(|(terminal, _)| {
             let (keys, screen) = (Arc::clone(terminal), Arc::clone(terminal));
             thread::spawn(move || keys.copy_keys(io::stdin()));
@@ -170,12 +172,8 @@ impl Agent {
         if let Err(failure) = self.follow_signals() {
             say(&format!("warning: {}", failure.text()));
         }
-        let queue = project.queue.clone();
         let watched = project.clone();
-        if !Watcher::look(project).runs() {
-            thread::spawn(move || start_watcher(&watched, &queue));
-        }
-        let _ = context;
+        thread::spawn(move || keep_watcher(&watched));
         let code = self.wait();
         self.door.close();
         let Some((terminal, user)) = self.terminal.take() else { return code };
@@ -255,13 +253,23 @@ fn code_of(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| BY_SIGNAL + signal)).unwrap_or(1)
 }
 
+/// Starts a watcher whenever none runs: one may have been killed, or ended with a team that was brought up.
+fn keep_watcher(project: &Project) {
+    loop {
+        if !Watcher::look(project).runs() {
+            start_watcher(project);
+        }
+        nap(WATCHER_EVERY);
+    }
+}
+
 /// Starts a watcher that ends with the last agent, and returns when it runs.
-fn start_watcher(project: &Project, queue: &std::path::Path) {
+fn start_watcher(project: &Project) {
     let begin = || -> io::Result<()> {
         let program = std::env::current_exe()?;
         let log = std::fs::File::create(project.state.join("watch.log"))?;
         let mut command = Command::new(program);
-        command.arg("--queue").arg(queue).args(["watch", "--while-used"]);
+        command.arg("--queue").arg(&project.queue).args(["watch", "--while-used"]);
         for variable in ensemble_watch::team::AGENT_VARIABLES {
             command.env_remove(variable);
         }
