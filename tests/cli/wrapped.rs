@@ -11,9 +11,9 @@ use serde_json::Value;
 use crate::bed::{Bed, program};
 use crate::tmux_support::{TestServer, eventually};
 
-/// Shows a composer, and notes each line. A line `quit N` ends it with that exit code.
+/// Shows a composer, notes each line, and answers pings. A line `quit N` ends it with that exit code.
 const AGENT: &str = r#"#!/usr/bin/env python3
-import os, signal, sys, time, tty
+import os, signal, subprocess, sys, time, tty
 tty.setraw(0)
 os.write(1, b"\x1b[?1049h\x1b[?2004h\x1b]0;Claude Code\x07")
 buffer, slow = "", float(os.environ.get("SLOW", "0"))
@@ -31,6 +31,8 @@ while True:
         if key == "\r":
             with open(os.environ["LINES"], "a") as lines:
                 lines.write(buffer + "\n")
+            if buffer.startswith("AGENT_TEAM_PING"):
+                subprocess.run([os.environ["PROGRAM"], "pong", *buffer.split()[1:]])
             if buffer.startswith("quit"):
                 os.write(1, b"\x1b[?1049l")
                 sys.exit(int(buffer.split()[1]))
@@ -65,7 +67,7 @@ impl Wrapped {
         fs::write(bin.join("claude"), AGENT).unwrap();
         fs::set_permissions(bin.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
         let script = format!(
-            "cd {project}; unset TMUX TMUX_PANE; export HOME={home} LINES={lines} SLOW={slow} PATH={bin}:$PATH; \
+            "cd {project}; unset TMUX TMUX_PANE; export HOME={home} PROGRAM={program} LINES={lines} SLOW={slow} PATH={bin}:$PATH; \
              sh -c 'echo $$ > {pid}; exec {program} claude {words}'; \
              echo \"left $? $(stty -a | grep -o -e '[-]*icanon')\"; exec sleep 100000",
             project = bed.project().display(),
@@ -157,7 +159,12 @@ fn an_agent_in_any_terminal_is_a_member_and_is_told_of_its_mail() {
     eventually("the receipt names the way", named);
     let inspected = wrapped.bed.ok("pane inspect claude");
     assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
-    // A second one gets the next name.
+    // The other verbs take the same way.
+    let nudged = wrapped.bed.ok("nudge claude");
+    assert!(nudged.contains("in pane terminal"), "{nudged}");
+    wrapped.is_told(2);
+    wrapped.bed.ok("ping claude");
+    // A name that is taken.
     let second = wrapped.bed.run("claude --name claude");
     assert!(second.stderr.contains("claude is up already"), "{second:?}");
 
@@ -262,6 +269,8 @@ fn a_killed_wrapper_leaves_a_free_name_and_the_mail() {
     assert!(wrapped.bed.ok("inbox w1").contains("news") || wrapped.row()["unread"] == 1);
     let again = wrapped.bed.run("claude --name w1");
     assert!(!again.stderr.contains("is up already"), "{again:?}");
+    let up = wrapped.bed.run("up");
+    assert!(up.stderr.contains("no agent to bring up"), "`up` leaves it alone: {up:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
-use ensemble_team::roster::{Member, MemberState};
+use ensemble_team::roster::{Came, Member, MemberState};
 use ensemble_tmux::tmux::{PaneSigns, Server};
 use ensemble_watch::project::{AgentConfig, Project};
 use ensemble_watch::team::{Brought, HowBrought, Plan, Team, shell_quoted};
@@ -88,8 +88,10 @@ impl Arguments {
             }
         }
         let is_configured = |name: &Name| project.config.agents.contains_key(name);
-        let is_ours =
-            |member: &&Member| !is_configured(&member.name) && !member.is_supervised_alone();
+        // Who was started outside of the team's session can only be started there again.
+        let is_elsewhere =
+            |member: &Member| member.is_supervised_alone() || member.came() == Came::Wrapped;
+        let is_ours = |member: &&Member| !is_configured(&member.name) && !is_elsewhere(member);
         for member in members.iter().filter(is_ours) {
             let is_meant = match self.names.is_empty() {
                 true => match member.state {

@@ -238,7 +238,7 @@ event_types! {
     REQUEST_REJECTED_FILE = "request.rejected_file" by "its reader": "`request_id`, `kept_as`, `error`";
 
     /// A member of the team runs.
-    AGENT_UP = "agent.up" by "`up`, `spawn`, `join`": "`agent`, `role`, `provider`, `generation`, `how` (`started`, `restarted`, `adopted`, `joined`), `pane`, `pid`";
+    AGENT_UP = "agent.up" by "`up`, `spawn`, `join`, `claude` and its like": "`agent`, `role`, `provider`, `generation`, `how` (`started`, `restarted`, `adopted`, `joined`), `pane`, `pid`";
     /// An agent that a person had started in a terminal has ended.
     AGENT_LEFT = "agent.left" by "`claude` and its like": "`agent`, `generation`, `exit_code`";
     /// Processes of an earlier generation were ended before a start.
