@@ -434,3 +434,45 @@ fn hooks_are_installed_beside_others_and_taken_out_byte_for_byte() {
     let printed = bed.ok("hooks install --provider codex --print");
     assert!(printed.contains("UserPromptSubmit"), "{printed}");
 }
+
+#[test]
+fn plugins_of_opencode_are_installed_and_taken_out_again() {
+    let bed = Bed::new();
+    for (place, dir) in [
+        ("", bed.project().join(".opencode")),
+        (" --user", bed.project().join("../.config/opencode")),
+    ] {
+        let install = format!("hooks install --provider opencode{place}");
+        let uninstall = format!("hooks uninstall --provider opencode{place}");
+        let (events, waiter) = (dir.join("plugins/ensemble.js"), dir.join("ensemble/waiter.js"));
+        let tui = dir.join("tui.json");
+        let theirs = "{ \"theme\": \"x\",\n\t\"plugin\" : [ \"their-own\" ] }";
+        for before in [None, Some(theirs)] {
+            if let Some(before) = before {
+                std::fs::write(&tui, before).unwrap();
+            }
+            assert_eq!(bed.ok(&install).matches("added hooks to").count(), 3);
+            for plugin in [&events, &waiter] {
+                let text = std::fs::read_to_string(plugin).unwrap();
+                let own = env!("CARGO_BIN_EXE_ensemble");
+                assert!(text.contains(&format!("const PROGRAM = \"{own}\"")), "{text}");
+            }
+            let list: Value =
+                serde_json::from_str(&std::fs::read_to_string(&tui).unwrap()).unwrap();
+            assert_eq!(list["plugin"][0], "./ensemble/waiter.js");
+            assert_eq!(bed.ok(&install).matches("already").count(), 3);
+            // A person's change of ours is a person's.
+            let ours = std::fs::read_to_string(&events).unwrap();
+            std::fs::write(&events, ours.replace("10_000", "9_000")).unwrap();
+            assert!(bed.fails(1, &install).contains("was changed"));
+            std::fs::write(&events, ours).unwrap();
+            bed.ok(&uninstall);
+            assert!(!events.exists() && !waiter.exists());
+            assert_eq!(std::fs::read_to_string(&tui).ok().as_deref(), before);
+        }
+        std::fs::write(&events, "export default {}\n").unwrap();
+        assert!(bed.fails(1, &install).contains("not ours"));
+        assert_eq!(std::fs::read_to_string(&events).unwrap(), "export default {}\n");
+    }
+    assert!(bed.ok("hooks install --provider opencode --print").contains("\"plugin\""));
+}

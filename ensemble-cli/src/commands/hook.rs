@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     /// What happened: start, prompt, tool, stop, permission, notification, failure, end, wait
     #[arg(value_name = "EVENT")]
     event: String,
-    /// The agent's program: claude, codex, gemini
+    /// The agent's program: claude, codex, gemini, opencode
     #[arg(long, value_name = "PROVIDER", default_value = "")]
     provider: String,
 }

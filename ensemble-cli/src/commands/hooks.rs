@@ -1,10 +1,11 @@
 //! `ensemble hooks`: hooks for agents that a person starts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, filled};
+use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, file_text, filled};
 use serde_json::{Map, Value, json};
 
+use crate::config_edit::{Edit, Guest};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::hooks::{Program, install};
@@ -75,23 +76,29 @@ impl Install {
     fn run(self, context: &Context) -> Outcome {
         let project = context.project()?;
         let profile = project.profiles()?.get(self.which.provider.word())?;
-        let events = self.which.events(profile.hooks())?;
+        let parts = self.which.parts(context, profile.hooks())?;
         if self.print {
-            let text = format!("{:#}\n", json!({ "hooks": events }));
+            let text: String = parts.iter().map(Part::printed).collect();
             return context.out.content(text.as_bytes());
         }
-        let file = self.which.file(context, profile.hooks())?;
         project.ensure_state()?;
-        let guest = install::guest(&project.state, &self.which.note());
-        let is_changed = guest.put_in(&file, |text| install::with_hooks(text, &events))?;
-        if context.out.is_json() {
-            return context.out.object(&self.which.object(&file, is_changed));
+        let mut is_any_changed = false;
+        for part in &parts {
+            part.remove_older()?;
+            let is_changed = part.guest.put_in(&part.file, |text| part.content.put_into(text))?;
+            is_any_changed |= is_changed;
+            let file = part.file.display();
+            self.which.say(
+                context,
+                &part.file,
+                is_changed,
+                &match is_changed {
+                    true => format!("added hooks to {file}"),
+                    false => format!("the hooks are in {file} already"),
+                },
+            )?;
         }
-        context.out.line(match is_changed {
-            true => format!("added hooks to {}", file.display()),
-            false => format!("the hooks are in {} already", file.display()),
-        })?;
-        if is_changed && profile.hooks().asks_trust {
+        if is_any_changed && profile.hooks().asks_trust && !context.out.is_json() {
             let program = self.which.provider.word();
             context.out.line(format!("{program} asks at its next start whether you trust them"))?;
         }
@@ -101,15 +108,67 @@ impl Install {
 
 impl Uninstall {
     fn run(self, context: &Context) -> Outcome {
-        let guest = install::guest(&context.project()?.state, &self.which.note());
-        let (file, is_changed) = guest.take_out()?;
-        if context.out.is_json() {
-            return context.out.object(&self.which.object(&file, is_changed));
+        let profile = context.project()?.profiles()?.get(self.which.provider.word())?;
+        // What refers to a file of ours goes before it.
+        for part in self.which.parts(context, profile.hooks())?.iter().rev() {
+            let (file, is_changed) = part.guest.take_out()?;
+            let text = match is_changed {
+                true => format!("{} is as it was without the hooks", file.display()),
+                false => format!("the hooks were not in {} any more", file.display()),
+            };
+            self.which.say(context, &file, is_changed, &text)?;
         }
-        context.out.line(match is_changed {
-            true => format!("{} is as it was without the hooks", file.display()),
-            false => format!("the hooks were not in {} any more", file.display()),
-        })
+        Ok(())
+    }
+}
+
+/// One file that is changed.
+struct Part {
+    file: PathBuf,
+    guest: Guest,
+    content: Content,
+}
+
+/// What is put into a file.
+enum Content {
+    /// The hooks of all events.
+    Events(Map<String, Value>),
+    /// A file of ours.
+    Whole(String),
+    /// An entry of a list of this name.
+    Entry(String, String),
+}
+
+impl Part {
+    /// Takes out our own file of another version: it is none of the user's that would have to be restored.
+    fn remove_older(&self) -> Outcome {
+        let Content::Whole(ours) = &self.content else { return Ok(()) };
+        let is_older = std::fs::read_to_string(&self.file)
+            .is_ok_and(|text| text != *ours && install::is_ours(&text));
+        match is_older {
+            true => self.guest.take_out().map(drop),
+            false => Ok(()),
+        }
+    }
+
+    fn printed(&self) -> String {
+        match &self.content {
+            Content::Events(events) => format!("{:#}\n", json!({ "hooks": events })),
+            Content::Whole(text) => format!("// {}\n{text}", self.file.display()),
+            Content::Entry(list, entry) => {
+                format!("// {}\n{:#}\n", self.file.display(), json!({ list: [entry] }))
+            }
+        }
+    }
+}
+
+impl Content {
+    fn put_into(&self, text: &str) -> Result<Option<Edit>, String> {
+        match self {
+            Self::Events(events) => install::with_hooks(text, events),
+            Self::Whole(whole) => install::whole(text, whole),
+            Self::Entry(list, entry) => install::with_entry(text, list, entry),
+        }
     }
 }
 
@@ -119,8 +178,44 @@ impl Which {
         format!("{}-{}", self.provider.word(), if self.user { "user" } else { "project" })
     }
 
-    fn object(&self, file: &std::path::Path, is_changed: bool) -> Value {
+    fn object(&self, file: &Path, is_changed: bool) -> Value {
         json!({ "provider": self.provider.word(), "file": file, "changed": is_changed })
+    }
+
+    fn say(&self, context: &Context, file: &Path, is_changed: bool, text: &str) -> Outcome {
+        match context.out.is_json() {
+            true => context.out.object(&self.object(file, is_changed)),
+            false => context.out.line(text),
+        }
+    }
+
+    /// All that is put in, in that order. The first one has the note by which older versions know it.
+    fn parts(&self, context: &Context, hooks: &HookConfig) -> Outcome<Vec<Part>> {
+        let (state, place) = (&context.project()?.state, self.file(context, hooks)?);
+        let install = &hooks.install;
+        let contents: Vec<(PathBuf, Content)> = match install.files.is_empty() {
+            true => vec![(place, Content::Events(self.events(hooks)?))],
+            false => {
+                let own = own_program();
+                let files = install.files.iter().map(|(name, content)| {
+                    (place.join(name), Content::Whole(file_text(content, &own, &own)))
+                });
+                let lists = install.lists.iter().flat_map(|(file, lists)| {
+                    let file = place.join(file);
+                    let entry = |(list, entry): (&String, &String)| {
+                        Content::Entry(list.clone(), entry.clone())
+                    };
+                    lists.iter().map(move |named| (file.clone(), entry(named)))
+                });
+                files.chain(lists).collect()
+            }
+        };
+        let parts = contents.into_iter().enumerate().map(|(index, (file, content))| {
+            let suffix = if index == 0 { String::new() } else { format!("-{index}") };
+            let guest = install::guest(state, &format!("{}{suffix}", self.note()));
+            Part { file, guest, content }
+        });
+        Ok(parts.collect())
     }
 
     /// The hooks of the program, with our own command in them.

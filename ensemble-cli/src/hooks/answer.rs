@@ -21,6 +21,8 @@ const fn own_name(program: Program, event: Event) -> &'static str {
         (Program::Gemini, Event::Prompt) => "BeforeAgent",
         (Program::Claude | Program::Codex, Event::Tool) => "PostToolUse",
         (Program::Gemini, Event::Tool) => "AfterTool",
+        (Program::Opencode, Event::Prompt) => "chat.message",
+        (Program::Opencode, Event::Tool) => "tool.execute.after",
         _ => "SessionStart",
     }
 }

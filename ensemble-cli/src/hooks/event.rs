@@ -47,6 +47,8 @@ pub(crate) enum Program {
     Codex,
     /// Gemini CLI
     Gemini,
+    /// OpenCode, by plugins of ours
+    Opencode,
 }
 
 /// What an agent says of an event, as far as it is needed. Fields of another type than expected count as missing.
@@ -100,13 +102,18 @@ impl Program {
             Self::Claude => "claude",
             Self::Codex => "codex",
             Self::Gemini => "gemini",
+            Self::Opencode => "opencode",
         }
     }
 
     /// Whether the program hears what is said when a session starts so. Gemini CLI 0.61 does not after `/clear`, and
-    /// is introduced at the next prompt.
+    /// OpenCode never does: they are introduced at the next prompt.
     pub(crate) fn hears_start(self, source: Option<&str>) -> bool {
-        self != Self::Gemini || source != Some("clear")
+        match self {
+            Self::Claude | Self::Codex => true,
+            Self::Gemini => source != Some("clear"),
+            Self::Opencode => false,
+        }
     }
 }
 

@@ -69,6 +69,44 @@ pub(crate) fn with_hooks(text: &str, events: &Map<String, Value>) -> Result<Opti
     Ok((!inserted.is_empty()).then_some(Edit { after, inserted }))
 }
 
+/// The text with an entry in the list of this name. `None` if it is there.
+pub(crate) fn with_entry(text: &str, list: &str, entry: &str) -> Result<Option<Edit>, String> {
+    if text.trim().is_empty() {
+        return whole("", &format!("{:#}\n", serde_json::json!({ list: [entry] })));
+    }
+    let root: Value = serde_json::from_str(text)
+        .map_err(|error| format!("is not plain JSON ({error}), so nothing was changed"))?;
+    let root = root.as_object().ok_or("is no object, so nothing was changed")?;
+    let entry = Value::from(entry);
+    let (at, inserted) = match root.get(list) {
+        None => {
+            let inserted = format!("\n  \"{list}\": [{entry}]{}", comma(root.len()));
+            (inside(text, &[]), inserted)
+        }
+        Some(Value::Array(theirs)) if theirs.contains(&entry) => return Ok(None),
+        Some(Value::Array(theirs)) => {
+            (inside(text, &[list]), format!("{entry}{}", comma(theirs.len())))
+        }
+        Some(_) => return Err(format!("`{list}` is no list, so nothing was changed")),
+    };
+    let at = at.ok_or_else(|| format!("has no place for `{list}`"))?;
+    Ok(Some(Edit { after: put(text, at, &inserted), inserted: vec![inserted] }))
+}
+
+/// A file that is ours as a whole.
+pub(crate) fn whole(text: &str, ours: &str) -> Result<Option<Edit>, String> {
+    match text {
+        "" => Ok(Some(Edit { after: ours.to_owned(), inserted: vec![ours.to_owned()] })),
+        _ if text == ours => Ok(None),
+        _ => Err("is not ours, so nothing was changed".to_owned()),
+    }
+}
+
+/// Whether a plugin is one of ours, of any version.
+pub(crate) fn is_ours(text: &str) -> bool {
+    text.contains("`ensemble hook")
+}
+
 const fn comma(others: usize) -> &'static str {
     if others == 0 { "" } else { "," }
 }

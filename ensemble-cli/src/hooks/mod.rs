@@ -1,21 +1,23 @@
 //! What an agent's own hooks are told: the doorbell that the agent itself has.
 //!
 //! ```text
-//! event         Claude Code         Codex              Gemini CLI     the agent is     what is said
-//! start         SessionStart        SessionStart       SessionStart   idle             introduction
-//! prompt        UserPromptSubmit    UserPromptSubmit   BeforeAgent    working          introduction if new, mail
-//! tool          PostToolUse         PostToolUse        AfterTool      working          mail
-//! stop          Stop                Stop               AfterAgent     idle             mail, which goes on with the turn
-//! permission    PermissionRequest   PermissionRequest  -              blocked          nothing
-//! notification  Notification        -                  Notification   blocked or idle  nothing
-//! failure       StopFailure         -                  -              limited, failed  nothing
-//! end           SessionEnd          SessionEnd         SessionEnd     ended            nothing
-//! wait          SessionStart, Stop  -                  -              as it was        mail, on stderr, with exit code 2
+//! event         Claude Code         Codex              Gemini CLI     OpenCode                 the agent is     what is said
+//! start         SessionStart        SessionStart       SessionStart   shown, compacted         idle             introduction
+//! prompt        UserPromptSubmit    UserPromptSubmit   BeforeAgent    chat.message             working          introduction if new, mail
+//! tool          PostToolUse         PostToolUse        AfterTool      tool.execute.after       working          mail
+//! stop          Stop                Stop               AfterAgent     session.idle             idle             mail, which goes on with the turn
+//! permission    PermissionRequest   PermissionRequest  -              permission.asked         blocked          nothing
+//! notification  Notification        -                  Notification   question.asked, answers  blocked or idle  nothing
+//! failure       StopFailure         -                  -              session.error, retry     limited, failed  nothing
+//! end           SessionEnd          SessionEnd         SessionEnd     dispose                  ended            nothing
+//! wait          SessionStart, Stop  -                  -              start, session.idle      as it was        mail, on stderr, with exit code 2
 //!
 //! said at               in which JSON
 //! start, prompt, tool   {"hookSpecificOutput": {"hookEventName": NAME, "additionalContext": TEXT}}
 //! stop                  {"decision": "block", "reason": TEXT}
 //! ```
+//!
+//! OpenCode has no hooks that are commands: two plugins of ours run them (`ensemble_tmux::provider::plugin`).
 //!
 //! *Mail* is the messages themselves, received for the agent and fenced, up to `hooks.carry_bytes`. What is longer, or
 //! must wait for other work, is announced once a session. A message is received before it is written, under the

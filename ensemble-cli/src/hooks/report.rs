@@ -6,7 +6,7 @@
 //! | `prompt`, `tool` | working |
 //! | `stop` | idle; if the hook goes on with the turn, working |
 //! | `permission` | blocked, with the tool |
-//! | `notification` | blocked by a permission or a question; idle; or as before |
+//! | `notification` | blocked by a permission or a question; idle; working; or as before |
 //! | `failure` | limited, or failed with the error |
 //! | `end` | ended; after `/clear`, as before: a new session follows |
 
@@ -32,6 +32,8 @@ fn activity(hook: &Hook<'_>) -> Option<(Activity, Option<String>)> {
             let said = || input.message.clone().or_else(|| Some(kind.clone()));
             match kind.as_str() {
                 "idle_prompt" => Some((Activity::Idle, None)),
+                // OpenCode after an answer of the person, or after a pause for a limit.
+                "working" => Some((Activity::Working, None)),
                 kind if kind.contains("permission") => Some((Activity::Blocked, said())),
                 kind if kind.contains("dialog") => Some((Activity::Blocked, said())),
                 _ => None,

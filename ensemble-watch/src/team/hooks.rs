@@ -3,22 +3,21 @@
 //! ```text
 //! profile: hooks.files      ─▶ .ensemble/launch/PROVIDER/FILE      written before each start
 //! profile: hooks.arguments  ─▶ claude --settings=… REST            behind the program's name
-//! profile: hooks.env        ─▶ the agent's environment             unless it is set already
+//! profile: hooks.env        ─▶ the agent's environment          
 //! ```
 //!
 //! The roster keeps the command as the user wrote it. The files are the same for all agents of a provider: an agent is
 //! known by its pass, not by its hooks. A crash between writing and starting leaves files that the next start replaces.
 //! A program that reads only private files is started as it is where others may write a directory on the way. A
-//! command that does not begin with the program of its profile, or that has one of the arguments already, is started
-//! as it is.
+//! command that does not begin with the program of its profile, or that has one of the arguments or variables already,
+//! is started as it is.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use ensemble_core::durable::{self, Durability};
 use ensemble_core::{Error, Result};
-use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, Profile, filled};
-use serde_json::Value;
+use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, Profile, file_text};
 
 use super::{Plan, Team, shell_quoted};
 
@@ -55,8 +54,8 @@ impl Team<'_> {
         Ok(Launched { command: format!("{program}{arguments}{rest}"), env })
     }
 
-    /// Arguments and variables that give an agent its hooks; `None` if it has none, or `said` has one of the arguments
-    /// already.
+    /// Arguments and variables that give an agent its hooks; `None` if it has none, or one of the arguments or variables is
+    /// given already.
     pub(super) fn hooked(
         &self,
         profile: &Profile,
@@ -71,7 +70,9 @@ impl Team<'_> {
         let is_taken = |argument: &String| {
             argument.starts_with("--") && said.iter().any(|word| flag(word) == flag(argument))
         };
-        if hooks.arguments.iter().any(is_taken) {
+        let is_set =
+            |name: &String| plan_env.contains_key(name) || std::env::var_os(name).is_some();
+        if hooks.arguments.iter().any(is_taken) || hooks.env.keys().any(is_set) {
             return Ok(None);
         }
         let dir = self.project.state.join(LAUNCH_DIRECTORY).join(profile.name());
@@ -81,10 +82,7 @@ impl Team<'_> {
         write_files(&dir, hooks, ensemble)?;
         let fill = |text: &str| fill(text, hooks, &dir, ensemble);
         let arguments = hooks.arguments.iter().map(|argument| fill(argument)).collect();
-        let is_free =
-            |name: &String| !plan_env.contains_key(name) && std::env::var_os(name).is_none();
-        let env = hooks.env.iter().filter(|(name, _)| is_free(name));
-        let env = env.map(|(name, value)| (name.clone(), fill(value))).collect();
+        let env = hooks.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
         Ok(Some(Hooked { arguments, env }))
     }
 
@@ -111,10 +109,7 @@ fn write_files(dir: &Path, hooks: &HookConfig, ensemble: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(io)?;
     let path = ensemble.to_string_lossy();
     for (name, content) in &hooks.files {
-        let text = match filled(&filled(content, PROGRAM, &path), COMMAND, &word(&path)) {
-            Value::String(text) => text,
-            other => format!("{other:#}\n"),
-        };
+        let text = file_text(content, &path, &word(&path));
         durable::write_document(&dir.join(name), text.as_bytes(), Durability::Process)?;
     }
     Ok(())

@@ -25,23 +25,28 @@ pub struct HookConfig {
     pub arguments: Vec<String>,
     /// Variables of its environment.
     pub env: BTreeMap<String, String>,
-    /// Files that are written before it starts, by name: a text as it is, anything else as JSON.
+    /// Files that are written before it starts, by name: a text as it is, `{plugin: NAME}` as the plugin of that name
+    /// ([`plugin`]), anything else as JSON.
     pub files: BTreeMap<String, Value>,
     /// Where a person's own start of the program looks for hooks.
     pub install: InstallPlaces,
 }
 
-/// Configuration files of a program, for `hooks install`.
+/// Configuration files of a program, for `hooks install`: one file for its hooks, or a directory for plugins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct InstallPlaces {
-    /// The file of a project, below its directory.
+    /// The file, or the directory, of a project, below its directory.
     pub project: Option<String>,
-    /// The file of a user, below the home directory.
+    /// The file, or the directory, of a user, below the home directory.
     pub user: Option<String>,
     /// The variable that names another directory for the last part of `user`.
     pub home_variable: Option<String>,
+    /// Files of ours in the directory, as [`HookConfig::files`] has them.
+    pub files: BTreeMap<String, Value>,
+    /// Entries in lists of the program's own files in the directory: file, name of the list, entry.
+    pub lists: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl HookConfig {
@@ -55,6 +60,28 @@ impl HookConfig {
     #[must_use]
     pub fn events(&self) -> Option<&serde_json::Map<String, Value>> {
         self.files.values().find_map(|file| file.get("hooks")?.as_object())
+    }
+}
+
+/// A plugin of ours for an agent's program, as JavaScript: `opencode-events.js`, `opencode-waiter.js`.
+#[must_use]
+pub fn plugin(name: &str) -> Option<&'static str> {
+    match name {
+        "opencode-events.js" => Some(include_str!("plugins/opencode-events.js")),
+        "opencode-waiter.js" => Some(include_str!("plugins/opencode-waiter.js")),
+        _ => None,
+    }
+}
+
+/// The text of a file as [`HookConfig::files`] has it. `path` is our own program, `command` the same as a shell reads
+/// it.
+#[must_use]
+pub fn file_text(content: &Value, path: &str, command: &str) -> String {
+    let named = content.get("plugin").and_then(Value::as_str).and_then(plugin);
+    let content = named.map_or_else(|| content.clone(), Value::from);
+    match filled(&filled(&content, PROGRAM, path), COMMAND, command) {
+        Value::String(text) => text,
+        other => format!("{other:#}\n"),
     }
 }
 

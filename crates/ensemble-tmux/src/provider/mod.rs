@@ -34,7 +34,7 @@ mod widths;
 
 pub use composer::stands_alone;
 pub use diagnose::{Context, Judgement, Purpose, diagnose, diagnose_with, objection};
-pub use hooks::{COMMAND, HookConfig, InstallPlaces, PROGRAM, filled};
+pub use hooks::{COMMAND, HookConfig, InstallPlaces, PROGRAM, file_text, filled, plugin};
 pub use observer::Observer;
 pub use profile::{MachineSource, Profile};
 pub use profiles::Profiles;
