@@ -464,14 +464,16 @@ fn plugins_of_opencode_are_installed_and_taken_out_again() {
             // A person's change of ours is a person's.
             let ours = std::fs::read_to_string(&events).unwrap();
             std::fs::write(&events, ours.replace("10_000", "9_000")).unwrap();
-            assert!(bed.fails(1, &install).contains("was changed"));
+            let refused = bed.run_with(&install, b"");
+            assert!(refused.code == 1 && refused.stderr.contains("was changed"), "{refused:?}");
             std::fs::write(&events, ours).unwrap();
             bed.ok(&uninstall);
             assert!(!events.exists() && !waiter.exists());
             assert_eq!(std::fs::read_to_string(&tui).ok().as_deref(), before);
         }
         std::fs::write(&events, "export default {}\n").unwrap();
-        assert!(bed.fails(1, &install).contains("not ours"));
+        let refused = bed.run_with(&install, b"");
+        assert!(refused.code == 1 && refused.stderr.contains("not ours"), "{refused:?}");
         assert_eq!(std::fs::read_to_string(&events).unwrap(), "export default {}\n");
     }
     assert!(bed.ok("hooks install --provider opencode --print").contains("\"plugin\""));
