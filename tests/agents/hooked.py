@@ -14,7 +14,8 @@ ASKED_SECONDS = 20
 DRAFT = "half a sentence that is not fin"
 TOOL_SECONDS = 4
 # Those that a waiter wakes, and those that hooks know at all. Gemini CLI takes its hooks from private directories only.
-WOKEN, HOOKED = ("claude",), ("claude", "codex")
+WOKEN, HOOKED = ("claude", "opencode"), ("claude", "codex", "opencode")
+CLEAR = {"opencode": "/new"}
 
 
 class Hooked(Checks):
@@ -40,7 +41,13 @@ class Hooked(Checks):
             agent.keys("Enter")
         self.answer_dialogs(agent, "trust")
         self.is_state(agent, "ready", 90)
+        self.waits(agent)
         return agent
+
+    def waits(self, agent):
+        """Agents that are woken are ready when their waiter is."""
+        if self.provider in WOKEN:
+            expect(settled(lambda: agent.member()["way_in"] == "waiter", 20), "no waiter lives")
 
     def idle(self):
         took, before = [], len(self.model.since(0))
@@ -80,7 +87,7 @@ class Hooked(Checks):
         self.at_rest()
 
     def after_clear(self):
-        self.agent.type("/clear")
+        self.agent.type(CLEAR.get(self.provider, "/clear"))
         before = len(self.model.since(0))
         settled(lambda: "idle" == self.agent.member()["state"], 10)
         self.times[f"{self.KIND} after clear"] = self.carried("after clear")
@@ -97,7 +104,7 @@ class Hooked(Checks):
 
     def send(self, text):
         began = time.monotonic()
-        code, said = self.agent.run("send", "--to", "w1", "-m", text)
+        code, said = self.agent.run("send", "--to", "w1", "-m", f"{self.KIND}: {text}")
         expect(code == 0, f"send: exit {code}: {said}")
         return began
 
@@ -107,7 +114,8 @@ class Hooked(Checks):
 
     def until(self, text, began, seconds):
         found = []
-        look = lambda: found.extend(asked for asked in self.model.since(0) if self.has(asked, text)) or found
+        said = f"{self.KIND}: {text}"
+        look = lambda: found.extend(asked for asked in self.model.since(0) if self.has(asked, said)) or found
         expect(settled(look, seconds), f"{text!r} never reached the model: {self.agent.inspect()}")
         return found[0].at - began
 

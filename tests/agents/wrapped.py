@@ -97,6 +97,7 @@ class Wrapped(Hooked):
             agent.keys("2", "Enter")
         self.answer_dialogs(agent, "trust")
         self.is_state(agent, "ready", READY_SECONDS)
+        self.waits(agent)
         return agent
 
     def shows(self, text):

@@ -35,7 +35,8 @@ export default {
     }
 
     const deliver = async (text) => {
-      let id = session
+      const before = shown()
+      let id = before
       if (!id) {
         const made = await api.client.session.create({})
         id = made.data.id
@@ -45,7 +46,7 @@ export default {
       const model = info?.model && { providerID: info.model.providerID, modelID: info.model.id }
       const parts = [{ type: "text", text }]
       await api.client.session.promptAsync({ sessionID: id, agent: info?.agent, model, parts })
-      if (!session && !shown()) api.route.navigate("session", { sessionID: id })
+      if (!before && !shown()) api.route.navigate("session", { sessionID: id })
     }
 
     const wait = () => {
@@ -57,11 +58,11 @@ export default {
       mine.stdin?.on("error", () => {})
       mine.on("error", () => {})
       mine.on("close", (code) => {
-        // What a waiter that was stopped has received is given back by the next hook.
-        if (child !== mine) return
-        child = undefined
-        // A prompt that failed is no loss: the lease of its message ends.
-        if (code === MAIL && text) deliver(text).catch(wait)
+        const isLast = child === mine
+        if (isLast) child = undefined
+        // Mail that was handed over while the session changed goes into the one that is shown now. What a killed waiter
+        // has received is given back by the next hook. A prompt that failed is no loss: the lease of its message ends.
+        if (code === MAIL && text) deliver(text).catch(() => isLast && wait())
       })
       mine.stdin?.end(JSON.stringify({ session_id: session }))
     }
