@@ -120,7 +120,7 @@ impl Arguments {
 }
 
 /// Whether what was bound still runs.
-fn lives(binding: &Binding) -> Outcome<bool> {
+pub(super) fn lives(binding: &Binding) -> Outcome<bool> {
     if binding.is_terminal() {
         return Ok(binding.lives());
     }

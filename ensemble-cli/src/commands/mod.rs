@@ -2,6 +2,7 @@
 //! the list of verbs. Its arguments and its help stand in its `Arguments`.
 
 mod abort;
+mod adopt;
 mod agent;
 mod analyze;
 mod anomaly;
@@ -144,6 +145,7 @@ verbs! {
     Down => down,
     Spawn => spawn,
     Join => join,
+    Adopt => adopt,
     Attach => attach,
     Team => team,
     Top => top,

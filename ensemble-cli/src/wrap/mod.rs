@@ -41,6 +41,7 @@ use signal_hook::iterator::Signals;
 use crate::commands::{Watcher, open_team, queue_or_new};
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
+pub(crate) use name::free as free_name;
 use pty::{NoTerminal, PtyTerminal};
 use user::UserTerminal;
 

@@ -33,7 +33,7 @@ fn wanted(project: &Project, name: &Name) -> Outcome<Name> {
 }
 
 /// The first free name of `claude`, `claude-2`, `claude-3` …
-fn free(project: &Project, provider: &str) -> Outcome<Name> {
+pub(crate) fn free(project: &Project, provider: &str) -> Outcome<Name> {
     let roster = project.roster();
     for number in 1..=TRIES_MAX {
         let text = if number == 1 { provider.to_owned() } else { format!("{provider}-{number}") };

@@ -8,9 +8,9 @@
 //!
 //! The roster keeps the command as the user wrote it. The files are the same for all agents of a provider: an agent is
 //! known by its pass, not by its hooks. A crash between writing and starting leaves files that the next start replaces.
-//! A program that reads only private files is started as it is where others may write a directory on the way. A
-//! command that does not begin with the program of its profile, or that has one of the arguments or variables already,
-//! is started as it is.
+//! A program that reads only private files is started as it is where others may write a directory on the way. So
+//! is a command that does not begin with the program of its profile, or that has one of the arguments or variables
+//! already.
 
 use std::collections::BTreeMap;
 use std::path::Path;

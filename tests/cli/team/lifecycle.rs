@@ -1,11 +1,13 @@
 //! Up, up again, one that died, one that is added, one that was there before.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use ensemble_tmux::reaper::{Fate, fate};
 use serde_json::Value;
 
 use super::{Team, holds, kill, of};
+use crate::bed::objects;
 use crate::tmux_support::eventually;
 
 fn pids(objects: &[Value]) -> Vec<(Value, Value)> {
@@ -202,6 +204,47 @@ fn a_pane_that_was_there_before_joins() {
     team.wait_for_state("lead", "gone");
     let ran = team.bed.run("up");
     assert!(ran.code == 1 && ran.stderr.contains("lead has joined is gone"), "{ran:?}");
+}
+
+#[test]
+fn agents_that_run_already_are_found_and_taken_into_the_team() {
+    let team = Team::with(&["worker-1"], "");
+    team.up();
+    let socket = "--tmux-socket .ensemble/tmux.sock";
+    assert_eq!(team.bed.ok(&format!("adopt {socket} --json")), "");
+    assert!(team.bed.ok(&format!("adopt {socket}")).contains("no pane has an agent"));
+    // A shell of a person from which an agent was started, and an agent alone.
+    let claude = team.here("claude");
+    fs::write(&claude, "#!/bin/sh\nwhile read l; do :; done\n").unwrap();
+    fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).unwrap();
+    let lines =
+        [format!("sh -c '{0}; {0}'", claude.display()), format!("exec {}", claude.display())];
+    let panes = lines.map(|line| {
+        let new = ["new-window", "-d", "-P", "-F", "#{pane_id}", line.as_str()];
+        team.server().run(&new).unwrap().remove(0)
+    });
+    let list = || objects(&team.bed.ok(&format!("adopt {socket} --json")));
+    eventually("both are found", || list().len() == 2);
+    assert!(list().iter().all(|it| it["provider"] == "claude" && it["agent"].is_null()));
+    let shown = team.bed.ok(&format!("adopt {socket}"));
+    assert!(shown.contains(&panes[0]) && shown.contains("adopt PANE"), "{shown}");
+    let refused = team.order("worker-1", &format!("$E adopt --all {socket}"));
+    assert!(refused.code == 1 && refused.stderr.contains("this is worker-1"), "{refused:?}");
+    // One by its pane, then the rest.
+    let told = team.bed.ok(&format!("adopt {} {socket}", panes[1]));
+    assert!(told.contains("send --to claude"), "{told}");
+    assert_eq!(team.member("claude")["pane"], panes[1].as_str());
+    let refused = team.bed.fails(1, &format!("adopt {} {socket}", panes[1]));
+    assert!(refused.contains("belongs to claude"), "{refused}");
+    team.bed.fails(3, &format!("adopt %999 {socket}"));
+    team.bed.ok(&format!("adopt --all {socket}"));
+    let second = team.member("claude-2");
+    assert_eq!(
+        (&second["pane"], &second["provider"]),
+        (&panes[0].as_str().into(), &"claude".into())
+    );
+    assert_eq!(list().iter().filter(|it| it["agent"].is_null()).count(), 0);
+    team.bed.ok("send --to claude-2 -m hello");
 }
 
 #[test]

@@ -25,8 +25,8 @@ pub struct HookConfig {
     pub arguments: Vec<String>,
     /// Variables of its environment.
     pub env: BTreeMap<String, String>,
-    /// Files that are written before it starts, by name: a text as it is, `{plugin: NAME}` as the plugin of that name
-    /// ([`plugin`]), anything else as JSON.
+    /// Files that are written before it starts, by name. A text is written as it is, `{plugin: NAME}` as that
+    /// [`plugin`], anything else as JSON.
     pub files: BTreeMap<String, Value>,
     /// Where a person's own start of the program looks for hooks.
     pub install: InstallPlaces,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::Profile;
+use super::{Profile, process};
 use ensemble_core::message::yaml;
 use ensemble_core::{Error, Result};
 
@@ -94,6 +94,24 @@ impl Profiles {
             let detail = format!("there is no profile `{name}`: known are {}", names.join(", "));
             Error::malformed("ensemble.yaml", "provider", detail)
         })
+    }
+
+    /// The profile whose program is in the foreground of the terminal of `pid`, the first process of a pane. Only
+    /// profiles that are called as their program count, such as `claude`. Blocks for some reads of `/proc`.
+    ///
+    /// ```
+    /// let profiles = ensemble_tmux::provider::Profiles::embedded()?;
+    /// assert_eq!(profiles.in_foreground(std::process::id()), None);
+    /// # Ok::<(), ensemble_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn in_foreground(&self, pid: u32) -> Option<&str> {
+        let found = process::foreground(pid, |_| false);
+        let names: Vec<&str> = found.iter().flat_map(|it| &it.names).map(String::as_str).collect();
+        let mut profiles = self.by_name.values().map(|profile| &**profile);
+        let runs = |it: &&Profile| it.is_program(it.name()) && names.contains(&it.name());
+        // A profile that names no program takes any.
+        profiles.find(|it| !it.programs.is_empty() && runs(it)).map(Profile::name)
     }
 
     /// The names of all profiles, in alphabetical order.
