@@ -19,8 +19,9 @@ use crate::wrap::free_name;
 /// Find agents that run in tmux already, and take them into the team
 ///
 /// Without arguments it lists the panes in which Claude Code, Codex, OpenCode or Gemini CLI stand in the foreground.
-/// Those that are named become agents, called by their program: claude, claude-2 … Nothing is typed and nothing is
-/// started: from now on they are told that mail waits. `ensemble join` takes any pane, with a name and a role of your own.
+/// Those that are named become agents, called by their program: claude, claude-2, and so on. Nothing is typed and
+/// nothing is started. From now on they are told that mail waits. `ensemble join` takes any pane, with a name and a role
+/// of your own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble adopt              # list them
