@@ -105,9 +105,11 @@ class Checks:
         ready = self.agent.wait("ready", 20) == "ready"
         return ready and settled(lambda: self.agent.waiting() == 0, 2 * PACE_SECONDS)
 
-    def other(self, name, **options):
-        """Another agent of the kind, with another home."""
+    def other(self, name, prepare=None, **options):
+        """Another agent of the kind, with another home, in which `prepare` has done its part."""
         agent = Agent(self.scratch, self.provider, name, **options)
+        if prepare:
+            prepare(agent)
         code, said = agent.up()
         expect(code == 0, f"up: exit {code}: {said}")
         return agent

@@ -18,6 +18,8 @@ TIMES = {
     "wrapped idle": "plain terminal: idle, median of 3",
     "wrapped working": "plain terminal: mail while a tool of 4 s runs",
     "wrapped draft": "plain terminal: beside a draft", "wrapped after clear": "plain terminal: after `/clear`",
+    "plugin idle": "plugin: idle, median of 3", "plugin working": "plugin: mail while a tool of 4 s runs",
+    "plugin draft": "plugin: beside a draft", "plugin after clear": "plugin: after `/clear`",
     "send": "`send`, median of 5", "send-keys": "bare `send-keys`, median of 5",
     "first mail": "`send`, after the last start", "a turn ends": "a turn of 12 s ends",
     "a draft is deleted": "a draft is deleted", "a key in the gap": "a person's key before our Enter",

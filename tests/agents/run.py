@@ -28,6 +28,7 @@ import network
 import report
 from hooked import Hooked
 from model_server import ModelServer
+from plugin import Plugin
 from providers import CONFIGURE, PACKAGES
 from record import Record
 from scratch import Scratch
@@ -105,7 +106,7 @@ def order(column, kinds):
 def walk(provider, ensemble, agents_dir, columns):
     """All widths of one agent, in a process of its own."""
     for width in WIDTHS:
-        kinds = [Record] if SCREENS else [Walk, Trouble, Hooked, Wrapped] if width == WIDTHS[0] else [Walk]
+        kinds = [Record] if SCREENS else [Walk, Trouble, Hooked, Wrapped, Plugin] if width == WIDTHS[0] else [Walk]
         column = examine(provider, width, kinds, ensemble, agents_dir)
         columns.put(repeated(column, kinds, ensemble, agents_dir))
 

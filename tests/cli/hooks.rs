@@ -478,3 +478,25 @@ fn plugins_of_opencode_are_installed_and_taken_out_again() {
     }
     assert!(bed.ok("hooks install --provider opencode --print").contains("\"plugin\""));
 }
+
+#[test]
+fn the_plugin_of_claude_has_the_hooks_that_are_installed() {
+    let plugin = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/claude");
+    let read = |file: &str| std::fs::read_to_string(plugin.join(file)).unwrap();
+    let object = |file: &str| serde_json::from_str::<Value>(&read(file)).unwrap();
+    let bed = Bed::new();
+    let printed = bed.ok("hooks install --provider claude --print");
+    let printed = printed.replace(env!("CARGO_BIN_EXE_ensemble"), "ensemble");
+    let installed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(object("hooks/hooks.json"), installed);
+    let server = &object(".mcp.json")["mcpServers"]["ensemble"];
+    assert_eq!((&server["command"], &server["args"]), (&json!("ensemble"), &json!(["mcp"])));
+    assert_eq!(object(".claude-plugin/plugin.json")["version"], env!("CARGO_PKG_VERSION"));
+    // A token of English text has about four characters.
+    let skill = read("skills/ensemble/SKILL.md");
+    assert!(skill.len() <= 4 * 700, "{} bytes", skill.len());
+    let verbs = skill.split("`ensemble ").skip(1).filter_map(|rest| rest.split([' ', '`']).next());
+    for verb in verbs.filter(|verb| *verb != "CMD") {
+        bed.ok(&format!("{verb} --help"));
+    }
+}
