@@ -396,107 +396,29 @@ fn the_waiter_wakes_an_idle_session_and_ends_with_it() {
 }
 
 #[test]
-fn hooks_are_installed_beside_others_and_taken_out_byte_for_byte() {
+fn a_working_agent_is_told_of_a_ping_and_answers_it() {
     let bed = Bed::new();
-    for (provider, place, file) in [
-        ("claude", "--project", bed.project().join(".claude/settings.local.json")),
-        ("claude", "--user", bed.project().join("../.claude/settings.json")),
-        ("gemini", "--project", bed.project().join(".gemini/settings.json")),
-        ("codex", "--user", bed.project().join("../.codex/hooks.json")),
-    ] {
-        let install = format!("hooks install --provider {provider} {place}");
-        let uninstall = format!("hooks uninstall --provider {provider} {place}");
-        assert!(bed.ok(&install).starts_with("added hooks to "), "{provider}");
-        let text = std::fs::read_to_string(&file).unwrap();
-        let hooks: Value = serde_json::from_str(&text).unwrap();
-        let stop = if provider == "gemini" { "AfterAgent" } else { "Stop" };
-        let command = hooks["hooks"][stop][0]["hooks"][0]["command"].as_str().unwrap();
-        assert!(command.ends_with(&format!("hook stop --provider {provider}")), "{command}");
-        assert!(bed.ok(&install).contains("already"));
-        bed.ok(&uninstall);
-        assert!(!file.exists(), "{}", file.display());
-        // Beside hooks of others, and a person's own spacing.
-        let theirs =
-            format!("{{\n\t\"hooks\": {{ \"{stop}\": [ {{\"hooks\": []}} ] }} , \"x\":1}}");
-        std::fs::write(&file, &theirs).unwrap();
-        bed.ok(&install);
-        let merged: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-        assert_eq!(merged["hooks"][stop].as_array().unwrap().len(), 2, "{merged}");
-        assert_eq!(merged["hooks"][stop][1], json!({ "hooks": [] }));
-        // Changed since: only our own texts are taken out.
-        let now = std::fs::read_to_string(&file).unwrap();
-        std::fs::write(&file, now.replace("\"x\":1", "\"x\":2")).unwrap();
-        bed.ok(&uninstall);
-        let left = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(left, theirs.replace("\"x\":1", "\"x\":2"));
-        bed.fails(3, &uninstall);
+    let ping = bed.project().join(".ensemble/ready/w1.ping");
+    for _ in 0..2 {
+        // Attempts are counted anew in each handshake.
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| bed.run_with("ping w1", b""));
+            eventually("the ping waits", || ping.exists());
+            assert_eq!(context(&bed, "prompt").filter(|text| text.contains("PING")), None);
+            let text = context(&bed, "tool").unwrap();
+            assert!(text.contains("AGENT_TEAM_PING w1 "), "{text}");
+            let answer = text.split_once("`ensemble ").unwrap().1.split_once('`').unwrap().0;
+            assert!(answer.starts_with("pong w1 "), "{answer}");
+            bed.ok(answer);
+            let asked = asking.join().unwrap();
+            assert!(asked.code == 0 && asked.stdout.contains("ready"), "{asked:?}");
+        });
+        assert_eq!(context(&bed, "tool"), None, "nothing is asked any more");
     }
-    let printed = bed.ok("hooks install --provider codex --print");
-    assert!(printed.contains("UserPromptSubmit"), "{printed}");
-}
-
-#[test]
-fn plugins_of_opencode_are_installed_and_taken_out_again() {
-    let bed = Bed::new();
-    for (place, dir) in [
-        ("", bed.project().join(".opencode")),
-        (" --user", bed.project().join("../.config/opencode")),
-    ] {
-        let install = format!("hooks install --provider opencode{place}");
-        let uninstall = format!("hooks uninstall --provider opencode{place}");
-        let (events, waiter) = (dir.join("plugins/ensemble.js"), dir.join("ensemble/waiter.js"));
-        let tui = dir.join("tui.json");
-        let theirs = "{ \"theme\": \"x\",\n\t\"plugin\" : [ \"their-own\" ] }";
-        for before in [None, Some(theirs)] {
-            if let Some(before) = before {
-                std::fs::write(&tui, before).unwrap();
-            }
-            assert_eq!(bed.ok(&install).matches("added hooks to").count(), 3);
-            for plugin in [&events, &waiter] {
-                let text = std::fs::read_to_string(plugin).unwrap();
-                let own = env!("CARGO_BIN_EXE_ensemble");
-                assert!(text.contains(&format!("const PROGRAM = \"{own}\"")), "{text}");
-            }
-            let list: Value =
-                serde_json::from_str(&std::fs::read_to_string(&tui).unwrap()).unwrap();
-            assert_eq!(list["plugin"][0], "./ensemble/waiter.js");
-            assert_eq!(bed.ok(&install).matches("already").count(), 3);
-            // A person's change of ours is a person's.
-            let ours = std::fs::read_to_string(&events).unwrap();
-            std::fs::write(&events, ours.replace("10_000", "9_000")).unwrap();
-            let refused = bed.run_with(&install, b"");
-            assert!(refused.code == 1 && refused.stderr.contains("was changed"), "{refused:?}");
-            std::fs::write(&events, ours).unwrap();
-            bed.ok(&uninstall);
-            assert!(!events.exists() && !waiter.exists());
-            assert_eq!(std::fs::read_to_string(&tui).ok().as_deref(), before);
-        }
-        std::fs::write(&events, "export default {}\n").unwrap();
-        let refused = bed.run_with(&install, b"");
-        assert!(refused.code == 1 && refused.stderr.contains("not ours"), "{refused:?}");
-        assert_eq!(std::fs::read_to_string(&events).unwrap(), "export default {}\n");
-    }
-    assert!(bed.ok("hooks install --provider opencode --print").contains("\"plugin\""));
-}
-
-#[test]
-fn the_plugin_of_claude_has_the_hooks_that_are_installed() {
-    let plugin = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/claude");
-    let read = |file: &str| std::fs::read_to_string(plugin.join(file)).unwrap();
-    let object = |file: &str| serde_json::from_str::<Value>(&read(file)).unwrap();
-    let bed = Bed::new();
-    let printed = bed.ok("hooks install --provider claude --print");
-    let printed = printed.replace(env!("CARGO_BIN_EXE_ensemble"), "ensemble");
-    let installed: Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(object("hooks/hooks.json"), installed);
-    let server = &object(".mcp.json")["mcpServers"]["ensemble"];
-    assert_eq!((&server["command"], &server["args"]), (&json!("ensemble"), &json!(["mcp"])));
-    assert_eq!(object(".claude-plugin/plugin.json")["version"], env!("CARGO_PKG_VERSION"));
-    // A token of English text has about four characters.
-    let skill = read("skills/ensemble/SKILL.md");
-    assert!(skill.len() <= 4 * 700, "{} bytes", skill.len());
-    let verbs = skill.split("`ensemble ").skip(1).filter_map(|rest| rest.split([' ', '`']).next());
-    for verb in verbs.filter(|verb| *verb != "CMD") {
-        bed.ok(&format!("{verb} --help"));
-    }
+    // Once for each attempt.
+    std::fs::write(&ping, "AGENT_TEAM_PING w1 2\n").unwrap();
+    assert!(context(&bed, "tool").unwrap().contains("ensemble pong w1 2"));
+    assert_eq!(context(&bed, "tool"), None);
+    std::fs::write(&ping, "AGENT_TEAM_PING other 3\n").unwrap();
+    assert_eq!(context(&bed, "tool"), None);
 }

@@ -18,6 +18,7 @@ mod git;
 mod guides;
 mod help;
 mod hooks;
+mod hooks_installed;
 mod ladders;
 mod late;
 mod left_boards;

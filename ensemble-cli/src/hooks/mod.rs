@@ -4,7 +4,7 @@
 //! event         Claude Code         Codex              Gemini CLI     OpenCode                 the agent is     what is said
 //! start         SessionStart        SessionStart       SessionStart   shown, compacted         idle             introduction
 //! prompt        UserPromptSubmit    UserPromptSubmit   BeforeAgent    chat.message             working          introduction if new, mail
-//! tool          PostToolUse         PostToolUse        AfterTool      tool.execute.after       working          mail
+//! tool          PostToolUse         PostToolUse        AfterTool      tool.execute.after       working          mail, a ping
 //! stop          Stop                Stop               AfterAgent     session.idle             idle             mail, which goes on with the turn
 //! permission    PermissionRequest   PermissionRequest  -              permission.asked         blocked          nothing
 //! notification  Notification        -                  Notification   question.asked, answers  blocked or idle  nothing
@@ -37,6 +37,7 @@ mod carry;
 mod event;
 pub(crate) mod install;
 pub(crate) mod introduction;
+mod ping;
 mod report;
 mod waiter;
 
@@ -100,8 +101,9 @@ impl Hook<'_> {
             None => Vec::new(),
         };
         let session = self.sessions.get(&self.agent).ok().flatten();
+        let is_asked = ping::Asked::untold(self, session.as_ref()).is_some();
         let is_known = session.is_some_and(|session| report::changes_nothing(self, &session, &due));
-        if is_known && !self.event.introduces() {
+        if is_known && !is_asked && !self.event.introduces() {
             return Ok(());
         }
         let mut locked = self.sessions.lock(&self.agent)?;
@@ -134,12 +136,17 @@ impl Hook<'_> {
                 said.push_str(&carried.text);
             }
         }
+        let asked = ping::Asked::untold(self, Some(&locked.session));
+        said.extend(asked.iter().map(ping::Asked::text));
         if said.is_empty() {
             return Ok(());
         }
         let name = self.input.name.as_deref();
         let object = answer::object(self.program, self.event, name, &said);
         let printed = print(&object.to_string());
+        if let Some(asked) = asked.filter(|_| printed.is_ok()) {
+            asked.told(&mut locked.session);
+        }
         carry::arrived(self, queue, locked, carried, printed.is_ok())?;
         let is_heard = self.program.hears_start(self.input.source.as_deref());
         if printed.is_ok() && self.event.introduces() && is_heard {

@@ -55,6 +55,9 @@ pub struct Session {
     /// The messages for which an end of a turn was prevented.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub blocked_for: BTreeSet<MessageId>,
+    /// The ping of which this session was told: its attempt, and when its file was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinged: Option<String>,
     /// Messages that a hook is handing over at this moment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub carrying: Vec<Carried>,

@@ -1,0 +1,48 @@
+//! The ping of a handshake, told to an agent in the middle of its turn: nothing can be typed there.
+//!
+//! The file `.ensemble/ready/NAME.ping` stands while the ping is waited for. Each is told once, after a tool. An agent at
+//! rest has it typed. It answers by `ensemble pong`, as it does to a typed one.
+
+use ensemble_core::driver::PongBox;
+use ensemble_core::proto::ready::Ping;
+use ensemble_team::session::Session;
+
+use super::{Event, Hook};
+
+/// A ping that is waited for.
+pub(super) struct Asked {
+    ping: Ping,
+    /// Which one of all: attempts are counted anew in each handshake.
+    mark: String,
+}
+
+impl Asked {
+    /// The ping of which the agent is to be told at this event.
+    pub(super) fn untold(hook: &Hook<'_>, session: Option<&Session>) -> Option<Self> {
+        if hook.event != Event::Tool || hook.input.is_subagent() {
+            return None;
+        }
+        let place = hook.context.project().ok()?.ready();
+        let written =
+            std::fs::metadata(place.join(format!("{}.ping", hook.agent))).ok()?.modified().ok()?;
+        let ping = PongBox::open(place).ok()?.asked(&hook.agent).ok().flatten()?;
+        let since = written.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos();
+        let mark = format!("{} {since}", ping.attempt);
+        let is_told = session.is_some_and(|session| session.pinged.as_ref() == Some(&mark));
+        (!is_told && ping.worker == hook.agent).then_some(Self { ping, mark })
+    }
+
+    /// What the agent is told.
+    pub(super) fn text(&self) -> String {
+        let Ping { worker, attempt } = &self.ping;
+        format!(
+            "[ensemble] {}: can you take an assignment now? If so, answer at once: `ensemble pong {worker} {attempt}`\n",
+            self.ping
+        )
+    }
+
+    /// Notes that the agent was told.
+    pub(super) fn told(self, session: &mut Session) {
+        session.pinged = Some(self.mark);
+    }
+}
