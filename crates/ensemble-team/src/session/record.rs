@@ -179,6 +179,7 @@ impl Session {
             introduced: None,
             hinted: BTreeSet::new(),
             blocked_for: BTreeSet::new(),
+            pinged: None,
             carrying: Vec::new(),
             records: Vec::new(),
             ways: BTreeMap::new(),
