@@ -98,3 +98,24 @@ pub fn filled(value: &Value, from: &str, to: &str) -> Value {
         other => other.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::provider::Profiles;
+
+    #[test]
+    fn opencode_is_allowed_what_claude_is() {
+        let plugin = super::plugin("opencode-events.js").unwrap();
+        let list = plugin.split_once("const ALLOWED = [").unwrap().1.split_once(']').unwrap().0;
+        let mut allowed: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+        let claude = Profiles::embedded().unwrap().get("claude").unwrap();
+        let rules = &claude.hooks().files["settings.json"]["permissions"]["allow"];
+        let rules = rules.as_array().unwrap().iter().filter_map(|rule| rule.as_str());
+        let mut verbs: Vec<&str> = rules
+            .filter_map(|rule| rule.strip_prefix("Bash(ensemble ")?.strip_suffix(":*)"))
+            .collect();
+        allowed.sort_unstable();
+        verbs.sort_unstable();
+        assert_eq!(allowed, verbs);
+    }
+}

@@ -15,7 +15,7 @@ import { spawn } from "node:child_process"
 const PROGRAM = "{ensemble_path}"
 const HOOK_MS_MAX = 10_000
 const LIMIT = /rate.?limit|quota|overload|too many|billing/i
-// The verbs that `up` allows to all agents. A command that stops agents or deletes mail still asks.
+// As Claude Code is allowed by its profile; a test compares them. A command that stops agents or deletes mail still asks.
 const ALLOWED = [
   "assign", "broadcast", "extend", "inbox", "instruct", "lint", "log", "plan", "ping", "pong", "prime", "recv",
   "release", "report", "request", "requests", "respond", "review", "send", "settle", "status", "step", "summary",
@@ -45,13 +45,18 @@ function hook(event, input) {
 /** What a hook wants to be added, as a text of its own. */
 const added = (answer) => answer.hookSpecificOutput?.additionalContext
 
-/** Lets the agent run our verbs where it would ask, and nowhere else. */
+/**
+ * Lets the agent run our verbs where it would ask for every command. Of several rules the last one counts: ours stand
+ * right behind that one, so each rule of the user that follows wins.
+ */
 function allow(config) {
   const permission = config.permission
   if (typeof permission !== "object" || permission === null) return
-  if (permission.bash === "ask") permission.bash = { "*": "ask" }
-  if (typeof permission.bash !== "object" || permission.bash === null) return
-  for (const verb of ALLOWED) permission.bash[`ensemble ${verb}*`] ??= "allow"
+  const bash = permission.bash === "ask" ? { "*": "ask" } : permission.bash
+  if (typeof bash !== "object" || bash?.["*"] !== "ask") return
+  const ours = ALLOWED.map((verb) => [`ensemble ${verb} *`, "allow"])
+  const rules = Object.entries(bash).flatMap((rule) => (rule[0] === "*" ? [rule, ...ours] : [rule]))
+  permission.bash = Object.fromEntries(rules)
 }
 
 export default {
