@@ -193,7 +193,9 @@ pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
     let mut all: Vec<Need> = of_watcher(facts).into_iter().collect();
     all.extend(facts.agents.iter().filter_map(of_agent));
     all.extend(facts.pending.iter().filter_map(|asked| of_request(facts, asked)));
-    all.extend(facts.ladders.iter().filter_map(of_ladder));
+    let is_buried = |ladder: &&LadderFile| facts.dead.iter().any(|dead| dead.id == ladder.message);
+    let ladders = facts.ladders.iter().filter(|ladder| !is_buried(ladder));
+    all.extend(ladders.filter_map(of_ladder));
     all.extend(facts.troubles.iter().map(of_trouble));
     all.extend(facts.steps.iter().map(of_step));
     all.extend(facts.dead.iter().map(of_dead));
@@ -204,7 +206,7 @@ pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
 }
 
 /// One trouble is one need. An agent that is gone or blocked does not take its tasks, so that is no news. An
-/// escalation says the same as unread mail, and more.
+/// escalation says the same as unread mail, and more; a dead letter says more than its escalation ([`needs`]).
 fn keep_causes(all: &mut Vec<Need>) {
     let agents_of = |all: &[Need], kinds: &[Kind]| -> BTreeSet<Name> {
         let such = all.iter().filter(|need| kinds.contains(&need.need));

@@ -82,6 +82,16 @@ impl Case {
     }
 }
 
+fn dead(id: &str) -> DeadTask {
+    DeadTask {
+        mailbox: name("w2"),
+        id: MessageId::new(id).unwrap(),
+        task: Some("t2".to_owned()),
+        reason: "after 5 attempts".to_owned(),
+        at: Some(at(3)),
+    }
+}
+
 fn of(agents: Vec<AgentView>) -> Vec<String> {
     Case { agents, ..Case::default() }.words()
 }
@@ -151,18 +161,18 @@ fn one_trouble_is_one_need() {
     assert_eq!(words(State::Gone), ["gone"]);
     assert_eq!(words(State::Blocked), ["blocked"]);
     assert_eq!(words(State::Working), ["escalation"]);
+    let buried = ladder("escalated");
+    let case = Case {
+        dead: vec![dead(buried.message.as_str())],
+        ladders: vec![buried],
+        ..Case::default()
+    };
+    assert_eq!(case.words(), ["dead letter"]);
 }
 
 #[test]
 fn each_need_names_the_command_that_helps() {
     let parked = json!({ "scope": "task", "name": "t1", "limit": { "usd": 5 }, "used": { "usd": 6 }, "since": at(2) });
-    let letter = DeadTask {
-        mailbox: name("w2"),
-        id: MessageId::new("m2").unwrap(),
-        task: Some("t2".to_owned()),
-        reason: "after 5 attempts".to_owned(),
-        at: Some(at(3)),
-    };
     let case = Case {
         no_watcher: true,
         agents: vec![
@@ -172,7 +182,7 @@ fn each_need_names_the_command_that_helps() {
             agent("w4", State::Limited),
         ],
         pending: vec![asked("plan", "lead", 0)],
-        dead: vec![letter],
+        dead: vec![dead("m2")],
         ladders: vec![ladder("escalated"), ladder("open")],
         troubles: vec![trouble("control"), trouble("merge_impossible")],
         parked: vec![serde_json::from_value(parked).unwrap()],
