@@ -12,7 +12,7 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{Attachment, Name};
 use ensemble_core::requests::{REQUESTS, RequestStore};
-use ensemble_core::spool::{Glance, Overflow, Spool};
+use ensemble_core::spool::{Glance, Spool};
 use ensemble_core::watch::Waiter;
 #[cfg(feature = "nats")]
 use ensemble_nats::NatsTransport;
@@ -161,14 +161,7 @@ impl Queue {
 
     /// A mailbox at a glance; in a directory counted up to `limit`.
     pub(crate) fn glance(&self, mailbox: &Name, limit: u64) -> ensemble_core::Result<Glance> {
-        if let Some(spool) = self.directory() {
-            return spool.glance(mailbox, limit);
-        }
-        let counts = self.scan(mailbox)?;
-        let mut glance = Glance::default();
-        (glance.waiting, glance.delayed) = (counts.queued, counts.delayed);
-        (glance.held, glance.dead) = (counts.acked, counts.dead);
-        Ok(glance)
+        ensemble_watch::overview::glance(&**self, self.directory(), mailbox, limit)
     }
 
     /// How many messages wait; in a directory counted up to `limit`.
@@ -177,11 +170,6 @@ impl Queue {
             Some(spool) => spool.waiting(mailbox, limit),
             None => Ok(self.scan(mailbox)?.queued),
         }
-    }
-
-    /// What a full mailbox had to refuse; known for directories.
-    pub(crate) fn overflow(&self, mailbox: &Name) -> ensemble_core::Result<Option<Overflow>> {
-        self.directory().map_or(Ok(None), |spool| spool.overflow(mailbox))
     }
 
     /// Where attached content lies on this host.

@@ -23,6 +23,7 @@
 
 mod agent_host;
 pub mod alarms;
+pub mod alerts;
 mod answers;
 pub mod attention;
 mod authority;
@@ -40,6 +41,7 @@ mod leases;
 mod mail;
 pub mod members;
 mod notifier;
+pub mod overview;
 mod pane_worker;
 pub mod panes;
 mod processes;

@@ -12,6 +12,7 @@ mod git;
 mod hooks;
 mod leases;
 mod nats;
+mod notify;
 mod quota;
 mod team;
 mod worktrees;
@@ -45,6 +46,7 @@ pub use budget::BudgetConfig;
 pub use hooks::HooksConfig;
 pub use leases::LeasesConfig;
 pub use nats::NatsConfig;
+pub use notify::{AlertRule, Occasion, QuietHours, TerminalSignal};
 pub use quota::QuotaConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 pub use worktrees::WorktreesConfig;
@@ -120,6 +122,8 @@ pub struct Config {
     pub hooks: HooksConfig,
     /// What agents, tasks and the team may use (docs/usage.md).
     pub budget: BudgetConfig,
+    /// How a person is told of what needs one (docs/attention.md). The rules of the user apply where the project has none.
+    pub notify: Vec<AlertRule>,
 }
 
 impl Config {
@@ -143,6 +147,7 @@ impl Config {
         let config: Self = yaml::parse(text, path)?;
         config.ladder.check(path)?;
         config.budget.check(path)?;
+        config.notify.iter().try_for_each(|rule| rule.check(path))?;
         for (agent, AgentConfig { server, .. }) in &config.agents {
             let field = format!("agents.{agent}.server");
             let path = path.to_owned();
@@ -203,6 +208,7 @@ impl Config {
             leases: self.leases.or(fallback.leases),
             hooks: self.hooks.or(fallback.hooks),
             budget: self.budget.or(fallback.budget),
+            notify: if self.notify.is_empty() { fallback.notify } else { self.notify },
             readiness: self.readiness.or(fallback.readiness),
             ladder: self.ladder.or(fallback.ladder),
         }

@@ -13,6 +13,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, Recorder};
 use ensemble_core::{Error, Result};
 
+use crate::alerts::AlertThread;
 use crate::departures::Departures;
 use crate::engine::Engine;
 use crate::pane_worker::PaneWorkers;
@@ -62,6 +63,7 @@ pub struct Watcher {
     wakes: Wakes,
     stopper: Stopper,
     log: Arc<EventLog>,
+    alerts: Option<AlertThread>,
     /// Dropping it ends the thread that follows the servers.
     #[cfg(feature = "nats")]
     _servers: Sender<()>,
@@ -92,6 +94,7 @@ impl Watcher {
         #[cfg(not(feature = "nats"))]
         project.refuse_servers()?;
         let pane_workers = PaneWorkers::new(project.sources(), project.locks(), waker.clone());
+        let alerts = AlertThread::start(project, Arc::clone(&spool), Arc::clone(&recorder));
         let store: Arc<_> = Arc::clone(&spool);
         let departures = Departures::new(project, store, Arc::clone(&recorder));
         let mut engine = Engine::new(project, spool, recorder, pane_workers, sight, waker.clone())?;
@@ -106,6 +109,7 @@ impl Watcher {
             wakes,
             stopper,
             log,
+            alerts,
             #[cfg(feature = "nats")]
             _servers: servers,
             _lock: lock,
@@ -137,6 +141,9 @@ impl Watcher {
         loop {
             let wakes = self.next_wakes();
             self.engine.step(wakes);
+            if let Some(alerts) = &self.alerts {
+                alerts.changed();
+            }
             if self.stopper.stopped.load(Ordering::Acquire) {
                 break;
             }

@@ -8,13 +8,22 @@
 //! It is read from the board alone, so `status` says it without a watcher, and at once. The grace
 //! of an alarm delays its message only.
 
+use std::path::Path;
+
+use ensemble_core::Result;
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
+use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{
-    Alarm, AlarmKey, Board, Condition, Control, Graces, State, conditions, is_left_behind, leases,
-    stale,
+    Alarm, AlarmKey, Board, BoardOptions, Condition, Control, ControlFile, Graces, State,
+    conditions, is_left_behind, is_missing, leases, stale,
 };
 use serde::Serialize;
 use serde_json::json;
+
+use crate::alarms::raised;
+use crate::project::Project;
+use crate::status::ACTOR;
 
 /// Name of the trouble of a control file.
 const CONTROL: &str = "control";
@@ -42,9 +51,36 @@ impl Trouble {
     }
 }
 
+/// All that stands still in a project now. Without a blackboard, that is a paused team.
+///
+/// # Errors
+/// The control files cannot be read.
+pub fn of_project(project: &Project) -> Result<Vec<Trouble>> {
+    let control = project.admissions().control()?;
+    let board = match Board::find(project.root(), BoardOptions::new(ACTOR)) {
+        Ok(board) => board,
+        Err(error) if is_missing(&error) => return Ok(control.iter().map(in_force).collect()),
+        Err(error) => return Ok(vec![unreadable(&error.to_string())]),
+    };
+    let mut found = match board.read() {
+        Ok(state) => {
+            let directory = board.path().parent().unwrap_or_else(|| Path::new("."));
+            let controls = Control::read_all(directory)?;
+            of_board(&board, &state, &controls, SystemClock.wall(), &raised(project))
+        }
+        Err(error) => vec![unreadable(&error.to_string())],
+    };
+    // One that has waited for long is among them already.
+    if let Some(control) = control
+        && !found.iter().any(|trouble| trouble.about == control.file.name())
+    {
+        found.push(in_force(&control));
+    }
+    Ok(found)
+}
+
 /// All that stands still on a board now. `raised` are the alarms of the watcher.
-#[must_use]
-pub fn of_board(
+pub(crate) fn of_board(
     board: &Board,
     state: &State,
     controls: &[Control],
@@ -67,14 +103,21 @@ pub fn of_board(
 }
 
 /// A control file: while it is there, waiting work is not taken up.
-#[must_use]
-pub fn in_force(control: &Control, text: String, help: String) -> Trouble {
-    Trouble { alarm: CONTROL.to_owned(), about: control.file.name().to_owned(), text, help }
+fn in_force(control: &Control) -> Trouble {
+    let help = match control.file {
+        ControlFile::Abort => "`ensemble resume --lift-abort` lets the team go on",
+        _ => "`ensemble resume` lets the team go on",
+    };
+    Trouble {
+        alarm: CONTROL.to_owned(),
+        about: control.file.name().to_owned(),
+        text: NotAdmitted::Control(control.clone()).to_string(),
+        help: help.to_owned(),
+    }
 }
 
 /// A board that cannot be read.
-#[must_use]
-pub fn unreadable(error: &str) -> Trouble {
+fn unreadable(error: &str) -> Trouble {
     Trouble {
         alarm: word(Alarm::InvalidState),
         about: "board".to_owned(),

@@ -20,7 +20,7 @@ use ensemble_core::message::Name;
 use ensemble_core::requests::{Asked, RequestStore, Requests};
 use ensemble_team::board::{self, Board, BoardOptions, State};
 use ensemble_team::holdings::{self, Holding, Places};
-use ensemble_team::steps::{STEPS_FILE, StepOptions, StepStore};
+use ensemble_team::steps::{STEPS_FILE, Standing, StepOptions, StepStore};
 
 use crate::project::Project;
 use crate::status::ACTOR;
@@ -69,6 +69,21 @@ impl Books {
     #[must_use]
     pub const fn board(&self) -> Option<&State> {
         self.board.as_ref()
+    }
+
+    /// The steps that wait for an intervention.
+    ///
+    /// # Errors
+    /// There are step queues, and they cannot be read.
+    pub fn standing(&self, project: &Project) -> Result<Vec<Standing>> {
+        match &self.steps {
+            Some(steps) => steps.standing(),
+            None if !project.state.join(STEPS_FILE).exists() => Ok(Vec::new()),
+            None => {
+                StepStore::open(&project.state.join(STEPS_FILE), StepOptions::new(project.root()))?
+                    .standing()
+            }
+        }
     }
 
     /// All that these agents hold, in mailboxes, on the blackboard and of step queues.

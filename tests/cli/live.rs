@@ -39,6 +39,23 @@ impl Screen {
         fs::read_to_string(self.tmux.dir.path().join("pid")).unwrap().trim().to_owned()
     }
 
+    /// Notes bells from now on.
+    pub(crate) fn listen_for_bells(&self) {
+        let note = format!("run-shell 'touch {}'", self.bell().display());
+        let mut tmux = std::process::Command::new("tmux");
+        tmux.arg("-S").arg(self.tmux.server.socket()).args(["set-hook", "-g", "alert-bell", &note]);
+        assert!(tmux.status().unwrap().success());
+    }
+
+    /// Whether a bell has rung since.
+    pub(crate) fn has_rung(&self) -> bool {
+        self.bell().exists()
+    }
+
+    fn bell(&self) -> std::path::PathBuf {
+        self.tmux.dir.path().join("bell")
+    }
+
     pub(crate) fn text(&self) -> String {
         self.tmux.screen("%0").join("\n")
     }

@@ -13,7 +13,6 @@ use serde_json::json;
 
 use super::ping::not_ready;
 use super::send::{content_of, fill, fill_for_servers};
-use super::status::Watcher;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::queue::Queue;
@@ -21,6 +20,7 @@ use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
 use crate::worker::{Worker, assigner, resting};
 use crate::{args, completion};
+use ensemble_watch::overview::WatcherView;
 
 /// Assign a task to a ready worker, and escalate until it is taken
 ///
@@ -94,7 +94,7 @@ impl Arguments {
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         // A running watcher has the ladder.
         let project = context.project()?;
-        let is_watched = || Watcher::look(project).runs();
+        let is_watched = || WatcherView::of(project).runs();
         let assigned = {
             let rest = &mut resting(&waiter);
             assigner.assign(order, worker.agent_pane(), &is_watched, rest)

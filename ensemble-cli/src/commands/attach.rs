@@ -12,6 +12,7 @@ use ensemble_watch::team::{session_of, socket_of};
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::overview::note_look;
 
 /// Attach this terminal to the team's tmux session
 ///
@@ -39,6 +40,7 @@ impl Arguments {
                 .with_hint("`ensemble up` starts it"));
         }
         drop(server);
+        note_look(context);
         context.out.flush()?;
         let error = attach(&socket, &target).exec();
         match error.kind() {

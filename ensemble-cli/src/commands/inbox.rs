@@ -16,7 +16,9 @@ use crate::output::WARNING;
 use crate::queue::Queue;
 use crate::text::{age, plural};
 
-use crate::overview::{COUNT_MAX, counted};
+use ensemble_watch::overview::COUNT_MAX;
+
+use crate::overview::counted;
 
 /// Show what waits in a mailbox and what is held
 ///
@@ -68,7 +70,7 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
     if found.len() == limit && waiting > limit as u64 {
         context.out.line(format!("… {} wait: `--limit N` shows more", counted(waiting)))?;
     }
-    if let Some(overflow) = queue.overflow(mailbox)? {
+    if let Some(overflow) = queue.directory().map_or(Ok(None), |spool| spool.overflow(mailbox))? {
         let refused = plural(overflow.refused, "message");
         let note = format!(
             "full: {refused} refused, the last at {} from {}",

@@ -41,6 +41,7 @@ mod man;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod migrate;
+mod notify;
 mod nudge;
 mod pane;
 mod pause;
@@ -62,13 +63,13 @@ mod send;
 mod settle;
 mod spawn;
 mod sprint;
-mod standstill;
 mod status;
 mod step;
 mod summary;
 mod supervise;
 mod task;
 mod team;
+mod tmux_status;
 mod top;
 mod up;
 mod usage;
@@ -84,9 +85,7 @@ pub(crate) use init::queue_or_new;
 pub(crate) use recv::{described as describe_delivery, needed_plan, sender_of};
 pub(crate) use request::{OnSilence, SHUTDOWN_REASON};
 pub(crate) use send::{fill, fill_for_servers};
-pub(crate) use standstill::of_board as board_troubles;
-pub(crate) use status::Watcher;
-pub(crate) use step::{open as open_steps, sentence as step_sentence, standing as standing_steps};
+pub(crate) use step::{open as open_steps, sentence as step_sentence};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 pub(crate) use up::open as open_team;
 pub(crate) use usage::allowance_hint;
@@ -113,10 +112,10 @@ macro_rules! verbs {
         impl Verb {
             /// One verb as the parser needs it; `None` if there is no such verb.
             pub(crate) fn described(name: &str) -> Option<clap::Command> {
-                // A verb is called as its module is.
                 $($(#[$condition])? {
-                    if name == stringify!($module) {
-                        let command = clap::Command::new(stringify!($module));
+                    let verb = verb_of(stringify!($module));
+                    if name == verb {
+                        let command = clap::Command::new(verb);
                         return Some(<$module::Arguments as clap::Args>::augment_args(command));
                     }
                 })*
@@ -131,6 +130,14 @@ macro_rules! verbs {
             }
         }
     };
+}
+
+/// The verb of a module: it is called as the module is.
+const fn verb_of(module: &'static str) -> &'static str {
+    match module.as_bytes() {
+        b"tmux_status" => "tmux-status",
+        _ => module,
+    }
 }
 
 // In the order of `ensemble --help`.
@@ -191,6 +198,8 @@ verbs! {
     Escalations => escalations,
     Inbox => inbox,
     Status => status,
+    Notify => notify,
+    TmuxStatus => tmux_status,
     Review => review,
     Instruct => instruct,
     Dispatch => dispatch,
@@ -211,7 +220,7 @@ verbs! {
 
 /// Whether a watcher looks after the project.
 pub(crate) fn watcher_runs(project: &Project) -> bool {
-    status::Watcher::look(project).holder.is_some()
+    ensemble_watch::overview::WatcherView::of(project).runs()
 }
 
 /// The author of an entry on the blackboard.

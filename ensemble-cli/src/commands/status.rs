@@ -1,26 +1,19 @@
 //! `ensemble status`: what needs a person, and everything else at a glance, however deep the backlog.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::Path;
-use std::time::Duration;
-
-use ensemble_core::Error;
 use ensemble_core::driver::LadderFile;
-use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_watch::attention::Kind;
-use ensemble_watch::project::Project;
+use ensemble_watch::overview::{
+    COUNT_MAX, Evidence, MailboxView, Overview, WatcherView, since_millis,
+};
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::exit::{Outcome, say};
+use crate::exit::Outcome;
 use crate::output::{FAINT, GOOD, WARNING};
-use crate::overview::{COUNT_MAX, Evidence, MailboxView, Overview, since_millis};
+use crate::overview::{gather, note_look, print_agents, print_mailboxes, print_needs};
 use crate::text::{one_line, plural};
 
-/// The largest status file of a watcher, in bytes.
-const WATCH_BYTES_MAX: u64 = 1024 * 1024;
 /// How many open ladders are listed.
 const LADDERS_SHOWN_MAX: usize = 10;
 
@@ -36,18 +29,19 @@ pub(crate) struct Arguments {}
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let overview = Overview::gather(context, Evidence::Watcher)?;
+        let overview = gather(context, Evidence::Watcher)?;
         if context.out.is_json() {
             return print_json(context, &overview);
         }
+        note_look(context);
         print_heading(context, &overview)?;
-        overview.print_needs(context)?;
+        print_needs(context, &overview)?;
         if !overview.agents.is_empty() {
             context.out.line("")?;
-            overview.print_agents(context, false)?;
+            print_agents(context, &overview, false)?;
         }
         context.out.line("")?;
-        overview.print_mailboxes(context)?;
+        print_mailboxes(context, &overview)?;
         print_ladders(context, &overview.ladders)?;
         print_watcher(context, &overview.watcher)
     }
@@ -68,69 +62,8 @@ fn print_heading(context: &Context, overview: &Overview) -> Outcome {
     out.line(format!("{} · {agents} · {watcher}", one_line(&name)))
 }
 
-/// The watcher as seen from outside.
-#[derive(Debug)]
-pub(crate) struct Watcher {
-    /// The holder of the watcher's lock.
-    pub(super) holder: Option<String>,
-    /// What it says of itself.
-    status: Option<Value>,
-}
-
-impl Watcher {
-    pub(crate) fn look(project: &Project) -> Self {
-        let lock = project.watch_lock();
-        // A lock file that never was is not made by looking.
-        let holder = match lock.exists() {
-            false => None,
-            true => match FileLock::acquire_shared(&lock, Duration::ZERO) {
-                Ok(_) => None,
-                Err(Error::Locked { holder, .. }) => Some(holder),
-                Err(error) => {
-                    say(&format!("warning: {error}"));
-                    None
-                }
-            },
-        };
-        Self { holder, status: read_status(&project.watch_status()) }
-    }
-}
-
-impl Watcher {
-    pub(crate) const fn runs(&self) -> bool {
-        self.holder.is_some()
-    }
-
-    /// What it last said of its nudges to an agent.
-    pub(crate) fn why_not_told(&self, agent: &Name) -> Option<String> {
-        let row = self.told().find(|row| row["agent"] == agent.as_str())?;
-        let deferred = row["deferred"]["detail"].as_str().map(|why| format!("not notified: {why}"));
-        let nudges = row["nudges"].as_u64().filter(|nudges| *nudges > 0);
-        deferred.or_else(|| Some(format!("notified {}", plural(nudges?, "time"))))
-    }
-
-    /// The agents that it notifies, and their mailboxes.
-    pub(crate) fn notified(&self) -> Vec<(Name, Name)> {
-        let name = |row: &Value, field: &str| Name::new(row[field].as_str()?).ok();
-        self.told().filter_map(|row| Some((name(row, "agent")?, name(row, "mailbox")?))).collect()
-    }
-
-    /// The agents it notifies, in its own words.
-    fn told(&self) -> impl Iterator<Item = &Value> {
-        let rows =
-            self.status.as_ref().filter(|_| self.runs()).and_then(|s| s["agents"].as_array());
-        rows.into_iter().flatten()
-    }
-}
-
-fn read_status(path: &Path) -> Option<Value> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(WATCH_BYTES_MAX).read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok()
-}
-
 fn print_json(context: &Context, overview: &Overview) -> Outcome {
-    for MailboxView { name, glance, overflow } in &overview.mailboxes {
+    for MailboxView { name, glance, overflow, .. } in &overview.mailboxes {
         let mut object = json!({ "mailbox": name });
         for (key, value) in
             serde_json::to_value(glance).unwrap_or_default().as_object().into_iter().flatten()
@@ -169,8 +102,8 @@ fn overdue(overview: &Overview) -> Vec<Value> {
             |known| Some(known.row.member.mailbox.clone()),
         )?;
         let view = overview.mailboxes.iter().find(|view| view.name == mailbox)?;
-        let waited = crate::overview::waited(&view.glance)?.as_secs();
-        let why = overview.watcher.why_not_told(agent);
+        let waited = view.waited()?.as_secs();
+        let why = overview.watcher.why_not_notified(agent);
         Some(json!({ "agent": agent, "mailbox": mailbox, "waited_seconds": waited, "why": why }))
     };
     needs.filter_map(|need| row(need.agent.as_ref()?)).collect()
@@ -198,7 +131,7 @@ fn print_ladders(context: &Context, ladders: &[LadderFile]) -> Outcome {
 }
 
 /// Who watches, and what it could not do.
-fn print_watcher(context: &Context, watcher: &Watcher) -> Outcome {
+fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
     let out = &context.out;
     if let Some(holder) = &watcher.holder {
         out.line(format!("watcher  {}, {}", out.paint(GOOD, "running"), one_line(holder)))?;

@@ -6,12 +6,13 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
 use ensemble_core::watch::Waiter;
 use ensemble_team::holdings::tasks;
+use ensemble_watch::overview::{Agent, Evidence, Overview};
 use serde_json::{Value, json};
 
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
-use crate::overview::{Agent, Evidence, Overview};
+use crate::overview::{gather, note_look, print_agents, print_needs};
 
 /// How often `--watch` looks again although nothing has changed.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
@@ -46,6 +47,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let project = context.project()?;
+        note_look(context);
         if !self.watch {
             return print(context, &self.look(context)?);
         }
@@ -69,7 +71,7 @@ impl Arguments {
     }
 
     fn look(&self, context: &Context) -> Outcome<Overview> {
-        let mut overview = Overview::gather(context, Evidence::Panes)?;
+        let mut overview = gather(context, Evidence::Panes)?;
         if let Some(name) = &self.name {
             overview.agents.retain(|agent| agent.row.member.name == *name);
             overview.needs.retain(|need| need.agent.as_ref() == Some(name));
@@ -112,6 +114,6 @@ fn print(context: &Context, overview: &Overview) -> Outcome {
         let mut agents = overview.agents.iter();
         return agents.try_for_each(|agent| context.out.object(&object(agent, overview)));
     }
-    overview.print_needs(context)?;
-    overview.print_agents(context, true)
+    print_needs(context, overview)?;
+    print_agents(context, overview, true)
 }

@@ -14,12 +14,12 @@ use ensemble_watch::project::{AgentConfig, Project};
 use ensemble_watch::team::{Brought, HowBrought, Plan, Team, shell_quoted};
 use serde_json::json;
 
-use super::status::Watcher;
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::Output;
 use crate::starting::{Starts, waiting_for_person};
+use ensemble_watch::overview::WatcherView;
 
 /// Exit code of a shell that does not find a program.
 const COMMAND_NOT_FOUND: i32 = 127;
@@ -177,7 +177,7 @@ impl Session {
         })?;
         let program = shell_quoted(&program);
         let queue = shell_quoted(&project.queue);
-        let runs = Watcher::look(project).holder.is_some();
+        let runs = WatcherView::of(project).holder.is_some();
         // A watcher that runs already stays; the window then follows the event log.
         let verb = if runs { "log --follow" } else { "watch" };
         let command = format!("exec {program} --queue {queue} {verb}");
@@ -218,7 +218,7 @@ impl Session {
         let project = context.project()?;
         let waiter = Waiter::new(std::slice::from_ref(&project.state));
         let deadline = Instant::now() + WATCHER_PATIENCE;
-        while Watcher::look(project).holder.is_none() {
+        while WatcherView::of(project).holder.is_none() {
             if Instant::now() >= deadline {
                 say("warning: the watcher has not started: `ensemble attach` shows why");
                 return Ok(());

@@ -24,7 +24,9 @@ use ratatui::widgets::Paragraph;
 
 use super::Scene;
 use super::view::{Item, Mode, Purpose, View, items};
-use crate::overview::{Agent, counted, cut, held, mark};
+use ensemble_watch::overview::Agent;
+
+use crate::overview::{counted, cut, held, mark};
 use crate::text::{age, one_line, plural};
 
 /// Lines for the last events, at the least.

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{self, Record};
 use ensemble_core::watch::Waiter;
+use ensemble_watch::overview::{Evidence, Overview};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -31,7 +32,7 @@ use signal_hook::iterator::Signals;
 use crate::commands::story_lines;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, silence};
-use crate::overview::{self, Evidence, Overview};
+use crate::overview;
 use crate::own_program::own_program;
 use crate::queue::Queue;
 use view::{Action, View};
@@ -68,6 +69,7 @@ pub(crate) fn run(context: &Context) -> Outcome {
     // A failure is said on the ordinary screen.
     let queue = overview::open(context)?;
     let scene = gather(context, &queue)?;
+    overview::note_look(context);
     end_on_signals()?;
     let changed = watch_files(context)?;
     silence(true);
@@ -91,7 +93,7 @@ fn end_on_signals() -> Outcome {
 }
 
 fn gather(context: &Context, queue: &Queue) -> Outcome<Scene> {
-    let overview = Overview::look(context, queue, Evidence::Watcher)?;
+    let overview = overview::look(context, queue, Evidence::Watcher)?;
     let project = context.project()?;
     let root = project.root();
     let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy().into_owned();
@@ -184,6 +186,7 @@ impl Live<'_> {
 
     /// Does what a key means. Whether the view is to be left.
     fn press(&mut self, key: KeyEvent, terminal: &mut DefaultTerminal) -> Outcome<bool> {
+        overview::note_look(self.context);
         match self.view.press(key, &self.scene.overview) {
             Action::None => {}
             Action::Quit => return Ok(true),

@@ -23,9 +23,8 @@
 
 use ensemble_core::message::Name;
 use ensemble_watch::attention::{Kind, Need};
+use ensemble_watch::overview::{Agent, Overview};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-
-use crate::overview::{Agent, Overview};
 
 /// How far PgUp and PgDn go, in lines.
 const PAGE: usize = 10;
@@ -116,7 +115,7 @@ pub(super) fn items<'a>(overview: &'a Overview, filter: &str) -> Vec<Item<'a>> {
         let held = agent.holds.iter().any(|holding| fits(&holding.task_id));
         fits(member.name.as_str()) || fits(agent.presence.state.word()) || held
     };
-    let agents = overview.worst_first();
+    let agents = crate::overview::worst_first(overview);
     let agents: Vec<&Agent> = agents.iter().filter(is_wanted).copied().collect();
     needs.chain(agents.into_iter().map(Item::Agent)).collect()
 }

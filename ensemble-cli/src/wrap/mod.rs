@@ -32,13 +32,14 @@ use ensemble_core::watch::Waiter;
 use ensemble_tmux::provider::Observer;
 use ensemble_tmux::terminal::Door;
 use ensemble_tmux::tmux::Binding;
+use ensemble_watch::overview::WatcherView;
 use ensemble_watch::project::Project;
 use ensemble_watch::team::{Plan, Prepared, Team};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use crate::commands::{Watcher, open_team, queue_or_new};
+use crate::commands::{open_team, queue_or_new};
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 pub(crate) use name::free as free_name;
@@ -257,7 +258,7 @@ fn code_of(status: ExitStatus) -> i32 {
 /// Starts a watcher whenever none runs: one may have been killed, or ended with a team that was brought up.
 fn keep_watcher(project: &Project) {
     loop {
-        if !Watcher::look(project).runs() {
+        if !WatcherView::of(project).runs() {
             start_watcher(project);
         }
         nap(WATCHER_EVERY);
@@ -285,7 +286,7 @@ fn start_watcher(project: &Project) {
     }
     let waiter = Waiter::new(std::slice::from_ref(&project.state));
     let deadline = Instant::now() + WATCHER_PATIENCE;
-    while !Watcher::look(project).runs() && Instant::now() < deadline {
+    while !WatcherView::of(project).runs() && Instant::now() < deadline {
         waiter.wait(LOOK_INTERVAL);
     }
 }

@@ -272,6 +272,10 @@ event_types! {
     BUDGET_LIFTED = "budget.lifted" by "watcher": "`scope`";
     /// A person allowed more than the configured budget.
     BUDGET_ALLOWED = "budget.allowed" by "`usage`": "`scope`, `more` (`usd`, `tokens`)";
+    /// A person was told of a need, or that all work is over.
+    ALERT_SENT = "alert.sent" by "watcher": "`need`, `agent`?, `about`?, `since`?, `text`, `help`, `count`, `rule` (from 1)";
+    /// An alert has reached no person.
+    ALERT_FAILED = "alert.failed" by "watcher": "as `alert.sent`; `error`, `retried`: it is tried again";
     /// A control file was put beside the board.
     CONTROL_PUT = "control.put" by "`pause`, `checkpoint`, `abort`, circuit breaker": "`file` (PAUSE, CHECKPOINT, ABORT), `reason`?";
     /// A control file was removed.

@@ -1,5 +1,6 @@
 //! A team in a real tmux server of its own: brought up, looked at, killed in the middle.
 
+mod alerts;
 mod crash;
 mod events;
 mod hooked;

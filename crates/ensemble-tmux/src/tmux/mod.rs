@@ -31,6 +31,7 @@ use std::time::Duration;
 mod agent;
 mod attach_lock;
 mod binding;
+mod clients;
 mod control;
 mod error;
 mod failure;

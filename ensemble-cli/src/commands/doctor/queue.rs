@@ -10,7 +10,6 @@ use ensemble_watch::project::Project;
 use rustix::fs::{Access, CWD, RenameFlags};
 
 use super::{Check, Level};
-use crate::commands::status::Watcher;
 use crate::context::Context;
 use crate::exit::Failure;
 
@@ -218,7 +217,7 @@ fn log(project: &Project) -> Check {
 }
 
 fn watcher(project: &Project) -> Check {
-    match Watcher::look(project).holder {
+    match ensemble_watch::overview::WatcherView::of(project).holder {
         Some(holder) => Check::ok("watcher", format!("running: {holder}")),
         None => Check::bad(
             "watcher",

@@ -19,10 +19,8 @@ mod next;
 mod nudges;
 mod orders;
 mod run;
-mod standing;
 mod submit;
 
-pub(crate) use standing::standing;
 pub(crate) use submit::sentence;
 
 /// The sender of prompts if the command has no agent name.

@@ -10,10 +10,10 @@ use ensemble_core::spool::{Spool, State};
 use ensemble_team::driver::Prompted;
 use ensemble_team::steps::StepStore;
 
-use crate::commands::status::Watcher;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::worker::Worker;
+use ensemble_watch::overview::WatcherView;
 
 /// How soon a deferred nudge is tried again: the agent was busy, or a person typed there.
 const RETRY: Duration = Duration::from_secs(2);
@@ -62,7 +62,7 @@ impl Nudges {
         if self.owed.is_empty() {
             return Ok(None);
         }
-        if Watcher::look(context.project()?).holder.is_some() {
+        if WatcherView::of(context.project()?).holder.is_some() {
             // It tells of new mail by itself, of this, too.
             self.owed.clear();
         }

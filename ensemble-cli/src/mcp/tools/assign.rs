@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, Trouble};
-use crate::commands::{Watcher, fill, fill_for_servers};
+use crate::commands::{fill, fill_for_servers};
 use crate::mcp::Desk;
 use crate::worker::{Worker, resting};
 
@@ -71,7 +71,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
         HandedOver::Stored { ready_attempt, message, attempt } => Ok(json!({
             "id": message, "mailbox": mailbox, "state": "stored", "task_id": task,
             "worker": assign.worker, "attempt": attempt, "ready_attempt": ready_attempt,
-            "watched": Watcher::look(&desk.project).runs(),
+            "watched": ensemble_watch::overview::WatcherView::of(&desk.project).runs(),
         })),
     }
 }

@@ -1,0 +1,47 @@
+//! `ensemble tmux-status`: what needs a person, for the status line of tmux.
+
+use ensemble_watch::overview::{Evidence, Overview};
+
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::overview::{cut, gather};
+use crate::text::one_line;
+
+/// The longest text of the worst need, in characters.
+const TEXT_CHARS_MAX: usize = 40;
+
+/// Print what needs you in a few words, for the status line of tmux
+///
+/// Nothing is printed while nothing needs you. tmux asks every `status-interval` seconds; a rule of `notify` with
+/// `tmux: true` has the line drawn anew at once.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: tmux set -g status-right '#(ensemble --queue ~/project/queue tmux-status)'"
+)]
+pub(crate) struct Arguments {}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let overview = gather(context, Evidence::Watcher)?;
+        if context.out.is_json() {
+            let object = serde_json::json!({
+                "urgent": overview.urgent(), "text": text(&overview), "needs": overview.needs,
+            });
+            return context.out.object(&object);
+        }
+        match text(&overview) {
+            Some(text) => {
+                // tmux takes `#` as the start of a style.
+                let text = one_line(&text).replace('#', "##");
+                context.out.line(format!("#[fg=red,bold]{text}#[default]"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The number of needs, and the worst of them.
+fn text(overview: &Overview) -> Option<String> {
+    let worst = overview.needs.iter().find(|need| need.need.is_urgent())?;
+    Some(format!("! {} {}", overview.urgent(), cut(&worst.text, TEXT_CHARS_MAX)))
+}

@@ -1,0 +1,355 @@
+//! Alerts: telling a person what needs one, by the rules of `notify` in `ensemble.yaml` (docs/attention.md).
+//!
+//! ```text
+//! the loop has done a step     -- changed -->  this thread: overview, needs, rules   --> command, terminals, tmux
+//! a person runs `status`, …    -- .ensemble/looked -->  repeats nothing that was told before
+//! a crash                      alerts.json has what was told: at most the last look is told twice
+//! ```
+//!
+//! A look costs some milliseconds. Looks are as far apart as [`PAUSE_PER_COST`] times the last one. Without a rule, no
+//! thread runs.
+
+mod channels;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use ensemble_core::Result;
+use ensemble_core::durable::{Dir, Durability, write_document};
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::requests::RequestStore;
+use ensemble_core::spool::Spool;
+use serde_json::{Value, json};
+
+use crate::overview::{Evidence, Overview};
+use crate::project::{AlertRule, Project};
+use crate::status::ACTOR;
+use channels::{NO_TERMINAL, Running, Terminals};
+use schedule::{Due, Kept, Moment, Occurrence, Schedule};
+
+/// The file beside the queue with what was told.
+const FILE: &str = "alerts.json";
+/// The largest such file, in bytes.
+const FILE_BYTES_MAX: usize = 1024 * 1024;
+/// The file beside the queue whose time says when a person has looked.
+const LOOKED: &str = "looked";
+/// The least time between two looks.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(250);
+/// The longest time between two looks: mail grows overdue without an event.
+const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(10);
+/// Pause after a look, as a multiple of its cost.
+const PAUSE_PER_COST: u32 = 20;
+/// Interval of looks at commands that run.
+const REAP_INTERVAL: Duration = Duration::from_millis(100);
+/// Most commands that run at once.
+const RUNNING_MAX: usize = 8;
+/// How long commands may take to end after the watcher was told to.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The thread. Dropping it ends the thread, and the commands that it has started.
+pub(crate) struct AlertThread {
+    changed: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for AlertThread {
+    fn drop(&mut self) {
+        self.changed = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl AlertThread {
+    /// Starts it, if the configuration has a rule.
+    pub(crate) fn start(
+        project: &Project,
+        spool: Arc<Spool>,
+        recorder: Arc<dyn Recorder>,
+    ) -> Option<Self> {
+        let rules = project.config.notify.clone();
+        if rules.is_empty() {
+            return None;
+        }
+        let kept = kept(&project.state).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what a person was told is not known, and is told again");
+            Kept::default()
+        });
+        let (sender, changed) = bounded(1);
+        let alerter = Alerter {
+            schedule: Schedule::new(rules.clone(), kept.clone()),
+            rules,
+            kept,
+            project: project.clone(),
+            spool,
+            recorder,
+            servers: None,
+            running: Vec::new(),
+            trouble: None,
+        };
+        let thread = thread::spawn(move || alerter.run(&changed));
+        Some(Self { changed: Some(sender), thread: Some(thread) })
+    }
+
+    /// Something has happened.
+    pub(crate) fn changed(&self) {
+        if let Some(Err(TrySendError::Disconnected(()))) =
+            self.changed.as_ref().map(|changed| changed.try_send(()))
+        {
+            tracing::warn!("the thread that tells a person has ended");
+        }
+    }
+}
+
+/// What the thread works with.
+struct Alerter {
+    rules: Vec<AlertRule>,
+    schedule: Schedule,
+    /// As `alerts.json` has it.
+    kept: Kept,
+    project: Project,
+    spool: Arc<Spool>,
+    recorder: Arc<dyn Recorder>,
+    /// The mailboxes on servers, once they have answered.
+    servers: Option<Box<dyn RequestStore>>,
+    running: Vec<(Running, Due)>,
+    /// What failed last, which is said once.
+    trouble: Option<String>,
+}
+
+impl Alerter {
+    fn run(mut self, changed: &Receiver<()>) {
+        let (mut pause, mut looked) = (Duration::ZERO, None);
+        let mut is_stale = true;
+        loop {
+            let now = SystemClock.monotonic();
+            let since = looked.map_or(LOOK_INTERVAL_MAX, |at| now.since(at));
+            if since >= LOOK_INTERVAL_MAX || (is_stale && since >= pause) {
+                let has_looked = self.look();
+                self.say(has_looked.err());
+                let after = SystemClock.monotonic();
+                pause = LOOK_INTERVAL_MIN.max(after.since(now) * PAUSE_PER_COST);
+                (looked, is_stale) = (Some(after), false);
+            }
+            self.tell();
+            let wait = self.wait(looked, is_stale.then_some(pause));
+            match changed.recv_timeout(wait) {
+                Ok(()) => is_stale = true,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.end(),
+            }
+        }
+    }
+
+    /// How long nothing is to be done.
+    fn wait(&self, looked: Option<Monotonic>, pause: Option<Duration>) -> Duration {
+        let now = SystemClock.monotonic();
+        let look = looked.map(|at| at + pause.unwrap_or(LOOK_INTERVAL_MAX));
+        let due = self.schedule.next_due(self.moment());
+        // Quiet hours end without an event: what is due in them is looked at with everything else.
+        let due = due.map(|at| if at <= now { now + LOOK_INTERVAL_MIN } else { at });
+        let reap = (!self.running.is_empty()).then(|| now + REAP_INTERVAL);
+        let next = [look, due, reap].into_iter().flatten().min();
+        next.map_or(LOOK_INTERVAL_MAX, |at| at.since(now))
+    }
+
+    fn moment(&self) -> Moment {
+        let local = jiff::Zoned::now();
+        let minute = u16::try_from(i32::from(local.hour()) * 60 + i32::from(local.minute()));
+        Moment {
+            now: SystemClock.monotonic(),
+            minute: minute.unwrap_or_default(),
+            looks: looks(&self.project.state),
+        }
+    }
+
+    fn look(&mut self) -> Result<()> {
+        let overview = self.overview()?;
+        self.schedule.look(self.moment(), &overview.needs, overview.is_at_work());
+        Ok(())
+    }
+
+    #[cfg(feature = "nats")]
+    fn overview(&mut self) -> Result<Overview> {
+        if let (None, Some(options)) = (&self.servers, self.project.nats_options()?) {
+            let servers = ensemble_nats::NatsTransport::connect(&options)?;
+            servers.follow_team()?;
+            self.servers = Some(Box::new(servers));
+        }
+        self.overview_of_known()
+    }
+
+    #[cfg(not(feature = "nats"))]
+    fn overview(&mut self) -> Result<Overview> {
+        self.overview_of_known()
+    }
+
+    fn overview_of_known(&self) -> Result<Overview> {
+        match &self.servers {
+            Some(servers) => Overview::look(&self.project, &**servers, None, Evidence::Watcher),
+            None => {
+                let spool = &*self.spool;
+                Overview::look(&self.project, spool, Some(spool), Evidence::Watcher)
+            }
+        }
+    }
+
+    /// Tells what is due, and sees how commands have ended.
+    fn tell(&mut self) {
+        self.reap();
+        if self.running.len() < RUNNING_MAX {
+            let due = self.schedule.due(self.moment());
+            for (rule, config) in self.rules.clone().iter().enumerate() {
+                let of_rule: Vec<Due> = due.iter().filter(|it| it.rule == rule).cloned().collect();
+                if !of_rule.is_empty() {
+                    self.tell_by(config, of_rule);
+                }
+            }
+        }
+        let kept = self.schedule.kept();
+        if kept != self.kept {
+            let failed = keep(&self.project.state, &kept).err();
+            self.say(failed);
+            self.kept = kept;
+        }
+    }
+
+    /// Tells it by one rule. Terminals get one signal, however much there is to tell.
+    fn tell_by(&mut self, rule: &AlertRule, all: Vec<Due>) {
+        let mut reached = 0;
+        if rule.terminal.is_some() || rule.tmux {
+            let (text, terminals) = (summary(&all), Terminals::of(&self.project));
+            reached += rule.terminal.map_or(0, |signal| terminals.signal(signal, &text));
+            reached += if rule.tmux { terminals.show(&text) } else { 0 };
+        }
+        for due in all {
+            match &rule.command {
+                Some(command) => {
+                    let alert = alert(&self.project, &due);
+                    match Running::start(command, self.project.root(), &alert) {
+                        Ok(running) => self.running.push((running, due)),
+                        Err(error) => self.ended(&due, Err(error.to_string())),
+                    }
+                }
+                None if reached > 0 => self.ended(&due, Ok(())),
+                None => self.ended(&due, Err(NO_TERMINAL.to_owned())),
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        for (mut running, due) in std::mem::take(&mut self.running) {
+            match running.outcome() {
+                Some(outcome) => self.ended(&due, outcome),
+                None => self.running.push((running, due)),
+            }
+        }
+    }
+
+    /// Records what became of an alert.
+    fn ended(&mut self, due: &Due, outcome: std::result::Result<(), String>) {
+        let mut data = alert(&self.project, due);
+        data["rule"] = (due.rule + 1).into();
+        match outcome {
+            Ok(()) => {
+                self.schedule.succeeded(due);
+                self.recorder.record(types::ALERT_SENT, ACTOR, data);
+            }
+            Err(error) => {
+                let is_retried = self.schedule.failed(SystemClock.monotonic(), due);
+                data["error"] = error.into();
+                data["retried"] = is_retried.into();
+                self.recorder.record(types::ALERT_FAILED, ACTOR, data);
+            }
+        }
+    }
+
+    /// Lets the commands end that run, for a while.
+    fn end(mut self) {
+        let until = SystemClock.monotonic() + END_PATIENCE;
+        while !self.running.is_empty() && SystemClock.monotonic() < until {
+            self.reap();
+            thread::sleep(REAP_INTERVAL);
+        }
+        for (running, _) in &mut self.running {
+            running.end();
+        }
+    }
+
+    /// Says what failed, unless it was said before.
+    fn say(&mut self, failed: Option<ensemble_core::Error>) {
+        let trouble = failed.map(|error| error.to_string());
+        if let Some(error) = trouble.as_ref().filter(|_| self.trouble != trouble) {
+            tracing::warn!(%error, "cannot see what needs a person");
+        }
+        self.trouble = trouble;
+    }
+}
+
+/// The alert as commands get it.
+fn alert(project: &Project, due: &Due) -> Value {
+    let key = &due.occurrence.key;
+    json!({
+        "need": key.need, "agent": key.agent, "about": key.about, "since": key.since,
+        "text": due.occurrence.text, "help": due.occurrence.help, "count": due.count,
+        "project": project.root(), "at": SystemClock.wall(),
+    })
+}
+
+/// Several alerts in one line.
+fn summary(all: &[Due]) -> String {
+    match all {
+        [one] => one.occurrence.text.clone(),
+        [first, more @ ..] => format!("{}, and {} more", first.occurrence.text, more.len()),
+        [] => String::new(),
+    }
+}
+
+/// Notes that a person has looked at what needs one. Alerts that were sent before are not repeated.
+///
+/// # Errors
+/// The note cannot be written.
+pub fn person_looked(project: &Project) -> Result<()> {
+    match project.config.notify.is_empty() || !project.state.is_dir() {
+        true => Ok(()),
+        false => write_document(&project.state.join(LOOKED), b"", Durability::Process),
+    }
+}
+
+/// Changes whenever a person looks.
+fn looks(state: &Path) -> i128 {
+    let stat = Dir::open(state).and_then(|dir| dir.stat(LOOKED));
+    stat.ok().flatten().map_or(0, |stat| stat.modified_ns)
+}
+
+/// Sends a test alert by one rule, now. Returns how many terminals got it; 1 for a command alone.
+///
+/// # Errors
+/// Why the alert has reached no person.
+pub fn test(project: &Project, rule: &AlertRule) -> std::result::Result<usize, String> {
+    let due = Due { rule: 0, occurrence: Occurrence::test(), count: 1 };
+    channels::test(project, rule, &alert(project, &due))
+}
+
+fn kept(state: &Path) -> Result<Kept> {
+    let Some(bytes) = Dir::open(state)?.read(FILE, FILE_BYTES_MAX)? else {
+        return Ok(Kept::default());
+    };
+    let malformed = |error: serde_json::Error| {
+        ensemble_core::Error::malformed(state.join(FILE), "told", error.to_string())
+    };
+    serde_json::from_slice(&bytes).map_err(malformed)
+}
+
+fn keep(state: &Path, kept: &Kept) -> Result<()> {
+    let text = serde_json::to_vec(kept).unwrap_or_default();
+    write_document(&state.join(FILE), &text, Durability::Process)
+}

@@ -1,0 +1,276 @@
+//! When a person is told of what: the rules, the needs, and what was told.
+//!
+//! | a rule, of one need | on | then |
+//! |---|---|---|
+//! | pending | the need has lasted for the rule's delay, outside of its quiet hours | told, once |
+//! | told | the rule's interval is over, no person has looked since, and the hours are not quiet | told again |
+//! | told | a person has looked since | silent until the need ends |
+//! | told, and it failed | [`RETRY`] is over, at most [`ATTEMPTS_MAX`] times | told again |
+//! | any | the need is away, before it was told | forgotten; the delay starts anew |
+//! | any | the need has been away for [`GONE_AFTER`] | forgotten: the next one is another |
+//!
+//! Needs are the same if kind, agent, subject and start are. The end of all work is an occurrence like a need, once
+//! work was seen. Pure: its clock is an argument.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::{Name, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::attention::{Kind, Need};
+use crate::project::AlertRule;
+
+/// How long a need is away before its return is another need: evidence may be away for a moment.
+pub(super) const GONE_AFTER: Duration = Duration::from_secs(10);
+/// How long no work must be seen before all work is over: the next task may be on its way.
+pub(super) const FINISHED_AFTER: Duration = Duration::from_secs(15);
+/// After a failure, the time to the next attempt.
+pub(super) const RETRY: Duration = Duration::from_secs(30);
+/// Attempts of one alert that fails.
+pub(super) const ATTEMPTS_MAX: u32 = 5;
+
+/// What an alert is about: a need, or the end of all work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Occurrence {
+    pub(super) key: Key,
+    /// The kind of need; none for the end of all work.
+    pub(super) need: Option<Kind>,
+    pub(super) text: String,
+    pub(super) help: String,
+}
+
+/// What makes two occurrences the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Key {
+    pub(super) need: String,
+    pub(super) agent: Option<Name>,
+    pub(super) about: Option<String>,
+    pub(super) since: Option<Timestamp>,
+}
+
+impl Occurrence {
+    pub(super) fn of(need: &Need) -> Self {
+        let Need { need: kind, agent, about, text, since, help } = need;
+        let word = kind.word().replace(' ', "_");
+        let key = Key { need: word, agent: agent.clone(), about: about.clone(), since: *since };
+        Self { key, need: Some(*kind), text: text.clone(), help: help.clone() }
+    }
+
+    pub(super) fn test() -> Self {
+        let key = Key { need: "test".to_owned(), agent: None, about: None, since: None };
+        let text = "a test alert: nothing needs you".to_owned();
+        Self { key, need: None, text, help: "`ensemble status`".to_owned() }
+    }
+
+    pub(super) fn finished() -> Self {
+        Self {
+            key: Key { need: "finished".to_owned(), agent: None, about: None, since: None },
+            need: None,
+            text: "all work is over: no agent holds a task, and none waits".to_owned(),
+            help: "`ensemble log report`".to_owned(),
+        }
+    }
+}
+
+/// The clocks that a rule asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) now: Monotonic,
+    /// Minute of the local day, from 0.
+    pub(super) minute: u16,
+    /// Changes whenever a person looks.
+    pub(super) looks: i128,
+}
+
+/// An alert that is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    /// Index of the rule.
+    pub(super) rule: usize,
+    pub(super) occurrence: Occurrence,
+    /// How often this rule has told it, with this time.
+    pub(super) count: u32,
+}
+
+/// What is kept across watchers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// Whether work was seen since the last time that all work was over.
+    worked: bool,
+    told: Vec<KeptAlert>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct KeptAlert {
+    #[serde(flatten)]
+    key: Key,
+    /// How often each rule, in its JSON form, has told it.
+    rules: BTreeMap<String, u32>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    occurrence: Occurrence,
+    /// Since when it has lasted, as far as seen here.
+    from: Monotonic,
+    away_since: Option<Monotonic>,
+    /// By rule.
+    told: Vec<Told>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    count: u32,
+    at: Option<Monotonic>,
+    looks: i128,
+    /// Failures in a row, and the time of the next attempt.
+    failed: Option<(u32, Monotonic)>,
+}
+
+/// The rules, and the occurrences that last.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    rules: Vec<AlertRule>,
+    entries: BTreeMap<Key, Entry>,
+    worked: bool,
+    /// What the last watcher has told, until it is seen again.
+    kept: BTreeMap<Key, BTreeMap<String, u32>>,
+    began: Option<Monotonic>,
+}
+
+impl Schedule {
+    pub(super) fn new(rules: Vec<AlertRule>, kept: Kept) -> Self {
+        let told = kept.told.into_iter().map(|alert| (alert.key, alert.rules)).collect();
+        Self { rules, entries: BTreeMap::new(), worked: kept.worked, kept: told, began: None }
+    }
+
+    /// What needs a person now, and whether there is work.
+    pub(super) fn look(&mut self, moment: Moment, needs: &[Need], has_work: bool) {
+        self.worked |= has_work;
+        let mut present: Vec<Occurrence> = needs.iter().map(Occurrence::of).collect();
+        if self.worked && !has_work {
+            present.push(Occurrence::finished());
+        }
+        for entry in self.entries.values_mut() {
+            let is_there = present.iter().any(|it| it.key == entry.occurrence.key);
+            entry.away_since = (!is_there).then(|| entry.away_since.unwrap_or(moment.now));
+        }
+        self.entries.retain(|_, entry| match entry.away_since {
+            // Work that is back is no flicker of evidence.
+            Some(_) if entry.occurrence.need.is_none() => false,
+            Some(since) => entry.is_told() && moment.now.since(since) < GONE_AFTER,
+            None => true,
+        });
+        for occurrence in present {
+            self.see(moment, occurrence);
+        }
+        // What ended while no watcher ran is over. The first looks may still lack evidence.
+        if moment.now.since(*self.began.get_or_insert(moment.now)) >= GONE_AFTER {
+            self.kept.clear();
+        }
+    }
+
+    fn see(&mut self, moment: Moment, occurrence: Occurrence) {
+        if let Some(entry) = self.entries.get_mut(&occurrence.key) {
+            entry.occurrence = occurrence;
+            return;
+        }
+        let before = self.kept.remove(&occurrence.key).unwrap_or_default();
+        let told = |rule: &AlertRule| match before.get(&text_of(rule)) {
+            Some(&count) => Told { count, at: Some(moment.now), looks: moment.looks, failed: None },
+            None => Told::default(),
+        };
+        let told = self.rules.iter().map(told).collect();
+        let entry = Entry { from: moment.now, away_since: None, told, occurrence };
+        self.entries.insert(entry.occurrence.key.clone(), entry);
+    }
+
+    /// The alerts whose time has come. They count as told.
+    pub(super) fn due(&mut self, moment: Moment) -> Vec<Due> {
+        let mut due = Vec::new();
+        for entry in self.entries.values_mut().filter(|entry| entry.away_since.is_none()) {
+            for (rule, config) in self.rules.iter().enumerate() {
+                let is_quiet = config.quiet_hours.is_some_and(|it| it.contains(moment.minute));
+                if is_quiet || entry.due_at(rule, config, moment).is_none_or(|at| at > moment.now) {
+                    continue;
+                }
+                let told = &mut entry.told[rule];
+                told.count += 1;
+                (told.at, told.looks) = (Some(moment.now), moment.looks);
+                let occurrence = entry.occurrence.clone();
+                due.push(Due { rule, occurrence, count: told.count });
+            }
+        }
+        due
+    }
+
+    /// An alert reached no person. Returns whether it is tried again.
+    pub(super) fn failed(&mut self, now: Monotonic, due: &Due) -> bool {
+        let Some(entry) = self.entries.get_mut(&due.occurrence.key) else { return false };
+        let told = &mut entry.told[due.rule];
+        let failures = told.failed.map_or(0, |(failures, _)| failures) + 1;
+        told.failed = Some((failures, now + RETRY));
+        let is_retried = failures < ATTEMPTS_MAX;
+        told.count -= u32::from(is_retried);
+        is_retried
+    }
+
+    /// An alert has reached its channel.
+    pub(super) fn succeeded(&mut self, due: &Due) {
+        if let Some(entry) = self.entries.get_mut(&due.occurrence.key) {
+            entry.told[due.rule].failed = None;
+        }
+    }
+
+    /// When [`Schedule::due`] may have something to say next; quiet hours not considered.
+    pub(super) fn next_due(&self, moment: Moment) -> Option<Monotonic> {
+        let entries = self.entries.values().filter(|entry| entry.away_since.is_none());
+        let times = entries.flat_map(|entry| {
+            let rules = self.rules.iter().enumerate();
+            rules.filter_map(|(rule, config)| entry.due_at(rule, config, moment))
+        });
+        times.min()
+    }
+
+    /// What the next watcher must know.
+    pub(super) fn kept(&self) -> Kept {
+        let told = self.entries.values().filter(|entry| entry.is_told()).map(|entry| KeptAlert {
+            key: entry.occurrence.key.clone(),
+            rules: (self.rules.iter().zip(&entry.told))
+                .filter(|(_, told)| told.count > 0)
+                .map(|(rule, told)| (text_of(rule), told.count))
+                .collect(),
+        });
+        Kept { worked: self.worked, told: told.collect() }
+    }
+}
+
+impl Entry {
+    fn is_told(&self) -> bool {
+        self.told.iter().any(|told| told.count > 0)
+    }
+
+    /// When a rule tells it next.
+    fn due_at(&self, rule: usize, config: &AlertRule, moment: Moment) -> Option<Monotonic> {
+        if !config.covers(self.occurrence.need) {
+            return None;
+        }
+        let told = &self.told[rule];
+        if let Some((failures, at)) = told.failed {
+            return (failures < ATTEMPTS_MAX).then_some(at);
+        }
+        let least = if self.occurrence.need.is_none() { FINISHED_AFTER } else { Duration::ZERO };
+        match told.at {
+            None => Some(self.from + config.delay().max(least)),
+            Some(_) if told.looks != moment.looks || self.occurrence.need.is_none() => None,
+            Some(at) => config.repeat_seconds.map(|every| at + Duration::from_secs(every)),
+        }
+    }
+}
+
+/// What identifies a rule: its whole text, so that another rule is another.
+fn text_of(rule: &AlertRule) -> String {
+    serde_json::to_string(rule).unwrap_or_default()
+}

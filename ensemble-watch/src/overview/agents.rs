@@ -1,0 +1,132 @@
+//! The agents of the overview: members, and agents in panes that are bound to mailboxes alone.
+
+use std::collections::BTreeMap;
+
+use ensemble_core::Result;
+use ensemble_core::event_log::{self, Record};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_team::roster::{Presence, State};
+use ensemble_tmux::tmux::Server;
+
+use super::{Agent, Evidence, MailboxView, Overview, WatcherView};
+use crate::attention::AgentView;
+use crate::members::{self, Observed};
+use crate::project::Project;
+use crate::rows::{Row, rows};
+use crate::workload::{Books, Workload};
+
+/// How much of the end of the log is searched for signs of life, in bytes.
+const LOG_BYTES_MAX: u64 = 512 * 1024;
+
+/// What the agents are looked up in.
+pub(super) struct Look<'a> {
+    pub(super) project: &'a Project,
+    pub(super) is_directory: bool,
+    pub(super) watcher: &'a WatcherView,
+    pub(super) workload: &'a Workload,
+}
+
+/// What is known of all agents before each is looked up.
+struct Known<'a> {
+    mailboxes: &'a [MailboxView],
+    observed: Vec<Observed>,
+    is_watched: bool,
+    spoken: BTreeMap<&'a str, Timestamp>,
+}
+
+impl Look<'_> {
+    pub(super) fn agents(
+        &self,
+        books: &Books,
+        mailboxes: &[MailboxView],
+        evidence: Evidence,
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<Agent>> {
+        let (members, errors) = self.project.roster().entries()?;
+        warnings.extend(errors.iter().map(ToString::to_string));
+        let elsewhere: Vec<Name> = match self.is_directory {
+            false => mailboxes.iter().map(|mailbox| mailbox.name.clone()).collect(),
+            true => Vec::new(),
+        };
+        let records = match evidence {
+            Evidence::Panes => event_log::recent(&self.project.logs(), LOG_BYTES_MAX)?,
+            Evidence::Watcher => Vec::new(),
+        };
+        let known = Known {
+            mailboxes,
+            observed: members::last_observed(&self.project.watch_status()),
+            is_watched: evidence == Evidence::Watcher && self.watcher.runs(),
+            spoken: last_by_actor(&records),
+        };
+        let rows = rows(members, books, &elsewhere);
+        rows.into_iter().map(|row| self.agent(row, &known)).collect()
+    }
+
+    fn agent(&self, row: Row, known: &Known<'_>) -> Result<Agent> {
+        let name = &row.member.name;
+        let (waits_for, holds) = (self.workload.waits_for.get(name), self.workload.held_by(name));
+        let seen = known.observed.iter().find(|observed| observed.agent == *name);
+        let presence = match seen.filter(|_| known.is_watched && row.member.is_present()) {
+            Some(seen) => Presence::new(seen.state, seen.why.clone()),
+            None => row.presence(self.project, waits_for, &holds)?,
+        };
+        let since = match presence.state {
+            State::Shutdown => row.member.ended.as_ref().map(|ended| ended.at),
+            state => seen.filter(|seen| seen.state == state).map(|seen| seen.since),
+        };
+        let shown = if known.is_watched { None } else { active_at(&row)? };
+        let sign_of_life = known.spoken.get(name.as_str()).copied().max(shown);
+        let mailbox = known.mailboxes.iter().find(|mailbox| mailbox.name == row.member.mailbox);
+        Ok(Agent {
+            unread: mailbox.map_or(0, |mailbox| mailbox.glance.waiting),
+            waited: mailbox.and_then(MailboxView::waited),
+            way_in: row.way_in(self.project),
+            row,
+            presence,
+            since,
+            holds,
+            sign_of_life,
+        })
+    }
+}
+
+impl Overview {
+    /// Agents in panes that are bound to mailboxes, and that are no members.
+    pub(super) fn bound_alone(&self, project: &Project) -> Vec<AgentView> {
+        let seen = members::last_observed(&project.watch_status());
+        let view = |(agent, mailbox): (Name, Name)| {
+            if self.agents.iter().any(|known| known.row.member.name == agent) {
+                return None;
+            }
+            let seen = seen.iter().find(|seen| seen.agent == agent)?;
+            let mailbox = self.mailboxes.iter().find(|known| known.name == mailbox)?;
+            Some(AgentView {
+                state: seen.state,
+                why: seen.why.clone(),
+                since: Some(seen.since),
+                holds: Vec::new(),
+                unread: mailbox.glance.waiting,
+                waited: mailbox.waited(),
+                nudges: self.watcher.why_not_notified(&agent),
+                has_pane: true,
+                name: agent,
+            })
+        };
+        self.watcher.notified().into_iter().filter_map(view).collect()
+    }
+}
+
+/// When an agent's pane has last shown something.
+fn active_at(row: &Row) -> Result<Option<Timestamp>> {
+    let Some(binding) =
+        row.member.binding.as_ref().filter(|it| row.member.is_present() && !it.is_terminal())
+    else {
+        return Ok(None);
+    };
+    let signs = Server::brief(binding.socket.clone()).pane_signs(&binding.id)?;
+    Ok(signs.filter(|pane| pane.token == binding.token).and_then(|pane| pane.active_at))
+}
+
+fn last_by_actor(records: &[Record]) -> BTreeMap<&str, Timestamp> {
+    records.iter().map(|record| (record.actor.as_str(), record.timestamp)).collect()
+}

@@ -1,0 +1,86 @@
+//! The watcher as other processes see it: its lock, and its status file.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::durable::FileLock;
+use ensemble_core::message::Name;
+use serde_json::Value;
+
+use crate::project::Project;
+
+/// The largest status file of a watcher, in bytes.
+const STATUS_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The watcher of a project, as seen from outside.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WatcherView {
+    /// The holder of the watcher's lock: process and program.
+    pub holder: Option<String>,
+    /// The last status that a watcher has written (docs/schema).
+    pub status: Option<Value>,
+}
+
+impl WatcherView {
+    /// The watcher of a project now.
+    #[must_use]
+    pub fn of(project: &Project) -> Self {
+        Self::look(project, &mut Vec::new())
+    }
+
+    pub(super) fn look(project: &Project, warnings: &mut Vec<String>) -> Self {
+        let lock = project.watch_lock();
+        // A lock file that never was is not made by looking.
+        let holder = match lock.exists() {
+            false => None,
+            true => match FileLock::acquire_shared(&lock, Duration::ZERO) {
+                Ok(_) => None,
+                Err(Error::Locked { holder, .. }) => Some(holder),
+                Err(error) => {
+                    warnings.push(error.to_string());
+                    None
+                }
+            },
+        };
+        Self { holder, status: read_status(&project.watch_status()) }
+    }
+
+    /// Whether a watcher runs.
+    #[must_use]
+    pub const fn runs(&self) -> bool {
+        self.holder.is_some()
+    }
+
+    /// What the watcher last said of its nudges to an agent.
+    #[must_use]
+    pub fn why_not_notified(&self, agent: &Name) -> Option<String> {
+        let row = self.rows().find(|row| row["agent"] == agent.as_str())?;
+        let deferred = row["deferred"]["detail"].as_str().map(|why| format!("not notified: {why}"));
+        let nudges = row["nudges"].as_u64().filter(|nudges| *nudges > 0);
+        let times = |nudges| if nudges == 1 { "1 time".into() } else { format!("{nudges} times") };
+        deferred.or_else(|| Some(format!("notified {}", times(nudges?))))
+    }
+
+    /// The agents that the watcher notifies, and their mailboxes.
+    #[must_use]
+    pub fn notified(&self) -> Vec<(Name, Name)> {
+        let name = |row: &Value, field: &str| Name::new(row[field].as_str()?).ok();
+        self.rows().filter_map(|row| Some((name(row, "agent")?, name(row, "mailbox")?))).collect()
+    }
+
+    /// The agents that a running watcher notifies, in its own words.
+    fn rows(&self) -> impl Iterator<Item = &Value> {
+        let status = self.status.as_ref().filter(|_| self.runs());
+        status.and_then(|status| status["agents"].as_array()).into_iter().flatten()
+    }
+}
+
+fn read_status(path: &Path) -> Option<Value> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(STATUS_BYTES_MAX).read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}

@@ -1,0 +1,130 @@
+//! Telling a person: the rules of `notify` with a real team, real commands and real terminals.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::Team;
+use super::hooked::hooked;
+use super::starts::ok;
+use crate::bed::objects;
+use crate::live::Screen;
+use crate::tmux_support::eventually;
+
+const ASKED: &str = r#"{"session_id":"s1","tool_name":"Bash"}"#;
+
+/// The alerts that a rule's command has written.
+fn alerts(file: &PathBuf) -> Vec<Value> {
+    fs::read_to_string(file).map(|text| objects(&text)).unwrap_or_default()
+}
+
+/// Ends the watcher, and has `up` start another.
+fn restart_watcher(team: &Team) {
+    let status = fs::read_to_string(team.bed.project().join(".ensemble/watch.json")).unwrap();
+    let status: Value = serde_json::from_str(&status).unwrap();
+    let pid = i32::try_from(status["pid"].as_u64().unwrap()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    eventually("the watcher has ended", || !Path::new(&format!("/proc/{pid}")).exists());
+    ok(team, &["up"]);
+}
+
+/// An agent asks for a permission, by its hook and on its screen.
+fn ask(team: &Team, name: &str) {
+    let unknown = "printf '\\033[H\\033[2Jno screen that the profile knows' >/dev/tty;";
+    let line = format!("{unknown} printf '{ASKED}' | $E hook permission --provider claude");
+    assert_eq!(team.order(name, &line).code, 0);
+}
+
+#[test]
+fn a_person_is_told_once_by_a_command_until_it_is_over() {
+    let rules = "notify:\n  - {command: 'cat >> told; echo \"$ENSEMBLE_ALERT\" >> words'}\n\
+                 \x20 - {command: 'exit 3', when: [gone]}\n";
+    let team = hooked(&[("asks", "claude"), ("dies", "claude")], rules);
+    let told = team.bed.project().join("told");
+    ask(&team, "asks");
+    eventually("the command has the alert", || alerts(&told).len() == 1);
+    let alert = alerts(&told).remove(0);
+    assert_eq!((&alert["need"], &alert["agent"]), (&"blocked".into(), &"asks".into()), "{alert}");
+    assert_eq!((&alert["count"], &alert["help"]), (&1.into(), &"`ensemble attach asks`".into()));
+    eventually("it is recorded", || team.records("alert.sent").len() == 1);
+    let words = fs::read_to_string(team.bed.project().join("words")).unwrap();
+    assert!(words.starts_with("asks waits for a person: "), "{words}");
+
+    team.server().kill_pane(&team.pane("dies").id).unwrap();
+    eventually("one that has failed is recorded", || team.records("alert.failed").len() == 1);
+    let failed = team.records("alert.failed").remove(0);
+    assert_eq!((&failed["rule"], &failed["agent"]), (&2.into(), &"dies".into()));
+    assert_eq!(failed["retried"], true, "{failed}");
+    eventually("the other rule has told it", || alerts(&told).len() == 2);
+
+    // The next watcher knows what was told, and tells what comes.
+    restart_watcher(&team);
+    ask(&team, "asks");
+    team.bed.ok("mailbox add boss");
+    fs::write(team.bed.project().join("plan.md"), "the plan\n").unwrap();
+    team.bed.ok("plan submit plan.md --task t-plan --to boss");
+    eventually("what is new is told", || alerts(&told).iter().any(|it| it["need"] == "decision"));
+    let needs: Vec<String> =
+        alerts(&told).iter().map(|it| it["need"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(needs.iter().filter(|need| *need == "gone").count(), 1, "{needs:?}");
+}
+
+#[test]
+fn all_work_is_over_is_told_after_work() {
+    let rules = "notify: [{command: 'cat >> told', when: [finished]}]\n";
+    let team = hooked(&[("worker", "claude")], rules);
+    let told = team.bed.project().join("told");
+    team.bed.ok("send --to worker --type task --task t1 --id m1 -m work");
+    assert_eq!(team.order("worker", "$E recv").code, 0);
+    eventually("the watcher sees the work", || {
+        let kept = fs::read_to_string(team.bed.project().join(".ensemble/alerts.json"));
+        kept.is_ok_and(|text| text.contains("\"worked\":true"))
+    });
+    assert!(alerts(&told).is_empty());
+    assert_eq!(team.order("worker", "$E settle m1").code, 0);
+    eventually("it is told", || alerts(&told).len() == 1);
+    assert_eq!(alerts(&told)[0]["need"], "finished");
+}
+
+#[test]
+fn attached_terminals_ring_and_show_it_and_run_nothing() {
+    let rules = "notify: [{terminal: bell, tmux: true, when: [blocked]}]\n";
+    let team = hooked(&[("asks", "claude")], rules);
+    let test = team.bed.run("notify test");
+    assert!(test.code == 1 && test.stdout.contains("no terminal is attached"), "{test:?}");
+
+    let screen = Screen::start(&team.bed.project(), "attach", (100, 20));
+    screen.listen_for_bells();
+    eventually("a terminal is attached", || team.server().attached_terminals().unwrap().len() == 1);
+    ask(&team, "asks");
+    screen.shows("asks waits for a person: ");
+    eventually("the bell has rung", || screen.has_rung());
+    let test = team.bed.ok("notify test");
+    assert_eq!(test, "rule 1 (terminal, tmux): sent\n");
+    screen.shows("a test alert: nothing needs you");
+
+    let trap = team.bed.project().join("trap");
+    let hostile = format!("#(touch {}) %H #[fg=red]x", trap.display());
+    let terminal = team.server().attached_terminals().unwrap().remove(0);
+    let shown = Duration::from_secs(10);
+    team.server().show_message(terminal.to_str().unwrap(), &hostile, shown).unwrap();
+    screen.shows("#(touch ");
+    screen.shows("%H #[fg=red]x");
+    assert!(!trap.exists());
+}
+
+#[test]
+fn the_status_line_of_tmux_says_what_needs_a_person() {
+    let team = hooked(&[("asks", "claude")], "");
+    assert_eq!(team.bed.ok("tmux-status"), "");
+    ask(&team, "asks");
+    eventually("it is said", || !team.bed.ok("tmux-status").is_empty());
+    let line = team.bed.ok("tmux-status");
+    assert!(line.starts_with("#[fg=red,bold]! 1 asks waits for a person: "), "{line}");
+    assert!(line.ends_with("#[default]\n"), "{line}");
+    assert_eq!(team.bed.object("tmux-status")["urgent"], 1);
+    team.bed.fails(3, "notify test");
+}
