@@ -6,7 +6,7 @@
 //! a crash                      alerts.json has what was told: at most the last look is told twice
 //! ```
 //!
-//! A look costs some milliseconds. Looks are as far apart as [`PAUSE_PER_COST`] times the last one. Without a rule, no
+//! A look costs some milliseconds. Looks are as far apart as 20 times the last one. Without a rule, no
 //! thread runs.
 
 mod channels;

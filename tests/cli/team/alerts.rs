@@ -1,7 +1,7 @@
 //! Telling a person: the rules of `notify` with a real team, real commands and real terminals.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,7 +27,8 @@ fn restart_watcher(team: &Team) {
     let status: Value = serde_json::from_str(&status).unwrap();
     let pid = i32::try_from(status["pid"].as_u64().unwrap()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
-    eventually("the watcher has ended", || !Path::new(&format!("/proc/{pid}")).exists());
+    let runs = || team.bed.json("status").pop().unwrap()["watcher"]["running"] == true;
+    eventually("the watcher has ended", || !runs());
     ok(team, &["up"]);
 }
 

@@ -20,8 +20,9 @@ impl Server {
         Ok(lines.iter().filter_map(terminal).filter(|tty| tty.is_absolute()).collect())
     }
 
-    /// Shows a line on the status line of the client at `terminal`, for so long, and draws its status line anew.
-    /// tmux expands no format and no time in the text.
+    /// Shows a line for so long on the status line of the client at `terminal`, then redraws the status line.
+    ///
+    /// The text is literal: tmux expands no format and no time in it.
     ///
     /// # Errors
     /// The client is gone, or the server could not be asked.
