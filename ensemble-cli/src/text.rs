@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use serde_json::Value;
+
 /// How wide a cell of a table may be, in characters.
 const CELL_WIDTH_MAX: usize = 64;
 
@@ -80,6 +82,27 @@ pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()
+}
+
+/// A value in one line: `mailbox=worker-1 reason=copy_mode`.
+pub(crate) fn inline(value: &Value) -> String {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| format!("{}={}", one_line(key), scalar(value)))
+            .collect::<Vec<_>>()
+            .join(" "),
+        Value::Array(items) => items.iter().map(scalar).collect::<Vec<_>>().join(", "),
+        other => scalar(other),
+    }
+}
+
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => one_line(text),
+        Value::Null => "-".to_owned(),
+        other => one_line(&other.to_string()),
+    }
 }
 
 #[cfg(test)]

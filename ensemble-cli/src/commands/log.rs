@@ -13,9 +13,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::{FAINT, STRONG};
 use crate::receipt::LOG_POLL;
-use crate::text::{one_line, plural};
-
-use super::status::inline;
+use crate::text::{inline, one_line, plural};
 
 /// How many earlier records `--follow` shows first.
 const FOLLOW_FROM: usize = 10;

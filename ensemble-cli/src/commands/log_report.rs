@@ -4,23 +4,26 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ensemble_core::durable::{Durability, write_document};
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
-use ensemble_team::holdings::tasks;
-use ensemble_watch::workload::Books;
+use ensemble_watch::overview::Evidence;
 use serde_json::json;
 
+use super::usage::Usage;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
-use crate::queue::Queue;
-use crate::session::{Story, page};
+use crate::overview::gather;
+use crate::session::{Present, Story, Used, page};
 use crate::text::plural;
 
-/// Make a page of a session: what went wrong, who did what when, and how long it took
+/// Make a page of a session: who needs you, what went wrong, who did what when
 ///
-/// One HTML file that needs neither a network nor a script; it looks right on a phone, in dark mode and
-/// on paper.
+/// One HTML file that needs no network; it looks right on a phone, in dark mode and on paper. A click on a bar opens
+/// its story.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble log report -o session.html")]
+#[command(after_help = "Examples:
+  ensemble log report -o session.html
+  ensemble log report --follow")]
 pub(crate) struct Arguments {
     /// File to write the page to; `-` for stdout
     #[arg(short, long, value_name = "FILE|-", default_value = "session.html")]
@@ -29,35 +32,31 @@ pub(crate) struct Arguments {
     /// Session to report on, such as session-20261121-225001 [default: the newest]
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
+    /// Serve the page on this machine instead, and update it until Ctrl-C
+    #[cfg(feature = "mcp")]
+    #[arg(long, conflicts_with = "output")]
+    follow: bool,
+    /// Port of the page [default: a free one]
+    #[cfg(feature = "mcp")]
+    #[arg(
+        long,
+        value_name = "PORT",
+        requires = "follow",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    port: u16,
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let logs = context.project()?.logs();
-        if !logs.is_dir() {
-            let text = format!("there is no event log at {}", logs.display());
-            return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
+        let story = story(context, self.session.clone())?;
+        #[cfg(feature = "mcp")]
+        if self.follow {
+            return super::log_follow::serve(context, self.session, self.port);
         }
-        let mut story = Story::of(self.session.clone());
-        let mut records = read_all(&logs)?;
-        records.by_ref().for_each(|record| story.take(&record));
-        let bad = records.bad_lines().count();
-        if bad > 0 {
-            say(&format!("warning: {} passed over: not records", plural(bad, "line")));
-        }
-        if let Some(failure) = records.failure() {
-            return Err(Failure::new(Exit::Failed, failure.to_string()));
-        }
-        if story.is_empty() {
-            let which = self.session.map_or_else(String::new, |session| format!(" {session}"));
-            return Err(Failure::nothing(format!("there are no records of a session{which}"))
-                .with_hint("`ensemble log` shows what there is"));
-        }
-        story.finish_all();
-        if story.goes_on() {
-            story.hold(holds(context));
-        }
-        let html = page(&story);
+        let present = present(context, &story);
+        let html = page(&story, present.as_ref(), None);
         if self.output == Path::new("-") {
             return context.out.content(html.as_bytes());
         }
@@ -70,13 +69,41 @@ impl Arguments {
     }
 }
 
-/// What each agent holds. A page can be made of a log alone, too.
-fn holds(context: &Context) -> BTreeMap<String, Vec<String>> {
-    let look = || -> Outcome<_> {
-        let queue = Queue::open(context)?;
-        queue.overlook()?;
-        Ok(Books::open(context.project()?).holds(&*queue, |_| true)?)
-    };
-    let held = look().unwrap_or_default();
-    held.into_iter().map(|(agent, held)| (agent.to_string(), tasks(&held))).collect()
+/// The story of a session as the log has it now.
+pub(super) fn story(context: &Context, session: Option<String>) -> Outcome<Story> {
+    let logs = context.project()?.logs();
+    if !logs.is_dir() {
+        let text = format!("there is no event log at {}", logs.display());
+        return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
+    }
+    let mut story = Story::of(session.clone());
+    let mut records = read_all(&logs)?;
+    records.by_ref().for_each(|record| story.take(&record));
+    let bad = records.bad_lines().count();
+    if bad > 0 {
+        say(&format!("warning: {} passed over: not records", plural(bad, "line")));
+    }
+    if let Some(failure) = records.failure() {
+        return Err(Failure::new(Exit::Failed, failure.to_string()));
+    }
+    if story.is_empty() {
+        let which = session.map_or_else(String::new, |session| format!(" {session}"));
+        return Err(Failure::nothing(format!("there are no records of a session{which}"))
+            .with_hint("`ensemble log` shows what there is"));
+    }
+    story.finish_all();
+    Ok(story)
+}
+
+/// What needs a person, and what each agent has used. A page can be made of a log alone, too.
+pub(super) fn present(context: &Context, story: &Story) -> Option<Present> {
+    if !story.is_newest() {
+        return None;
+    }
+    let overview = gather(context, Evidence::Watcher).ok()?;
+    let usage = Usage::read(context).map(|usage| usage.agents).unwrap_or_default();
+    let used =
+        usage.iter().map(|(agent, usage)| (agent.to_string(), super::usage::used(&usage.spent)));
+    let usage: BTreeMap<String, Used> = used.collect();
+    Some(Present { at: SystemClock.wall(), needs: overview.needs, usage })
 }

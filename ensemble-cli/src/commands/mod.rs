@@ -33,6 +33,8 @@ mod instruct;
 mod join;
 mod lint;
 mod log;
+#[cfg(feature = "mcp")]
+mod log_follow;
 mod log_record;
 mod log_replay;
 mod log_report;

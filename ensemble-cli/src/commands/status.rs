@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::exit::Outcome;
 use crate::output::{FAINT, GOOD, WARNING};
 use crate::overview::{gather, note_look, print_agents, print_mailboxes, print_needs};
-use crate::text::{one_line, plural};
+use crate::text::{inline, one_line, plural};
 
 /// How many open ladders are listed.
 const LADDERS_SHOWN_MAX: usize = 10;
@@ -157,25 +157,4 @@ fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
         out.line(format!("  servers: {}", inline(&status["servers"])))?;
     }
     out.line(out.paint(FAINT, "  `ensemble status --json` has all that it says"))
-}
-
-/// A value in one line: `mailbox=worker-1 reason=copy_mode`.
-pub(super) fn inline(value: &Value) -> String {
-    match value {
-        Value::Object(members) => members
-            .iter()
-            .map(|(key, value)| format!("{}={}", one_line(key), scalar(value)))
-            .collect::<Vec<_>>()
-            .join(" "),
-        Value::Array(items) => items.iter().map(scalar).collect::<Vec<_>>().join(", "),
-        other => scalar(other),
-    }
-}
-
-fn scalar(value: &Value) -> String {
-    match value {
-        Value::String(text) => one_line(text),
-        Value::Null => "-".to_owned(),
-        other => one_line(&other.to_string()),
-    }
 }

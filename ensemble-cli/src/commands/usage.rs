@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::{BAD, FAINT};
+use crate::session::Used;
 use crate::text::{age, one_line, plural};
 
 /// Show what work took: time, turns, tokens and cost, by agent and task
@@ -223,6 +224,11 @@ fn cost(spent: &Spent) -> String {
         (usd, 0) => format!("${usd:.2}"),
         (usd, _) => format!("${usd:.2} + ?"),
     }
+}
+
+/// The amounts for the page of a session.
+pub(crate) fn used(spent: &Spent) -> Used {
+    Used { turns: spent.turns, tokens: spent.tokens.total(), cost: cost(spent) }
 }
 
 /// The command that allows more.

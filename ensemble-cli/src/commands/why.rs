@@ -8,14 +8,13 @@ use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_team::usage::{Spent, by_task};
 use serde_json::{Value, json};
 
-use super::status::inline;
 use super::usage::Usage;
 use crate::asking::requests;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::{FAINT, STRONG};
 use crate::queue::Queue;
-use crate::text::{age, one_line, plural};
+use crate::text::{age, inline, one_line, plural};
 
 /// Tell the whole story of a message, a task, a step's task, a request or an agent
 ///

@@ -36,11 +36,11 @@ const TOKEN_BYTES_MAX: u64 = 1024;
 const TOKEN_BYTES_MIN: usize = 16;
 
 /// One thread for the protocol; calls have threads of their own.
-pub(super) fn runtime() -> Outcome<Runtime> {
+pub(crate) fn runtime() -> Outcome<Runtime> {
     Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::refused(format!("cannot start the MCP server: {error}")))
+        .map_err(|error| Failure::refused(format!("cannot start the server: {error}")))
 }
 
 /// Serves any number of clients, all as this agent, until it is ended. `port` 0 takes a free one.
@@ -103,7 +103,7 @@ fn refuse() -> Response {
 
 /// The token of the file, or a fresh one that is put into it.
 fn token(file: Option<&Path>) -> Outcome<String> {
-    let Some(path) = file else { return fresh() };
+    let Some(path) = file else { return fresh_token() };
     let fail = |error: std::io::Error| {
         Failure::refused(format!("cannot use the token file {}: {error}", path.display()))
     };
@@ -111,7 +111,7 @@ fn token(file: Option<&Path>) -> Outcome<String> {
     options.write(true).create_new(true).mode(0o600);
     match options.open(path) {
         Ok(mut file) => {
-            let token = fresh()?;
+            let token = fresh_token()?;
             file.write_all(format!("{token}\n").as_bytes()).map_err(fail)?;
             Ok(token)
         }
@@ -133,7 +133,7 @@ fn token(file: Option<&Path>) -> Outcome<String> {
     }
 }
 
-fn fresh() -> Outcome<String> {
+pub(crate) fn fresh_token() -> Outcome<String> {
     let mut bytes = [0; TOKEN_BYTES];
     let read = |bytes: &mut [u8]| std::fs::File::open("/dev/urandom")?.read_exact(bytes);
     read(&mut bytes).map_err(|error| Failure::refused(format!("no randomness: {error}")))?;

@@ -31,7 +31,7 @@ mod stdio;
 mod tools;
 
 pub(crate) use desk::Desk;
-pub(crate) use http::serve as serve_http;
+pub(crate) use http::{fresh_token, runtime, serve as serve_http};
 pub(crate) use stdio::serve as serve_stdio;
 pub(crate) use tools::schemas;
 

@@ -1,20 +1,25 @@
-//! A session of the event log as one page for people: what went wrong first, then who did what when, and
-//! how long things took. One file, without a script and without the network.
+//! A session of the event log as one page for people: who needs a person, what went wrong, who did what when.
 //!
 //! ```text
-//! records, streamed ──> Story (bounded) ──> page
-//!                       spans, marks, troubles, latencies, totals
+//! records, streamed ──> Story (bounded) ──────────────> page: one file, its own style and script, no network
+//!                       states, tasks, requests, troubles, stories, latencies
+//! the present       ──> needs, usage ────────────────>
 //! ```
 //!
 //! However long the log is, the story keeps at most so many of each thing and counts the rest.
 
+mod asked;
+mod index;
 mod latency;
 mod page;
+mod sections;
+mod states;
 mod story;
 #[cfg(test)]
 mod tests;
 mod timeline;
 mod trouble;
+mod work;
 
-pub(crate) use page::page;
+pub(crate) use page::{Present, Used, page};
 pub(crate) use story::Story;

@@ -4,98 +4,75 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use ensemble_core::event_log::{Record, types};
-use ensemble_core::message::Timestamp;
+use ensemble_core::message::{Purpose, Timestamp};
 use serde_json::Value;
 
+use super::asked::Requests;
+use super::index::Index;
 use super::latency::Latency;
-use super::trouble::{self, Trouble, Weight};
+use super::states::{self, States};
+use super::trouble::{self, Trouble, Weight, member};
+use super::work::{Stage, TaskSpan, Work};
 
-/// How many agents are told of one by one.
+/// Most agents with a lane of their own.
 const AGENTS_MAX: usize = 60;
-/// How many messages are followed at once; of more, only the totals are kept.
+/// Most messages that are followed at once; of more, only the totals are kept.
 const FOLLOWED_MAX: usize = 100_000;
-/// How many spans, and how many marks, are kept of one agent.
+/// Most spans of one agent.
 pub(super) const SPANS_MAX: usize = 3_000;
-/// How many troubles are kept.
-const TROUBLES_MAX: usize = 200;
-/// How many messages that are not done at the end are named.
-const LEFT_MAX: usize = 20;
+/// Most troubles that are kept.
+const TROUBLES_MAX: usize = 2_000;
+/// The lane of agents beyond [`AGENTS_MAX`].
+const OTHERS: &str = "others";
+/// Actors that are no agents.
+const NO_AGENTS: [&str; 4] = ["watcher", "ensemble", "operator", "outside"];
 
-/// What a stretch of time was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum SpanKind {
-    /// Mail waits for the agent.
-    Waiting,
-    /// The agent holds a message.
-    Held,
-}
-
-/// The end of a stretch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    Taken,
-    Settled,
-    GivenBack,
-    Dead,
-    Open,
-}
-
+/// Something that an agent held.
 #[derive(Clone, Debug)]
-pub(super) struct Span {
-    pub(super) kind: SpanKind,
+pub(super) struct Hold {
+    pub(super) label: String,
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
-    pub(super) end: End,
-    pub(super) label: String,
-}
-
-/// What happened at an instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum MarkKind {
-    Nudge,
-    Deferred,
-    Trouble,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Mark {
-    pub(super) kind: MarkKind,
-    pub(super) at: Timestamp,
-    pub(super) label: String,
+    /// Whether the agent holds it at the end of the log.
+    pub(super) is_open: bool,
+    /// Whether it became a dead letter.
+    pub(super) is_dead: bool,
+    /// The story behind it.
+    pub(super) story: String,
 }
 
 /// One agent's part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agent {
-    pub(super) spans: Vec<Span>,
-    pub(super) marks: Vec<Mark>,
+    pub(super) states: States,
+    /// Whether a watcher has recorded its states.
+    is_watched: bool,
+    pub(super) holds: Vec<Hold>,
+    pub(super) sent: u64,
     pub(super) received: u64,
     pub(super) settled: u64,
     pub(super) given_back: u64,
-    pub(super) dead: u64,
-    pub(super) sent: u64,
     pub(super) nudges: u64,
     pub(super) deferrals: u64,
-    pub(super) escalations: u64,
-    pub(super) busy: Duration,
-    pub(super) waited: Duration,
+    pub(super) held: Duration,
+    pub(super) mail_waited: Duration,
     pub(super) hidden: u64,
 }
 
 impl Agent {
-    pub(super) const fn is_silent(&self) -> bool {
-        self.received + self.settled + self.nudges + self.deferrals + self.escalations + self.dead
-            == 0
-            && self.spans.is_empty()
-            && self.marks.is_empty()
+    /// Whether it has a lane.
+    pub(super) fn is_drawn(&self) -> bool {
+        !self.holds.is_empty() || !self.states.spans.is_empty()
     }
 
-    fn span(&mut self, span: Span) {
-        if self.spans.len() < SPANS_MAX { self.spans.push(span) } else { self.hidden += 1 }
+    fn hold(&mut self, hold: Hold) {
+        self.held += hold.to.since(hold.from);
+        if self.holds.len() < SPANS_MAX { self.holds.push(hold) } else { self.hidden += 1 }
     }
 
-    fn mark(&mut self, mark: Mark) {
-        if self.marks.len() < SPANS_MAX { self.marks.push(mark) } else { self.hidden += 1 }
+    /// Time in states in which it does nothing although it should.
+    pub(super) fn stuck(&self) -> Duration {
+        ["blocked", "gone", "limited"].iter().map(|state| self.states.time_in(state)).sum()
     }
 }
 
@@ -103,8 +80,13 @@ impl Agent {
 #[derive(Clone, Debug)]
 struct Followed {
     label: String,
+    /// The task that it hands over.
+    task: Option<String>,
+    /// Whether it is a request or a notice, whose death is no trouble.
+    is_work: bool,
+    story: Option<String>,
     queued: Option<Timestamp>,
-    told: Option<Timestamp>,
+    submitted: Option<Timestamp>,
     held: Option<(Timestamp, String)>,
 }
 
@@ -119,23 +101,20 @@ pub(crate) struct Story {
     pub(super) messages: u64,
     pub(super) settled: u64,
     pub(super) agents: BTreeMap<String, Agent>,
-    /// Agents beyond those that are told of.
-    pub(super) other_agents: u64,
+    pub(super) work: Work,
+    pub(super) requests: Requests,
     pub(super) troubles: Vec<Trouble>,
-    pub(super) troubles_total: u64,
-    /// How many of them are bad.
-    pub(super) bad_total: u64,
-    /// Stored until told of in the agent's pane.
+    /// Troubles beyond those that are kept.
+    pub(super) troubles_hidden: u64,
+    pub(super) index: Index,
+    /// Stored until typed or handed to the agent.
     pub(super) delivery: Latency,
-    /// Stored until taken.
+    /// Stored until received.
     pub(super) ack: Latency,
-    /// Told of until taken.
-    pub(super) waking: Latency,
-    pub(super) work: Latency,
-    /// What each agent holds now, for a session that goes on.
-    pub(super) holds: BTreeMap<String, Vec<String>>,
+    /// Received until settled.
+    pub(super) took: Latency,
     followed: HashMap<(String, String), Followed>,
-    /// Which session is wanted; the newest if none is.
+    /// The wanted session; the newest if there is none.
     wanted: Option<String>,
 }
 
@@ -149,17 +128,12 @@ impl Story {
         Self { wanted: session.map(full), ..Self::default() }
     }
 
-    /// Whether the session goes on, so that what agents hold now belongs to it.
-    pub(crate) const fn goes_on(&self) -> bool {
-        self.wanted.is_none() && !self.has_ended
+    /// Whether it is the story of the newest session, to which the present belongs.
+    pub(crate) const fn is_newest(&self) -> bool {
+        self.wanted.is_none()
     }
 
-    /// Adds what each agent holds now.
-    pub(crate) fn hold(&mut self, holds: BTreeMap<String, Vec<String>>) {
-        self.holds = holds;
-    }
-
-    /// Whether nothing was told.
+    /// Whether there is no record of the session.
     pub(crate) const fn is_empty(&self) -> bool {
         self.records == 0
     }
@@ -177,178 +151,349 @@ impl Story {
         self.records += 1;
         self.start.get_or_insert(record.timestamp);
         self.end = Some(self.end.map_or(record.timestamp, |end| end.max(record.timestamp)));
-        if let Some(trouble) = trouble::of(record) {
-            self.trouble(trouble);
+        let keys = self.stories_of(record);
+        self.index.add(record, &keys);
+        self.requests.take(record);
+        if !self.is_calm(record) {
+            let followed = self.followed.get(&(member(record, "mailbox"), member(record, "id")));
+            let task = followed.and_then(|one| one.task.clone());
+            trouble::of(record, task.as_deref()).into_iter().for_each(|it| self.trouble(it));
         }
-        self.follow(record);
+        self.follow_agent(record);
+        self.follow_message(record);
+        self.follow_steps(record);
+        self.follow_board(record);
     }
 
-    fn follow(&mut self, record: &Record) {
-        let text = |name: &str| text(record, name);
-        let (mailbox, id, at) = (text("mailbox"), text("id"), record.timestamp);
-        match record.kind.as_str() {
-            types::MESSAGE_STORED => {
-                self.messages += 1;
-                self.agent(&record.actor).sent += 1;
-                let what = match (text("type"), text("task_id")) {
-                    (kind, task) if kind == "task" && !task.is_empty() => task,
-                    (kind, task) => format!("{kind} {task}").trim_end().to_owned(),
-                };
-                let label = format!("{what} from {}", record.actor);
-                let queued = Some(at);
-                self.queue(mailbox, id, Followed { label, queued, told: None, held: None });
+    /// The stories that a record belongs to.
+    fn stories_of(&self, record: &Record) -> Vec<String> {
+        let text = |name: &str| member(record, name);
+        let mut keys = Vec::new();
+        let mut add = |kind: &str, id: String| {
+            let key = format!("{kind}:{id}");
+            if !id.is_empty() && !keys.contains(&key) {
+                keys.push(key);
             }
-            types::RECEIPT_SUBMITTED => {
-                let ids = record.data.get("ids").and_then(Value::as_array);
-                for id in ids.into_iter().flatten().filter_map(Value::as_str) {
-                    let key = (mailbox.clone(), id.to_owned());
-                    let Some(one) = self.followed.get_mut(&key) else { continue };
-                    if one.told.is_none() {
-                        one.told = Some(at);
-                        let queued = one.queued;
-                        self.delivery.add(queued.map_or(Duration::ZERO, |from| at.since(from)));
-                    }
+        };
+        add("t", text("task_id"));
+        add("t", text("task"));
+        add("r", text("request_id"));
+        add("r", text("correlation_id"));
+        let followed = self.followed.get(&(text("mailbox"), text("id")));
+        if let Some(task) = followed.and_then(|one| one.task.clone()) {
+            add("t", task);
+        }
+        for agent in [text("agent"), text("worker_id"), text("mailbox")] {
+            add("a", agent);
+        }
+        if !NO_AGENTS.contains(&&*record.actor) {
+            add("a", record.actor.clone());
+        }
+        keys
+    }
+
+    /// The death of a message that is no work: the answer of an agent that leaves, say.
+    fn is_calm(&self, record: &Record) -> bool {
+        if record.kind.as_str() != types::MESSAGE_DEAD {
+            return false;
+        }
+        let id = member(record, "id");
+        match self.followed.get(&(member(record, "mailbox"), id.clone())) {
+            Some(followed) => !followed.is_work,
+            None => id.ends_with(".request") || id.ends_with(".response"),
+        }
+    }
+
+    fn follow_agent(&mut self, record: &Record) {
+        let text = |name: &str| member(record, name);
+        let (agent, at) = (text("agent"), record.timestamp);
+        match record.kind.as_str() {
+            types::AGENT_STATE => {
+                let next = text("to");
+                let why = text("why");
+                let part = self.agent(&agent);
+                part.is_watched = true;
+                let ended = part.states.enter(at, &next, &why);
+                if let Some(ended) = ended {
+                    self.state_ended(&agent, &ended, Some(&next));
                 }
             }
-            types::MESSAGE_ACKED => self.acked(record, mailbox, id),
-            types::MESSAGE_SETTLED => self.finish(record, mailbox, id, End::Settled),
-            types::MESSAGE_RELEASED => self.finish(record, mailbox, id, End::GivenBack),
-            types::MESSAGE_DEAD => self.finish(record, mailbox, id, End::Dead),
-            types::MESSAGE_REDRIVEN => {
-                let (label, queued) = ("redriven".to_owned(), Some(at));
-                self.queue(mailbox, id, Followed { label, queued, told: None, held: None });
-            }
-            types::NUDGE_SENT => {
-                let agent = self.agent(&text("agent"));
-                agent.nudges += 1;
-                agent.mark(Mark { kind: MarkKind::Nudge, at, label: "nudged".to_owned() });
-            }
-            types::NUDGE_DEFERRED => {
-                let label = format!("not disturbed: {} {}", text("reason"), text("detail"));
-                let agent = self.agent(&text("agent"));
-                agent.deferrals += 1;
-                agent.mark(Mark { kind: MarkKind::Deferred, at, label });
-            }
-            types::ESCALATION => self.agent(&text("worker_id")).escalations += 1,
+            // Without a watcher, a supervisor says whether its agent works.
+            types::SUPERVISE_SPAWNED => self.supervised(&agent, at, "working"),
+            types::SUPERVISE_EXITED => self.supervised(&agent, at, "idle"),
+            types::SUPERVISE_ENDED => self.supervised(&agent, at, "shutdown"),
+            types::NUDGE_SENT => self.agent(&agent).nudges += 1,
+            types::NUDGE_DEFERRED => self.agent(&agent).deferrals += 1,
             types::SESSION_END => self.has_ended = true,
             _ => {}
         }
     }
 
-    fn queue(&mut self, mailbox: String, id: String, one: Followed) {
+    fn supervised(&mut self, agent: &str, at: Timestamp, state: &str) {
+        let part = self.agent(agent);
+        if !part.is_watched {
+            part.states.enter(at, state, "supervised");
+        }
+    }
+
+    fn state_ended(&mut self, agent: &str, span: &states::StateSpan, next: Option<&str>) {
+        let held = self.work.held_by(agent);
+        if let Some(trouble) = states::trouble(agent, span, next, held) {
+            self.trouble(trouble);
+        }
+    }
+
+    fn follow_message(&mut self, record: &Record) {
+        let text = |name: &str| member(record, name);
+        let (mailbox, id, at) = (text("mailbox"), text("id"), record.timestamp);
+        match record.kind.as_str() {
+            types::MESSAGE_STORED => self.stored(record, mailbox, id),
+            types::RECEIPT_SUBMITTED => {
+                let ids = record.data.get("ids").and_then(Value::as_array);
+                for id in ids.into_iter().flatten().filter_map(Value::as_str) {
+                    let key = (mailbox.clone(), id.to_owned());
+                    if let Some(one) = self.followed.get_mut(&key)
+                        && one.submitted.is_none()
+                    {
+                        one.submitted = Some(at);
+                        self.delivery.add(one.queued.map_or(Duration::ZERO, |from| at.since(from)));
+                    }
+                }
+            }
+            types::MESSAGE_ACKED => self.acked(record, &mailbox, id),
+            types::MESSAGE_SETTLED | types::MESSAGE_WITHDRAWN => {
+                self.finish(at, mailbox, id, Stage::Over);
+            }
+            types::MESSAGE_RELEASED => self.finish(at, mailbox, id, Stage::Queued),
+            types::MESSAGE_DEAD => self.finish(at, mailbox, id, Stage::Dead),
+            types::MESSAGE_REDRIVEN => {
+                if let Some(one) = self.followed.get_mut(&(mailbox.clone(), id)) {
+                    one.queued = Some(at);
+                    if let Some(task) = one.task.clone() {
+                        self.enter(&task, at, Stage::Queued, &mailbox);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn stored(&mut self, record: &Record, mailbox: String, id: String) {
+        let text = |name: &str| member(record, name);
+        let (kind, task, at) = (text("type"), text("task_id"), record.timestamp);
+        self.messages += 1;
+        self.agent(&record.actor).sent += 1;
+        let is_task = Purpose::of(&kind) == Purpose::Work;
+        let is_work = matches!(Purpose::of(&kind), Purpose::Work | Purpose::Other);
+        let request = Some(text("correlation_id")).filter(|id| !id.is_empty());
+        let task = is_task.then(|| if task.is_empty() { id.clone() } else { task });
+        if let Some(task) = &task {
+            self.enter(task, at, Stage::Queued, &mailbox);
+        }
+        let label = task.clone().unwrap_or_else(|| format!("{kind} from {}", record.actor));
+        let story = match &task {
+            Some(task) => Some(format!("t:{task}")),
+            None => request.map(|id| format!("r:{id}")),
+        };
+        let (queued, submitted, held) = (Some(at), None, None);
+        let one = Followed { label, task, is_work, story, queued, submitted, held };
         if self.followed.len() < FOLLOWED_MAX {
             self.followed.insert((mailbox, id), one);
         }
     }
 
-    fn acked(&mut self, record: &Record, mailbox: String, id: String) {
+    fn acked(&mut self, record: &Record, mailbox: &str, id: String) {
         let (at, holder) = (record.timestamp, record.actor.clone());
         self.agent(&holder).received += 1;
-        let Some(one) = self.followed.get_mut(&(mailbox.clone(), id)) else { return };
-        one.held = Some((at, holder));
-        let (queued, told, label) = (one.queued.take(), one.told.take(), one.label.clone());
+        let Some(one) = self.followed.get_mut(&(mailbox.to_owned(), id)) else { return };
+        one.held = Some((at, holder.clone()));
+        let (queued, task) = (one.queued.take(), one.task.clone());
         if let Some(from) = queued {
             self.ack.add(at.since(from));
-            let agent = self.agent(&mailbox);
-            agent.waited += at.since(from);
-            agent.span(Span { kind: SpanKind::Waiting, from, to: at, end: End::Taken, label });
+            self.agent(mailbox).mail_waited += at.since(from);
         }
-        if let Some(told) = told {
-            self.waking.add(at.since(told));
+        if let Some(task) = task {
+            self.enter(&task, at, Stage::Held, &holder);
         }
     }
 
-    fn finish(&mut self, record: &Record, mailbox: String, id: String, end: End) {
-        let at = record.timestamp;
+    /// A message is out of its holder's hands.
+    fn finish(&mut self, at: Timestamp, mailbox: String, id: String, to: Stage) {
         let key = (mailbox.clone(), id);
-        let Some(mut one) = self.followed.remove(&key) else { return };
-        let who = one.held.as_ref().map_or(mailbox, |(_, holder)| holder.clone());
-        let label = one.label.clone();
-        let held = one.held.take();
+        let Some(one) = self.followed.get_mut(&key) else { return };
+        let (held, task, label) = (one.held.take(), one.task.clone(), one.label.clone());
+        let story = one.story.clone();
+        match to {
+            Stage::Over => drop(self.followed.remove(&key)),
+            _ => one.queued = (to == Stage::Queued).then_some(at),
+        }
+        let who = held.as_ref().map_or_else(|| mailbox.clone(), |(_, holder)| holder.clone());
         let agent = self.agent(&who);
-        match end {
-            End::Settled => agent.settled += 1,
-            End::GivenBack => agent.given_back += 1,
-            End::Dead => agent.dead += 1,
-            End::Taken | End::Open => {}
+        match to {
+            Stage::Over => agent.settled += u64::from(held.is_some()),
+            Stage::Queued => agent.given_back += 1,
+            _ => {}
         }
-        if let Some((from, _)) = &held {
-            agent.busy += at.since(*from);
-            agent.span(Span { kind: SpanKind::Held, from: *from, to: at, end, label });
-        }
-        if end == End::Settled {
-            self.settled += 1;
-            if let Some((from, _)) = held {
-                self.work.add(at.since(from));
+        if let Some((from, _)) = held {
+            if task.is_none() {
+                let story = story.unwrap_or_else(|| format!("a:{who}"));
+                let (to, is_dead) = (at, to == Stage::Dead);
+                let hold = Hold { label, from, to, is_open: false, is_dead, story };
+                self.agent(&who).hold(hold);
+            }
+            if to == Stage::Over {
+                self.settled += 1;
+                self.took.add(at.since(from));
             }
         }
-        if end == End::GivenBack {
-            one.queued = Some(at);
-            self.followed.insert(key, one);
+        if let Some(task) = task {
+            self.enter(&task, at, to, &mailbox);
+        }
+    }
+
+    fn follow_steps(&mut self, record: &Record) {
+        let task = member(record, "task_id");
+        let (at, actor) = (record.timestamp, record.actor.clone());
+        match record.kind.as_str() {
+            types::STEP_ADDED
+            | types::STEP_COMPLETED
+            | types::STEP_FAILED
+            | types::STEP_LEASE_ENDED
+            | types::STEP_RETRIED
+            | types::STEP_UNBLOCKED => self.enter(&task, at, Stage::Queued, ""),
+            types::STEP_TAKEN => self.enter(&task, at, Stage::Held, &actor),
+            types::STEP_BLOCKED => self.enter(&task, at, Stage::Stopped, &actor),
+            types::STEPS_DONE => self.enter(&task, at, Stage::Over, ""),
+            _ => {}
+        }
+    }
+
+    fn follow_board(&mut self, record: &Record) {
+        if record.kind.as_str() != types::BOARD_WRITTEN {
+            return;
+        }
+        let at = record.timestamp;
+        let steps = record.data.get("steps").and_then(Value::as_array);
+        for step in steps.into_iter().flatten() {
+            let text = |name: &str| step[name].as_str().unwrap_or_default();
+            let (task, agent, what) = (text("task"), text("agent"), text("what"));
+            if task.is_empty() {
+                continue;
+            }
+            let line = format!("{what}  {}  {}", record.actor, crate::text::inline(step));
+            let keys = [format!("t:{task}"), format!("a:{agent}")];
+            self.index.add_line(at, &line, &keys[..if agent.is_empty() { 1 } else { 2 }]);
+            let coder = self.work.last_holder(task);
+            let (stage, who) = match text("status") {
+                _ if what == "task.review_claimed" => (Stage::Review, agent),
+                "DRAFT" | "UNCLAIMED" => (Stage::Queued, ""),
+                "CLAIMED" if what != "task.iteration" => (Stage::Held, agent),
+                "REJECTED" => (Stage::Held, coder.as_str()),
+                "READY_FOR_REVIEW" | "APPROVED" => (Stage::Review, ""),
+                "BLOCKED" | "INTEGRATION_FAILED" => (Stage::Stopped, agent),
+                "MERGED" | "SUPERSEDED" | "ABANDONED" => (Stage::Over, ""),
+                _ => continue,
+            };
+            self.enter(task, at, stage, who);
+            self.board_trouble(at, text("status"), what, task, agent);
+        }
+    }
+
+    fn board_trouble(&mut self, at: Timestamp, status: &str, what: &str, task: &str, agent: &str) {
+        let (weight, said) = match status {
+            "REJECTED" if what.contains("reject") => (Weight::Odd, format!("rejected {task}")),
+            "INTEGRATION_FAILED" => (Weight::Odd, format!("could not merge {task}")),
+            "BLOCKED" => (Weight::Bad, format!("{task} is blocked")),
+            _ => return,
+        };
+        self.trouble(Trouble {
+            weight,
+            at: Some(at),
+            until: None,
+            who: agent.to_owned(),
+            what: said,
+            why: String::new(),
+            subjects: vec![task.to_owned()],
+            story: format!("t:{task}"),
+        });
+    }
+
+    /// A task is something else from now on; what its holder held until now is drawn.
+    fn enter(&mut self, task: &str, at: Timestamp, stage: Stage, who: &str) {
+        if task.is_empty() {
+            return;
+        }
+        if let Some(ended) = self.work.enter(task, at, stage, who) {
+            self.drop_hold(task, &ended, stage == Stage::Dead);
+        }
+    }
+
+    fn drop_hold(&mut self, task: &str, span: &TaskSpan, is_dead: bool) {
+        if matches!(span.stage, Stage::Held | Stage::Review) && !span.who.is_empty() {
+            let TaskSpan { from, to, is_open, .. } = *span;
+            let (label, story) = (task.to_owned(), format!("t:{task}"));
+            self.agent(&span.who).hold(Hold { label, from, to, is_open, is_dead, story });
         }
     }
 
     fn agent(&mut self, name: &str) -> &mut Agent {
-        const OTHERS: &str = "others";
         let is_known = self.agents.contains_key(name);
         let name = if name.is_empty() { "unknown" } else { name };
         if !is_known && self.agents.len() >= AGENTS_MAX {
-            self.other_agents += 1;
             return self.agents.entry(OTHERS.to_owned()).or_default();
         }
         self.agents.entry(name.to_owned()).or_default()
     }
 
     fn trouble(&mut self, trouble: Trouble) {
-        self.troubles_total += 1;
-        self.bad_total += u64::from(trouble.weight == Weight::Bad);
-        if let Some(at) = trouble.at.filter(|_| !trouble.who.is_empty()) {
-            let label = format!("{} {}", trouble.what, trouble.why);
-            self.agent(&trouble.who).mark(Mark { kind: MarkKind::Trouble, at, label });
-        }
-        if self.troubles.len() < TROUBLES_MAX {
-            self.troubles.push(trouble);
-        } else if trouble.weight == Weight::Bad
-            && let Some(odd) = self.troubles.iter().position(|t| t.weight == Weight::Odd)
-        {
-            self.troubles[odd] = trouble;
+        match self.troubles.len() < TROUBLES_MAX {
+            true => self.troubles.push(trouble),
+            false => self.troubles_hidden += 1,
         }
     }
 
-    /// The log is over: what is still open is drawn to its end, and named if the session is over too.
+    /// The log is over: what goes on is drawn to its end.
     pub(crate) fn finish_all(&mut self) {
         let Some(end) = self.end else { return };
-        let mut left: Vec<_> = std::mem::take(&mut self.followed).into_iter().collect();
-        left.sort_by_key(|(_, one)| one.held.as_ref().map(|(at, _)| *at).or(one.queued));
-        let mut named = 0;
-        for ((mailbox, _), one) in left {
-            let (who, kind, from) = match (one.held, one.queued) {
-                (Some((at, holder)), _) => (holder, SpanKind::Held, at),
-                (None, Some(at)) => (mailbox, SpanKind::Waiting, at),
-                (None, None) => continue,
-            };
-            let label = one.label.clone();
-            let agent = self.agent(&who);
-            if kind == SpanKind::Held {
-                agent.busy += end.since(from);
-            } else {
-                agent.waited += end.since(from);
-            }
-            agent.span(Span { kind, from, to: end, end: End::Open, label: label.clone() });
-            if self.has_ended && named < LEFT_MAX {
-                named += 1;
-                let what = match kind {
-                    SpanKind::Held => format!("never finished: {label}"),
-                    SpanKind::Waiting => format!("never took: {label}"),
-                };
-                let why = "still so when the session ended".to_owned();
-                let trouble = Trouble { weight: Weight::Odd, at: Some(from), who, what, why };
-                self.troubles_total += 1;
-                self.troubles.push(trouble);
+        let names: Vec<String> = self.agents.keys().cloned().collect();
+        for name in &names {
+            if let Some(span) = self.agent(name).states.close(end) {
+                self.state_ended(name, &span, None);
             }
         }
-        self.troubles.sort_by_key(|trouble| (trouble.weight, trouble.at));
-        self.agents.retain(|_, agent| !agent.is_silent() || agent.sent > 0);
+        for (task, span) in self.work.finish(end) {
+            self.drop_hold(&task, &span, false);
+        }
+        let asked: Vec<Trouble> =
+            self.requests.all.iter().filter_map(|asked| asked.trouble(end)).collect();
+        asked.into_iter().for_each(|trouble| self.trouble(trouble));
+        self.troubles = trouble::without_echoes(std::mem::take(&mut self.troubles));
+        let left: Vec<((String, String), Followed)> = self.followed.drain().collect();
+        for ((mailbox, _), one) in left {
+            let Some((from, holder)) = one.held else {
+                self.agent(&mailbox).mail_waited +=
+                    one.queued.map_or(Duration::ZERO, |from| end.since(from));
+                continue;
+            };
+            if one.task.is_none() {
+                let story = one.story.unwrap_or_else(|| format!("a:{holder}"));
+                let (label, is_open) = (one.label, true);
+                self.agent(&holder).hold(Hold {
+                    label,
+                    from,
+                    to: end,
+                    is_open,
+                    is_dead: false,
+                    story,
+                });
+            }
+        }
+    }
+
+    /// How many troubles of a weight there are.
+    pub(super) fn count(&self, weight: Weight) -> u64 {
+        let kept = self.troubles.iter().filter(|trouble| trouble.weight == weight).count() as u64;
+        kept + if weight == Weight::Bad { self.troubles_hidden } else { 0 }
     }
 
     pub(super) fn length(&self) -> Duration {
@@ -356,12 +501,5 @@ impl Story {
             (Some(start), Some(end)) => end.since(start),
             _ => Duration::ZERO,
         }
-    }
-}
-
-fn text(record: &Record, name: &str) -> String {
-    match record.data.get(name) {
-        Some(Value::String(text)) => text.clone(),
-        _ => String::new(),
     }
 }

@@ -3,14 +3,16 @@
 use ensemble_core::event_log::Record;
 use serde_json::{Value, json};
 
+use super::trouble::Weight;
 use super::{Story, page};
 
-fn record(millis: u64, kind: &str, actor: &str, data: Value) -> Record {
+/// A record at a second of the session.
+fn record(second: u64, kind: &str, actor: &str, data: Value) -> Record {
     let stamp = format!(
-        "2026-11-21T10:{:02}:{:02}.{:03}Z",
-        millis / 60_000 % 60,
-        millis / 1_000 % 60,
-        millis % 1_000
+        "2026-11-21T{:02}:{:02}:{:02}.000Z",
+        10 + second / 3_600,
+        second / 60 % 60,
+        second % 60
     );
     let line = json!({
         "timestamp": stamp, "session_id": "session-20261121-100000", "seq": 1, "type": kind,
@@ -19,162 +21,270 @@ fn record(millis: u64, kind: &str, actor: &str, data: Value) -> Record {
     Record::parse(line.to_string().as_bytes()).unwrap()
 }
 
-fn told(records: &[Record]) -> String {
+fn story(records: &[Record]) -> Story {
     let mut story = Story::of(None);
     records.iter().for_each(|record| story.take(record));
     story.finish_all();
-    page(&story)
+    story
 }
 
-fn message(at: u64, id: &str, mailbox: &str, task: &str) -> Vec<Record> {
-    let place = json!({ "id": id, "mailbox": mailbox, "epoch": 1 });
-    vec![
+fn told(records: &[Record]) -> String {
+    page(&story(records), None, None)
+}
+
+/// What went wrong, in a line each.
+fn troubles(records: &[Record], weight: Weight) -> Vec<String> {
+    let story = story(records);
+    let all = story.troubles.iter().filter(|trouble| trouble.weight == weight);
+    all.map(|trouble| format!("{} {}", trouble.who, trouble.what)).collect()
+}
+
+fn stored(second: u64, id: &str, mailbox: &str, kind: &str, task: &str) -> Record {
+    let data = json!({ "id": id, "mailbox": mailbox, "type": kind, "task_id": task });
+    record(second, "message.stored", "dispatch", data)
+}
+
+fn moved(second: u64, kind: &str, id: &str, mailbox: &str) -> Record {
+    record(second, kind, mailbox, json!({ "id": id, "mailbox": mailbox, "epoch": 1 }))
+}
+
+fn state(second: u64, agent: &str, to: &str, why: &str) -> Record {
+    record(second, "agent.state", "watcher", json!({ "agent": agent, "to": to, "why": why }))
+}
+
+fn asked(second: u64, id: &str, kind: &str, from: &str, to: &str) -> Record {
+    let data = json!({ "request_id": id, "kind": kind, "from": from, "to": to, "task_id": "t3" });
+    record(second, "request.opened", from, data)
+}
+
+/// An hour with eight agents and seven troubles.
+fn hour() -> Vec<Record> {
+    let minute = |minute: u64| minute * 60;
+    let mut all = vec![
+        state(1, "conductor", "idle", "ready"),
+        state(1, "dispatch", "idle", "ready"),
+        state(minute(2), "worker-7", "blocked", "permission prompt"),
+        state(minute(51), "worker-7", "working", "busy"),
+        state(minute(3), "worker-2", "limited", "resets 3pm"),
+        state(minute(57), "worker-2", "working", "busy"),
+        asked(minute(20), "ab12", "plan", "worker-3", "conductor"),
+        stored(minute(5), "m4", "coder-4", "task", "t4"),
+        moved(minute(6), "message.acked", "m4", "coder-4"),
+        state(minute(6), "coder-4", "working", "busy"),
+        state(minute(30), "coder-4", "gone", "its process has ended"),
         record(
-            at,
-            "message.stored",
-            "dispatch",
-            json!({ "id": id, "mailbox": mailbox, "type": "task", "task_id": task }),
-        ),
-        record(
-            at + 100,
-            "receipt.submitted",
+            minute(30) + 1,
+            "lease.holder_gone",
             "watcher",
-            json!({ "mailbox": mailbox, "ids": [id] }),
+            json!({ "agent": "coder-4", "why": "gone", "messages": [{ "id": "m4" }], "others": [] }),
         ),
-        record(at + 400, "message.acked", mailbox, place.clone()),
-        record(at + 2_400, "message.settled", mailbox, place),
-    ]
-}
-
-#[test]
-fn what_went_wrong_stands_first_and_the_worst_of_it_before_the_rest() {
-    let mut records = message(0, "m1", "worker-1", "task-1");
-    records.push(record(
-        3_000,
-        "nudge.unanswered",
-        "watcher",
-        json!({ "agent": "worker-2", "waiting": 1, "nudges": 4 }),
-    ));
-    records.push(record(
-        4_000,
-        "escalation",
-        "dispatch",
-        json!({ "worker_id": "worker-2", "task_id": "task-9", "reason": "unanswered", "phase": 3 }),
-    ));
-    let html = told(&records);
-    let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("no {text}"));
-    assert!(place("1 thing went wrong") < place("What went wrong"));
-    assert!(place("task-9 was not taken") < place("did not react to nudges"));
-    assert!(place("What went wrong") < place("Who did what when"));
-    assert!(place("Who did what when") < place("How long it took"));
-    assert!(html.contains("+4 s"), "{html}");
-}
-
-#[test]
-fn latencies_and_totals_are_those_of_the_log() {
-    let html = told(&message(0, "m1", "worker-1", "task-1"));
-    assert!(html.contains("nothing went wrong"));
-    for (chart, median) in
-        [("Delivery", "100 ms"), ("Ack", "400 ms"), ("Waking", "300 ms"), ("Work", "2 s")]
-    {
-        let figure =
-            html.split(&format!("<b>{chart}</b>")).nth(1).unwrap_or_else(|| panic!("{chart}"));
-        let figure = figure.split("</figure>").next().unwrap();
-        assert!(figure.contains(&format!("median <b>{median}</b>")), "{chart}: {figure}");
-    }
-    assert!(html.contains("<dt>median ack</dt><dd>400 ms</dd>"), "{html}");
-    assert!(html.contains("<dt>median work</dt><dd>2 s</dd>"), "{html}");
-    assert!(html.contains("<small>1 done · busy 83%</small>"), "{html}");
-}
-
-#[test]
-fn nothing_in_a_log_becomes_markup_and_nothing_is_loaded() {
-    let evil = "</style><script>alert(1)</script><img src=x onerror=y>\"'&";
-    let mut records = message(0, "m1", "worker-1", evil);
-    records.push(record(
-        1,
-        "message.stored",
-        evil,
-        json!({ "id": "m2", "mailbox": evil, "type": "task" }),
-    ));
-    records.push(record(2, "file.rejected", evil, json!({ "file": evil, "error": evil })));
-    records.push(record(
-        3,
-        "nudge.deferred",
-        evil,
-        json!({ "agent": evil, "reason": evil, "detail": evil }),
-    ));
-    let html = told(&records);
-    assert!(!html.contains("<script") && !html.contains("<img"), "{html}");
-    for outside in ["http://", "https://", "url(", "@import", "<link"] {
-        assert!(!html.contains(outside), "{outside}");
-    }
-    assert!(html.contains("&lt;script&gt;"));
-}
-
-#[test]
-fn a_long_log_is_a_page_of_bounded_size() {
-    let mut story = Story::of(None);
-    for number in 0..4_000_u64 {
-        // More agents than are told of, and more messages of one than are drawn.
-        let worker = format!("worker-{}", if number < 100 { number } else { 1 });
-        for record in message(number * 30, &format!("m{number}"), &worker, "task") {
-            story.take(&record);
-        }
-        story.take(&record(
-            number * 30,
+        record(
+            minute(40),
+            "alarm.raised",
+            "watcher",
+            json!({ "alarm": "stalled", "about": "t5", "text": "task t5 has stalled" }),
+        ),
+        stored(minute(10), "m6", "worker-6", "task", "t6"),
+        record(
+            minute(14),
+            "escalation",
+            "watcher",
+            json!({ "worker_id": "worker-6", "task_id": "t6", "reason": "no ack", "phase": 3, "detail": "it shows a shell" }),
+        ),
+        stored(minute(11), "m8", "worker-8", "task", "t8"),
+        record(
+            minute(45),
             "message.dead",
-            "x",
-            json!({ "id": "z", "mailbox": worker, "reason": "r" }),
-        ));
+            "watcher",
+            json!({ "id": "m8", "mailbox": "worker-8", "reason": "after 5 attempts" }),
+        ),
+        state(minute(60), "worker-1", "working", "busy"),
+    ];
+    all.sort_by_key(|record| record.timestamp);
+    all
+}
+
+#[test]
+fn an_hour_with_seven_troubles_names_seven() {
+    let mut found = troubles(&hour(), Weight::Bad);
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            " alarm: task t5 has stalled",
+            "coder-4 was gone for 30 min",
+            "worker-2 was at its usage limit for 54 min",
+            "worker-3 has waited 40 min for conductor to decide the plan of t3",
+            "worker-6 did not take t6",
+            "worker-7 waited for a person for 49 min",
+            "worker-8 has a dead letter: t8",
+        ]
+    );
+    assert_eq!(troubles(&hour(), Weight::Odd), [""; 0], "what follows from one is told with it");
+    let html = told(&hour());
+    assert!(html.contains("7 things went wrong<"), "{html}");
+    assert!(html.contains("left work behind: 1 of its messages"), "told with the coder");
+    assert!(html.contains("no ack after phase 3: it shows a shell"));
+}
+
+#[test]
+fn an_ordinary_life_of_a_team_is_calm() {
+    let records = [
+        state(1, "worker-1", "idle", "ready"),
+        stored(2, "m1", "worker-1", "task", "t1"),
+        moved(3, "message.acked", "m1", "worker-1"),
+        state(3, "worker-1", "working", "busy"),
+        state(5, "worker-1", "blocked", "a dialog"),
+        state(20, "worker-1", "working", "a person has answered it"),
+        moved(60, "message.settled", "m1", "worker-1"),
+        asked(70, "s1", "shutdown", "operator", "worker-1"),
+        stored(70, "s1.request", "worker-1", "shutdown_request", ""),
+        record(
+            190,
+            "request.expired",
+            "watcher",
+            json!({ "request_id": "s1", "kind": "shutdown", "outcome": "expired" }),
+        ),
+        record(
+            191,
+            "message.dead",
+            "watcher",
+            json!({ "id": "s1.request", "mailbox": "worker-1", "reason": "expired" }),
+        ),
+        state(192, "worker-1", "gone", "its process has ended"),
+        state(193, "worker-1", "shutdown", "it did not answer"),
+        record(200, "session_end", "watcher", json!({})),
+    ];
+    let html = told(&records);
+    assert!(html.contains("nothing went wrong"), "{html}");
+}
+
+#[test]
+fn a_task_is_one_row_however_it_comes() {
+    let board = |second, what: &str, status: &str, agent: &str| {
+        let steps = json!([{ "what": what, "task": "t2", "status": status, "agent": agent }]);
+        record(second, "board.written", agent, json!({ "steps": steps }))
+    };
+    let step = |second, kind: &str| {
+        record(second, kind, "worker-1", json!({ "task_id": "t3", "step_index": 1, "epoch": 1 }))
+    };
+    let records = [
+        stored(0, "m1", "worker-1", "task", "t1"),
+        moved(10, "message.acked", "m1", "worker-1"),
+        moved(20, "message.released", "m1", "worker-1"),
+        moved(30, "message.acked", "m1", "worker-1"),
+        moved(40, "message.settled", "m1", "worker-1"),
+        board(0, "task.created", "UNCLAIMED", "planner"),
+        board(10, "task.claimed", "CLAIMED", "coder-1"),
+        board(20, "task.submitted", "READY_FOR_REVIEW", "coder-1"),
+        board(25, "task.review_claimed", "READY_FOR_REVIEW", "reviewer-1"),
+        board(30, "task.rejected", "REJECTED", "reviewer-1"),
+        board(50, "task.merged", "MERGED", "reviewer-1"),
+        step(5, "step.taken"),
+        step(15, "step.completed"),
+        step(16, "steps.done"),
+    ];
+    let story = story(&records);
+    let stages = |task: &str| -> Vec<String> {
+        let spans = story.work.tracks[task].spans.iter();
+        spans
+            .map(|span| {
+                format!("{:?} {} {}", span.stage, span.who, span.to.since(span.from).as_secs())
+            })
+            .collect()
+    };
+    let mail = ["Queued worker-1 10", "Held worker-1 10", "Queued worker-1 10", "Held worker-1 10"];
+    assert_eq!(stages("t1"), mail);
+    let board =
+        ["Queued  10", "Held coder-1 10", "Review  5", "Review reviewer-1 5", "Held coder-1 20"];
+    assert_eq!(stages("t2"), board);
+    assert_eq!(stages("t3"), ["Held worker-1 10", "Queued  1"]);
+    let found: Vec<&str> = story.troubles.iter().map(|trouble| trouble.what.as_str()).collect();
+    assert_eq!(found, ["rejected t2"]);
+    let labels: Vec<&str> =
+        story.agents["coder-1"].holds.iter().map(|hold| hold.label.as_str()).collect();
+    assert_eq!(labels, ["t2", "t2"], "an agent's lane shows the tasks of the board as well");
+}
+
+#[test]
+fn requests_are_arrows_and_waits() {
+    let mut records = vec![state(0, "worker-3", "working", "busy"), state(0, "lead", "idle", "")];
+    records.push(asked(10, "ab12", "plan", "worker-3", "lead"));
+    let decided = json!({ "request_id": "ab12", "kind": "plan", "outcome": "approved" });
+    records.push(record(130, "request.decided", "lead", decided));
+    records.push(state(200, "lead", "idle", ""));
+    let html = told(&records);
+    assert!(html.contains("class=\"arrow up\""), "{html}");
+    assert!(html.contains("worker-3 asked lead: plan of t3, approved after 2 min"), "{html}");
+    assert!(html.contains("nothing went wrong"));
+}
+
+#[test]
+fn names_and_reasons_are_text_whatever_they_contain() {
+    let evil = "</script><script>alert(1)</script>\"'&\u{202e}";
+    let records = [
+        stored(0, "m1", "w1", "task", evil),
+        record(5, "message.dead", "w1", json!({ "id": "m1", "mailbox": "w1", "reason": evil })),
+        state(6, evil, "blocked", evil),
+        state(90, evil, "idle", evil),
+        asked(90, "r1", evil, evil, "w1"),
+    ];
+    let html = told(&records);
+    assert_eq!(html.matches("<script").count(), 2, "the page's own");
+    assert!(
+        !html.contains('\u{202e}')
+            || html.matches('\u{202e}').count()
+                == html[html.find("id=\"stories\"").unwrap()..].matches('\u{202e}').count()
+    );
+    assert!(!html.contains("alert(1)</script>\"'"));
+}
+
+#[test]
+fn a_long_log_makes_a_page_of_bounded_size() {
+    let mut story = Story::of(None);
+    for number in 0..25_000_u64 {
+        let second = number / 10;
+        let (id, worker) = (format!("m{number}"), format!("w{}", number % 80));
+        story.take(&stored(second, &id, &worker, "task", &format!("t{number}")));
+        story.take(&moved(second, "message.acked", &id, &worker));
+        story.take(&moved(second + 3, "message.settled", &id, &worker));
+        if number % 10 == 0 {
+            story.take(&state(
+                second,
+                &worker,
+                if number % 20 == 0 { "working" } else { "idle" },
+                "",
+            ));
+            let dead = json!({ "id": format!("z{number}"), "mailbox": worker, "reason": "r" });
+            story.take(&record(second, "message.dead", "x", dead));
+        }
     }
     story.finish_all();
-    let html = page(&story);
+    let html = page(&story, None, None);
     assert!(html.len() < 4 * 1024 * 1024, "{} bytes", html.len());
-    assert!(html.contains("4,000"), "all are counted");
-    assert!(html.contains("3,800 more"), "troubles are counted");
-    assert!(html.contains("4000 things went wrong"), "also those that are not listed");
+    assert!(html.contains("2500 things went wrong"), "also those that are not listed");
+    assert!(html.contains("and 2,400 more"), "troubles are counted");
+    assert!(html.contains(">25,000</dd>"), "tasks are counted");
 }
 
 #[test]
-fn what_is_left_when_the_session_ends_is_named_and_the_newest_session_is_told() {
-    let mut records = message(0, "m1", "worker-1", "old");
-    let mut newer = vec![
-        record(
-            5_000,
-            "message.stored",
-            "dispatch",
-            json!({ "id": "a", "mailbox": "worker-1", "type": "task", "task_id": "task-7" }),
-        ),
-        record(
-            6_000,
-            "message.stored",
-            "dispatch",
-            json!({ "id": "b", "mailbox": "worker-2", "type": "task", "task_id": "task-8" }),
-        ),
-        record(
-            7_000,
-            "message.acked",
-            "worker-1",
-            json!({ "id": "a", "mailbox": "worker-1", "epoch": 1 }),
-        ),
-        record(9_000, "session_end", "ensemble", json!({})),
-    ];
-    newer.iter_mut().for_each(|record| record.session_id = "session-20261121-110000".to_owned());
-    records.extend(newer);
+fn the_newest_session_is_told_unless_another_is_wanted() {
+    let mut records = vec![stored(0, "m1", "worker-1", "task", "old")];
+    let mut newer = stored(5, "m2", "worker-1", "task", "new");
+    newer.session_id = "session-20261121-110000".to_owned();
+    records.push(newer);
     let html = told(&records);
-    assert!(html.contains("never finished: task-7 from dispatch"), "{html}");
-    assert!(html.contains("never took: task-8 from dispatch"));
-    assert!(!html.contains(": old from"), "another session");
+    assert!(html.contains("t:new") && !html.contains("t:old"), "{html}");
     let mut story = Story::of(Some("20261121-100000".to_owned()));
     records.iter().for_each(|record| story.take(record));
     story.finish_all();
-    assert!(page(&story).contains(": old from"));
+    assert!(page(&story, None, None).contains("t:old"));
+    assert!(!story.is_newest());
 }
 
 #[test]
 fn an_empty_story_is_a_page_too() {
     let story = Story::of(None);
     assert!(story.is_empty());
-    assert!(page(&story).contains("not measured"));
+    assert!(page(&story, None, None).contains("not measured"));
 }

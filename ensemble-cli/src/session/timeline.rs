@@ -1,191 +1,319 @@
-//! Agents × time: a lane for each agent, in percent of the session's length, so that it fits any width.
+//! Agents × time and tasks × time, in percent of the session's length, so that they fit any width.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use ensemble_core::message::Timestamp;
 
-use super::page::{escaped, took};
-use super::story::{Agent, End, MarkKind, Span, SpanKind, Story};
+use super::asked::Asked;
+use super::page::{clock, escaped, took};
+use super::story::{Agent, Story};
+use super::trouble::Weight;
+use super::work::{Stage, Track};
 
-/// How many bars may lie above each other in one lane.
-const ROWS_MAX: usize = 5;
 /// Bars that are closer than this are drawn as one, in percent of the width.
-const MERGE_PERCENT: f64 = 0.08;
-/// How narrow a bar may be, in percent of the width.
+const MERGE_PERCENT: f64 = 0.12;
+/// The least width of a bar, in percent of the width.
 const WIDTH_MIN: f64 = 0.3;
-/// How many ticks the axis has, about.
+/// Number of ticks of the axis, about.
 const TICKS: f64 = 7.0;
-/// How long ticks may be apart, in milliseconds.
+/// Distances of ticks, in milliseconds.
 const STEPS: [u64; 27] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000,
     120_000, 180_000, 300_000, 600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 10_800_000,
     21_600_000, 43_200_000,
 ];
-/// How wide a letter of a label is, in percent of the width of a large screen.
+/// Width of a letter of a label, in percent of the width of a large screen.
 const LETTER_PERCENT: f64 = 0.72;
+/// Most tasks with a row of their own.
+const TASKS_MAX: usize = 60;
+/// Most arrows.
+const ARROWS_MAX: usize = 400;
 
 /// Time as a place on the width.
 struct Scale {
     start: Timestamp,
     millis: f64,
+    ticks: Vec<(f64, String)>,
 }
 
 impl Scale {
+    fn of(story: &Story) -> Option<Self> {
+        let millis = (story.length().as_millis() as f64).max(1.0);
+        Some(Self { start: story.start?, millis, ticks: ticks(millis) })
+    }
+
     fn percent(&self, at: Timestamp) -> f64 {
         (at.since(self.start).as_millis() as f64 / self.millis * 100.0).clamp(0.0, 100.0)
     }
 }
 
-/// A bar of one or more spans.
-struct Bar<'a> {
-    from: f64,
-    to: f64,
-    first: &'a Span,
-    count: usize,
+/// A stretch of a row, before it is drawn.
+struct Bar {
+    class: &'static str,
+    from: Timestamp,
+    to: Timestamp,
+    /// Text on the bar, where there is room.
+    label: String,
+    title: String,
+    story: String,
+    count: u32,
 }
 
-/// The lanes and their axis.
-pub(super) fn timeline(story: &Story) -> String {
-    let Some(start) = story.start else { return String::new() };
-    let millis = (story.length().as_millis() as f64).max(1.0);
-    let scale = Scale { start, millis };
+/// The lanes of the agents, the most stuck first, with the requests between them.
+pub(super) fn agents(story: &Story) -> String {
+    let Some(scale) = Scale::of(story) else { return String::new() };
+    let lanes = lanes(story);
     let mut out = String::from("<div class=\"lanes\">\n");
-    let ticks = ticks(millis);
-    for (name, agent) in story.agents.iter().filter(|(_, agent)| !agent.is_silent()) {
-        lane(&mut out, name, agent, &scale, &ticks, story.length());
+    for (name, agent) in &lanes {
+        lane(&mut out, story, name, agent, &scale);
     }
-    out.push_str("<div class=\"lane axis\"><div class=\"name\"></div><div class=\"track\">");
-    for (percent, label) in &ticks {
-        let edge = if *percent > 92.0 { " last" } else { "" };
-        let _ =
-            write!(out, "<span class=\"tick{edge}\" style=\"left:{percent:.2}%\">{label}</span>");
-    }
-    out.push_str("</div></div>\n</div>\n");
+    arrows(&mut out, story, &lanes, &scale);
+    axis(&mut out, &scale);
+    out.push_str("</div>\n");
     out
 }
 
-fn lane(
-    out: &mut String,
-    name: &str,
-    agent: &Agent,
-    scale: &Scale,
-    ticks: &[(f64, String)],
-    length: Duration,
-) {
-    let held = rows(bars(&agent.spans, SpanKind::Held, scale));
-    let share =
-        (agent.busy.as_millis() * 100).checked_div(length.as_millis()).unwrap_or(0).min(100);
-    let _ = write!(
-        out,
-        "<div class=\"lane\"><div class=\"name\"><b>{}</b><small>{} done · busy {share}%</small></div>\
-         <div class=\"track\" style=\"--rows:{}\">",
-        escaped(name),
-        agent.settled,
-        held.len().max(1),
-    );
-    for (percent, _) in ticks {
-        let _ = write!(out, "<i class=\"grid\" style=\"left:{percent:.2}%\"></i>");
-    }
-    for bar in bars(&agent.spans, SpanKind::Waiting, scale) {
-        draw(out, &bar, "wait", 0);
-    }
-    for (row, bars) in held.iter().enumerate() {
-        for bar in bars {
-            let class = match bar.first.end {
-                End::Settled | End::Taken => "held",
-                End::GivenBack => "held back",
-                End::Dead => "held dead",
-                End::Open => "held open",
-            };
-            draw(out, bar, class, row);
-        }
-    }
-    let mut last = [-1.0_f64; 3];
-    for mark in &agent.marks {
-        let (class, index) = match mark.kind {
-            MarkKind::Nudge => ("nudge", 0),
-            MarkKind::Deferred => ("defer", 1),
-            MarkKind::Trouble => ("oops", 2),
+fn lanes(story: &Story) -> Vec<(&String, &Agent)> {
+    let asks =
+        |name: &str| story.requests.all.iter().any(|asked| asked.from == name || asked.to == name);
+    let mut lanes: Vec<(&String, &Agent)> =
+        story.agents.iter().filter(|(name, agent)| agent.is_drawn() || asks(name)).collect();
+    lanes.sort_by_key(|(name, agent)| (std::cmp::Reverse(agent.stuck()), *name));
+    lanes
+}
+
+fn lane(out: &mut String, story: &Story, name: &str, agent: &Agent, scale: &Scale) {
+    let working = agent.states.time_in("working");
+    let note = match agent.states.spans.last() {
+        Some(_) if agent.stuck() > Duration::ZERO => format!("stuck {}", took(agent.stuck())),
+        Some(_) => format!("working {}", took(working)),
+        None => format!("{} done", agent.settled),
+    };
+    row_head(out, name, &note, &format!("a:{name}"), scale);
+    let states = agent.states.spans.iter().map(|span| Bar {
+        class: state_class(&span.state),
+        from: span.from,
+        to: span.to,
+        label: span.state.clone(),
+        title: format!("{} {}: {}", span.state, took(span.to.since(span.from)), span.why),
+        story: format!("a:{name}"),
+        count: 1,
+    });
+    bars(out, "state", states.collect(), scale);
+    let holds = agent.holds.iter().map(|hold| {
+        let time = took(hold.to.since(hold.from));
+        let (class, how) = match (hold.is_dead, hold.is_open) {
+            (true, _) => ("dead", "until it was a dead letter"),
+            (_, true) => ("held open", "so far"),
+            _ => ("held", ""),
         };
-        let at = scale.percent(mark.at);
-        // What would lie on the one before it is seen there.
-        if at - last[index] < MERGE_PERCENT * 4.0 && last[index] >= 0.0 {
-            continue;
+        Bar {
+            class,
+            from: hold.from,
+            to: hold.to,
+            label: hold.label.clone(),
+            title: format!("held {} for {time} {how}", hold.label),
+            story: hold.story.clone(),
+            count: 1,
         }
-        last[index] = at;
-        let label = escaped(&mark.label);
-        if mark.kind == MarkKind::Trouble {
-            let _ = write!(out, "<i class=\"pin\" style=\"left:{at:.2}%\"></i>");
+    });
+    bars(out, "hold", holds.collect(), scale);
+    let end = story.end.unwrap_or(scale.start);
+    let asked = story.requests.all.iter().filter(|asked| asked.from == *name).map(|asked| {
+        let to = asked.closed.as_ref().map_or(end, |(at, _)| *at);
+        let title =
+            format!("waited {} for {}: {}", took(asked.waited(end)), asked.to, asked.label());
+        let (label, story) = (String::new(), format!("r:{}", asked.id));
+        Bar { class: "ask", from: asked.opened, to, label, title, story, count: 1 }
+    });
+    bars(out, "asked", asked.collect(), scale);
+    let bad =
+        |trouble: &&super::trouble::Trouble| trouble.who == *name && trouble.weight == Weight::Bad;
+    let mut last = -1.0_f64;
+    for trouble in story.troubles.iter().filter(bad) {
+        let at = trouble.at.map_or(0.0, |at| scale.percent(at));
+        if at - last >= MERGE_PERCENT * 4.0 || last < 0.0 {
+            let title = escaped(&format!("{name} {}", trouble.what));
+            let _ = write!(out, "<i class=\"pin\" style=\"left:{at:.2}%\" title=\"{title}\"></i>");
+            last = at;
         }
-        let _ =
-            write!(out, "<i class=\"mark {class}\" style=\"left:{at:.2}%\" title=\"{label}\"></i>");
     }
     out.push_str("</div></div>\n");
 }
 
-fn draw(out: &mut String, bar: &Bar<'_>, class: &str, row: usize) {
-    let Bar { from, to, first, count } = bar;
-    let width = (to - from).max(WIDTH_MIN).min(100.0 - from.min(100.0 - WIDTH_MIN));
-    let left = from.min(100.0 - WIDTH_MIN);
-    let time = took(first.to.since(first.from));
-    let what = match (first.kind, count) {
-        (_, 2..) => format!("{count} × {}", first.label),
-        (SpanKind::Waiting, _) => format!("waited {time}: {}", first.label),
-        (SpanKind::Held, _) => format!("{time}: {}", first.label),
-    };
-    // A label only where there is room for it.
-    let label = short(&first.label);
-    let has_room = width > (label.chars().count() + 2) as f64 * LETTER_PERCENT;
-    let text = if first.kind == SpanKind::Held && has_room { label } else { "" };
+const fn state_class(state: &str) -> &'static str {
+    match state.as_bytes() {
+        b"working" => "s-working",
+        b"idle" => "s-idle",
+        b"waiting" => "s-waiting",
+        b"blocked" => "s-blocked",
+        b"limited" => "s-limited",
+        b"gone" => "s-gone",
+        b"shutdown" => "s-shutdown",
+        _ => "s-unknown",
+    }
+}
+
+/// The beginning of a row: its name, a note, and the grid behind its bars.
+fn row_head(out: &mut String, name: &str, note: &str, story: &str, scale: &Scale) {
+    let (name, story) = (escaped(name), escaped(story));
     let _ = write!(
         out,
-        "<span class=\"bar {class}\" style=\"left:{left:.2}%;width:{width:.2}%;--row:{row}\" title=\"{}\">{}</span>",
-        escaped(&what),
-        escaped(text),
+        "<div class=\"lane\"><div class=\"name\"><button type=\"button\" data-story=\"{story}\">{name}</button>\
+         <small>{}</small></div><div class=\"track\">",
+        escaped(note),
+    );
+    for (percent, _) in &scale.ticks {
+        let _ = write!(out, "<i class=\"grid\" style=\"left:{percent:.2}%\"></i>");
+    }
+}
+
+fn axis(out: &mut String, scale: &Scale) {
+    out.push_str("<div class=\"lane axis\"><div class=\"name\"></div><div class=\"track\">");
+    for (percent, label) in &scale.ticks {
+        let edge = if *percent > 92.0 { " last" } else { "" };
+        let millis = scale.millis * percent / 100.0;
+        let at = Timestamp::from_unix_millis(scale.start.unix_millis() + millis as i64);
+        let _ = write!(
+            out,
+            "<span class=\"tick{edge}\" style=\"left:{percent:.2}%\">{label}<br>{}</span>",
+            clock(at, "short"),
+        );
+    }
+    out.push_str("</div></div>\n");
+}
+
+/// Draws the bars of one row; those that touch or overlap are one.
+fn bars(out: &mut String, row: &str, mut all: Vec<Bar>, scale: &Scale) {
+    all.sort_by_key(|bar| bar.from);
+    let mut drawn: Vec<Bar> = Vec::new();
+    for bar in all {
+        let (from, to) = (scale.percent(bar.from), scale.percent(bar.to));
+        match drawn.last_mut() {
+            Some(last) if is_one(last, &bar, (from, to), scale) => {
+                last.to = last.to.max(bar.to);
+                last.count += 1;
+                last.title = format!("{} × {}", last.count, last.label);
+            }
+            _ => drawn.push(bar),
+        }
+    }
+    for (index, bar) in drawn.iter().enumerate() {
+        draw(out, row, bar, scale, index == 0);
+    }
+}
+
+/// Whether a bar is drawn as part of the one before it.
+fn is_one(last: &Bar, bar: &Bar, (from, to): (f64, f64), scale: &Scale) -> bool {
+    let (last_from, last_to) = (scale.percent(last.from), scale.percent(last.to));
+    let is_narrow = to - from < MERGE_PERCENT && last_to - last_from < MERGE_PERCENT * 4.0;
+    last.class == bar.class
+        && (from < last_to - 0.01 || (is_narrow && from - last_to < MERGE_PERCENT))
+}
+
+fn draw(out: &mut String, row: &str, bar: &Bar, scale: &Scale, is_first: bool) {
+    let (from, to) = (scale.percent(bar.from), scale.percent(bar.to));
+    let width = (to - from).max(WIDTH_MIN).min(100.0 - from.min(100.0 - WIDTH_MIN));
+    let left = from.min(100.0 - WIDTH_MIN);
+    // A label only where there is room for it.
+    let label = if bar.count > 1 { format!("{} ×", bar.count) } else { bar.label.clone() };
+    let has_room = width > (label.chars().count() + 2) as f64 * LETTER_PERCENT;
+    let text = if has_room { escaped(&label) } else { String::new() };
+    let (title, story) = (escaped(bar.title.trim()), escaped(&bar.story));
+    let _ = write!(
+        out,
+        "<button type=\"button\" class=\"bar {row} {}\" style=\"left:{left:.2}%;width:{width:.2}%\" \
+         data-story=\"{story}\" aria-label=\"{title}\" title=\"{title}\" tabindex=\"{}\">{text}</button>",
+        bar.class,
+        if is_first { 0 } else { -1 },
     );
 }
 
-/// The task of a label `type task from sender`.
-fn short(label: &str) -> &str {
-    let what = label.split(" from ").next().unwrap_or(label);
-    what.split_once(' ').map_or(what, |(_, task)| task)
+/// The requests as arrows from the lane of the asker to that of the agent that decides.
+fn arrows(out: &mut String, story: &Story, lanes: &[(&String, &Agent)], scale: &Scale) {
+    let rows: BTreeMap<&str, usize> =
+        lanes.iter().enumerate().map(|(row, (name, _))| (name.as_str(), row)).collect();
+    let end = story.end.unwrap_or(scale.start);
+    out.push_str("<div class=\"arrows\">");
+    for asked in story.requests.all.iter().take(ARROWS_MAX) {
+        let Asked { id, from, to, opened, .. } = asked;
+        let (Some(&asker), Some(&decider)) = (rows.get(from.as_str()), rows.get(to.as_str()))
+        else {
+            continue;
+        };
+        if asker == decider {
+            continue;
+        }
+        let way = if asker < decider { "down" } else { "up" };
+        let open = if asked.closed.is_none() { " open" } else { "" };
+        let title = escaped(&format!(
+            "{from} asked {to}: {}, {} after {}",
+            asked.label(),
+            asked.outcome(),
+            took(asked.waited(end)),
+        ));
+        let _ = write!(
+            out,
+            "<button type=\"button\" class=\"arrow {way}{open}\" style=\"left:{:.2}%;--first:{};--rows:{}\" \
+             data-story=\"r:{}\" aria-label=\"{title}\" title=\"{title}\"></button>",
+            scale.percent(*opened),
+            asker.min(decider),
+            asker.abs_diff(decider),
+            escaped(id),
+        );
+    }
+    out.push_str("</div>\n");
 }
 
-/// The spans of one kind as bars, those that touch drawn as one.
-fn bars<'a>(spans: &'a [Span], kind: SpanKind, scale: &Scale) -> Vec<Bar<'a>> {
-    let mut wanted: Vec<&Span> = spans.iter().filter(|span| span.kind == kind).collect();
-    wanted.sort_by_key(|span| span.from);
-    let mut bars: Vec<Bar<'a>> = Vec::new();
-    for span in wanted {
-        let (from, to) = (scale.percent(span.from), scale.percent(span.to));
-        match bars.last_mut() {
-            Some(last)
-                if last.first.end == span.end
-                    && (from - last.to < MERGE_PERCENT && to - from < MERGE_PERCENT
-                        || kind == SpanKind::Waiting && from <= last.to) =>
-            {
-                last.to = last.to.max(to);
-                last.count += 1;
-            }
-            _ => bars.push(Bar { from, to, first: span, count: 1 }),
-        }
+/// The tasks of mail, blackboard and steps: those that went wrong first, then those that go on, then the latest.
+pub(super) fn tasks(story: &Story) -> Option<String> {
+    let scale = Scale::of(story)?;
+    let mut tracks: Vec<(&String, &Track)> =
+        story.work.tracks.iter().filter(|(_, track)| !track.spans.is_empty()).collect();
+    let last = |track: &Track| track.spans.last().map(|span| span.to);
+    tracks.sort_by_key(|(name, track)| (track.rank(), std::cmp::Reverse(last(track)), *name));
+    let hidden = story.work.hidden + tracks.len().saturating_sub(TASKS_MAX) as u64;
+    let mut out = String::from("<div class=\"lanes tasks\">\n");
+    for (name, track) in tracks.iter().take(TASKS_MAX) {
+        let held = took(track.time_in(Stage::Held));
+        let note = format!("{}, {held} in hand", track.outcome());
+        row_head(&mut out, name, &note, &format!("t:{name}"), &scale);
+        bars(&mut out, "stage", stages(name, track), &scale);
+        out.push_str("</div></div>\n");
     }
-    bars
+    axis(&mut out, &scale);
+    out.push_str("</div>\n");
+    if hidden > 0 {
+        let _ = writeln!(out, "<p class=\"more\">and {hidden} more tasks</p>");
+    }
+    (!tracks.is_empty()).then_some(out)
 }
 
-/// Bars that overlap lie above each other; of too many, the rest lies on the last row.
-fn rows(bars: Vec<Bar<'_>>) -> Vec<Vec<Bar<'_>>> {
-    let mut rows: Vec<Vec<Bar<'_>>> = Vec::new();
-    for bar in bars {
-        let free = rows.iter().position(|row| row.last().is_none_or(|last| last.to <= bar.from));
-        match free {
-            Some(row) => rows[row].push(bar),
-            None if rows.len() < ROWS_MAX => rows.push(vec![bar]),
-            None => rows[ROWS_MAX - 1].push(bar),
+fn stages(name: &str, track: &Track) -> Vec<Bar> {
+    let stage = |span: &super::work::TaskSpan| {
+        let time = took(span.to.since(span.from));
+        let (class, what) = match span.stage {
+            Stage::Queued => ("wait", "waited for"),
+            Stage::Held if span.is_open => ("held open", "is in the hands of"),
+            Stage::Held => ("held", "was in the hands of"),
+            Stage::Review => ("review", "was in review by"),
+            Stage::Stopped => ("stopped", "was stopped by"),
+            Stage::Dead | Stage::Over => ("dead", "is a dead letter of"),
+        };
+        let who = if span.who.is_empty() { "any agent" } else { &span.who };
+        Bar {
+            class,
+            from: span.from,
+            to: span.to,
+            label: span.who.clone(),
+            title: format!("{name} {what} {who}, {time}"),
+            story: format!("t:{name}"),
+            count: 1,
         }
-    }
-    rows
+    };
+    track.spans.iter().map(stage).collect()
 }
 
 fn ticks(millis: f64) -> Vec<(f64, String)> {

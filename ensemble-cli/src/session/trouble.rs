@@ -1,4 +1,6 @@
-//! What went wrong, the worst first.
+//! What went wrong, the worst first: from all records that tell of trouble, and only from those.
+
+use std::time::Duration;
 
 use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
@@ -7,7 +9,7 @@ use serde_json::Value;
 /// How bad it is; the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Weight {
-    /// Work was lost, or a person has to act.
+    /// Work was lost, or a person had to act.
     Bad,
     /// Something took an odd turn.
     Odd,
@@ -18,63 +20,154 @@ pub(super) enum Weight {
 pub(super) struct Trouble {
     pub(super) weight: Weight,
     pub(super) at: Option<Timestamp>,
-    /// Whom it is about.
+    /// The end of a trouble that lasted.
+    pub(super) until: Option<Timestamp>,
+    /// The agent that it is about.
     pub(super) who: String,
     /// Description of the trouble.
     pub(super) what: String,
     /// Why, or what else is known.
     pub(super) why: String,
+    /// Agents, tasks and messages that it is about.
+    pub(super) subjects: Vec<String>,
+    /// The story behind it.
+    pub(super) story: String,
 }
 
-/// What a record tells of trouble, if it does.
-pub(super) fn of(record: &Record) -> Option<Trouble> {
-    let (weight, (who, what, why)) = match bad(record) {
+/// How long after a trouble another record may still speak of it.
+const ECHO: Duration = Duration::from_secs(120);
+
+/// What a record tells of trouble, if it does. `task` is the task that its message hands over.
+pub(super) fn of(record: &Record, task: Option<&str>) -> Option<Trouble> {
+    let (weight, (who, what, why)) = match bad(record, task) {
         Some(said) => (Weight::Bad, said),
         None => (Weight::Odd, odd(record)?),
     };
-    Some(Trouble { weight, at: Some(record.timestamp), who, what, why })
+    let names = ["task_id", "task", "about", "id", "agent", "worker_id", "request_id"];
+    let named = names.iter().map(|name| member(record, name)).chain(task.map(str::to_owned));
+    let subjects: Vec<String> =
+        named.chain([who.clone()]).filter(|name| !name.is_empty()).collect();
+    let story = task.map_or_else(|| story_of(record, &who), |task| format!("t:{task}"));
+    Some(Trouble {
+        weight,
+        at: Some(record.timestamp),
+        until: None,
+        who,
+        what,
+        why,
+        subjects,
+        story,
+    })
 }
 
-/// Whom it is about, what happened, and why.
+/// The story that tells more of a record.
+fn story_of(record: &Record, who: &str) -> String {
+    let keys = [("task_id", "t"), ("task", "t"), ("request_id", "r")];
+    let key = keys.iter().find_map(|(name, kind)| {
+        Some(member(record, name)).filter(|id| !id.is_empty()).map(|id| format!("{kind}:{id}"))
+    });
+    key.unwrap_or_else(|| if who.is_empty() { String::new() } else { format!("a:{who}") })
+}
+
+/// One trouble is named once. What another trouble explains is told with that one.
+pub(super) fn without_echoes(mut all: Vec<Trouble>) -> Vec<Trouble> {
+    all.sort_by_key(|trouble| (trouble.is_echo(), trouble.at));
+    let mut kept: Vec<Trouble> = Vec::new();
+    for trouble in all {
+        let cause = kept.iter_mut().find(|cause| trouble.is_echo_of(cause));
+        match cause {
+            Some(cause) if cause.why.len() < 200 => {
+                let before = if cause.why.is_empty() { "" } else { "; " };
+                cause.why = format!("{}{before}{}", cause.why, trouble.what);
+            }
+            Some(_) => {}
+            None => kept.push(trouble),
+        }
+    }
+    kept.sort_by_key(|trouble| (trouble.weight, trouble.at));
+    kept
+}
+
+impl Trouble {
+    /// Whether it may be the consequence of another: escalations and alarms are.
+    fn is_echo(&self) -> bool {
+        self.until.is_none()
+            && (self.what.starts_with(NOT_TAKEN)
+                || self.what.starts_with(ALARM)
+                || self.what.starts_with(LEFT))
+    }
+
+    fn is_echo_of(&self, cause: &Self) -> bool {
+        let shares = self.subjects.iter().any(|subject| cause.subjects.contains(subject));
+        let (Some(at), Some(from)) = (self.at, cause.at) else { return false };
+        let until = cause.until.unwrap_or(from);
+        // A dead letter comes after its escalation.
+        let is_near = at >= from && at.since(until) <= ECHO || from >= at && from.since(at) <= ECHO;
+        self.is_echo() && cause.weight == Weight::Bad && shares && is_near
+    }
+}
+
+/// Beginnings of what may be the consequence of another trouble.
+const NOT_TAKEN: &str = "did not take";
+const ALARM: &str = "alarm:";
+const LEFT: &str = "left work behind";
+
+/// The agent it is about, what happened, and why.
 type Said = (String, String, String);
 
 fn said(who: String, what: impl Into<String>, why: impl Into<String>) -> Option<Said> {
     Some((who, what.into(), why.into()))
 }
 
-fn bad(record: &Record) -> Option<Said> {
+fn bad(record: &Record, task: Option<&str>) -> Option<Said> {
     let text = |name: &str| member(record, name);
-    let task = Some(text("task_id")).filter(|task| !task.is_empty()).unwrap_or_else(|| text("id"));
+    let either = |first: &str, second: &str| {
+        Some(text(first)).filter(|found| !found.is_empty()).unwrap_or_else(|| text(second))
+    };
+    let task = task.map_or_else(|| either("task_id", "id"), str::to_owned);
+    let step = || format!("step {} of {task}", text("step_index"));
     match record.kind.as_str() {
-        types::ESCALATION => said(
-            Some(text("worker_id")).filter(|who| !who.is_empty()).unwrap_or_else(|| text("worker")),
-            format!("{task} was not taken"),
-            format!("{} after phase {}", text("reason"), text("phase")),
-        ),
+        types::ESCALATION => {
+            let detail = text("detail");
+            let why = format!("{} after phase {}", text("reason"), text("phase"));
+            let why = if detail.is_empty() { why } else { format!("{why}: {detail}") };
+            said(either("worker_id", "worker"), format!("{NOT_TAKEN} {task}"), why)
+        }
         types::LOOP_DETECTED => said(
-            record.actor.clone(),
-            format!("{task} goes round in circles"),
+            either("worker_id", ""),
+            format!("{} goes round in circles", either("task_id", "file")),
             format!("{} rounds of {}", text("cycles"), text("limit")),
         ),
-        types::TASK_FAILED => said(text("worker_id"), format!("{task} failed"), text("reason")),
+        types::TASK_FAILED if text("by") != "dead_letter" => {
+            said(text("worker_id"), format!("failed {task}"), text("reason"))
+        }
         types::MESSAGE_DEAD => {
-            said(text("mailbox"), format!("{task} is a dead letter"), text("reason"))
+            said(text("mailbox"), format!("has a dead letter: {task}"), text("reason"))
         }
         types::MESSAGE_DAMAGED => said(text("mailbox"), format!("{task} is damaged"), ""),
-        types::FILE_REJECTED => {
-            said(String::new(), format!("{} was set aside", text("file")), text("error"))
-        }
         types::READY_FAILED => {
             said(text("worker-id"), "did not answer any ping", text("observation"))
         }
-        types::MAILBOX_FULL => {
-            said(text("mailbox"), "the mailbox was full", format!("{} refused", text("refused")))
-        }
-        types::MAILBOX_QUOTA => said(
-            record.actor.to_string(),
-            "had as much unread as one sender may",
-            format!("{} in {}", text("messages"), text("mailbox")),
+        types::ALARM_RAISED => said(
+            String::new(),
+            format!("{ALARM} {}", text("text")),
+            format!("{} ({})", text("alarm"), text("about")),
         ),
+        types::STEP_BLOCKED => said(record.actor.clone(), format!("blocked {}", step()), ""),
+        types::STEP_FAILED if text("paused") == "true" => {
+            said(record.actor.clone(), format!("failed {} for good", step()), "")
+        }
+        types::STEP_LEASE_ENDED if text("stopped") == "true" => {
+            said(text("holder"), format!("lost {} for good", step()), "its lease ran out")
+        }
+        types::SUPERVISE_BLOCKED => {
+            said(text("agent"), format!("cannot go on with {}", text("task")), text("reason"))
+        }
+        types::SHUTDOWN_FAILED => said(text("agent"), "could not be shut down", text("error")),
+        types::BUDGET_PARKED => {
+            let what = "a budget is used up".to_owned();
+            said(String::new(), what, format!("{} of {}", text("used"), text("limit")))
+        }
         types::WORKER_GIVEN_UP => said(text("agent"), "stayed at its limit", ""),
         types::WATCH_QUEUE_GONE => said(String::new(), "the queue was gone", ""),
         _ => None,
@@ -83,35 +176,65 @@ fn bad(record: &Record) -> Option<Said> {
 
 fn odd(record: &Record) -> Option<Said> {
     let text = |name: &str| member(record, name);
-    let watcher = || "watcher".to_owned();
+    let nowhere = String::new;
     match record.kind.as_str() {
+        types::FILE_REJECTED => {
+            said(nowhere(), format!("{} was set aside", text("file")), text("error"))
+        }
+        types::FILE_UNMATCHED => said(nowhere(), format!("{} has no route", text("file")), ""),
+        types::REPORT_VAGUE => said(nowhere(), format!("{} is vague", text("file")), text("rules")),
+        types::MAILBOX_FULL => {
+            said(text("mailbox"), "its mailbox was full", format!("{} refused", text("refused")))
+        }
+        types::MAILBOX_QUOTA => said(
+            record.actor.to_string(),
+            "had as much unread as one sender may",
+            format!("{} in {}", text("messages"), text("mailbox")),
+        ),
         types::NUDGE_UNANSWERED => said(
             text("agent"),
             "did not react to nudges",
             format!("{} waiting after {} nudges", text("waiting"), text("nudges")),
         ),
-        types::REPORT_VAGUE => {
-            said(String::new(), format!("{} is vague", text("file")), text("rules"))
+        types::SUPERVISE_EXITED if text("holds") == "true" && text("ending") != "HandOver" => said(
+            text("agent"),
+            format!("{LEFT}: {}", text("task")),
+            format!("its program ended: {}", text("ending")),
+        ),
+        types::LEASE_HOLDER_GONE => {
+            said(text("agent"), format!("{LEFT}: {}", left(record)), text("why"))
+        }
+        types::STEP_REFUSED => {
+            said(record.actor.clone(), format!("was refused {}", text("task_id")), text("error"))
+        }
+        types::REVIEW_RESULT if text("status") == "rejected" => {
+            said(text("reviewer"), format!("rejected {}", text("task_id")), "")
         }
         types::ROLE_PATIENCE_ENDED => said(text("role"), "was not told in time", ""),
         types::LEASE_MASS_EXPIRY => said(
-            String::new(),
+            nowhere(),
             "leases ran out together",
             format!("{} of {}", text("late"), text("of")),
         ),
-        types::WATCH_DEGRADED => said(watcher(), "no events, looking instead", text("why")),
-        types::WATCH_OVERFLOW => said(watcher(), "events overflowed", ""),
+        types::WATCH_DEGRADED => said(nowhere(), "the watcher has no events", text("why")),
+        types::WATCH_OVERFLOW => said(nowhere(), "events overflowed", ""),
         types::IDENTITY_REFUSED => {
             said(text("actual"), format!("tried to act as {}", text("claimed")), text("why"))
         }
-        types::REQUEST_EXPIRED => {
-            said(text("to"), format!("did not decide {}", text("request_id")), "")
-        }
+        types::HOOK_FAILED => said(nowhere(), "a hook failed", text("why")),
+        types::ALERT_FAILED => said(nowhere(), "an alert reached no person", text("error")),
+        types::AGENT_REMAINS => said(text("agent"), "left processes behind", text("survivors")),
         _ => None,
     }
 }
 
-fn member(record: &Record, name: &str) -> String {
+/// What a holder that is gone has left.
+fn left(record: &Record) -> String {
+    let count = |name: &str| record.data.get(name).and_then(Value::as_array).map_or(0, Vec::len);
+    format!("{} of its messages, {} of its tasks", count("messages"), count("others"))
+}
+
+pub(super) fn member(record: &Record, name: &str) -> String {
     match record.data.get(name) {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Null) | None => String::new(),

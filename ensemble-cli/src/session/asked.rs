@@ -1,0 +1,118 @@
+//! Requests: who asked whom for a decision, and how long the asker waited.
+
+use std::time::Duration;
+
+use ensemble_core::event_log::{Record, types};
+use ensemble_core::message::Timestamp;
+
+use super::page::took;
+use super::states::TROUBLE_AFTER;
+use super::trouble::{Trouble, Weight, member};
+
+/// Most requests that are followed.
+const REQUESTS_MAX: usize = 2_000;
+/// How long an agent may take to decide.
+const UNDECIDED_MAX: Duration = ensemble_watch::attention::UNDECIDED_MAX;
+/// The kind whose requests end by themselves.
+const SHUTDOWN: &str = "shutdown";
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) id: String,
+    pub(super) kind: String,
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) task: String,
+    pub(super) opened: Timestamp,
+    /// When it was closed, and how.
+    pub(super) closed: Option<(Timestamp, String)>,
+}
+
+impl Asked {
+    /// How long the asker has waited, at `end` at the latest.
+    pub(super) fn waited(&self, end: Timestamp) -> Duration {
+        self.closed.as_ref().map_or(end, |(at, _)| *at).since(self.opened)
+    }
+
+    /// What is asked, for people.
+    pub(super) fn label(&self) -> String {
+        match self.task.is_empty() {
+            true => self.kind.clone(),
+            false => format!("{} of {}", self.kind, self.task),
+        }
+    }
+
+    /// How it ended, for people.
+    pub(super) fn outcome(&self) -> &str {
+        self.closed.as_ref().map_or("undecided", |(_, outcome)| outcome)
+    }
+
+    /// What it says of trouble. An agent that does not answer a shutdown request is ended: that is no trouble.
+    pub(super) fn trouble(&self, end: Timestamp) -> Option<Trouble> {
+        let waited = self.waited(end);
+        let (time, label, to) = (took(waited), self.label(), &self.to);
+        let (weight, what) = match self.closed.as_ref().map(|(_, outcome)| outcome.as_str()) {
+            _ if self.kind == SHUTDOWN => return None,
+            None if waited >= TROUBLE_AFTER => {
+                (Weight::Bad, format!("has waited {time} for {to} to decide the {label}"))
+            }
+            Some("expired" | "timed_out") => {
+                (Weight::Bad, format!("waited {time}: {to} did not decide the {label}"))
+            }
+            Some("rejected") => (Weight::Odd, format!("had its {label} rejected by {to}")),
+            Some(_) if waited >= UNDECIDED_MAX => {
+                (Weight::Odd, format!("waited {time} for {to} to decide the {label}"))
+            }
+            _ => return None,
+        };
+        Some(Trouble {
+            weight,
+            at: Some(self.opened),
+            until: self.closed.as_ref().map(|(at, _)| *at),
+            who: self.from.clone(),
+            what,
+            why: format!("request {}", self.id),
+            subjects: vec![self.id.clone()],
+            story: format!("r:{}", self.id),
+        })
+    }
+}
+
+/// All requests, in the order in which they were opened.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Requests {
+    pub(super) all: Vec<Asked>,
+    pub(super) hidden: u64,
+}
+
+impl Requests {
+    pub(super) fn take(&mut self, record: &Record) {
+        let text = |name: &str| member(record, name);
+        let id = text("request_id");
+        match record.kind.as_str() {
+            types::REQUEST_OPENED if self.all.len() >= REQUESTS_MAX => self.hidden += 1,
+            types::REQUEST_OPENED => self.all.push(Asked {
+                kind: text("kind"),
+                from: text("from"),
+                to: text("to"),
+                task: text("task_id"),
+                opened: record.timestamp,
+                closed: None,
+                id,
+            }),
+            types::REQUEST_DECIDED | types::REQUEST_EXPIRED | types::REQUEST_CANCELLED => {
+                let known = self.all.iter_mut().rev().find(|asked| asked.id == id);
+                if let Some(asked) = known.filter(|asked| asked.closed.is_none()) {
+                    let outcome = match record.kind.as_str() {
+                        types::REQUEST_EXPIRED => "expired".to_owned(),
+                        types::REQUEST_CANCELLED => "cancelled".to_owned(),
+                        _ => text("outcome"),
+                    };
+                    asked.closed = Some((record.timestamp, outcome));
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The lines of the stories behind the bars: by agent (`a:`), task (`t:`) and request (`r:`), each bounded.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ensemble_core::event_log::Record;
+use ensemble_core::message::Timestamp;
+use serde_json::{Value, json};
+
+use crate::text::inline;
+
+/// Lines that are kept from the beginning of a story.
+const FIRST_MAX: usize = 12;
+/// Lines that are kept from its end.
+const LAST_MAX: usize = 36;
+/// Most stories that are kept.
+const STORIES_MAX: usize = 4_000;
+/// The longest line, in characters.
+const LINE_CHARS_MAX: usize = 220;
+
+#[derive(Clone, Debug, Default)]
+struct Lines {
+    first: Vec<(Timestamp, String)>,
+    last: VecDeque<(Timestamp, String)>,
+    hidden: u64,
+}
+
+/// All stories.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Index {
+    stories: BTreeMap<String, Lines>,
+}
+
+impl Index {
+    /// Adds a record to these stories.
+    pub(super) fn add(&mut self, record: &Record, keys: &[String]) {
+        if keys.is_empty() {
+            return;
+        }
+        let data = inline(&Value::Object(record.data.clone()));
+        let line = format!("{}  {}  {data}", record.kind, record.actor);
+        self.add_line(record.timestamp, &line, keys);
+    }
+
+    pub(super) fn add_line(&mut self, at: Timestamp, line: &str, keys: &[String]) {
+        let line: String = line.chars().take(LINE_CHARS_MAX).collect();
+        for key in keys {
+            if !self.stories.contains_key(key) && self.stories.len() >= STORIES_MAX {
+                continue;
+            }
+            let lines = self.stories.entry(key.clone()).or_default();
+            if lines.first.len() < FIRST_MAX {
+                lines.first.push((at, line.clone()));
+                continue;
+            }
+            if lines.last.len() >= LAST_MAX {
+                lines.last.pop_front();
+                lines.hidden += 1;
+            }
+            lines.last.push_back((at, line.clone()));
+        }
+    }
+
+    /// The stories of these keys, as the page's script reads them: time in milliseconds since 1970, and text.
+    pub(super) fn json(&self, is_drawn: impl Fn(&str) -> bool) -> Value {
+        let drawn = self.stories.iter().filter(|(key, _)| is_drawn(key));
+        let lines = |lines: &Lines| {
+            let line = |(at, text): &(Timestamp, String)| json!([at.unix_millis(), text]);
+            let mut all: Vec<Value> = lines.first.iter().map(line).collect();
+            if lines.hidden > 0 {
+                all.push(json!([null, format!("… {} more …", lines.hidden)]));
+            }
+            all.extend(lines.last.iter().map(line));
+            all
+        };
+        drawn.map(|(key, all)| (key.clone(), Value::from(lines(all)))).collect()
+    }
+}

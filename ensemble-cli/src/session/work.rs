@@ -1,0 +1,150 @@
+//! Tasks on their way: queued, in hands, in review, stopped. One task is one track, however it came: as a message, on
+//! the blackboard, or as steps.
+//!
+//! | record | the task is then |
+//! |---|---|
+//! | `message.stored` of a task, `message.released`, `message.redriven` | queued |
+//! | `message.acked`, `step.taken` | in the hands of the actor |
+//! | `board.written` | as the status of its step says |
+//! | `message.settled`, `message.withdrawn`, `steps.done` | over |
+//! | `message.dead` | a dead letter |
+//! | `step.completed`, `step.failed` | queued: the next step or attempt |
+//! | `step.blocked` | stopped |
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ensemble_core::message::Timestamp;
+
+/// Most tasks that are followed.
+const TASKS_MAX: usize = 5_000;
+/// Most spans of one task.
+const SPANS_MAX: usize = 300;
+
+/// What a task is in a stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    Queued,
+    Held,
+    Review,
+    Stopped,
+    Dead,
+    /// Over; no span is drawn.
+    Over,
+}
+
+/// A stretch of a task.
+#[derive(Clone, Debug)]
+pub(super) struct TaskSpan {
+    pub(super) stage: Stage,
+    /// The agent that has it; the mailbox of one that is queued.
+    pub(super) who: String,
+    pub(super) from: Timestamp,
+    pub(super) to: Timestamp,
+    /// Whether it goes on at the end of the log.
+    pub(super) is_open: bool,
+}
+
+/// A task.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Track {
+    pub(super) spans: Vec<TaskSpan>,
+    now: Option<(Stage, String, Timestamp)>,
+}
+
+/// All tasks, by id.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Work {
+    pub(super) tracks: BTreeMap<String, Track>,
+    /// Tasks beyond those that are followed.
+    pub(super) hidden: u64,
+}
+
+impl Work {
+    /// A task is something else from now on. Returns the stretch that has ended.
+    pub(super) fn enter(
+        &mut self,
+        task: &str,
+        at: Timestamp,
+        stage: Stage,
+        who: &str,
+    ) -> Option<TaskSpan> {
+        if !self.tracks.contains_key(task) && self.tracks.len() >= TASKS_MAX {
+            self.hidden += 1;
+            return None;
+        }
+        let track = self.tracks.entry(task.to_owned()).or_default();
+        if let Some((now, by, _)) = &track.now
+            && (*now, by.as_str()) == (stage, who)
+        {
+            return None;
+        }
+        let ended = track.close(at, false);
+        track.now = (stage != Stage::Over).then(|| (stage, who.to_owned(), at));
+        ended
+    }
+
+    /// The log is over: what goes on is drawn to its end.
+    pub(super) fn finish(&mut self, end: Timestamp) -> Vec<(String, TaskSpan)> {
+        let tracks = self.tracks.iter_mut();
+        tracks.filter_map(|(task, track)| Some((task.clone(), track.close(end, true)?))).collect()
+    }
+
+    /// The agent that had a task in its hands last.
+    pub(super) fn last_holder(&self, task: &str) -> String {
+        let track = self.tracks.get(task);
+        let spans = track.into_iter().flat_map(|track| track.spans.iter().rev());
+        let mut held = spans.filter(|span| span.stage == Stage::Held);
+        held.next().map_or_else(String::new, |span| span.who.clone())
+    }
+
+    /// The tasks in an agent's hands now.
+    pub(super) fn held_by(&self, agent: &str) -> Vec<String> {
+        let is_held =
+            |track: &Track| matches!(&track.now, Some((Stage::Held, who, _)) if who == agent);
+        let held = self.tracks.iter().filter(|(_, track)| is_held(track));
+        held.map(|(task, _)| task.clone()).collect()
+    }
+}
+
+impl Track {
+    fn close(&mut self, at: Timestamp, is_open: bool) -> Option<TaskSpan> {
+        let (stage, who, from) = self.now.take()?;
+        let span = TaskSpan { stage, who, from, to: at, is_open };
+        if self.spans.len() < SPANS_MAX {
+            self.spans.push(span.clone());
+        }
+        Some(span)
+    }
+
+    /// How long it was in such a stage.
+    pub(super) fn time_in(&self, stage: Stage) -> Duration {
+        let spans = self.spans.iter().filter(|span| span.stage == stage);
+        spans.map(|span| span.to.since(span.from)).sum()
+    }
+
+    /// How it stands at the end, for people.
+    pub(super) fn outcome(&self) -> &'static str {
+        match self.spans.last() {
+            Some(span) if span.is_open => match span.stage {
+                Stage::Queued => "waits",
+                Stage::Held => "in hand",
+                Stage::Review => "in review",
+                Stage::Stopped => "stopped",
+                Stage::Dead => "dead letter",
+                Stage::Over => "over",
+            },
+            _ => "over",
+        }
+    }
+
+    /// The worst first: dead, stopped, then what is not over, then the rest.
+    pub(super) fn rank(&self) -> u8 {
+        match self.outcome() {
+            "dead letter" => 0,
+            "stopped" => 1,
+            "over" => 3,
+            _ => 2,
+        }
+    }
+}
