@@ -131,6 +131,50 @@ impl Browser {
         {}
     }
 
+    /// Opens an address.
+    pub(crate) fn visit(&mut self, url: &str) {
+        self.call("Page.navigate", json!({ "url": url }));
+        while self.evaluate("document.readyState + location.href")
+            != json!(format!("complete{url}"))
+        {}
+    }
+
+    /// Clicks into the middle of the first element that a selector finds.
+    #[track_caller]
+    pub(crate) fn click(&mut self, selector: &str) {
+        let place = self.evaluate(&format!(
+            "(() => {{ const e = document.querySelector(`{selector}`); e.scrollIntoView({{block: 'center'}});
+               const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2] }})()"
+        ));
+        for kind in ["mousePressed", "mouseReleased"] {
+            let event = json!({ "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1 });
+            self.call("Input.dispatchMouseEvent", event);
+        }
+    }
+
+    /// Presses a key.
+    pub(crate) fn press(&mut self, key: &str) {
+        let code = match key {
+            "Enter" => 13,
+            "Escape" => 27,
+            _ => 39,
+        };
+        let text = if key == "Enter" { "\r" } else { "" };
+        for kind in ["keyDown", "keyUp"] {
+            let event = json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": if kind == "keyDown" { text } else { "" } });
+            self.call("Input.dispatchKeyEvent", event);
+        }
+    }
+
+    /// The value that a promise on the page comes to.
+    #[track_caller]
+    pub(crate) fn promised(&mut self, expression: &str) -> Value {
+        let call = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let mut answer = self.call("Runtime.evaluate", call);
+        assert!(answer["exceptionDetails"].is_null(), "{answer}");
+        answer["result"]["value"].take()
+    }
+
     /// The value of an expression on the page.
     #[track_caller]
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
@@ -198,17 +242,6 @@ impl Picture {
         assert!(x < self.width && y < self.height, "{x},{y} of {} × {}", self.width, self.height);
         let start = (y * self.width + x) * 3;
         [self.pixels[start], self.pixels[start + 1], self.pixels[start + 2]]
-    }
-
-    /// How many different colours there are in a rectangle.
-    pub(crate) fn colours(&self, [left, top, right, bottom]: [f64; 4]) -> usize {
-        let mut seen = std::collections::BTreeSet::new();
-        for y in top as usize..(bottom as usize).min(self.height) {
-            for x in left as usize..(right as usize).min(self.width) {
-                seen.insert(self.at(x as f64, y as f64));
-            }
-        }
-        seen.len()
     }
 }
 

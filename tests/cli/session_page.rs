@@ -1,157 +1,149 @@
 //! The page of a session: one file, checked in a real browser.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, objects, program};
 use crate::browser::{Browser, Picture, Screen};
+use crate::tmux_support::eventually;
 
 /// The longest allowed name.
 const LONG_NAME: &str = "a-reviewer-whose-name-is-as-long-as-the-name-of-an-agent-may-be1";
+/// Length of the session, in minutes.
+const MINUTES: u64 = 62;
 
-/// When, what, who, and more.
-type Happened = (u64, &'static str, String, Value);
-
-/// A stretch in which a worker held a task, as the page is to draw it.
-struct Held {
-    worker: &'static str,
-    from: u64,
-    to: u64,
-    is_given_back: bool,
+/// Writes records in the log's own format: minute, type, actor, data.
+struct Log {
+    all: Vec<(f64, &'static str, String, Value)>,
 }
 
-/// A task handed to a worker, and its report; when the worker held it.
-fn task(
-    all: &mut Vec<Happened>,
-    number: u64,
-    worker: &'static str,
-    from: u64,
-    ends_with: &'static str,
-) -> Held {
-    let taken = from + 300 + (number * 7_919) % 9_000;
-    let done = taken + 21_000 + (number * 31_337) % 64_000;
-    let (id, report, name) =
-        (format!("m{number}"), format!("r{number}"), format!("task-{number:02}"));
-    let place = json!({ "id": id, "mailbox": worker, "epoch": 1 });
-    let reported = json!({ "id": report, "mailbox": "dispatch", "epoch": 1 });
-    let mut say = |at: u64, kind: &'static str, actor: &str, data: Value| {
-        all.push((at, kind, actor.to_owned(), data));
-    };
-    say(
-        from,
-        "message.stored",
-        "dispatch",
-        json!({ "id": id, "mailbox": worker, "type": "task", "task_id": name }),
-    );
-    say(
-        from + 40,
-        "nudge.sent",
-        "watcher",
-        json!({ "agent": worker, "mailbox": worker, "pane": "%1", "attempt": 1 }),
-    );
-    say(from + 90, "receipt.submitted", "watcher", json!({ "mailbox": worker, "ids": [id] }));
-    say(taken, "message.acked", worker, place.clone());
-    say(done, ends_with, worker, place);
-    say(
-        done + 20,
-        "message.stored",
-        "watcher",
-        json!({ "id": report, "mailbox": "dispatch", "type": "report.completed", "task_id": name }),
-    );
-    say(done + 270, "message.acked", "dispatch", reported.clone());
-    say(done + 1_920, "message.settled", "dispatch", reported);
-    Held { worker, from: taken, to: done, is_given_back: ends_with == "message.released" }
-}
-
-/// A session with a bit of everything, in the log's own format; what was held, and its length in
-/// milliseconds.
-fn write_log(bed: &Bed) -> (Vec<Held>, u64) {
-    let mut all: Vec<Happened> = vec![(0, "session_start", "ensemble".to_owned(), json!({}))];
-    let workers = [
-        ("worker-1", 1_200),
-        ("worker-2", 2_900),
-        ("worker-3", 4_100),
-        ("security-reviewer", 260_000),
-    ];
-    let mut held = Vec::new();
-    for (index, (worker, start)) in workers.into_iter().enumerate() {
-        let mut clock = start;
-        for round in 0..9 {
-            let number = round * 4 + index as u64 + 1;
-            let end = if number == 18 { "message.released" } else { "message.settled" };
-            held.push(task(&mut all, number, worker, clock, end));
-            clock = held[held.len() - 1].to + 2_500;
-        }
+impl Log {
+    fn add(&mut self, minute: f64, kind: &'static str, actor: &str, data: Value) {
+        self.all.push((minute, kind, actor.to_owned(), data));
     }
-    held.push(task(&mut all, 40, LONG_NAME, 700_000, "message.settled"));
-    let mut say = |at: u64, kind: &'static str, actor: &str, data: Value| {
-        all.push((at, kind, actor.to_owned(), data));
-    };
-    say(
-        95_000,
-        "nudge.deferred",
+
+    fn state(&mut self, minute: f64, agent: &str, to: &str, why: &str) {
+        let data = json!({ "agent": agent, "from": null, "to": to, "why": why });
+        self.add(minute, "agent.state", "watcher", data);
+    }
+
+    fn stored(&mut self, minute: f64, id: &str, mailbox: &str, task: &str) {
+        let data = json!({ "id": id, "mailbox": mailbox, "type": "task", "task_id": task });
+        self.add(minute, "message.stored", "dispatch", data);
+    }
+
+    fn moved(&mut self, minute: f64, kind: &'static str, id: &str, mailbox: &str) {
+        self.add(minute, kind, mailbox, json!({ "id": id, "mailbox": mailbox, "epoch": 1 }));
+    }
+
+    /// A task from its mailbox to its end.
+    fn task(&mut self, from: f64, to: f64, id: &str, mailbox: &str) {
+        self.stored(from, id, mailbox, &format!("task-{id}"));
+        self.moved(from + 0.5, "message.acked", id, mailbox);
+        self.state(from + 0.5, mailbox, "working", "busy");
+        self.moved(to, "message.settled", id, mailbox);
+        self.state(to, mailbox, "idle", "ready");
+    }
+
+    fn write(mut self, bed: &Bed) {
+        self.all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let session = "session-20261121-100000";
+        let line = |(index, (minute, kind, actor, data)): (usize, (f64, &str, String, Value))| {
+            let millis = (minute * 60_000.0) as u64;
+            let (hour, minute) = (10 + millis / 3_600_000, millis / 60_000 % 60);
+            let stamp = format!(
+                "2026-11-21T{hour:02}:{minute:02}:{:02}.{:03}Z",
+                millis / 1_000 % 60,
+                millis % 1_000
+            );
+            json!({ "timestamp": stamp, "session_id": session, "seq": index + 1, "type": kind, "actor": actor, "data": data })
+                .to_string()
+        };
+        let lines: Vec<String> = self.all.into_iter().enumerate().map(line).collect();
+        let logs = bed.project().join(".ensemble/logs");
+        fs::create_dir_all(&logs).unwrap();
+        fs::write(logs.join(format!("{session}.ndjson")), lines.join("\n") + "\n").unwrap();
+    }
+}
+
+/// An hour of eight agents with seven troubles, among ordinary work.
+fn hour() -> Log {
+    let mut log = Log { all: Vec::new() };
+    log.add(0.0, "session_start", "watcher", json!({}));
+    for round in 0..5 {
+        let from = f64::from(round) * 12.0 + 0.2;
+        log.task(from, from + 9.0, &format!("1{round}"), "worker-1");
+        log.task(from + 1.0, from + 11.0, &format!("5{round}"), "worker-5");
+    }
+    log.task(12.0, 60.0, "7", LONG_NAME);
+    log.state(0.1, "conductor", "idle", "ready");
+    log.state(2.0, "worker-7", "blocked", "a permission prompt <script>: run `rm -rf build`?");
+    log.state(51.0, "worker-7", "working", "busy");
+    log.state(3.0, "worker-2", "limited", "resets at 3pm");
+    log.state(57.0, "worker-2", "working", "busy");
+    let plan = json!({ "request_id": "ab12cd34", "kind": "plan", "from": "worker-3", "to": "conductor", "task_id": "task-3" });
+    log.add(20.0, "request.opened", "worker-3", plan);
+    log.state(20.0, "worker-3", "waiting", "waits for conductor (plan ab12cd34)");
+    let quick = json!({ "request_id": "ef56", "kind": "plan", "from": "worker-1", "to": "conductor", "task_id": "task-11" });
+    log.add(13.0, "request.opened", "worker-1", quick);
+    log.add(
+        14.0,
+        "request.decided",
+        "conductor",
+        json!({ "request_id": "ef56", "outcome": "approved" }),
+    );
+    log.stored(5.0, "4", "coder-4", "task-4");
+    log.moved(6.0, "message.acked", "4", "coder-4");
+    log.state(6.0, "coder-4", "working", "busy");
+    log.state(30.0, "coder-4", "gone", "its process has ended");
+    log.add(
+        40.0,
+        "alarm.raised",
         "watcher",
-        json!({ "agent": "worker-2", "mailbox": "worker-2", "pane": "%2", "reason": "busy", "detail": "it shows a spinner", "waiting": 1 }),
+        json!({ "alarm": "stalled", "about": "t5", "text": "task t5 has stalled" }),
     );
-    say(
-        310_000,
+    log.stored(10.0, "6", "worker-6", "task-6");
+    log.add(
+        14.0,
         "escalation",
-        "dispatch",
-        json!({ "worker_id": "worker-3", "task_id": "task-19", "reason": "unanswered", "phase": 3 }),
+        "watcher",
+        json!({ "worker_id": "worker-6", "task_id": "task-6", "reason": "no ack", "phase": 3 }),
     );
-    say(
-        402_000,
-        "loop_detected",
-        "security-reviewer",
-        json!({ "task_id": "task-12", "cycles": 3, "limit": 3 }),
+    log.stored(11.0, "8", "worker-8", "task-8");
+    log.add(
+        45.0,
+        "message.dead",
+        "watcher",
+        json!({ "id": "8", "mailbox": "worker-8", "reason": "after 5 attempts" }),
     );
-    say(
-        505_000,
+    log.add(
+        50.0,
         "file.rejected",
         "watcher",
-        json!({ "file": "reports/task-20-completed.yaml", "error": format!("line 3: status is `maybe`: write one of success, failed, blocked {}<script>", "x".repeat(200)) }),
+        json!({ "file": "reports/task-20-completed.yaml", "error": "x".repeat(300) }),
     );
-    say(
-        610_000,
-        "report.vague",
-        "watcher",
-        json!({ "file": "reports/task-21-completed.yaml", "rules": ["vague-word", "missing-share"] }),
-    );
-    all.sort_by_key(|(at, ..)| *at);
-    let end = all.last().map_or(0, |(at, ..)| *at) + 2_000;
-    all.push((end, "session_end", "ensemble".to_owned(), json!({})));
-    let line = |(index, (at, kind, actor, data)): (usize, Happened)| {
-        let stamp =
-            format!("2026-11-21T10:{:02}:{:02}.{:03}Z", at / 60_000, at / 1_000 % 60, at % 1_000);
-        let session = "session-20261121-100000";
-        json!({ "timestamp": stamp, "session_id": session, "seq": index + 1, "type": kind, "actor": actor, "data": data })
-            .to_string()
-    };
-    let lines: Vec<String> = all.into_iter().enumerate().map(line).collect();
-    let logs = bed.project().join(".ensemble/logs");
-    fs::create_dir_all(&logs).unwrap();
-    fs::write(logs.join("session-20261121-100000.ndjson"), lines.join("\n") + "\n").unwrap();
-    (held, end)
+    log.state(MINUTES as f64, "conductor", "idle", "ready");
+    log
 }
 
-/// A project with the page of that session, a browser, and what the page has to show; `None` where there
-/// is no browser.
-fn stage() -> Option<(Bed, PathBuf, Browser, Vec<Held>, u64)> {
+/// A project with the page of that session, and a browser; `None` where there is no browser.
+fn stage() -> Option<(Bed, PathBuf, Browser)> {
     let bed = Bed::empty();
     bed.ok("init");
     fs::remove_dir_all(bed.project().join(".ensemble/logs")).unwrap();
-    let (held, end) = write_log(&bed);
+    hour().write(&bed);
     let said = bed.ok("log report -o page.html");
     assert!(said.contains("page.html"), "{said}");
     let page = bed.project().join("page.html");
     let html = fs::read_to_string(&page).unwrap();
-    assert!(html.contains("3 things went wrong, 2 more to look at"), "{}", &html[..2_000]);
-    assert!(html.contains("2026-11-21 10:00:00 – 10:16:02 UTC"), "{}", &html[..2_000]);
+    assert!(html.contains("7 things went wrong, 1 more to look at"), "{}", &html[..2_000]);
     assert_eq!(bed.ok("log report -o -"), html, "the same to stdout");
     let browser = Browser::start(&bed.project())?;
-    Some((bed, page, browser, held, end))
+    Some((bed, page, browser))
 }
 
 const DESK: Screen = Screen { width: 1280, is_phone: false, is_dark: false, is_paper: false };
@@ -172,124 +164,91 @@ const SCREENS: [(&str, Screen); 7] = [
     ("dark-paper", DARK_PAPER),
 ];
 
-/// The colours of the page.
+/// The colours of states on the page.
 struct Colours {
     page: [u8; 3],
-    card: [u8; 3],
+    blocked: [u8; 3],
+    limited: [u8; 3],
+    working: [u8; 3],
     held: [u8; 3],
-    back: [u8; 3],
-    wait: [u8; 3],
-    bad: [u8; 3],
+    waits: [u8; 3],
 }
 
 const LIGHT: Colours = Colours {
     page: [0xf6, 0xf6, 0xf3],
-    card: [0xff, 0xff, 0xff],
+    blocked: [0xc8, 0x32, 0x2b],
+    limited: [0x7a, 0x5c, 0xc6],
+    working: [0x23, 0x80, 0x4b],
     held: [0x2a, 0x68, 0xd4],
-    back: [0x7a, 0x5c, 0xc6],
-    wait: [0xe9, 0xc4, 0x6a],
-    bad: [0xc8, 0x32, 0x2b],
+    waits: [0xe9, 0xc4, 0x6a],
 };
 const NIGHT: Colours = Colours {
     page: [0x14, 0x17, 0x1a],
-    card: [0x1d, 0x21, 0x25],
+    blocked: [0xc8, 0x45, 0x3e],
+    limited: [0x80, 0x63, 0xcf],
+    working: [0x2b, 0x7d, 0x4e],
     held: [0x35, 0x70, 0xd6],
-    back: [0x80, 0x63, 0xcf],
-    wait: [0xa9, 0x8a, 0x35],
-    bad: [0xff, 0x7b, 0x72],
+    waits: [0xa9, 0x8a, 0x35],
 };
 
-impl Screen {
-    const fn colours(self) -> Colours {
-        match (self.is_dark, self.is_paper) {
-            (true, false) => NIGHT,
-            (_, true) => Colours { page: [0xff, 0xff, 0xff], ..LIGHT },
-            (false, false) => LIGHT,
-        }
-    }
-}
-
 #[track_caller]
-fn is_painted(picture: &Picture, x: f64, y: f64, expected: [u8; 3], what: &str) {
+fn is_painted(picture: &Picture, (x, y): (f64, f64), expected: [u8; 3], what: &str) {
     let found = picture.at(x, y);
     let is_near = found.iter().zip(expected).all(|(a, b)| a.abs_diff(b) <= 3);
     assert!(is_near, "{what}: {found:?} at {x:.0},{y:.0}, not {expected:?}");
 }
 
-/// Where the lane of an agent is drawn: left, top, width and height of its track.
-fn track(browser: &mut Browser, agent: &str) -> [f64; 4] {
+/// Where the row of an agent or task is drawn: left, top, width and height of its track.
+fn track(browser: &mut Browser, section: &str, name: &str) -> [f64; 4] {
     let place = browser.evaluate(&format!(
-        "(() => {{ for (const lane of document.querySelectorAll('.lane')) {{
-           const name = lane.querySelector('.name b');
-           if (name && name.textContent === '{agent}') {{
+        "(() => {{ for (const lane of document.querySelectorAll('#{section} .lane')) {{
+           const button = lane.querySelector('.name button');
+           if (button && button.textContent === '{name}') {{
              const r = lane.querySelector('.track').getBoundingClientRect();
              return [r.left, r.top + scrollY, r.width, r.height] }} }} }})()"
     ));
-    let number = |index: usize| place[index].as_f64().unwrap_or_else(|| panic!("{agent}: {place}"));
+    let number = |index: usize| place[index].as_f64().unwrap_or_else(|| panic!("{name}: {place}"));
     [number(0), number(1), number(2), number(3)]
 }
 
-/// Each stretch of work is where its time is, in the lane of its agent, in the colour of its end.
-/// Before, between and behind them there is nothing.
-fn check_timeline(browser: &mut Browser, name: &str, screen: Screen, held: &[Held], end: u64) {
+/// Each state and each held task is where its time is, in the row of its agent, in its colour.
+fn check_rows(browser: &mut Browser, name: &str, screen: Screen) {
     let picture = browser.picture(name);
-    let colours = screen.colours();
-    is_painted(&picture, 3.0, 3.0, colours.page, &format!("{name}: the page"));
-    for (index, span) in held.iter().enumerate() {
-        let [left, top, width, height] = track(browser, span.worker);
-        let x = |at: u64| left + at as f64 / end as f64 * width;
-        let what = format!("{name}: {} from {} to {}", span.worker, span.from, span.to);
-        let colour = if span.is_given_back { colours.back } else { colours.held };
-        // Above the label, below the marks.
-        let row = top + 14.0;
-        is_painted(&picture, x(u64::midpoint(span.from, span.to)), row, colour, &what);
-        is_painted(&picture, x(span.from) + 5.0, row + 7.0, colour, &what);
-        is_painted(&picture, x(span.to) - 5.0, row, colour, &what);
-        let gap = held.get(index + 1).filter(|next| next.worker == span.worker);
-        if let Some(next) = gap.filter(|next| x(next.from) - x(span.to) > 7.0) {
-            let middle = f64::midpoint(x(span.to), x(next.from));
-            // A line of the grid may be there, but no bar.
-            let found = picture.at(middle, row + 7.0);
-            assert!(colours.held != found && colours.back != found, "{what}: {found:?}");
-        }
-        if span.is_given_back {
-            let waits = x(u64::midpoint(span.to, end));
-            is_painted(
-                &picture,
-                waits,
-                top + height - 6.0,
-                colours.wait,
-                &format!("{what}: waits"),
-            );
-        }
-    }
-    let [left, top, width, _] = track(browser, "security-reviewer");
-    let early = left + width * 0.1;
-    is_painted(&picture, early, top + 20.0, colours.card, &format!("{name}: nothing yet"));
-    // The escalation of worker-3, 310 s after the beginning, in front of everything else.
-    let [left, top, width, _] = track(browser, "worker-3");
-    let at = left + 310_000.0 / end as f64 * width;
-    is_painted(&picture, at, top + 6.0, colours.bad, &format!("{name}: the escalation"));
-    let title = browser.evaluate(
-        "(() => { const r = document.querySelector('h1').getBoundingClientRect();
-           return [r.left, r.top + scrollY, r.right, r.bottom + scrollY] })()",
-    );
-    let title = [0, 1, 2, 3].map(|index| title[index].as_f64().unwrap());
-    assert!(picture.colours(title) > 10, "{name}: the heading is not drawn");
+    let colours = match (screen.is_dark, screen.is_paper) {
+        (true, false) => NIGHT,
+        (_, true) => Colours { page: [0xff, 0xff, 0xff], ..LIGHT },
+        (false, false) => LIGHT,
+    };
+    is_painted(&picture, (3.0, 3.0), colours.page, &format!("{name}: the page"));
+    let mut check = |section: &str, row: &str, minute: f64, below: f64, colour, what: &str| {
+        let [left, top, width, _] = track(browser, section, row);
+        let place = (left + minute / MINUTES as f64 * width, top + below);
+        is_painted(&picture, place, colour, &format!("{name}: {row}, {what}"));
+    };
+    let (state, hold, asked, stage) = (5.0, 37.0, 43.0, 9.0);
+    check("lanes", "worker-7", 40.0, state, colours.blocked, "waits for a person");
+    check("lanes", "worker-2", 45.0, state, colours.limited, "is at its limit");
+    check("lanes", "worker-1", 6.0, state, colours.working, "works");
+    check("lanes", "worker-1", 6.0, hold, colours.held, "holds a task");
+    check("lanes", "worker-3", 40.0, state, colours.waits, "waits for a decision");
+    check("lanes", "worker-3", 40.0, asked, colours.waits, "has asked");
+    check("tasks", "task-6", 40.0, stage, colours.waits, "waits in its mailbox");
+    check("tasks", "task-8", 55.0, stage, colours.blocked, "is a dead letter");
+    check("tasks", "task-7", 40.0, stage, colours.held, "is in hand");
 }
 
 /// The overflowing elements, by the browser's own layout.
 const OVERFLOW: &str = "(() => { const root = document.documentElement, out = [];
   if (root.scrollWidth > root.clientWidth) out.push('page ' + root.scrollWidth);
   for (const e of document.querySelectorAll('body *')) { const r = e.getBoundingClientRect();
-    if (e.closest('.scroll, .track') || !r.width) continue;
+    if (e.closest('.scroll, .track, .arrows, dialog') || !r.width) continue;
     if (r.right > root.clientWidth + 1 || r.left < -1) out.push(e.tagName + '.' + e.className + ' ' + r.right);
     if (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'visible' && e.clientWidth)
       out.push(e.tagName + '.' + e.className + ' holds ' + e.scrollWidth + ' in ' + e.clientWidth); }
   for (const row of document.querySelectorAll('tbody tr'))
     if (row.getBoundingClientRect().height > 130) out.push('row ' + row.getBoundingClientRect().height);
   const ticks = [...document.querySelectorAll('.tick')].map(t => t.getBoundingClientRect()).filter(r => r.width);
-  for (let i = 1; i < ticks.length; i++) if (ticks[i].left < ticks[i - 1].right) out.push('ticks ' + i);
+  for (let i = 1; i < ticks.length; i++) if (ticks[i].left < ticks[i - 1].right && ticks[i].top === ticks[i - 1].top) out.push('ticks ' + i);
   return out })()";
 
 /// Each text that is hard to read (WCAG: 4.5, or 3 if it is large; at least 11 px), and how many there are.
@@ -312,29 +271,141 @@ const CONTRAST: &str = "(() => { const out = []; let count = 0;
   return [count, out] })()";
 
 #[test]
-fn every_screen_shows_the_bars_of_the_log_in_their_places_and_colours() {
-    let Some((_bed, page, mut browser, held, end)) = stage() else { return };
+fn every_screen_shows_states_and_tasks_in_their_places_and_colours() {
+    let Some((_bed, page, mut browser)) = stage() else { return };
     for (name, screen) in SCREENS {
         browser.open(&page, screen);
-        check_timeline(&mut browser, name, screen, &held, end);
+        check_rows(&mut browser, name, screen);
     }
     let pdf = browser.print();
     let pages = pdf.windows(11).filter(|part| part == b"/Type /Page").count()
         - pdf.windows(12).filter(|part| part == b"/Type /Pages").count();
-    assert!(pdf.starts_with(b"%PDF") && (1..=3).contains(&pages), "{pages} pages");
+    assert!(pdf.starts_with(b"%PDF") && (1..=5).contains(&pages), "{pages} pages");
 }
 
 #[test]
 fn nothing_overflows_everything_can_be_read_and_nothing_is_loaded() {
-    let Some((_bed, page, mut browser, ..)) = stage() else { return };
+    let Some((_bed, page, mut browser)) = stage() else { return };
     for (name, screen) in SCREENS {
         browser.open(&page, screen);
         assert_eq!(browser.evaluate(OVERFLOW), json!([]), "{name}");
         let read = browser.evaluate(CONTRAST);
         assert!(read[0].as_u64() > Some(100), "{name}: {read}");
         assert_eq!(read[1], json!([]), "{name}");
-        let loaded = "performance.getEntriesByType('resource').length + document.scripts.length";
+        let loaded = "performance.getEntriesByType('resource').length";
         assert_eq!(browser.evaluate(loaded), 0, "{name}");
+    }
+}
+
+/// The text of the open story; nothing if none is open.
+fn open_story(browser: &mut Browser) -> String {
+    let text = "(() => { const d = document.getElementById('story'); return d.open ? d.innerText : '' })()";
+    browser.evaluate(text).as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_click_and_the_keyboard_open_the_story_of_a_bar() {
+    let Some((_bed, page, mut browser)) = stage() else { return };
+    for screen in [DESK, DARK_PHONE] {
+        browser.open(&page, screen);
+        assert_eq!(open_story(&mut browser), "");
+        browser.click(".bar[title^='task-6 waited']");
+        let story = open_story(&mut browser);
+        assert!(story.contains("Task task-6") && story.contains("escalation"), "{story}");
+        assert!(story.contains("no ack"), "{story}");
+        browser.press("Escape");
+        assert_eq!(open_story(&mut browser), "");
+        browser.click(".arrow.open");
+        let story = open_story(&mut browser);
+        assert!(story.contains("Request ab12cd34") && story.contains("request.opened"), "{story}");
+        browser.press("Escape");
+        browser.evaluate("document.querySelector('.bar[title^=blocked]').focus()");
+        browser.press("ArrowRight");
+        let now = browser.evaluate("document.activeElement.title");
+        assert!(now.as_str().unwrap().starts_with("working"), "{now}");
+        browser.press("Enter");
+        let story = open_story(&mut browser);
+        assert!(story.contains("Agent worker-7") && story.contains("<script>: run"), "{story}");
+        browser.press("Escape");
+    }
+}
+
+/// The script of axe-core, installed if need be.
+fn axe() -> Option<String> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let prefix = target.join("axe");
+    let file = prefix.join("node_modules/axe-core/axe.min.js");
+    if !file.exists() {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--silent", "--prefix"]).arg(&prefix);
+        let _ = npm.arg("axe-core@4.14.1").stdin(Stdio::null()).status();
+    }
+    let found = fs::read_to_string(file).ok();
+    let is_required = std::env::var("ENSEMBLE_TEST_CLIENTS").is_ok_and(|v| v == "required");
+    assert!(found.is_some() || !is_required, "axe-core cannot be installed");
+    found
+}
+
+#[test]
+fn axe_finds_nothing_that_keeps_people_out() {
+    let Some((_bed, page, mut browser)) = stage() else { return };
+    let Some(axe) = axe() else {
+        println!("skipped: axe-core cannot be installed (npm install axe-core)");
+        return;
+    };
+    for (name, screen) in [("desk", DESK), ("dark-phone", DARK_PHONE)] {
+        browser.open(&page, screen);
+        browser.evaluate(&axe);
+        let found = browser.promised(
+            "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + ' ' + n.failureSummary)))",
+        );
+        assert_eq!(found, json!([]), "{name}");
+    }
+}
+
+/// A page that is served; ended when it is dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_followed_page_updates_itself_and_keeps_strangers_out() {
+    let bed = Bed::empty();
+    bed.ok("init");
+    bed.ok("mailbox add w1");
+    bed.send("first");
+    let mut server = Server(
+        Command::new(program())
+            .args(["--json", "log", "report", "--follow"])
+            .current_dir(bed.project())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let url = objects(&line).remove(0)["url"].as_str().unwrap().to_owned();
+    if let Some(mut browser) = Browser::start(&bed.project()) {
+        browser.visit(url.split("?").next().unwrap());
+        assert!(
+            browser
+                .evaluate("document.body.innerText")
+                .as_str()
+                .unwrap()
+                .contains("open the address")
+        );
+        browser.visit(&url);
+        let messages = "[...document.querySelectorAll('.figures div')].find(d => d.innerText.includes('messages')).querySelector('dd').innerText";
+        assert!(browser.evaluate(messages).as_str().unwrap().starts_with('1'));
+        bed.send("second");
+        eventually("the page shows the second message", || {
+            browser.evaluate(messages).as_str().is_some_and(|text| text.starts_with('2'))
+        });
     }
 }
 

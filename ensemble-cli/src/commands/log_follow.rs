@@ -37,7 +37,7 @@ const REBUILD_MAX: Duration = Duration::from_secs(10);
 /// The page and its version.
 type Shared = Arc<Mutex<(u64, String)>>;
 
-/// What each answer needs.
+/// The page and the digest of its secret, for each answer.
 #[derive(Clone)]
 struct Site {
     page: Shared,

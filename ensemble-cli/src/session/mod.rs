@@ -12,6 +12,7 @@ mod asked;
 mod index;
 mod latency;
 mod page;
+mod planned;
 mod sections;
 mod states;
 mod story;

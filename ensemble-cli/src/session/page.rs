@@ -21,7 +21,7 @@ const SCRIPT: &str = include_str!("script.js");
 pub(crate) struct Present {
     /// Time of the look.
     pub(crate) at: Timestamp,
-    /// What needs a person.
+    /// Needs of a person, the worst first.
     pub(crate) needs: Vec<Need>,
     /// What each agent has used.
     pub(crate) usage: BTreeMap<String, Used>,

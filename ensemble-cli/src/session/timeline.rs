@@ -26,6 +26,8 @@ const STEPS: [u64; 27] = [
 ];
 /// Width of a letter of a label, in percent of the width of a large screen.
 const LETTER_PERCENT: f64 = 0.72;
+/// From here on, the label of a tick lies before it, in percent of the width.
+const EDGE_PERCENT: f64 = 92.0;
 /// Most tasks with a row of their own.
 const TASKS_MAX: usize = 60;
 /// Most arrows.
@@ -88,6 +90,7 @@ fn lane(out: &mut String, story: &Story, name: &str, agent: &Agent, scale: &Scal
     let working = agent.states.time_in("working");
     let note = match agent.states.spans.last() {
         Some(_) if agent.stuck() > Duration::ZERO => format!("stuck {}", took(agent.stuck())),
+        Some(last) if working.is_zero() => last.state.clone(),
         Some(_) => format!("working {}", took(working)),
         None => format!("{} done", agent.settled),
     };
@@ -173,7 +176,7 @@ fn row_head(out: &mut String, name: &str, note: &str, story: &str, scale: &Scale
 fn axis(out: &mut String, scale: &Scale) {
     out.push_str("<div class=\"lane axis\"><div class=\"name\"></div><div class=\"track\">");
     for (percent, label) in &scale.ticks {
-        let edge = if *percent > 92.0 { " last" } else { "" };
+        let edge = if *percent > EDGE_PERCENT { " last" } else { "" };
         let millis = scale.millis * percent / 100.0;
         let at = Timestamp::from_unix_millis(scale.start.unix_millis() + millis as i64);
         let _ = write!(

@@ -1,0 +1,78 @@
+//! Tasks of step queues and of the blackboard, as their records tell.
+
+use ensemble_core::event_log::{Record, types};
+use ensemble_core::message::Timestamp;
+use serde_json::Value;
+
+use super::story::Story;
+use super::trouble::{Trouble, Weight, member};
+use super::work::Stage;
+
+impl Story {
+    pub(super) fn follow_steps(&mut self, record: &Record) {
+        let task = member(record, "task_id");
+        let (at, actor) = (record.timestamp, record.actor.clone());
+        match record.kind.as_str() {
+            types::STEP_ADDED
+            | types::STEP_COMPLETED
+            | types::STEP_FAILED
+            | types::STEP_LEASE_ENDED
+            | types::STEP_RETRIED
+            | types::STEP_UNBLOCKED => self.enter(&task, at, Stage::Queued, ""),
+            types::STEP_TAKEN => self.enter(&task, at, Stage::Held, &actor),
+            types::STEP_BLOCKED => self.enter(&task, at, Stage::Stopped, &actor),
+            types::STEPS_DONE => self.enter(&task, at, Stage::Over, ""),
+            _ => {}
+        }
+    }
+
+    pub(super) fn follow_board(&mut self, record: &Record) {
+        if record.kind.as_str() != types::BOARD_WRITTEN {
+            return;
+        }
+        let at = record.timestamp;
+        let steps = record.data.get("steps").and_then(Value::as_array);
+        for step in steps.into_iter().flatten() {
+            let text = |name: &str| step[name].as_str().unwrap_or_default();
+            let (task, agent, what) = (text("task"), text("agent"), text("what"));
+            if task.is_empty() {
+                continue;
+            }
+            let line = format!("{what}  {}  {}", record.actor, crate::text::inline(step));
+            let keys = [format!("t:{task}"), format!("a:{agent}")];
+            self.index.add_line(at, &line, &keys[..if agent.is_empty() { 1 } else { 2 }]);
+            let coder = self.work.last_holder(task);
+            let (stage, who) = match text("status") {
+                _ if what == "task.review_claimed" => (Stage::Review, agent),
+                "DRAFT" | "UNCLAIMED" => (Stage::Queued, ""),
+                "CLAIMED" if what != "task.iteration" => (Stage::Held, agent),
+                "REJECTED" => (Stage::Held, coder.as_str()),
+                "READY_FOR_REVIEW" | "APPROVED" => (Stage::Review, ""),
+                "BLOCKED" | "INTEGRATION_FAILED" => (Stage::Stopped, agent),
+                "MERGED" | "SUPERSEDED" | "ABANDONED" => (Stage::Over, ""),
+                _ => continue,
+            };
+            self.enter(task, at, stage, who);
+            self.board_trouble(at, text("status"), what, task, agent);
+        }
+    }
+
+    fn board_trouble(&mut self, at: Timestamp, status: &str, what: &str, task: &str, agent: &str) {
+        let (weight, said) = match status {
+            "REJECTED" if what.contains("reject") => (Weight::Odd, format!("rejected {task}")),
+            "INTEGRATION_FAILED" => (Weight::Odd, format!("could not merge {task}")),
+            "BLOCKED" => (Weight::Bad, format!("{task} is blocked")),
+            _ => return,
+        };
+        self.trouble(Trouble {
+            weight,
+            at: Some(at),
+            until: None,
+            who: agent.to_owned(),
+            what: said,
+            why: String::new(),
+            subjects: vec![task.to_owned()],
+            story: format!("t:{task}"),
+        });
+    }
+}
