@@ -79,8 +79,21 @@ fn seven_troubles_are_named_and_no_eighth() {
     }
     let text = screen.text();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    check_page(&team, &expected);
     let first = text.lines().find(|line| line.starts_with("! ")).unwrap();
     assert!(first.contains("BLOCKED") && first.contains("attach asks"), "{text}");
+}
+
+/// The page of the session names the same needs, each with its command, and no other.
+fn check_page(team: &Team, expected: &BTreeSet<String>) {
+    let page = team.bed.ok("log report -o -");
+    let from = page.find("<section id=\"needs\">").expect("needs");
+    let section = &page[from..from + page[from..].find("</section>").unwrap()];
+    assert_eq!(section.matches("<li ").count(), expected.len(), "{section}");
+    for need in ["asks waits for a person", "dies is gone", "limit is at its usage limit"] {
+        assert!(section.contains(need), "{need}: {section}");
+    }
+    assert!(section.contains("<code>ensemble attach asks</code>"), "{section}");
 }
 
 #[test]
