@@ -17,6 +17,7 @@ use crate::exit::{Failure, Outcome, say};
 use crate::queue::Queue;
 use crate::starting::{dialog_of, waiting_for_person};
 use crate::text::age;
+use crate::wait_line::WaitLine;
 
 /// How often a command that waits for the watcher checks that one still runs.
 const WATCHER_LOOK: Duration = Duration::from_secs(1);
@@ -95,6 +96,7 @@ fn carried_out(
     let project = context.project()?;
     let waiter = queue.listen([&id])?;
     let left = || end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+    let _line = WaitLine::new(format!("{} to be gone", entry.request.to), end.map(|_| left()));
     loop {
         let entry = requests.get(id.as_str())?;
         if !entry.is_to_be_carried_out() || left().is_zero() {
@@ -159,6 +161,10 @@ fn answer(
     let end = Instant::now().checked_add(patience);
     let waiter = queue.listen([id])?;
     let mut said = None;
+    let asked = &entry.request;
+    let whom = format!("{} to decide {} {id}", asked.to, asked.kind);
+    let until = patience.min(asked.deadline_at().since(SystemClock.wall()));
+    let _line = WaitLine::new(whom, Some(until));
     loop {
         let unknown = || Refusal::Unknown { id: id.to_string() };
         let entry = requests.expire(id)?.ok_or_else(|| Error::from(unknown()))?;

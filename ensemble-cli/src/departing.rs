@@ -20,6 +20,7 @@ use crate::commands::watcher_runs;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::queue::Queue;
+use crate::wait_line::WaitLine;
 
 /// How much longer than its deadline and its grace an agent may take to be ended.
 const OVERTIME: Duration = Duration::from_secs(90);
@@ -147,6 +148,7 @@ impl Leaving<'_> {
 
     /// Waits until the fate of at least one agent is known.
     fn wait(&mut self) -> Outcome<Vec<Event>> {
+        let mut line = None;
         loop {
             self.see_to_a_watcher()?;
             // Before it is looked, so that what comes meanwhile rings.
@@ -155,8 +157,17 @@ impl Leaving<'_> {
             if !events.is_empty() || self.open.is_empty() {
                 return Ok(events);
             }
+            line.get_or_insert_with(|| self.line());
             waiter.wait(LOOK_INTERVAL);
         }
+    }
+
+    /// The agents that have not gone yet, until the last of them must have.
+    fn line(&self) -> WaitLine {
+        let names: Vec<&str> = self.open.keys().map(|name| name.as_str()).collect();
+        let end = self.open.values().map(|(_, end)| *end).max();
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        WaitLine::new(format!("{} to go", names.join(", ")), left)
     }
 
     fn ids(&self) -> impl Iterator<Item = &Name> {

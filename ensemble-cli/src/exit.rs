@@ -166,7 +166,9 @@ pub(crate) fn say(text: &str) {
 /// A line on stderr, in one write, so that it stays whole among those of other processes. A closed
 /// stderr is no reason to fail.
 fn tell(line: &str) {
-    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    crate::wait_line::aside(|| {
+        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    });
 }
 
 impl From<Error> for Failure {

@@ -52,6 +52,7 @@ mod session;
 mod settling;
 mod starting;
 mod text;
+mod wait_line;
 mod worker;
 mod wrap;
 

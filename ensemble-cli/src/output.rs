@@ -77,7 +77,7 @@ impl Output {
 
     /// Makes sure that everything has arrived.
     pub(crate) fn flush(&self) -> Outcome {
-        Ok(self.stdout.borrow_mut().flush()?)
+        Ok(crate::wait_line::aside(|| self.stdout.borrow_mut().flush())?)
     }
 
     /// A text in a style, if styles are wanted here.

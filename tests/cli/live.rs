@@ -67,7 +67,7 @@ impl Screen {
     }
 
     #[track_caller]
-    fn shows_no_more(&self, text: &str) {
+    pub(crate) fn shows_no_more(&self, text: &str) {
         let shown = || !self.text().contains(text);
         eventually(&format!("the screen shows `{text}` no more:\n{}", self.text()), shown);
     }

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::bed::{Bed, Ran, objects, ran};
+use crate::live::Screen;
 
 /// The first line a process prints, while it goes on.
 fn first_line(child: &mut Child) -> String {
@@ -211,4 +212,26 @@ fn the_log_is_followed() {
     assert_eq!((&record["type"], &record["actor"]), (&json!("message.acked"), &json!("w1")));
     follower.kill().unwrap();
     follower.wait().unwrap();
+}
+
+#[test]
+fn a_terminal_shows_what_a_verb_waits_for_and_a_pipe_shows_nothing() {
+    let bed = Bed::new();
+    let screen = Screen::start(&bed.project(), "recv --as w1 --wait 10m", (80, 24));
+    screen.shows("waiting for mail in `w1`, since ");
+    screen.shows(", until ");
+    bed.send("hello from the test");
+    screen.shows("hello from the test");
+    screen.shows_no_more("waiting for");
+    let plan = bed.project().join("plan.md");
+    std::fs::write(plan, "the plan\n").unwrap();
+    let verb = "plan submit plan.md --task t1 --to boss --as w1 --wait 10m";
+    bed.ok("mailbox add boss");
+    let screen = Screen::start(&bed.project(), verb, (60, 10));
+    screen.shows("waiting for boss to decide plan_approval");
+    let shown = screen.text();
+    let lines: Vec<&str> = shown.lines().filter(|line| line.contains("waiting for")).collect();
+    assert_eq!(lines.len(), 1, "one line, however narrow: {shown}");
+    let ran = bed.run("recv --as dispatch --wait 2s");
+    assert!(ran.code == 3 && !ran.stderr.contains("waiting for"), "{ran:?}");
 }

@@ -18,6 +18,7 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::queue::Queue;
 use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
+use crate::wait_line::WaitLine;
 use crate::worker::{Worker, assigner, resting};
 use crate::{args, completion};
 use ensemble_watch::overview::WatcherView;
@@ -97,6 +98,8 @@ impl Arguments {
         let is_watched = || WatcherView::of(project).runs();
         let assigned = {
             let rest = &mut resting(&waiter);
+            let whom = format!("{} to receive {task}", self.worker);
+            let _line = WaitLine::new(whom, self.timeout);
             assigner.assign(order, worker.agent_pane(), &is_watched, rest)
         };
         worker.remember(context)?;
@@ -168,7 +171,10 @@ impl Arguments {
         let (mailbox, message) = (delivered.mailbox.clone(), delivered.message.clone());
         let root = queue.directory().map(|spool| spool.root().to_owned());
         let mut tracker = Tracker::new(&**queue, root, mailbox, message, None);
+        let line =
+            WaitLine::new(format!("{} to settle {}", self.worker, delivered.task), self.timeout);
         let reached = tracker.wait(Receipt::Settled, deadline);
+        drop(line);
         let ends = context.project()?.task_ends();
         match reached {
             Ok(Receipt::Settled) => {

@@ -17,6 +17,7 @@ use super::send::content_of;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::queue::Queue;
+use crate::wait_line::WaitLine;
 use crate::{args, text};
 
 /// Hint for an incomplete instruction.
@@ -72,6 +73,7 @@ impl Arguments {
         let Some(wait) = self.wait else { return handed_over(context, &batch) };
         let configured = project.config.conductor_patience_seconds.map(Duration::from_secs);
         let patience = wait.or(configured).unwrap_or(CONDUCTOR_PATIENCE);
+        let line = WaitLine::new(format!("the summary of batch {}", batch.id), Some(patience));
         let mut printed = Ok(());
         let told = conductor.await_summary(
             &batch,
@@ -83,6 +85,7 @@ impl Arguments {
             },
             &mut |longest| waiter.wait(longest),
         )?;
+        drop(line);
         printed?;
         match told {
             Some(summary) => super::summary::print(context, &batch, &summary, true),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::wait_line::WaitLine;
 use crate::worker::{Worker, assigner, resting};
 
 /// Ask a worker if it is ready for an assignment
@@ -31,7 +32,9 @@ impl Arguments {
         let mut worker = Worker::find(context, &self.worker)?;
         let waiter = worker.waiter(context)?;
         let assigner = assigner(context, &spool, &spool, &*recorder, None)?;
+        let line = WaitLine::new(format!("{} to answer the ping", self.worker), None);
         let readied = assigner.ping(&self.worker, worker.agent_pane(), &mut resting(&waiter))?;
+        drop(line);
         worker.remember(context)?;
         match readied {
             Readied::Ready { attempt } if context.out.is_json() => context

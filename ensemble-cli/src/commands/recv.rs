@@ -25,6 +25,7 @@ use crate::exit::{Failure, Outcome, obstacle_hint, plan_hint};
 use crate::interrupt::Interrupt;
 use crate::output::{FAINT, Output, STRONG};
 use crate::queue::Queue;
+use crate::wait_line::WaitLine;
 use crate::{args, completion};
 
 /// How often servers are asked although no news came.
@@ -181,6 +182,7 @@ fn wait(
     patience: Duration,
 ) -> Outcome<Option<Delivery>> {
     let deadline = Instant::now().checked_add(patience);
+    let _line = WaitLine::new(format!("mail in `{mailbox}`"), Some(patience));
     let left = || deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
     match queue {
         Queue::Directory(spool) => {

@@ -22,6 +22,7 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
+use crate::wait_line::WaitLine;
 use crate::{args, completion};
 
 /// The largest content, in bytes; larger than a body, it becomes an attachment.
@@ -168,6 +169,7 @@ impl Arguments {
         deadline: Option<Instant>,
     ) -> Outcome<(Receipt, Option<Failure>)> {
         let Some(wanted) = self.wait else { return Ok((Receipt::Stored, None)) };
+        let _line = WaitLine::new(format!("the message to be {wanted}"), self.timeout);
         let reached = tracker.wait(wanted, deadline)?;
         let late = (reached < wanted).then(|| {
             let patience = age(self.timeout.unwrap_or_default());

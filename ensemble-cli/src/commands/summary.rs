@@ -15,6 +15,7 @@ use serde_json::json;
 use super::instruct;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::wait_line::WaitLine;
 use crate::{args, text};
 
 /// Gather the reports of a batch and tell the conductor, once
@@ -75,7 +76,9 @@ impl Arguments {
             ..usual
         };
         let waiter = Waiter::new(&[project.queue.join("reports")]);
+        let line = WaitLine::new(format!("the reports of batch {}", batch.id), Some(self.wait));
         let told = dispatcher.collect(&batch, limits, &mut |longest| waiter.wait(longest))?;
+        drop(line);
         print(context, &batch, told.summary(), matches!(told, Told::Now(_)))
     }
 

@@ -19,6 +19,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::Output;
 use crate::starting::{Starts, waiting_for_person};
+use crate::wait_line::WaitLine;
 use ensemble_watch::overview::WatcherView;
 
 /// Exit code of a shell that does not find a program.
@@ -218,6 +219,7 @@ impl Session {
         let project = context.project()?;
         let waiter = Waiter::new(std::slice::from_ref(&project.state));
         let deadline = Instant::now() + WATCHER_PATIENCE;
+        let _line = WaitLine::new("the watcher to start", Some(WATCHER_PATIENCE));
         while WatcherView::of(project).holder.is_none() {
             if Instant::now() >= deadline {
                 say("warning: the watcher has not started: `ensemble attach` shows why");

@@ -12,6 +12,7 @@ use crate::args;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::interrupt::Interrupt;
+use crate::wait_line::WaitLine;
 
 /// Take your next step and print its prompt; exit code 3 if there is none now
 ///
@@ -41,6 +42,7 @@ impl NextStep {
         let interrupt = Interrupt::install()?;
         let deadline = self.wait.and_then(|wait| Instant::now().checked_add(wait));
         let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
+        let _line = self.wait.map(|wait| WaitLine::new("a step that is due", Some(wait)));
         loop {
             let version = store.data_version()?;
             let next_in = store.observe()?.next_in.unwrap_or(LOOK_INTERVAL);
