@@ -2,14 +2,18 @@
 //! [`ensemble_watch::overview`] gathers it.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use anstyle::Style;
 use ensemble_core::message::Timestamp;
+use ensemble_core::watch::Waiter;
 use ensemble_team::holdings::tasks;
 use ensemble_team::roster::State;
 use ensemble_watch::alerts::person_looked;
 use ensemble_watch::attention::Need;
 use ensemble_watch::overview::{Agent, COUNT_MAX, Evidence, MailboxView, Overview, since_millis};
+
+use serde_json::Value;
 
 use crate::context::Context;
 use crate::exit::{Outcome, say};
@@ -27,6 +31,43 @@ const TASK_CHARS_MAX: usize = 18;
 /// Looks at everything.
 pub(crate) fn gather(context: &Context, evidence: Evidence) -> Outcome<Overview> {
     look(context, &open(context)?, evidence)
+}
+
+/// How often [`watch`] looks again although no file has changed.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+/// Clears a terminal.
+const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
+
+/// Shows something again whenever it has changed, until a signal ends the process: on a terminal in the same place,
+/// elsewhere below. `look` returns what is to be shown, and what of it does not change by itself.
+pub(crate) fn watch<T>(
+    context: &Context,
+    look: impl Fn() -> Outcome<(T, Value)>,
+    print: impl Fn(&T) -> Outcome,
+) -> Outcome {
+    let project = context.project()?;
+    let places = [
+        project.state.clone(),
+        project.roster().dir().to_owned(),
+        project.panes(),
+        project.logs(),
+        project.queue.join(ensemble_core::requests::REQUESTS),
+    ];
+    let (waiter, mut shown) = (Waiter::for_logs(&places), None);
+    loop {
+        let (found, lasting) = look()?;
+        if shown.as_ref() != Some(&lasting) {
+            if context.out.is_terminal() && !context.out.is_json() {
+                context.out.line(CLEAR)?;
+            } else if shown.is_some() && !context.out.is_json() {
+                context.out.line("")?;
+            }
+            shown = Some(lasting);
+            print(&found)?;
+            context.out.flush()?;
+        }
+        waiter.wait(WATCH_INTERVAL);
+    }
 }
 
 /// Notes that a person looks, which ends the repetition of alerts: a terminal, and no agent at it.

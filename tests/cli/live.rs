@@ -199,3 +199,14 @@ fn a_pipe_gets_no_live_view() {
     assert!(said.contains("needs a terminal") && said.contains("`ensemble status`"), "{said}");
     assert_eq!(bed.run("").code, 2, "without a terminal, the help is shown");
 }
+
+#[test]
+fn a_watched_status_shows_each_change_in_the_same_place() {
+    let viewed = Viewed::start("status --watch", (80, 24));
+    viewed.shows("NEEDS YOU: 2");
+    viewed.bed.ok("mailbox add later");
+    viewed.bed.ok("send --to later --type task --task t2 --id m2 -m work");
+    viewed.shows("later");
+    let headings = |text: String| text.lines().filter(|line| line.contains("NEEDS YOU")).count();
+    assert_eq!(headings(viewed.text()), 1, "{}", viewed.text());
+}

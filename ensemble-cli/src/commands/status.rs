@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::output::{FAINT, GOOD, WARNING};
-use crate::overview::{gather, note_look, print_agents, print_mailboxes, print_needs};
+use crate::overview::{gather, note_look, print_agents, print_mailboxes, print_needs, watch};
 use crate::text::{inline, one_line, plural};
 
 /// How many open ladders are listed.
@@ -25,26 +25,59 @@ const LADDERS_SHOWN_MAX: usize = 10;
 /// With `--json`, one object a mailbox, and then one about the watcher, the blackboard, the steps, what agents hold,
 /// and `needs`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {}
+pub(crate) struct Arguments {
+    /// Show it again whenever something has changed, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+}
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let overview = gather(context, Evidence::Watcher)?;
-        if context.out.is_json() {
-            return print_json(context, &overview);
-        }
         note_look(context);
-        print_heading(context, &overview)?;
-        print_needs(context, &overview)?;
-        if !overview.agents.is_empty() {
-            context.out.line("")?;
-            print_agents(context, &overview, false)?;
+        if !self.watch {
+            return print(context, &gather(context, Evidence::Watcher)?);
         }
-        context.out.line("")?;
-        print_mailboxes(context, &overview)?;
-        print_ladders(context, &overview.ladders)?;
-        print_watcher(context, &overview.watcher)
+        let look = || {
+            let overview = gather(context, Evidence::Watcher)?;
+            let lasting = lasting(&overview);
+            Ok((overview, lasting))
+        };
+        watch(context, look, |overview| print(context, overview))
     }
+}
+
+fn print(context: &Context, overview: &Overview) -> Outcome {
+    if context.out.is_json() {
+        return print_json(context, overview);
+    }
+    print_heading(context, overview)?;
+    print_needs(context, overview)?;
+    if !overview.agents.is_empty() {
+        context.out.line("")?;
+        print_agents(context, overview, false)?;
+    }
+    context.out.line("")?;
+    print_mailboxes(context, overview)?;
+    print_ladders(context, &overview.ladders)?;
+    print_watcher(context, &overview.watcher)
+}
+
+/// All but ages.
+fn lasting(overview: &Overview) -> Value {
+    let agents = overview.agents.iter().map(|agent| {
+        json!([
+            agent.row.member.name,
+            agent.presence.state,
+            agent.presence.why,
+            agent.holds,
+            agent.unread
+        ])
+    });
+    let mailboxes = overview.mailboxes.iter().map(|MailboxView { name, glance, .. }| {
+        json!([name, glance.waiting, glance.delayed, glance.held, glance.dead])
+    });
+    let (agents, mailboxes): (Vec<Value>, Vec<Value>) = (agents.collect(), mailboxes.collect());
+    json!([agents, mailboxes, overview.needs, overview.ladders, overview.watcher.runs()])
 }
 
 /// The project, its agents, and whether a watcher looks after them.

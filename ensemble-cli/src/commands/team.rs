@@ -1,10 +1,7 @@
 //! `ensemble team`: who belongs to the team, and what each is doing.
 
-use std::time::Duration;
-
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
-use ensemble_core::watch::Waiter;
 use ensemble_team::holdings::tasks;
 use ensemble_watch::overview::{Agent, Evidence, Overview};
 use serde_json::{Value, json};
@@ -12,10 +9,7 @@ use serde_json::{Value, json};
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
-use crate::overview::{gather, note_look, print_agents, print_needs};
-
-/// How often `--watch` looks again although nothing has changed.
-const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+use crate::overview::{gather, note_look, print_agents, print_needs, watch};
 
 /// Show the team: the state of each agent, with its evidence
 ///
@@ -46,28 +40,17 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let project = context.project()?;
         note_look(context);
         if !self.watch {
             return print(context, &self.look(context)?);
         }
-        let waiter =
-            Waiter::new(&[project.roster().dir().to_owned(), project.panes(), project.logs()]);
-        let mut shown = Vec::new();
-        loop {
+        let look = || {
             let overview = self.look(context)?;
-            let mut now: Vec<Value> = overview.agents.iter().map(lasting).collect();
-            now.push(overview.watcher.runs().into());
-            if now != shown {
-                shown = now;
-                print(context, &overview)?;
-                if !context.out.is_json() {
-                    context.out.line("")?;
-                }
-                context.out.flush()?;
-            }
-            waiter.wait(WATCH_INTERVAL);
-        }
+            let mut lasting: Vec<Value> = overview.agents.iter().map(lasting).collect();
+            lasting.push(overview.watcher.runs().into());
+            Ok((overview, lasting.into()))
+        };
+        watch(context, look, |overview| print(context, overview))
     }
 
     fn look(&self, context: &Context) -> Outcome<Overview> {
