@@ -1,5 +1,6 @@
 //! What the hooks of agents have left behind: their reports, and messages that were never handed over.
 
+use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::Result;
@@ -65,6 +66,13 @@ pub fn reported(sessions: &Sessions, agent: &Name) -> Option<Reported> {
 pub(crate) fn is_woken_by_itself(sessions: &Sessions, agent: &Name) -> bool {
     sessions.waiter_lives(agent)
         && sessions.get(agent).ok().flatten().is_some_and(|session| session.lives())
+}
+
+/// Whether a waiter of the agent's own session lives, which hands it mail and pings while it is idle. `state` is the
+/// project's state directory.
+#[must_use]
+pub fn is_woken(state: &Path, agent: &Name) -> bool {
+    is_woken_by_itself(&Sessions::open(state), agent)
 }
 
 /// How many messages came by each way, for `status`; `typing` is the way of lines that were typed.

@@ -160,6 +160,7 @@ impl Bench {
             state: self.home.path().join(".ensemble"),
             readiness: ready::Config::default(),
             ladders: None,
+            hook: None,
         }
     }
 }

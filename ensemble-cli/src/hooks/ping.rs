@@ -1,7 +1,13 @@
-//! The ping of a handshake, told to an agent in the middle of its turn: nothing can be typed there.
+//! The ping of a handshake, told to an agent by its hooks.
 //!
-//! The file `.ensemble/ready/NAME.ping` stands while the ping is waited for. Each is told once, after a tool. An agent at
-//! rest has it typed. It answers by `ensemble pong`, as it does to a typed one.
+//! | the agent | is told by |
+//! |---|---|
+//! | works | the hook after its next tool: nothing can be typed there |
+//! | is idle, and a waiter of its session lives | the waiter; nothing is typed for the first attempt |
+//! | is idle otherwise | a typed line |
+//!
+//! The file `.ensemble/ready/NAME.ping` exists while the ping is waited for. Each is told once. The agent answers by
+//! `ensemble pong`, as it does to a typed one.
 
 use ensemble_core::driver::PongBox;
 use ensemble_core::proto::ready::Ping;
@@ -19,7 +25,7 @@ pub(super) struct Asked {
 impl Asked {
     /// The ping of which the agent is to be told at this event.
     pub(super) fn untold(hook: &Hook<'_>, session: Option<&Session>) -> Option<Self> {
-        if hook.event != Event::Tool || hook.input.is_subagent() {
+        if !matches!(hook.event, Event::Tool | Event::Wait) || hook.input.is_subagent() {
             return None;
         }
         let place = hook.context.project().ok()?.ready();

@@ -2,7 +2,7 @@
 //!
 //! | it ends | exit code | because |
 //! |---|---|---|
-//! | with a message on stderr | 2 | mail landed while the session was idle |
+//! | with a message on stderr | 2 | mail landed while the session was idle, or it was pinged |
 //! | silently | 0 | another waiter of the session lives |
 //! | silently | 0 | the session has ended, another one has begun, or the agent's process is gone |
 //!
@@ -14,12 +14,13 @@
 
 use std::time::{Duration, Instant};
 
+use ensemble_core::driver::PongBox;
 use ensemble_core::watch::Waiter;
 use ensemble_team::session::{Activity, Session, Way};
 use ensemble_tmux::provider::machine::Places;
 use ensemble_tmux::provider::process;
 
-use super::{Hook, carry};
+use super::{Hook, carry, ping};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::queue::Queue;
 
@@ -38,7 +39,10 @@ pub(super) fn wait(hook: &Hook<'_>) -> Outcome<Exit> {
     let Ok(_lock) = hook.sessions.become_waiter(&hook.agent, TAKE_OVER) else {
         return Ok(Exit::Done);
     };
-    let dirs = [place.join("new"), place.join("front"), hook.sessions.dir().to_owned()];
+    let ready = hook.context.project()?.ready();
+    // One that does not exist yet could not be watched.
+    PongBox::open(&ready)?;
+    let dirs = [place.join("new"), place.join("front"), hook.sessions.dir().to_owned(), ready];
     let (waiter, began) = (Waiter::new(&dirs), Instant::now());
     let mut was_noted = false;
     loop {
@@ -49,7 +53,7 @@ pub(super) fn wait(hook: &Hook<'_>) -> Outcome<Exit> {
             return Ok(Exit::Done);
         }
         let is_idle = session.as_ref().is_some_and(|session| is_idle(hook, session));
-        if is_idle && wake(hook, &queue)? {
+        if is_idle && (pass_ping(hook)? || wake(hook, &queue)?) {
             return Ok(Exit::Usage);
         }
         waiter.wait(LOOK_INTERVAL);
@@ -84,6 +88,22 @@ fn is_idle(hook: &Hook<'_>, session: &Session) -> bool {
 fn rests(pid: u32) -> bool {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     home.is_some_and(|home| Places::in_home(home.as_ref()).claude_rests(pid))
+}
+
+/// Hands over a ping that is waited for; `false` if there is none.
+fn pass_ping(hook: &Hook<'_>) -> Outcome<bool> {
+    let session = hook.sessions.get(&hook.agent).ok().flatten();
+    if ping::Asked::untold(hook, session.as_ref()).is_none() {
+        return Ok(false);
+    }
+    let mut locked = hook.sessions.lock(&hook.agent)?;
+    let asked = ping::Asked::untold(hook, Some(&locked.session));
+    // A turn may have begun meanwhile.
+    let Some(asked) = asked.filter(|_| is_idle(hook, &locked.session)) else { return Ok(false) };
+    print(&asked.text())?;
+    asked.told(&mut locked.session);
+    locked.write()?;
+    Ok(true)
 }
 
 /// Hands over what waits; `false` if nothing does.

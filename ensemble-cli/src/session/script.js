@@ -66,12 +66,12 @@
       if (answer.status === 200) {
         tag = answer.headers.get('ETag');
         const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
-        const focused = document.activeElement && document.activeElement.getAttribute('aria-label');
+        const focused = document.activeElement && document.activeElement.title;
         document.querySelector('main').replaceWith(page.querySelector('main'));
         document.getElementById('stories').replaceWith(page.getElementById('stories'));
         document.title = page.title;
         dress();
-        const again = focused && document.querySelector('[aria-label="' + CSS.escape(focused) + '"]');
+        const again = focused && document.querySelector('[title="' + CSS.escape(focused) + '"]');
         if (again) again.focus();
       }
       document.documentElement.classList.remove('lost');

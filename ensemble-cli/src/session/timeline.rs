@@ -198,6 +198,10 @@ fn bars(out: &mut String, row: &str, mut all: Vec<Bar>, scale: &Scale) {
             Some(last) if is_one(last, &bar, (from, to), scale) => {
                 last.to = last.to.max(bar.to);
                 last.count += 1;
+                // The worst is seen.
+                if rank(bar.class) < rank(last.class) {
+                    (last.class, last.label, last.story) = (bar.class, bar.label, bar.story);
+                }
                 last.title = format!("{} × {}", last.count, last.label);
             }
             _ => drawn.push(bar),
@@ -212,8 +216,24 @@ fn bars(out: &mut String, row: &str, mut all: Vec<Bar>, scale: &Scale) {
 fn is_one(last: &Bar, bar: &Bar, (from, to): (f64, f64), scale: &Scale) -> bool {
     let (last_from, last_to) = (scale.percent(last.from), scale.percent(last.to));
     let is_narrow = to - from < MERGE_PERCENT && last_to - last_from < MERGE_PERCENT * 4.0;
-    last.class == bar.class
-        && (from < last_to - 0.01 || (is_narrow && from - last_to < MERGE_PERCENT))
+    let overlaps = last.class == bar.class && from < last_to - 0.01;
+    overlaps || (is_narrow && from - last_to < MERGE_PERCENT)
+}
+
+/// The worst first.
+fn rank(class: &str) -> usize {
+    const WORST_FIRST: [&str; 9] = [
+        "s-gone",
+        "s-blocked",
+        "dead",
+        "stopped",
+        "s-limited",
+        "s-waiting",
+        "s-working",
+        "held open",
+        "held",
+    ];
+    WORST_FIRST.iter().position(|worst| *worst == class).unwrap_or(WORST_FIRST.len())
 }
 
 fn draw(out: &mut String, row: &str, bar: &Bar, scale: &Scale, is_first: bool) {
@@ -228,7 +248,7 @@ fn draw(out: &mut String, row: &str, bar: &Bar, scale: &Scale, is_first: bool) {
     let _ = write!(
         out,
         "<button type=\"button\" class=\"bar {row} {}\" style=\"left:{left:.2}%;width:{width:.2}%\" \
-         data-story=\"{story}\" aria-label=\"{title}\" title=\"{title}\" tabindex=\"{}\">{text}</button>",
+         data-story=\"{story}\" title=\"{title}\" tabindex=\"{}\">{text}</button>",
         bar.class,
         if is_first { 0 } else { -1 },
     );
@@ -260,7 +280,7 @@ fn arrows(out: &mut String, story: &Story, lanes: &[(&String, &Agent)], scale: &
         let _ = write!(
             out,
             "<button type=\"button\" class=\"arrow {way}{open}\" style=\"left:{:.2}%;--first:{};--rows:{}\" \
-             data-story=\"r:{}\" aria-label=\"{title}\" title=\"{title}\"></button>",
+             data-story=\"r:{}\" title=\"{title}\"></button>",
             scale.percent(*opened),
             asker.min(decider),
             asker.abs_diff(decider),

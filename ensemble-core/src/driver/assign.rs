@@ -1,6 +1,6 @@
 //! Assigning a task, as seeds 000 and 002 have it: ask, deliver, wait, escalate.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{AckManager, Ended, LadderHost, Order, PongBox, Readied, Readiness};
@@ -64,6 +64,8 @@ pub struct Assigner<'a> {
     pub readiness: ready::Config,
     /// The actor that runs ladders that outlive this process. With `None` the ladder ends with the call.
     pub ladders: Option<&'a dyn LadderHost>,
+    /// Whether a hook of a worker hands it pings, by the state directory; with `None` all are typed.
+    pub hook: Option<fn(&Path, &Name) -> bool>,
 }
 
 impl Assigner<'_> {
@@ -194,6 +196,10 @@ impl Assigner<'_> {
         let pongs = PongBox::open(self.state.join("ready"))?;
         let (worker, actor) = (worker.clone(), self.actor.clone());
         let readiness = Readiness::borrowing(worker, pongs, self.clock, self.recorder, actor);
+        let readiness = match self.hook {
+            Some(is_told) => readiness.with_hook(move |worker| is_told(&self.state, worker)),
+            None => readiness,
+        };
         readiness.with_config(self.readiness).run(pane, rest)
     }
 }

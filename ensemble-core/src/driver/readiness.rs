@@ -39,7 +39,8 @@ pub enum Readied {
 
 /// One handshake with one worker.
 ///
-/// The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]. The pong
+/// The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]. The first is not typed if a
+/// hook of the worker hands it over ([`Readiness::with_hook`]). The pong
 /// comes through the box or, where the profile allows it, from the screen. The caller holds the worker's
 /// lock ([`super::Assigner`] does).
 ///
@@ -66,7 +67,11 @@ pub struct Readiness<'a> {
     clock: Shared<'a, dyn Clock + Send + Sync>,
     recorder: Shared<'a, dyn Recorder>,
     actor: Name,
+    hook: Option<HookSign<'a>>,
 }
+
+/// Whether a hook of the worker hands it the ping now.
+type HookSign<'a> = Box<dyn Fn(&Name) -> bool + Send + 'a>;
 
 impl Readiness<'static> {
     /// A handshake in which `actor` asks `worker`, and the pongs arrive in this box. It goes by the
@@ -75,7 +80,7 @@ impl Readiness<'static> {
     pub fn new(worker: Name, pongs: PongBox, actor: Name) -> Self {
         let clock = Shared::Borrowed(&SystemClock as _);
         let recorder = Shared::Borrowed(&NullRecorder as _);
-        Self { worker, config: Config::default(), pongs, clock, recorder, actor }
+        Self { worker, config: Config::default(), pongs, clock, recorder, actor, hook: None }
     }
 
     /// With this clock for the times of the handshake.
@@ -104,7 +109,15 @@ impl<'a> Readiness<'a> {
         actor: Name,
     ) -> Self {
         let (clock, recorder) = (Shared::Borrowed(clock), Shared::Borrowed(recorder));
-        Self { worker, config: Config::default(), pongs, clock, recorder, actor }
+        Self { worker, config: Config::default(), pongs, clock, recorder, actor, hook: None }
+    }
+
+    /// With this look whether a hook of the worker, or its like, hands it the ping. Then nothing is typed for the
+    /// first attempt.
+    #[must_use]
+    pub fn with_hook(mut self, is_told: impl Fn(&Name) -> bool + Send + 'a) -> Self {
+        self.hook = Some(Box::new(is_told));
+        self
     }
 
     /// With these times.
@@ -143,6 +156,10 @@ impl Readiness<'_> {
         round.withdraw();
         self.pongs.clear(&self.worker)?;
         end
+    }
+
+    fn is_told_by_hook(&self) -> bool {
+        self.hook.as_ref().is_some_and(|is_told| is_told(&self.worker))
     }
 
     fn record(&self, kind: &str, mut data: Value) {
@@ -217,9 +234,16 @@ impl Round<'_, '_> {
     fn perform(&mut self, effect: Effect) -> Result<Option<Readied>> {
         match effect {
             Effect::SendPing(ping) => {
+                // A hook may have handed it over, and be gone, a moment later.
+                let by_hook = ping.attempt == 1 && self.about.is_told_by_hook();
                 self.about.pongs.ask(&ping)?;
                 self.untyped = None;
-                self.type_ping(ping);
+                if by_hook {
+                    let data = json!({ "attempt": ping.attempt, "typed": false, "way": "hook" });
+                    self.about.record(types::READY_PING, data);
+                } else {
+                    self.type_ping(ping);
+                }
             }
             Effect::Inspect { attempt } => {
                 let diagnosis = self.inspect();

@@ -122,7 +122,7 @@ event_types! {
     WORKER_RELEASE = "worker_release" by "watcher, or the verb that ends the agent": "`worker_id`, `generation`, `how`, `request_id`, `reason`, `exit_code`, `survivors`, `leases_released`, `mail_returned`, `mail_dead`, `mail_kept`";
 
     /// A worker was asked whether it is ready.
-    READY_PING = "ready.ping" by "`assign`, `ping`": "`worker_id`, `attempt`, `typed`, `reason`?";
+    READY_PING = "ready.ping" by "`assign`, `ping`": "`worker_id`, `attempt`, `typed`, `reason`?, `way`?: `hook`";
     /// A typed ping could not be taken back.
     READY_PING_LEFT = "ready.ping_left" by "`assign`, `ping`": "`worker_id`, `reason`";
     /// A worker answered that it is ready.

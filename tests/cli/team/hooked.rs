@@ -134,6 +134,47 @@ fn hooks_know_their_agent_by_pass_and_by_pane_and_no_other_program_takes_its_mai
 const INPUT: &str = "printf '{\"session_id\":\"s1\"}'";
 
 #[test]
+fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
+    let team = hooked(&[("one", "claude")], "");
+    team.wait_for_evidence("one", "idle", "ready");
+    let lock = team.bed.project().join(".ensemble/sessions/one.waiter.lock");
+    assert_eq!(team.order("one", &format!("{INPUT} | $E hook start --provider claude")).code, 0);
+    team.tell("one", &format!("{INPUT} | $E hook wait --provider claude"));
+    let is_held = || ensemble_core::durable::FileLock::holder(&lock).is_some();
+    eventually("it waits", is_held);
+    let _ = fs::remove_file(team.here("one.code"));
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| team.bed.run_with("ping one", b""));
+        eventually("the waiter ends", || team.here("one.code").exists());
+        let text = fs::read_to_string(team.here("one.err")).unwrap();
+        assert!(text.contains("AGENT_TEAM_PING one 1"), "{text}");
+        assert_eq!(team.order("one", "$E pong one 1").code, 0);
+        let asked = asking.join().unwrap();
+        assert!(asked.code == 0 && asked.stdout.contains("one is ready (ping 1)"), "{asked:?}");
+    });
+    let pings = team.records("ready.ping");
+    assert_eq!((&pings[0]["way"], &pings[0]["typed"]), (&"hook".into(), &false.into()));
+    assert_eq!(pings.len(), 1, "nothing was typed: {pings:?}");
+    // A process that holds the lock and does nothing: the second attempt is typed.
+    let sleeper = std::process::Command::new("flock")
+        .args(["--no-fork".as_ref(), lock.as_os_str(), "sleep".as_ref(), "60".as_ref()])
+        .spawn();
+    let mut sleeper = sleeper.unwrap();
+    eventually("it holds the lock", is_held);
+    let yaml = team.bed.project().join("ensemble.yaml");
+    let text = fs::read_to_string(&yaml).unwrap();
+    let others = text.lines().filter(|line| !line.starts_with("readiness:"));
+    let quick = ["readiness: {wait_seconds: 2, retry_seconds: 1, attempts: 2}"];
+    fs::write(&yaml, others.chain(quick).collect::<Vec<_>>().join("\n")).unwrap();
+    let asked = team.bed.run("ping one");
+    assert_eq!(asked.code, 1, "{asked:?}");
+    let typed = |ping: &Value| ping["typed"] == true;
+    assert!(team.records("ready.ping")[1..].iter().any(typed), "{asked:?}");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}
+
+#[test]
 fn a_living_waiter_spares_the_keystrokes_and_a_deaf_one_only_delays_them() {
     let team = hooked(&[("one", "claude")], "");
     team.wait_for_evidence("one", "idle", "ready");
