@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import statistics
 import time
 
@@ -18,6 +19,16 @@ WOKEN, HOOKED = ("claude", "opencode"), ("claude", "codex", "opencode")
 CLEAR = {"opencode": "/new"}
 
 
+class Ponger:
+    """Answers a ping wherever in the request it is: a hook's words are no prompt of a person."""
+
+    def answer(self, asked):
+        ping = re.search(r"`(ensemble pong \S+ \d+)`", json.dumps(asked.body))
+        if asked.after_tool or not ping:
+            return "Answered."
+        return asked.shell(ping[1], inside=True)
+
+
 class Hooked(Checks):
     KIND = "hook"
 
@@ -26,6 +37,8 @@ class Hooked(Checks):
             return []
         checks = (("idle", self.idle), ("working", self.working), ("draft", self.draft),
                   ("after clear", self.after_clear))
+        if self.provider in WOKEN:
+            checks = (*checks[:1], ("ping", self.ping), *checks[1:])
         return [(f"{self.KIND}: {name}", check) for name, check in checks]
 
     @property
@@ -48,6 +61,21 @@ class Hooked(Checks):
         """Agents that are woken are ready when their waiter is."""
         if self.provider in WOKEN:
             expect(settled(lambda: agent.member()["way_in"] == "waiter", 20), "no waiter lives")
+
+    def ping(self):
+        """The waiter hands it over: nothing is typed, and the agent answers by the command."""
+        self.model.follow(Ponger())
+        began, before = time.monotonic(), self.lines()
+        code, text = self.agent.run("ping", "w1")
+        expect(code == 0, f"exit {code}: {text.strip()}")
+        self.times[f"{self.KIND} ping answered"] = time.monotonic() - began
+        expect(self.lines() == before, "a line was typed")
+        code, said = self.agent.run("log", "--json", "--type", "ready.ping")
+        pings = [json.loads(line)["data"] for line in said.splitlines()]
+        expect(pings[-1].get("way") == "hook" and not pings[-1]["typed"], f"pings: {pings}")
+        self.model.set("text")
+        self.at_rest()
+        self.waits(self.agent)
 
     def idle(self):
         took, before = [], len(self.model.since(0))
