@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-agents usage-compare mcp-conformance lint docs bench curves torture torture-whole power-cut fuzz sim deny needs
+.PHONY: demo test test-agents usage-compare mcp-conformance lint docs bench curves torture torture-whole power-cut fuzz sim deny needs pictures
 
 # The main job: a small team at work in a tmux server of its own.
 # It is built without what the demo does not run (NATS, MCP), and quickly instead of for speed.
@@ -28,6 +28,11 @@ usage-compare: needs
 	target=$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
 	npm install --prefix $$target/ccusage --no-audit --no-fund --silent ccusage@$(CCUSAGE) && \
 	python3 tests/usage/compare.py $$target/debug/ensemble $$target/ccusage/node_modules/.bin/ccusage $(SEED)
+
+# The pictures of the documentation, from a real team and a real browser.
+pictures: needs
+	ENSEMBLE_WRITE_PICTURES=$(CURDIR)/docs/pictures cargo test --quiet --package ensemble-cli --all-features --test cli -- \
+		team::troubles session_page::every_screen
 
 # The public MCP conformance suite, from npm with the Node 22 that it needs; docs/reliability.md has its last run.
 mcp-conformance: needs

@@ -182,7 +182,8 @@ fn need_line(out: &Output, need: &Need, now: Timestamp) -> String {
     let mark = if need.need.is_urgent() { "!" } else { "-" };
     let since = need.since.map_or_else(String::new, |at| format!(" ({})", age(now.since(at))));
     let style = if need.need.is_urgent() { STRONG } else { Style::new() };
-    format!("  {mark} {}{since}", out.paint(style, one_line(&need.text)))
+    let room = width(out).saturating_sub("  ! ".len() + since.chars().count());
+    format!("  {mark} {}{since}", out.paint(style, cut(&one_line(&need.text), room)))
 }
 
 /// The worst first; of one state by name.

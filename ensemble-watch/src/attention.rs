@@ -244,6 +244,7 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
                 true => format!("`ensemble attach {name}`"),
                 false => format!("`ensemble why {name}`"),
             };
+            let why = why.strip_prefix("waits for a person ").unwrap_or(why);
             (Kind::Blocked, format!("{name} waits for a person: {why}"), help)
         }
         State::Gone => {

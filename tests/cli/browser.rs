@@ -198,6 +198,16 @@ impl Browser {
         Picture::decode(&png)
     }
 
+    /// Writes the top of the page as a picture for the documentation, if `ENSEMBLE_WRITE_PICTURES` names a directory.
+    pub(crate) fn write_picture(&mut self, name: &str, height: u32) {
+        let Some(place) = std::env::var_os("ENSEMBLE_WRITE_PICTURES") else { return };
+        let clip = json!({ "x": 0, "y": 0, "width": 1280, "height": height, "scale": 1 });
+        let shot = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+        let shot = self.call("Page.captureScreenshot", shot);
+        let png = base64(shot["data"].as_str().unwrap());
+        std::fs::write(Path::new(&place).join(format!("{name}.png")), png).unwrap();
+    }
+
     /// The page as a PDF, as the browser prints it unless told otherwise.
     pub(crate) fn print(&mut self) -> Vec<u8> {
         self.call("Emulation.setEmulatedMedia", json!({ "media": "", "features": [] }));

@@ -60,6 +60,19 @@ impl Screen {
         self.tmux.screen("%0").join("\n")
     }
 
+    /// The screen with its colours.
+    pub(crate) fn coloured(&self) -> String {
+        let mut tmux = std::process::Command::new("tmux");
+        tmux.arg("-S").arg(self.tmux.server.socket()).args([
+            "capture-pane",
+            "-e",
+            "-p",
+            "-t",
+            "%0",
+        ]);
+        String::from_utf8(tmux.output().unwrap().stdout).unwrap()
+    }
+
     #[track_caller]
     pub(crate) fn shows(&self, text: &str) {
         let shown = || self.text().contains(text);

@@ -28,6 +28,7 @@ mod mcp_client;
 #[cfg(feature = "nats")]
 #[path = "../nats_support/server.rs"]
 mod nats_server;
+mod picture;
 mod planning;
 mod reading;
 mod replay;

@@ -277,6 +277,8 @@ fn every_screen_shows_states_and_tasks_in_their_places_and_colours() {
         browser.open(&page, screen);
         check_rows(&mut browser, name, screen);
     }
+    browser.open(&page, DESK);
+    browser.write_picture("session-page", 1_560);
     let pdf = browser.print();
     let pages = pdf.windows(11).filter(|part| part == b"/Type /Page").count()
         - pdf.windows(12).filter(|part| part == b"/Type /Pages").count();

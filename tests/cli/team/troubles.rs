@@ -10,6 +10,7 @@ use ensemble_core::spool::{Options, Spool};
 use super::Team;
 use super::hooked::hooked;
 use crate::live::Screen;
+use crate::picture;
 use crate::tmux_support::eventually;
 
 /// The needs of `status`: kind, and the agent or what it is about.
@@ -36,7 +37,8 @@ fn bury(team: &Team, id: &str) {
 fn seven_troubles_are_named_and_no_eighth() {
     let config = "alarms: {draft_seconds: 1, to: conductor}\n\
                   ladder: {phase_seconds: 2, ceiling_seconds: 0}\npoll_interval_seconds: 1\n";
-    let agents = ["asks", "limit", "dies", "mute", "calm"].map(|name| (name, "claude"));
+    let agents =
+        ["reviewer", "coder-2", "coder-4", "worker-6", "worker-1"].map(|name| (name, "claude"));
     let team = hooked(&agents, config);
     assert_eq!(needs(&team), BTreeSet::new(), "a team that is up needs nothing");
     for mailbox in ["boss", "box"] {
@@ -45,13 +47,13 @@ fn seven_troubles_are_named_and_no_eighth() {
     let hook = |name: &str, line: &str| assert_eq!(team.order(name, line).code, 0, "{line}");
     let unknown = "printf '\\033[H\\033[2Jno screen that the profile knows' >/dev/tty;";
     let asked = r#"{"session_id":"s1","tool_name":"Bash"}"#;
-    hook("asks", &format!("{unknown} printf '{asked}' | $E hook permission --provider claude"));
+    hook("reviewer", &format!("{unknown} printf '{asked}' | $E hook permission --provider claude"));
     let limited = r#"{"session_id":"s1","error":"rate_limit"}"#;
-    hook("limit", &format!("printf '{limited}' | $E hook failure --provider claude"));
-    team.bed.ok("send --to dies --type task --task t-held --id held -m work");
-    hook("dies", "$E recv");
-    team.server().kill_pane(&team.pane("dies").id).unwrap();
-    team.bed.ok("send --to mute --type task --task t-mute --id unread -m work");
+    hook("coder-2", &format!("printf '{limited}' | $E hook failure --provider claude"));
+    team.bed.ok("send --to coder-4 --type task --task t-held --id held -m work");
+    hook("coder-4", "$E recv");
+    team.server().kill_pane(&team.pane("coder-4").id).unwrap();
+    team.bed.ok("send --to worker-6 --type task --task t-mute --id unread -m work");
     fs::write(team.bed.project().join("plan.md"), "the plan\n").unwrap();
     team.bed.ok("plan submit plan.md --task t-plan --to boss");
     team.bed.ok("board init");
@@ -59,12 +61,12 @@ fn seven_troubles_are_named_and_no_eighth() {
     bury(&team, "dead-1");
 
     let expected = [
-        "blocked asks",
+        "blocked reviewer",
         "dead_letter box",
         "decision boss",
-        "escalation mute",
-        "gone dies",
-        "limited limit",
+        "escalation worker-6",
+        "gone coder-4",
+        "limited coder-2",
         "standstill later",
     ];
     let expected: BTreeSet<String> = expected.map(str::to_owned).into();
@@ -80,8 +82,19 @@ fn seven_troubles_are_named_and_no_eighth() {
     let text = screen.text();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     check_page(&team, &expected);
+    picture::keep("top", "The live view: what needs a person comes first", &screen.coloured(), 80);
+    let status = Screen::start(&team.bed.project(), "status", (80, 60));
+    status.shows("left 0");
+    let all = status.text();
+    assert!(!all.lines().any(|line| line.starts_with("s)")), "a need is one line: {all}");
+    let heads = all.lines().filter(|line| line.starts_with("  ! ") || line.starts_with("  - "));
+    let helps = all.lines().filter(|line| line.starts_with("    -> "));
+    assert_eq!(heads.count(), helps.count(), "{all}");
+    let shown = status.coloured();
+    let shown: Vec<&str> = shown.lines().take_while(|line| !line.contains("left 0")).collect();
+    picture::keep("status", "ensemble status of the same team", &shown.join("\n"), 80);
     let first = text.lines().find(|line| line.starts_with("! ")).unwrap();
-    assert!(first.contains("BLOCKED") && first.contains("attach asks"), "{text}");
+    assert!(first.contains("BLOCKED") && first.contains("attach reviewer"), "{text}");
 }
 
 /// The page of the session names the same needs, each with its command, and no other.
@@ -90,10 +103,11 @@ fn check_page(team: &Team, expected: &BTreeSet<String>) {
     let from = page.find("<section id=\"needs\">").expect("needs");
     let section = &page[from..from + page[from..].find("</section>").unwrap()];
     assert_eq!(section.matches("<li ").count(), expected.len(), "{section}");
-    for need in ["asks waits for a person", "dies is gone", "limit is at its usage limit"] {
+    for need in ["reviewer waits for a person", "coder-4 is gone", "coder-2 is at its usage limit"]
+    {
         assert!(section.contains(need), "{need}: {section}");
     }
-    assert!(section.contains("<code>ensemble attach asks</code>"), "{section}");
+    assert!(section.contains("<code>ensemble attach reviewer</code>"), "{section}");
 }
 
 #[test]
