@@ -10,10 +10,10 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
 use ensemble_watch::project::Project;
 
-use crate::commands::Verb;
+use crate::commands::{FIRST_DAY, Verb};
 use crate::completion;
 
-const AFTER_HELP: &str = "\
+pub(crate) const AFTER_HELP: &str = "\
 Durations are plain seconds or have units: 90, 90s, 5m, \"1h 30m\", 500ms.
 
 Exit codes: 0 done · 1 refused or failed · 2 usage · 3 nothing there, or a wait timed out ·
@@ -23,7 +23,7 @@ Exit codes: 0 done · 1 refused or failed · 2 usage · 3 nothing there, or a wa
 /// A message broker for teams of coding agents whose queue is a directory
 #[derive(Debug, Parser)]
 #[command(name = "ensemble", version, after_help = AFTER_HELP, max_term_width = 100)]
-#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true, override_help = FIRST_DAY)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) globals: Globals,

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use clap::error::{ContextKind, ContextValue};
 use ensemble_core::Error;
 use ensemble_core::message::{NameError, TimestampError};
 use ensemble_core::proto::request::Refusal;
@@ -336,6 +337,11 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     tell(&format!("ensemble: {}", text.trim_end()));
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(meant) = crate::commands::meant_by(word)
+    {
+        tell(&format!("hint: `ensemble {meant}` does that"));
+    }
     Exit::Usage
 }
 

@@ -182,8 +182,11 @@ fn need_line(out: &Output, need: &Need, now: Timestamp) -> String {
     let mark = if need.need.is_urgent() { "!" } else { "-" };
     let since = need.since.map_or_else(String::new, |at| format!(" ({})", age(now.since(at))));
     let style = if need.need.is_urgent() { STRONG } else { Style::new() };
-    let room = width(out).saturating_sub("  ! ".len() + since.chars().count());
-    format!("  {mark} {}{since}", out.paint(style, cut(&one_line(&need.text), room)))
+    let text = match out.is_terminal() {
+        true => cut(&one_line(&need.text), width(out).saturating_sub(4 + since.chars().count())),
+        false => one_line(&need.text),
+    };
+    format!("  {mark} {}{since}", out.paint(style, text))
 }
 
 /// The worst first; of one state by name.

@@ -16,6 +16,9 @@ fn repository() -> PathBuf {
 /// Every command line with its help, in the order in which help lists them.
 fn all_help(bed: &Bed, verb: &str) -> Vec<(String, String)> {
     let help = bed.ok(&format!("{verb} --help"));
+    if verb.is_empty() {
+        return all_groups(bed, help);
+    }
     let below = help.split_once("Commands:\n").map_or("", |(_, rest)| rest);
     let below = below.split("\n\n").next().unwrap_or_default().to_owned();
     let mut all = vec![(format!("ensemble {verb}").trim_end().to_owned(), help)];
@@ -26,6 +29,22 @@ fn all_help(bed: &Bed, verb: &str) -> Vec<(String, String)> {
             all.extend(all_help(bed, format!("{verb} {name}").trim_start()));
         }
     }
+    all
+}
+
+/// The command line that prints a help.
+fn shown(line: &str) -> String {
+    if line.ends_with("--all") { line.to_owned() } else { format!("{line} --help") }
+}
+
+/// The first day, all commands in their groups, then the help of each.
+fn all_groups(bed: &Bed, first_day: String) -> Vec<(String, String)> {
+    let groups = bed.ok("help --all");
+    let verbs = groups.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let verbs: Vec<String> = verbs.map(str::to_owned).collect();
+    let mut all =
+        vec![("ensemble".to_owned(), first_day), ("ensemble help --all".to_owned(), groups)];
+    verbs.iter().for_each(|verb| all.extend(all_help(bed, verb)));
     all
 }
 
@@ -45,8 +64,10 @@ fn help_and_reference_are_up_to_date() {
     let all = all_help(&bed, "");
     assert!(all.len() > 15, "{all:?}");
     let rule = "=".repeat(100);
-    let text: String =
-        all.iter().map(|(line, help)| format!("{rule}\n$ {line} --help\n{rule}\n{help}")).collect();
+    let text: String = all
+        .iter()
+        .map(|(line, help)| format!("{rule}\n$ {}\n{rule}\n{help}", shown(line)))
+        .collect();
     compare("tests/cli/help.txt", &text);
     let docs = std::fs::read_to_string(repository().join("docs/cli.md")).unwrap_or_default();
     let (written, _) = docs.split_once(MARK).unwrap();
@@ -63,6 +84,19 @@ fn help_fits_a_terminal() {
             assert!(row.chars().count() <= 100, "{line}: {row}");
         }
     }
+}
+
+#[test]
+fn help_explains_commands_and_groups() {
+    let bed = Bed::empty();
+    assert_eq!(bed.ok("help"), bed.ok("--help"));
+    assert_eq!(bed.ok("help task add"), bed.ok("task add --help"));
+    let group = bed.ok("help messages");
+    assert!(group.starts_with("messages:\n  send ") && group.contains("\n  recv "), "{group}");
+    assert!(bed.fails(2, "help sned").contains("`ensemble help --all` lists all"));
+    assert!(bed.fails(2, "ack m1").contains("hint: `ensemble recv` does that"));
+    let bare = bed.fails(2, "");
+    assert!(bare.contains("The first day:"), "{bare}");
 }
 
 #[test]

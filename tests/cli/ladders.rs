@@ -136,6 +136,8 @@ fn a_task_that_is_taken_under_a_watcher_is_acked_by_its_ladder() {
     let team = Team::new(&config.replace("phase_seconds: 2", "phase_seconds: 6"), "touch", "2");
     let watcher = team.watch();
     let done = team.assign();
+    // The ladder is the watcher's; the command sees the ack by itself.
+    eventually("the watcher has seen the ack", || team.records("task_start").len() == 1);
     end(watcher);
     assert_eq!(done.code, 0, "{done:?}");
     let object = crate::assign::object(&done);

@@ -7,6 +7,7 @@ use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
 
 use crate::bed::Bed;
+use crate::live::Screen;
 use crate::tmux_support::eventually;
 
 /// A request of this many million tokens to a model that costs a dollar for each.
@@ -46,6 +47,17 @@ fn project(budget: &str) -> (Bed, std::path::PathBuf) {
     let ran = bed.run_with("hook tool --provider claude --as w1", event.to_string().as_bytes());
     assert_eq!(ran.code, 0, "{ran:?}");
     (bed, record)
+}
+
+#[test]
+fn the_live_view_says_what_work_took() {
+    let (bed, record) = project("");
+    let screen = Screen::start(&bed.project(), "top", (80, 24));
+    screen.shows("used: 1000k tokens, $1.00");
+    append(&record, &[turn(), request("r2", 2)]);
+    screen.shows("used: 3000k tokens, $3.00");
+    let page = bed.ok("log report -o -");
+    assert!(page.contains("<th>tokens</th>") && page.contains("$3.00"), "the page has it, too");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use ensemble_core::durable::{Durability, write_document};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
+use ensemble_team::holdings::tasks;
 use ensemble_watch::overview::Evidence;
 use serde_json::json;
 
@@ -105,5 +106,7 @@ pub(super) fn present(context: &Context, story: &Story) -> Option<Present> {
     let used =
         usage.iter().map(|(agent, usage)| (agent.to_string(), super::usage::used(&usage.spent)));
     let usage: BTreeMap<String, Used> = used.collect();
-    Some(Present { at: SystemClock.wall(), needs: overview.needs, usage })
+    let held = overview.holds.iter().filter(|(_, held)| !held.is_empty());
+    let holds = held.map(|(agent, held)| (agent.to_string(), tasks(held))).collect();
+    Some(Present { at: SystemClock.wall(), needs: overview.needs, holds, usage })
 }

@@ -25,6 +25,7 @@ mod escalations;
 mod extend;
 mod fsck;
 mod goal;
+mod help;
 mod hook;
 mod hooks;
 mod inbox;
@@ -83,6 +84,7 @@ mod wrapped;
 use ensemble_watch::project::Project;
 
 pub(crate) use agent::{Live, hand_over, live};
+pub(crate) use help::{FIRST_DAY, meant_by};
 pub(crate) use init::queue_or_new;
 pub(crate) use recv::{described as describe_delivery, needed_plan, sender_of};
 pub(crate) use request::{OnSilence, SHUTDOWN_REASON};
@@ -90,7 +92,7 @@ pub(crate) use send::{fill, fill_for_servers};
 pub(crate) use step::{open as open_steps, sentence as step_sentence};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 pub(crate) use up::open as open_team;
-pub(crate) use usage::allowance_hint;
+pub(crate) use usage::{UsageReader, allowance_hint, cost, count as token_count};
 pub(crate) use why::story_lines;
 
 use wrapped::{claude, codex, gemini, opencode};
@@ -218,6 +220,7 @@ verbs! {
     Schema => schema,
     Completions => completions,
     Man => man,
+    Help => help,
 }
 
 /// Whether a watcher looks after the project.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::Name;
 use ensemble_team::budget::{BudgetFile, Limit, Parked, Scope};
-use ensemble_team::usage::{AgentUsage, HeldTasks, Spent, TeamRecords, by_task};
+use ensemble_team::usage::{AgentUsage, HeldTasks, Prices, Spent, TeamRecords, by_task};
+use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -71,27 +72,47 @@ pub(crate) struct Usage {
     pub(crate) parked: Vec<Parked>,
 }
 
+/// Reads the records of all members as they grow.
+pub(crate) struct UsageReader {
+    project: Project,
+    records: TeamRecords,
+    held: HeldTasks,
+    log: Option<Follower>,
+    prices: Prices,
+}
+
+impl UsageReader {
+    pub(crate) fn new(project: &Project) -> Outcome<Self> {
+        let prices = project.config.budget.prices(project.root())?;
+        let (records, held) = (TeamRecords::default(), HeldTasks::default());
+        Ok(Self { project: project.clone(), records, held, log: None, prices })
+    }
+
+    /// Reads what is new. What each agent has used in all.
+    pub(crate) fn update(&mut self) -> Outcome<BTreeMap<Name, AgentUsage>> {
+        self.records.update(&self.project.sessions().all()?);
+        let logs = self.project.logs();
+        if self.log.is_none() && logs.is_dir() {
+            self.log = Some(Follower::from_start(&logs).only(HeldTasks::TYPES));
+        }
+        while let Some(log) = &mut self.log {
+            let new = log.poll()?;
+            if new.is_empty() {
+                break;
+            }
+            new.iter().for_each(|record| self.held.take(record));
+        }
+        Ok(self.records.usage(&self.held, &self.prices))
+    }
+}
+
 impl Usage {
     /// Reads the records of all members.
     pub(crate) fn read(context: &Context) -> Outcome<Self> {
         let project = context.project()?;
-        let mut records = TeamRecords::default();
-        records.update(&project.sessions().all()?);
-        let mut held = HeldTasks::default();
-        let logs = project.logs();
-        if logs.is_dir() {
-            let mut log = Follower::from_start(&logs).only(HeldTasks::TYPES);
-            loop {
-                let new = log.poll()?;
-                if new.is_empty() {
-                    break;
-                }
-                new.iter().for_each(|record| held.take(record));
-            }
-        }
-        let prices = project.config.budget.prices(project.root())?;
+        let agents = UsageReader::new(project)?.update()?;
         let parked = BudgetFile::open(&project.state).parked()?;
-        Ok(Self { agents: records.usage(&held, &prices), parked })
+        Ok(Self { agents, parked })
     }
 }
 
@@ -210,7 +231,7 @@ pub(crate) fn in_words(spent: &Spent) -> String {
 }
 
 /// A number of tokens, in at most four digits.
-fn count(tokens: u64) -> String {
+pub(crate) fn count(tokens: u64) -> String {
     match tokens {
         0..10_000 => tokens.to_string(),
         10_000..10_000_000 => format!("{}k", tokens / 1_000),
@@ -218,7 +239,7 @@ fn count(tokens: u64) -> String {
     }
 }
 
-fn cost(spent: &Spent) -> String {
+pub(crate) fn cost(spent: &Spent) -> String {
     match (spent.cost_usd, spent.unpriced_tokens) {
         (0.0, 1..) => "no price".to_owned(),
         (usd, 0) => format!("${usd:.2}"),

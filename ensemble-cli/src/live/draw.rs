@@ -24,13 +24,18 @@ use ratatui::widgets::Paragraph;
 
 use super::Scene;
 use super::view::{Item, Mode, Purpose, View, items};
+use ensemble_team::usage::Spent;
 use ensemble_watch::overview::Agent;
+
+use crate::commands::{cost, token_count};
 
 use crate::overview::{counted, cut, held, mark};
 use crate::text::{age, one_line, plural};
 
 /// Lines for the last events, at the least.
 const EVENTS_MIN: u16 = 3;
+/// From so many columns on, the line of an agent says what it has used.
+const WIDE: usize = 110;
 /// The widest name of an agent, in characters.
 const NAME_CHARS_MAX: usize = 16;
 /// Types of records that say nothing to a person.
@@ -115,7 +120,7 @@ fn list(frame: &mut Frame<'_>, area: Rect, scene: &Scene, view: &View) {
     let lines = items.iter().enumerate().skip(first).take(height).map(|(number, item)| {
         let (text, style) = match item {
             Item::Need(need) => need_line(need, overview.at, width),
-            Item::Agent(agent) => agent_line(agent, overview.at),
+            Item::Agent(agent) => agent_line(agent, scene, width),
         };
         let selected = if number == view.selected { Modifier::REVERSED } else { Modifier::empty() };
         Line::styled(cut(&text, width), style.add_modifier(selected))
@@ -147,10 +152,16 @@ fn help_shown(help: &str) -> String {
     one_line(command.unwrap_or_default())
 }
 
-fn agent_line(agent: &Agent, now: Timestamp) -> (String, Style) {
+fn agent_line(agent: &Agent, scene: &Scene, width: usize) -> (String, Style) {
+    let now = scene.overview.at;
     let since = agent.since.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
+    let spent = match scene.spent.get(&agent.row.member.name).filter(|_| width >= WIDE) {
+        Some(spent) => format!("{:>6} {:>9}  ", token_count(spent.tokens.total()), cost(spent)),
+        None if width >= WIDE && !scene.spent.is_empty() => " ".repeat(18),
+        None => String::new(),
+    };
     let text = format!(
-        "{} {:<NAME_CHARS_MAX$} {:<8} {since:>6}  {:<18} {:>4}  {}",
+        "{} {:<NAME_CHARS_MAX$} {:<8} {since:>6}  {:<18} {:>4}  {spent}{}",
         mark(agent),
         cut(agent.row.member.name.as_str(), NAME_CHARS_MAX),
         agent.presence.state.word(),
@@ -190,10 +201,19 @@ fn work(scene: &Scene) -> String {
             HeldAs::Step => 3,
         }] += 1;
     }
-    let [messages, tasks, reviews, steps] = counts;
+    let nouns = ["mail", "board", "reviews", "steps"];
+    let held = counts.iter().zip(nouns).filter(|(count, _)| **count > 0);
+    let held: Vec<String> = held.map(|(count, noun)| format!("{count} {noun}")).collect();
+    let held = if held.is_empty() { "nothing".to_owned() } else { held.join(", ") };
     let unread: u64 = scene.overview.mailboxes.iter().map(|mailbox| mailbox.glance.waiting).sum();
+    let mut all = Spent::default();
+    scene.spent.values().for_each(|spent| all.merge(spent));
+    let used = match scene.spent.is_empty() {
+        true => String::new(),
+        false => format!(" · used: {} tokens, {}", token_count(all.tokens.total()), cost(&all)),
+    };
     format!(
-        "held: {messages} mail, {tasks} board, {reviews} reviews, {steps} steps · waiting: {} · not acked: {}",
+        "held: {held} · waiting: {} · not acked: {}{used}",
         counted(unread),
         scene.overview.ladders.len()
     )

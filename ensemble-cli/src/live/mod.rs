@@ -12,8 +12,10 @@
 //! milliseconds; looks are as far apart as [`PAUSE_PER_COST`] times the last one, so that a busy team costs little.
 
 mod draw;
+mod spent;
 mod view;
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -22,19 +24,22 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{self, Record};
+use ensemble_core::message::Name;
 use ensemble_core::watch::Waiter;
+use ensemble_team::usage::Spent;
 use ensemble_watch::overview::{Evidence, Overview};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::commands::story_lines;
+use crate::commands::{UsageReader, story_lines};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, silence};
 use crate::overview;
 use crate::own_program::own_program;
 use crate::queue::Queue;
+use spent::SpentByAgent;
 use view::{Action, View};
 
 /// How long a key or a change may wait to be seen.
@@ -58,6 +63,8 @@ struct Scene {
     project: String,
     /// The last events, oldest first.
     events: Vec<Record>,
+    /// What each agent has used.
+    spent: BTreeMap<Name, Spent>,
 }
 
 /// Shows the view until a person leaves it.
@@ -68,13 +75,17 @@ pub(crate) fn run(context: &Context) -> Outcome {
     }
     // A failure is said on the ordinary screen.
     let queue = overview::open(context)?;
-    let scene = gather(context, &queue)?;
+    let mut scene = gather(context, &queue)?;
     overview::note_look(context);
     end_on_signals()?;
     let changed = watch_files(context)?;
+    let reader = UsageReader::new(context.project()?)?;
+    let spent = SpentByAgent::follow(reader, Arc::clone(&changed));
+    scene.spent = spent.get();
     silence(true);
     let mut terminal = ratatui::try_init()?;
-    let result = Live { context, queue, scene, view: View::default(), changed }.run(&mut terminal);
+    let result =
+        Live { context, queue, scene, view: View::default(), changed, spent }.run(&mut terminal);
     ratatui::try_restore()?;
     silence(false);
     result
@@ -98,7 +109,7 @@ fn gather(context: &Context, queue: &Queue) -> Outcome<Scene> {
     let root = project.root();
     let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy().into_owned();
     let events = event_log::recent(&project.logs(), EVENTS_BYTES_MAX)?;
-    Ok(Scene { overview, project: name, events })
+    Ok(Scene { overview, project: name, events, spent: BTreeMap::new() })
 }
 
 /// A flag that is set when a file of the project has changed.
@@ -133,6 +144,7 @@ struct Live<'a> {
     scene: Scene,
     view: View,
     changed: Arc<AtomicBool>,
+    spent: SpentByAgent,
 }
 
 impl Live<'_> {
@@ -151,6 +163,7 @@ impl Live<'_> {
                 // What cannot be read now is shown as it was.
                 if let Ok(scene) = gather(self.context, &self.queue) {
                     self.scene = scene;
+                    self.scene.spent = self.spent.get();
                     self.view.clamp(&self.scene.overview);
                 }
                 pause = REFRESH_MIN.max(began.elapsed() * PAUSE_PER_COST);

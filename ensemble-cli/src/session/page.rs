@@ -23,6 +23,8 @@ pub(crate) struct Present {
     pub(crate) at: Timestamp,
     /// Needs of a person, the worst first.
     pub(crate) needs: Vec<Need>,
+    /// Tasks in the hands of each agent.
+    pub(crate) holds: BTreeMap<String, Vec<String>>,
     /// What each agent has used.
     pub(crate) usage: BTreeMap<String, Used>,
 }
@@ -65,6 +67,7 @@ pub(crate) fn page(story: &Story, present: Option<&Present>, live: Option<u64>) 
     header(&mut out, story, &session);
     sections::needs(&mut out, present);
     sections::troubles(&mut out, story);
+    sections::held(&mut out, present);
     out.push_str("<section id=\"lanes\">\n<h2>Agents</h2>\n");
     out.push_str(LEGEND);
     out.push_str(&timeline::agents(story));

@@ -87,6 +87,17 @@ fn trouble(out: &mut String, trouble: &Trouble) {
     out.push_str("</div></li>\n");
 }
 
+/// What agents hold now: messages, tasks, reviews and steps.
+pub(super) fn held(out: &mut String, present: Option<&Present>) {
+    let Some(present) = present.filter(|present| !present.holds.is_empty()) else { return };
+    out.push_str("<section id=\"held\">\n<h2>Held now</h2>\n<table class=\"plain\">\n");
+    for (agent, tasks) in &present.holds {
+        let tasks = escaped(&tasks.join(", "));
+        let _ = writeln!(out, "<tr><th>{}</th><td>{tasks}</td></tr>", escaped(agent));
+    }
+    out.push_str("</table>\n</section>\n");
+}
+
 /// A wait of one for another.
 struct Wait {
     who: String,

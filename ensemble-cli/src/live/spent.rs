@@ -1,0 +1,47 @@
+//! What agents have used, read on a thread of its own: their records may be long.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ensemble_core::driver::nap;
+use ensemble_core::message::Name;
+use ensemble_team::usage::Spent;
+
+use crate::commands::UsageReader;
+
+/// Interval of looks at the records.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The last amounts, by agent.
+#[derive(Clone, Default)]
+pub(super) struct SpentByAgent(Arc<Mutex<BTreeMap<Name, Spent>>>);
+
+impl SpentByAgent {
+    /// Starts the thread, which sets the flag when an amount has changed.
+    pub(super) fn follow(mut reader: UsageReader, changed: Arc<AtomicBool>) -> Self {
+        let this = Self::default();
+        let shared = this.clone();
+        std::thread::spawn(move || {
+            loop {
+                // What cannot be read now is shown as it was.
+                if let Ok(usage) = reader.update() {
+                    let usage = usage.into_iter().map(|(agent, usage)| (agent, usage.spent));
+                    let now: BTreeMap<Name, Spent> = usage.collect();
+                    let mut shown = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    if *shown != now {
+                        *shown = now;
+                        changed.store(true, Ordering::Relaxed);
+                    }
+                }
+                nap(INTERVAL);
+            }
+        });
+        this
+    }
+
+    pub(super) fn get(&self) -> BTreeMap<Name, Spent> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
