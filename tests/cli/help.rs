@@ -41,7 +41,7 @@ fn shown(line: &str) -> String {
 fn all_groups(bed: &Bed, first_day: String) -> Vec<(String, String)> {
     let groups = bed.ok("help --all");
     let verbs = groups.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    let verbs: Vec<String> = verbs.map(str::to_owned).collect();
+    let verbs: Vec<String> = verbs.filter(|verb| !verb.is_empty()).map(str::to_owned).collect();
     let mut all =
         vec![("ensemble".to_owned(), first_day), ("ensemble help --all".to_owned(), groups)];
     verbs.iter().for_each(|verb| all.extend(all_help(bed, verb)));

@@ -34,6 +34,9 @@ Groups, as in `ensemble help agents`:
 `ensemble help --all` lists every command, `ensemble COMMAND -h` explains one.
 ";
 
+/// The longest line of a summary beside the name of its command, in characters.
+const SUMMARY_CHARS_MAX: usize = 64;
+
 /// A group of commands.
 struct Group {
     name: &'static str,
@@ -213,9 +216,27 @@ fn print_group(context: &Context, command: &Command, group: &Group) -> Outcome {
     let verbs = group.verbs.iter().filter_map(|verb| command.find_subcommand(verb));
     for verb in verbs {
         let about = verb.get_about().map_or_else(String::new, ToString::to_string);
-        context.out.line(format!("  {:<12} {about}", verb.get_name()))?;
+        let mut start = format!("  {:<12}", verb.get_name());
+        for line in wrapped(&about) {
+            context.out.line(format!("{start} {line}"))?;
+            start = " ".repeat(start.len());
+        }
     }
     Ok(())
+}
+
+/// A summary in lines that fit beside the names.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        match lines[last].is_empty() || lines[last].len() + word.len() < SUMMARY_CHARS_MAX {
+            true if lines[last].is_empty() => lines[last].push_str(word),
+            true => lines[last] = format!("{} {word}", lines[last]),
+            false => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
