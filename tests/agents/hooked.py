@@ -39,6 +39,8 @@ class Hooked(Checks):
                   ("after clear", self.after_clear))
         if self.provider in WOKEN:
             checks = (*checks[:1], ("ping", self.ping), *checks[1:])
+        if self.provider == "opencode":
+            checks = (*checks, ("usage", self.usage))
         return [(f"{self.KIND}: {name}", check) for name, check in checks]
 
     @property
@@ -61,6 +63,15 @@ class Hooked(Checks):
         """Agents that are woken are ready when their waiter is."""
         if self.provider in WOKEN:
             expect(settled(lambda: agent.member()["way_in"] == "waiter", 20), "no waiter lives")
+
+    def usage(self):
+        """What it has used so far, as its plugin says it."""
+        code, text = self.agent.run("usage", "--json")
+        rows = [json.loads(line) for line in text.splitlines()]
+        mine = [row for row in rows if row["agent"] == "w1" and not row["task_id"]]
+        asked = len(self.model.since(0))
+        expect(mine and 0 < mine[0]["requests"] <= asked, f"{asked} requests, but: {text}")
+        expect(mine[0]["tokens"]["input"] > 0 and mine[0]["turns"] > 0, f"usage: {text}")
 
     def ping(self):
         """The waiter hands it over: nothing is typed, and the agent answers by the command."""

@@ -61,6 +61,30 @@ fn the_live_view_says_what_work_took() {
 }
 
 #[test]
+fn opencode_says_what_it_used_with_its_hooks() {
+    let bed = Bed::new();
+    let hook = |event: &str, input: Value| {
+        let line = format!("hook {event} --provider opencode --as w1");
+        let ran = bed.run_with(&line, input.to_string().as_bytes());
+        assert_eq!(ran.code, 0, "{ran:?}");
+    };
+    let answer = |id: &str, input: u64| json!({ "at": Timestamp::now(), "id": id, "model": "m", "input": input, "output": 1, "cost": 0.5 });
+    hook("prompt", json!({ "session_id": "s1" }));
+    hook("tool", json!({ "session_id": "s1", "usage": [answer("a", 10)] }));
+    hook(
+        "stop",
+        json!({ "session_id": "s1", "usage": [answer("a", 20), answer("b", 5), "no object"] }),
+    );
+    hook("stop", json!({ "session_id": "s1", "usage": "no list" }));
+    let row = bed.json("usage").remove(0);
+    assert_eq!(
+        (&row["agent"], &row["turns"], &row["requests"]),
+        (&json!("w1"), &json!(1), &json!(2))
+    );
+    assert_eq!((&row["tokens"]["input"], &row["cost_usd"]), (&json!(25), &json!(1.0)), "{row}");
+}
+
+#[test]
 fn what_work_took_is_told_by_agent_and_task() {
     let (bed, record) = project("");
     let rows = bed.json("usage");

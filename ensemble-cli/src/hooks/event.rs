@@ -82,6 +82,9 @@ pub(crate) struct EventInput {
     /// The turn goes on already because a hook has wanted it.
     #[serde(deserialize_with = "flag")]
     pub(crate) stop_hook_active: bool,
+    /// Answers of the model since the last hook, where the program keeps no record of them.
+    #[serde(deserialize_with = "objects")]
+    pub(crate) usage: Vec<serde_json::Value>,
 }
 
 impl Event {
@@ -164,6 +167,15 @@ fn path<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Path
         _ => None,
     }
     .filter(|path| path.is_absolute()))
+}
+
+/// Objects of a list; none if it is none.
+fn objects<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+    let all = match Value::deserialize(deserializer)? {
+        Value::Array(all) => all,
+        _ => Vec::new(),
+    };
+    Ok(all.into_iter().filter(Value::is_object).collect())
 }
 
 fn flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {

@@ -39,6 +39,7 @@ pub(crate) mod install;
 pub(crate) mod introduction;
 mod ping;
 mod report;
+mod spent;
 mod waiter;
 
 use std::io::Write as _;

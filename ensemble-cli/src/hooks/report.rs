@@ -13,7 +13,7 @@
 use ensemble_core::message::MessageId;
 use ensemble_team::session::{Activity, Session};
 
-use super::{Event, Hook};
+use super::{Event, Hook, spent};
 
 /// The state after this event; `None` if the event does not change it.
 fn activity(hook: &Hook<'_>) -> Option<(Activity, Option<String>)> {
@@ -60,7 +60,13 @@ pub(super) fn changes_nothing(hook: &Hook<'_>, session: &Session, due: &[Message
     let same_session = session.id == hook.input.session_id && is_same_process(hook, session);
     let record = hook.input.transcript_path.as_ref();
     let is_known = record.is_none_or(|record| session.records.contains(record));
-    same_state && same_session && is_known && due.is_empty() && session.carrying.is_empty()
+    let used_nothing = !spent::is_said(hook);
+    same_state
+        && same_session
+        && is_known
+        && used_nothing
+        && due.is_empty()
+        && session.carrying.is_empty()
 }
 
 fn is_same_process(hook: &Hook<'_>, session: &Session) -> bool {
@@ -84,6 +90,9 @@ pub(super) fn note(hook: &Hook<'_>, session: &mut Session) {
     (session.pid, session.started) = hook.process.unzip();
     if let Some(record) = &input.transcript_path {
         session.add_record(record);
+    }
+    if let Some(record) = spent::append(hook) {
+        session.add_record(&record);
     }
     if let Some((activity, detail)) = activity(hook) {
         session.set(activity, detail);

@@ -340,9 +340,12 @@ mod tests {
                     files.iter_mut().for_each(|file| file.write_all(b"x").unwrap());
                 }
             });
-            assert!(watcher.wait(Duration::from_millis(200)).is_empty());
-            assert!(watcher.take().is_empty());
+            let told = [watcher.wait(Duration::from_millis(200)), watcher.take()].concat();
+            // Before any assertion: the writer would go on for ever.
             is_over.store(true, Ordering::Relaxed);
+            // On a busy machine the kernel's queue may be full before it is read.
+            let is_overflow = |event: &FsEvent| matches!(event, FsEvent::Overflow);
+            assert!(told.iter().all(is_overflow), "{told:?}");
         });
     }
 

@@ -5,6 +5,7 @@
 //! | Claude Code | the transcript, and those of its subagents | a `user` line that holds no result of a tool | the lines of one `message.id` and `requestId`; the last counts |
 //! | Codex | the rollout | `task_started` | a growth of `total_token_usage` |
 //! | Gemini CLI | the chat | a message of type `user` | a message with `tokens` |
+//! | OpenCode | what our plugin has said by its hooks | a prompt | an answer of the model, under its `id` |
 //!
 //! *Which record is whose*: the hooks of a session say it ([`crate::session::Session::records`]). Without hooks
 //! nothing is known of an agent, and nothing is guessed from directories.
@@ -20,6 +21,7 @@ mod claude;
 mod codex;
 mod gemini;
 mod lines;
+mod opencode;
 mod prices;
 mod reader;
 mod team;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::lines::{Position, Unread, read_new};
-use super::{Entry, claude, codex, gemini};
+use super::{Entry, claude, codex, gemini, opencode};
 
 /// Most transcripts of subagents that are read beside one transcript.
 const SUBAGENTS_MAX: usize = 1_000;
@@ -19,6 +19,8 @@ pub enum Program {
     Codex,
     /// Gemini CLI.
     Gemini,
+    /// OpenCode.
+    Opencode,
 }
 
 impl Program {
@@ -29,6 +31,7 @@ impl Program {
             "claude" => Some(Self::Claude),
             "codex" => Some(Self::Codex),
             "gemini" => Some(Self::Gemini),
+            "opencode" => Some(Self::Opencode),
             _ => None,
         }
     }
@@ -49,6 +52,7 @@ struct Known {
     claude: claude::Seen,
     codex: BTreeMap<PathBuf, codex::Session>,
     gemini: gemini::Seen,
+    opencode: opencode::Seen,
 }
 
 impl Records {
@@ -103,6 +107,9 @@ impl Known {
             }
             Program::Gemini => {
                 read_new(path, position, |line| gemini::read(line, &mut self.gemini, entries))
+            }
+            Program::Opencode => {
+                read_new(path, position, |line| opencode::read(line, &mut self.opencode, entries))
             }
         }
     }

@@ -64,12 +64,13 @@ impl<'a> MailboxLadders<'a> {
         found: &[Found],
         tasks: Vec<(MessageId, Option<Envelope>)>,
     ) -> Result<()> {
-        let held = found.iter().filter(|f| matches!(f.state, State::Acked { .. })).count();
         let order: Vec<MessageId> = tasks.iter().map(|(id, _)| id.clone()).collect();
+        let mut has_ended = false;
         if let Some(leader) = &mut self.leader
             && let Some(ended) = leader.look(world)?
         {
             self.ended(world, ended)?;
+            has_ended = true;
         }
         let states: BTreeMap<&MessageId, &State> =
             found.iter().map(|found| (&found.id, &found.state)).collect();
@@ -89,6 +90,11 @@ impl<'a> MailboxLadders<'a> {
         }
         let due = world.queue().due_ids_for(&self.mailbox, &reader.agent, super::LADDERS_MAX)?;
         let due: BTreeSet<MessageId> = due.into_iter().collect();
+        // The ladder that has just ended may have seen a receipt that is newer than `found`.
+        let held = match has_ended {
+            true => held(&world.queue().unfinished(&self.mailbox, super::LADDERS_MAX)?),
+            false => held(found),
+        };
         let is_free = held < reader.count;
         self.put_leader_back(world, is_free, &due, &reader.place)?;
         if self.leader.is_none() && is_free {
@@ -358,6 +364,11 @@ impl<'a> MailboxLadders<'a> {
         }
         Ok(None)
     }
+}
+
+/// How many of the messages agents hold.
+fn held(found: &[Found]) -> usize {
+    found.iter().filter(|found| matches!(found.state, State::Acked { .. })).count()
 }
 
 fn mark_acked(file: &mut LadderFile, clock: &dyn Clock) {

@@ -7,6 +7,7 @@
 //   session.compacted            start                   nowhere: the next prompt or tool introduces again
 //   session.status retry         failure
 //   permission or question asked permission, notification
+//   message.updated              the next one            nowhere: it counts what the model has used
 //
 // Sessions of subagents are told nothing; what they ask a person for counts for the session that began them.
 // Trouble of ours is no trouble of the agent: every failure ends in an empty answer.
@@ -14,6 +15,7 @@ import { spawn } from "node:child_process"
 
 const PROGRAM = "{ensemble_path}"
 const HOOK_MS_MAX = 10_000
+const UNSAID_MAX = 200
 const LIMIT = /rate.?limit|quota|overload|too many|billing/i
 // As Claude Code is allowed by its profile; a test compares them. A command that stops agents or deletes mail still asks.
 const ALLOWED = [
@@ -22,8 +24,13 @@ const ALLOWED = [
   "task", "team", "whoami", "why",
 ]
 
+// Answers of the model that no hook has said yet, by session; OpenCode keeps them in a database of its own.
+const unsaid = new Map()
+
 /** Runs one hook and gives its answer. */
 function hook(event, input) {
+  const usage = unsaid.get(input.session_id)
+  unsaid.delete(input.session_id)
   return new Promise((resolve) => {
     const options = { stdio: ["pipe", "pipe", "ignore"], timeout: HOOK_MS_MAX }
     const child = spawn(PROGRAM, ["hook", event, "--provider", "opencode"], options)
@@ -38,7 +45,7 @@ function hook(event, input) {
         resolve({})
       }
     })
-    child.stdin?.end(JSON.stringify(input))
+    child.stdin?.end(JSON.stringify({ ...input, usage }))
   })
 }
 
@@ -95,6 +102,24 @@ export default {
         case "session.created":
           parents.set(properties.info.id, properties.info.parentID)
           return
+        case "message.updated": {
+          const info = properties.info
+          if (info?.role !== "assistant" || !info.time?.completed) return
+          const { input, output, reasoning, cache } = info.tokens ?? {}
+          const root = await rootOf(info.sessionID)
+          unsaid.set(root, [...(unsaid.get(root) ?? []).slice(-UNSAID_MAX), {
+            at: new Date(info.time.completed).toISOString(),
+            id: info.id,
+            model: info.modelID,
+            input,
+            output,
+            reasoning,
+            cache_read: cache?.read,
+            cache_write: cache?.write,
+            cost: info.cost,
+          }])
+          return
+        }
         case "session.idle":
           if (await isRoot(id)) await atRest(id)
           return

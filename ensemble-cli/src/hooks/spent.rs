@@ -1,0 +1,43 @@
+//! What an agent has used, where its program keeps no record that could be read. The plugin says it with its hooks, and
+//! this writes the record, `.ensemble/sessions/NAME.usage.ndjson`.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+
+use ensemble_core::env::{Clock as _, SystemClock};
+use serde_json::json;
+
+use super::{Event, Hook, Program};
+
+/// The largest record, in bytes; what comes after is not counted.
+const RECORD_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// Whether this event adds to the record.
+pub(super) fn is_said(hook: &Hook<'_>) -> bool {
+    hook.program == Program::Opencode
+        && (hook.event == Event::Prompt || !hook.input.usage.is_empty())
+}
+
+/// Adds what the event says. The path of the record; none if nothing was added.
+pub(super) fn append(hook: &Hook<'_>) -> Option<PathBuf> {
+    if !is_said(hook) {
+        return None;
+    }
+    let path = hook.sessions.dir().join(format!("{}.usage.ndjson", hook.agent));
+    let mut options = OpenOptions::new();
+    let mut file = options.create(true).append(true).mode(0o600).open(&path).ok()?;
+    if file.metadata().ok()?.len() > RECORD_BYTES_MAX {
+        return None;
+    }
+    let mut lines = String::new();
+    if hook.event == Event::Prompt {
+        lines.push_str(&format!("{}\n", json!({ "at": SystemClock.wall(), "turn": true })));
+    }
+    for message in &hook.input.usage {
+        lines.push_str(&format!("{message}\n"));
+    }
+    file.write_all(lines.as_bytes()).ok()?;
+    Some(path)
+}
