@@ -107,6 +107,10 @@ def chat(answer):
         call = {"index": 0, "id": f"call_{number}", "type": "function", "function": function}
         yield chunk({"tool_calls": [call]})
         yield chunk({}, "tool_calls")
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    last = {"id": f"chat_{number}", "object": "chat.completion.chunk", "created": 1, "model": "model", "choices": [],
+            "usage": usage}
+    yield f"data: {json.dumps(last)}\n\n"
     yield "data: [DONE]\n\n"
 
 

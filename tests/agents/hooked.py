@@ -66,6 +66,8 @@ class Hooked(Checks):
 
     def usage(self):
         """What it has used so far, as its plugin says it."""
+        self.carried("something to count")
+        self.at_rest()
         code, text = self.agent.run("usage", "--json")
         rows = [json.loads(line) for line in text.splitlines()]
         mine = [row for row in rows if row["agent"] == "w1" and not row["task_id"]]
