@@ -19,7 +19,7 @@ use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
 
 /// Variables that name the agent without a flag; the first that is set and not empty counts.
-const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
+pub(crate) const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
 
 /// The name of a person who gives none.
 const OPERATOR: &str = "operator";

@@ -2,6 +2,7 @@
 //! [`ensemble_watch::overview`] gathers it.
 
 use std::cmp::Reverse;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anstyle::Style;
@@ -13,6 +14,7 @@ use ensemble_watch::alerts::person_looked;
 use ensemble_watch::attention::Need;
 use ensemble_watch::overview::{Agent, COUNT_MAX, Evidence, MailboxView, Overview, since_millis};
 
+use ensemble_watch::project::Project;
 use serde_json::Value;
 
 use crate::context::Context;
@@ -38,6 +40,17 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
+/// The directories in which a change may change the overview.
+pub(crate) fn places(project: &Project) -> [PathBuf; 5] {
+    [
+        project.state.clone(),
+        project.roster().dir().to_owned(),
+        project.panes(),
+        project.logs(),
+        project.queue.join(ensemble_core::requests::REQUESTS),
+    ]
+}
+
 /// Shows something again whenever it has changed, until a signal ends the process: on a terminal in the same place,
 /// elsewhere below. `look` returns what is to be shown, and what of it does not change by itself.
 pub(crate) fn watch<T>(
@@ -45,15 +58,7 @@ pub(crate) fn watch<T>(
     look: impl Fn() -> Outcome<(T, Value)>,
     print: impl Fn(&T) -> Outcome,
 ) -> Outcome {
-    let project = context.project()?;
-    let places = [
-        project.state.clone(),
-        project.roster().dir().to_owned(),
-        project.panes(),
-        project.logs(),
-        project.queue.join(ensemble_core::requests::REQUESTS),
-    ];
-    let (waiter, mut shown) = (Waiter::for_logs(&places), None);
+    let (waiter, mut shown) = (Waiter::for_logs(&places(context.project()?)), None);
     loop {
         let (found, lasting) = look()?;
         if shown.as_ref() != Some(&lasting) {

@@ -13,14 +13,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
+use crate::context::AGENT_VARIABLES;
 use crate::text::{age, one_line};
 
 /// How long a wait stays silent.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// Interval of redrawing.
 const TICK: Duration = Duration::from_millis(500);
-/// The variable that says that an agent runs the verb.
-const AGENT_VARIABLE: &str = "ENSEMBLE_AGENT_ID";
 
 /// The line that is shown; a process waits for one thing at a time.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -31,7 +30,8 @@ pub(crate) struct WaitLine;
 impl WaitLine {
     /// Says from now on what is waited for, such as `worker-1 to answer the ping`, and for how long at most.
     pub(crate) fn new(whom: impl Into<String>, patience: Option<Duration>) -> Self {
-        let is_of_agent = std::env::var_os(AGENT_VARIABLE).is_some_and(|it| !it.is_empty());
+        let is_set = |name: &&str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
+        let is_of_agent = AGENT_VARIABLES.iter().any(is_set);
         let is_shown = stderr().is_terminal() && !is_of_agent;
         let bar = is_shown.then(|| bar(one_line(&whom.into()), patience));
         *shown() = bar;

@@ -15,10 +15,10 @@
 //! also across crashes of the watcher (`routing` says why).
 //!
 //! Embedders run a [`Watcher`] on a thread of their own and end it with a [`Stopper`], or use
-//! [`ensemble_core::watch`] alone. The loop runs on its caller's thread. Four subjects have a
-//! thread of their own: each tmux server that is typed into, each agent that is being ended, and
-//! each NATS connection. The fourth is the closing of an inotify descriptor, which can block for
-//! milliseconds.
+//! [`ensemble_core::watch`] alone. The loop runs on its caller's thread. A thread of
+//! its own has each tmux server that is typed into, each agent that is being ended, and each NATS
+//! connection. So have the ladders, the alerts if a rule of `notify` exists, and the closing of an
+//! inotify descriptor, which can block for milliseconds.
 #![forbid(unsafe_code)]
 
 mod agent_host;

@@ -139,12 +139,11 @@ impl Workload {
     }
 }
 
-/// Pending decisions: agents with pending requests of their own, and the oldest request in a few
-/// words. One look for the whole team.
+/// The requests without a decision, the oldest first.
 ///
 /// # Errors
 /// The requests cannot be listed.
-pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
+pub(crate) fn pending(store: &dyn RequestStore) -> Result<Vec<Asked>> {
     let requests = Requests::new(store);
     let mut pending = Vec::new();
     for id in requests.ids()? {
@@ -156,13 +155,22 @@ pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
             pending.push(entry.request);
         }
     }
-    // The oldest request is inserted last.
-    pending.sort_by_key(|asked| std::cmp::Reverse(asked.created_at));
+    pending.sort_by_key(|asked| asked.created_at);
+    Ok(pending)
+}
+
+/// Pending decisions: agents with pending requests of their own, and the oldest request in a few
+/// words. One look for the whole team.
+///
+/// # Errors
+/// The requests cannot be listed.
+pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
     let words = |asked: Asked| {
         let text = words(asked.kind.as_str(), asked.request_id.as_str(), &asked.to);
         (asked.from, text)
     };
-    Ok(pending.into_iter().map(words).collect())
+    // The oldest request is inserted last.
+    Ok(pending(store)?.into_iter().rev().map(words).collect())
 }
 
 /// The pending decision of an agent.

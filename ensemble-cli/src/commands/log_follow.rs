@@ -73,7 +73,7 @@ pub(super) fn serve(context: &Context, session: Option<String>, port: u16) -> Ou
             *shared.lock().unwrap_or_else(PoisonError::into_inner) = (version, html);
         }
         let pause = REBUILD_MIN.max(began.elapsed() * PAUSE_PER_COST);
-        ensemble_core::driver::nap(pause);
+        std::thread::sleep(pause);
         waiter.wait(REBUILD_MAX.saturating_sub(pause));
     }
     Ok(())

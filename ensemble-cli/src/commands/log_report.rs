@@ -51,11 +51,11 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let story = story(context, self.session.clone())?;
         #[cfg(feature = "mcp")]
         if self.follow {
             return super::log_follow::serve(context, self.session, self.port);
         }
+        let story = story(context, self.session)?;
         let present = present(context, &story);
         let html = page(&story, present.as_ref(), None);
         if self.output == Path::new("-") {

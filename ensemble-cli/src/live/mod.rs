@@ -114,14 +114,7 @@ fn gather(context: &Context, queue: &Queue) -> Outcome<Scene> {
 
 /// A flag that is set when a file of the project has changed.
 fn watch_files(context: &Context) -> Outcome<Arc<AtomicBool>> {
-    let project = context.project()?;
-    let places = [
-        project.state.clone(),
-        project.roster().dir().to_owned(),
-        project.panes(),
-        project.logs(),
-        project.queue.join(ensemble_core::requests::REQUESTS),
-    ];
+    let places = overview::places(context.project()?);
     let changed = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&changed);
     std::thread::spawn(move || {

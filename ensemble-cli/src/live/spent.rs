@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ensemble_core::driver::nap;
 use ensemble_core::message::Name;
 use ensemble_team::usage::Spent;
 
@@ -35,7 +34,7 @@ impl SpentByAgent {
                         changed.store(true, Ordering::Relaxed);
                     }
                 }
-                nap(INTERVAL);
+                std::thread::sleep(INTERVAL);
             }
         });
         this

@@ -75,6 +75,7 @@ impl Asked {
             why: format!("request {}", self.id),
             subjects: vec![self.id.clone()],
             story: format!("r:{}", self.id),
+            may_follow: false,
         })
     }
 }

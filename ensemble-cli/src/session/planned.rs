@@ -73,6 +73,7 @@ impl Story {
             why: String::new(),
             subjects: vec![task.to_owned()],
             story: format!("t:{task}"),
+            may_follow: false,
         });
     }
 }

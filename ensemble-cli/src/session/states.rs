@@ -100,5 +100,6 @@ pub(super) fn trouble(
         why,
         subjects,
         story: format!("a:{agent}"),
+        may_follow: false,
     })
 }

@@ -32,8 +32,13 @@ pub(super) struct Trouble {
     pub(super) subjects: Vec<String>,
     /// The story behind it.
     pub(super) story: String,
+    /// Whether it may be the consequence of another trouble.
+    pub(super) may_follow: bool,
 }
 
+/// Types of records that may tell of the consequence of another trouble.
+const MAY_FOLLOW: [&str; 4] =
+    [types::ESCALATION, types::ALARM_RAISED, types::SUPERVISE_EXITED, types::LEASE_HOLDER_GONE];
 /// How long after a trouble another record may still speak of it.
 const ECHO: Duration = Duration::from_secs(120);
 
@@ -57,6 +62,7 @@ pub(super) fn of(record: &Record, task: Option<&str>) -> Option<Trouble> {
         why,
         subjects,
         story,
+        may_follow: MAY_FOLLOW.contains(&record.kind.as_str()),
     })
 }
 
@@ -71,7 +77,7 @@ fn story_of(record: &Record, who: &str) -> String {
 
 /// One trouble is named once. What another trouble explains is told with that one.
 pub(super) fn without_echoes(mut all: Vec<Trouble>) -> Vec<Trouble> {
-    all.sort_by_key(|trouble| (trouble.is_echo(), trouble.at));
+    all.sort_by_key(|trouble| (trouble.may_follow, trouble.at));
     let mut kept: Vec<Trouble> = Vec::new();
     for trouble in all {
         let cause = kept.iter_mut().find(|cause| trouble.is_echo_of(cause));
@@ -89,28 +95,15 @@ pub(super) fn without_echoes(mut all: Vec<Trouble>) -> Vec<Trouble> {
 }
 
 impl Trouble {
-    /// Whether it may be the consequence of another: escalations and alarms are.
-    fn is_echo(&self) -> bool {
-        self.until.is_none()
-            && (self.what.starts_with(NOT_TAKEN)
-                || self.what.starts_with(ALARM)
-                || self.what.starts_with(LEFT))
-    }
-
     fn is_echo_of(&self, cause: &Self) -> bool {
         let shares = self.subjects.iter().any(|subject| cause.subjects.contains(subject));
         let (Some(at), Some(from)) = (self.at, cause.at) else { return false };
         let until = cause.until.unwrap_or(from);
         // A dead letter comes after its escalation.
         let is_near = at >= from && at.since(until) <= ECHO || from >= at && from.since(at) <= ECHO;
-        self.is_echo() && cause.weight == Weight::Bad && shares && is_near
+        self.may_follow && cause.weight == Weight::Bad && shares && is_near
     }
 }
-
-/// Beginnings of what may be the consequence of another trouble.
-const NOT_TAKEN: &str = "did not take";
-const ALARM: &str = "alarm:";
-const LEFT: &str = "left work behind";
 
 /// The agent it is about, what happened, and why.
 type Said = (String, String, String);
@@ -131,7 +124,7 @@ fn bad(record: &Record, task: Option<&str>) -> Option<Said> {
             let detail = text("detail");
             let why = format!("{} after phase {}", text("reason"), text("phase"));
             let why = if detail.is_empty() { why } else { format!("{why}: {detail}") };
-            said(either("worker_id", "worker"), format!("{NOT_TAKEN} {task}"), why)
+            said(either("worker_id", "worker"), format!("did not take {task}"), why)
         }
         types::LOOP_DETECTED => said(
             either("worker_id", ""),
@@ -150,7 +143,7 @@ fn bad(record: &Record, task: Option<&str>) -> Option<Said> {
         }
         types::ALARM_RAISED => said(
             String::new(),
-            format!("{ALARM} {}", text("text")),
+            format!("alarm: {}", text("text")),
             format!("{} ({})", text("alarm"), text("about")),
         ),
         types::STEP_BLOCKED => said(record.actor.clone(), format!("blocked {}", step()), ""),
@@ -198,11 +191,11 @@ fn odd(record: &Record) -> Option<Said> {
         ),
         types::SUPERVISE_EXITED if text("holds") == "true" && text("ending") != "HandOver" => said(
             text("agent"),
-            format!("{LEFT}: {}", text("task")),
+            format!("left work behind: {}", text("task")),
             format!("its program ended: {}", text("ending")),
         ),
         types::LEASE_HOLDER_GONE => {
-            said(text("agent"), format!("{LEFT}: {}", left(record)), text("why"))
+            said(text("agent"), format!("left work behind: {}", left(record)), text("why"))
         }
         types::STEP_REFUSED => {
             said(record.actor.clone(), format!("was refused {}", text("task_id")), text("error"))

@@ -123,28 +123,30 @@ impl Track {
         spans.map(|span| span.to.since(span.from)).sum()
     }
 
+    /// The stage that goes on at the end of the log.
+    fn last_stage(&self) -> Stage {
+        self.spans.last().filter(|span| span.is_open).map_or(Stage::Over, |span| span.stage)
+    }
+
     /// How it stands at the end, for people.
     pub(super) fn outcome(&self) -> &'static str {
-        match self.spans.last() {
-            Some(span) if span.is_open => match span.stage {
-                Stage::Queued => "waits",
-                Stage::Held => "in hand",
-                Stage::Review => "in review",
-                Stage::Stopped => "stopped",
-                Stage::Dead => "dead letter",
-                Stage::Over => "over",
-            },
-            _ => "over",
+        match self.last_stage() {
+            Stage::Queued => "waits",
+            Stage::Held => "in hand",
+            Stage::Review => "in review",
+            Stage::Stopped => "stopped",
+            Stage::Dead => "dead letter",
+            Stage::Over => "over",
         }
     }
 
     /// The worst first: dead, stopped, then what is not over, then the rest.
     pub(super) fn rank(&self) -> u8 {
-        match self.outcome() {
-            "dead letter" => 0,
-            "stopped" => 1,
-            "over" => 3,
-            _ => 2,
+        match self.last_stage() {
+            Stage::Dead => 0,
+            Stage::Stopped => 1,
+            Stage::Queued | Stage::Held | Stage::Review => 2,
+            Stage::Over => 3,
         }
     }
 }

@@ -24,6 +24,7 @@ use ensemble_core::Result;
 use ensemble_core::durable::{Dir, Durability, write_document};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
+#[cfg(feature = "nats")]
 use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
@@ -46,6 +47,9 @@ const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(250);
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(10);
 /// Pause after a look, as a multiple of its cost.
 const PAUSE_PER_COST: u32 = 20;
+/// Interval of attempts to connect to servers that do not answer.
+#[cfg(feature = "nats")]
+const CONNECT_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval of looks at commands that run.
 const REAP_INTERVAL: Duration = Duration::from_millis(100);
 /// Most commands that run at once.
@@ -91,7 +95,10 @@ impl AlertThread {
             project: project.clone(),
             spool,
             recorder,
+            #[cfg(feature = "nats")]
             servers: None,
+            #[cfg(feature = "nats")]
+            connect_after: None,
             running: Vec::new(),
             trouble: None,
         };
@@ -109,6 +116,17 @@ impl AlertThread {
     }
 }
 
+/// What servers say of the team.
+#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no servers are asked"))]
+enum OnServers {
+    /// The mailboxes are here.
+    None,
+    /// All that is there, and here.
+    Seen(Box<Overview>),
+    /// Nothing now: they do not answer.
+    Away,
+}
+
 /// What the thread works with.
 struct Alerter {
     rules: Vec<AlertRule>,
@@ -119,7 +137,11 @@ struct Alerter {
     spool: Arc<Spool>,
     recorder: Arc<dyn Recorder>,
     /// The mailboxes on servers, once they have answered.
+    #[cfg(feature = "nats")]
     servers: Option<Box<dyn RequestStore>>,
+    /// The next attempt to connect.
+    #[cfg(feature = "nats")]
+    connect_after: Option<Monotonic>,
     running: Vec<(Running, Due)>,
     /// What failed last, which is said once.
     trouble: Option<String>,
@@ -133,8 +155,9 @@ impl Alerter {
             let now = SystemClock.monotonic();
             let since = looked.map_or(LOOK_INTERVAL_MAX, |at| now.since(at));
             if since >= LOOK_INTERVAL_MAX || (is_stale && since >= pause) {
-                let has_looked = self.look();
-                self.say(has_looked.err());
+                if let Err(error) = self.look() {
+                    self.say(&error);
+                }
                 let after = SystemClock.monotonic();
                 pause = LOOK_INTERVAL_MIN.max(after.since(now) * PAUSE_PER_COST);
                 (looked, is_stale) = (Some(after), false);
@@ -154,7 +177,7 @@ impl Alerter {
         let now = SystemClock.monotonic();
         let look = looked.map(|at| at + pause.unwrap_or(LOOK_INTERVAL_MAX));
         let due = self.schedule.next_due(self.moment());
-        // Quiet hours end without an event: what is due in them is looked at with everything else.
+        // What is due already waits for room.
         let due = due.map(|at| if at <= now { now + LOOK_INTERVAL_MIN } else { at });
         let reap = (!self.running.is_empty()).then(|| now + REAP_INTERVAL);
         let next = [look, due, reap].into_iter().flatten().min();
@@ -172,41 +195,62 @@ impl Alerter {
     }
 
     fn look(&mut self) -> Result<()> {
-        let overview = self.overview()?;
-        self.schedule.look(self.moment(), &overview.needs, overview.is_at_work());
+        let (overview, is_whole) = match self.overview_of_servers() {
+            OnServers::None => (self.overview_here()?, true),
+            OnServers::Seen(overview) => (*overview, true),
+            // The panes are here also while the servers are away.
+            OnServers::Away => (self.overview_here()?, false),
+        };
+        let work = is_whole.then(|| overview.is_at_work());
+        self.schedule.look(self.moment(), &overview.needs, work);
         Ok(())
     }
 
+    fn overview_here(&self) -> Result<Overview> {
+        let spool = &*self.spool;
+        Overview::look(&self.project, spool, Some(spool), Evidence::Watcher)
+    }
+
     #[cfg(feature = "nats")]
-    fn overview(&mut self) -> Result<Overview> {
-        if let (None, Some(options)) = (&self.servers, self.project.nats_options()?) {
+    fn overview_of_servers(&mut self) -> OnServers {
+        match self.ask_servers() {
+            Ok(found) => found,
+            Err(error) => {
+                self.say(&error);
+                OnServers::Away
+            }
+        }
+    }
+
+    #[cfg(feature = "nats")]
+    fn ask_servers(&mut self) -> Result<OnServers> {
+        let now = SystemClock.monotonic();
+        if self.servers.is_none() {
+            let Some(options) = self.project.nats_options()? else { return Ok(OnServers::None) };
+            if self.connect_after.is_some_and(|at| now < at) {
+                return Ok(OnServers::Away);
+            }
+            self.connect_after = Some(now + CONNECT_INTERVAL);
             let servers = ensemble_nats::NatsTransport::connect(&options)?;
             servers.follow_team()?;
             self.servers = Some(Box::new(servers));
         }
-        self.overview_of_known()
+        let Some(servers) = &self.servers else { return Ok(OnServers::Away) };
+        let overview = Overview::look(&self.project, &**servers, None, Evidence::Watcher)?;
+        Ok(OnServers::Seen(Box::new(overview)))
     }
 
     #[cfg(not(feature = "nats"))]
-    fn overview(&mut self) -> Result<Overview> {
-        self.overview_of_known()
-    }
-
-    fn overview_of_known(&self) -> Result<Overview> {
-        match &self.servers {
-            Some(servers) => Overview::look(&self.project, &**servers, None, Evidence::Watcher),
-            None => {
-                let spool = &*self.spool;
-                Overview::look(&self.project, spool, Some(spool), Evidence::Watcher)
-            }
-        }
+    fn overview_of_servers(&mut self) -> OnServers {
+        OnServers::None
     }
 
     /// Tells what is due, and sees how commands have ended.
     fn tell(&mut self) {
         self.reap();
-        if self.running.len() < RUNNING_MAX {
-            let due = self.schedule.due(self.moment());
+        let room = RUNNING_MAX.saturating_sub(self.running.len());
+        if room > 0 {
+            let due = self.schedule.due(self.moment(), room);
             for (rule, config) in self.rules.clone().iter().enumerate() {
                 let of_rule: Vec<Due> = due.iter().filter(|it| it.rule == rule).cloned().collect();
                 if !of_rule.is_empty() {
@@ -216,8 +260,9 @@ impl Alerter {
         }
         let kept = self.schedule.kept();
         if kept != self.kept {
-            let failed = keep(&self.project.state, &kept).err();
-            self.say(failed);
+            if let Err(error) = keep(&self.project.state, &kept) {
+                self.say(&error);
+            }
             self.kept = kept;
         }
     }
@@ -285,12 +330,12 @@ impl Alerter {
     }
 
     /// Says what failed, unless it was said before.
-    fn say(&mut self, failed: Option<ensemble_core::Error>) {
-        let trouble = failed.map(|error| error.to_string());
-        if let Some(error) = trouble.as_ref().filter(|_| self.trouble != trouble) {
-            tracing::warn!(%error, "cannot see what needs a person");
+    fn say(&mut self, error: &ensemble_core::Error) {
+        let trouble = Some(error.to_string());
+        if self.trouble != trouble {
+            tracing::warn!(%error, "cannot see all that needs a person");
+            self.trouble = trouble;
         }
-        self.trouble = trouble;
     }
 }
 

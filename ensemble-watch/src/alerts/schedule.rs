@@ -147,13 +147,15 @@ impl Schedule {
     }
 
     /// What needs a person now, and whether there is work.
-    pub(super) fn look(&mut self, moment: Moment, needs: &[Need], has_work: bool) {
-        self.worked |= has_work;
+    ///
+    /// With `None` the servers are away and only a part is seen: what is not among the needs may last still.
+    pub(super) fn look(&mut self, moment: Moment, needs: &[Need], has_work: Option<bool>) {
+        self.worked |= has_work == Some(true);
         let mut present: Vec<Occurrence> = needs.iter().map(Occurrence::of).collect();
-        if self.worked && !has_work {
+        if self.worked && has_work == Some(false) {
             present.push(Occurrence::finished());
         }
-        for entry in self.entries.values_mut() {
+        for entry in self.entries.values_mut().filter(|_| has_work.is_some()) {
             let is_there = present.iter().any(|it| it.key == entry.occurrence.key);
             entry.away_since = (!is_there).then(|| entry.away_since.unwrap_or(moment.now));
         }
@@ -167,7 +169,9 @@ impl Schedule {
             self.see(moment, occurrence);
         }
         // What ended while no watcher ran is over. The first looks may still lack evidence.
-        if moment.now.since(*self.began.get_or_insert(moment.now)) >= GONE_AFTER {
+        if has_work.is_some()
+            && moment.now.since(*self.began.get_or_insert(moment.now)) >= GONE_AFTER
+        {
             self.kept.clear();
         }
     }
@@ -187,13 +191,13 @@ impl Schedule {
         self.entries.insert(entry.occurrence.key.clone(), entry);
     }
 
-    /// The alerts whose time has come. They count as told.
-    pub(super) fn due(&mut self, moment: Moment) -> Vec<Due> {
+    /// At most `limit` alerts whose time has come. They count as told.
+    pub(super) fn due(&mut self, moment: Moment, limit: usize) -> Vec<Due> {
         let mut due = Vec::new();
         for entry in self.entries.values_mut().filter(|entry| entry.away_since.is_none()) {
             for (rule, config) in self.rules.iter().enumerate() {
-                let is_quiet = config.quiet_hours.is_some_and(|it| it.contains(moment.minute));
-                if is_quiet || entry.due_at(rule, config, moment).is_none_or(|at| at > moment.now) {
+                let at = entry.due_at(rule, config, moment);
+                if due.len() >= limit || at.is_none_or(|at| at > moment.now) {
                     continue;
                 }
                 let told = &mut entry.told[rule];
@@ -224,7 +228,7 @@ impl Schedule {
         }
     }
 
-    /// When [`Schedule::due`] may have something to say next; quiet hours not considered.
+    /// When [`Schedule::due`] has something to say next. The end of quiet hours is seen by the looks.
     pub(super) fn next_due(&self, moment: Moment) -> Option<Monotonic> {
         let entries = self.entries.values().filter(|entry| entry.away_since.is_none());
         let times = entries.flat_map(|entry| {
@@ -252,9 +256,10 @@ impl Entry {
         self.told.iter().any(|told| told.count > 0)
     }
 
-    /// When a rule tells it next.
+    /// When a rule tells it next, unless the hours are quiet.
     fn due_at(&self, rule: usize, config: &AlertRule, moment: Moment) -> Option<Monotonic> {
-        if !config.covers(self.occurrence.need) {
+        let is_quiet = config.quiet_hours.is_some_and(|hours| hours.contains(moment.minute));
+        if is_quiet || !config.covers(self.occurrence.need) {
             return None;
         }
         let told = &self.told[rule];

@@ -33,14 +33,14 @@ impl Case {
 
     /// Moves the clock, looks, and returns what is told: kind and count.
     fn at(&mut self, second: u64, needs: &[Need]) -> Vec<String> {
-        let due = self.due(second, needs, true);
+        let due = self.due(second, needs, Some(true));
         due.iter().map(|due| format!("{} {}", due.occurrence.key.need, due.count)).collect()
     }
 
-    fn due(&mut self, second: u64, needs: &[Need], has_work: bool) -> Vec<Due> {
+    fn due(&mut self, second: u64, needs: &[Need], has_work: Option<bool>) -> Vec<Due> {
         self.moment.now = Monotonic::ZERO + Duration::from_secs(second);
         self.schedule.look(self.moment, needs, has_work);
-        self.schedule.due(self.moment)
+        self.schedule.due(self.moment, 100)
     }
 
     fn restarted(self) -> Self {
@@ -114,6 +114,7 @@ fn quiet_hours_hold_it_back_until_they_end() {
     let (gone, step) = (need(Kind::Gone, "w1", 1), need(Kind::Step, "t1", 1));
     let all = [gone.clone(), step];
     assert_eq!(case.at(0, &all), ["gone 1", "step 1"], "by the second rule");
+    assert_eq!(case.schedule.next_due(case.moment), None, "quiet hours wake no thread");
     case.moment.minute = NOON;
     assert_eq!(case.at(10, &[gone]), ["gone 1"], "what lasts still");
 }
@@ -133,7 +134,7 @@ fn what_has_failed_is_tried_again_a_few_times() {
     let gone = [need(Kind::Gone, "w1", 1)];
     let mut second = 0;
     for attempt in 1..=ATTEMPTS_MAX {
-        let due = case.due(second, &gone, true);
+        let due = case.due(second, &gone, Some(true));
         assert_eq!(due.len(), 1, "attempt {attempt}");
         assert_eq!(due[0].count, 1, "attempt {attempt}");
         let is_retried = case.schedule.failed(case.moment.now, &due[0]);
@@ -149,9 +150,9 @@ fn what_has_failed_is_tried_again_a_few_times() {
 fn a_success_after_a_failure_ends_the_attempts() {
     let mut case = Case::new("[{command: x, delay_seconds: 0}]");
     let gone = [need(Kind::Gone, "w1", 1)];
-    let due = case.due(0, &gone, true);
+    let due = case.due(0, &gone, Some(true));
     assert!(case.schedule.failed(case.moment.now, &due[0]));
-    let due = case.due(RETRY.as_secs(), &gone, true);
+    let due = case.due(RETRY.as_secs(), &gone, Some(true));
     case.schedule.succeeded(&due[0]);
     assert_eq!(case.at(10 * RETRY.as_secs(), &gone), NONE);
 }
@@ -160,16 +161,39 @@ fn a_success_after_a_failure_ends_the_attempts() {
 fn the_end_of_all_work_is_told_once_after_work() {
     let mut case = Case::new("[{command: x}]");
     let finished = FINISHED_AFTER.as_secs();
-    assert!(case.due(0, &[], false).is_empty(), "no work was seen");
-    assert!(case.due(finished, &[], false).is_empty());
-    assert!(case.due(100, &[], true).is_empty());
-    assert!(case.due(101, &[], false).is_empty());
-    assert!(case.due(100 + finished, &[], false).is_empty(), "the next task may come");
-    assert_eq!(case.due(101 + finished, &[], false).len(), 1);
-    assert!(case.due(9_000, &[], false).is_empty());
-    assert!(case.due(9_001, &[], true).is_empty());
-    assert!(case.due(9_002, &[], false).is_empty());
-    assert_eq!(case.due(9_002 + finished, &[], false).len(), 1, "of the next work");
+    assert!(case.due(0, &[], Some(false)).is_empty(), "no work was seen");
+    assert!(case.due(finished, &[], Some(false)).is_empty());
+    assert!(case.due(100, &[], Some(true)).is_empty());
+    assert!(case.due(101, &[], Some(false)).is_empty());
+    assert!(case.due(100 + finished, &[], Some(false)).is_empty(), "the next task may come");
+    assert_eq!(case.due(101 + finished, &[], Some(false)).len(), 1);
+    assert!(case.due(9_000, &[], Some(false)).is_empty());
+    assert!(case.due(9_001, &[], Some(true)).is_empty());
+    assert!(case.due(9_002, &[], Some(false)).is_empty());
+    assert_eq!(case.due(9_002 + finished, &[], Some(false)).len(), 1, "of the next work");
+}
+
+#[test]
+fn what_cannot_be_seen_may_last_still() {
+    let mut case = Case::new("[{command: x, delay_seconds: 0}]");
+    let (decision, blocked) = (need(Kind::Decision, "r1", 1), need(Kind::Blocked, "w1", 2));
+    let all = [decision.clone(), blocked.clone()];
+    assert_eq!(case.at(0, &[decision]), ["decision 1"]);
+    // The servers are away for long: the decision is on them, the pane is here.
+    let seen = case.due(10 * GONE_AFTER.as_secs(), &[blocked], None);
+    assert_eq!(seen.len(), 1, "what is here is told");
+    assert!(case.due(20 * GONE_AFTER.as_secs(), &[], None).is_empty(), "not that all is over");
+    assert_eq!(case.at(21 * GONE_AFTER.as_secs(), &all), NONE, "both are the same needs");
+}
+
+#[test]
+fn a_burst_is_told_in_parts() {
+    let mut case = Case::new("[{command: x, delay_seconds: 0}]");
+    let needs: Vec<Need> = ["a", "b", "c"].map(|about| need(Kind::Step, about, 1)).into();
+    case.schedule.look(case.moment, &needs, Some(true));
+    assert_eq!(case.schedule.due(case.moment, 2).len(), 2);
+    assert_eq!(case.schedule.next_due(case.moment), Some(Monotonic::ZERO), "one waits");
+    assert_eq!(case.schedule.due(case.moment, 2).len(), 1);
 }
 
 #[test]

@@ -30,7 +30,7 @@ use crate::attention::{AgentView, Facts, MAIL_WAITS_MAX, Need, needs};
 use crate::project::Project;
 use crate::rows::{Row, WayIn};
 use crate::troubles::{self, Trouble};
-use crate::workload::{Books, Workload};
+use crate::workload::{self, Books, Workload};
 use agents::Look;
 pub use parts::{COUNT_MAX, glance, since_millis};
 pub use watcher_view::WatcherView;
@@ -135,7 +135,7 @@ impl Overview {
             at: SystemClock.wall(),
             agents,
             holds: workload.holds,
-            pending: parts::pending(store)?,
+            pending: workload::pending(store)?,
             ladders: parts::ladders(project)?,
             troubles: troubles::of_project(project)?,
             steps: books.standing(project).unwrap_or_else(|error| {

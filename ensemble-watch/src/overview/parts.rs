@@ -6,7 +6,6 @@ use ensemble_core::broker::Broker;
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Purpose};
-use ensemble_core::requests::{Asked, RequestStore, Requests};
 use ensemble_core::spool::{Glance, Spool};
 use ensemble_core::{Error, Result};
 
@@ -68,23 +67,6 @@ pub(super) fn mailboxes(
         all.push(MailboxView { name, glance, overflow });
     }
     Ok(all)
-}
-
-/// The requests without a decision, the oldest first.
-pub(super) fn pending(store: &dyn RequestStore) -> Result<Vec<Asked>> {
-    let requests = Requests::new(store);
-    let mut pending = Vec::new();
-    for id in requests.ids()? {
-        // Most requests are closed, which needs no reading to see.
-        if !requests.is_closed(&id)?
-            && let Ok(Some(entry)) = requests.find(id.as_str())
-            && entry.decision.is_none()
-        {
-            pending.push(entry.request);
-        }
-    }
-    pending.sort_by_key(|asked| asked.created_at);
-    Ok(pending)
 }
 
 /// The tasks whose ack is waited for, the highest phase first.
