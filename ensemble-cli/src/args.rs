@@ -5,13 +5,20 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgMatches, Args as _, Command, CommandFactory as _, FromArgMatches as _, Parser};
+use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
 use ensemble_watch::project::Project;
 
-use crate::commands::{FIRST_DAY, Verb};
+use crate::commands::{self, FIRST_DAY, Verb};
 use crate::completion;
+
+/// The widest help, in characters.
+const WIDTH_MAX: usize = 100;
+
+/// The last line of each verb's help.
+const GLOBALS_NAMED: &str =
+    "Of every command: --queue DIR, --as NAME, --json (see `ensemble help options`)";
 
 pub(crate) const AFTER_HELP: &str = "\
 Durations are plain seconds or have units: 90, 90s, 5m, \"1h 30m\", 500ms.
@@ -20,50 +27,72 @@ Exit codes: 0 done · 1 refused or failed · 2 usage · 3 nothing there, or a wa
 4 broken invariant or corrupt data · 5 a needed program is missing · 42 an agent's graceful abort ·
 75 busy, try again";
 
-/// A message broker for teams of coding agents whose queue is a directory
-#[derive(Debug, Parser)]
-#[command(name = "ensemble", version, after_help = AFTER_HELP, max_term_width = 100)]
-#[command(arg_required_else_help = true, disable_help_subcommand = true, override_help = FIRST_DAY)]
+/// What the command line says: the global options, the verb, and the place where it stands.
 pub(crate) struct Cli {
-    #[command(flatten)]
     pub(crate) globals: Globals,
-    #[command(subcommand)]
     pub(crate) verb: Verb,
+    pub(crate) place: &'static str,
 }
 
 /// Flags of every verb.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Global options")]
 pub(crate) struct Globals {
     /// The queue's directory [default: $ENSEMBLE_QUEUE, else ./queue]
-    #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    #[arg(long, global = true, hide = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) queue: Option<PathBuf>,
     /// Act as this agent [default: $ENSEMBLE_AGENT_ID, else $LIZA_AGENT_ID]
-    #[arg(long = "as", global = true, value_name = "NAME")]
+    #[arg(long = "as", global = true, hide = true, value_name = "NAME")]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     pub(crate) agent: Option<Name>,
     /// Print JSON, one object a line
-    #[arg(long, global = true)]
+    #[arg(long, global = true, hide = true)]
     pub(crate) json: bool,
 }
 
-/// Reads the command line; also what the verb is called.
-pub(crate) fn parse() -> Result<(Cli, String), clap::Error> {
-    let mut words: Vec<OsString> = std::env::args_os().collect();
+/// The whole program, for help, completion and mistakes.
+pub(crate) fn program() -> Command {
+    let program = Globals::augment_args(Command::new("ensemble"))
+        .about("A message broker for teams of coding agents whose queue is a directory")
+        .version(env!("CARGO_PKG_VERSION"))
+        .after_help(AFTER_HELP)
+        .max_term_width(WIDTH_MAX)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .override_help(FIRST_DAY);
+    with_globals_named(commands::whole(program))
+}
+
+/// Each verb's help names the global options in one line, instead of explaining them once more.
+fn with_globals_named(command: Command) -> Command {
+    let names: Vec<String> =
+        command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    names.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |below| {
+            let own = below.get_after_help().map(ToString::to_string);
+            let text = own.map_or_else(String::new, |own| format!("{own}\n\n")) + GLOBALS_NAMED;
+            with_globals_named(below.after_help(text))
+        })
+    })
+}
+
+/// Reads the command line.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    let mut words = words();
     if words.len() == 1 && is_live() {
         words.push("top".into());
     }
-    if let [_, only] = &words[..]
-        && (only == "--version" || only == "-V")
-    {
-        globals_alone().version(env!("CARGO_PKG_VERSION")).try_get_matches_from(&words)?;
-    }
     let matches = match parse_one_verb(&words) {
         Some(matches) => matches,
-        None => Cli::command().try_get_matches_from(&words)?,
+        None => program().try_get_matches_from(&words)?,
     };
-    let verb = matches.subcommand_name().unwrap_or_default().to_owned();
-    Ok((Cli::from_arg_matches(&matches)?, verb))
+    let (verb, place) = Verb::of(&matches)?;
+    Ok(Cli { globals: Globals::from_arg_matches(&matches)?, verb, place })
+}
+
+/// The words of the line, in today's spelling.
+fn words() -> Vec<OsString> {
+    commands::canonical(std::env::args_os().collect())
 }
 
 /// Whether the live view is meant where no verb is given: in a project, on a terminal.
@@ -77,34 +106,12 @@ fn is_live() -> bool {
 /// verbs themselves. Whatever is not right, and every question for help, is answered by the whole command,
 /// which knows what else there is.
 fn parse_one_verb(words: &[OsString]) -> Option<ArgMatches> {
-    with_one_verb(verb_among(words)?)?.try_get_matches_from(words).ok()
+    commands::with_one_verb(commands::place_among(words)?).try_get_matches_from(words).ok()
 }
 
 /// Whether the command line is that of an agent's hook, however wrong it is.
 pub(crate) fn is_hook() -> bool {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    verb_among(&words) == Some("hook")
-}
-
-/// The first word that is neither a global flag nor its value.
-fn verb_among(words: &[OsString]) -> Option<&str> {
-    let mut words = words.iter().skip(1).map(|word| word.to_str());
-    loop {
-        match words.next()?? {
-            "--queue" | "--as" => drop(words.next()?),
-            "--json" => {}
-            word if word.starts_with("--queue=") || word.starts_with("--as=") => {}
-            word => return Some(word),
-        }
-    }
-}
-
-fn globals_alone() -> Command {
-    Globals::augment_args(Command::new("ensemble")).disable_help_subcommand(true)
-}
-
-fn with_one_verb(name: &str) -> Option<Command> {
-    Some(globals_alone().subcommand(Verb::described(name)?))
+    commands::place_among(&words()) == Some("admin hook")
 }
 
 /// A duration: plain seconds, or units as in `1h 30m`.
@@ -146,50 +153,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn the_verb_is_found_behind_global_flags() {
-        let verb = |line: &str| {
-            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            verb_among(&words).map(str::to_owned)
-        };
-        for line in [
-            "ensemble recv",
-            "ensemble --as w1 recv --wait 5s",
-            "ensemble --queue=q --json recv",
-            "ensemble --as=w1 --queue q recv status",
-        ] {
-            assert_eq!(verb(line).as_deref(), Some("recv"), "{line}");
-        }
-        assert_eq!(verb("ensemble --as w1"), None);
-        assert_eq!(verb("ensemble --nonsense recv").as_deref(), Some("--nonsense"));
-    }
-
-    #[test]
-    fn each_verb_by_itself_takes_what_it_takes_among_all() {
-        let ids = |command: &Command| {
-            command.get_arguments().map(|arg| arg.get_id().to_string()).collect::<Vec<_>>()
-        };
-        let mut whole = Cli::command();
-        whole.build();
-        for verb in whole.get_subcommands() {
-            let mut alone = with_one_verb(verb.get_name()).unwrap();
-            alone.build();
-            let only: Vec<&Command> = alone.get_subcommands().collect();
-            assert_eq!(only.len(), 1);
-            assert_eq!(only[0].get_name(), verb.get_name());
-            assert_eq!(ids(only[0]), ids(verb), "{}", verb.get_name());
-            let nested = |command: &Command| {
-                command
-                    .get_subcommands()
-                    .map(|c| (c.get_name().to_owned(), ids(c)))
-                    .collect::<Vec<_>>()
-            };
-            assert_eq!(nested(only[0]), nested(verb), "{}", verb.get_name());
-        }
-        assert!(with_one_verb("nonsense").is_none() && with_one_verb("Recv").is_none());
+        program().debug_assert();
     }
 
     #[test]

@@ -5,14 +5,13 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-use clap::CommandFactory as _;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_watch::project::Project;
 
-use crate::args::Cli;
+use crate::args;
 use crate::exit::Outcome;
 
 /// The environment variable in which a shell says that it asks for words, and which shell it is.
@@ -24,7 +23,7 @@ pub(crate) fn answer() -> Outcome<bool> {
         return Ok(false);
     }
     let directory = std::env::current_dir().ok();
-    CompleteEnv::with_factory(Cli::command)
+    CompleteEnv::with_factory(args::program)
         .var(VARIABLE)
         .try_complete(std::env::args_os(), directory.as_deref())
         .map_err(|error| io::Error::other(error.to_string()).into())

@@ -30,7 +30,7 @@ pub(crate) struct Context {
     pub(crate) out: Output,
     queue: Option<PathBuf>,
     agent: Option<Name>,
-    verb: String,
+    verb: &'static str,
     identity: OnceCell<Identity>,
     project: OnceCell<Project>,
     log: OnceCell<Arc<EventLog>>,
@@ -38,7 +38,7 @@ pub(crate) struct Context {
 
 impl Context {
     /// For one run of `verb`.
-    pub(crate) fn new(globals: Globals, verb: String) -> Self {
+    pub(crate) fn new(globals: Globals, verb: &'static str) -> Self {
         let Globals { queue, agent, json } = globals;
         let out = Output::new(json);
         let (identity, project, log) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
@@ -53,7 +53,7 @@ impl Context {
             out: Output::new(true),
             queue: self.queue.clone(),
             agent: self.agent.clone(),
-            verb: self.verb.clone(),
+            verb: self.verb,
             identity: self.identity.clone(),
             project: self.project.clone(),
             log: self.log.clone(),

@@ -23,7 +23,7 @@ const GREETING: [&str; 2] = [
 fn desk(queue: &Path, agent: &str) -> Result<Desk, String> {
     let agent = agent.parse().map_err(|error| format!("{agent}: {error}"))?;
     let globals = Globals { queue: Some(queue.to_owned()), agent: Some(agent), json: true };
-    Desk::open(&Context::new(globals, "mcp".to_owned())).map_err(|failure| failure.text())
+    Desk::open(&Context::new(globals, "admin mcp")).map_err(|failure| failure.text())
 }
 
 /// Calls tools one after the other, as `agent`: what each answers, or what its caller has to change.

@@ -5,6 +5,7 @@
 //! | `args` | the command line: global flags, and how values are read |
 //! | `asking` | what the verbs of requests share |
 //! | `commands/<verb>` | one verb: its arguments and what it does |
+//! | `content`, `waiting` | the flags for what a message says, and how long a command waits |
 //! | `context` | what a verb works with: project, queue, event log, identity |
 //! | `demo` | the team that `ensemble demo` runs |
 //! | `hooks` | what agents' own hooks are told |
@@ -28,6 +29,7 @@ mod authority;
 mod commands;
 mod completion;
 mod config_edit;
+mod content;
 mod context;
 mod delivered;
 mod demo;
@@ -53,6 +55,7 @@ mod settling;
 mod starting;
 mod text;
 mod wait_line;
+mod waiting;
 mod worker;
 mod wrap;
 
@@ -73,14 +76,14 @@ fn run() -> Exit {
         Ok(false) => {}
         Err(failure) => return failure.report(),
     }
-    let (cli, verb) = match args::parse() {
-        Ok(parsed) => parsed,
+    let cli = match args::parse() {
+        Ok(cli) => cli,
         Err(error) if args::is_hook() && error.use_stderr() => return Exit::Done,
         Err(error) => return exit::usage(&error),
     };
     // What a hook prints is read by the agent that runs it.
     let is_quiet = matches!(cli.verb, commands::Verb::Hook(_));
-    let context = context::Context::new(cli.globals, verb);
+    let context = context::Context::new(cli.globals, cli.place);
     let result = cli.verb.run(&context).and_then(|()| context.out.flush());
     if !is_quiet {
         context.warn_about_log();

@@ -1,7 +1,6 @@
 //! `ensemble assign`: asks, delivers, waits, escalates.
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
@@ -12,13 +11,15 @@ use ensemble_team::admission::{Act, is_refusal};
 use serde_json::json;
 
 use super::ping::not_ready;
-use super::send::{content_of, fill, fill_for_servers};
+use super::send::{fill, fill_for_servers};
+use crate::content::Content;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::queue::Queue;
 use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
 use crate::wait_line::WaitLine;
+use crate::waiting::Waiting;
 use crate::worker::{Worker, assigner, resting};
 use crate::{args, completion};
 use ensemble_watch::overview::WatcherView;
@@ -33,25 +34,20 @@ use ensemble_watch::overview::WatcherView;
 /// worker; another one is refused with exit code 75.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble assign worker-1 task.md --task task-001
-  ensemble assign worker-1 --task task-002 --wait settled --timeout 2h - < task.md")]
+  ensemble assign worker-1 'make the tests green' --task task-001
+  ensemble assign worker-1 -f task.md --task task-002 --until settled --wait 2h")]
 pub(crate) struct Arguments {
     /// The worker
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     worker: Name,
-    /// A file with the task; `-` for stdin
-    #[arg(value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
-    file: PathBuf,
+    #[command(flatten)]
+    content: Content,
     /// The task's name: assigning it again goes on with the attempt that is under way [default: a
     /// new one]
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,
-    /// Return when the worker has taken the task, or when the work is done
-    #[arg(long, value_name = "STATE", default_value = "acked")]
-    wait: Wait,
-    /// How long to wait for that at most (exit code 3 if it was too short; the task stays)
-    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
-    timeout: Option<Duration>,
+    #[command(flatten)]
+    waiting: Waiting<Wait>,
     /// The worker submits a plan first: it can report and settle the task only after the plan is approved
     #[arg(long)]
     plan: bool,
@@ -92,14 +88,14 @@ impl Arguments {
         let host = queue.ladder_host(context.project()?)?;
         let ladders: &dyn LadderHost = &host;
         let assigner = assigner(context, &spool, queue.request_store(), &*recorder, Some(ladders))?;
-        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = self.waiting.deadline();
         // A running watcher has the ladder.
         let project = context.project()?;
         let is_watched = || WatcherView::of(project).runs();
         let assigned = {
             let rest = &mut resting(&waiter);
             let whom = format!("{} to receive {task}", self.worker);
-            let _line = WaitLine::new(whom, self.timeout);
+            let _line = WaitLine::new(whom, self.waiting.patience());
             assigner.assign(order, worker.agent_pane(), &is_watched, rest)
         };
         worker.remember(context)?;
@@ -137,14 +133,14 @@ impl Arguments {
             self.print(context, "stored", &delivered)?;
             return Err(self.late("stored"));
         }
-        match self.wait {
+        match self.waiting.until().unwrap_or(Wait::Acked) {
             Wait::Acked => self.print(context, "acked", &delivered),
             Wait::Settled => self.settle(context, &queue, &*recorder, &delivered, deadline),
         }
     }
 
     fn order(&self, context: &Context, queue: &Queue, worker: &mut Worker) -> Outcome<Order> {
-        let content = content_of(&self.file)?;
+        let content = self.content.read()?;
         let task = self.task.clone().unwrap_or_else(|| MessageId::generate().to_string());
         let kind = Name::new("task").map_err(Error::from)?;
         let mut envelope = Envelope::new(worker.mailbox.clone(), String::new()).with_kind(kind);
@@ -156,7 +152,7 @@ impl Arguments {
         let profile = worker.pane().map(|pane| pane.profile().clone());
         let config = context.project()?.config.ladder_for(profile.as_deref());
         let order = Order::new(task, self.worker.clone(), envelope).with_config(config);
-        Ok(order.with_patience(self.timeout))
+        Ok(order.with_patience(self.waiting.patience()))
     }
 
     /// Waits until the work is done.
@@ -171,8 +167,10 @@ impl Arguments {
         let (mailbox, message) = (delivered.mailbox.clone(), delivered.message.clone());
         let root = queue.directory().map(|spool| spool.root().to_owned());
         let mut tracker = Tracker::new(&**queue, root, mailbox, message, None);
-        let line =
-            WaitLine::new(format!("{} to settle {}", self.worker, delivered.task), self.timeout);
+        let line = WaitLine::new(
+            format!("{} to settle {}", self.worker, delivered.task),
+            self.waiting.patience(),
+        );
         let reached = tracker.wait(Receipt::Settled, deadline);
         drop(line);
         let ends = context.project()?.task_ends();
@@ -200,7 +198,7 @@ impl Arguments {
     }
 
     fn late(&self, reached: &str) -> Failure {
-        let patience = age(self.timeout.unwrap_or_default());
+        let patience = age(self.waiting.patience().unwrap_or_default());
         Failure::nothing(format!("after {patience} the task is {reached}"))
     }
 

@@ -30,7 +30,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SCENARIO", default_value = "team")]
     scenario: Scenario,
     /// Time limit of the demo
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = args::duration)]
+    #[arg(long = "wait", alias = "timeout", value_name = "DURATION", default_value = "60s")]
+    #[arg(value_parser = args::duration)]
     timeout: Duration,
 }
 

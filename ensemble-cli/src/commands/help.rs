@@ -1,8 +1,11 @@
 //! `ensemble help`: the first day on one screen, the commands in groups, and each command.
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 
-use crate::args::{AFTER_HELP, Cli};
+use super::former::{former, meant_by};
+use super::topics::{TOPICS, Topic};
+use super::verbs::{GROUPS, Group};
+use crate::args::{AFTER_HELP, program};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
@@ -29,7 +32,7 @@ Groups, as in `ensemble help agents`:
   tasks       hand out tasks, and collect reports
   decisions   ask, answer, pause and resume
   blackboard  tasks, supervisors and steps for planned work
-  setup       hooks, MCP, servers, checks and this command itself
+  setup       project, checks, hooks, MCP, servers and the shell
 
 `ensemble help --all` lists every command, `ensemble COMMAND -h` explains one.
 ";
@@ -37,140 +40,17 @@ Groups, as in `ensemble help agents`:
 /// The longest line of a summary beside the name of its command, in characters.
 const SUMMARY_CHARS_MAX: usize = 64;
 
-/// A group of commands.
-struct Group {
-    name: &'static str,
-    verbs: &'static [&'static str],
-}
-
-const GROUPS: [Group; 7] = [
-    Group {
-        name: "agents",
-        verbs: &[
-            "claude", "codex", "opencode", "gemini", "up", "down", "spawn", "join", "adopt",
-            "attach", "whoami", "demo",
-        ],
-    },
-    Group {
-        name: "overview",
-        verbs: &[
-            "status",
-            "top",
-            "team",
-            "inbox",
-            "log",
-            "why",
-            "escalations",
-            "usage",
-            "notify",
-            "tmux-status",
-        ],
-    },
-    Group {
-        name: "messages",
-        verbs: &[
-            "send",
-            "broadcast",
-            "recv",
-            "settle",
-            "release",
-            "extend",
-            "nudge",
-            "mailbox",
-            "pane",
-            "dead",
-        ],
-    },
-    Group {
-        name: "tasks",
-        verbs: &[
-            "assign", "instruct", "dispatch", "report", "summary", "review", "lint", "ping", "pong",
-        ],
-    },
-    Group {
-        name: "decisions",
-        verbs: &[
-            "request",
-            "requests",
-            "plan",
-            "respond",
-            "pause",
-            "checkpoint",
-            "abort",
-            "resume",
-        ],
-    },
-    Group {
-        name: "blackboard",
-        verbs: &[
-            "board",
-            "task",
-            "supervise",
-            "agent",
-            "goal",
-            "sprint",
-            "discover",
-            "anomaly",
-            "analyze",
-            "prompt",
-            "step",
-        ],
-    },
-    Group {
-        name: "setup",
-        verbs: &[
-            "init",
-            "watch",
-            "hooks",
-            "hook",
-            "prime",
-            "mcp",
-            "bridge",
-            "migrate",
-            "fsck",
-            "doctor",
-            "schema",
-            "completions",
-            "man",
-            "help",
-        ],
-    },
-];
-
-/// Words of other programs for our commands.
-const SYNONYMS: [(&str, &str); 16] = [
-    ("ls", "inbox"),
-    ("list", "inbox"),
-    ("get", "recv"),
-    ("receive", "recv"),
-    ("ack", "recv"),
-    ("done", "settle"),
-    ("complete", "settle"),
-    ("finish", "settle"),
-    ("nack", "release"),
-    ("msg", "send"),
-    ("publish", "send"),
-    ("start", "up"),
-    ("stop", "down"),
-    ("ps", "team"),
-    ("retry", "dead retry"),
-    ("approve", "respond"),
-];
-
-/// The command that a word of another program means.
-pub(crate) fn meant_by(word: &str) -> Option<&'static str> {
-    SYNONYMS.iter().find(|(known, _)| *known == word).map(|(_, meant)| *meant)
-}
-
-/// Explain a command, a group of commands, or list all
+/// Explain a command, a group of commands or a topic, or list all
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble help messages
   ensemble help task add
+  ensemble help leases
   ensemble help --all")]
 pub(crate) struct Arguments {
-    /// A command, or a group: agents, overview, messages, tasks, decisions, blackboard, setup
-    #[arg(value_name = "COMMAND|GROUP")]
+    /// A command; a group: agents, overview, messages, tasks, decisions, blackboard, setup; or a topic: delivery,
+    /// leases, identity, exit-codes, for-agents, options
+    #[arg(value_name = "COMMAND|GROUP|TOPIC")]
     topic: Vec<String>,
     /// List all commands in their groups, the global options and the exit codes
     #[arg(long, conflicts_with = "topic")]
@@ -179,48 +59,87 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let mut command = Cli::command();
-        command.build();
+        let mut program = program();
+        program.build();
         if self.all {
-            return print_all(context, &command);
+            return print_all(context, &program);
         }
         let [first, ..] = &self.topic[..] else {
             return context.out.content(FIRST_DAY.as_bytes());
         };
         if let Some(group) = GROUPS.iter().find(|group| group.name == first) {
-            return print_group(context, &command, group);
+            return print_group(context, &program, group);
         }
-        let mut found = &mut command;
-        for word in &self.topic {
-            found = found.find_subcommand_mut(word).ok_or_else(|| {
-                Failure::usage(format!("there is no command or group `{word}`"))
-                    .with_hint("`ensemble help --all` lists all")
-            })?;
+        if let Some(topic) = TOPICS.iter().find(|topic| topic.name == first) {
+            return print_topic(context, topic);
         }
-        context.out.content(found.render_long_help().to_string().as_bytes())
+        let mut help = described(program, &self.topic).ok_or_else(|| unknown(&self.topic))?;
+        context.out.content(help.render_long_help().to_string().as_bytes())
     }
 }
 
-fn print_all(context: &Context, command: &Command) -> Outcome {
+/// The command that words name, also in a former spelling.
+pub(super) fn described(program: Command, words: &[String]) -> Option<Command> {
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let Some((spelling, today)) = former(&words) {
+        let today = today.iter().filter(|word| !word.starts_with('-')).take(2).copied();
+        let rest = words.split_off(spelling.split(' ').count());
+        words = today.take_while(|word| *word != "broadcast").chain(rest).collect();
+    }
+    words.into_iter().try_fold(program, |command, word| command.find_subcommand(word).cloned())
+}
+
+fn unknown(words: &[String]) -> Failure {
+    let words = words.join(" ");
+    let hint = meant_by(&words).map_or_else(
+        || "`ensemble help --all` lists all".to_owned(),
+        |meant| format!("`ensemble {meant}` does that; `ensemble help --all` lists all"),
+    );
+    Failure::usage(format!("there is no command, group or topic `{words}`")).with_hint(hint)
+}
+
+fn print_topic(context: &Context, topic: &Topic) -> Outcome {
+    context.out.content(topic.text.as_bytes())
+}
+
+fn print_all(context: &Context, program: &Command) -> Outcome {
     for group in &GROUPS {
-        print_group(context, command, group)?;
+        print_group(context, program, group)?;
         context.out.line("")?;
     }
+    let topics: Vec<&str> = TOPICS.iter().map(|topic| topic.name).collect();
+    context.out.line(format!("Topics, as in `ensemble help leases`: {}", topics.join(", ")))?;
+    context.out.line("")?;
     context.out.line("Every command has --queue DIR, --as NAME and --json.")?;
     context.out.line("")?;
     context.out.line(AFTER_HELP)
 }
 
-fn print_group(context: &Context, command: &Command, group: &Group) -> Outcome {
+fn print_group(context: &Context, program: &Command, group: &Group) -> Outcome {
     context.out.line(context.out.paint(STRONG, format!("{}:", group.name)))?;
-    let verbs = group.verbs.iter().filter_map(|verb| command.find_subcommand(verb));
-    for verb in verbs {
-        let about = verb.get_about().map_or_else(String::new, ToString::to_string);
-        let mut start = format!("  {:<12}", verb.get_name());
-        for line in wrapped(&about) {
-            context.out.line(format!("{start} {line}"))?;
-            start = " ".repeat(start.len());
+    let found = group.words.iter().filter_map(|word| program.find_subcommand(word));
+    for command in found {
+        print_summary(context, command)?;
+        let below = command.get_subcommands().filter(|below| below.get_name() != "help");
+        let names: Vec<&str> = below.map(Command::get_name).collect();
+        if !names.is_empty() {
+            print_beside(context, "", &names.join(", "))?;
         }
+    }
+    Ok(())
+}
+
+fn print_summary(context: &Context, command: &Command) -> Outcome {
+    let about = command.get_about().map_or_else(String::new, ToString::to_string);
+    print_beside(context, &format!("  {}", command.get_name()), &about)
+}
+
+/// A text beside a name, in as many lines as it takes.
+fn print_beside(context: &Context, name: &str, text: &str) -> Outcome {
+    let mut start = format!("{name:<14}");
+    for line in wrapped(text) {
+        context.out.line(format!("{start} {line}"))?;
+        start = " ".repeat(start.len());
     }
     Ok(())
 }
@@ -252,25 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn a_synonym_means_a_command_and_is_none() {
-        let command = Cli::command();
-        for (word, meant) in SYNONYMS {
-            assert!(command.find_subcommand(word).is_none(), "{word} is a command");
-            let verb = meant.split(' ').next().unwrap();
-            assert!(command.find_subcommand(verb).is_some(), "{meant}");
-        }
-    }
-
-    #[test]
-    fn each_command_is_in_one_group() {
-        let command = Cli::command();
-        let all = command.get_subcommands().filter(|verb| !verb.is_hide_set());
-        for verb in all.map(Command::get_name) {
-            let count = GROUPS.iter().filter(|group| group.verbs.contains(&verb)).count();
-            assert_eq!(count, 1, "{verb}");
-        }
-        for group in &GROUPS {
-            assert!(command.find_subcommand(group.name).is_none(), "{} is a command", group.name);
-        }
+    fn a_former_spelling_is_explained_as_todays() {
+        let name = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            described(program(), &words).map(|command| command.get_name().to_owned())
+        };
+        assert_eq!(name(&["spawn"]).as_deref(), Some("start"));
+        assert_eq!(name(&["plan", "submit"]).as_deref(), Some("plan"));
+        assert_eq!(name(&["goal", "set"]).as_deref(), Some("set"));
+        assert_eq!(name(&["broadcast"]).as_deref(), Some("send"));
+        assert_eq!(name(&["nonsense"]), None);
     }
 }

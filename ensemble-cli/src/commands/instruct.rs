@@ -1,6 +1,6 @@
 //! `ensemble instruct`: hands a batch of tasks to Dispatch, and waits to be told what became of it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::Error;
@@ -13,7 +13,7 @@ use ensemble_team::driver::{Batch, Batches, Conductor};
 use ensemble_team::proto::patience::CONDUCTOR_PATIENCE;
 use serde_json::json;
 
-use super::send::content_of;
+use crate::content::{FileContent, content_of};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::queue::Queue;
@@ -26,21 +26,21 @@ const INSTRUCTION_HINT: &str = "write `type: start_workers`, `tasks:`, and for e
 
 /// Hand tasks to Dispatch, and wait for their summary
 ///
-/// The instruction goes to the mailbox `dispatch`, once however often this is run: the same tasks with the
+/// The instruction is a file with `type: start_workers`, and `tasks` with an `id` and an `instruction` each.
+/// It goes to the mailbox `dispatch`, once however often this is run: the same tasks with the
 /// same `created_at` are one batch. With `--wait`, escalations of its tasks are printed as they come, and
 /// at last the summary. When the time is over that is said (exit code 3), and the batch goes on: run it
 /// again to wait on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble instruct dispatch-instruction.yaml --wait
-  ensemble instruct dispatch-instruction.yaml --wait 10m --json
+  ensemble instruct -f dispatch-instruction.yaml --wait
+  ensemble instruct -f dispatch-instruction.yaml --wait 10m --json
 
 Dispatch gathers the reports of the same batch:
   ensemble recv --as dispatch --body | ensemble summary --instruction -")]
 pub(crate) struct Arguments {
-    /// The instruction: `type: start_workers`, and `tasks` with an `id` and an `instruction` each
-    #[arg(value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
-    file: PathBuf,
+    #[command(flatten)]
+    instruction: FileContent,
     /// Wait for the summary [30m if it does not say how long]
     #[arg(long, value_name = "DURATION", num_args = 0..=1, value_parser = args::duration)]
     wait: Option<Option<Duration>>,
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let instruction = instruction_of(&self.file)?;
+        let instruction = instruction_of(self.instruction.path())?;
         let project = context.project()?;
         let spool = context.spool()?;
         let queue = open(context, &spool)?;

@@ -1,42 +1,79 @@
 //! `ensemble man`: the manual, made from the same words as `--help`.
 
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use clap::CommandFactory as _;
-
-use crate::args::Cli;
+use super::help::described;
+use crate::args::program;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Exit, Failure, Outcome};
 use crate::text::plural;
 
-/// Print the man page, or write one for each verb
+/// Show the manual of a command, print it where there is no terminal, or write a page for each
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble man | man -l -
-  ensemble man --dir ~/.local/share/man/man1")]
+  ensemble man
+  ensemble man agent join
+  ensemble admin man --dir ~/.local/share/man/man1")]
 pub(crate) struct Arguments {
-    /// Write ensemble.1 and a page for each verb into this directory
-    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    /// The command [default: the program itself]
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+    /// Write ensemble.1 and a page for each command into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    #[arg(value_hint = clap::ValueHint::DirPath)]
     dir: Option<PathBuf>,
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let mut command = Cli::command();
+        let mut program = program();
+        program.build();
         let Some(dir) = &self.dir else {
-            return context.out.content(&page(&command)?);
+            return show(context, program, &self.command);
         };
-        command.build();
         let fail = |error: std::io::Error| {
             Failure::refused(format!("cannot write to {}: {error}", dir.display()))
         };
         std::fs::create_dir_all(dir).map_err(fail)?;
-        let written = write_pages(dir, &command, "ensemble")?;
+        let written = write_pages(dir, &program, "ensemble")?;
         if context.out.is_json() {
             return context.out.object(&serde_json::json!({ "dir": dir, "pages": written }));
         }
         context.out.line(format!("wrote {} to {}", plural(written, "page"), dir.display()))
     }
+}
+
+fn show(context: &Context, program: clap::Command, words: &[String]) -> Outcome {
+    let unknown = || {
+        Failure::usage(format!("there is no command `{}`", words.join(" ")))
+            .with_hint("`ensemble help --all` lists all")
+    };
+    let command = described(program, words).ok_or_else(unknown)?;
+    let name = command.get_bin_name().unwrap_or("ensemble").replace(' ', "-");
+    let page = page(&command.display_name(name))?;
+    match std::io::stdout().is_terminal() {
+        true => through_man(&page),
+        false => context.out.content(&page),
+    }
+}
+
+/// Gives a page to the program `man`, which lays it out and pages it.
+fn through_man(page: &[u8]) -> Outcome {
+    let fail = |error| {
+        let text = format!("cannot run man: {error}");
+        Failure::new(Exit::MissingProgram, text)
+            .with_hint("`ensemble help COMMAND` says the same without it")
+    };
+    let mut man =
+        Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn().map_err(fail)?;
+    if let Some(mut stdin) = man.stdin.take() {
+        // A reader who leaves early has read enough.
+        let _ = stdin.write_all(page);
+    }
+    man.wait().map_err(fail)?;
+    Ok(())
 }
 
 /// Writes the page of a command and of all below it; says how many.
@@ -45,7 +82,7 @@ fn write_pages(dir: &Path, command: &clap::Command, name: &str) -> Outcome<u64> 
     let fail = |error| Failure::refused(format!("cannot write {}: {error}", path.display()));
     std::fs::write(&path, page(&command.clone().display_name(name.to_owned()))?).map_err(fail)?;
     let mut written = 1;
-    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+    for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
         written += write_pages(dir, verb, &format!("{name}-{}", verb.get_name()))?;
     }
     Ok(written)

@@ -27,18 +27,6 @@ const PURPOSES: [(&str, Purpose<'_>); 5] = [
     ("ctrl-c", Purpose::Press(Key::CtrlC)),
 ];
 
-/// Look at the panes that agents run in
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum What {
-    Inspect(Inspect),
-}
-
 /// Say what the agent in a pane is doing, and how that is known
 ///
 /// Also says what would be typed or pressed now, and why not. Types nothing. States: ready, busy, permission, trust, dialog, login, rate_limited, crashed,
@@ -47,7 +35,7 @@ enum What {
 #[command(after_help = "Examples:
   ensemble pane inspect worker-1
   ensemble pane inspect %3 --provider claude --json")]
-struct Inspect {
+pub(crate) struct Arguments {
     /// An agent that is bound to a pane, a pane's id (%3), or its exact name (=session:window.0)
     #[arg(value_name = "PANE|AGENT")]
     target: String,
@@ -61,14 +49,6 @@ struct Inspect {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        match self.what {
-            What::Inspect(inspect) => inspect.run(context),
-        }
-    }
-}
-
-impl Inspect {
-    fn run(self, context: &Context) -> Outcome {
         let entry = self.find(context)?;
         let profile = self.profile(context, entry.as_ref())?;
         let mut pane = match &entry {

@@ -1,6 +1,5 @@
 //! `ensemble request`: asks an agent for a decision, and withdraws the question.
 
-use std::path::Path;
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
@@ -10,9 +9,9 @@ use ensemble_core::requests::Ask;
 use ensemble_team::authority::Act;
 
 use super::down;
-use super::send::content_of;
 use crate::asking::{decided, refused, requests, sent};
 use crate::authority::authorize;
+use crate::content::Content;
 use crate::context::Context;
 use crate::departing::{self, Farewell, whole_seconds};
 use crate::exit::Outcome;
@@ -171,9 +170,8 @@ struct AskFor {
     /// The addressee, who alone may answer
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     name: Name,
-    /// Text of the question; `-` for stdin
-    #[arg(value_name = "CONTENT|-", default_value = "", allow_hyphen_values = true)]
-    content: String,
+    #[command(flatten)]
+    content: Content,
     /// The task it is about, on which you cannot go on before the answer
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,
@@ -187,10 +185,7 @@ struct AskFor {
 impl AskFor {
     fn run(self, context: &Context) -> Outcome {
         let from = context.actor()?;
-        let content = match self.content.as_str() {
-            "-" => content_of(Path::new("-"))?,
-            text => text.as_bytes().to_owned(),
-        };
+        let content = self.content.named()?.unwrap_or_default();
         let mut ask = Ask::new(self.kind, from, self.name, content);
         if let Some(task) = self.task {
             ask = ask.with_task(task);

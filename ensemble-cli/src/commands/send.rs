@@ -3,9 +3,6 @@
 #[cfg(feature = "nats")]
 mod servers;
 
-use std::fs::File;
-use std::io::{self, IsTerminal as _, Read};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
@@ -18,15 +15,15 @@ use ensemble_core::spool::{Settings, Spool};
 use serde_json::json;
 
 use crate::answers;
+use crate::content::Content;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
 use crate::wait_line::WaitLine;
+use crate::waiting::Waiting;
 use crate::{args, completion};
 
-/// The largest content, in bytes; larger than a body, it becomes an attachment.
-const CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The records that tell of nudges.
 const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED];
 
@@ -36,17 +33,18 @@ const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBM
 /// than 60 KiB or not UTF-8 is stored as an attachment which the message names.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble send --to worker-1 task.md
-  git diff | ensemble send --to reviewer --type review --wait settled --timeout 30m -
-  ensemble send --broadcast --priority 5 -m 'stop at the next checkpoint'")]
+  ensemble send --to worker-1 'the tests are red again'
+  ensemble send --to worker-1 -f task.md
+  git diff | ensemble send --to reviewer --type review --until settled --wait 30m
+  ensemble send --all --priority 5 'stop at the next checkpoint'")]
 pub(crate) struct Arguments {
     /// The recipient's mailbox; may be repeated
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    #[arg(required_unless_present = "broadcast", add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(required_unless_present = "all", add = ArgValueCandidates::new(completion::mailboxes))]
     to: Vec<Name>,
     /// To every mailbox but the sender's own
-    #[arg(long, conflicts_with_all = ["to", "create"])]
-    broadcast: bool,
+    #[arg(long, alias = "broadcast", conflicts_with_all = ["to", "create"])]
+    all: bool,
     /// Create mailboxes that do not exist
     #[arg(long)]
     create: bool,
@@ -75,18 +73,10 @@ pub(crate) struct Arguments {
     /// If it was not received after this time it becomes a dead letter
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     expires: Option<Duration>,
-    /// Return only when the message got so far (exit code 3 if it did not in time)
-    #[arg(long, value_name = "STATE")]
-    wait: Option<Receipt>,
-    /// How long to wait at most [default: for ever]
-    #[arg(long, value_name = "DURATION", value_parser = args::duration, requires = "wait")]
-    timeout: Option<Duration>,
-    /// The content itself, instead of a file
-    #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
-    message: Option<String>,
-    /// A file with the content; `-` for stdin
-    #[arg(value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    waiting: Waiting<Receipt>,
+    #[command(flatten)]
+    content: Content,
 }
 
 impl Arguments {
@@ -98,10 +88,10 @@ impl Arguments {
         let spool = context.spool()?;
         let sender = context.actor()?;
         let recipients = self.recipients(&spool, &sender)?;
-        let content = self.content()?;
+        let content = self.content.read()?;
         let envelope = self.envelope(&spool, &recipients[0], sender, content)?;
         self.demand_plan(context, &spool, &envelope.from)?;
-        let log = match self.wait {
+        let log = match self.waiting.until() {
             Some(Receipt::Notified | Receipt::Submitted) => Some(context.project()?.logs()),
             _ => None,
         };
@@ -127,7 +117,7 @@ impl Arguments {
             context.out.line(&envelope.id)?;
             context.out.flush()?;
         }
-        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = self.waiting.deadline();
         for (to, published, follower) in sent {
             let follower = match (follower, published, &log) {
                 // Stored by an earlier run: its records may be old.
@@ -168,11 +158,11 @@ impl Arguments {
         mut tracker: Tracker<'_>,
         deadline: Option<Instant>,
     ) -> Outcome<(Receipt, Option<Failure>)> {
-        let Some(wanted) = self.wait else { return Ok((Receipt::Stored, None)) };
-        let _line = WaitLine::new(format!("the message to be {wanted}"), self.timeout);
+        let Some(wanted) = self.waiting.until() else { return Ok((Receipt::Stored, None)) };
+        let _line = WaitLine::new(format!("the message to be {wanted}"), self.waiting.patience());
         let reached = tracker.wait(wanted, deadline)?;
         let late = (reached < wanted).then(|| {
-            let patience = age(self.timeout.unwrap_or_default());
+            let patience = age(self.waiting.patience().unwrap_or_default());
             Failure::nothing(format!("after {patience} the message is {reached}, not {wanted}"))
         });
         Ok((reached, late))
@@ -180,7 +170,7 @@ impl Arguments {
 
     /// Every recipient once, all of them known.
     fn recipients(&self, spool: &Spool, sender: &Name) -> Outcome<Vec<Name>> {
-        if self.broadcast {
+        if self.all {
             let mut all = spool.mailboxes()?;
             all.retain(|name| name != sender);
             let no_other = || Failure::refused("there is no other mailbox to send to");
@@ -210,17 +200,6 @@ impl Arguments {
         Ok(recipients)
     }
 
-    fn content(&self) -> Outcome<Vec<u8>> {
-        if let Some(text) = &self.message {
-            return Ok(text.clone().into_bytes());
-        }
-        match self.file.as_deref() {
-            None if io::stdin().is_terminal() => Err(Failure::usage("there is nothing to send")
-                .with_hint("name a file, pipe the content in, or use `-m TEXT`")),
-            file => content_of(file.unwrap_or_else(|| Path::new("-"))),
-        }
-    }
-
     fn envelope(
         &self,
         spool: &Spool,
@@ -246,17 +225,6 @@ impl Arguments {
         envelope.expires_at = self.expires.map(|time| SystemClock.wall().plus(time));
         envelope
     }
-}
-
-/// The content of a file; of stdin for `-`.
-pub(crate) fn content_of(path: &Path) -> Outcome<Vec<u8>> {
-    if path == Path::new("-") {
-        return read_content(io::stdin().lock())
-            .map_err(|e| Failure::refused(format!("cannot read stdin: {e}")));
-    }
-    let fail = |e: io::Error| Failure::refused(format!("cannot read {}: {e}", path.display()));
-    let file = File::open(path).map_err(fail)?;
-    read_content(file).map_err(fail)
 }
 
 /// Puts the content into the body, or into an attachment if it does not fit.
@@ -289,10 +257,4 @@ pub(crate) fn fill_for_servers(mut envelope: Envelope, content: Vec<u8>) -> Outc
         .map_err(|_| Failure::refused("content that is not UTF-8 cannot be sent to servers"))?;
     envelope.encode()?;
     Ok(envelope)
-}
-
-fn read_content(source: impl Read) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    source.take(CONTENT_BYTES_MAX + 1).read_to_end(&mut content)?;
-    Ok(content)
 }

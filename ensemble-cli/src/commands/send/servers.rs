@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 impl Arguments {
     /// As `run`, for a team on several hosts.
     pub(super) fn send_to_servers(self, context: &Context, options: &NatsOptions) -> Outcome {
-        if matches!(self.wait, Some(Receipt::Notified | Receipt::Submitted)) {
+        if matches!(self.waiting.until(), Some(Receipt::Notified | Receipt::Submitted)) {
             let text = "another host's watcher nudges its panes: `notified` and `submitted` are known there";
             return Err(Failure::usage(text).with_hint("wait for `acked` or `settled`"));
         }
@@ -38,7 +38,8 @@ impl Arguments {
             Err(error) => return Err(error.into()),
         };
         let recipients = self.recipients_on(servers.as_ref(), &sender)?;
-        let envelope = fill_for_servers(self.headers(&recipients[0], sender), self.content()?)?;
+        let envelope =
+            fill_for_servers(self.headers(&recipients[0], sender), self.content.read()?)?;
         if let (true, None) = (self.plan, &servers) {
             let text = "the servers do not answer, and a plan is demanded there";
             return Err(Failure::new(Exit::Busy, text));
@@ -47,7 +48,7 @@ impl Arguments {
             self.demand_plan(context, servers, &envelope.from)?;
         }
         let outbox = context.project()?.open_outbox()?;
-        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = self.waiting.deadline();
         let mut failed = None;
         for (n, to) in recipients.iter().enumerate() {
             match self.post(
@@ -82,7 +83,7 @@ impl Arguments {
         deadline: Option<Instant>,
     ) -> Outcome<Option<Failure>> {
         let posted = outbox.post(servers.map(|servers| servers as &dyn Broker), envelope)?;
-        let reached = match (self.wait, servers, posted) {
+        let reached = match (self.waiting.until(), servers, posted) {
             (Some(wanted), Some(servers), Posted::Sent(_)) => {
                 wait(servers, envelope, wanted, deadline)?
             }
@@ -95,8 +96,8 @@ impl Arguments {
                 "outbox": posted == Posted::Kept,
             }))?;
         }
-        Ok(self.wait.filter(|wanted| reached < *wanted).map(|wanted| {
-            let patience = age(self.timeout.unwrap_or_default());
+        Ok(self.waiting.until().filter(|wanted| reached < *wanted).map(|wanted| {
+            let patience = age(self.waiting.patience().unwrap_or_default());
             Failure::nothing(format!("after {patience} the message is {reached}, not {wanted}"))
         }))
     }
@@ -104,14 +105,14 @@ impl Arguments {
     /// Every recipient once, all of them known if that can be asked.
     fn recipients_on(&self, servers: Option<&NatsTransport>, sender: &Name) -> Outcome<Vec<Name>> {
         let Some(servers) = servers else {
-            if self.broadcast {
+            if self.all {
                 return Err(Failure::refused(
                     "who is in the team is not known while the servers are away",
                 ));
             }
             return Ok(self.to.clone());
         };
-        if self.broadcast {
+        if self.all {
             let mut all = servers.mailboxes()?;
             all.retain(|name| name != sender);
             let no_other = || Failure::refused("there is no other mailbox to send to");

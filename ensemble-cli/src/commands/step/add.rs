@@ -6,7 +6,7 @@ use ensemble_team::steps::{Added, Plan};
 use serde_json::json;
 
 use super::open;
-use crate::commands::send::content_of;
+use crate::content::content_of;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Which, open_existing};
-use crate::commands::send::content_of;
+use crate::content::content_of;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 

@@ -25,18 +25,18 @@ use crate::{args, text};
 /// Each step is sent to its agent's mailbox as a focused prompt, and the agent is nudged (by the
 /// running watcher, else by this). A failed step is sent again with its error; when a person must
 /// intervene, this says so and waits. Ended at any point, it goes on where it stopped. Exit code 0
-/// when all is done, 3 if `--timeout` is over before, 1 with `--stop-if-stuck` if it is stuck.
+/// when all is done, 3 if `--wait` is over before, 1 with `--stop-if-stuck` if it is stuck.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble step run 0-4-1
-  ensemble step run 0-4-1 --timeout 2h --stop-if-stuck --json")]
+  ensemble step run 0-4-1 --wait 2h --stop-if-stuck --json")]
 pub(super) struct Run {
     /// The task
     #[arg(value_name = "TASK")]
     task: String,
     /// Time limit of this run
-    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
-    timeout: Option<Duration>,
+    #[arg(long, alias = "timeout", value_name = "DURATION", value_parser = args::duration)]
+    wait: Option<Duration>,
     /// End instead of waiting when a person must intervene
     #[arg(long)]
     stop_if_stuck: bool,
@@ -60,7 +60,7 @@ impl Run {
         let driver = driver(context, &store, &spool, &*recorder)?;
         let interrupt = Interrupt::install()?;
         let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
-        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = self.wait.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut stuck: Option<Stuck> = None;
         let mut nudges = Nudges::default();
         nudges.resume(&store, &spool, &self.task)?;
@@ -84,7 +84,7 @@ impl Run {
             let left =
                 deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                let patience = text::age(self.timeout.unwrap_or_default());
+                let patience = text::age(self.wait.unwrap_or_default());
                 let text = format!("after {patience} task {} is not done: {nothing}", self.task);
                 return Err(Failure::nothing(text).with_hint("run it again to go on"));
             }

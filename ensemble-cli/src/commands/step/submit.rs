@@ -1,11 +1,9 @@
 //! `ensemble step submit`: the completion tool as a command.
 
-use std::path::PathBuf;
-
 use ensemble_team::steps::{Completion, Submitted};
 
 use super::{driver, open_existing};
-use crate::commands::send::content_of;
+use crate::content::FileContent;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
@@ -17,11 +15,10 @@ use crate::exit::{Failure, Outcome};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   echo '{\"task_id\": \"0-4-1\", \"step_index\": 1, \"agent\": \"Tara\", \"status\": \"success\",
-         \"summary\": \"one test, and it fails\"}' | ensemble step submit -")]
+         \"summary\": \"one test, and it fails\"}' | ensemble step submit -f -")]
 pub(super) struct Submit {
-    /// A file with the JSON; `-` for stdin
-    #[arg(value_name = "FILE|-", default_value = "-", value_hint = clap::ValueHint::FilePath)]
-    file: PathBuf,
+    #[command(flatten)]
+    report: FileContent,
     /// Refuse unless this is still the hand-out that the prompt was about
     #[arg(long, value_name = "N")]
     epoch: Option<u64>,
@@ -29,7 +26,7 @@ pub(super) struct Submit {
 
 impl Submit {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let content = content_of(&self.file)?;
+        let content = self.report.read()?;
         let value: serde_json::Value = serde_json::from_slice(&content)
             .map_err(|error| Failure::usage(format!("the report is no JSON: {error}")))?;
         let completion =

@@ -1,6 +1,6 @@
-//! `ensemble plan`: a plan is approved before it is carried out.
+//! `ensemble request plan`: a plan is approved before it is carried out.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
@@ -8,9 +8,8 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::request::PLAN_APPROVAL;
 use ensemble_core::requests::Ask;
 
-use super::respond::Answer;
-use super::send::content_of;
 use crate::asking::{refused, requests, sent};
+use crate::content::FileContent;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::queue::Queue;
@@ -19,40 +18,17 @@ use crate::{args, completion};
 /// How much of a file's name is kept, in characters.
 const SOURCE_CHARACTERS_MAX: usize = 200;
 
-/// Submit a plan for approval, or review one
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Verb {
-    Submit(Submit),
-    Review(Review),
-}
-
-impl Arguments {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
-        match self.verb {
-            Verb::Submit(submit) => submit.run(context),
-            Verb::Review(review) => review.run(context),
-        }
-    }
-}
-
 /// Submit a plan for approval
 ///
 /// With `--task` you can neither receive nor settle messages of that task before the plan is
 /// approved; after a rejection, submit the next plan. The answer is a message in your mailbox.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble plan submit plan.md --task task-001
-  ensemble plan submit - --to lead --wait 30m < plan.md")]
-struct Submit {
-    /// A file with the plan; `-` for stdin
-    #[arg(value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
-    file: PathBuf,
+  ensemble request plan -f plan.md --task task-001
+  ensemble request plan -f - --to lead --wait 30m < plan.md")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    plan: FileContent,
     /// Reviewer of the plan
     #[arg(long, value_name = "NAME", default_value = "conductor")]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
@@ -68,16 +44,16 @@ struct Submit {
     wait: Option<Duration>,
 }
 
-impl Submit {
-    fn run(self, context: &Context) -> Outcome {
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
         let from = context.actor()?;
-        let content = content_of(&self.file)?;
+        let content = self.plan.read()?;
         if content.trim_ascii().is_empty() {
             return Err(Failure::usage("the plan is empty"));
         }
         let mut ask = Ask::new(PLAN_APPROVAL, from, self.to, content);
-        if self.file != Path::new("-") {
-            let source = crate::text::one_line(&self.file.to_string_lossy());
+        if self.plan.path() != Path::new("-") {
+            let source = crate::text::one_line(&self.plan.path().to_string_lossy());
             ask = ask.with_source(source.chars().take(SOURCE_CHARACTERS_MAX).collect::<String>());
         }
         if let Some(task) = self.task {
@@ -90,26 +66,5 @@ impl Submit {
         let requests = requests(context, &queue)?;
         let entry = requests.ask(ask).map_err(|error| refused(context, error))?;
         sent(context, &requests, &queue, &entry, self.wait)
-    }
-}
-
-/// Approve or reject a plan that was submitted to you
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  ensemble plan review 3f2a91c0 --approve
-  ensemble plan review 3f2a91c0 --reject --feedback 'keep the old column until the next release'")]
-struct Review {
-    /// The id of its request
-    id: String,
-    #[command(flatten)]
-    answer: Answer,
-    /// Feedback for the worker; it needs it for the next plan
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    feedback: String,
-}
-
-impl Review {
-    fn run(self, context: &Context) -> Outcome {
-        self.answer.give(context, &self.id, &self.feedback, Some(PLAN_APPROVAL))
     }
 }

@@ -1,0 +1,149 @@
+//! Words that are understood besides the places of `verbs`: spellings of former versions, which still run, and
+//! words of other programs, for which a hint is given.
+
+use std::ffi::OsString;
+
+use super::verbs::positions;
+
+/// Spellings of former versions. `hook`, `mcp`, `watch`, `prime` and `tmux-status` also stand in files of agents,
+/// of tmux and of systemd, so that these stay.
+const FORMER: [(&str, &[&str]); 44] = [
+    ("spawn", &["agent", "start"]),
+    ("join", &["agent", "join"]),
+    ("adopt", &["agent", "adopt"]),
+    ("attach", &["agent", "attach"]),
+    ("whoami", &["agent", "whoami"]),
+    ("prime", &["agent", "prime"]),
+    ("pane inspect", &["agent", "inspect"]),
+    ("nudge", &["agent", "nudge"]),
+    ("ping", &["agent", "ping"]),
+    ("pong", &["agent", "pong"]),
+    ("instruct", &["agent", "instruct"]),
+    ("supervise", &["agent", "supervise"]),
+    ("usage", &["agent", "usage"]),
+    ("escalations", &["log", "escalations"]),
+    ("broadcast", &["send", "--all", "--type", "broadcast"]),
+    ("extend", &["mailbox", "extend"]),
+    ("review", &["task", "review"]),
+    ("summary", &["task", "summary"]),
+    ("dispatch", &["task", "dispatch"]),
+    ("plan submit", &["request", "plan"]),
+    ("plan review", &["request", "review"]),
+    ("respond", &["request", "answer"]),
+    ("requests", &["request", "list"]),
+    ("goal", &["board", "goal"]),
+    ("sprint", &["board", "sprint"]),
+    ("discover", &["board", "discover"]),
+    ("anomaly", &["board", "anomaly"]),
+    ("analyze", &["board", "analyze"]),
+    ("prompt", &["board", "prompt"]),
+    ("checkpoint", &["board", "checkpoint"]),
+    ("abort", &["board", "abort"]),
+    ("watch", &["admin", "watch"]),
+    ("hooks", &["admin", "hooks"]),
+    ("hook", &["admin", "hook"]),
+    ("mcp", &["admin", "mcp"]),
+    ("notify", &["admin", "notify"]),
+    ("tmux-status", &["admin", "tmux-status"]),
+    ("bridge", &["admin", "bridge"]),
+    ("migrate", &["admin", "migrate"]),
+    ("fsck", &["admin", "fsck"]),
+    ("lint", &["admin", "lint"]),
+    ("schema", &["admin", "schema"]),
+    ("completions", &["admin", "completions"]),
+    ("man", &["admin", "man"]),
+];
+
+/// Words of other programs for our commands.
+const SYNONYMS: [(&str, &str); 18] = [
+    ("ls", "inbox"),
+    ("list", "inbox"),
+    ("get", "recv"),
+    ("receive", "recv"),
+    ("ack", "recv"),
+    ("done", "settle"),
+    ("complete", "settle"),
+    ("finish", "settle"),
+    ("nack", "release"),
+    ("msg", "send"),
+    ("publish", "send"),
+    ("start", "up"),
+    ("stop", "down"),
+    ("ps", "team"),
+    ("retry", "dead retry"),
+    ("approve", "request answer"),
+    ("plan", "request plan"),
+    ("pane", "agent inspect"),
+];
+
+/// The command that a word of another program means.
+pub(crate) fn meant_by(word: &str) -> Option<&'static str> {
+    SYNONYMS.iter().find(|(known, _)| *known == word).map(|(_, meant)| *meant)
+}
+
+/// The line with a former spelling replaced by today's.
+pub(crate) fn canonical(mut words: Vec<OsString>) -> Vec<OsString> {
+    let found = positions(&words);
+    let text: Vec<&str> = found.iter().filter_map(|&at| words[at].to_str()).collect();
+    let Some((former, today)) = former(&text) else { return words };
+    if former.contains(' ') {
+        words.remove(found[1]);
+    }
+    words.splice(found[0]..=found[0], today.iter().map(OsString::from));
+    words
+}
+
+/// Today's words for a former spelling, and the spelling.
+pub(super) fn former(words: &[&str]) -> Option<(&'static str, &'static [&'static str])> {
+    let is_meant = |former: &str| match former.split_once(' ') {
+        Some((first, second)) => words.starts_with(&[first, second]),
+        None => words.first() == Some(&former),
+    };
+    FORMER.iter().find(|(former, _)| is_meant(former)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::verbs::{PLACES, bare, whole};
+    use super::*;
+
+    fn today(line: &str) -> String {
+        let words = canonical(line.split(' ').map(OsString::from).collect());
+        words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_former_spelling_runs_as_todays() {
+        assert_eq!(
+            today("ensemble --as w spawn x --role y"),
+            "ensemble --as w agent start x --role y"
+        );
+        assert_eq!(today("ensemble plan --json submit f"), "ensemble request --json plan f");
+        assert_eq!(today("ensemble plan"), "ensemble plan");
+        assert_eq!(today("ensemble send --to spawn"), "ensemble send --to spawn");
+        assert_eq!(today("ensemble broadcast hi"), "ensemble send --all --type broadcast hi");
+    }
+
+    #[test]
+    fn former_spellings_lead_to_places_and_are_none() {
+        for (former, today) in FORMER {
+            assert!(!PLACES.contains(&former), "{former}");
+            let place =
+                if today[1].starts_with('-') { today[0].to_owned() } else { today.join(" ") };
+            assert!(PLACES.contains(&&*place) || place == "admin mcp", "{place}");
+        }
+    }
+
+    #[test]
+    fn a_synonym_means_a_command_and_is_none() {
+        let program = whole(bare());
+        for (word, meant) in SYNONYMS {
+            assert!(program.find_subcommand(word).is_none(), "{word} is a command");
+            assert!(former(&[word]).is_none(), "{word} runs");
+            let mut found = &program;
+            for word in meant.split(' ') {
+                found = found.find_subcommand(word).unwrap_or_else(|| panic!("{meant}"));
+            }
+        }
+    }
+}

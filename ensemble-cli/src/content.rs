@@ -1,0 +1,98 @@
+//! What a message says: words of the command line, a file, or stdin. The same flags everywhere.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read};
+use std::path::{Path, PathBuf};
+
+use crate::exit::{Failure, Outcome};
+
+/// The largest content, in bytes; larger than a body, it becomes an attachment.
+const CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+const STDIN: &str = "-";
+
+/// A text, or a file with it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Content {
+    /// The text
+    #[arg(value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "file")]
+    text: Option<String>,
+    /// A file with the text; `-` for stdin
+    #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// The former spelling of TEXT
+    #[arg(short, long, hide = true, value_name = "TEXT", conflicts_with_all = ["text", "file"])]
+    message: Option<String>,
+}
+
+impl Content {
+    /// The content; that of stdin if nothing is named and something is piped in.
+    pub(crate) fn read(&self) -> Outcome<Vec<u8>> {
+        match self.named()? {
+            Some(content) => Ok(content),
+            None if io::stdin().is_terminal() => Err(Failure::usage("there is no text")
+                .with_hint("write it in quotes, name a file with `-f FILE`, or pipe it in")),
+            None => content_of(Path::new(STDIN)),
+        }
+    }
+
+    /// The content that the line names; stdin only where it is named.
+    pub(crate) fn named(&self) -> Outcome<Option<Vec<u8>>> {
+        if let Some(text) = &self.message {
+            return Ok(Some(text.clone().into_bytes()));
+        }
+        match (self.text.as_deref(), self.file.as_deref()) {
+            (Some(STDIN), _) => content_of(Path::new(STDIN)).map(Some),
+            (Some(text), _) => words(text).map(Some),
+            (None, Some(file)) => content_of(file).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// A text, unless it is the name of a file: former versions took a file here.
+fn words(text: &str) -> Outcome<Vec<u8>> {
+    if !text.contains(char::is_whitespace) && Path::new(text).is_file() {
+        let hint = format!("`-f {text}` takes what the file says, `-m {text}` the word");
+        return Err(Failure::usage(format!("{text} is a file")).with_hint(hint));
+    }
+    Ok(text.as_bytes().to_owned())
+}
+
+/// A file alone: a plan, an instruction, a report in JSON.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FileContent {
+    /// The file; `-` for stdin
+    #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    #[arg(required_unless_present = "former_file")]
+    file: Option<PathBuf>,
+    /// The former place of the file
+    #[arg(hide = true, value_name = "FILE|-", conflicts_with = "file")]
+    former_file: Option<PathBuf>,
+}
+
+impl FileContent {
+    pub(crate) fn path(&self) -> &Path {
+        self.file.as_deref().or(self.former_file.as_deref()).unwrap_or_else(|| Path::new(STDIN))
+    }
+
+    pub(crate) fn read(&self) -> Outcome<Vec<u8>> {
+        content_of(self.path())
+    }
+}
+
+/// The content of a file; of stdin for `-`.
+pub(crate) fn content_of(path: &Path) -> Outcome<Vec<u8>> {
+    if path == Path::new(STDIN) {
+        return read_content(io::stdin().lock())
+            .map_err(|e| Failure::refused(format!("cannot read stdin: {e}")));
+    }
+    let fail = |e: io::Error| Failure::refused(format!("cannot read {}: {e}", path.display()));
+    let file = File::open(path).map_err(fail)?;
+    read_content(file).map_err(fail)
+}
+
+fn read_content(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    source.take(CONTENT_BYTES_MAX + 1).read_to_end(&mut content)?;
+    Ok(content)
+}
