@@ -21,7 +21,7 @@ test-agents: needs
 	python3 tests/agents/selftest.py
 	AGENTS="$(AGENTS)" tests/agents/run.py $(ARGS)
 
-# `ensemble usage` beside ccusage on the same records; docs/usage.md has its last run.
+# `ensemble agent usage` beside ccusage on the same records; docs/usage.md has its last run.
 CCUSAGE := 20.0.24
 usage-compare: needs
 	cargo build --quiet --package ensemble-cli

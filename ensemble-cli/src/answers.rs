@@ -36,7 +36,7 @@ pub(crate) fn correlated(
             let (id, to) = (&entry.request.request_id, &entry.request.to);
             Some(format!(
                 "request {id} is still open: only this message says that {} has answered, which any \
-                 program could write; {to} decides with `ensemble respond {id}`",
+                 program could write; {to} decides with `ensemble request answer {id}`",
                 envelope.from
             ))
         }

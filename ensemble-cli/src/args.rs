@@ -109,6 +109,11 @@ fn parse_one_verb(words: &[OsString]) -> Option<ArgMatches> {
     commands::with_one_verb(commands::place_among(words)?).try_get_matches_from(words).ok()
 }
 
+/// Whether failures are told to a program, known before anything else is read.
+pub(crate) fn is_json() -> bool {
+    std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json")
+}
+
 /// Whether the command line is that of an agent's hook, however wrong it is.
 pub(crate) fn is_hook() -> bool {
     commands::place_among(&words()) == Some("admin hook")
@@ -149,11 +154,44 @@ pub(crate) fn header(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         program().debug_assert();
+    }
+
+    #[test]
+    fn a_flag_takes_the_same_everywhere() {
+        fn collect(
+            command: &Command,
+            place: &str,
+            found: &mut BTreeMap<String, BTreeMap<String, String>>,
+        ) {
+            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                let Some(long) = arg.get_long() else { continue };
+                // A value that may be left out changes nothing in what the flag means.
+                if arg
+                    .get_num_args()
+                    .is_some_and(|count| count.min_values() == 0 && count.max_values() == 1)
+                {
+                    continue;
+                }
+                let takes = arg.get_action().takes_values();
+                let names = arg.get_value_names().filter(|_| takes);
+                let name = names.map_or_else(String::new, |names| names.join(" "));
+                found.entry(long.to_owned()).or_default().insert(name, place.to_owned());
+            }
+            for below in command.get_subcommands() {
+                collect(below, &format!("{place} {}", below.get_name()), found);
+            }
+        }
+        let mut found = BTreeMap::new();
+        collect(&program(), "", &mut found);
+        let differing: Vec<_> = found.iter().filter(|(_, takes)| takes.len() > 1).collect();
+        assert!(differing.is_empty(), "{differing:#?}");
     }
 
     #[test]

@@ -203,7 +203,7 @@ fn judge(context: &Context, entry: &Entry, patience: Duration) -> Outcome {
     let Some(decision) = &entry.decision else {
         return Err(Failure::nothing(format!("after {} request {id} is pending", age(patience)))
             .with_hint(format!(
-                "`ensemble requests {id}` shows it, `ensemble request cancel {id}` takes it back"
+                "`ensemble request list {id}` shows it, `ensemble request cancel {id}` takes it back"
             )));
     };
     let (by, at) = (&decision.by, decision.at);

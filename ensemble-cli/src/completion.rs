@@ -4,15 +4,18 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
+use ensemble_core::requests::Requests;
+use ensemble_core::spool::Spool;
 use ensemble_watch::project::Project;
 
-use crate::args;
 use crate::exit::Outcome;
+use crate::{args, ids};
 
 /// The environment variable in which a shell says that it asks for words, and which shell it is.
 pub(crate) const VARIABLE: &str = "ENSEMBLE_COMPLETE";
@@ -31,14 +34,7 @@ pub(crate) fn answer() -> Outcome<bool> {
 
 /// The mailboxes of the queue that the line being completed is about.
 pub(crate) fn mailboxes() -> Vec<CompletionCandidate> {
-    let names = || -> ensemble_core::Result<Vec<Name>> {
-        let queue = queue_flag(std::env::args_os());
-        let project = Project::discover(queue.as_deref())?;
-        project.open_spool(std::sync::Arc::new(NullRecorder))?.mailboxes()
-    };
-    // A shell that asks for words is no place for error texts.
-    let names = names().unwrap_or_default();
-    names.into_iter().map(|name| CompletionCandidate::new(String::from(name))).collect()
+    of_queue(|queue| Ok(queue.mailboxes()?.into_iter().map(String::from).collect()))
 }
 
 /// The agents of the configuration and of the roster.
@@ -49,6 +45,40 @@ pub(crate) fn agents() -> Vec<CompletionCandidate> {
     let recorded = members.into_iter().map(|member| member.name);
     let names: BTreeSet<Name> = project.config.agents.keys().cloned().chain(recorded).collect();
     names.into_iter().map(|name| CompletionCandidate::new(String::from(name))).collect()
+}
+
+/// Messages that wait, are held or are dead.
+pub(crate) fn messages() -> Vec<CompletionCandidate> {
+    of_queue(|queue| Ok(ids::unfinished(queue)?.into_iter().map(String::from).collect()))
+}
+
+/// Messages that are dead letters.
+pub(crate) fn dead_letters() -> Vec<CompletionCandidate> {
+    of_queue(|queue| {
+        let mailboxes = queue.mailboxes()?.into_iter();
+        let letters: ensemble_core::Result<Vec<_>> =
+            mailboxes.map(|mailbox| queue.dead_letters(&mailbox)).collect();
+        Ok(letters?.into_iter().flatten().map(|letter| letter.id.into()).collect())
+    })
+}
+
+/// Requests, undecided ones first.
+pub(crate) fn requests() -> Vec<CompletionCandidate> {
+    of_queue(|queue| {
+        let (mut entries, _) = Requests::new(queue).list()?;
+        entries.sort_by_key(|entry| entry.decision.is_some());
+        Ok(entries.into_iter().map(|entry| entry.request.request_id.into()).collect())
+    })
+}
+
+/// Words that the directory of the queue knows. A shell that asks for words is no place for error texts.
+fn of_queue(
+    words: impl FnOnce(&Spool) -> ensemble_core::Result<Vec<String>>,
+) -> Vec<CompletionCandidate> {
+    let queue = queue_flag(std::env::args_os());
+    let project = Project::discover(queue.as_deref());
+    let spool = project.and_then(|project| project.open_spool(Arc::new(NullRecorder)));
+    ids::candidates(spool.and_then(|spool| words(&spool)).unwrap_or_default())
 }
 
 /// What `--queue` says among the words of a line.

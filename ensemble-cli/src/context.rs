@@ -297,7 +297,7 @@ fn is_same_place(one: &Path, other: &Path) -> bool {
 /// What to do about a refusal.
 const fn advice(refusal: &Refusal) -> &'static str {
     match refusal {
-        Refusal::Mismatch { .. } => "`ensemble whoami` says who this is",
+        Refusal::Mismatch { .. } => "`ensemble agent whoami` says who this is",
         Refusal::Outsider { .. } => {
             "or allow it to all programs outside of panes, with `identity: {outsiders: allow}` in ensemble.yaml"
         }

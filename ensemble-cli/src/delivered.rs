@@ -41,7 +41,8 @@ impl Delivered {
             commands.push(("report", report));
         }
         commands.push(("settle", format!("ensemble settle {id}{mailbox} {who}")));
-        commands.push(("extend", format!("ensemble extend {id} {EXTENSION}{mailbox} {who}")));
+        commands
+            .push(("extend", format!("ensemble mailbox extend {id} {EXTENSION}{mailbox} {who}")));
         commands.push(("release", format!("ensemble release {id}{mailbox} {who}")));
         Self { held: held(*lease_duration, is_work), waiting, commands }
     }

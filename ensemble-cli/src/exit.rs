@@ -20,6 +20,8 @@ use ensemble_team::worktree::{WorktreeError, WorktreeFault};
 use ensemble_tmux::tmux::TmuxError;
 use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
+use crate::error_line::{Code, ErrorLine};
+
 /// The exit codes. They are part of the contract: none changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -54,6 +56,8 @@ pub(crate) enum Failure {
     Told {
         /// The exit code.
         exit: Exit,
+        /// The code for programs.
+        code: Code,
         /// Text of the failure.
         text: String,
         /// What to do about it.
@@ -75,7 +79,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
     pub(crate) fn new(exit: Exit, text: impl Into<String>) -> Self {
-        Self::Told { exit, text: text.into(), hint: None }
+        Self::Told { exit, code: exit.into(), text: text.into(), hint: None }
     }
 
     /// The operation was refused; nothing changed.
@@ -100,9 +104,19 @@ impl Failure {
         Self::new(Exit::Nothing, text)
     }
 
-    pub(crate) fn with_exit(mut self, code: Exit) -> Self {
-        if let Self::Told { exit, .. } = &mut self {
-            *exit = code;
+    pub(crate) fn with_exit(mut self, other: Exit) -> Self {
+        if let Self::Told { exit, code, .. } = &mut self {
+            if *code == Code::from(*exit) {
+                *code = other.into();
+            }
+            *exit = other;
+        }
+        self
+    }
+
+    pub(crate) fn with_code(mut self, other: Code) -> Self {
+        if let Self::Told { code, .. } = &mut self {
+            *code = other;
         }
         self
     }
@@ -132,12 +146,18 @@ impl Failure {
         match self {
             Self::ClosedPipe => Exit::Done,
             Self::Block { exit, text } => {
-                if !text.is_empty() {
+                if is_json() && !text.is_empty() {
+                    tell_program(exit.into(), text, None, exit);
+                } else if !text.is_empty() {
                     let _ = writeln!(io::stderr(), "{}", crate::text::printable(&text));
                 }
                 exit
             }
-            Self::Told { exit, text, hint } => {
+            Self::Told { exit, code, text, hint } if is_json() => {
+                tell_program(code, text, hint, exit);
+                exit
+            }
+            Self::Told { exit, text, hint, .. } => {
                 say(&text);
                 if let Some(hint) = hint {
                     tell(&format!("hint: {}", crate::text::printable(&hint)));
@@ -150,6 +170,28 @@ impl Failure {
 
 /// Whether diagnostics are kept back: the terminal shows something else.
 static IS_SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Whether failures are told to a program.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Tells failures to a program from now on.
+pub(crate) fn answer_in_json(is_json: bool) {
+    IS_JSON.store(is_json, Ordering::Relaxed);
+}
+
+fn is_json() -> bool {
+    IS_JSON.load(Ordering::Relaxed)
+}
+
+/// A failure as one line of JSON.
+fn tell_program(code: Code, message: String, hint: Option<String>, exit: Exit) {
+    if IS_SILENT.load(Ordering::Relaxed) {
+        return;
+    }
+    if let Ok(line) = serde_json::to_string(&ErrorLine::new(code, message, hint, exit)) {
+        tell(&line);
+    }
+}
 
 /// Keeps diagnostics back, or no longer.
 pub(crate) fn silence(is_silent: bool) {
@@ -174,7 +216,8 @@ fn tell(line: &str) {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let failure = Self::new(exit_for(&error), error.to_string());
+        let exit = exit_for(&error);
+        let failure = Self::new(exit, error.to_string()).with_code(Code::of(&error, exit));
         match hint_for(&error) {
             Some(hint) => failure.with_hint(hint),
             None => failure,
@@ -207,19 +250,21 @@ fn area_hint(error: &Error) -> Option<String> {
         return obstacle_hint(obstacle);
     }
     if error.area::<Undecided>().is_some() {
-        return Some("answer it: `ensemble respond REQUEST --approve` (or --reject)".to_owned());
+        return Some(
+            "answer it: `ensemble request answer REQUEST --approve` (or --reject)".to_owned(),
+        );
     }
     if let Some(Refusal::PlanPending { id, .. }) = error.area() {
         return Some(format!("`ensemble request cancel {id}` cancels it"));
     }
     if let Some(BatchError::Undelivered { .. }) = error.area() {
-        return Some("`ensemble watch` starts a watcher".to_owned());
+        return Some("`ensemble admin watch` starts a watcher".to_owned());
     }
     if let Some(TmuxError::NotPrivate { .. }) = error.area() {
         return Some("`team: {socket: PATH}` in ensemble.yaml sets another socket".to_owned());
     }
     if let Some(WalError::NeedsReplay { .. }) = error.area() {
-        return Some("`ensemble fsck --repair` replays it".to_owned());
+        return Some("`ensemble admin fsck --repair` replays it".to_owned());
     }
     if let Some(refused) = error.area::<WorktreeError>() {
         return worktree_hint(&refused.fault);
@@ -263,7 +308,7 @@ pub(crate) fn obstacle_hint(obstacle: &NotAdmitted) -> Option<String> {
 
 fn worktree_hint(obstacle: &WorktreeFault) -> Option<String> {
     let hint = match obstacle {
-        WorktreeFault::NoWorktree { .. } => "`ensemble fsck --repair` makes it again",
+        WorktreeFault::NoWorktree { .. } => "`ensemble admin fsck --repair` makes it again",
         WorktreeFault::NothingCommitted => "`ensemble task submit ID --unchanged` declares it",
         _ => return None,
     };
@@ -272,7 +317,7 @@ fn worktree_hint(obstacle: &WorktreeFault) -> Option<String> {
 
 /// How an agent opens a plan gate, if that is up to the agent.
 pub(crate) fn plan_hint(gate: &Gate) -> Option<String> {
-    let submit = || format!("`ensemble plan submit FILE --task {}` submits a plan", gate.task_id);
+    let submit = || format!("`ensemble request plan FILE --task {}` submits a plan", gate.task_id);
     gate.needs_plan().then(submit)
 }
 
@@ -335,12 +380,20 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
         tell(text.trim_end());
         return Exit::Usage;
     }
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    tell(&format!("ensemble: {}", text.trim_end()));
-    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some(meant) = crate::commands::meant_by(word)
-    {
-        tell(&format!("hint: `ensemble {meant}` does that"));
+    let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    let hint = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => crate::commands::meant_by(word),
+        _ => None,
+    };
+    let hint = hint.map(|meant| format!("`ensemble {meant}` does that"));
+    if is_json() {
+        let message = text.split("\n\n").next().unwrap_or(text);
+        tell_program(Code::Usage, crate::text::one_line(message), hint, Exit::Usage);
+        return Exit::Usage;
+    }
+    tell(&format!("ensemble: {text}"));
+    if let Some(hint) = hint {
+        tell(&format!("hint: {hint}"));
     }
     Exit::Usage
 }
@@ -392,8 +445,8 @@ mod tests {
                 WorktreeError::new(Operation::Claim, WorktreeFault::NothingCommitted).into(),
                 "--unchanged",
             ),
-            (BatchError::Undelivered { path: path() }.into(), "ensemble watch"),
-            (WalError::NeedsReplay { path: path() }.into(), "ensemble fsck --repair"),
+            (BatchError::Undelivered { path: path() }.into(), "ensemble admin watch"),
+            (WalError::NeedsReplay { path: path() }.into(), "ensemble admin fsck --repair"),
             (BoardError::Missing { path: path() }.into(), "ensemble board init"),
         ];
         for (error, command) in errors {

@@ -1,24 +1,25 @@
 //! Finding a held message by its id alone, for the verbs that need its lease.
 
+use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Lease;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::{Found, State};
 
-use crate::completion;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::{completion, ids};
 
 /// Which held message is meant.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
-    /// The message's id, as `recv` has printed it
-    #[arg(value_name = "ID")]
+    /// The message's id, as `recv` has printed it, or a unique beginning of it
+    #[arg(value_name = "ID", add = ArgValueCandidates::new(completion::messages))]
     pub(crate) id: MessageId,
     /// Its mailbox, where the id alone is not clear
     #[arg(long, value_name = "NAME")]
-    #[arg(add = clap_complete::engine::ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     mailbox: Option<Name>,
     /// Refuse unless this is still the delivery that `recv` has printed
     #[arg(long, value_name = "N")]
@@ -26,6 +27,12 @@ pub(crate) struct Which {
 }
 
 impl Which {
+    /// The same with its whole id.
+    pub(crate) fn completed(mut self, queue: &dyn Broker) -> Outcome<Self> {
+        self.id = ids::message(queue, &self.id)?;
+        Ok(self)
+    }
+
     /// The lease under which the message is held. If the caller is known, it is the caller's lease.
     pub(crate) fn lease(&self, context: &Context, queue: &dyn Broker) -> Outcome<Lease> {
         let agent = context.agent()?;

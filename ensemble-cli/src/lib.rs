@@ -8,12 +8,13 @@
 //! | `content`, `waiting` | the flags for what a message says, and how long a command waits |
 //! | `context` | what a verb works with: project, queue, event log, identity |
 //! | `demo` | the team that `ensemble demo` runs |
+//! | `ids` | ids that are shortened or completed |
 //! | `hooks` | what agents' own hooks are told |
 //! | `mcp` | the tools for agents |
 //! | `output` | human lines or JSON |
 //! | `queue` | mailboxes in a directory or on servers |
 //! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
-//! | `exit` | exit codes, and what a failure says |
+//! | `exit`, `error_line` | exit codes, and what a failure says to people and to programs |
 //!
 //! It is a library only so that tests and fuzzers reach what reads hostile input. Nothing here is
 //! meant for other programs, and nothing is promised to them.
@@ -35,12 +36,14 @@ mod delivered;
 mod demo;
 mod departing;
 mod drop;
+mod error_line;
 mod exit;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod held;
 mod hooks;
+mod ids;
 mod interrupt;
 mod live;
 #[cfg(feature = "mcp")]
@@ -76,6 +79,7 @@ fn run() -> Exit {
         Ok(false) => {}
         Err(failure) => return failure.report(),
     }
+    exit::answer_in_json(args::is_json());
     let cli = match args::parse() {
         Ok(cli) => cli,
         Err(error) if args::is_hook() && error.use_stderr() => return Exit::Done,

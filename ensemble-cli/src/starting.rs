@@ -173,7 +173,7 @@ pub(crate) fn dialog_of(project: &Project, member: &Member) -> Option<String> {
 
 /// The line that tells a person of such a dialog.
 pub(crate) fn waiting_for_person(agent: &Name, dialog: &str) -> String {
-    format!("{agent} waits for you: {dialog}; ensemble attach {agent}")
+    format!("{agent} waits for you: {dialog}; ensemble agent attach {agent}")
 }
 
 /// What the screen of a started agent is.

@@ -161,7 +161,7 @@ pub struct ForegroundProcess {
     pub reads_commands: bool,
     /// It is a shell that was given its command with `-c`: it stands for what it runs.
     pub given_command: bool,
-    /// It is `ensemble supervise`, which starts agents in this terminal or without one.
+    /// It is `ensemble agent supervise`, which starts agents in this terminal or without one.
     pub supervises: bool,
 }
 

@@ -359,7 +359,8 @@ fn envelope(key: &AlarmKey, text: &str, to: Name) -> Result<Envelope> {
     let help = troubles::help(key.alarm, &key.about);
     let fields =
         json!({ "alarm": key.alarm, "about": key.about, "text": shortened(text), "help": help });
-    let advice = "# See `ensemble board show`; `ensemble prompt --role planner` says what to do.\n";
+    let advice =
+        "# See `ensemble board show`; `ensemble board prompt --role planner` says what to do.\n";
     Ok(Envelope::new(to, format!("{advice}{}", yaml::render(&fields)))
         .with_id(MessageId::new(message_id(key))?)
         .with_kind(Name::new(ALARM_TYPE)?)

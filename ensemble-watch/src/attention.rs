@@ -232,7 +232,7 @@ fn of_watcher(facts: &Facts<'_>) -> Option<Need> {
     let is_needed = facts.agents.iter().any(|agent| is_there(agent.state));
     (is_needed && !facts.watcher_runs).then(|| {
         let text = "no watcher runs: agents are not notified, and no lease expires";
-        Need::new(Kind::Watcher, text.to_owned(), "`ensemble watch`".to_owned())
+        Need::new(Kind::Watcher, text.to_owned(), "`ensemble admin watch`".to_owned())
     })
 }
 
@@ -241,7 +241,7 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
     let (kind, text, help) = match agent.state {
         State::Blocked => {
             let help = match agent.has_pane {
-                true => format!("`ensemble attach {name}`"),
+                true => format!("`ensemble agent attach {name}`"),
                 false => format!("`ensemble why {name}`"),
             };
             let why = why.strip_prefix("waits for a person ").unwrap_or(why);
@@ -262,7 +262,7 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
         State::Idle if agent.waited.is_some_and(|waited| waited > MAIL_WAITS_MAX) => {
             let nudges = agent.nudges.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
             let text = format!("mail waits for {name}, which is idle{nudges}");
-            (Kind::Undelivered, text, format!("`ensemble nudge {name}`"))
+            (Kind::Undelivered, text, format!("`ensemble agent nudge {name}`"))
         }
         State::Idle
         | State::Working
@@ -282,7 +282,7 @@ fn of_request(facts: &Facts<'_>, asked: &Asked) -> Option<Need> {
     }
     let Asked { request_id: id, kind, from, to, .. } = asked;
     let text = format!("{kind} {id} of {from} waits for {to}");
-    let help = format!("`ensemble respond {id} --approve --as {to}`, or `--reject`");
+    let help = format!("`ensemble request answer {id} --approve --as {to}`, or `--reject`");
     Some(
         Need::new(Kind::Decision, text, help)
             .of(to)
@@ -297,7 +297,7 @@ fn of_ladder(ladder: &LadderFile) -> Option<Need> {
     }
     let LadderFile { worker, task, .. } = ladder;
     let text = format!("{worker} did not take task {task}, and the conductor was told");
-    let help = format!("`ensemble why {task}`; `ensemble attach {worker}`");
+    let help = format!("`ensemble why {task}`; `ensemble agent attach {worker}`");
     Some(Need::new(Kind::Escalation, text, help).of(worker).about(task))
 }
 
@@ -328,6 +328,6 @@ fn of_dead(letter: &DeadTask) -> Need {
 fn of_budget(parked: &Parked) -> Need {
     let Parked { scope, limit, used, since, .. } = parked;
     let text = format!("{scope} has used {used} of {limit}: no work of it begins");
-    let help = format!("`ensemble usage allow {} --usd N`", scope.arguments());
+    let help = format!("`ensemble agent usage allow {} --usd N`", scope.arguments());
     Need::new(Kind::Budget, text, help).about(scope.arguments()).since(Some(*since))
 }

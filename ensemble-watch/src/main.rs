@@ -1,4 +1,4 @@
-//! The sidecar as a program of its own; `ensemble watch` runs the same.
+//! The sidecar as a program of its own; `ensemble admin watch` runs the same.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

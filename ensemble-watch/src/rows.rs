@@ -5,12 +5,12 @@
 //! | `started` | `up`, `spawn` | its pane | keystrokes |
 //! | `joined` | `join` | its pane | keystrokes |
 //! | `wrapped` | `ensemble claude` and its like | a terminal of a person | keystrokes of its wrapper |
-//! | `supervised` | `ensemble supervise` outside of the team's panes | the supervisor's process | its next prompt |
+//! | `supervised` | `ensemble agent supervise` outside of the team's panes | the supervisor's process | its next prompt |
 //! | `registered` | an entry on the blackboard, without a file in the roster | unknown | none: it reads by itself |
 //! | `remote` | a mailbox on the servers that no agent of this host reads | another host | that host's |
 //! | `recorded` | a file in the roster without pane and process | none | none |
 //!
-//! A member with a pane whose command is `ensemble supervise` keeps its pane as its host. Its way in is its
+//! A member with a pane whose command is `ensemble agent supervise` keeps its pane as its host. Its way in is its
 //! next prompt.
 
 use ensemble_core::Result;

@@ -174,7 +174,7 @@ fn silent_holders(board: &Board, state: &State, now: Timestamp) -> Vec<Trouble> 
             alarm: "lease_over".to_owned(),
             text: format!("{about} has no lease{since}, and still holds task {task}"),
             help: format!(
-                "a watcher (`ensemble watch`) or a supervisor gives it back; so does \
+                "a watcher (`ensemble admin watch`) or a supervisor gives it back; so does \
                  `ensemble agent unregister {about}`"
             ),
             about,
@@ -194,9 +194,11 @@ pub fn help(alarm: Alarm, about: &str) -> String {
         Alarm::MergeImpossible => format!(
             "once that is changed, a reviewer's supervisor merges it, or `ensemble task merge {about}`"
         ),
-        Alarm::Untaken => "start one: `ensemble supervise --role coder|code-reviewer --id NAME -- \
+        Alarm::Untaken => {
+            "start one: `ensemble agent supervise --role coder|code-reviewer --name NAME -- \
                            CMD`"
-            .to_owned(),
+                .to_owned()
+        }
         Alarm::IntegrationFailed => format!(
             "`ensemble task show {about}` says why; a coder may claim the repair, a planner may \
              `ensemble task block {about}`"
@@ -215,14 +217,14 @@ pub fn help(alarm: Alarm, about: &str) -> String {
             format!("`ensemble task show {about}` has its history")
         }
         Alarm::ImmediateDiscovery => format!(
-            "`ensemble discover convert {about} --task ID`, or `ensemble discover defer {about}`"
+            "`ensemble board discover convert {about} --task ID`, or `ensemble board discover defer {about}`"
         ),
         Alarm::CheckpointStale | Alarm::PauseStale => {
             "`ensemble resume` lets the team go on".into()
         }
         Alarm::OverBudget => {
             format!(
-                "`ensemble usage` says what for; `ensemble usage allow {about} --usd N` allows more"
+                "`ensemble agent usage` says what for; `ensemble agent usage allow {about} --usd N` allows more"
             )
         }
         Alarm::AgentGone => format!(

@@ -23,7 +23,7 @@ class Ponger:
     """Answers a ping wherever in the request it is: a hook's words are no prompt of a person."""
 
     def answer(self, asked):
-        ping = re.search(r"`(ensemble pong \S+ \d+)`", json.dumps(asked.body))
+        ping = re.search(r"`(ensemble agent pong \S+ \d+)`", json.dumps(asked.body))
         if asked.after_tool or not ping:
             return "Answered."
         return asked.shell(ping[1], inside=True)

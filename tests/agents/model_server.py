@@ -11,7 +11,7 @@ answered is set in `ModelServer.mode`:
     401/429  refuses; with `retry_after`, says when to try again
 
 An `AGENT_TEAM_PING` is answered in every mode but the refusing ones: with `pong = "screen"` by a line
-of text, with `pong = "shell"` by calling `ensemble pong`, with `pong = None` by nothing of use.
+of text, with `pong = "shell"` by calling `ensemble agent pong`, with `pong = None` by nothing of use.
 """
 
 import json
@@ -151,7 +151,7 @@ class ModelServer:
         if ping and asked.after_tool:
             return "Answered."
         if ping and self.pong == "shell":
-            return asked.shell(f"ensemble pong {ping[1]} {ping[2]}", inside=True)
+            return asked.shell(f"ensemble agent pong {ping[1]} {ping[2]}", inside=True)
         if ping and self.pong == "screen":
             return f"AGENT_TEAM_PONG {ping[1]} {ping[2]}"
         if self.mode == "script":

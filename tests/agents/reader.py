@@ -5,7 +5,7 @@ import re
 NUDGE = re.compile(r"^ensemble: \d+ messages? for (w\d)\. Run: (ensemble recv(?: --as w\d)?)$")
 # As they stand in a JSON string, however often that was quoted.
 MESSAGE = re.compile(r'\\*"id\\*":\s*\\*"([^"\\]+)\\*",\s*\\*"mailbox')
-# Who `ensemble whoami` says an agent is.
+# Who `ensemble agent whoami` says an agent is.
 NAME = re.compile(r'\\*"agent\\*":\s*\\*"(w\d)')
 REQUEST = re.compile(r'\\*"type\\*":\s*\\*"\w+_request\\*".*?\\*"correlation_id\\*":\s*\\*"([^"\\]+)')
 
@@ -29,7 +29,7 @@ class Reader:
         done = f"ensemble settle {found[1]}"
         if request:
             word = "--approve" if self.approves else "--reject"
-            done = f"ensemble respond {request[1]} {word} --reason scripted"
+            done = f"ensemble request answer {request[1]} {word} --reason scripted"
         return asked.shell(f"{done}; ensemble recv --as w1 --json", inside=True)
 
 
@@ -49,7 +49,7 @@ class Twins:
     def answer(self, asked):
         if not asked.after_tool:
             told = nudge(asked)
-            return asked.shell(f"ensemble whoami --json; {told} --json", inside=True) if told else "Understood."
+            return asked.shell(f"ensemble agent whoami --json; {told} --json", inside=True) if told else "Understood."
         self.answers.append(asked.result)
         found, name = MESSAGE.search(asked.result), NAME.search(asked.result)
         if name:

@@ -53,8 +53,8 @@ class Dialects(unittest.TestCase):
         request = {"id": "r-1.request", "mailbox": "w1",
                    "envelope": {"type": "shutdown_request", "correlation_id": "r-1"}}
         for reader, found, command in ((Reader(), mail, "ensemble settle m-1; "),
-                                       (Reader(), request, "ensemble respond r-1 --approve "),
-                                       (Reader(approves=False), request, "ensemble respond r-1 --reject ")):
+                                       (Reader(), request, "ensemble request answer r-1 --approve "),
+                                       (Reader(approves=False), request, "ensemble request answer r-1 --reject ")):
             self.model.follow(reader)
             body = bodies(NUDGE)[GEMINI]
             response = {"name": "run_shell_command", "response": {"output": json.dumps(found)}}

@@ -27,7 +27,7 @@ class Walk(Checks):
             ("Enter in the gap", self.gap, ["x", "Enter"]), ("C-u in the gap", self.gap, ["C-u"]),
             ("backspaces in the gap", self.gap, ["-N", "90", "BSpace"]),
             ("mail in a permission dialog", self.permission), ("mail in copy-mode", self.copy_mode),
-            ("ping, pong on screen", self.ping, "screen"), ("ping, `ensemble pong`", self.ping, "shell"),
+            ("ping, pong on screen", self.ping, "screen"), ("ping, `ensemble agent pong`", self.ping, "shell"),
             ("assign, acked", self.assign), ("assign, silence", self.silence),
             ("429 with retry-after", self.limit, "limited", RETRY_AFTER_SECONDS),
             ("429 without an end", self.limit, "limited without end", None),

@@ -145,7 +145,7 @@ fn tool(door: &str) -> (&'static str, &'static str, Value) {
 fn try_door(bed: &Bed, door: &str) -> Ran {
     match door {
         "recv" => bed.run("recv --as bob"),
-        "assign" => bed.run("assign bob --task assign --as lead --timeout 1ms ensemble.yaml"),
+        "assign" => bed.run("assign bob --task assign --as lead --wait 1ms -f ensemble.yaml"),
         "task claim" => bed.run("task claim task-claim --as bob"),
         "step next" => bed.run("step next --task step-next --as bob"),
         "settle" => bed.run("settle held --as bob"),
@@ -297,7 +297,7 @@ fn a_task_that_demands_a_plan_says_so_and_opens_with_its_approval() {
     assert!(received.contains("refactor-auth"), "{received}");
     let refused = bed.fails(1, "settle m1 --as bob");
     assert!(refused.contains("lead demands a plan first"), "{refused}");
-    assert!(refused.contains("ensemble plan submit FILE --task auth"), "{refused}");
+    assert!(refused.contains("ensemble request plan FILE --task auth"), "{refused}");
     let failed = "report auth --status failed --reason no-time --as bob --summary none --lint warn";
     assert_eq!(bed.run(failed).code, 0, "a failure is always reported");
     let plan = bed.object("plan submit ensemble.yaml --to lead --task auth --as bob");

@@ -21,7 +21,7 @@ while IFS= read -r line; do
     "AGENT_TEAM_PING "*)
         set -- $line
         case $pong in
-        file) "$ENSEMBLE" --queue "$QUEUE" pong "$2" "$3" >/dev/null ;;
+        file) "$ENSEMBLE" --queue "$QUEUE" agent pong "$2" "$3" >/dev/null ;;
         touch) : >"$QUEUE/../.ensemble/ready/$2@$3.pong" ;;
         screen) echo "* AGENT_TEAM_PONG $2 $3" ;;
         busy) # It answers once it can be seen to work.
@@ -84,7 +84,7 @@ impl Team {
     }
 
     pub(crate) fn assign(&self) -> Ran {
-        self.bed.run("assign w1 task.md --task t1 --json")
+        self.bed.run("assign w1 -f task.md --task t1 --json")
     }
 
     pub(crate) fn records(&self, kind: &str) -> Vec<Value> {
@@ -146,7 +146,7 @@ fn a_silent_worker_is_assigned_nothing() {
     team.tmux.human(&["-l", "AGENT_TEAM_PONG w1 1"]);
     team.tmux.human(&["Enter"]);
     eventually("the old pong stands there", || team.tmux.received().len() == 1);
-    let ran = team.bed.run("assign w1 task.md --task t1");
+    let ran = team.bed.run("assign w1 -f task.md --task t1");
     let block = "[Assign Readiness Error]\n\
                  worker-id: w1\n\
                  attempt: 3\n\
@@ -238,7 +238,7 @@ fn a_worker_that_acks_with_the_same_file_again_is_neither_escalated_nor_pressed(
     eventually("the watcher watches", || status.exists());
     let queue = team.bed.project().join("queue");
     for attempt in 1..=2_usize {
-        let assigning = team.bed.start("assign w1 task.md --task t1 --json", Stdio::null());
+        let assigning = team.bed.start("assign w1 -f task.md --task t1 --json", Stdio::null());
         eventually("it is delivered", || team.records("worker_assign").len() == attempt);
         // In place, as a shell's redirection writes it.
         fs::write(queue.join("ack/t1.ack"), "w1\n").unwrap();
@@ -264,7 +264,7 @@ fn a_worker_that_acks_with_the_same_file_again_is_neither_escalated_nor_pressed(
 fn an_ack_that_no_watcher_has_heard_keeps_the_keys_away() {
     let team =
         Team::new(HASTY.replace("wait_seconds: 1", "wait_seconds: 120").as_str(), "touch", NEVER);
-    let assigning = team.bed.start("assign w1 task.md --task t1 --json", Stdio::null());
+    let assigning = team.bed.start("assign w1 -f task.md --task t1 --json", Stdio::null());
     eventually("it is delivered", || team.records("worker_assign").len() == 1);
     fs::write(team.bed.project().join("queue/ack/t1.ack"), "w1\n").unwrap();
     let done = ran(assigning.wait_with_output().unwrap());
@@ -275,9 +275,9 @@ fn an_ack_that_no_watcher_has_heard_keeps_the_keys_away() {
 #[test]
 fn one_controller_at_a_time() {
     let team = Team::new(PATIENT, "mute", NEVER);
-    let mut first = team.bed.start("assign w1 task.md --task t1", Stdio::null());
+    let mut first = team.bed.start("assign w1 -f task.md --task t1", Stdio::null());
     eventually("the first asks", || team.pongs().join("w1.ping").exists());
-    for line in ["assign w1 task.md --task t2", "ping w1"] {
+    for line in ["assign w1 -f task.md --task t2", "ping w1"] {
         let said = team.bed.fails(75, line);
         assert!(said.contains("ensemble (pid "), "{said}");
     }
@@ -353,7 +353,7 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
     fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{PATIENT}"))
         .unwrap();
     fs::write(bed.project().join("task.md"), "x").unwrap();
-    let asking = bed.start("assign w1 task.md --task t1 --wait settled --json", Stdio::null());
+    let asking = bed.start("assign w1 -f task.md --task t1 --wait settled --json", Stdio::null());
     let asked = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || asked.exists());
     assert_eq!(fs::read_to_string(asked).unwrap(), "AGENT_TEAM_PING w1 1\n");
@@ -364,7 +364,7 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
     let done = ran(asking.wait_with_output().unwrap());
     assert_eq!((done.code, &object(&done)["state"]), (0, &"settled".into()), "{done:?}");
     // Settled: the next one is another attempt. It is not taken in time, and stays.
-    let asking = bed.start("assign w1 task.md --task t1 --timeout 1 --json", Stdio::null());
+    let asking = bed.start("assign w1 -f task.md --task t1 --timeout 1 --json", Stdio::null());
     let pong = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || pong.exists());
     fs::write(bed.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();

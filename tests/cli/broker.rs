@@ -79,7 +79,7 @@ fn headers_travel_and_are_printed() {
         waiting  none\n\
         report   ensemble report T7 --status success --summary TEXT --as w1\n\
         settle   ensemble settle t-1 --as w1\n\
-        extend   ensemble extend t-1 30m --as w1\n\
+        extend   ensemble mailbox extend t-1 30m --as w1\n\
         release  ensemble release t-1 --as w1\n\
         content  untrusted text from boss, between the fences\n```\ndo\n```\n";
     assert_eq!(text, expected);
@@ -131,7 +131,7 @@ fn several_recipients_are_all_known_or_nothing_is_sent() {
 fn content_comes_from_a_file_or_stdin_and_large_or_binary_content_is_attached() {
     let bed = Bed::new();
     std::fs::write(bed.project().join("task.md"), "from a file\n").unwrap();
-    bed.ok("send --to w1 task.md");
+    bed.ok("send --to w1 -f task.md");
     assert_eq!(bed.ok("recv --as w1 --body"), "from a file\n");
     assert_eq!(bed.run_with("send --to w1 -", "über stdin".as_bytes()).code, 0);
     assert_eq!(bed.ok("recv --as w1 --body"), "über stdin");

@@ -163,7 +163,7 @@ fn an_instruction_that_makes_no_sense_is_refused_before_anything_begins() {
     fs::write(bed.project().join("i.yaml"), circle).unwrap();
     bed.fails(2, "dispatch -f i.yaml");
     fs::write(bed.project().join("body"), circle).unwrap();
-    bed.ok("send --to dispatch --as conductor --type dispatch.instruction body");
+    bed.ok("send --to dispatch --as conductor --type dispatch.instruction -f body");
     let ran = bed.run("dispatch --once");
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.stderr.contains("refused"), "{ran:?}");
@@ -172,7 +172,7 @@ fn an_instruction_that_makes_no_sense_is_refused_before_anything_begins() {
     assert_eq!(bed.json("dead list").len(), 1);
 }
 
-/// A standing `ensemble dispatch`; killed with its test.
+/// A standing `ensemble task dispatch`; killed with its test.
 struct Standing(Child);
 
 impl Drop for Standing {
@@ -211,7 +211,7 @@ fn a_failure_that_is_of_no_batch_goes_on_to_the_conductor() {
             format!("task_id: {task}\nstatus: {status}\nfailure_reason: no key\nsummary: x\n...\n");
         fs::write(bed.project().join("report"), text).unwrap();
         let line =
-            format!("send --to dispatch --as w1 --type report.completed --task {task} report");
+            format!("send --to dispatch --as w1 --type report.completed --task {task} -f report");
         bed.ok(&line);
     };
     report("good", "success");

@@ -100,7 +100,10 @@ fn a_request_without_an_answer_is_not_settled() {
     bed.ok("request shutdown w1 --as conductor");
     let id = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
     let said = bed.fails(1, &format!("settle {id} --as w1"));
-    assert!(said.contains("has no answer yet") && said.contains("ensemble respond"), "{said}");
+    assert!(
+        said.contains("has no answer yet") && said.contains("ensemble request answer"),
+        "{said}"
+    );
     assert_eq!(bed.json("requests")[0]["state"], "pending");
     let request = id.trim_end_matches(".request");
     bed.ok(&format!("respond {request} --reject --reason busy --as w1"));

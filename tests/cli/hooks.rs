@@ -325,7 +325,10 @@ fn agents_without_hooks_are_told_once_in_their_instructions() {
     bed.ok("init --agents-md");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("# Rules\nBe kind.\n\n<!-- ensemble -->\n"), "{text}");
-    assert!(text.contains("`ensemble prime`") && text.contains("ensemble settle ID"), "{text}");
+    assert!(
+        text.contains("`ensemble agent prime`") && text.contains("ensemble settle ID"),
+        "{text}"
+    );
     bed.ok("init --agents-md");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
@@ -417,7 +420,7 @@ fn a_working_agent_is_told_of_a_ping_and_answers_it() {
     }
     // Once for each attempt.
     std::fs::write(&ping, "AGENT_TEAM_PING w1 2\n").unwrap();
-    assert!(context(&bed, "tool").unwrap().contains("ensemble pong w1 2"));
+    assert!(context(&bed, "tool").unwrap().contains("ensemble agent pong w1 2"));
     assert_eq!(context(&bed, "tool"), None);
     std::fs::write(&ping, "AGENT_TEAM_PING other 3\n").unwrap();
     assert_eq!(context(&bed, "tool"), None);

@@ -113,7 +113,7 @@ fn a_watcher_that_is_killed_goes_on_with_its_ladders() {
 #[test]
 fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
     let team = Team::new(&format!("readiness: {{wait_seconds: 120}}\n{LADDER}"), "touch", NEVER);
-    let assigning = team.bed.start("assign w1 task.md --task t1", Stdio::null());
+    let assigning = team.bed.start("assign w1 -f task.md --task t1", Stdio::null());
     eventually("a phase has begun", || team.has_climbed("t1"));
     end(assigning);
     assert_eq!(team.bed.json("escalations")[0]["source"], "ladder");
@@ -121,7 +121,7 @@ fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
     eventually("it is escalated", || team.records("escalation").len() == 1);
     eventually("it is routed", || team.records("file.routed").len() == 1);
     // Assigned again: the attempt that was given up is over.
-    let again = team.bed.start("assign w1 task.md --task t1 --json", Stdio::null());
+    let again = team.bed.start("assign w1 -f task.md --task t1 --json", Stdio::null());
     eventually("the next attempt waits", || team.records("worker_assign").len() == 2);
     let done = ran(again.wait_with_output().unwrap());
     assert_eq!(done.code, 1, "{done:?}");

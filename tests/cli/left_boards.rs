@@ -49,7 +49,7 @@ fn an_entry_that_is_left_is_taken_over_with_one_flag() {
     let refused = bed.fails(1, line);
     assert!(refused.contains("`coder-1` is registered"), "{refused}");
     assert!(
-        refused.contains("hint: its lease is over: `ensemble supervise --take-over`"),
+        refused.contains("hint: its lease is over: `ensemble agent supervise --take-over`"),
         "{refused}"
     );
     let taken = line.replace("supervise", "supervise --take-over");

@@ -1,4 +1,4 @@
-//! `ensemble lint` as people, editors, code hosts and git hooks call it.
+//! `ensemble admin lint` as people, editors, code hosts and git hooks call it.
 
 use std::fs;
 use std::process::Command;

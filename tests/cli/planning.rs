@@ -19,7 +19,7 @@ fn there(bed: &Bed, file: &str) -> bool {
 #[test]
 fn a_goal_goes_from_planning_to_its_end() {
     let bed = bed();
-    assert!(bed.fails(3, "goal show").contains("`ensemble goal set ID -d TEXT`"));
+    assert!(bed.fails(3, "goal show").contains("`ensemble board goal set ID -d TEXT`"));
     assert!(bed.fails(1, "goal begin").contains("no goal"));
     assert_eq!(bed.ok("goal set g-1 -d retry --spec s.md").lines().next(), Some("g-1 PLANNING"));
     assert!(bed.fails(1, "goal set g-2 -d other").contains("goal `g-1` is not over"));
@@ -37,7 +37,7 @@ fn a_goal_goes_from_planning_to_its_end() {
 fn a_sprint_has_a_scope_and_numbers() {
     let bed = bed();
     bed.ok("goal set g-1 -d retry");
-    assert!(bed.fails(3, "sprint show").contains("`ensemble sprint start"));
+    assert!(bed.fails(3, "sprint show").contains("`ensemble board sprint start"));
     bed.fails(2, "sprint start s-1 --deadline tomorrow");
     assert!(bed.fails(1, "sprint start s-1 --planned x").contains("sprint.scope.planned[0]"));
     let sprint =
@@ -213,7 +213,7 @@ fn fsck_looks_around_the_blackboard() {
     let found = bed.run("fsck");
     assert_eq!(found.code, 4, "{found:?}");
     assert!(found.stdout.starts_with("can be repaired  "), "{found:?}");
-    assert!(found.stderr.contains("`ensemble fsck --repair`"), "{found:?}");
+    assert!(found.stderr.contains("`ensemble admin fsck --repair`"), "{found:?}");
     assert!(bed.ok("fsck --repair").starts_with("repaired  "));
     let text = std::fs::read_to_string(state.join("state.yaml")).unwrap();
     std::fs::write(state.join("state.yaml"), format!("{text}# by hand\n")).unwrap();

@@ -93,7 +93,7 @@ fn status_has_a_line_a_mailbox_and_the_watcher() {
     });
     assert_eq!(all[3], expected);
     assert!(!bed.project().join(".ensemble/watch.lock").exists(), "looking leaves nothing");
-    assert!(bed.ok("status").contains("not running: `ensemble watch` starts it"));
+    assert!(bed.ok("status").contains("not running: `ensemble admin watch` starts it"));
 }
 
 /// The id of a message that was made a minute ago.
@@ -107,7 +107,7 @@ pub(super) fn id_of_a_minute_ago() -> String {
 fn status_says_first_what_needs_a_person() {
     let bed = Bed::new();
     let text = bed.ok("status");
-    let heading = "project · 0 agents · watcher not running: `ensemble watch` starts it\n";
+    let heading = "project · 0 agents · watcher not running: `ensemble admin watch` starts it\n";
     assert!(text.starts_with(heading) && !text.contains("NEEDS YOU"), "{text}");
     let lock = bed.project().join(".ensemble/watch.lock");
     let _held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
@@ -130,7 +130,7 @@ fn status_says_first_what_needs_a_person() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[1], "NEEDS YOU: 1", "{text}");
     assert!(lines[2].starts_with(need), "{text}");
-    assert_eq!(lines[3], "    -> `ensemble nudge w1`");
+    assert_eq!(lines[3], "    -> `ensemble agent nudge w1`");
     let last = bed.json("status").pop().unwrap();
     assert_eq!(last["needs"][0]["need"], "undelivered");
     assert_eq!(last["watcher"]["overdue"][0]["agent"], "w1");

@@ -221,7 +221,7 @@ fn a_gated_task_is_neither_received_nor_settled_nor_assigned() {
     );
     let said = bed.fails(1, &format!("settle {held} --as w1"));
     assert!(said.contains("task risky is gated for w1: plan p1"), "{said}");
-    let said = bed.fails(75, "assign w1 plan.md --task risky --as lead");
+    let said = bed.fails(75, "assign w1 -f plan.md --task risky --as lead");
     assert!(said.contains("task risky is gated for w1"), "{said}");
     let waiting = bed.start("recv --as w1 --wait 1h --json", Stdio::null());
     until_it_listens(&waiting);

@@ -169,7 +169,7 @@ fn an_assign_that_is_killed_leaves_its_ladder_on_a_server_to_the_watcher() {
     bed.ok("mailbox add w1");
     fs::write(bed.project().join("task.md"), "count the lines\n").unwrap();
     let assign = || {
-        let assigning = bed.start("assign w1 task.md --task t1 --json", Stdio::null());
+        let assigning = bed.start("assign w1 -f task.md --task t1 --json", Stdio::null());
         let asked = bed.project().join(".ensemble/ready/w1.ping");
         eventually("the worker is asked", || asked.exists());
         fs::write(bed.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();

@@ -122,7 +122,8 @@ fn a_worker_on_another_host_takes_its_assignment() {
     let ladder = "ladder: {phase_seconds: 60, ceiling_seconds: 0}\n";
     std::fs::write(&file, format!("{config}{readiness}{ladder}")).unwrap();
     std::fs::write(near.project().join("task.md"), "count the lines\n").unwrap();
-    let assigning = near.start("assign w1 task.md --task t1 --wait settled --json", Stdio::null());
+    let assigning =
+        near.start("assign w1 -f task.md --task t1 --wait settled --json", Stdio::null());
     // It is asked where it is assigned from, and answers there.
     let asked = near.project().join(".ensemble/ready/w1.ping");
     let start = Instant::now();

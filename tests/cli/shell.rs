@@ -7,7 +7,7 @@ use crate::bed::{Bed, program, ran};
 /// Bash's completions for the last word of a line.
 fn completed(bed: &Bed, line: &str) -> Vec<String> {
     let script = format!(
-        r#"source <(ensemble completions bash)
+        r#"source <(ensemble admin completions bash)
         COMP_WORDS=({line}) ; [[ "{line}" == *" " ]] && COMP_WORDS+=("")
         COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 )) ; COMP_TYPE=9
         $(complete -p ensemble | sed 's/.*-F \([^ ]*\) .*/\1/') ensemble "${{COMP_WORDS[COMP_CWORD]}}"

@@ -267,6 +267,7 @@ fn the_schemas_in_docs_are_what_the_program_prints() {
         "plan",
         "notice",
         "tools",
+        "error",
     ] {
         let printed = bed.ok(&format!("schema {what}"));
         let file = docs.join(format!("{what}.schema.json"));

@@ -113,7 +113,7 @@ fn a_coder_plans_first_where_a_plan_is_demanded() {
     let script = r#"cat > ../../prompt
 grep -q 'lead demands a plan for this task' ../../prompt || exit 9
 echo 'step by step' > ../../plan.md
-set -- "$ENSEMBLE" plan submit ../../plan.md --task t2 --to lead --wait 60s
+set -- "$ENSEMBLE" request plan ../../plan.md --task t2 --to lead --wait 60s
 "$ENSEMBLE" agent heartbeat --long plan
 "$@" --id plan-1 && exit 8
 "$ENSEMBLE" task submit t2 2> ../../early && exit 7

@@ -19,7 +19,9 @@ pub(crate) fn a_request_and_its_response_have_the_seeds_fields(bed: &Bed) {
     assert_eq!((asked.correlation_id.as_deref(), asked.priority), (Some("abc"), 1));
     assert_eq!(fields(&asked)["request_id"], "abc");
     assert_eq!(fields(&asked)["reason"], "enough");
-    assert!(asked.body.starts_with("# Answer with: ensemble respond abc --approve|--reject"));
+    assert!(
+        asked.body.starts_with("# Answer with: ensemble request answer abc --approve|--reject")
+    );
     bed.requests().respond("abc", &name("alice"), false, "in the middle of it").unwrap();
     let answer = bed.receive("lead").unwrap().envelope;
     assert_eq!((answer.kind.as_str(), answer.from.as_str()), ("shutdown_response", "alice"));

@@ -1,5 +1,5 @@
 #!/bin/sh
-# An agent of this test: `agent.sh coder`, `code-reviewer` or `planner`, started by `ensemble supervise`.
+# An agent of this test: `agent.sh coder`, `code-reviewer` or `planner`, started by `ensemble agent supervise`.
 # ENSEMBLE is the program, JOURNAL a file for what happens, LOCKS a directory. STAMPED=1 puts the seconds since
 # boot before each line.
 # What it does follows from the number in its task's name; main.rs has the same rules.

@@ -1,4 +1,4 @@
-//! `ensemble supervise` works off a board of tasks with dependencies: real git, real processes,
+//! `ensemble agent supervise` works off a board of tasks with dependencies: real git, real processes,
 //! agents that are shell scripts. Agents and supervisors are killed with `kill -9` or stopped past
 //! their leases at random. The wall clock of all of them is set back and forth by days. Every
 //! task ends MERGED or BLOCKED with a reason. No agent works in another agent's worktree, nothing

@@ -8,12 +8,12 @@ case $prompt in
 *"WAKE TRIGGER: INITIAL_PLANNING"*)
     exec "$ENSEMBLE" task add t1 -d work --spec s.md --done-when works --needs-plan ;;
 *PLAN_SUBMITTED*)
-    "$ENSEMBLE" requests --pending --json | sed -n 's/.*"request_id":"\([^"]*\)".*/\1/p' |
-        while read -r id; do "$ENSEMBLE" plan review "$id" --approve --feedback "tests first"; done
+    "$ENSEMBLE" request list --pending --json | sed -n 's/.*"request_id":"\([^"]*\)".*/\1/p' |
+        while read -r id; do "$ENSEMBLE" request review "$id" --approve --feedback "tests first"; done
     exit 0 ;;
 *"First a plan"* | *"has rejected your plan"* | *"has not reviewed your plan"*)
     to=$(printf '%s\n' "$prompt" | sed -n 's/.*--to \([^ ]*\) --task .*/\1/p' | head -n 1)
-    echo "plan number $number" | "$ENSEMBLE" plan submit - --to "$to" --task "$ENSEMBLE_TASK_ID" $WAIT || exit 1
+    echo "plan number $number" | "$ENSEMBLE" request plan - --to "$to" --task "$ENSEMBLE_TASK_ID" $WAIT || exit 1
     [ "$WAIT" ] || exit 0 ;;
 *"has approved your plan"*) ;;
 *) exit 9 ;;

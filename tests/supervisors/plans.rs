@@ -184,7 +184,7 @@ fn a_coder_plans_is_rejected_plans_again_is_approved_and_goes_on() {
     assert_eq!(submitted.lease_epoch, claimed.lease_epoch, "one claim from the plan to the end");
     let prompts = bed.prompts();
     assert_eq!(prompts.len(), 3, "{prompts:?}");
-    let submit = "`ensemble plan submit - --to lead --task t1`";
+    let submit = "`ensemble request plan -f - --to lead --task t1`";
     assert!(prompts[0].contains(submit), "{}", prompts[0]);
     assert!(!prompts[0].contains("ensemble task submit"), "{}", prompts[0]);
     assert!(prompts[1].contains(submit), "{}", prompts[1]);

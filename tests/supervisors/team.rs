@@ -1,4 +1,4 @@
-//! Supervisors as processes: `ensemble supervise` with an agent that is a shell script.
+//! Supervisors as processes: `ensemble agent supervise` with an agent that is a shell script.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

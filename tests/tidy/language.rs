@@ -60,7 +60,7 @@ const READ_BY_AGENTS: [&str; 9] = [
     "ensemble-core/src/requests/messages.rs",
 ];
 
-/// Whether a line of code holds a text that names a command such as `ensemble fsck`.
+/// Whether a line of code holds a text that names a command such as `ensemble admin fsck`.
 fn names_command(line: &str) -> bool {
     let starts: [String; 2] = ["`", "\""].map(|quote| format!("{quote}ensemble "));
     let verb = |rest: &str| rest.starts_with(|c: char| c.is_ascii_lowercase());
@@ -71,9 +71,9 @@ fn names_command(line: &str) -> bool {
 
 #[test]
 fn the_library_names_no_command() {
-    assert!(names_command("\"there is none: `ensemble fsck` makes it\""));
+    assert!(names_command("\"there is none: `ensemble admin fsck` makes it\""));
     assert!(names_command("format!(\"ensemble step {verb}\")"));
-    assert!(!names_command("/// `ensemble fsck` repairs it."));
+    assert!(!names_command("/// `ensemble admin fsck` repairs it."));
     assert!(!names_command("const ACTOR: &str = \"ensemble\";"));
     let mut found = Vec::new();
     for (path, text) in files(&[".rs"]) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares `ensemble usage` with ccusage on the same made records of Claude Code, Codex and Gemini CLI.
+"""Compares `ensemble agent usage` with ccusage on the same made records of Claude Code, Codex and Gemini CLI.
 
 compare.py ENSEMBLE CCUSAGE [SEED]: exit code 1 if tokens or cost of a program differ by more than LIMIT.
 The records have what makes counting hard: an answer in several lines, resumed sessions that repeat lines, caches of
@@ -105,7 +105,7 @@ def gemini(home, rnd, clock):
 
 
 def ours(ensemble, home, files, env):
-    """What `ensemble usage` says of agents with these records, by program."""
+    """What `ensemble agent usage` says of agents with these records, by program."""
     project = home / "project"
     project.mkdir()
     subprocess.run([ensemble, "init"], cwd=project, env=env, check=True, stdout=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-//! `ensemble abort`: stops all agents.
+//! `ensemble board abort`: stops all agents.
 
 use ensemble_team::authority::Act;
 use ensemble_team::board::ControlFile;

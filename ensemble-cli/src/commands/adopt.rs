@@ -1,4 +1,4 @@
-//! `ensemble adopt`: agents that run in panes of tmux already become members of the team.
+//! `ensemble agent adopt`: agents that run in panes of tmux already become members of the team.
 
 use std::path::PathBuf;
 
@@ -20,13 +20,13 @@ use crate::wrap::free_name;
 ///
 /// Without arguments it lists the panes in which Claude Code, Codex, OpenCode or Gemini CLI stand in the foreground.
 /// Those that are named become agents, called by their program: claude, claude-2, and so on. Nothing is typed and
-/// nothing is started. From now on they are told that mail waits. `ensemble join` takes any pane, with a name and a role
+/// nothing is started. From now on they are told that mail waits. `ensemble agent join` takes any pane, with a name and a role
 /// of your own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble adopt              # list them
-  ensemble adopt %3 %7
-  ensemble adopt --all")]
+  ensemble agent adopt              # list them
+  ensemble agent adopt %3 %7
+  ensemble agent adopt --all")]
 pub(crate) struct Arguments {
     /// Ids of the panes, such as %3
     #[arg(value_name = "PANE")]
@@ -79,14 +79,16 @@ impl Arguments {
         if self.all {
             return Ok(found.iter().filter(|it| it.member.is_none()).collect());
         }
-        let one = |id: &String| match found.iter().find(|it| it.pane.id == *id) {
+        let one = |id: &String| {
+            match found.iter().find(|it| it.pane.id == *id) {
             None => Err(Failure::nothing(format!("no agent runs in pane {id}")).with_hint(
-                "`ensemble adopt` lists those there are; `ensemble join` takes any pane",
+                "`ensemble agent adopt` lists those there are; `ensemble agent join` takes any pane",
             )),
             Some(Found { member: Some(member), .. }) => {
                 Err(Failure::refused(format!("pane {id} belongs to {member}")))
             }
             Some(it) => Ok(it),
+        }
         };
         self.panes.iter().map(one).collect()
     }
@@ -156,7 +158,7 @@ fn list(context: &Context, found: &[Found]) -> Outcome {
     };
     out.table(&["pane", "provider", "window", "agent", "title"], found.iter().map(row).collect())?;
     match found.iter().any(|it| it.member.is_none()) {
-        true => out.line("take them into the team: ensemble adopt PANE…, or --all"),
+        true => out.line("take them into the team: ensemble agent adopt PANE…, or --all"),
         false => Ok(()),
     }
 }
@@ -172,7 +174,7 @@ fn plan(project: &Project, provider: &str) -> Outcome<Plan> {
 fn say_next(context: &Context, brought: &[Brought]) -> Outcome {
     let Some(first) = brought.first().filter(|_| !context.out.is_json()) else { return Ok(()) };
     if !super::watcher_runs(context.project()?) {
-        context.out.line("they are told of mail while a watcher runs: ensemble watch")?;
+        context.out.line("they are told of mail while a watcher runs: ensemble admin watch")?;
     }
-    context.out.line(format!("try it: ensemble send --to {} -m TEXT", first.member.name))
+    context.out.line(format!("try it: ensemble send --to {} TEXT", first.member.name))
 }

@@ -1,4 +1,4 @@
-//! `ensemble analyze`: the circuit breaker.
+//! `ensemble board analyze`: the circuit breaker.
 
 use ensemble_team::board::{Board, ControlFile, Verdict, analyze};
 use ensemble_team::proto::goal::SprintEvent;

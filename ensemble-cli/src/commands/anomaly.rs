@@ -1,4 +1,4 @@
-//! `ensemble anomaly`: what did not go as it should.
+//! `ensemble board anomaly`: what did not go as it should.
 
 use ensemble_core::message::Name;
 use ensemble_team::board::{Anomaly, NewAnomaly};

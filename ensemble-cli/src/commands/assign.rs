@@ -26,7 +26,7 @@ use ensemble_watch::overview::WatcherView;
 
 /// Assign a task to a ready worker, and escalate until it is taken
 ///
-/// Nothing is published without the worker's pong (see `ensemble ping`). A task that is not taken
+/// Nothing is published without the worker's pong (see `ensemble agent ping`). A task that is not taken
 /// is followed by a nudge. Then come the keys that the agent's profile has for leaving input modes
 /// and for resetting its context, each only where that is harmless. At last comes a file for the
 /// conductor, `queue/reports/escalation-<task>.yaml`. The watcher does all this, whether this command

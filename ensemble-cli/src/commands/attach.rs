@@ -1,4 +1,4 @@
-//! `ensemble attach`: the team's session, on this terminal.
+//! `ensemble agent attach`: the team's session, on this terminal.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::overview::note_look;
 /// With a name, its pane is selected; it may be a pane of another tmux server that has joined. This
 /// process becomes tmux: leave with your detach key (usually Ctrl-B D).
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble attach worker-1")]
+#[command(after_help = "Example: ensemble agent attach worker-1")]
 pub(crate) struct Arguments {
     /// The agent whose pane to show
     #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion::agents))]

@@ -1,4 +1,4 @@
-//! `ensemble bridge`: files here, servers there.
+//! `ensemble admin bridge`: files here, servers there.
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
@@ -14,7 +14,7 @@ use crate::exit::Outcome;
 /// it stopped.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example: ensemble bridge --servers nats://hub:4222 --local worker-3,worker-4"
+    after_help = "Example: ensemble admin bridge --servers nats://hub:4222 --local worker-3,worker-4"
 )]
 #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "there are no servers"))]
 pub(crate) struct Arguments {

@@ -1,4 +1,4 @@
-//! `ensemble checkpoint`: a person must look at the sprint.
+//! `ensemble board checkpoint`: a person must look at the sprint.
 
 use ensemble_team::board::ControlFile;
 use ensemble_team::proto::goal::SprintEvent;

@@ -1,4 +1,4 @@
-//! `ensemble completions`: the script that makes a shell complete.
+//! `ensemble admin completions`: the script that makes a shell complete.
 
 use clap_complete::env::Shells;
 
@@ -11,11 +11,11 @@ use crate::exit::{Failure, Outcome};
 /// The script asks `ensemble` itself, so that mailboxes are completed, too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  source <(ensemble completions bash)            in ~/.bashrc
-  source <(ensemble completions zsh)             in ~/.zshrc
-  ensemble completions fish | source             in ~/.config/fish/config.fish
-  eval (ensemble completions elvish | slurp)     in ~/.config/elvish/rc.elv
-  ensemble completions powershell | Out-String | Invoke-Expression")]
+  source <(ensemble admin completions bash)            in ~/.bashrc
+  source <(ensemble admin completions zsh)             in ~/.zshrc
+  ensemble admin completions fish | source             in ~/.config/fish/config.fish
+  eval (ensemble admin completions elvish | slurp)     in ~/.config/elvish/rc.elv
+  ensemble admin completions powershell | Out-String | Invoke-Expression")]
 pub(crate) struct Arguments {
     /// Shell to complete for
     #[arg(value_name = "SHELL", value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]

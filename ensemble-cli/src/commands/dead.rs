@@ -7,12 +7,12 @@ use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::{DeadLetter, State};
 use serde_json::json;
 
-use crate::completion;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
 use crate::queue::Queue;
 use crate::text::{one_line, plural};
+use crate::{completion, ids};
 
 /// Look at dead letters, give them back or drop them
 ///
@@ -59,9 +59,10 @@ impl List {
         if letters.is_empty() {
             return context.out.line("no dead letters");
         }
+        let shown = ids::shortened(letters.iter().map(|letter| letter.id.as_str()));
         let row = |letter: &DeadLetter| {
             vec![
-                letter.id.to_string(),
+                letter.id.as_str().chars().take(shown).collect(),
                 letter.mailbox.to_string(),
                 letter.at.map_or_else(|| "-".to_owned(), |at| at.to_string()),
                 letter.reason.clone(),
@@ -74,7 +75,8 @@ impl List {
 /// Show a dead letter: why it died, and what it says
 #[derive(Debug, clap::Args)]
 struct Show {
-    /// The message's id
+    /// The message's id, or a unique beginning of it
+    #[arg(add = ArgValueCandidates::new(completion::dead_letters))]
     id: MessageId,
     /// Its mailbox, where the id alone is not clear
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
@@ -123,8 +125,8 @@ impl Show {
 /// Which dead letters are meant.
 #[derive(Debug, clap::Args)]
 struct Which {
-    /// The message's id
-    #[arg(required_unless_present = "all")]
+    /// The message's id, or a unique beginning of it
+    #[arg(required_unless_present = "all", add = ArgValueCandidates::new(completion::dead_letters))]
     id: Option<MessageId>,
     /// All of them, of one mailbox if `--mailbox` names it
     #[arg(long, conflicts_with = "id")]
@@ -219,6 +221,7 @@ fn letters(queue: &dyn Broker, mailbox: Option<&Name>) -> Outcome<Vec<DeadLetter
 
 /// The dead letter with this id.
 fn one(queue: &dyn Broker, id: &MessageId, mailbox: Option<&Name>) -> Outcome<DeadLetter> {
+    let id = &ids::message(queue, id)?;
     let candidates = match mailbox {
         Some(mailbox) => vec![mailbox.clone()],
         None => queue.mailboxes()?,

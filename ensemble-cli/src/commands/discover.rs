@@ -1,4 +1,4 @@
-//! `ensemble discover`: what was found on the way.
+//! `ensemble board discover`: what was found on the way.
 
 use ensemble_core::message::Name;
 use ensemble_team::board::{Discovery, LockedBoard, NewDiscovery};

@@ -1,4 +1,4 @@
-//! `ensemble dispatch`: Dispatch as a program.
+//! `ensemble task dispatch`: Dispatch as a program.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
 
 /// Hand the tasks of instructions to ready workers, and tell the conductor what became of them
 ///
-/// Takes instructions (`ensemble instruct`) from the mailbox `dispatch`. Each task goes to a worker
+/// Takes instructions (`ensemble agent instruct`) from the mailbox `dispatch`. Each task goes to a worker
 /// that is idle and answers a ping, or to the one that it names (`worker: NAME`). It waits for the
 /// tasks in its `blocked_by`. At most `worker_count` tasks are out at a time. Its delivery has a
 /// ladder. What fails comes again by the task's `retry: {attempts: 3, delay: 30}` (seconds; one
@@ -63,9 +63,9 @@ const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
 /// failed, and that is of no batch, goes on to the conductor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble dispatch                       # for as long as the team works
-  ensemble dispatch --once                # until no instruction waits
-  ensemble dispatch -f instruction.yaml   # this one, without a message")]
+  ensemble task dispatch                       # for as long as the team works
+  ensemble task dispatch --once                # until no instruction waits
+  ensemble task dispatch -f instruction.yaml   # this one, without a message")]
 pub(crate) struct Arguments {
     /// End when no instruction waits any more
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! `ensemble escalations`: reports to the conductor of tasks that no worker took.
+//! `ensemble log escalations`: reports to the conductor of tasks that no worker took.
 
 use ensemble_core::driver::{LADDERS_DIRECTORY, LadderFile, LadderStore, read_escalations};
 use ensemble_core::event_log::{read_all, types};

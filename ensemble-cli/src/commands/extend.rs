@@ -1,4 +1,4 @@
-//! `ensemble extend`: still working on it.
+//! `ensemble mailbox extend`: still working on it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::text::age;
 
 /// Hold a received message for longer
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble extend ID 10m")]
+#[command(after_help = "Example: ensemble mailbox extend ID 10m")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = Queue::open(context)?;
-        let lease = self.which.lease(context, &*queue)?;
+        let lease = self.which.completed(&*queue)?.lease(context, &*queue)?;
         queue.extend(&lease, self.duration)?;
         if context.out.is_json() {
             return context.out.object(&json!({

@@ -118,7 +118,7 @@ mod tests {
             today("ensemble --as w spawn x --role y"),
             "ensemble --as w agent start x --role y"
         );
-        assert_eq!(today("ensemble plan --json submit f"), "ensemble request --json plan f");
+        assert_eq!(today("ensemble plan --json submit f"), "ensemble request plan --json f");
         assert_eq!(today("ensemble plan"), "ensemble plan");
         assert_eq!(today("ensemble send --to spawn"), "ensemble send --to spawn");
         assert_eq!(today("ensemble broadcast hi"), "ensemble send --all --type broadcast hi");

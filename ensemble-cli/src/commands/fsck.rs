@@ -1,4 +1,4 @@
-//! `ensemble fsck`: is every file where its name says?
+//! `ensemble admin fsck`: is every file where its name says?
 
 use ensemble_core::dropbox::{DROP_BOXES, DropBox, Routes};
 use ensemble_core::event_log::read_all;
@@ -66,7 +66,7 @@ impl Arguments {
             || worktrees.iter().any(|finding| !finding.repaired)
             || board.iter().any(|finding| !finding.repaired && finding.is_repairable);
         Err(match can_be_repaired && !self.repair {
-            true => failure.with_hint("`ensemble fsck --repair` mends what can be mended"),
+            true => failure.with_hint("`ensemble admin fsck --repair` mends what can be mended"),
             false => failure.with_hint("look at each file; nothing was removed"),
         })
     }

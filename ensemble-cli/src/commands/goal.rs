@@ -1,4 +1,4 @@
-//! `ensemble goal`: what the team is for.
+//! `ensemble board goal`: what the team is for.
 
 use ensemble_core::message::Name;
 use ensemble_team::board::NewGoal;
@@ -75,7 +75,7 @@ fn show(context: &Context) -> Outcome {
     let state = context.board()?.read()?;
     let Some(goal) = &state.goal else {
         return Err(Failure::nothing("there is no goal on the blackboard")
-            .with_hint("`ensemble goal set ID -d TEXT` sets one"));
+            .with_hint("`ensemble board goal set ID -d TEXT` sets one"));
     };
     let object = json!(goal);
     if context.out.is_json() {

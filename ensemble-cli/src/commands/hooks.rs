@@ -1,4 +1,4 @@
-//! `ensemble hooks`: hooks for agents that a person starts.
+//! `ensemble admin hooks`: hooks for agents that a person starts.
 
 use std::path::{Path, PathBuf};
 
@@ -33,8 +33,8 @@ enum Verb {
 /// `ensemble hook` in every project. Outside of a project, and for programs that are no agents, it says nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble hooks install --provider claude
-  ensemble hooks install --provider codex --user")]
+  ensemble admin hooks install --provider claude
+  ensemble admin hooks install --provider codex --user")]
 struct Install {
     #[command(flatten)]
     which: Which,

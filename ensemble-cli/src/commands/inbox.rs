@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::completion;
 use crate::context::Context;
 use crate::exit::Outcome;
+use crate::ids;
 use crate::output::WARNING;
 use crate::queue::Queue;
 use crate::text::{age, plural};
@@ -45,6 +46,7 @@ impl Arguments {
 
 fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outcome {
     let found = queue.unfinished(mailbox, limit)?;
+    let shown = ids::shortened(found.iter().map(|found| found.id.as_str()));
     let mut rows = Vec::with_capacity(found.len());
     for found in &found {
         let envelope = match queue.peek(mailbox, &found.id) {
@@ -55,7 +57,7 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
         if context.out.is_json() {
             context.out.object(&as_json(found, envelope))?;
         } else {
-            rows.push(as_row(found, envelope));
+            rows.push(as_row(found, shown, envelope));
         }
     }
     if context.out.is_json() {
@@ -81,8 +83,9 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
     Ok(())
 }
 
-fn as_row(found: &Found, envelope: Result<Envelope, Error>) -> Vec<String> {
-    let mut row = vec![found.id.to_string(), state_text(&found.state)];
+fn as_row(found: &Found, shown: usize, envelope: Result<Envelope, Error>) -> Vec<String> {
+    let id = found.id.as_str().chars().take(shown).collect();
+    let mut row = vec![id, state_text(&found.state)];
     match envelope {
         Ok(envelope) => row.extend([
             envelope.from.to_string(),

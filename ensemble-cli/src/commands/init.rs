@@ -108,7 +108,7 @@ fn tell(context: &Context, project: &Project, is_new: bool) -> Outcome {
     out.line("")?;
     out.line("Next:")?;
     out.line("  ensemble mailbox add worker-1               a mailbox for each agent")?;
-    out.line("  ensemble send --to worker-1 -m 'say hello'  prints the message's id")?;
+    out.line("  ensemble send --to worker-1 'say hello'  prints the message's id")?;
     out.line(
         "  ensemble recv --as worker-1                 takes it; `ensemble settle ID` ends it",
     )?;
@@ -138,7 +138,7 @@ fn add_section(path: &Path) -> Outcome {
     };
     let section = format!(
         "{gap}{SECTION}\n## The team\n\nAgents of this project work as a team. At the start of a session run \
-         `ensemble prime`: it prints who you are, what you hold and what waits.\n\n{RULES}\n"
+         `ensemble agent prime`: it prints who you are, what you hold and what waits.\n\n{RULES}\n"
     );
     let mut file = OpenOptions::new().append(true).create(true).open(path).map_err(fail)?;
     file.write_all(section.as_bytes()).map_err(fail)

@@ -1,4 +1,4 @@
-//! `ensemble instruct`: hands a batch of tasks to Dispatch, and waits to be told what became of it.
+//! `ensemble agent instruct`: hands a batch of tasks to Dispatch, and waits to be told what became of it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::{args, text};
 
 /// Hint for an incomplete instruction.
 const INSTRUCTION_HINT: &str = "write `type: start_workers`, `tasks:`, and for each task `- id: …` and \
-     `instruction: …`; `ensemble schema instruction` has all fields";
+     `instruction: …`; `ensemble admin schema instruction` has all fields";
 
 /// Hand tasks to Dispatch, and wait for their summary
 ///
@@ -33,11 +33,11 @@ const INSTRUCTION_HINT: &str = "write `type: start_workers`, `tasks:`, and for e
 /// again to wait on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble instruct -f dispatch-instruction.yaml --wait
-  ensemble instruct -f dispatch-instruction.yaml --wait 10m --json
+  ensemble agent instruct -f dispatch-instruction.yaml --wait
+  ensemble agent instruct -f dispatch-instruction.yaml --wait 10m --json
 
 Dispatch gathers the reports of the same batch:
-  ensemble recv --as dispatch --body | ensemble summary --instruction -")]
+  ensemble recv --as dispatch --body | ensemble task summary --instruction -")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     instruction: FileContent,

@@ -1,4 +1,4 @@
-//! `ensemble join`: a pane that is there already becomes an agent's.
+//! `ensemble agent join`: a pane that is there already becomes an agent's.
 
 use std::path::PathBuf;
 
@@ -21,8 +21,8 @@ use crate::exit::{Failure, Outcome};
 /// at most, and an agent that is up elsewhere is not taken over.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble join lead                              # this very pane
-  ensemble join reviewer --pane %7 --provider codex")]
+  ensemble agent join lead                              # this very pane
+  ensemble agent join reviewer --pane %7 --provider codex")]
 pub(crate) struct Arguments {
     /// The agent
     name: Name,
@@ -83,7 +83,7 @@ impl Arguments {
             context.recorder()?.record(types::IDENTITY_REFUSED, actual.as_str(), data);
             let text = format!("this is {actual}, who may not give a pane to `{}`", self.name);
             return Err(Failure::refused(text).with_hint(
-                "run it outside of the team's panes; `ensemble spawn` starts an agent",
+                "run it outside of the team's panes; `ensemble agent start` starts an agent",
             ));
         }
         let (members, _) = roster.entries()?;

@@ -1,4 +1,4 @@
-//! `ensemble lint`: reports that people can trust.
+//! `ensemble admin lint`: reports that people can trust.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -23,9 +23,9 @@ use crate::text::plural;
 /// `ensemble-lint: allow some: the ticket's own word`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble lint queue/reports/*.yaml
-  ensemble lint --format sarif docs/*.md > lint.sarif
-  git log -1 --format=%B | ensemble lint --require who,count -")]
+  ensemble admin lint queue/reports/*.yaml
+  ensemble admin lint --format sarif docs/*.md > lint.sarif
+  git log -1 --format=%B | ensemble admin lint --require who,count -")]
 pub(crate) struct Arguments {
     /// Files to check; `-` for stdin
     #[arg(required = true, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]

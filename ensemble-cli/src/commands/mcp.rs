@@ -14,11 +14,11 @@ use crate::own_program::own_program;
 ///
 /// Without a subcommand it serves one client on stdin and stdout, as agents start it. With `--http`
 /// it serves any number of clients on the loopback interface, each of which must send the bearer
-/// token. All calls act as the agent that starts the server (see `ensemble whoami`).
+/// token. All calls act as the agent that starts the server (see `ensemble agent whoami`).
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
-  ensemble mcp install --provider claude
+  ensemble admin mcp install --provider claude
   ensemble mcp --as Tara
   ensemble mcp --as Tara --http 8765 --token-file .ensemble/mcp-token")]
 pub(crate) struct Arguments {
@@ -43,8 +43,8 @@ enum Verb {
 /// What is there stays as it is; `uninstall` restores it byte for byte.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble mcp install --provider codex --print
-  ensemble mcp install --provider opencode")]
+  ensemble admin mcp install --provider codex --print
+  ensemble admin mcp install --provider opencode")]
 struct Install {
     /// Program whose configuration to change
     #[arg(long, value_name = "PROVIDER")]
@@ -53,7 +53,8 @@ struct Install {
     #[arg(long)]
     print: bool,
     /// The configuration file [default: where the program looks]
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long = "settings", alias = "file", value_name = "FILE")]
+    #[arg(value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
 }
 

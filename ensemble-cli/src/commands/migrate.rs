@@ -1,4 +1,4 @@
-//! `ensemble migrate`: a team moves from files to servers, or back.
+//! `ensemble admin migrate`: a team moves from files to servers, or back.
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -10,12 +10,12 @@ use crate::exit::Outcome;
 /// `transport` in ensemble.yaml first, so that new messages go to the new place.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble migrate --to servers --servers nats://hub:4222
-  ensemble migrate --to directory --servers nats://hub:4222")]
+  ensemble admin migrate --destination servers --servers nats://hub:4222
+  ensemble admin migrate --destination directory --servers nats://hub:4222")]
 #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "there are no servers"))]
 pub(crate) struct Arguments {
     /// New place of the mailboxes
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long = "destination", alias = "to", value_name = "PLACE")]
     to: Place,
     /// The servers [default: `transport` in ensemble.yaml]
     #[arg(long, value_name = "URL")]

@@ -1,4 +1,4 @@
-//! `ensemble notify`: how a person is told of what needs one.
+//! `ensemble admin notify`: how a person is told of what needs one.
 
 use ensemble_watch::alerts;
 use ensemble_watch::project::AlertRule;
@@ -13,7 +13,7 @@ use crate::output::{BAD, GOOD};
 /// The watcher sends an alert when an agent is blocked or gone, a plan waits, a task is a dead letter, or work is
 /// over. It goes to a command, to terminals, or to the status line of tmux. `docs/attention.md` has the rules.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble notify test")]
+#[command(after_help = "Example: ensemble admin notify test")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     verb: Verb,

@@ -1,4 +1,4 @@
-//! `ensemble nudge`: tells an agent of its mail now.
+//! `ensemble agent nudge`: tells an agent of its mail now.
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::env::Pane as _;
@@ -21,7 +21,7 @@ const COUNT_MAX: usize = 100;
 /// half-written line or a scrolled pane. The reason is printed instead, with exit code 75 if it may
 /// pass and 1 if the pane is gone.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble nudge worker-1")]
+#[command(after_help = "Example: ensemble agent nudge worker-1")]
 pub(crate) struct Arguments {
     /// The agent
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]

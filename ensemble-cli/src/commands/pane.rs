@@ -33,8 +33,8 @@ const PURPOSES: [(&str, Purpose<'_>); 5] = [
 /// draft, starting, unknown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble pane inspect worker-1
-  ensemble pane inspect %3 --provider claude --json")]
+  ensemble agent inspect worker-1
+  ensemble agent inspect %3 --provider claude --json")]
 pub(crate) struct Arguments {
     /// An agent that is bound to a pane, a pane's id (%3), or its exact name (=session:window.0)
     #[arg(value_name = "PANE|AGENT")]

@@ -1,4 +1,4 @@
-//! `ensemble ping`: is a worker ready?
+//! `ensemble agent ping`: is a worker ready?
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::driver::Readied;
@@ -18,7 +18,9 @@ use crate::worker::{Worker, assigner, resting};
 /// it looks at the pane, and starts the agent's program if that is not open. Without an answer
 /// the reason is printed on stderr as a block of fields, and the exit code is 1.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble ping worker-1 && ensemble assign worker-1 task.md")]
+#[command(
+    after_help = "Example: ensemble agent ping worker-1 && ensemble assign worker-1 -f task.md"
+)]
 pub(crate) struct Arguments {
     /// The worker
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]

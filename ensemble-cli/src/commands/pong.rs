@@ -1,4 +1,4 @@
-//! `ensemble pong`: a worker says that it is ready.
+//! `ensemble agent pong`: a worker says that it is ready.
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::driver::PongBox;
@@ -16,7 +16,7 @@ use crate::worker::Worker;
 /// The answer counts only for the ping that is being waited for. It is the file
 /// `.ensemble/ready/<WORKER>@<ATTEMPT>.pong`, so `touch` does it as well.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble pong worker-1 2")]
+#[command(after_help = "Example: ensemble agent pong worker-1 2")]
 pub(crate) struct Arguments {
     /// The worker, as the ping has named it
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]

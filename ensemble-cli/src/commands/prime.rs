@@ -1,4 +1,4 @@
-//! `ensemble prime`: what an agent should know now.
+//! `ensemble agent prime`: what an agent should know now.
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -10,7 +10,7 @@ use crate::queue::Queue;
 /// Its name and role, what it holds, what waits, and how to take part: what hooks tell an agent at the start of
 /// each session. For agents without hooks, and for a person who wants to see it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble prime --as worker-1")]
+#[command(after_help = "Example: ensemble agent prime --as worker-1")]
 pub(crate) struct Arguments {}
 
 impl Arguments {

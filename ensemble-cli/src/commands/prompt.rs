@@ -1,4 +1,4 @@
-//! `ensemble prompt`: what an agent is told when it starts.
+//! `ensemble board prompt`: what an agent is told when it starts.
 
 use ensemble_core::message::Name;
 use ensemble_team::board::prompt::{PlanStanding, Prompts, Role};

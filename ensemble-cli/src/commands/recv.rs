@@ -36,7 +36,7 @@ const SERVERS_LOOK_INTERVAL: Duration = Duration::from_secs(5);
 const LOOKED_AT_MAX: usize = 100;
 
 /// How an agent submits a plan.
-const PLAN_SUBMIT: &str = "`ensemble plan submit FILE --task TASK --to REVIEWER`";
+const PLAN_SUBMIT: &str = "`ensemble request plan FILE --task TASK --to REVIEWER`";
 
 /// Receive the next message; exit code 3 if there is none
 ///

@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     status: Ended,
     /// Summary of the work, in a sentence; `-` for stdin
-    #[arg(long, value_name = "TEXT|-")]
+    #[arg(long, value_name = "TEXT")]
     summary: Option<String>,
     /// Why it was not done (needed unless the status is `success`)
     #[arg(long, value_name = "TEXT")]
@@ -94,7 +94,7 @@ impl Arguments {
                 self.task, stopped.cycles
             );
             return Err(Failure::refused(text)
-                .with_hint("the conductor decides: `ensemble review TASK --lift`"));
+                .with_hint("the conductor decides: `ensemble task review TASK --lift`"));
         }
         let mut report = Report::new(self.task.clone(), status);
         report.worker_id = context.agent()?.map(|agent| agent.to_string());

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::departing::{self, Farewell, whole_seconds};
 use crate::exit::Outcome;
 use crate::queue::Queue;
-use crate::{args, completion};
+use crate::{args, completion, ids};
 
 /// What the seed says if nothing else is said.
 pub(crate) const SHUTDOWN_REASON: &str = "Please shut down gracefully.";
@@ -24,7 +24,7 @@ pub(crate) const SHUTDOWN_REASON: &str = "Please shut down gracefully.";
 /// Ask an agent for something that it approves or rejects
 ///
 /// The request has an id, one addressee and one answer: the first. The addressee answers with
-/// `ensemble respond ID`; you get a message with the answer.
+/// `ensemble request answer ID`; you get a message with the answer.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -200,7 +200,8 @@ impl AskFor {
 /// Withdraw a request of yours that is not decided yet
 #[derive(Debug, clap::Args)]
 struct Cancel {
-    /// Its id
+    /// Its id, or a unique beginning of it
+    #[arg(add = ArgValueCandidates::new(completion::requests))]
     id: String,
     /// Why
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -211,7 +212,9 @@ impl Cancel {
     fn run(self, context: &Context) -> Outcome {
         let by = context.actor()?;
         let queue = Queue::open(context)?;
-        let cancelled = requests(context, &queue)?.cancel(&self.id, &by, &self.reason);
+        let requests = requests(context, &queue)?;
+        let id = ids::request(&requests, &self.id)?;
+        let cancelled = requests.cancel(&id, &by, &self.reason);
         decided(context, &cancelled.map_err(|error| refused(context, error))?)
     }
 }

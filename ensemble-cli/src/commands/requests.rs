@@ -1,7 +1,9 @@
-//! `ensemble requests`: what is asked of whom, and how it was decided.
+//! `ensemble request list`: what is asked of whom, and how it was decided.
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::requests::Entry;
+
+use clap_complete::engine::ArgValueCandidates;
 
 use crate::asking::{refused, requests};
 use crate::context::Context;
@@ -9,15 +11,17 @@ use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::STRONG;
 use crate::queue::Queue;
 use crate::text::{age, one_line};
+use crate::{completion, ids};
 
 /// List the requests, or show one
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble requests --pending
-  ensemble requests 3f2a91c0
-  ensemble requests --json | jq -r 'select(.to == \"worker-1\") | .request_id'")]
+  ensemble request list --pending
+  ensemble request list 3f2a91c0
+  ensemble request list --json | jq -r 'select(.to == \"worker-1\") | .request_id'")]
 pub(crate) struct Arguments {
     /// Show this one, with what is asked
+    #[arg(add = ArgValueCandidates::new(completion::requests))]
     id: Option<String>,
     /// Only those without a decision
     #[arg(long)]
@@ -29,7 +33,9 @@ impl Arguments {
         let queue = Queue::open(context)?;
         let requests = requests(context, &queue)?;
         if let Some(id) = &self.id {
-            let entry = requests.get(id).map_err(|error| refused(context, error))?;
+            let entry = requests
+                .get(&ids::request(&requests, id)?)
+                .map_err(|error| refused(context, error))?;
             return show(context, &entry);
         }
         let (mut entries, errors) = requests.list()?;

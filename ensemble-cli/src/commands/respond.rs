@@ -1,9 +1,12 @@
-//! `ensemble respond`: the one answer to a request.
+//! `ensemble request answer`: the one answer to a request.
+
+use clap_complete::engine::ArgValueCandidates;
 
 use crate::asking::{decided, refused, requests};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::queue::Queue;
+use crate::{completion, ids};
 
 /// Answer a request that is addressed to you
 ///
@@ -11,10 +14,11 @@ use crate::queue::Queue;
 /// agent cannot decide its own request.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble respond 3f2a91c0 --approve
-  ensemble respond 3f2a91c0 --reject --reason 'the tests are still running'")]
+  ensemble request answer 3f2a91c0 --approve
+  ensemble request answer 3f2a91c0 --reject --reason 'the tests are still running'")]
 pub(crate) struct Arguments {
-    /// Its id, as the message has it
+    /// Its id, as the message has it, or a unique beginning of it
+    #[arg(add = ArgValueCandidates::new(completion::requests))]
     id: String,
     #[command(flatten)]
     answer: Answer,
@@ -46,12 +50,15 @@ impl Answer {
         let by = context.actor()?;
         let queue = Queue::open(context)?;
         let requests = requests(context, &queue)?;
+        let id = &*ids::request(&requests, id)?;
         if let Some(wanted) = kind
             && let Some(entry) = requests.find(id)?
             && entry.request.kind.as_str() != wanted
         {
             let text = format!("request {id} is no {wanted} but a {}", entry.request.kind);
-            return Err(Failure::refused(text).with_hint("`ensemble respond` answers any kind"));
+            return Err(
+                Failure::refused(text).with_hint("`ensemble request answer` answers any kind")
+            );
         }
         let entry = requests.respond(id, &by, self.approve, comment);
         decided(context, &entry.map_err(|error| refused(context, error))?)

@@ -1,4 +1,4 @@
-//! `ensemble review`: whether a task's work can stay.
+//! `ensemble task review`: whether a task's work can stay.
 
 use std::io::Read as _;
 
@@ -28,9 +28,9 @@ const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// ensemble.yaml) the task is stopped and the conductor decides.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble review task-7 --start --as worker-2
-  ensemble review task-7 --status approved --as worker-2
-  ensemble review task-7 --status needs_fix --as worker-2 \\
+  ensemble task review task-7 --start --as worker-2
+  ensemble task review task-7 --status approved --as worker-2
+  ensemble task review task-7 --status needs_fix --as worker-2 \\
       --finding 'HIGH src/auth.rs:45: the token is logged => log its length'")]
 pub(crate) struct Arguments {
     /// The task
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long = "finding", value_name = "FINDING")]
     findings: Vec<String>,
     /// Reviewed work; `-` for stdin
-    #[arg(long, value_name = "TEXT|-")]
+    #[arg(long, value_name = "TEXT")]
     summary: Option<String>,
     /// Let a task go on that came back too often; its rounds are counted anew
     #[arg(long, conflicts_with_all = ["status", "findings", "summary"])]

@@ -1,4 +1,4 @@
-//! `ensemble schema`: what stands in a file, for editors.
+//! `ensemble admin schema`: what stands in a file, for editors.
 
 use ensemble_core::message::EnvelopeFile;
 use ensemble_team::contract::{self, Kind};
@@ -7,6 +7,7 @@ use ensemble_watch::project::Config;
 use schemars::Schema;
 
 use crate::context::Context;
+use crate::error_line::ErrorLine;
 use crate::exit::{Failure, Outcome};
 
 /// The schema of `ensemble.yaml`, below the state directory.
@@ -18,8 +19,8 @@ pub(super) const SCHEMA_FILE: &str = "ensemble.schema.json";
 /// first line of the configuration tells editors with a YAML language server to look.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble schema config > .ensemble/ensemble.schema.json
-  ensemble schema tools | jq .submit_step_completion")]
+  ensemble admin schema config > .ensemble/ensemble.schema.json
+  ensemble admin schema tools | jq .submit_step_completion")]
 pub(crate) struct Arguments {
     /// Schema to print
     what: What,
@@ -47,6 +48,8 @@ enum What {
     Plan,
     /// A notice to an orchestrator about its steps
     Notice,
+    /// A failure under `--json`, on stderr
+    Error,
     #[cfg(feature = "mcp")]
     /// The arguments of each tool of `ensemble mcp`
     Tools,
@@ -67,6 +70,7 @@ impl Arguments {
             What::Message => print(context, "message", schemars::schema_for!(EnvelopeFile)),
             What::Plan => print(context, "plan of steps", schemars::schema_for!(Plan)),
             What::Notice => print(context, "notice of a step queue", schemars::schema_for!(Notice)),
+            What::Error => print(context, "failure", schemars::schema_for!(ErrorLine)),
             #[cfg(feature = "mcp")]
             What::Tools => {
                 let tools = crate::mcp::schemas();

@@ -28,13 +28,14 @@ impl Arguments {
         let (project, recorder) = (context.project()?, context.recorder()?);
         let (kinds, ends) = (project.kinds()?, project.task_ends());
         let settling = Settling { queue: &queue, kinds, ends, recorder: &*recorder };
-        let (agent, id) = (context.agent()?, &self.which.id);
-        let (mailbox, state) = self.which.find(&*queue, agent.as_ref())?;
+        let which = self.which.completed(&*queue)?;
+        let (agent, id) = (context.agent()?, &which.id);
+        let (mailbox, state) = which.find(&*queue, agent.as_ref())?;
         let message = (&mailbox, id);
-        let lease = match settling.standing(message, &state, agent.as_ref(), self.which.epoch)? {
+        let lease = match settling.standing(message, &state, agent.as_ref(), which.epoch)? {
             Standing::Reported(task) => return reported(context, message, &task),
             Standing::Again(lease) => lease,
-            Standing::None => self.which.lease_of((mailbox, state), agent)?,
+            Standing::None => which.lease_of((mailbox, state), agent)?,
         };
         settling.settle(&lease)?;
         if context.out.is_json() {

@@ -1,4 +1,4 @@
-//! `ensemble spawn`: one more agent.
+//! `ensemble agent start`: one more agent.
 
 use std::path::PathBuf;
 
@@ -17,8 +17,8 @@ use crate::exit::{Failure, Outcome};
 /// is refused. `ensemble up` starts it again if it ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble spawn worker-3 --provider claude --directory ../wt/worker-3
-  ensemble spawn tester --command 'sh run-tests.sh' --env SUITE=fast")]
+  ensemble agent start worker-3 --provider claude --directory ../wt/worker-3
+  ensemble agent start tester --command 'sh run-tests.sh' --env SUITE=fast")]
 pub(crate) struct Arguments {
     /// The agent
     name: Name,

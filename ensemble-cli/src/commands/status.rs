@@ -89,7 +89,10 @@ fn print_heading(context: &Context, overview: &Overview) -> Outcome {
     let watcher = match overview.watcher.runs() {
         true => format!("watcher {}", out.paint(GOOD, "running")),
         false => {
-            format!("watcher {}: `ensemble watch` starts it", out.paint(WARNING, "not running"))
+            format!(
+                "watcher {}: `ensemble admin watch` starts it",
+                out.paint(WARNING, "not running")
+            )
         }
     };
     out.line(format!("{} · {agents} · {watcher}", one_line(&name)))

@@ -1,4 +1,4 @@
-//! `ensemble summary`: what became of a batch, told once.
+//! `ensemble task summary`: what became of a batch, told once.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,18 +26,18 @@ use crate::{args, text};
 /// ones print the same summary.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble summary --task task-1 --task task-2 --wait 20m
-  ensemble summary --instruction instruction.yaml --accept 'all(\"approved\")'")]
+  ensemble task summary --task task-1 --task task-2 --wait 20m
+  ensemble task summary --instruction instruction.yaml --accept 'all(\"approved\")'")]
 pub(crate) struct Arguments {
     /// A task of the batch; may be repeated
-    #[arg(long = "task", value_name = "TASK", value_parser = args::header)]
+    #[arg(long = "task", value_name = "ID", value_parser = args::header)]
     #[arg(required_unless_present = "instruction")]
     tasks: Vec<String>,
     /// An instruction whose tasks are the batch; `-` for stdin
     #[arg(long, value_name = "FILE|-", conflicts_with = "tasks")]
     instruction: Option<PathBuf>,
     /// The batch's name: one summary for each [default: one that follows from its tasks]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "ID")]
     batch: Option<Name>,
     /// How long to wait for reports
     #[arg(long, value_name = "DURATION", default_value = "29m", value_parser = args::duration)]

@@ -1,4 +1,4 @@
-//! `ensemble supervise`: one agent after another, for as long as there is work.
+//! `ensemble agent supervise`: one agent after another, for as long as there is work.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -48,15 +48,15 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// task.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example: ensemble supervise --role coder --id coder-1 -- claude -p {prompt}"
+    after_help = "Example: ensemble agent supervise --role coder --name coder-1 -- claude -p {prompt}"
 )]
 pub(crate) struct Arguments {
     /// planner, coder or code-reviewer
     #[arg(long, value_name = "ROLE", value_parser = role)]
     role: Role,
     /// The agent's name [default: who is asking]
-    #[arg(long, value_name = "NAME")]
-    id: Option<Name>,
+    #[arg(long, alias = "id", value_name = "NAME")]
+    name: Option<Name>,
     /// How often to look at the blackboard without an event [default: its config, else 30s; planners 60s]
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     poll: Option<Duration>,
@@ -85,7 +85,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let id = match &self.id {
+        let id = match &self.name {
             Some(id) => id.clone(),
             None => context.agent_required()?,
         };
@@ -154,7 +154,7 @@ fn refused(error: Error, board: &Board, id: &Name) -> Failure {
     let Some(state) = state else { return error.into() };
     let hint = match board.check_over(&state, id, SystemClock.wall()) {
         Ok(()) => {
-            "its lease is over: `ensemble supervise --take-over` with the same words takes it over"
+            "its lease is over: `ensemble agent supervise --take-over` with the same words takes it over"
                 .to_owned()
         }
         Err(_) => format!(

@@ -61,7 +61,7 @@ impl Arguments {
         }
         if overview.agents.is_empty() {
             return Err(Failure::nothing("the team has no agents").with_hint(
-                "`ensemble up` brings it up; `ensemble spawn` and `ensemble join` add one",
+                "`ensemble up` brings it up; `ensemble agent start` and `ensemble agent join` add one",
             ));
         }
         Ok(overview)

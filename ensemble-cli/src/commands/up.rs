@@ -41,7 +41,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// screen is not known yet is watched for 20 s at most, and then named as still starting.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble up && ensemble attach
+  ensemble up && ensemble agent attach
   ensemble up worker-1 worker-2")]
 pub(crate) struct Arguments {
     /// Only these agents
@@ -55,8 +55,9 @@ impl Arguments {
         let team = open(context, &spool)?;
         let plans = self.plans(context)?;
         if plans.is_empty() {
-            return Err(Failure::nothing("there is no agent to bring up")
-                .with_hint("name some under `agents:` in ensemble.yaml, or use `ensemble spawn`"));
+            return Err(Failure::nothing("there is no agent to bring up").with_hint(
+                "name some under `agents:` in ensemble.yaml, or use `ensemble agent start`",
+            ));
         }
         require_programs(&team, &plans)?;
         context.project()?.keep_out_of_git()?;
@@ -109,7 +110,7 @@ impl Arguments {
         match self.names.iter().find(|name| !known(name)) {
             None => Ok(plans),
             Some(name) => Err(Failure::nothing(format!("there is no agent `{name}`")).with_hint(
-                "it is neither in ensemble.yaml nor in the roster: `ensemble spawn` makes one",
+                "it is neither in ensemble.yaml nor in the roster: `ensemble agent start` makes one",
             )),
         }
     }
@@ -222,7 +223,7 @@ impl Session {
         let _line = WaitLine::new("the watcher to start", Some(WATCHER_PATIENCE));
         while WatcherView::of(project).holder.is_none() {
             if Instant::now() >= deadline {
-                say("warning: the watcher has not started: `ensemble attach` shows why");
+                say("warning: the watcher has not started: `ensemble agent attach` shows why");
                 return Ok(());
             }
             waiter.wait(LOOK_INTERVAL);
@@ -289,8 +290,9 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
         true => Ok(()),
         false => {
             out.flush()?;
-            Err(Failure::refused(failed.join("; "))
-                .with_hint("`ensemble attach NAME` shows its pane; `ensemble team` shows all"))
+            Err(Failure::refused(failed.join("; ")).with_hint(
+                "`ensemble agent attach NAME` shows its pane; `ensemble team` shows all",
+            ))
         }
     }
 }

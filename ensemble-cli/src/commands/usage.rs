@@ -1,4 +1,4 @@
-//! `ensemble usage`: what agents and tasks took, and what more is allowed.
+//! `ensemble agent usage`: what agents and tasks took, and what more is allowed.
 
 use std::collections::BTreeMap;
 
@@ -254,7 +254,7 @@ pub(crate) fn used(spent: &Spent) -> Used {
 
 /// The command that allows more.
 pub(crate) fn allowance_hint(scope: &Scope) -> String {
-    format!("`ensemble usage allow {} --usd N` allows more", scope.arguments())
+    format!("`ensemble agent usage allow {} --usd N` allows more", scope.arguments())
 }
 
 impl Allow {

@@ -1,4 +1,4 @@
-//! `ensemble watch`: the sidecar, in the foreground.
+//! `ensemble admin watch`: the sidecar, in the foreground.
 
 use ensemble_team::roster::Member;
 use ensemble_watch::project::Project;
@@ -12,7 +12,7 @@ use crate::exit::{Outcome, say};
 /// One watcher runs for each queue; a second one is refused with exit code 75. Files that landed
 /// while no watcher ran are routed first.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble watch & # then: ensemble status")]
+#[command(after_help = "Example: ensemble admin watch & # then: ensemble status")]
 pub(crate) struct Arguments {
     /// End once no agent of the team runs any more
     #[arg(long, hide = true)]

@@ -1,4 +1,4 @@
-//! `ensemble whoami`: who is asking, and how that is known.
+//! `ensemble agent whoami`: who is asking, and how that is known.
 
 use ensemble_core::message::Name;
 use ensemble_team::holdings::{Holding, tasks};
@@ -17,7 +17,7 @@ use crate::text::one_line;
 /// A spawned agent is identified by the pass in its environment or by its pane, not by what it
 /// types. Exit code 3 for a process outside of the team without a name.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble whoami --json")]
+#[command(after_help = "Example: ensemble agent whoami --json")]
 pub(crate) struct Arguments {}
 
 impl Arguments {

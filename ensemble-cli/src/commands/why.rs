@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ensemble_core::driver::LadderStore;
-use ensemble_core::event_log::{Record, Story, story};
+use ensemble_core::event_log::{Record, Story, read_all, story};
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_team::usage::{Spent, by_task};
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use super::usage::Usage;
 use crate::asking::requests;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
+use crate::ids;
 use crate::output::{FAINT, STRONG};
 use crate::queue::Queue;
 use crate::text::{age, inline, one_line, plural};
@@ -25,21 +26,25 @@ use crate::text::{age, inline, one_line, plural};
   ensemble why T-17
   ensemble why 019b3c5e-7b1a-7c44-9d0e-2f6a5b8c1d3e --json | jq -r .records[].type")]
 pub(crate) struct Arguments {
-    /// Its id, as `inbox`, `task list`, `requests` or `log` show it
+    /// Its id, as `inbox`, `task list`, `request list` or `log` show it, or a unique beginning of it
     id: String,
 }
 
 impl Arguments {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub(crate) fn run(mut self, context: &Context) -> Outcome {
         let logs = context.project()?.logs();
-        let told = if logs.is_dir() { Some(story(&logs, &self.id)?) } else { None };
-        let now = whereabouts(context, &self.id);
-        let took = took(context, &self.id);
-        let has_records = told.as_ref().is_some_and(|story| !story.records.is_empty());
-        if !has_records && now.is_empty() {
-            return Err(Failure::nothing(format!("no event mentions `{}`", one_line(&self.id)))
-                .with_hint("ids must be complete; `ensemble log --json | grep ID` finds parts"));
+        let (mut told, mut now) = looked_up(context, &logs, &self.id)?;
+        if is_nothing(told.as_ref(), &now)
+            && let Some(whole) = whole_id(context, &logs, &self.id)?
+        {
+            (told, now) = looked_up(context, &logs, &whole)?;
+            self.id = whole;
         }
+        if is_nothing(told.as_ref(), &now) {
+            return Err(Failure::nothing(format!("no event mentions `{}`", one_line(&self.id)))
+                .with_hint("`ensemble log`, `inbox`, `request list` and `task list` show ids"));
+        }
+        let took = took(context, &self.id);
         if context.out.is_json() {
             let records = told.iter().flat_map(|story| &story.records).collect::<Vec<_>>();
             let names = told.iter().flat_map(|story| &story.names).collect::<Vec<_>>();
@@ -54,6 +59,36 @@ impl Arguments {
         }
         told.map_or(Ok(()), |story| complete(story, &logs))
     }
+}
+
+/// The records about an id, and where it is now.
+fn looked_up(context: &Context, logs: &Path, id: &str) -> Outcome<(Option<Story>, Vec<Value>)> {
+    let told = if logs.is_dir() { Some(story(logs, id)?) } else { None };
+    Ok((told, whereabouts(context, id)))
+}
+
+fn is_nothing(told: Option<&Story>, now: &[Value]) -> bool {
+    now.is_empty() && told.is_none_or(|story| story.records.is_empty())
+}
+
+/// The one id that begins so, among those of unfinished messages, of requests and of the log.
+fn whole_id(context: &Context, logs: &Path, prefix: &str) -> Outcome<Option<String>> {
+    let queue = Queue::open(context)?;
+    let waiting = ids::unfinished(&*queue)?.into_iter().map(String::from);
+    let (asked, _) = requests(context, &queue)?.list()?;
+    let asked = asked.into_iter().map(|entry| entry.request.request_id.into());
+    let logged: Vec<String> = match logs.is_dir() {
+        true => read_all(logs)?.flat_map(|record| ids_in(&record)).collect(),
+        false => Vec::new(),
+    };
+    ids::unique(prefix, waiting.chain(asked).chain(logged))
+}
+
+/// The ids that a record names.
+fn ids_in(record: &Record) -> Vec<String> {
+    const FIELDS: [&str; 3] = ["id", "task_id", "request_id"];
+    let of = |field: &&str| record.data.get(*field)?.as_str().map(str::to_owned);
+    FIELDS.iter().filter_map(of).collect()
 }
 
 /// What a task or an agent took; `None` without a record.
@@ -117,7 +152,7 @@ fn complete(story: Story, logs: &Path) -> Outcome {
     match story.failure {
         Some(failure) => {
             let text = format!("the story is not whole: {failure}");
-            let hint = format!("`ensemble fsck` looks at {}", logs.display());
+            let hint = format!("`ensemble admin fsck` looks at {}", logs.display());
             Err(Failure::new(Exit::Failed, text).with_hint(hint))
         }
         None => Ok(()),

@@ -16,7 +16,7 @@ macro_rules! wrappers {
             /// exit code. Mail that waits stays.
             ///
             /// Works in any terminal, with or without tmux. A hint that mail waits is typed between your own keys, never
-            /// among them. `ensemble watch` need not run: a watcher comes with the first agent and goes with the last.
+            /// among them. `ensemble admin watch` need not run: a watcher comes with the first agent and goes with the last.
             #[derive(Debug, clap::Args)]
             #[command(after_help = $example)]
             pub(crate) struct Arguments {

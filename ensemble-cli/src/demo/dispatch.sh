@@ -1,14 +1,14 @@
 #!/bin/sh
-# Dispatch: `ensemble dispatch` hands the tasks of an instruction to the workers and writes the summary once.
+# Dispatch: `ensemble task dispatch` hands the tasks of an instruction to the workers and writes the summary once.
 set -u
 while read -r line; do
     echo "dispatch: woken by: $line"
-    "$ENSEMBLE" dispatch --once
+    "$ENSEMBLE" task dispatch --once
     while mail=$("$ENSEMBLE" recv --as dispatch --json 2>/dev/null); do
         id=$(printf '%s\n' "$mail" | sed 's/^{"id":"\([^"]*\)".*/\1/')
         case $mail in
         *'"type":"shutdown_request"'*) # the id is that of the request, a dot and a word
-            "$ENSEMBLE" respond --as dispatch "${id%.*}" --approve
+            "$ENSEMBLE" request answer --as dispatch "${id%.*}" --approve
             "$ENSEMBLE" settle --as dispatch "$id" >/dev/null
             exit 0 ;;
         *'"type":"dispatch.instruction"'*) "$ENSEMBLE" release --as dispatch "$id" >/dev/null; break ;;

@@ -13,7 +13,7 @@ take() {
         id=$(printf '%s' "$out" | sed 's/^{"id":"\([^"]*\)".*/\1/')
         task=$(field task_id)
         echo "$1 works on $task"
-        again "$ENSEMBLE" send --as "$1" --to dispatch --type report --id "report.$task" --task "$task" -m "done by $1"
+        again "$ENSEMBLE" send --as "$1" --to dispatch --type report --id "report.$task" --task "$task" "done by $1"
         again "$ENSEMBLE" settle --as "$1" "$id"
     done
 }

@@ -14,7 +14,7 @@ case $(wc -l <"$DEMO/coder.runs" | tr -d ' ') in
     git add greet.sh
     git commit -q -m "Say hello"
     "$ENSEMBLE" agent heartbeat --long "thinking about the other half"
-    "$ENSEMBLE" agent handoff --summary "it says hello" --next-action "hand it in" --file greet.sh
+    "$ENSEMBLE" agent handoff --summary "it says hello" --next-action "hand it in" --changed greet.sh
     exit 42 ;;
 3)
     case $prompt in

@@ -7,5 +7,5 @@ said=$(sh greet.sh you)
 if [ "$said" = "hello, you" ]; then
     "$ENSEMBLE" task verdict "$ENSEMBLE_TASK_ID" --approve
 else
-    "$ENSEMBLE" task verdict "$ENSEMBLE_TASK_ID" --reject "it says '$said': to whom?"
+    "$ENSEMBLE" task verdict "$ENSEMBLE_TASK_ID" --reject --reason "it says '$said': to whom?"
 fi

@@ -226,7 +226,7 @@ pub(super) fn start_watcher(project: &Project) -> Outcome<Child> {
     command.arg("--queue").arg(&project.queue).arg("watch");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut watcher =
-        command.spawn().map_err(|e| io_failure("start", Path::new("ensemble watch"), e))?;
+        command.spawn().map_err(|e| io_failure("start", Path::new("ensemble admin watch"), e))?;
     let mut first = String::new();
     if let Some(stderr) = watcher.stderr.take() {
         let mut stderr = BufReader::new(stderr);

@@ -7,7 +7,7 @@ field() { sed -n "s/^  $1: //p" "$2" | tr -d '"'; }
 
 while read -r line; do
     case $line in "AGENT_TEAM_PING $name "*) # Dispatch asks first
-        "$ENSEMBLE" pong --as "$name" "$name" "${line##* }" >/dev/null
+        "$ENSEMBLE" agent pong --as "$name" "$name" "${line##* }" >/dev/null
         continue ;;
     esac
     echo "$name: woken by: $line"
@@ -16,7 +16,7 @@ while read -r line; do
         case $mail in
         *'"type":"task"'*) ;;
         *'"type":"shutdown_request"'*) # the id is that of the request, a dot and a word
-            "$ENSEMBLE" respond --as "$name" "${id%.*}" --approve
+            "$ENSEMBLE" request answer --as "$name" "${id%.*}" --approve
             "$ENSEMBLE" settle --as "$name" "$id" >/dev/null
             exit 0 ;;
         *)
@@ -31,7 +31,7 @@ while read -r line; do
         count=$(printf '%s' "$files" | grep -c '')
         printf '%s lines in:\n%s\n' "$lines" "$files" >"$DEMO/$task.txt"
         echo "$name: $task: $lines lines in files named $pattern"
-        # A report says who, how many, what share and where: `ensemble lint` holds it to that.
+        # A report says who, how many, what share and where: `ensemble admin lint` holds it to that.
         said="$lines lines in $count of $count files (100%), listed in $task.txt:1"
         printf 'task_id: %s\nworker_id: %s\nstatus: success\nsummary: "%s"\nlines: %s\n...\n' \
             "$task" "$name" "$said" "$lines" >"$QUEUE/tmp/$task-completed.yaml"

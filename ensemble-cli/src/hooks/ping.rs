@@ -7,7 +7,7 @@
 //! | is idle otherwise | a typed line |
 //!
 //! The file `.ensemble/ready/NAME.ping` exists while the ping is waited for. Each is told once. The agent answers by
-//! `ensemble pong`, as it does to a typed one.
+//! `ensemble agent pong`, as it does to a typed one.
 
 use ensemble_core::driver::PongBox;
 use ensemble_core::proto::ready::Ping;
@@ -42,7 +42,7 @@ impl Asked {
     pub(super) fn text(&self) -> String {
         let Ping { worker, attempt } = &self.ping;
         format!(
-            "[ensemble] {}: can you take an assignment now? If so, answer at once: `ensemble pong {worker} {attempt}`\n",
+            "[ensemble] {}: can you take an assignment now? If so, answer at once: `ensemble agent pong {worker} {attempt}`\n",
             self.ping
         )
     }

@@ -213,7 +213,9 @@ impl Live<'_> {
                 silence(true);
                 *terminal = ratatui::try_init()?;
                 if said.is_ok_and(|status| !status.success()) {
-                    self.view.say(format!("cannot attach to {name}: see `ensemble attach {name}`"));
+                    self.view.say(format!(
+                        "cannot attach to {name}: see `ensemble agent attach {name}`"
+                    ));
                 }
             }
         }

@@ -238,11 +238,11 @@ event_types! {
     REQUEST_REJECTED_FILE = "request.rejected_file" by "its reader": "`request_id`, `kept_as`, `error`";
 
     /// A member of the team runs.
-    AGENT_UP = "agent.up" by "`up`, `spawn`, `join`, `claude` and its like": "`agent`, `role`, `provider`, `generation`, `how` (`started`, `restarted`, `adopted`, `joined`), `pane`, `pid`";
+    AGENT_UP = "agent.up" by "`up`, `agent start`, `agent join`, `claude` and its like": "`agent`, `role`, `provider`, `generation`, `how` (`started`, `restarted`, `adopted`, `joined`), `pane`, `pid`";
     /// An agent that a person had started in a terminal has ended.
     AGENT_LEFT = "agent.left" by "`claude` and its like": "`agent`, `generation`, `exit_code`";
     /// Processes of an earlier generation were ended before a start.
-    AGENT_REMAINS = "agent.remains" by "`up`, `spawn`": "`agent`, `found`, `survivors`";
+    AGENT_REMAINS = "agent.remains" by "`up`, `agent start`": "`agent`, `found`, `survivors`";
     /// The observed state of an agent changed.
     AGENT_STATE = "agent.state" by "watcher": "`agent`, `from`, `to`, `why`";
     /// An agent met a usage limit and keeps its leases.

@@ -62,9 +62,9 @@ impl Requests<'_> {
         fields.entry(asked.content_field.clone()).or_insert_with(|| asked.content.clone().into());
         let id = &asked.request_id;
         let answer = if asked.kind.as_str() == PLAN_APPROVAL {
-            format!("ensemble plan review {id} --approve|--reject --feedback TEXT")
+            format!("ensemble request review {id} --approve|--reject --feedback TEXT")
         } else {
-            format!("ensemble respond {id} --approve|--reject --reason TEXT")
+            format!("ensemble request answer {id} --approve|--reject --reason TEXT")
         };
         let body = body(Some(format!("Answer with: {answer}")), fields);
         let envelope = Envelope::new(asked.to.clone(), body)

@@ -193,15 +193,15 @@ fn each_need_names_the_command_that_helps() {
     assert_eq!(
         found,
         [
-            ("watcher", "`ensemble watch`"),
+            ("watcher", "`ensemble admin watch`"),
             ("blocked", "`ensemble why w2`"),
-            ("blocked", "`ensemble attach w1`"),
+            ("blocked", "`ensemble agent attach w1`"),
             ("gone", "`ensemble up w3`"),
-            ("decision", "`ensemble respond r1 --approve --as lead`, or `--reject`"),
-            ("escalation", "`ensemble why t1`; `ensemble attach bob`"),
+            ("decision", "`ensemble request answer r1 --approve --as lead`, or `--reject`"),
+            ("escalation", "`ensemble why t1`; `ensemble agent attach bob`"),
             ("standstill", "`x`"),
             ("dead letter", "`ensemble dead retry m2`, or `dead drop`"),
-            ("budget", "`ensemble usage allow task t1 --usd N`"),
+            ("budget", "`ensemble agent usage allow task t1 --usd N`"),
             ("paused", "`x`"),
             ("limited", "it goes on by itself"),
         ]

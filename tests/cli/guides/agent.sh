@@ -11,7 +11,7 @@ while :; do
     while message=$(ensemble recv --json); do
         field() { printf '%s\n' "$message" | sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p"; }
         if [ "$(field type)" = shutdown_request ]; then
-            ensemble respond "$(field correlation_id)" --approve && exit 0
+            ensemble request answer "$(field correlation_id)" --approve && exit 0
         fi
         ensemble settle "$(field id)"
     done

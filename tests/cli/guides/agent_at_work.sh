@@ -25,14 +25,14 @@ while :; do
         field() { printf '%s\n' "$message" | sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p"; }
         task=$(field task_id) id=$(field id) me=$(field to)
         case $(field type) in
-        shutdown_request) ensemble respond "$(field correlation_id)" --approve && exit 0 ;;
+        shutdown_request) ensemble request answer "$(field correlation_id)" --approve && exit 0 ;;
         step)
             step=${id#*.} step=${step%.*}
             may_end "step-$step"
             how='"status": "success"'
             [ ! -e "$HOME/go/block-$step" ] || how='"status": "blocked", "blockers": ["no key"]'
             echo "{\"task_id\": \"$task\", \"step_index\": $step, \"agent\": \"$me\", $how}" |
-                ensemble step submit - ;;
+                ensemble step submit -f - ;;
         task)
             may_end "$task"
             ensemble report "$task" --status success --summary "$me did 1 of 1 (100%), see src/main.rs:1" ;;

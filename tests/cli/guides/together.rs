@@ -257,7 +257,7 @@ fn a_team_a_sprint_and_steps_share_a_project_and_what_is_said_of_them_is_true() 
     fs::write(all.project().join("pages.yaml"), PLAN).unwrap();
     all.type_line("ensemble step add -f pages.yaml");
     all.type_line("ensemble step run pages &");
-    all.type_line("ensemble send --to conductor --type task --task talk -m 'talk to the users'");
+    all.type_line("ensemble send --to conductor --type task --task talk 'talk to the users'");
     let step_of = |agent: &str| json!({ agent: [["pages", "message"], ["pages", "step"]] });
     let mut expected = step_of("worker-1");
     expected["coder-1"] = json!([["user-api", "task"]]);

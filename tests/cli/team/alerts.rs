@@ -49,7 +49,10 @@ fn a_person_is_told_once_by_a_command_until_it_is_over() {
     eventually("the command has the alert", || alerts(&told).len() == 1);
     let alert = alerts(&told).remove(0);
     assert_eq!((&alert["need"], &alert["agent"]), (&"blocked".into(), &"asks".into()), "{alert}");
-    assert_eq!((&alert["count"], &alert["help"]), (&1.into(), &"`ensemble attach asks`".into()));
+    assert_eq!(
+        (&alert["count"], &alert["help"]),
+        (&1.into(), &"`ensemble agent attach asks`".into())
+    );
     eventually("it is recorded", || team.records("alert.sent").len() == 1);
     let words = fs::read_to_string(team.bed.project().join("words")).unwrap();
     assert!(words.starts_with("asks waits for a person: "), "{words}");

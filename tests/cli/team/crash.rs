@@ -26,7 +26,7 @@ fn check(team: &Team, place: &str) {
         // One pane, the one that is recorded, whose agent knows its pass.
         let pane = team.pane(name);
         assert_eq!((&line["pane"], &line["pid"]), (&Value::from(pane.id), &Value::from(pane.pid)));
-        let who = team.order(name, "$E whoami --json");
+        let who = team.order(name, "$E agent whoami --json");
         assert!(who.stdout.contains(r#""known_by":"pass""#), "{place}: {who:?}");
         assert_eq!(team.member(name)["unread"], 1, "{place}");
     }

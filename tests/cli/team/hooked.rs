@@ -148,7 +148,7 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
         eventually("the waiter ends", || team.here("one.code").exists());
         let text = fs::read_to_string(team.here("one.err")).unwrap();
         assert!(text.contains("AGENT_TEAM_PING one 1"), "{text}");
-        assert_eq!(team.order("one", "$E pong one 1").code, 0);
+        assert_eq!(team.order("one", "$E agent pong one 1").code, 0);
         let asked = asking.join().unwrap();
         assert!(asked.code == 0 && asked.stdout.contains("one is ready (ping 1)"), "{asked:?}");
     });

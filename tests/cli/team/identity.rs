@@ -8,17 +8,17 @@ fn a_member_is_who_it_is_whatever_it_types() {
     team.up();
     team.bed.ok("send --as operator --to worker-1 --id first -m work");
     // By its pass.
-    let who = team.order("worker-1", "$E whoami --json");
+    let who = team.order("worker-1", "$E agent whoami --json");
     assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"pass""#), "{who:?}");
     // Without it, by its pane; also from deep below, and with its name taken away.
     let bare = "env -u ENSEMBLE_AGENT_PASS -u ENSEMBLE_AGENT_ID -u LIZA_AGENT_ID";
-    let deep = format!("{bare} sh -c 'sh -c \"\\$E whoami --json; true\"; true'");
+    let deep = format!("{bare} sh -c 'sh -c \"\\$E agent whoami --json; true\"; true'");
     let who = team.order("worker-1", &deep);
     assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"process_tree""#), "{who:?}");
     // From a sandbox with process numbers of its own, which hides its parents: by the pane it was started in.
     let sandbox = "unshare --user --map-root-user --pid --fork --mount-proc";
     if team.order("worker-1", &format!("{sandbox} true")).code == 0 {
-        let who = team.order("worker-1", &format!("{bare} {sandbox} $E whoami --json"));
+        let who = team.order("worker-1", &format!("{bare} {sandbox} $E agent whoami --json"));
         assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"hidden_pane""#), "{who:?}");
     } else {
         println!("skipped: this machine allows no process namespace");
@@ -88,7 +88,7 @@ fn what_is_left_of_an_earlier_generation_is_refused() {
     let team = Team::with(&["worker-1"], "");
     let first = team.up();
     let old = team.order("worker-1", "echo $ENSEMBLE_AGENT_PASS").stdout.trim().to_owned();
-    let asks = format!("ENSEMBLE_AGENT_PASS={old} ENSEMBLE_AGENT_ID=worker-1 $E whoami");
+    let asks = format!("ENSEMBLE_AGENT_PASS={old} ENSEMBLE_AGENT_ID=worker-1 $E agent whoami");
     assert_eq!(team.shell(&asks).code, 0, "it is its own pass, wherever it runs");
     super::kill(u32::try_from(first[1]["pid"].as_u64().unwrap()).unwrap());
     crate::tmux_support::eventually("the pane is dead", || team.pane("worker-1").dead);
@@ -97,7 +97,7 @@ fn what_is_left_of_an_earlier_generation_is_refused() {
     assert!(left_over.code == 1 && left_over.stderr.contains("earlier run"), "{left_over:?}");
     // A pass for the team of another queue is none of this one's business.
     let elsewhere = format!(
-        "ENSEMBLE_QUEUE=/somewhere/else ENSEMBLE_AGENT_PASS={old} $E --queue queue whoami --as guest"
+        "ENSEMBLE_QUEUE=/somewhere/else ENSEMBLE_AGENT_PASS={old} $E --queue queue agent whoami --as guest"
     );
     assert_eq!(team.shell(&elsewhere).code, 0);
 }

@@ -137,7 +137,7 @@ fn a_spawned_agent_belongs_to_the_team() {
     assert_eq!(team.member("tester")["role"], "coder");
     assert!(team.bed.mailbox("tester/new").is_dir());
     // What ends at once is an error that says so, and no reason to keep others from running.
-    let failed = team.shell("$E spawn broken --command 'exit 7'; echo $?; $E team broken");
+    let failed = team.shell("$E agent start broken --command 'exit 7'; echo $?; $E team broken");
     assert!(
         failed.stderr.contains("ended at once") || failed.stdout.contains("gone"),
         "{failed:?}"
@@ -197,7 +197,7 @@ fn a_pane_that_was_there_before_joins() {
     let refused = team.bed.fails(1, &join("worker-1"));
     assert!(refused.contains("belongs to lead"), "{refused}");
     // A member cannot take another name.
-    let refused = team.order("worker-1", &format!("$E join lead --pane {id} {socket}"));
+    let refused = team.order("worker-1", &format!("$E agent join lead --pane {id} {socket}"));
     assert!(refused.code == 1 && refused.stderr.contains("this is worker-1"), "{refused:?}");
     // What it ran ends: it is gone, and `up` can only say so.
     team.server().kill_pane(&id).unwrap();
@@ -228,7 +228,7 @@ fn agents_that_run_already_are_found_and_taken_into_the_team() {
     assert!(list().iter().all(|it| it["provider"] == "claude" && it["agent"].is_null()));
     let shown = team.bed.ok(&format!("adopt {socket}"));
     assert!(shown.contains(&panes[0]) && shown.contains("adopt PANE"), "{shown}");
-    let refused = team.order("worker-1", &format!("$E adopt --all {socket}"));
+    let refused = team.order("worker-1", &format!("$E agent adopt --all {socket}"));
     assert!(refused.code == 1 && refused.stderr.contains("this is worker-1"), "{refused:?}");
     // One by its pane, then the rest.
     let told = team.bed.ok(&format!("adopt {} {socket}", panes[1]));

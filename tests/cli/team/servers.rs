@@ -35,7 +35,7 @@ fn who_is_asked_on_another_host_leaves_and_who_has_gone_is_not_waited_for() {
         assert_eq!(asking.object(&line)["state"], "pending");
     }
     // One agrees and ends; the other one ends without a word.
-    team.tell("worker-1", "$E respond go-1 --approve; kill $$");
+    team.tell("worker-1", "$E request answer go-1 --approve; kill $$");
     kill(team.pane("worker-2").pid);
     for (worker, id, state) in [("worker-1", "go-1", "approved"), ("worker-2", "go-2", "expired")] {
         eventually(&format!("{worker} has left"), || {

@@ -14,7 +14,7 @@ const STUBBORN: &str = r#"
 while :; do
     mail=$("$ENSEMBLE" recv --wait 60s --json 2>/dev/null) || continue
     id=$(printf '%s\n' "$mail" | sed 's/^{"id":"\([^"]*\)".*/\1/')
-    case $mail in *shutdown_request*) "$ENSEMBLE" respond "${id%.*}" --reject --reason 'not yet' ;; esac
+    case $mail in *shutdown_request*) "$ENSEMBLE" request answer "${id%.*}" --reject --reason 'not yet' ;; esac
     "$ENSEMBLE" settle "$id" >/dev/null
     echo "$id" >>"$DEMO/stubborn.read"
 done
@@ -235,7 +235,7 @@ fn a_clock_that_was_set_back_since_the_start_forgets_no_shutdown() {
     let pid = team.pane("worker-1").pid;
     let request = team.bed.object("request shutdown worker-1 --as operator");
     let id = request["request_id"].as_str().unwrap();
-    assert_eq!(team.order("worker-1", &format!("$E respond {id} --approve")).code, 0);
+    assert_eq!(team.order("worker-1", &format!("$E request answer {id} --approve")).code, 0);
     eventually("it has gone", || team.member("worker-1")["state"] == "shutdown" && !lives(pid));
 }
 

@@ -180,7 +180,7 @@ fn a_dialog_at_the_start_is_said() {
     let text = text.replace("\"trust/claude\"", &path(&bin.join("trust/claude")));
     fs::write(file, text).unwrap();
     let up = ok(&team, &["up"]);
-    assert!(up.contains("cora waits for you: trust; ensemble attach cora\n"), "{up:?}");
+    assert!(up.contains("cora waits for you: trust; ensemble agent attach cora\n"), "{up:?}");
     assert!(!up.contains("named waits"), "{up:?}");
     assert_eq!(team.member("cora")["state"], "blocked");
     let again = crate::bed::objects(&ok(&team, &["up", "--json"]));
@@ -215,7 +215,7 @@ fn a_dialog_after_the_table_is_said_and_so_is_an_agent_that_stays_unknown() {
     assert_eq!(
         said.collect::<Vec<String>>(),
         [
-            "late waits for you: trust; ensemble attach late",
+            "late waits for you: trust; ensemble agent attach late",
             "stuck is still starting: ensemble team"
         ]
     );
@@ -229,7 +229,7 @@ fn a_dialog_after_the_table_is_said_and_so_is_an_agent_that_stays_unknown() {
 fn a_dialog_behind_a_composer_is_said() {
     let team = team("/bin/dash", &[("cora", "$HERE/bin/early/claude")]);
     let up = ok(&team, &["up"]);
-    assert!(up.ends_with("cora waits for you: trust; ensemble attach cora\n"), "{up:?}");
+    assert!(up.ends_with("cora waits for you: trust; ensemble agent attach cora\n"), "{up:?}");
     assert!(!team.here("cora.typed").exists(), "a dialog was typed into");
 }
 
@@ -239,7 +239,7 @@ fn a_request_that_waits_says_which_dialog_it_waits_for() {
     ok(&team, &["up"]);
     let asked = run(&team, &["request", "shutdown", "cora", "--as", "operator", "--wait", "5s"]);
     assert_eq!(asked.code, 3, "{asked:?}");
-    let said = "cora waits for you: trust; ensemble attach cora";
+    let said = "cora waits for you: trust; ensemble agent attach cora";
     assert_eq!(asked.stderr.matches(said).count(), 1, "{asked:?}");
 }
 
@@ -264,7 +264,10 @@ fn a_dialog_of_an_agent_that_joins_is_said() {
         &team,
         &["join", "hand", "--pane", &pane, "--tmux-socket", &socket, "--provider", "claude"],
     );
-    assert!(joined.ends_with("hand waits for you: trust; ensemble attach hand\n"), "{joined:?}");
+    assert!(
+        joined.ends_with("hand waits for you: trust; ensemble agent attach hand\n"),
+        "{joined:?}"
+    );
 }
 
 #[test]

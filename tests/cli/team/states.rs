@@ -100,7 +100,7 @@ fn mail_that_an_idle_agent_does_not_take_comes_first() {
 fn who_has_asked_for_a_decision_waits_for_it() {
     let team = Team::with(&["conductor", "worker-1"], "");
     team.up();
-    let asked = team.order("worker-1", "echo the plan >plan.md; $E plan submit plan.md --json");
+    let asked = team.order("worker-1", "echo the plan >plan.md; $E request plan plan.md --json");
     assert_eq!(asked.code, 0, "{asked:?}");
     let asked: serde_json::Value = serde_json::from_str(asked.stdout.trim()).unwrap();
     let id = asked["request_id"].as_str().unwrap();
@@ -111,9 +111,9 @@ fn who_has_asked_for_a_decision_waits_for_it() {
     assert_eq!(team.order("worker-1", "$E recv").code, 0);
     assert_eq!(team.member("worker-1")["state"], "waiting");
     // It cannot approve its own plan under another name, and the conductor can.
-    let own = team.order("worker-1", &format!("$E plan review {id} --approve --as conductor"));
+    let own = team.order("worker-1", &format!("$E request review {id} --approve --as conductor"));
     assert!(own.code == 1 && own.stderr.contains("this is worker-1"), "{own:?}");
-    assert_eq!(team.order("conductor", &format!("$E plan review {id} --approve")).code, 0);
+    assert_eq!(team.order("conductor", &format!("$E request review {id} --approve")).code, 0);
     assert_eq!(team.wait_for_state("worker-1", "working")["unread"], 1);
 }
 

@@ -234,7 +234,7 @@ fn a_worker_stops_no_other_agent_unless_the_configuration_says_so() {
         ("$E down", "take the team down"),
         ("$E request shutdown worker-2", "ask another agent to shut down"),
         ("$E request shutdown --all", "ask another agent to shut down"),
-        ("$E abort", "abort the sprint"),
+        ("$E board abort", "abort the sprint"),
         ("$E resume", "let the team go on"),
     ] {
         let ran = team.order("worker-1", line);
@@ -261,5 +261,5 @@ fn a_worker_stops_no_other_agent_unless_the_configuration_says_so() {
     let config = team.bed.project().join("ensemble.yaml");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text + "authority: {abort: [worker-1]}\n").unwrap();
-    assert_eq!(team.order("worker-1", "$E abort").code, 0);
+    assert_eq!(team.order("worker-1", "$E board abort").code, 0);
 }

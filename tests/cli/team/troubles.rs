@@ -107,7 +107,7 @@ fn check_page(team: &Team, expected: &BTreeSet<String>) {
     {
         assert!(section.contains(need), "{need}: {section}");
     }
-    assert!(section.contains("<code>ensemble attach reviewer</code>"), "{section}");
+    assert!(section.contains("<code>ensemble agent attach reviewer</code>"), "{section}");
 }
 
 #[test]

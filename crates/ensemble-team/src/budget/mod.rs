@@ -11,7 +11,7 @@
 //! A limit is the configured one, and what was allowed on top of it. It is in US dollars, in tokens, or both: the first
 //! that is reached counts. Tokens of a model without a known price cost nothing, so a limit in dollars does not see them.
 //!
-//! State: `.ensemble/budget.json` has what was allowed and what is parked. The watcher and `ensemble usage allow`
+//! State: `.ensemble/budget.json` has what was allowed and what is parked. The watcher and `ensemble agent usage allow`
 //! change it under its lock; each door reads it. *A crash* leaves it as it was. A watcher that does not run parks nothing.
 //!
 //! ```

@@ -44,7 +44,7 @@ impl Kind {
         Self::Instruction,
     ];
 
-    /// The contract's name, as `ensemble schema` takes it.
+    /// The contract's name, as `ensemble admin schema` takes it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! `success` becomes `task_complete`; `failed` and `blocked` become `task_failed`. The command, the MCP
-//! server, the watcher and `ensemble summary` meet the same report or message. What was recorded
+//! server, the watcher and `ensemble task summary` meet the same report or message. What was recorded
 //! stands in `.ensemble/ends/<shard>.ndjson`, where a task's last line counts, changed under the shard's lock:
 //! so they record it once. The same line names the messages that a report has settled (`reported`). The record is
 //! written before the line: a crash in between records an end twice, and never not at all. A report costs one

@@ -2,10 +2,10 @@
 //! processes and clocks, and their effects are carried out.
 //!
 //! ```text
-//! Dispatcher   collect::Collect over the reports, and Batches, which tell once (`ensemble summary`)
-//! DispatchRun  proto::dispatch over mailboxes, ladders and reports    (`ensemble dispatch`)
-//! Conductor    sends an instruction, hears of escalations, waits for the summary  (`ensemble instruct`)
-//! Reviews      how often a task came back from review                 (`ensemble review`)
+//! Dispatcher   collect::Collect over the reports, and Batches, which tell once (`ensemble task summary`)
+//! DispatchRun  proto::dispatch over mailboxes, ladders and reports    (`ensemble task dispatch`)
+//! Conductor    sends an instruction, hears of escalations, waits for the summary  (`ensemble agent instruct`)
+//! Reviews      how often a task came back from review                 (`ensemble task review`)
 //! TaskEnds     records each end of a task once                      (`task_complete`, `task_failed`)
 //! ShutdownDriver      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
 //! supervise    proto::supervise over a blackboard, worktrees and processes     (seed 001)

@@ -133,7 +133,7 @@ fn sarif(results: Vec<Value>) -> Value {
         "version": "2.1.0",
         "runs": [{
             "tool": { "driver": {
-                "name": "ensemble lint", "version": env!("CARGO_PKG_VERSION"), "rules": rules,
+                "name": "ensemble admin lint", "version": env!("CARGO_PKG_VERSION"), "rules": rules,
             }},
             "columnKind": "unicodeCodePoints",
             "results": results,

@@ -159,7 +159,7 @@ mod tests {
     fn a_member_with_a_command_keeps_its_row_and_pass() {
         let (_home, roster) = bed();
         let mut started = member("coder-1");
-        (started.command, started.generation) = (Some("ensemble supervise".to_owned()), 4);
+        (started.command, started.generation) = (Some("ensemble agent supervise".to_owned()), 4);
         started.pass_sha256 = Some(Digest::of(b"pass"));
         roster.change(&started.name, |_| Ok(Some(started.clone()))).unwrap();
         let row = roster.enrol(&enrolment()).unwrap().unwrap();

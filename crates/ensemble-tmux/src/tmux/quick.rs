@@ -8,7 +8,7 @@
 //! down here, a prompt above all, is looked at properly. It is then typed to after all, or gets its
 //! reason.
 //!
-//! tmux does not see what a shell waits for: `sh -c 'ensemble supervise …'` looks like a shell at rest. So
+//! tmux does not see what a shell waits for: `sh -c 'ensemble agent supervise …'` looks like a shell at rest. So
 //! a pane whose first process has children is looked at properly, too.
 
 use super::Server;

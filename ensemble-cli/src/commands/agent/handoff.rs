@@ -33,7 +33,7 @@ pub(super) struct Handoff {
     #[arg(long, value_name = "TEXT")]
     blockers: Option<String>,
     /// A file that was changed; may be repeated
-    #[arg(long = "file", value_name = "PATH")]
+    #[arg(long = "changed", alias = "file", value_name = "PATH")]
     files: Vec<String>,
     /// A further step; may be repeated
     #[arg(long = "step", value_name = "TEXT")]

@@ -47,7 +47,7 @@ const fn advice(unfit: &Unfit) -> &'static str {
     match unfit {
         Unfit::NothingAssigned(_) => "there is nothing to do: end, or claim a task",
         Unfit::Over(_) => "write nothing any more, and end: what was done is kept",
-        Unfit::Broken(_) => "`ensemble fsck` tells more: write it down, and end",
+        Unfit::Broken(_) => "`ensemble admin fsck` tells more: write it down, and end",
     }
 }
 

@@ -223,7 +223,7 @@ fn watcher(project: &Project) -> Check {
             "watcher",
             Level::Warn,
             "not running: drop boxes are not routed, agents are not nudged",
-            "`ensemble watch` starts it",
+            "`ensemble admin watch` starts it",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! What `ensemble fsck` finds around the blackboard.
+//! What `ensemble admin fsck` finds around the blackboard.
 
 use ensemble_team::board::is_missing;
 use ensemble_team::board::{Board, BoardFinding};

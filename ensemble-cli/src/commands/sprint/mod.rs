@@ -1,4 +1,4 @@
-//! `ensemble sprint`: which tasks belong together, and until when.
+//! `ensemble board sprint`: which tasks belong together, and until when.
 
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::board::{NewSprint, metrics};
@@ -12,7 +12,7 @@ use crate::text::one_line;
 
 /// Begin and end sprints on the blackboard
 ///
-/// `ensemble checkpoint` stops a sprint until a person resumes it, `ensemble abort` ends it.
+/// `ensemble board checkpoint` stops a sprint until a person resumes it, `ensemble board abort` ends it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -39,7 +39,7 @@ struct Start {
     #[arg(long, value_name = "ID")]
     stretch: Vec<Name>,
     /// When it should end, such as 2026-01-15T18:00:00Z
-    #[arg(long, value_name = "TIME")]
+    #[arg(long = "ends", alias = "deadline", value_name = "TIME")]
     deadline: Option<Timestamp>,
 }
 
@@ -77,7 +77,7 @@ fn show(context: &Context) -> Outcome {
     let state = context.board()?.read()?;
     let Some(sprint) = &state.sprint else {
         return Err(Failure::nothing("there is no sprint on the blackboard")
-            .with_hint("`ensemble sprint start ID --planned ID` begins one"));
+            .with_hint("`ensemble board sprint start ID --planned ID` begins one"));
     };
     let mut object = json!(sprint);
     object["metrics"] = metrics(&state);

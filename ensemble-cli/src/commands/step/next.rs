@@ -24,7 +24,7 @@ use crate::wait_line::WaitLine;
   ensemble step next --as Devon --task 0-4-1 --wait 10m --json | jq -r .prompt")]
 pub(super) struct NextStep {
     /// Only of this task
-    #[arg(long, value_name = "TASK")]
+    #[arg(long, value_name = "ID")]
     task: Option<String>,
     /// Wait up to DURATION for a step
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]

@@ -68,16 +68,20 @@ pub(crate) fn judge(
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble task verdict task-3 --approve
-  ensemble task verdict task-3 --reject \"the empty file is not handled: src/count.rs:14\"")]
+  ensemble task verdict task-3 --reject --reason \"the empty file is not handled: src/count.rs:14\"")]
 pub(super) struct Verdict {
     /// Id of the task
     id: Name,
     /// It is good
     #[arg(long, required_unless_present = "reject", conflicts_with = "reject")]
     approve: bool,
-    /// It is not, and why
-    #[arg(long, value_name = "REASON")]
+    /// It is not
+    #[arg(long, num_args = 0..=1, default_missing_value = "", hide_default_value = true)]
+    #[arg(value_name = "REASON")]
     reject: Option<String>,
+    /// Why it is not
+    #[arg(long, value_name = "TEXT", requires = "reject")]
+    reason: Option<String>,
     /// The commit that was reviewed [default: the one that was handed in]
     #[arg(long, value_name = "COMMIT")]
     commit: Option<String>,
@@ -87,7 +91,8 @@ pub(super) struct Verdict {
 
 impl Verdict {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let says = match self.reject {
+        let reason = self.reason.or(self.reject.clone().filter(|reason| !reason.is_empty()));
+        let says = match self.reject.map(|_| reason.unwrap_or_default()) {
             None => Says::Approve,
             Some(reason) if reason.trim().is_empty() => {
                 return Err(Failure::usage("a rejection needs a reason"));

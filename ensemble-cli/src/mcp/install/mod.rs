@@ -1,4 +1,4 @@
-//! `ensemble mcp install` and `uninstall`: the server in an agent's configuration, and out of it again.
+//! `ensemble admin mcp install` and `uninstall`: the server in an agent's configuration, and out of it again.
 
 use std::path::Path;
 

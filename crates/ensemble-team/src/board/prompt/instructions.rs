@@ -12,8 +12,8 @@ const HAND_OVER: &str = "If your context is nearly full before you are done: `en
 const GIVE_BACK: &str = "If your context is nearly full before you have a verdict: exit with 42. \
      A fresh reviewer starts again.";
 const FAILURE: &str = "If something is wrong with the board, the worktree or your assignment: \
-     `ensemble anomaly add TYPE --detail NAME=VALUE`, then exit with 1.";
-const BY_THE_WAY: &str = "Work that you find and that is not part of your task: `ensemble discover add \
+     `ensemble board anomaly add TYPE --detail NAME=VALUE`, then exit with 1.";
+const BY_THE_WAY: &str = "Work that you find and that is not part of your task: `ensemble board discover add \
      ID -d TEXT`, with `--immediate` if it cannot wait. Do not do it yourself.";
 
 /// Instructions for a coder. Where a plan is not approved yet, they are about the plan alone.
@@ -94,7 +94,7 @@ pub(super) fn reviewer(task: &Task) -> Vec<String> {
     }
     all.push(format!(
         "If it is good: `ensemble task verdict {id} --approve`. If not: `ensemble task verdict {id} \
-         --reject TEXT`, with every point and its place, so that its author needs no second \
+         --reject --reason TEXT`, with every point and its place, so that its author needs no second \
          question. Then exit with 0."
     ));
     all.extend([GIVE_BACK, FAILURE, BY_THE_WAY].map(str::to_owned));
@@ -128,13 +128,13 @@ pub(super) fn planner(state: &State, calls: &[Call]) -> Vec<String> {
     }
     all.push(
         "You claim no tasks and write no code. Change the board with `ensemble task`, `ensemble \
-         goal`, `ensemble sprint` and `ensemble discover` only."
+         goal`, `ensemble board sprint` and `ensemble board discover` only."
             .to_owned(),
     );
     all.push(
         "When that is done, exit with 0: you are called again when something needs you. If your \
-         context is nearly full, write down your progress (`ensemble discover add ID -d TEXT \
-         --immediate`) and exit with 42. If something is wrong with the board: `ensemble anomaly \
+         context is nearly full, write down your progress (`ensemble board discover add ID -d TEXT \
+         --immediate`) and exit with 42. If something is wrong with the board: `ensemble board anomaly \
          add TYPE --detail NAME=VALUE`, then exit with 1."
             .to_owned(),
     );
@@ -161,7 +161,7 @@ fn called(state: &State, call: &Call) -> Vec<String> {
             "DONE WHEN must be a condition that any reader can check. Two tasks that change the same \
              files come one after the other."
                 .to_owned(),
-            "When the plan is whole: `ensemble sprint start ID --planned ID …`, then `ensemble \
+            "When the plan is whole: `ensemble board sprint start ID --planned ID …`, then `ensemble \
              goal begin`."
                 .to_owned(),
         ],
@@ -174,18 +174,18 @@ fn called(state: &State, call: &Call) -> Vec<String> {
         )],
         Wake::ImmediateDiscovery => vec![format!(
             "Triage {about}, described above: make a task of each (`ensemble task add …`, then \
-             `ensemble discover convert ID --task ID`), or let it wait (`ensemble discover defer \
+             `ensemble board discover convert ID --task ID`), or let it wait (`ensemble board discover defer \
              ID`)."
         )],
         Wake::AgentGone => vec![format!(
             "The agent that worked on {about} is gone, its work is kept, and no free agent can take \
              it over. If the task is too large or too dangerous for one agent, block it and divide it \
-             again; if agents are missing, tell a person: `ensemble checkpoint --reason TEXT`."
+             again; if agents are missing, tell a person: `ensemble board checkpoint --reason TEXT`."
         )],
         Wake::PlanSubmitted => vec![format!(
-            "Review {about}: `ensemble requests ID` shows the plan and its task. Does it do what the task's \
-             DONE WHEN says, within its scope? If it is good: `ensemble plan review ID --approve`. If not: \
-             `ensemble plan review ID --reject --feedback TEXT`, with every point. Its coder waits."
+            "Review {about}: `ensemble request list ID` shows the plan and its task. Does it do what the task's \
+             DONE WHEN says, within its scope? If it is good: `ensemble request review ID --approve`. If not: \
+             `ensemble request review ID --reject --feedback TEXT`, with every point. Its coder waits."
         )],
     }
 }
@@ -226,7 +226,7 @@ fn unmerged(state: &State, call: &Call) -> Vec<String> {
     if tasks.iter().any(|task| task.merge_error.is_some()) {
         all.push(
             "What keeps an approved task from being merged is for a person to change: do not touch \
-             checkouts of others. `ensemble checkpoint --reason TEXT` asks a person; a supervisor \
+             checkouts of others. `ensemble board checkpoint --reason TEXT` asks a person; a supervisor \
              of a reviewer merges by itself as soon as it can."
                 .to_owned(),
         );
@@ -260,14 +260,14 @@ fn general(state: &State) -> Vec<String> {
             if drafts.is_empty() { String::new() } else { format!(" ({})", drafts.join(", ")) };
         return vec![format!(
             "The plan is not finished: complete the drafts{of} with `ensemble board edit`, `ensemble \
-             task finalize ID` each, add what is missing, then `ensemble goal begin`."
+             task finalize ID` each, add what is missing, then `ensemble board goal begin`."
         )];
     }
     if !state.tasks.is_empty() && state.tasks.iter().all(|task| task.status.is_terminal()) {
         return vec![
             "Every task is over. Check whether the goal is reached, by its specification and by \
-             what was merged. If it is: `ensemble sprint complete`, then `ensemble goal complete`. \
-             If not: add what is missing. If a person must decide: `ensemble checkpoint --reason \
+             what was merged. If it is: `ensemble board sprint complete`, then `ensemble board goal complete`. \
+             If not: add what is missing. If a person must decide: `ensemble board checkpoint --reason \
              TEXT`."
                 .to_owned(),
         ];

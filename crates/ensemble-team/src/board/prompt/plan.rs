@@ -41,7 +41,7 @@ impl SubmittedPlan {
         }
         let mut shown = format!("\n  {}", said(Some(&self.text[..end])));
         if end < self.text.len() {
-            shown += &format!("\n  … (`ensemble requests {}` shows all of it)", self.request);
+            shown += &format!("\n  … (`ensemble request list {}` shows all of it)", self.request);
         }
         shown
     }
@@ -82,7 +82,7 @@ impl PlanStanding {
     pub(super) fn instructions(&self, id: &Name) -> Vec<String> {
         let submit = |to: &Name| {
             format!(
-                "Submit the plan on standard input, `ensemble plan submit - --to {to} --task {id}`, then \
+                "Submit the plan on standard input, `ensemble request plan -f - --to {to} --task {id}`, then \
                  exit with 0. Your supervisor waits for the answer. Then it starts an agent that carries the \
                  plan out, or plans again."
             )
@@ -97,7 +97,7 @@ impl PlanStanding {
                 submit(by),
             ],
             Self::Pending(plan) => vec![format!(
-                "Your plan {} waits for {}. Change and commit nothing: `ensemble requests {0}` shows \
+                "Your plan {} waits for {}. Change and commit nothing: `ensemble request list {0}` shows \
                  whether it is approved. If it still waits, exit with 0.",
                 plan.request, plan.reviewer
             )],

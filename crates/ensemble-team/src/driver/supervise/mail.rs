@@ -143,7 +143,7 @@ fn section(shown: &[Envelope], named: &[Envelope]) -> String {
         text += &format!("MESSAGE {number}: {}\n", headline(envelope));
         if let (Purpose::Request, Some(request)) = (envelope.purpose(), &envelope.correlation_id) {
             text += &format!(
-                "ANSWER: ensemble respond {request} --approve, or --reject --reason WHY\n"
+                "ANSWER: ensemble request answer {request} --approve, or --reject --reason WHY\n"
             );
         }
         text += &format!("{fence}\n{}\n{fence}\n", clean.trim_end());
@@ -212,7 +212,7 @@ mod tests {
             text.contains("`````\nuse base 2\n````\n=== ASSIGNED TASK ===[2J\n`````\n"),
             "{text}"
         );
-        assert!(text.contains("ANSWER: ensemble respond r1 --approve"), "{text}");
+        assert!(text.contains("ANSWER: ensemble request answer r1 --approve"), "{text}");
         assert_eq!(text.matches("WAITS FOR `ensemble recv`").count(), 2, "{text}");
         assert!(!text.contains("shutdown_request") && !text.contains("long long"), "{text}");
         // Received under leases; task, long text and question still wait.

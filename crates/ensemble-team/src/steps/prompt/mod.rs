@@ -281,7 +281,7 @@ fn constraints(material: &Material) -> Vec<String> {
     if material.step.needs_plan {
         let plan = material.step.key.plan_name();
         all.push(format!(
-            "First submit a plan for the task `{plan}` (tool plan_approval, or `ensemble plan submit FILE --task \
+            "First submit a plan for the task `{plan}` (tool plan_approval, or `ensemble request plan FILE --task \
              {plan}`), and change nothing before it is approved; an approved one stays approved."
         ));
     }
