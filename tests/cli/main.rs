@@ -11,6 +11,7 @@ mod codes;
 mod deep;
 mod demo;
 mod dispatch;
+mod door;
 mod ends;
 mod events;
 #[path = "../support/git.rs"]

@@ -113,6 +113,14 @@ impl Arguments {
     }
 }
 
+/// How many agents run in panes of tmux that belong to nobody yet.
+pub(super) fn unowned(context: &Context) -> usize {
+    let here = Arguments { panes: Vec::new(), all: false, tmux_socket: None };
+    let found = here.server().and_then(|server| look(context.project()?, &server));
+    // Where there is no tmux, there are none.
+    found.map_or(0, |found| found.iter().filter(|it| it.member.is_none()).count())
+}
+
 /// The panes of the server in which agents run.
 fn look(project: &Project, server: &Server) -> Outcome<Vec<Found>> {
     let profiles = project.profiles()?;

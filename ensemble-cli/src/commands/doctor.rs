@@ -1,19 +1,24 @@
 //! `ensemble doctor`: will it work here, and if not, what to do?
 
+pub(super) mod agents;
 mod board;
 mod machine;
+mod place;
 mod queue;
 
+use ensemble_watch::overview::Evidence;
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{BAD, GOOD, WARNING};
+use crate::overview::gather;
 use crate::text::{one_line, plural};
 
 /// Check the environment and say what to do about it
 ///
-/// Exit code 0 if everything works, 5 if tmux is missing, 1 if something else fails. Warnings are
+/// Looks at the machine, at agents' programs and their hooks, at the queue's place, at git, at the watcher, and at
+/// what needs you. Exit code 0 if everything works, 5 if tmux is missing, 1 if something else fails. Warnings are
 /// about what works worse than it could.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
@@ -23,17 +28,39 @@ impl Arguments {
         let project = context.project()?;
         let mut checks = vec![machine::tmux(), machine::clock()];
         checks.extend(machine::inotify_limits());
+        checks.extend(agents::programs(context));
+        checks.extend(agents::configured(context));
         let opened = queue::opens(context);
         let is_open = opened.level == Level::Ok;
         checks.push(opened);
         if is_open {
+            checks.extend(place::network(&project.queue));
+            checks.extend(place::git(project));
             checks.extend(queue::checks(project));
+            checks.push(needs(context));
             checks.extend(board::merges(context));
         }
         for check in &checks {
             if context.out.is_json() { context.out.object(check)? } else { print(context, check)? }
         }
         conclude(context, &checks)
+    }
+}
+
+/// What needs a person, as `ensemble status` has it.
+fn needs(context: &Context) -> Check {
+    match gather(context, Evidence::Watcher) {
+        Ok(overview) if overview.needs.is_empty() => Check::ok("needs you", "nothing"),
+        Ok(overview) => {
+            let count = plural(overview.needs.len() as u64, "thing");
+            Check::bad(
+                "needs you",
+                Level::Warn,
+                count,
+                "`ensemble status` says what, and what helps",
+            )
+        }
+        Err(failure) => Check::bad("needs you", Level::Warn, failure.text(), "`ensemble status`"),
     }
 }
 

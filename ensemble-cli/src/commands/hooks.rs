@@ -122,6 +122,17 @@ impl Uninstall {
     }
 }
 
+/// The configurations (`project`, `user`) that have our hooks for a program.
+pub(crate) fn hooks_in_place(context: &Context, program: Program) -> Vec<&'static str> {
+    let has = |user: bool| -> Outcome<bool> {
+        let which = Which { provider: program, user, project: !user };
+        let profile = context.project()?.profiles()?.get(program.word())?;
+        Ok(which.parts(context, profile.hooks())?.iter().all(Part::is_in_place))
+    };
+    let places = [("project", false), ("user", true)].into_iter();
+    places.filter(|(_, user)| has(*user).unwrap_or(false)).map(|(place, _)| place).collect()
+}
+
 /// One file that is changed.
 struct Part {
     file: PathBuf,
@@ -149,6 +160,11 @@ impl Part {
             true => self.guest.take_out().map(drop),
             false => Ok(()),
         }
+    }
+
+    fn is_in_place(&self) -> bool {
+        std::fs::read_to_string(&self.file)
+            .is_ok_and(|text| matches!(self.content.put_into(&text), Ok(None)))
     }
 
     fn printed(&self) -> String {

@@ -1,5 +1,7 @@
 //! `ensemble init`: a queue to begin with.
 
+mod next;
+
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -28,9 +30,9 @@ const SECTION: &str = "<!-- ensemble -->";
 ///
 /// Makes the mailboxes `conductor` and `dispatch`, `.ensemble/` for logs and state, and a
 /// commented `ensemble.yaml`. A `.gitignore` in `queue/` and in `.ensemble/` keeps both out of git. What
-/// exists already is left as it is.
+/// exists already is left as it is. Asks nothing, and says the next three commands for what it finds here.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble init && ensemble mailbox add worker-1")]
+#[command(after_help = "Example: ensemble init")]
 pub(crate) struct Arguments {
     /// The project's directory, in which `queue/` is made [default: the current one]
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
@@ -106,13 +108,7 @@ fn tell(context: &Context, project: &Project, is_new: bool) -> Outcome {
     let what = if is_new { "created the queue" } else { "the queue is there already:" };
     out.line(format!("{what} {queue}"))?;
     out.line("")?;
-    out.line("Next:")?;
-    out.line("  ensemble mailbox add worker-1               a mailbox for each agent")?;
-    out.line("  ensemble send --to worker-1 'say hello'  prints the message's id")?;
-    out.line(
-        "  ensemble recv --as worker-1                 takes it; `ensemble settle ID` ends it",
-    )?;
-    out.line("  ensemble status                             what waits, what is held")
+    next::tell(context)
 }
 
 /// Writes the schema that the configuration names, as this program has it, for editors.

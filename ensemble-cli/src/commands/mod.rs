@@ -89,6 +89,7 @@ use ensemble_watch::project::Project;
 pub(crate) use agent::{Live, hand_over, live};
 pub(crate) use former::{canonical, meant_by};
 pub(crate) use help::FIRST_DAY;
+pub(crate) use hooks::hooks_in_place;
 pub(crate) use init::queue_or_new;
 pub(crate) use recv::{described as describe_delivery, needed_plan, sender_of};
 pub(crate) use request::{OnSilence, SHUTDOWN_REASON};

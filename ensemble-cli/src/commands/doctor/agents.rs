@@ -1,0 +1,161 @@
+//! What is checked of agents' programs: whether they are there, their versions, and their ways in.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use ensemble_watch::team::Plan;
+
+use super::{Check, Level};
+use crate::commands::hooks_in_place;
+use crate::context::Context;
+use crate::hooks::Program;
+use crate::text::one_line;
+
+/// The programs for which there are hooks.
+const PROGRAMS: [Program; 4] =
+    [Program::Claude, Program::Codex, Program::Opencode, Program::Gemini];
+/// How long a program may take to say its version.
+const VERSION_PATIENCE: Duration = Duration::from_secs(5);
+/// Words of a shell that begin a command but are no program.
+const BUILTINS: [&str; 6] = ["exec", "env", "cd", "export", "if", "while"];
+
+/// The agents' programs of this machine, each with its version and the hooks of sessions that a person starts.
+pub(super) fn programs(context: &Context) -> Vec<Check> {
+    let found: Vec<(Program, PathBuf)> = PROGRAMS
+        .into_iter()
+        .filter_map(|program| Some((program, on_path(program.word())?)))
+        .collect();
+    if found.is_empty() {
+        let text = "none of claude, codex, opencode and gemini is on PATH";
+        let remedy = "install one, or name your own program: `agents: {NAME: {command: …}}` in ensemble.yaml";
+        return vec![Check::bad("agents", Level::Warn, text, remedy)];
+    }
+    // Some take a second to say their version.
+    let versions: Vec<_> = found
+        .iter()
+        .map(|(_, path)| path.clone())
+        .map(|path| thread::spawn(|| version(path)))
+        .collect();
+    let versions = versions.into_iter().map(|asked| asked.join().ok().flatten());
+    found
+        .iter()
+        .zip(versions)
+        .map(|((program, _), version)| one(context, *program, version))
+        .collect()
+}
+
+fn one(context: &Context, program: Program, version: Option<String>) -> Check {
+    let word = program.word();
+    let Some(version) = version else {
+        let text = format!("{word} is on PATH, but does not say its version");
+        return Check::bad(
+            "agents",
+            Level::Warn,
+            text,
+            format!("see whether `{word} --version` works"),
+        );
+    };
+    let version = match version.contains(word) {
+        true => version,
+        false => format!("{word} {version}"),
+    };
+    let hooks = match hooks_in_place(context, program)[..] {
+        [] => {
+            format!("own sessions have no hooks (`ensemble admin hooks install --provider {word}`)")
+        }
+        [place] => format!("own sessions have the hooks of the {place}"),
+        _ => "own sessions have hooks twice: of the user and of the project".to_owned(),
+    };
+    Check::ok("agents", format!("{version}; `ensemble {word}` brings hooks; {hooks}"))
+}
+
+/// Agents of the configuration whose program cannot be started.
+pub(super) fn configured(context: &Context) -> Vec<Check> {
+    let Ok(project) = context.project() else { return Vec::new() };
+    let Ok(profiles) = project.profiles() else { return Vec::new() };
+    let plans = project
+        .config
+        .agents
+        .iter()
+        .map(|(name, agent)| Plan::configured(project, &profiles, name, agent));
+    let missing = |plan: &Plan| {
+        let command = plan.command.as_deref()?;
+        let program = command.split_whitespace().next().filter(|word| is_plain(word))?;
+        let is_there = match program.contains('/') {
+            true => plan.directory.join(program).exists(),
+            false => on_path(program).is_some(),
+        };
+        (!is_there).then(|| program.to_owned())
+    };
+    plans
+        .filter_map(|plan| match plan {
+            Err(error) => {
+                Some(Check::bad("agents", Level::Fail, error.to_string(), "correct ensemble.yaml"))
+            }
+            Ok(plan) => missing(&plan).map(|program| {
+                let text = format!("{}: `{}` is not on PATH", plan.name, one_line(&program));
+                let remedy = "install it, or change `command` of this agent in ensemble.yaml";
+                Check::bad("agents", Level::Fail, text, remedy)
+            }),
+        })
+        .collect()
+}
+
+/// The agents' programs that are on PATH.
+pub(in crate::commands) fn present() -> Vec<&'static str> {
+    PROGRAMS.into_iter().map(Program::word).filter(|word| on_path(word).is_some()).collect()
+}
+
+/// Whether a word of a command is certainly the name of a program.
+fn is_plain(word: &str) -> bool {
+    let is_usual = |c: char| c.is_ascii_alphanumeric() || "._-/+".contains(c);
+    word.chars().all(is_usual) && !BUILTINS.contains(&word)
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+/// The first line that a program says of its version; `None` if it does not in time.
+fn version(program: PathBuf) -> Option<String> {
+    let mut asked = Command::new(program);
+    asked.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let child = asked.spawn().ok()?;
+    let pid = rustix::process::Pid::from_child(&child);
+    let (said, heard) = mpsc::channel();
+    let waiting = thread::spawn(move || {
+        // Nobody listens any more if it took too long.
+        let _ = said.send(child.wait_with_output());
+    });
+    let output = heard.recv_timeout(VERSION_PATIENCE);
+    if output.is_err() {
+        // It may have ended just now.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    let _ = waiting.join();
+    let text = String::from_utf8(output.ok()?.ok()?.stdout).ok()?;
+    text.lines().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_certain_names_of_programs_are_looked_for() {
+        assert!(is_plain("claude") && is_plain("./run.sh") && is_plain("/usr/bin/python3.12"));
+        for word in ["exec", "FOO=1", "$SHELL", "\"my", "(cd"] {
+            assert!(!is_plain(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_program_says_its_version_or_nothing() {
+        assert!(version(on_path("git").unwrap()).unwrap().starts_with("git version"));
+        assert_eq!(version(PathBuf::from("/nowhere/at-all")), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! What is checked of the place where a queue lies: its file system, and what git sees of it.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use ensemble_watch::project::Project;
+
+use super::{Check, Level};
+
+/// File systems that other machines change: events and locks may not arrive. Magic numbers as in statfs(2).
+const NETWORKED: [(u64, &str); 6] = [
+    (0x6969, "NFS"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x0102_1997, "9p (a drive of Windows under WSL, or a virtual machine's share)"),
+    (0x5346_414f, "AFS"),
+    (0x6573_5546, "FUSE"),
+];
+
+pub(super) fn network(queue: &Path) -> Option<Check> {
+    let kind = rustix::fs::statfs(queue).ok()?.f_type as u64 & 0xffff_ffff;
+    let (_, name) = NETWORKED.iter().find(|(magic, _)| *magic == kind)?;
+    let text = format!("the queue lies on {name}: events and locks may not arrive");
+    let remedy = "move the project to a disk of this machine; for several hosts set `transport` in ensemble.yaml";
+    Some(Check::bad("place", Level::Warn, text, remedy))
+}
+
+/// Whether git leaves the queue and the state alone. Nothing is said outside of a repository.
+pub(super) fn git(project: &Project) -> Option<Check> {
+    let root = project.root();
+    let run = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(root).args(arguments).env("GIT_OPTIONAL_LOCKS", "0");
+        git.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?.code()
+    };
+    if run(&["rev-parse", "--is-inside-work-tree"])? != 0 {
+        return None;
+    }
+    let seen: Vec<String> = [&project.queue, &project.state]
+        .into_iter()
+        .filter(|dir| dir.is_dir())
+        .filter(|dir| {
+            let probe = dir.join("tmp/probe");
+            run(&["check-ignore", "-q", &probe.to_string_lossy()]) == Some(1)
+        })
+        .map(|dir| dir.display().to_string())
+        .collect();
+    if seen.is_empty() {
+        return Some(Check::ok("git", "ignores the queue and its state"));
+    }
+    let text = format!("git sees {}: messages could be committed", seen.join(" and "));
+    Some(Check::bad("git", Level::Warn, text, "`ensemble init` writes a .gitignore into each"))
+}

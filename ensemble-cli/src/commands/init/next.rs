@@ -1,0 +1,56 @@
+//! The next three commands, for what is found here: agents in panes, agents on PATH, or neither.
+
+use crate::commands::{adopt, doctor};
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::text::plural;
+
+/// The column of the explanations.
+const COMMAND_CHARS: usize = 44;
+
+pub(super) fn tell(context: &Context) -> Outcome {
+    let steps = match (adopt::unowned(context), doctor::agents::present().first()) {
+        (0, None) => by_hand(),
+        (0, Some(program)) => with_program(program),
+        (count, _) => with_panes(count),
+    };
+    context.out.line("Next:")?;
+    steps.into_iter().try_for_each(|(command, why)| {
+        context.out.line(format!("  {command:<COMMAND_CHARS$}{why}"))
+    })
+}
+
+/// Agents run in panes of tmux already.
+fn with_panes(count: usize) -> [(String, String); 3] {
+    let found = plural(count as u64, "agent");
+    [
+        step("ensemble agent adopt --all", format!("take in the {found} in tmux")),
+        step("ensemble team", "see their names".to_owned()),
+        step("ensemble send --to NAME 'say hello'", "each is told of its mail".to_owned()),
+    ]
+}
+
+/// An agent's program is installed.
+fn with_program(program: &str) -> [(String, String); 3] {
+    [
+        step(format!("ensemble {program}"), "start the first agent in this terminal".to_owned()),
+        step(
+            format!("ensemble send --to {program} 'say hello'"),
+            "from another terminal".to_owned(),
+        ),
+        step("ensemble", "watch what happens".to_owned()),
+    ]
+}
+
+/// No agent is here: two scripts, or a person.
+fn by_hand() -> [(String, String); 3] {
+    [
+        step("ensemble mailbox add worker-1", "a mailbox for each agent".to_owned()),
+        step("ensemble send --to worker-1 'say hello'", "prints the message's id".to_owned()),
+        step("ensemble recv --as worker-1", "takes it; `settle ID` ends it".to_owned()),
+    ]
+}
+
+fn step(command: impl Into<String>, why: String) -> (String, String) {
+    (command.into(), why)
+}

@@ -1,0 +1,141 @@
+//! The front door: what stands beside the verbs themselves. Places, former spellings, content, ids, failures for
+//! programs, and the first commands.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Ran, git, ran};
+
+/// A directory with programs of these names, which say a version.
+fn programs(bed: &Bed, names: &[&str]) -> String {
+    let bin = bed.project().parent().unwrap().join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    for name in names {
+        fs::write(bin.join(name), "#!/bin/sh\necho 7.8.9\n").unwrap();
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    format!("{}:/usr/bin:/bin", bin.display())
+}
+
+fn with_path(bed: &Bed, path: &str, line: &[&str]) -> Ran {
+    ran(bed.command(line).env("PATH", path).env("TMUX_TMPDIR", bed.project()).output().unwrap())
+}
+
+#[test]
+fn init_says_the_next_commands_for_what_is_there() {
+    let bed = Bed::empty();
+    let bare = with_path(&bed, "/usr/bin:/bin", &["init"]).stdout;
+    assert!(bare.contains("  ensemble mailbox add worker-1 "), "{bare}");
+    let path = programs(&bed, &["codex"]);
+    let found = with_path(&bed, &path, &["init"]).stdout;
+    assert!(found.contains("  ensemble codex ") && found.contains("--to codex"), "{found}");
+    assert_eq!(found.split_once("Next:\n").unwrap().1.lines().count(), 3, "{found}");
+    assert!(found.lines().all(|line| line.len() <= 80 || line.contains("queue ")), "{found}");
+}
+
+#[test]
+fn doctor_names_agents_programs_and_what_the_team_lacks() {
+    let bed = Bed::new();
+    let path = programs(&bed, &["codex"]);
+    let agents = "agents:\n  w1: {provider: claude, command: claude-of-mine --fast}\n";
+    fs::write(bed.project().join("ensemble.yaml"), agents).unwrap();
+    let told = with_path(&bed, &path, &["doctor"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stdout.contains("codex 7.8.9; `ensemble codex` brings hooks"), "{told:?}");
+    assert!(
+        told.stdout.contains("fail  agents       w1: `claude-of-mine` is not on PATH"),
+        "{told:?}"
+    );
+    bed.ok("admin hooks install --provider codex");
+    let told = with_path(&bed, &path, &["doctor"]);
+    assert!(told.stdout.contains("own sessions have the hooks of the project"), "{told:?}");
+}
+
+#[test]
+fn doctor_sees_what_git_sees() {
+    let bed = Bed::new();
+    git(&bed.project(), "init -q");
+    assert!(bed.run("doctor").stdout.contains("ok    git          ignores the queue"));
+    fs::remove_file(bed.project().join("queue/.gitignore")).unwrap();
+    let told = bed.run("doctor").stdout;
+    assert!(
+        told.contains("messages could be committed") && told.contains("`ensemble init`"),
+        "{told}"
+    );
+}
+
+#[test]
+fn doctor_and_status_agree_on_what_needs_a_person() {
+    let bed = Bed::new();
+    assert!(bed.run("doctor").stdout.contains("ok    needs you    nothing"));
+    let send = bed.command(&["send", "--to", "w1", "--expires", "1ms", "too late"]);
+    ran({ send }.output().unwrap());
+    bed.run("recv --as w1");
+    let told = bed.run("doctor").stdout;
+    assert!(told.contains("warn  needs you"), "{told}");
+    assert_ne!(bed.object("status")["needs"], json!([]));
+}
+
+#[test]
+fn a_text_is_a_word_of_the_line_and_a_file_has_its_flag() {
+    let bed = Bed::new();
+    fs::write(bed.project().join("task.md"), "from the file").unwrap();
+    let refused = bed.fails(2, "send --to w1 task.md");
+    assert!(refused.contains("`-f task.md`"), "{refused}");
+    bed.ok("send --to w1 -f task.md");
+    bed.ok("send --to w1 word");
+    bed.ok("send --to w1 -m former");
+    let bodies = ["from the file", "word", "former"];
+    for body in bodies {
+        assert_eq!(bed.object("recv --as w1")["envelope"]["body"], body);
+    }
+}
+
+#[test]
+fn former_spellings_run_as_those_of_today() {
+    let bed = Bed::new();
+    assert_eq!(bed.ok("whoami"), bed.ok("agent whoami"));
+    assert_eq!(bed.ok("schema message"), bed.ok("admin schema message"));
+    assert_eq!(bed.ok("requests"), bed.ok("request list"));
+    let broadcast = bed.command(&["broadcast", "to all of you"]);
+    assert_eq!(ran({ broadcast }.output().unwrap()).code, 0);
+    assert_eq!(bed.object("recv --as w1")["envelope"]["type"], "broadcast");
+    let help = bed.ok("spawn --help");
+    assert!(help.contains("Usage: ensemble agent start "), "{help}");
+}
+
+#[test]
+fn an_id_may_be_shortened_as_long_as_it_is_unique() {
+    let bed = Bed::new();
+    for id in ["task-one", "task-two", "other"] {
+        bed.ok(&format!("send --to w1 --id {id} x"));
+        bed.ok("recv --as w1");
+    }
+    let refused = bed.fails(1, "settle task --as w1");
+    assert!(refused.contains("2 ids begin with `task`: task-one, task-two"), "{refused}");
+    assert_eq!(bed.ok("settle task-o --as w1"), "settled task-one\n");
+    assert_eq!(bed.ok("release oth --as w1"), "released other\n");
+    let story = bed.ok("why task-o");
+    assert!(story.contains("message.settled"), "{story}");
+    let refused = bed.fails(3, "settle nothing --as w1");
+    assert!(refused.contains("nothing"), "{refused}");
+}
+
+#[test]
+fn a_failure_under_json_is_one_line_with_a_code() {
+    let bed = Bed::new();
+    let error = |code: i32, line: &str| -> Value {
+        let said = bed.fails(code, line);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        serde_json::from_str::<Value>(&said).unwrap()["error"].take()
+    };
+    let missing = error(1, "send --to nobody --json x");
+    assert_eq!((&missing["code"], &missing["exit"]), (&json!("no_mailbox"), &json!(1)));
+    assert!(missing["hint"].as_str().unwrap().contains("--create"), "{missing}");
+    assert_eq!(error(3, "settle gone --as w1 --json")["code"], "no_message");
+    assert_eq!(error(2, "send --json --nonsense")["code"], "usage");
+    assert_eq!(error(2, "--json ack m1")["hint"], "`ensemble recv` does that");
+    assert_eq!(error(3, "recv --as w1 --json")["code"], "nothing");
+}
