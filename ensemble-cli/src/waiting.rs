@@ -33,7 +33,7 @@ impl<S: ValueEnum + Clone + Send + Sync + 'static> Waiting<S> {
         match (&self.until, &self.wait) {
             (Some(state), _) | (None, Some(Waited::Until(state))) => Some(state.clone()),
             (None, Some(Waited::For(_))) => S::from_str("acked", false).ok(),
-            (None, None) => None,
+            (None, None) => self.timeout.and_then(|_| S::from_str("acked", false).ok()),
         }
     }
 
@@ -81,6 +81,7 @@ mod tests {
         assert_eq!(read("x --wait settled --timeout 1m"), (Some(Receipt::Settled), Some(60)));
         assert_eq!(read("x --wait 1m"), (Some(Receipt::Acked), Some(60)));
         assert_eq!(read("x --until notified"), (Some(Receipt::Notified), None));
+        assert_eq!(read("x --timeout 1m"), (Some(Receipt::Acked), Some(60)));
         assert_eq!(read("x").0, None);
         assert!(Line::try_parse_from(["x", "--wait", "soon"]).is_err());
     }

@@ -25,7 +25,7 @@ fn a_usage_error_exits_with_2_and_names_the_error() {
         "send --to ../etc -m x",
         "send --to w1 --priority 10 -m x",
         "send --to w1 --wait done -m x",
-        "send --to w1 --timeout 5 -m x",
+        "send --to w1 --wait 5 --until soon -m x",
         "recv --as w1 --wait soon",
         "recv --as w1 --body --json",
         "recv",

@@ -5,7 +5,7 @@ use std::path::Path;
 use ensemble_tmux::tmux::Server;
 use serde_json::json;
 
-use crate::bed::{Bed, is_running};
+use crate::bed::{Bed, is_running, ran};
 use crate::tmux_support::eventually;
 
 #[test]
@@ -16,7 +16,11 @@ fn the_demo_runs_the_whole_flow_and_leaves_a_clean_queue_and_nothing_else() {
     std::fs::write(work.join("a.rs"), "one\ntwo\n").unwrap();
     std::fs::write(work.join("b.md"), "three\n").unwrap();
     let dir = bed.project().join("demo");
-    let command = format!("demo --dir {} --work {} --timeout 10m", dir.display(), work.display());
+    let command = format!(
+        "demo --scenario team --dir {} --work {} --timeout 10m",
+        dir.display(),
+        work.display()
+    );
     let rows = bed.json(&command);
     let hops: Vec<(&str, &str)> =
         rows.iter().filter_map(|r| Some((r["type"].as_str()?, r["mailbox"].as_str()?))).collect();
@@ -51,6 +55,33 @@ fn the_demo_runs_the_whole_flow_and_leaves_a_clean_queue_and_nothing_else() {
     // When the server ends, programs in its panes receive SIGHUP, and end after it.
     eventually("no process is left", || !is_running(&dir.display().to_string()));
     assert!(!dir.join("tmux.sock").exists() || !answers(&dir.join("tmux.sock")));
+}
+
+#[test]
+fn the_story_ends_with_what_needs_a_person_and_leaves_nothing() {
+    let bed = Bed::new();
+    let temporary = bed.project().join("t");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut demo = bed.command(&["demo", "--wait", "10m"]);
+    let ran = ran(demo.env("TMPDIR", &temporary).output().unwrap());
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    let (story, status) = ran.stdout.split_once("you are back").expect("the status");
+    for told in [
+        "steady    is done",
+        "silent    is still silent",
+        "asking    stands at a question",
+        "crashing  is gone: its task goes back",
+    ] {
+        assert!(story.contains(told), "{told}: {story}");
+    }
+    let needs: Vec<&str> = status.lines().filter(|line| line.starts_with("  ! ")).collect();
+    for need in ["asking", "silent", "crashing"] {
+        assert!(needs.iter().any(|line| line.contains(need)), "{need}: {status}");
+    }
+    assert!(ran.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ran.stdout);
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "nothing stays behind");
+    let place = temporary.display().to_string();
+    eventually("no process is left", || !is_running(&place));
 }
 
 fn answers(socket: &Path) -> bool {

@@ -70,9 +70,8 @@ fn doctor_sees_what_git_sees() {
 fn doctor_and_status_agree_on_what_needs_a_person() {
     let bed = Bed::new();
     assert!(bed.run("doctor").stdout.contains("ok    needs you    nothing"));
-    let send = bed.command(&["send", "--to", "w1", "--expires", "1ms", "too late"]);
-    ran({ send }.output().unwrap());
-    bed.run("recv --as w1");
+    bed.ok("send --to w1 --expires 1ms late");
+    bed.fails(3, "recv --as w1");
     let told = bed.run("doctor").stdout;
     assert!(told.contains("warn  needs you"), "{told}");
     assert_ne!(bed.object("status")["needs"], json!([]));

@@ -368,9 +368,10 @@ fn a_broadcast_reaches_all_others_and_names_the_unreached() {
     bed.ok("mailbox add full --capacity 1");
     bed.ok("send --to full -m x");
     let ran = bed.run("broadcast hello --as lead --type news");
-    assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains("not delivered to full (mailbox `full` is full"), "{ran:?}");
-    let id = ran.stdout.split(' ').next().unwrap().to_owned();
+    assert_eq!(ran.code, 75);
+    assert!(ran.stderr.contains("mailbox `full` is full"), "{ran:?}");
+    let id = ran.stdout.trim().to_owned();
+    assert!(ran.stderr.contains(&format!("`--id {id}` reaches only those")), "{ran:?}");
     assert_eq!(bed.object("recv --as w1")["envelope"]["type"], "news");
     bed.fails(3, "recv --as lead");
     bed.ok("recv --as full");

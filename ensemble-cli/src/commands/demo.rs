@@ -8,26 +8,26 @@ use crate::context::Context;
 use crate::demo::{self, Scenario, Settings};
 use crate::exit::Outcome;
 
-/// Watch a Conductor, a Dispatch and two workers count the lines of a directory
+/// Watch a small team: one agent is done, one is silent, one asks, one crashes
 ///
-/// Everything is real and private: a queue in a directory of its own and a tmux server on a socket
-/// of its own. A watcher runs beside four shell scripts in four panes. Tasks go out, reports land,
-/// and the watcher wakes each recipient. At the end it prints how long each hop took. The queue and
-/// its log are kept for you to look at.
+/// Everything is real and private: a queue in a directory of its own, a tmux server on a socket of its own, a watcher,
+/// and shell scripts as agents. It tells what the event log says, and ends with what `ensemble status` makes of it.
+/// Nothing stays behind unless `--dir` names a place. The scenario `team` is a whole flow of Conductor, Dispatch and
+/// workers over a directory of files, with the time that each hop took.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble demo --attach")]
 pub(crate) struct Arguments {
-    /// New directory for the queue; it must not exist [default: a new temporary directory]
+    /// New directory for the queue, which is kept; it must not exist [default: a temporary one]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dir: Option<PathBuf>,
-    /// The directory whose files are counted [default: the current one]
+    /// The directory whose files the scenario `team` counts [default: the current one]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     work: Option<PathBuf>,
-    /// Show the panes; the demo ends when you detach (Ctrl-B d) or all is done and you press Ctrl-D
+    /// Show the live view at the end (`q` leaves it), or in the scenario `team` the panes
     #[arg(long)]
     attach: bool,
     /// Scenario to run
-    #[arg(long, value_name = "SCENARIO", default_value = "team")]
+    #[arg(long, value_name = "SCENARIO", default_value = "lunch")]
     scenario: Scenario,
     /// Time limit of the demo
     #[arg(long = "wait", alias = "timeout", value_name = "DURATION", default_value = "60s")]

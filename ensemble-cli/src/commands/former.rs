@@ -22,7 +22,7 @@ const FORMER: [(&str, &[&str]); 44] = [
     ("supervise", &["agent", "supervise"]),
     ("usage", &["agent", "usage"]),
     ("escalations", &["log", "escalations"]),
-    ("broadcast", &["send", "--all", "--type", "broadcast"]),
+    ("broadcast", &["send", "--all"]),
     ("extend", &["mailbox", "extend"]),
     ("review", &["task", "review"]),
     ("summary", &["task", "summary"]),
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(today("ensemble plan --json submit f"), "ensemble request plan --json f");
         assert_eq!(today("ensemble plan"), "ensemble plan");
         assert_eq!(today("ensemble send --to spawn"), "ensemble send --to spawn");
-        assert_eq!(today("ensemble broadcast hi"), "ensemble send --all --type broadcast hi");
+        assert_eq!(today("ensemble broadcast hi"), "ensemble send --all hi");
     }
 
     #[test]

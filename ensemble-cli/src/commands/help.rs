@@ -82,9 +82,9 @@ impl Arguments {
 pub(super) fn described(program: Command, words: &[String]) -> Option<Command> {
     let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
     if let Some((spelling, today)) = former(&words) {
-        let today = today.iter().filter(|word| !word.starts_with('-')).take(2).copied();
+        let today = today.iter().filter(|word| !word.starts_with('-')).copied();
         let rest = words.split_off(spelling.split(' ').count());
-        words = today.take_while(|word| *word != "broadcast").chain(rest).collect();
+        words = today.chain(rest).collect();
     }
     words.into_iter().try_fold(program, |command, word| command.find_subcommand(word).cloned())
 }

@@ -1,4 +1,4 @@
-//! `ensemble pane`: what is at the other end of a pane.
+//! `ensemble agent inspect`: what is at the other end of a pane.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -48,9 +48,9 @@ pub(crate) struct Arguments {
     /// Create mailboxes that do not exist
     #[arg(long)]
     create: bool,
-    /// Type of the message
-    #[arg(long = "type", value_name = "TYPE", default_value = "message")]
-    kind: Name,
+    /// Type of the message [default: message; with --all: broadcast]
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<Name>,
     /// An id of your own: sending it again stores nothing [default: a new UUIDv7]
     #[arg(long)]
     id: Option<MessageId>,
@@ -118,6 +118,7 @@ impl Arguments {
             context.out.flush()?;
         }
         let deadline = self.waiting.deadline();
+        let unreached = failed.is_some() && !sent.is_empty();
         for (to, published, follower) in sent {
             let follower = match (follower, published, &log) {
                 // Stored by an earlier run: its records may be old.
@@ -140,7 +141,10 @@ impl Arguments {
                 failed = failed.or(Some(late));
             }
         }
-        failed.map_or(Ok(()), Err)
+        let again = format!("the same with `--id {}` reaches only those who lack it", envelope.id);
+        failed.map_or(Ok(()), |failure| {
+            Err(if unreached { failure.with_hint(again) } else { failure })
+        })
     }
 
     /// Before the message is stored: it must not overtake the demand.
@@ -212,9 +216,13 @@ impl Arguments {
 
     /// The message without its content.
     fn headers(&self, to: &Name, sender: Name) -> Envelope {
-        let mut envelope = Envelope::new(to.clone(), String::new())
-            .with_kind(self.kind.clone())
-            .with_priority(self.priority);
+        let mut envelope = Envelope::new(to.clone(), String::new()).with_priority(self.priority);
+        if self.all {
+            envelope = envelope.with_kind(broadcast());
+        }
+        if let Some(kind) = &self.kind {
+            envelope = envelope.with_kind(kind.clone());
+        }
         if let Some(id) = &self.id {
             envelope = envelope.with_id(id.clone());
         }
@@ -225,6 +233,11 @@ impl Arguments {
         envelope.expires_at = self.expires.map(|time| SystemClock.wall().plus(time));
         envelope
     }
+}
+
+/// The type of a message to all.
+fn broadcast() -> Name {
+    Name::new("broadcast").unwrap_or_else(|_| unreachable!("it is a name"))
 }
 
 /// Puts the content into the body, or into an attachment if it does not fit.

@@ -1,4 +1,4 @@
-//! The demo: seed 002's whole flow with a real watcher, a real tmux server and shell scripts.
+//! The demo. The first scenario is the story that a new user sees; `team` is seed 002's whole flow with a real watcher, a real tmux server and shell scripts.
 //!
 //! ```text
 //! conductor ──instruction──> dispatch ──tasks/──> worker-1, worker-2
@@ -9,6 +9,7 @@
 //! from the event log, so it is what happened and not what was meant to happen.
 
 mod hops;
+mod lunch;
 mod sprint;
 mod stage;
 #[cfg(feature = "nats")]
@@ -41,6 +42,8 @@ pub(crate) struct Settings {
 /// The scenario to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Scenario {
+    /// Four agents get a task each: one is done, one is silent, one asks, one crashes
+    Lunch,
     /// A Conductor, a Dispatch and two workers in one tmux server, over a directory
     Team,
     /// Dispatch on one host, two workers on another, over a real nats-server that is killed once
@@ -54,6 +57,9 @@ pub(crate) enum Scenario {
 pub(crate) fn run(context: &Context, settings: Settings) -> Outcome {
     if settings.scenario == Scenario::Sprint {
         return sprint::run(context, &settings);
+    }
+    if settings.scenario == Scenario::Lunch {
+        return lunch::run(context, &settings);
     }
     if settings.scenario == Scenario::TwoHosts {
         #[cfg(feature = "nats")]

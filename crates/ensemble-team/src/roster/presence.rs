@@ -23,8 +23,8 @@
 //!
 //! What the agent's own hooks have reported goes before, where the pane does not know better (`reported`).
 //!
-//! A script (the providers `shell` and `generic`) shows nothing that could be read: while its pane
-//! lives it works if it holds a message. Of a screen that the profile does not know, `idle` is
+//! A script (the providers `shell` and `generic`) shows output. Only a rule of its profile that names a person's
+//! business counts: a question, a limit. Else it works if it holds a message, while its pane lives. Of a screen that the profile does not know, `idle` is
 //! never said. An agent that sits at its prompt is idle, even if it holds a message: a person
 //! should see that.
 //!
@@ -227,7 +227,10 @@ pub fn presence(evidence: &Evidence) -> Presence {
         return by_supervisor(agent, waits_for.as_deref(), holds);
     }
     let shown = sight.diagnosis().filter(|_| !is_script);
-    let by_screen = shown.and_then(by_screen);
+    let by_screen = match is_script {
+        false => shown.and_then(by_screen),
+        true => sight.diagnosis().and_then(by_screen).filter(|(state, _)| is_persons(*state)),
+    };
     let known = match (&by_screen, shown) {
         (Some((state, _)), _) => Shown::State(*state),
         (None, Some(diagnosis)) if is_at_rest(diagnosis) => Shown::Rest,
@@ -301,6 +304,12 @@ fn by_screen(diagnosis: &Judgement) -> Option<(State, String)> {
     };
     let resets = diagnosis.resets_at.as_ref().map(|at| format!("; resets {at}"));
     Some((state, seen(diagnosis) + &resets.unwrap_or_default()))
+}
+
+/// Whether a state comes from a rule that names a person's business. A script's screen says nothing else: all the
+/// rest of it is output.
+const fn is_persons(state: State) -> bool {
+    matches!(state, State::Blocked | State::Limited)
 }
 
 fn is_at_rest(diagnosis: &Judgement) -> bool {
@@ -391,6 +400,14 @@ mod tests {
         let [none, holds, waits, both] = row(&claude(READY), false);
         assert_eq!((none, holds), (State::Idle, State::Idle));
         assert_eq!((waits, both), (State::Waiting, State::Waiting));
+    }
+
+    #[test]
+    fn a_script_is_blocked_where_a_rule_says_so_and_reads_nothing_else() {
+        assert_eq!(row(&claude(PERMISSION), true), [State::Blocked; 4]);
+        assert_eq!(row(&claude(LIMIT), true), [State::Limited; 4]);
+        let by_leases = [State::Idle, State::Working, State::Waiting, State::Waiting];
+        assert_eq!(row(&claude(BUSY), true), by_leases);
     }
 
     #[test]

@@ -1,0 +1,229 @@
+//! The demo's story: four agents get a task each, and everybody goes to lunch.
+//!
+//! ```text
+//! steady    takes its task and ends it
+//! silent    is told of its task, and does nothing: nudges, then an escalation
+//! asking    takes its task, and stands at a question that only a person may answer
+//! crashing  takes its task and is killed: the task goes back to its mailbox
+//! ```
+//!
+//! It runs the command as a person would: `init`, `up`, `send`, `status`, `down`. What is told comes from the event
+//! log, and the end of the story is what `status` prints.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ensemble_core::event_log::{Follower, Record, types};
+use ensemble_core::watch::Waiter;
+use serde_json::Value;
+
+use super::Settings;
+use super::stage::{io_failure, make_dir, write};
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome, say};
+use crate::output::{FAINT, GOOD, STRONG};
+use crate::text::one_line;
+
+/// The agents, and what each is asked to do.
+const TASKS: [(&str, &str); 4] = [
+    ("steady", "count the tests"),
+    ("silent", "write the release notes"),
+    ("asking", "clean up the build directory"),
+    ("crashing", "find the memory leak"),
+];
+/// What must need a person before the story ends: kind, and agent.
+const NEEDS: [(&str, &str); 3] =
+    [("blocked", "asking"), ("escalation", "silent"), ("gone", "crashing")];
+/// Times are short, so that lunch takes seconds.
+const CONFIG: &str = r"durability: process
+poll_interval_seconds: 1
+team: {name: lunch}
+ladder: {phase_seconds: 1, ceiling_seconds: 0}
+providers:
+  shell: {states: [{state: permission, at: bottom, lines: 3, pattern: 'May I .*\[y/n\]'}]}
+agents:
+";
+/// Between two looks at what needs a person.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The project of the story, and the program that plays it.
+struct Lunch {
+    dir: PathBuf,
+    program: PathBuf,
+    is_kept: bool,
+}
+
+/// Runs it.
+pub(super) fn run(context: &Context, settings: &Settings) -> Outcome {
+    let interrupted = super::interruption()?;
+    let lunch = Lunch::set(settings)?;
+    let told = lunch.play(context, settings, &interrupted);
+    lunch.strike();
+    told?;
+    if context.out.is_json() || settings.dir.is_none() {
+        return Ok(());
+    }
+    context.out.line(format!("kept: {}", lunch.dir.display()))
+}
+
+impl Lunch {
+    fn set(settings: &Settings) -> Outcome<Self> {
+        let program =
+            std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
+        let dir = make_dir(settings.dir.as_deref())?;
+        write(&dir.join("worker.sh"), include_str!("lunch_worker.sh"))?;
+        let agents: String = TASKS
+            .iter()
+            .map(|(name, _)| {
+                let program = program.display();
+                format!("  {name}: {{command: sh worker.sh, env: {{ENSEMBLE: '{program}'}}}}\n")
+            })
+            .collect();
+        write(&dir.join("ensemble.yaml"), &format!("{CONFIG}{agents}"))?;
+        Ok(Self { dir, program, is_kept: settings.dir.is_some() })
+    }
+
+    fn play(&self, context: &Context, settings: &Settings, interrupted: &AtomicBool) -> Outcome {
+        let tell = |text: &str| match context.out.is_json() {
+            true => Ok(()),
+            false => context.out.line(text).and_then(|()| context.out.flush()),
+        };
+        tell(&context.out.paint(STRONG, "four agents get a task each, and you go to lunch"))?;
+        self.ensemble(&["init"])?;
+        self.ensemble(&["up"])?;
+        for (name, text) in TASKS {
+            self.ensemble(&["send", "--to", name, "--type", "task", "--task", name, text])?;
+        }
+        self.follow(context, settings.timeout, interrupted)?;
+        tell("")?;
+        tell(&context.out.paint(STRONG, "you are back: this is `ensemble status`"))?;
+        let wanted: &[&str] =
+            if context.out.is_json() { &["status", "--json"] } else { &["status"] };
+        context.out.content(&self.ensemble(wanted)?.stdout)?;
+        if settings.attach {
+            context.out.flush()?;
+            self.show()?;
+        }
+        tell("")?;
+        tell(&format!(
+            "{} nothing was lost: `steady` is done, three wait for you",
+            context.out.paint(GOOD, "done:")
+        ))
+    }
+
+    /// Tells what happens, until all that needs a person does.
+    fn follow(&self, context: &Context, patience: Duration, interrupted: &AtomicBool) -> Outcome {
+        let logs = self.dir.join(".ensemble/logs");
+        let waiter = Waiter::new(std::slice::from_ref(&logs));
+        let mut follower = Follower::from_start(&logs);
+        let start = Instant::now();
+        let mut is_done = false;
+        loop {
+            for record in follower.poll()? {
+                is_done |=
+                    record.kind.as_str() == types::MESSAGE_SETTLED && record.actor == "steady";
+                if let Some(line) = line(&record).filter(|_| !context.out.is_json()) {
+                    let at = format!("{:>5.1} s", start.elapsed().as_secs_f64());
+                    context.out.line(format!("{}  {line}", context.out.paint(FAINT, at)))?;
+                    context.out.flush()?;
+                }
+            }
+            let needs = self.needs()?;
+            if is_done && NEEDS.iter().all(|(kind, who)| needs.contains(&format!("{kind} {who}"))) {
+                return Ok(());
+            }
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(Failure::refused("interrupted: all that the demo had started is gone"));
+            }
+            if start.elapsed() > patience {
+                let text = format!("lunch was not over within {} s", patience.as_secs());
+                return Err(Failure::new(Exit::Nothing, text).with_hint(format!("{needs:?}")));
+            }
+            waiter.wait(LOOK_INTERVAL);
+        }
+    }
+
+    /// What `status` says needs a person.
+    fn needs(&self) -> Outcome<BTreeSet<String>> {
+        let told = self.ensemble(&["status", "--json"])?.stdout;
+        let text = String::from_utf8_lossy(&told);
+        let last: Value = text
+            .lines()
+            .last()
+            .and_then(|line| serde_json::from_str(line).ok())
+            .unwrap_or_default();
+        let needs = last["needs"].as_array().cloned().unwrap_or_default();
+        let word = |need: &Value| {
+            let who = need["agent"].as_str().or_else(|| need["about"].as_str()).unwrap_or_default();
+            format!("{} {who}", need["need"].as_str().unwrap_or_default())
+        };
+        Ok(needs.iter().map(word).collect())
+    }
+
+    /// Runs a command of ours in the project, as a person who is no member of a team.
+    fn ensemble(&self, arguments: &[&str]) -> Outcome<Output> {
+        let failed =
+            |text: String| Failure::refused(format!("`ensemble {}`: {text}", arguments[0]));
+        let ran = self.command(arguments).stdin(Stdio::null()).output();
+        let ran = ran.map_err(|error| failed(error.to_string()))?;
+        match ran.status.success() {
+            true => Ok(ran),
+            false => Err(failed(one_line(String::from_utf8_lossy(&ran.stderr).trim()))),
+        }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).current_dir(&self.dir);
+        for variable in
+            ["ENSEMBLE_QUEUE", "ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID", "TMUX", "TMUX_PANE"]
+        {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    /// The live view, until the person leaves it.
+    fn show(&self) -> Outcome {
+        let shown = self.command(&["top"]).status();
+        shown.map(drop).map_err(|error| io_failure("start", Path::new("ensemble top"), error))
+    }
+
+    /// Ends all that was started, and removes what nobody wants to keep.
+    fn strike(&self) {
+        if let Err(failure) = self.ensemble(&["down", "--force"]) {
+            say(&format!("warning: {}", failure.text()));
+        }
+        if !self.is_kept
+            && let Err(error) = std::fs::remove_dir_all(&self.dir)
+        {
+            say(&format!("warning: cannot remove {}: {error}", self.dir.display()));
+        }
+    }
+}
+
+/// A record as a sentence; `None` for what is no part of the story.
+fn line(record: &Record) -> Option<String> {
+    let word = |field: &str| record.data.get(field).and_then(Value::as_str).unwrap_or_default();
+    let actor = &record.actor;
+    Some(match record.kind.as_str() {
+        types::MESSAGE_STORED if word("type") == "task" => {
+            format!("{:<8}  a task is stored in its mailbox", word("mailbox"))
+        }
+        types::RECEIPT_NOTIFIED => format!("{:<8}  the watcher has told it", word("mailbox")),
+        types::MESSAGE_ACKED => format!("{actor:<8}  has taken the task, under a lease"),
+        types::MESSAGE_SETTLED => format!("{actor:<8}  is done"),
+        types::LADDER_NUDGE => format!("{:<8}  has not taken it: told again", word("worker_id")),
+        types::ESCALATION if word("reason") == "unanswered" => {
+            format!("{:<8}  is still silent: a person is told", word("worker_id"))
+        }
+        types::AGENT_STATE if word("to") == "blocked" => {
+            format!("{:<8}  stands at a question", word("agent"))
+        }
+        types::LEASE_HOLDER_GONE => format!("{:<8}  is gone: its task goes back", word("agent")),
+        _ => return None,
+    })
+}
