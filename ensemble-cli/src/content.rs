@@ -61,9 +61,8 @@ fn words(text: &str) -> Outcome<Vec<u8>> {
 /// A file alone: a plan, an instruction, a report in JSON.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FileContent {
-    /// The file; `-` for stdin
+    /// The file; `-` for stdin, which is also read if something is piped in
     #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
-    #[arg(required_unless_present = "former_file")]
     file: Option<PathBuf>,
     /// The former place of the file
     #[arg(hide = true, value_name = "FILE|-", conflicts_with = "file")]
@@ -71,12 +70,18 @@ pub(crate) struct FileContent {
 }
 
 impl FileContent {
-    pub(crate) fn path(&self) -> &Path {
-        self.file.as_deref().or(self.former_file.as_deref()).unwrap_or_else(|| Path::new(STDIN))
+    pub(crate) fn path(&self) -> Outcome<&Path> {
+        match self.file.as_deref().or(self.former_file.as_deref()) {
+            Some(file) => Ok(file),
+            None if io::stdin().is_terminal() => {
+                Err(Failure::usage("there is no file").with_hint("name it with `-f FILE`"))
+            }
+            None => Ok(Path::new(STDIN)),
+        }
     }
 
     pub(crate) fn read(&self) -> Outcome<Vec<u8>> {
-        content_of(self.path())
+        content_of(self.path()?)
     }
 }
 

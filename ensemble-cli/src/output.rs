@@ -87,11 +87,19 @@ impl Output {
 
     /// Lines with aligned columns under a faint heading.
     pub(crate) fn table(&self, heading: &[&str], rows: Vec<Vec<String>>) -> Outcome {
-        let mut all = vec![heading.iter().map(|&column| column.to_owned()).collect()];
-        all.extend(rows);
-        for (number, line) in crate::text::table(&all).into_iter().enumerate() {
-            self.line(if number == 0 { self.paint(FAINT, line) } else { line })?;
-        }
-        Ok(())
+        self.styled_table(heading, rows.into_iter().map(|row| (Style::new(), row)).collect())
+    }
+
+    /// The same with a style for each row.
+    pub(crate) fn styled_table(
+        &self,
+        heading: &[&str],
+        rows: Vec<(Style, Vec<String>)>,
+    ) -> Outcome {
+        let head = heading.iter().map(|&column| column.to_owned()).collect();
+        let (styles, cells): (Vec<Style>, Vec<Vec<String>>) =
+            std::iter::once((FAINT, head)).chain(rows).unzip();
+        let lines = crate::text::table(&cells).into_iter().zip(styles);
+        lines.into_iter().try_for_each(|(line, style)| self.line(self.paint(style, line)))
     }
 }

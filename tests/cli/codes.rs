@@ -36,7 +36,8 @@ fn a_usage_error_exits_with_2_and_names_the_error() {
     ] {
         let said = bed.fails(2, line);
         assert!(!said.is_empty(), "{line}");
-        assert!(line.is_empty() || said.starts_with("ensemble: "), "{line}: {said}");
+        let begin = if line.ends_with("--json") { "{\"error\":" } else { "ensemble: " };
+        assert!(line.is_empty() || said.starts_with(begin), "{line}: {said}");
     }
 }
 

@@ -411,7 +411,7 @@ fn a_working_agent_is_told_of_a_ping_and_answers_it() {
             let text = context(&bed, "tool").unwrap();
             assert!(text.contains("AGENT_TEAM_PING w1 "), "{text}");
             let answer = text.split_once("`ensemble ").unwrap().1.split_once('`').unwrap().0;
-            assert!(answer.starts_with("pong w1 "), "{answer}");
+            assert!(answer.starts_with("agent pong w1 "), "{answer}");
             bed.ok(answer);
             let asked = asking.join().unwrap();
             assert!(asked.code == 0 && asked.stdout.contains("ready"), "{asked:?}");

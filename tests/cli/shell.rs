@@ -34,7 +34,7 @@ fn bash_completes_verbs_flags_and_mailboxes() {
     assert_eq!(completed(&bed, "ensemble send --to "), ["conductor", "dispatch", "w1"]);
     assert_eq!(completed(&bed, "ensemble send --to di"), ["dispatch"]);
     assert_eq!(completed(&bed, "ensemble inbox w"), ["w1"]);
-    assert_eq!(completed(&bed, "ensemble send --wait se"), ["settled"]);
+    assert_eq!(completed(&bed, "ensemble send --until se"), ["settled"]);
     bed.ok("init elsewhere");
     bed.ok("mailbox add far --queue elsewhere/queue");
     assert_eq!(completed(&bed, "ensemble --queue elsewhere/queue send --to f"), ["far"]);

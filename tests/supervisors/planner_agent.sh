@@ -13,7 +13,7 @@ case $prompt in
     exit 0 ;;
 *"First a plan"* | *"has rejected your plan"* | *"has not reviewed your plan"*)
     to=$(printf '%s\n' "$prompt" | sed -n 's/.*--to \([^ ]*\) --task .*/\1/p' | head -n 1)
-    echo "plan number $number" | "$ENSEMBLE" request plan - --to "$to" --task "$ENSEMBLE_TASK_ID" $WAIT || exit 1
+    echo "plan number $number" | "$ENSEMBLE" request plan -f - --to "$to" --task "$ENSEMBLE_TASK_ID" $WAIT || exit 1
     [ "$WAIT" ] || exit 0 ;;
 *"has approved your plan"*) ;;
 *) exit 9 ;;

@@ -113,7 +113,7 @@ impl Arguments {
     }
 }
 
-/// How many agents run in panes of tmux that belong to nobody yet.
+/// The number of agents in panes of tmux that are no members yet.
 pub(super) fn unowned(context: &Context) -> usize {
     let here = Arguments { panes: Vec::new(), all: false, tmux_socket: None };
     let found = here.server().and_then(|server| look(context.project()?, &server));

@@ -10,8 +10,8 @@ use crate::exit::Outcome;
 
 /// Watch a small team: one agent is done, one is silent, one asks, one crashes
 ///
-/// Everything is real and private: a queue in a directory of its own, a tmux server on a socket of its own, a watcher,
-/// and shell scripts as agents. It tells what the event log says, and ends with what `ensemble status` makes of it.
+/// Everything is real and private: a queue in a directory of its own, a tmux server, a watcher, and shell scripts as
+/// agents. It tells what the event log says, and ends with what `ensemble status` makes of it.
 /// Nothing stays behind unless `--dir` names a place. The scenario `team` is a whole flow of Conductor, Dispatch and
 /// workers over a directory of files, with the time that each hop took.
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,5 @@
-//! Words that are understood besides the places of `verbs`: spellings of former versions, which still run, and
-//! words of other programs, for which a hint is given.
+//! Words that are understood besides the places of `verbs`. Spellings of former versions still run. For words of
+//! other programs a hint is given.
 
 use std::ffi::OsString;
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anstyle::Style;
+
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -13,7 +15,7 @@ use crate::completion;
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::ids;
-use crate::output::WARNING;
+use crate::output::{BAD, WARNING};
 use crate::queue::Queue;
 use crate::text::{age, plural};
 
@@ -57,7 +59,7 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
         if context.out.is_json() {
             context.out.object(&as_json(found, envelope))?;
         } else {
-            rows.push(as_row(found, shown, envelope));
+            rows.push((style(&found.state, envelope.is_err()), as_row(found, shown, envelope)));
         }
     }
     if context.out.is_json() {
@@ -66,7 +68,7 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
     if rows.is_empty() {
         context.out.line(format!("mailbox {mailbox} is empty"))?;
     } else {
-        context.out.table(&["id", "state", "from", "type", "task", "age"], rows)?;
+        context.out.styled_table(&["id", "state", "from", "type", "task", "age"], rows)?;
     }
     let waiting = queue.waiting(mailbox, COUNT_MAX)?;
     if found.len() == limit && waiting > limit as u64 {
@@ -96,6 +98,16 @@ fn as_row(found: &Found, shown: usize, envelope: Result<Envelope, Error>) -> Vec
         Err(error) => row.push(error.to_string()),
     }
     row
+}
+
+/// What could not be read or was given up stands out, and what comes again.
+const fn style(state: &State, is_broken: bool) -> Style {
+    match state {
+        _ if is_broken => BAD,
+        State::Dead => BAD,
+        State::Queued { epoch: 1.., .. } => WARNING,
+        _ => Style::new(),
+    }
 }
 
 fn state_text(state: &State) -> String {

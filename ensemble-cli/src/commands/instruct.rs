@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let instruction = instruction_of(self.instruction.path())?;
+        let instruction = instruction_of(self.instruction.path()?)?;
         let project = context.project()?;
         let spool = context.spool()?;
         let queue = open(context, &spool)?;

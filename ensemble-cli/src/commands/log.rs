@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use anstyle::Style;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::event_log::{Follower, Position, Record, last, read_all};
+use ensemble_core::event_log::{Follower, Position, Record, RecordType, last, read_all, types};
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
 use serde_json::Value;
@@ -11,7 +12,7 @@ use serde_json::Value;
 use crate::args;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
-use crate::output::{FAINT, STRONG};
+use crate::output::{BAD, FAINT, STRONG};
 use crate::receipt::LOG_POLL;
 use crate::text::{inline, one_line, plural};
 
@@ -142,7 +143,7 @@ impl Arguments {
         context.out.line(format!(
             "{}  {}  {}  {data}",
             context.out.paint(FAINT, time.trim_end_matches('Z')),
-            context.out.paint(STRONG, &record.kind),
+            context.out.paint(style(&record.kind), &record.kind),
             one_line(&record.actor),
         ))
     }
@@ -152,6 +153,24 @@ impl Arguments {
             record.session_id == *wanted
                 || record.session_id.strip_prefix("session-") == Some(wanted.as_str())
         })
+    }
+}
+
+/// What went wrong, or is about to, stands out among the types.
+fn style(kind: &RecordType) -> Style {
+    const WRONG: [&str; 6] = [
+        types::MESSAGE_DEAD,
+        types::ESCALATION,
+        types::TASK_FAILED,
+        types::FILE_REJECTED,
+        types::ALARM_RAISED,
+        types::LEASE_HOLDER_GONE,
+    ];
+    const ENDS: [&str; 3] = [".failed", ".refused", "_failed"];
+    let kind = kind.as_str();
+    match WRONG.contains(&kind) || ENDS.iter().any(|end| kind.ends_with(end)) {
+        true => STRONG.fg_color(BAD.get_fg_color()),
+        false => STRONG,
     }
 }
 

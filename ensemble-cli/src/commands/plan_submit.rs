@@ -52,8 +52,9 @@ impl Arguments {
             return Err(Failure::usage("the plan is empty"));
         }
         let mut ask = Ask::new(PLAN_APPROVAL, from, self.to, content);
-        if self.plan.path() != Path::new("-") {
-            let source = crate::text::one_line(&self.plan.path().to_string_lossy());
+        let file = self.plan.path()?;
+        if file != Path::new("-") {
+            let source = crate::text::one_line(&file.to_string_lossy());
             ask = ask.with_source(source.chars().take(SOURCE_CHARACTERS_MAX).collect::<String>());
         }
         if let Some(task) = self.task {

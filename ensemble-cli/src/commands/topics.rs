@@ -25,16 +25,16 @@ A message goes through these states, and `ensemble why ID` tells its story:
   settled    its work is done
   dead       it was given up; `ensemble dead retry ID` delivers it again
 
-The watcher tells agents by the best way that each offers. Mail waits as long as nobody is there.
+The watcher tells agents by the best way that each offers. Mail waits as long as the agent is away.
 `send --until STATE --wait DURATION` returns when the message has got so far.
 ";
 
 const LEASES: &str = "\
-Whoever receives a message holds it for a time, the lease: 15 minutes unless the mailbox says
-otherwise. Three commands end or prolong it:
+An agent that receives a message holds it for a time, the lease: 15 minutes unless the mailbox has
+another. Three commands end or prolong it:
 
   ensemble settle ID               the work is done
-  ensemble release ID              somebody else shall do it
+  ensemble release ID              another agent shall do it
   ensemble mailbox extend ID 10m   the work goes on
 
 When a lease is over, the message is delivered again. After too many deliveries it becomes a dead

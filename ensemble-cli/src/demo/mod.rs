@@ -1,4 +1,6 @@
-//! The demo. The first scenario is the story that a new user sees; `team` is seed 002's whole flow with a real watcher, a real tmux server and shell scripts.
+//! The demo. The scenario `lunch` is the story that a new user sees.
+//!
+//! The scenario `team` is seed 002's whole flow with a real watcher, a real tmux server and shell scripts:
 //!
 //! ```text
 //! conductor ──instruction──> dispatch ──tasks/──> worker-1, worker-2

@@ -152,7 +152,7 @@ fn agents_take_part_however_they_are_started() {
         }
         let task = team.bed.project().join("task.md");
         fs::write(&task, "count the lines\n").unwrap();
-        ok(&team, &["assign", "named", "task.md", "--task", "t1"]);
+        ok(&team, &["assign", "named", "-f", "task.md", "--task", "t1"]);
         let asked = ["request", "shutdown", "chained", "--as", "operator", "--wait", "2m"];
         let gone = ok(&team, &asked);
         assert!(gone.contains("chained has gone"), "{gone:?}");

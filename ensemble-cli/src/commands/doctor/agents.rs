@@ -128,7 +128,7 @@ fn version(program: PathBuf) -> Option<String> {
     let pid = rustix::process::Pid::from_child(&child);
     let (said, heard) = mpsc::channel();
     let waiting = thread::spawn(move || {
-        // Nobody listens any more if it took too long.
+        // The receiver is gone if the program took too long.
         let _ = said.send(child.wait_with_output());
     });
     let output = heard.recv_timeout(VERSION_PATIENCE);
