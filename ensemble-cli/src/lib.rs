@@ -30,6 +30,7 @@ mod authority;
 mod commands;
 mod completion;
 mod config_edit;
+mod conformance;
 mod content;
 mod context;
 mod delivered;

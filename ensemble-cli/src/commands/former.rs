@@ -7,7 +7,7 @@ use super::verbs::positions;
 
 /// Spellings of former versions. `hook`, `mcp`, `watch`, `prime` and `tmux-status` also stand in files of agents,
 /// of tmux and of systemd, so that these stay.
-const FORMER: [(&str, &[&str]); 44] = [
+const FORMER: [(&str, &[&str]); 45] = [
     ("spawn", &["agent", "start"]),
     ("join", &["agent", "join"]),
     ("adopt", &["agent", "adopt"]),
@@ -51,6 +51,7 @@ const FORMER: [(&str, &[&str]); 44] = [
     ("lint", &["admin", "lint"]),
     ("schema", &["admin", "schema"]),
     ("completions", &["admin", "completions"]),
+    ("conformance", &["admin", "conformance"]),
     ("man", &["admin", "man"]),
 ];
 

@@ -13,6 +13,7 @@ mod board;
 mod bridge;
 mod checkpoint;
 mod completions;
+mod conformance;
 mod controls;
 mod dead;
 mod demo;

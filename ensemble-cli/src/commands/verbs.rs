@@ -12,11 +12,11 @@ use super::mcp;
 use super::wrapped::{claude, codex, gemini, opencode};
 use super::{
     abort, adopt, agent, analyze, anomaly, assign, attach, board, bridge, checkpoint, completions,
-    dead, demo, discover, dispatch, doctor, down, escalations, extend, fsck, goal, help, hook,
-    hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify, nudge, pane,
-    pause, ping, plan_review, plan_submit, pong, prime, prompt, recv, release, report, request,
-    requests, respond, resume, review, schema, send, settle, spawn, sprint, status, step, summary,
-    supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
+    conformance, dead, demo, discover, dispatch, doctor, down, escalations, extend, fsck, goal,
+    help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify,
+    nudge, pane, pause, ping, plan_review, plan_submit, pong, prime, prompt, recv, release, report,
+    request, requests, respond, resume, review, schema, send, settle, spawn, sprint, status, step,
+    summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
 };
 use crate::args::Globals;
 use crate::context::Context;
@@ -141,6 +141,7 @@ verbs! {
     "admin fsck" => Fsck(fsck),
     "admin lint" => Lint(lint),
     "admin schema" => Schema(schema),
+    "admin conformance" => Conformance(conformance),
     "admin completions" => Completions(completions),
     "admin man" => Man(man),
     "help" => Help(help),

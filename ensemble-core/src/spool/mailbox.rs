@@ -1,5 +1,6 @@
 //! One mailbox: its open directories, its settings, and what this process knows of its backlog.
 
+use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -12,6 +13,7 @@ use super::settings::Settings;
 use super::wal::Log;
 use super::{Options, place};
 use crate::durable::{self, Dir, FileLock, FileStat, Modes, SyncTogether};
+use crate::env::{Clock as _, SystemClock};
 use crate::message::{MessageId, Name, yaml};
 use crate::{Error, Result};
 
@@ -23,6 +25,10 @@ pub(super) const SETTINGS_FILE: &str = "mailbox.yaml";
 pub(super) const OVERFLOW_FILE: &str = "overflow.yaml";
 /// Taken exclusively to store a chosen id or into a bounded mailbox, shared to move backwards.
 const GATE_FILE: &str = "gate.lock";
+/// A client without locks delays what it releases by twice this, so a search for an id may take so long.
+const SEARCH_TIME_MAX: Duration = Duration::from_secs(1);
+/// How often a search that took too long is made anew.
+const SEARCHES_MAX: usize = 10;
 /// The largest settings file, in bytes.
 const SETTINGS_BYTES_MAX: usize = 16 * 1024;
 
@@ -183,15 +189,28 @@ impl Mailbox {
 
     /// The file that holds `id`, if any, looking along a message's way so that one which moves
     /// forwards meanwhile is not missed.
+    ///
+    /// A client without locks may move a message backwards meanwhile, and delays it by more than a search takes.
+    /// So the message lies in `front/` at the end. A search that took too long begins anew.
     pub(super) fn locate(&self, id: &MessageId) -> Result<Option<Location>> {
+        for _ in 0..SEARCHES_MAX {
+            let start = SystemClock.monotonic();
+            let found = self.search(id)?;
+            if found.is_some() || SystemClock.monotonic().since(start) < SEARCH_TIME_MAX {
+                return Ok(found);
+            }
+        }
+        let slow = io::Error::from(io::ErrorKind::TimedOut);
+        Err(Error::io("search", self.home.path().to_owned(), slow))
+    }
+
+    fn search(&self, id: &MessageId) -> Result<Option<Location>> {
         let file = place::plain(id);
         if self.new.stat(&file)?.is_some() {
             return Ok(Some(Location::New));
         }
-        if let Some(front) =
-            find(&self.front, |name| place::Front::parse(name).filter(|f| f.id == *id))?
-        {
-            return Ok(Some(Location::Front(front)));
+        if let Some(front) = self.search_front(id)? {
+            return Ok(Some(front));
         }
         if let Some(held) =
             find(&self.cur, |name| place::Held::parse(name).filter(|h| h.id == *id))?
@@ -201,7 +220,15 @@ impl Mailbox {
         if self.done.stat(&file)?.is_some() {
             return Ok(Some(Location::Done));
         }
-        Ok(self.dead.stat(&file)?.map(|_| Location::Dead))
+        if self.dead.stat(&file)?.is_some() {
+            return Ok(Some(Location::Dead));
+        }
+        self.search_front(id)
+    }
+
+    fn search_front(&self, id: &MessageId) -> Result<Option<Location>> {
+        let front = find(&self.front, |name| place::Front::parse(name).filter(|f| f.id == *id))?;
+        Ok(front.map(Location::Front))
     }
 
     /// The directory and file name of a location.

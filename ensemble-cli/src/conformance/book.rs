@@ -1,0 +1,224 @@
+//! The history of a load, and its checker.
+//!
+//! | claim | broken by |
+//! |---|---|
+//! | a delivery has one holder | two receives that answer the same id and epoch |
+//! | a message is settled once | two settles of one id that answer `ok`; a receive with a higher epoch than that of the settle |
+//! | nothing is lost | a send that answered `ok`, without its file in `done/` at the end |
+//! | nothing is made up | a file in `done/` that no send has written, or two of one send |
+//! | content is kept | another body than the one that was sent |
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+use ensemble_core::message::Envelope;
+use ensemble_core::spool::Spool;
+use serde_json::Value;
+
+use super::Rule;
+use super::cases::MAILBOX;
+use super::load::Played;
+
+/// A client died without being killed, or a message was lost.
+pub(super) const RENAME: Rule = ("What survives", "A rename survives the death of every process.");
+const ONE: Rule = (
+    "States and moves",
+    "Of several clients that try to move one file, one succeeds; the others get `ENOENT` and try the next message.",
+);
+const FENCE: Rule = ("States and moves", "A holder that slept cannot pass this fence.");
+const IMMUTABLE: Rule =
+    ("The envelope", "An envelope is immutable, at most 65,536 bytes, and YAML 1.2 in UTF-8.");
+pub(super) const STATES: Rule = ("States and moves", "A message is in one of the states S1 to S5.");
+
+/// Failures that are kept; a broken client repeats its own without end.
+const WRONG_MAX: usize = 20;
+
+/// Everything that the clients have answered.
+#[derive(Debug)]
+pub(super) struct Book {
+    seed: u64,
+    /// Number of the next message to send.
+    pub(super) next: u64,
+    /// Sends without an answer so far.
+    pub(super) sending: u64,
+    /// Id of each message whose send answered `ok`, by number.
+    stored: BTreeMap<u64, String>,
+    unknown: HashSet<u64>,
+    deliveries: HashSet<(String, u64)>,
+    /// Epoch of each settle that answered `ok`.
+    settled: HashMap<String, u64>,
+    pub(super) played: Played,
+    pub(super) wrong: Vec<(Rule, String)>,
+}
+
+impl Book {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            next: 0,
+            sending: 0,
+            stored: BTreeMap::new(),
+            unknown: HashSet::new(),
+            deliveries: HashSet::new(),
+            settled: HashMap::new(),
+            played: Played::default(),
+            wrong: Vec::new(),
+        }
+    }
+
+    pub(super) fn fail(&mut self, rule: Rule, text: String) {
+        if self.wrong.len() < WRONG_MAX {
+            self.wrong.push((rule, text));
+        }
+    }
+
+    /// Messages that are sent and not settled, as far as known.
+    pub(super) fn open(&self) -> u64 {
+        self.next.saturating_sub(self.settled.len() as u64 + self.played.settles_unknown)
+    }
+
+    pub(super) fn begin(&mut self) -> u64 {
+        self.next += 1;
+        self.sending += 1;
+        self.next - 1
+    }
+
+    /// Body of a message: short or long, with rows that a literal block has to keep.
+    pub(super) fn text(&self, seq: u64) -> String {
+        let rows = (seq.wrapping_mul(self.seed | 1) >> 3) % 7;
+        let more: String =
+            (0..rows).map(|row| format!("{}row {row}: ä\n", "  ".repeat(row as usize))).collect();
+        format!("message {seq} of {}\n{more}", self.seed)
+    }
+
+    pub(super) fn sent(&mut self, seq: u64, answer: &Result<Value, String>) {
+        self.sending -= 1;
+        match answer {
+            Ok(answer) if answer["ok"] == true => {
+                let id = answer["id"].as_str().unwrap_or_default().to_owned();
+                self.stored.insert(seq, id);
+                self.played.sent += 1;
+            }
+            Ok(answer) => self.fail(RENAME, format!("send: {answer}")),
+            Err(_) => {
+                self.unknown.insert(seq);
+                self.played.sends_unknown += 1;
+            }
+        }
+    }
+
+    pub(super) fn received(&mut self, answer: &Value, body: &str) {
+        let (id, epoch) = (
+            answer["id"].as_str().unwrap_or_default().to_owned(),
+            answer["epoch"].as_u64().unwrap_or(0),
+        );
+        if self.settled.get(&id).is_some_and(|settled| epoch > *settled) {
+            self.fail(
+                FENCE,
+                format!("{id} was delivered after it was settled, in delivery {epoch}"),
+            );
+        }
+        match number(body) {
+            Some(seq) if self.text(seq) == body => {}
+            _ => self.fail(IMMUTABLE, format!("{id} has the body {body:?}")),
+        }
+        if !self.deliveries.insert((id.clone(), epoch)) {
+            self.fail(ONE, format!("{id} was delivered twice in delivery {epoch}"));
+        }
+    }
+
+    pub(super) fn extended(&mut self, answer: &Value) {
+        match (answer["ok"] == true, answer["error"] == "lease_lost") {
+            (true, _) => self.played.extended += 1,
+            (_, true) => self.played.leases_lost += 1,
+            _ => self.fail(FENCE, format!("extend: {answer}")),
+        }
+    }
+
+    pub(super) fn released(&mut self, answer: &Result<Value, String>) {
+        let Ok(answer) = answer else { return };
+        match (answer["ok"] == true, answer["error"] == "lease_lost") {
+            (true, _) => self.played.released += 1,
+            (_, true) => self.played.leases_lost += 1,
+            _ => self.fail(FENCE, format!("release: {answer}")),
+        }
+    }
+
+    pub(super) fn settled(
+        &mut self,
+        client: &str,
+        received: &Value,
+        answer: &Result<Value, String>,
+    ) {
+        let Ok(answer) = answer else {
+            self.played.settles_unknown += 1;
+            return;
+        };
+        let (id, epoch) =
+            (received["id"].as_str().unwrap_or_default(), received["epoch"].as_u64().unwrap_or(0));
+        if answer["ok"] != true {
+            match answer["error"] == "lease_lost" {
+                true => self.played.leases_lost += 1,
+                false => self.fail(FENCE, format!("settle of {id}: {answer}")),
+            }
+            return;
+        }
+        self.played.settled += 1;
+        *self.played.by_client.entry(client.to_owned()).or_default() += 1;
+        if let Some(before) = self.settled.insert(id.to_owned(), epoch) {
+            self.fail(FENCE, format!("{id} was settled twice, in deliveries {before} and {epoch}"));
+        }
+    }
+
+    /// Compares the history with what lies on disk in the end.
+    pub(super) fn compare(&mut self, queue: &Path, spool: &Spool) {
+        let done = queue.join("mailbox").join(MAILBOX).join("done");
+        let mut found: HashMap<u64, String> = HashMap::new();
+        for name in super::cases::names(&done) {
+            let id = name.trim_end_matches(".yaml").to_owned();
+            let content = std::fs::read(done.join(&name)).unwrap_or_default();
+            let Ok(envelope) = Envelope::decode(&content, Path::new(&name)) else {
+                self.fail(IMMUTABLE, format!("done/{name} cannot be read"));
+                continue;
+            };
+            let seq = number(&envelope.body).filter(|seq| self.text(*seq) == envelope.body);
+            let Some(seq) =
+                seq.filter(|seq| self.stored.contains_key(seq) || self.unknown.contains(seq))
+            else {
+                self.fail(IMMUTABLE, format!("done/{name} was sent by no client"));
+                continue;
+            };
+            self.played.done += 1;
+            if let Some(other) = found.insert(seq, id) {
+                self.fail(STATES, format!("message {seq} is done twice: done/{name} and {other}"));
+            }
+        }
+        let lost: Vec<_> =
+            self.stored.iter().filter(|(seq, id)| found.get(seq) != Some(id)).collect();
+        let lost: Vec<String> =
+            lost.iter().map(|(seq, id)| format!("message {seq} ({id}) is lost")).collect();
+        lost.into_iter().for_each(|text| self.fail(RENAME, text));
+        let settled: Vec<_> = self
+            .settled
+            .keys()
+            .filter(|id| !done.join(format!("{id}.yaml")).exists())
+            .cloned()
+            .collect();
+        settled
+            .into_iter()
+            .for_each(|id| self.fail(FENCE, format!("{id} was settled and is not in done/")));
+        match spool.fsck(false) {
+            Ok(findings) => {
+                let texts: Vec<_> =
+                    findings.iter().map(|finding| format!("fsck: {finding:?}")).collect();
+                texts.into_iter().for_each(|text| self.fail(STATES, text));
+            }
+            Err(error) => self.fail(STATES, format!("fsck: {error}")),
+        }
+    }
+}
+
+/// Number of the message with this body.
+fn number(body: &str) -> Option<u64> {
+    body.strip_prefix("message ")?.split(' ').next()?.parse().ok()
+}

@@ -1,0 +1,489 @@
+//! The test vectors of `conformance/`, and the judge that runs a client through one of them.
+//!
+//! ```text
+//! lay out the case's files in an empty queue
+//! make each call, and compare its answer and the body
+//! compare the files, reasons and side files of leases that are left
+//! ```
+//!
+//! conformance/README.md describes the members. This file uses nothing of the command, so a test of
+//! `ensemble-core` runs the library through the same vectors.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::{Options, Spool};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// The mailbox of all cases.
+pub(crate) const MAILBOX: &str = "w";
+/// How long a call may be repeated that waits for a delayed message.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time between two such calls.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// How far the time of a delayed message may be from the expected one, in milliseconds.
+const DELAY_TOLERANCE_MS: u64 = 60_000;
+/// The longest delay of a client that releases without a lock, in milliseconds.
+const UNLOCKED_DELAY_MS: u64 = 10_000;
+
+/// The files of vectors, by name.
+pub(crate) const FILES: [(&str, &str); 5] = [
+    ("names", include_str!("names.json")),
+    ("envelopes", include_str!("envelopes.json")),
+    ("order", include_str!("order.json")),
+    ("moves", include_str!("moves.json")),
+    ("refusals", include_str!("refusals.json")),
+];
+
+/// A client under test.
+pub(crate) trait Subject {
+    /// Makes one call and returns the answer; an error is the text of a failure to answer.
+    fn call(&mut self, call: &Value) -> Result<Value, String>;
+
+    /// Whether the client takes `gate.lock`.
+    fn locks(&self) -> bool;
+}
+
+/// One file of vectors.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Vectors {
+    #[allow(dead_code, reason = "for readers of the file")]
+    about: String,
+    pub(crate) cases: Vec<Case>,
+}
+
+/// One vector.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// Heading of PROTOCOL.md above the rule.
+    pub(crate) section: String,
+    /// The words of PROTOCOL.md that the case checks.
+    pub(crate) rule: String,
+    /// Content of `mailbox.yaml`.
+    settings: Option<String>,
+    /// Permissions of the mailbox directory.
+    mode: Option<u32>,
+    /// Files below the mailbox.
+    #[serde(default)]
+    files: Vec<Laid>,
+    /// Files below the queue.
+    #[serde(default)]
+    queue_files: Vec<Laid>,
+    steps: Vec<Step>,
+    /// Message files that are left.
+    after: Vec<String>,
+    #[serde(default)]
+    reasons: Vec<Reason>,
+    leases: Option<Vec<Extension>>,
+    overflow: Option<Map<String, Value>>,
+    /// Fields of messages as our reader reads them.
+    #[serde(default)]
+    stored: Vec<Map<String, Value>>,
+    /// The client may also make the message a dead letter.
+    #[serde(default)]
+    odd: bool,
+    /// Only for clients that take `gate.lock`.
+    #[serde(default)]
+    locks: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Laid {
+    path: String,
+    text: Option<String>,
+    hex: Option<String>,
+    link: Option<PathBuf>,
+    /// Modification time, in seconds since 1970.
+    modified: Option<u64>,
+    /// Number of letters in place of `@FILL@`.
+    fill: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    call: Map<String, Value>,
+    answer: Map<String, Value>,
+    /// The body to send, or the one to receive.
+    body: Option<String>,
+    /// Repeats the body, or its `@FILL@`, so many times.
+    times: Option<usize>,
+    /// The answer may take a while.
+    #[serde(default)]
+    patient: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reason {
+    id: String,
+    begins: String,
+    holder: String,
+    epoch: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Extension {
+    id: String,
+    epoch: u64,
+    sequence: u64,
+    seconds: u64,
+}
+
+/// Result of one vector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The client did as the vector says.
+    Passed,
+    /// The client made a legal but odd envelope a dead letter, which it may.
+    Refused,
+    /// The vector is for clients with locks only.
+    Skipped,
+    /// The client did something else.
+    Failed(String),
+}
+
+/// All vectors, with the name of their file.
+pub(crate) fn all() -> Vec<(&'static str, Case)> {
+    let parse = |(file, text): &(&'static str, &str)| {
+        let vectors: Vectors = serde_json::from_str(text).expect("the vectors are embedded");
+        let file = *file;
+        vectors.cases.into_iter().map(move |case| (file, case))
+    };
+    FILES.iter().flat_map(parse).collect()
+}
+
+/// Runs one vector in a queue of its own below `home`. `open` starts the client on that queue.
+pub(crate) fn judge<S: Subject>(
+    case: &Case,
+    home: &Path,
+    open: impl FnOnce(&Path) -> Result<S, String>,
+) -> Verdict {
+    let queue = home.join("queue");
+    if let Err(error) = case.lay_out(&queue) {
+        return Verdict::Failed(format!("the case cannot be laid out: {error}"));
+    }
+    let mut subject = match open(&queue) {
+        Ok(subject) => subject,
+        Err(error) => return Verdict::Failed(error),
+    };
+    if case.locks && !subject.locks() {
+        return Verdict::Skipped;
+    }
+    let locks = subject.locks();
+    let mut run = Run { case, queue: &queue, home, locks, ids: Vec::new() };
+    match run.steps(&mut subject).and_then(|()| run.left()) {
+        Ok(()) => Verdict::Passed,
+        Err(_) if case.odd && run.is_refused() => Verdict::Refused,
+        Err(failure) => Verdict::Failed(failure),
+    }
+}
+
+impl Case {
+    fn lay_out(&self, queue: &Path) -> std::io::Result<()> {
+        let mailbox = queue.join("mailbox").join(MAILBOX);
+        for state in ["new", "front", "cur", "done", "dead", "lease", "../../tmp"] {
+            fs::create_dir_all(mailbox.join(state))?;
+        }
+        let below = [(&mailbox, &self.files), (&queue.to_owned(), &self.queue_files)];
+        for (dir, laid) in
+            below.into_iter().flat_map(|(dir, all)| all.iter().map(move |f| (dir, f)))
+        {
+            laid.write(dir)?;
+        }
+        if let Some(settings) = &self.settings {
+            fs::write(mailbox.join("mailbox.yaml"), settings)?;
+        }
+        fs::set_permissions(queue, Permissions::from_mode(0o700))?;
+        fs::set_permissions(&mailbox, Permissions::from_mode(self.mode.unwrap_or(0o700)))
+    }
+}
+
+impl Laid {
+    fn write(&self, dir: &Path) -> std::io::Result<()> {
+        let path = dir.join(&self.path);
+        fs::create_dir_all(path.parent().unwrap_or(dir))?;
+        if let Some(link) = &self.link {
+            return std::os::unix::fs::symlink(link, &path);
+        }
+        let content = match (&self.text, &self.hex) {
+            (_, Some(hex)) => bytes(hex),
+            (text, None) => {
+                let letters = "x".repeat(self.fill.unwrap_or(0));
+                text.as_deref().unwrap_or_default().replace("@FILL@", &letters).into_bytes()
+            }
+        };
+        fs::write(&path, content)?;
+        let Some(seconds) = self.modified else { return Ok(()) };
+        File::options()
+            .write(true)
+            .open(&path)?
+            .set_modified(UNIX_EPOCH + Duration::from_secs(seconds))
+    }
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let pairs = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap_or_default());
+    pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
+}
+
+struct Run<'a> {
+    case: &'a Case,
+    queue: &'a Path,
+    home: &'a Path,
+    locks: bool,
+    /// Ids in the answers so far; `{1}` is the first.
+    ids: Vec<String>,
+}
+
+impl Run<'_> {
+    fn steps(&mut self, subject: &mut dyn Subject) -> Result<(), String> {
+        for (number, step) in (1..).zip(&self.case.steps) {
+            let verb = step.call["op"].as_str().unwrap_or_default();
+            self.step(step, subject)
+                .map_err(|failure| format!("call {number}, {verb}: {failure}"))?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step, subject: &mut dyn Subject) -> Result<(), String> {
+        let body_file = self.home.join("body");
+        let body = step.body.as_deref().map(|body| step.repeated(body));
+        let mut call = step.call.clone();
+        call.values_mut().for_each(|value| self.fill_in(value));
+        call.entry("mailbox").or_insert_with(|| MAILBOX.into());
+        let is_send = call["op"] == "send";
+        if is_send || call["op"] == "receive" {
+            let content = if is_send { body.clone().unwrap_or_default() } else { String::new() };
+            fs::write(&body_file, content).map_err(|error| error.to_string())?;
+            call.insert("body_file".to_owned(), body_file.display().to_string().into());
+        }
+        let call = Value::Object(call);
+        let start = Instant::now();
+        let mut answer = subject.call(&call)?;
+        while step.patient && answer.get("id").is_none() && start.elapsed() < PATIENCE {
+            std::thread::sleep(LOOK_INTERVAL);
+            answer = subject.call(&call)?;
+        }
+        self.ids.push(answer["id"].as_str().unwrap_or_default().to_owned());
+        for (key, expected) in &step.answer {
+            let mut expected = expected.clone();
+            self.fill_in(&mut expected);
+            let given = answer.get(key).unwrap_or(&Value::Null);
+            if !agrees(&expected, given) {
+                return Err(format!("`{key}` should be {expected}, the answer is {answer}"));
+            }
+        }
+        match body.filter(|_| !is_send) {
+            Some(body) if fs::read(&body_file).ok().as_deref() != Some(body.as_bytes()) => {
+                let given = String::from_utf8_lossy(&fs::read(&body_file).unwrap_or_default())
+                    .chars()
+                    .take(200)
+                    .collect::<String>();
+                Err(format!("the body should be {body:?}, it is {given:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts ids of earlier answers in place of `{1}` and so on.
+    fn fill_in(&self, value: &mut Value) {
+        if let Value::String(text) = value {
+            *text = self.with_ids(text);
+        }
+    }
+
+    fn with_ids(&self, text: &str) -> String {
+        (1..)
+            .zip(&self.ids)
+            .fold(text.to_owned(), |text, (n, id)| text.replace(&format!("{{{n}}}"), id))
+    }
+
+    /// Compares what is left on disk.
+    fn left(&self) -> Result<(), String> {
+        let found = self.messages()?;
+        let mut missing: Vec<String> =
+            self.case.after.iter().map(|file| self.with_ids(file)).collect();
+        let mut extra = found.clone();
+        extra.retain(|file| match missing.iter().position(|wanted| self.is_file(wanted, file)) {
+            Some(at) => {
+                missing.remove(at);
+                false
+            }
+            None => true,
+        });
+        if !missing.is_empty() || !extra.is_empty() {
+            return Err(format!("expected the files {missing:?}, found {extra:?} in their place"));
+        }
+        let tmp = names(&self.queue.join("tmp"));
+        if !tmp.is_empty() {
+            return Err(format!("tmp/ has {tmp:?} left"));
+        }
+        self.reasons()?;
+        self.leases()?;
+        self.overflow()?;
+        self.stored(&found)
+    }
+
+    fn mailbox(&self) -> PathBuf {
+        self.queue.join("mailbox").join(MAILBOX)
+    }
+
+    /// Files below the five states, without reasons.
+    fn messages(&self) -> Result<Vec<String>, String> {
+        let mut found = Vec::new();
+        for state in ["new", "front", "cur", "done", "dead"] {
+            let dir = self.mailbox().join(state);
+            let listed = names(&dir).into_iter().filter(|name| !name.ends_with("@reason.yaml"));
+            found.extend(listed.map(|name| format!("{state}/{name}")));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Whether a file has a name of this form; `{due}` and `{+MS}` stand for a time of receipt.
+    fn is_file(&self, form: &str, file: &str) -> bool {
+        let Some((before, rest)) = form.split_once('{') else { return form == file };
+        let Some((word, after)) = rest.split_once('}') else { return false };
+        let digits = file.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+        let Some(due) = digits.and_then(|digits| digits.parse::<u64>().ok()) else { return false };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
+        match word.strip_prefix('+').and_then(|delay| delay.parse::<u64>().ok()) {
+            Some(delay) => due.abs_diff(now + delay) < DELAY_TOLERANCE_MS,
+            None if self.locks => due == 0,
+            None => due.abs_diff(now) < UNLOCKED_DELAY_MS,
+        }
+    }
+
+    fn reasons(&self) -> Result<(), String> {
+        if self.case.reasons.is_empty() {
+            return Ok(());
+        }
+        let mailbox = Name::new(MAILBOX).map_err(|error| error.to_string())?;
+        let spool = Spool::open(self.queue, Options::default()).map_err(|e| e.to_string())?;
+        let letters = spool.dead_letters(&mailbox).map_err(|error| error.to_string())?;
+        for wanted in &self.case.reasons {
+            let id = self.with_ids(&wanted.id);
+            let letter = letters.iter().find(|letter| letter.id.as_str() == id);
+            let Some(letter) = letter else { return Err(format!("{id} is no dead letter")) };
+            let holder = letter.holder.as_ref().map_or("", |holder| holder.as_str());
+            let agrees = letter.reason.starts_with(&wanted.begins)
+                && (holder, letter.epoch) == (&*wanted.holder, wanted.epoch)
+                && letter.at.is_some();
+            if !agrees {
+                return Err(format!("the reason should be {wanted:?}, it is {letter:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn leases(&self) -> Result<(), String> {
+        let Some(wanted) = &self.case.leases else { return Ok(()) };
+        let files = names(&self.mailbox().join("lease"));
+        if files.len() != wanted.len() {
+            return Err(format!("lease/ should have {wanted:?}, it has {files:?}"));
+        }
+        let mailbox = Name::new(MAILBOX).map_err(|error| error.to_string())?;
+        let spool = Spool::open(self.queue, Options::default()).map_err(|e| e.to_string())?;
+        let seen = spool.observe(&mailbox).map_err(|error| error.to_string())?;
+        for lease in wanted {
+            let agrees = seen.iter().any(|seen| {
+                (seen.lease.id.as_str(), seen.lease.epoch) == (&*lease.id, lease.epoch)
+                    && (seen.sequence, seen.duration.as_secs()) == (lease.sequence, lease.seconds)
+            });
+            if !agrees {
+                return Err(format!("an observer should see {lease:?}, it sees {seen:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn overflow(&self) -> Result<(), String> {
+        let Some(wanted) = &self.case.overflow else { return Ok(()) };
+        let mailbox = Name::new(MAILBOX).map_err(|error| error.to_string())?;
+        let spool = Spool::open(self.queue, Options::default()).map_err(|e| e.to_string())?;
+        let found = spool.overflow(&mailbox).map_err(|error| error.to_string())?;
+        let found = serde_json::to_value(&found).unwrap_or_default();
+        match wanted.iter().all(|(key, value)| found.get(key) == Some(value)) {
+            true => Ok(()),
+            false => Err(format!("overflow.yaml should have {wanted:?}, it has {found}")),
+        }
+    }
+
+    fn stored(&self, found: &[String]) -> Result<(), String> {
+        for wanted in &self.case.stored {
+            let id = self.with_ids(wanted["id"].as_str().unwrap_or_default());
+            let file = found.iter().find(|file| {
+                let name = file.split('/').next_back().unwrap_or_default();
+                name.strip_prefix(&*id).is_some_and(|rest| rest.starts_with(['.', '@']))
+            });
+            let Some(file) = file else { return Err(format!("no file holds {id}")) };
+            let path = self.mailbox().join(file);
+            let content = fs::read(&path).map_err(|error| error.to_string())?;
+            let plain = PathBuf::from(format!("{id}.yaml"));
+            let envelope = Envelope::decode(&content, &plain).map_err(|e| e.to_string())?;
+            let read = serde_json::to_value(&envelope).unwrap_or_default();
+            for (key, value) in wanted.iter().filter(|(key, _)| *key != "id") {
+                if read.get(key) != Some(value) {
+                    return Err(format!(
+                        "`{key}` should be stored as {value}, a reader reads {read}"
+                    ));
+                }
+            }
+            let mode = fs::metadata(&path).map_err(|error| error.to_string())?.permissions().mode();
+            if mode & 0o777 != 0o600 {
+                return Err(format!("the file has mode {:o}", mode & 0o777));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the message of the case was made a dead letter as malformed.
+    fn is_refused(&self) -> bool {
+        let dead = self.messages().unwrap_or_default();
+        let open = Spool::open(self.queue, Options::default());
+        let mailbox = Name::new(MAILBOX);
+        let (Ok(spool), Ok(mailbox)) = (open, mailbox) else { return false };
+        let letters = spool.dead_letters(&mailbox).unwrap_or_default();
+        dead.iter().all(|file| file.starts_with("dead/"))
+            && letters.len() == 1
+            && letters.iter().all(|letter| letter.reason.starts_with("malformed: "))
+    }
+}
+
+impl Step {
+    fn repeated(&self, body: &str) -> String {
+        match self.times {
+            None => body.to_owned(),
+            Some(times) if body.contains("@FILL@") => body.replace("@FILL@", &"x".repeat(times)),
+            Some(times) => body.repeat(times),
+        }
+    }
+}
+
+/// Whether an answer's member is as expected. Words of errors are alternatives, divided by `|`.
+fn agrees(expected: &Value, given: &Value) -> bool {
+    match (expected, given) {
+        (Value::String(words), Value::String(word)) if words.contains('|') => {
+            words.split('|').any(|expected| expected == word)
+        }
+        (Value::Number(expected), Value::Number(given)) => expected.as_u64() == given.as_u64(),
+        _ => expected == given,
+    }
+}
+
+/// The names in a directory; none if it cannot be listed.
+pub(crate) fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}

@@ -1,0 +1,213 @@
+//! The conformance kit: runs programs that speak the adapter through the vectors of `conformance/`, and
+//! through kills, stops and full disks.
+//!
+//! ```text
+//! cases     the vectors, and the judge of one
+//! own       our own library behind the adapter
+//! program   a client as a process
+//! traces    order of system calls, under strace: rename, read, sync, lock
+//! locks     a client waits for the mailbox lock, or gives back with a delay
+//! disk      no room for a file
+//! load      several clients on one mailbox, killed and stopped
+//! book      the history of a load, and its checker
+//! ```
+
+mod book;
+mod cases;
+mod disk;
+mod load;
+mod locks;
+mod own;
+mod program;
+mod traces;
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use cases::Verdict;
+use program::Program;
+
+pub(crate) use load::{Load, Played};
+pub(crate) use own::Own;
+
+/// Result of one check of one client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Check {
+    /// Command line of the client.
+    pub(crate) client: String,
+    /// Stage of the kit, or file of vectors.
+    pub(crate) stage: &'static str,
+    /// Name of the check.
+    pub(crate) name: String,
+    /// `passed`, `refused` (a legal but odd envelope), `skipped` or `failed`.
+    pub(crate) verdict: &'static str,
+    /// Heading of PROTOCOL.md.
+    pub(crate) section: String,
+    /// The words of PROTOCOL.md that a failure breaks.
+    pub(crate) rule: String,
+    /// Why it failed or was skipped.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) detail: String,
+}
+
+/// A rule of PROTOCOL.md that a stage checks: its heading and its words.
+pub(crate) type Rule = (&'static str, &'static str);
+
+/// The checks of one client in one stage.
+#[derive(Debug)]
+pub(crate) struct Checks<'a> {
+    client: &'a str,
+    stage: &'static str,
+    done: Vec<Check>,
+}
+
+impl<'a> Checks<'a> {
+    fn new(client: &'a str, stage: &'static str) -> Self {
+        Self { client, stage, done: Vec::new() }
+    }
+
+    /// Notes a check; an error is the text of its failure.
+    fn note(&mut self, name: &str, rule: Rule, outcome: Result<(), String>) {
+        let (verdict, detail) = match outcome {
+            Ok(()) => ("passed", String::new()),
+            Err(detail) => ("failed", detail),
+        };
+        self.add(name, rule, verdict, detail);
+    }
+
+    fn skip(&mut self, name: &str, rule: Rule, why: &str) {
+        self.add(name, rule, "skipped", why.to_owned());
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        (section, rule): (&str, &str),
+        verdict: &'static str,
+        detail: String,
+    ) {
+        self.done.push(Check {
+            client: self.client.to_owned(),
+            stage: self.stage,
+            name: name.to_owned(),
+            verdict,
+            section: section.to_owned(),
+            rule: rule.to_owned(),
+            detail,
+        });
+    }
+}
+
+/// Runs a client through all vectors.
+pub(crate) fn vectors(client: &str) -> Vec<Check> {
+    let mut done = Vec::new();
+    for (file, case) in cases::all() {
+        let mut checks = Checks::new(client, file);
+        let verdict = match tempfile::tempdir() {
+            Ok(home) => cases::judge(&case, home.path(), |queue| Program::start(client, queue)),
+            Err(error) => Verdict::Failed(error.to_string()),
+        };
+        let (word, detail) = match verdict {
+            Verdict::Passed => ("passed", String::new()),
+            Verdict::Refused => ("refused", String::new()),
+            Verdict::Skipped => ("skipped", "needs the mailbox lock".to_owned()),
+            Verdict::Failed(detail) => ("failed", detail),
+        };
+        checks.add(&case.name, (&case.section, &case.rule), word, detail);
+        done.append(&mut checks.done);
+    }
+    done
+}
+
+/// Runs a client through one of the other stages for single clients.
+pub(crate) fn stage(name: &str, client: &str) -> Vec<Check> {
+    match name {
+        "traces" => traces::check(client),
+        "locks" => locks::check(client),
+        _ => disk::check(client),
+    }
+}
+
+/// The check that the event log and the files agree after a load.
+pub(crate) fn log_check(outcome: Result<(), String>) -> Check {
+    let mut checks = Checks::new("all", "load");
+    checks.note("replay_of_the_event_log", book::STATES, outcome);
+    checks.done.remove(0)
+}
+
+/// An empty queue with one mailbox.
+struct Bed {
+    home: tempfile::TempDir,
+}
+
+impl Bed {
+    fn new() -> Result<Self, String> {
+        let home = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let bed = Self { home };
+        std::fs::create_dir_all(bed.mailbox()).map_err(|error| error.to_string())?;
+        Ok(bed)
+    }
+
+    fn queue(&self) -> std::path::PathBuf {
+        self.home.path().join("queue")
+    }
+
+    fn mailbox(&self) -> std::path::PathBuf {
+        self.queue().join("mailbox").join(cases::MAILBOX)
+    }
+
+    /// The call that sends a body.
+    fn send(&self, body: &str) -> Result<Value, String> {
+        let file = self.home.path().join("body");
+        std::fs::write(&file, body).map_err(|error| error.to_string())?;
+        Ok(
+            json!({ "op": "send", "mailbox": cases::MAILBOX, "from": "kit", "type": "task", "body_file": file }),
+        )
+    }
+
+    fn receive(&self) -> Value {
+        let file = self.home.path().join("received");
+        json!({ "op": "receive", "mailbox": cases::MAILBOX, "holder": "kit", "body_file": file })
+    }
+
+    /// The files of a state.
+    fn names(&self, state: &str) -> Vec<String> {
+        cases::names(&self.mailbox().join(state))
+    }
+}
+
+/// A call under the lease that a receive has answered.
+fn under_lease(op: &str, received: &Value) -> Value {
+    json!({
+        "op": op, "mailbox": cases::MAILBOX, "id": received["id"], "holder": received["holder"],
+        "epoch": received["epoch"],
+    })
+}
+
+/// An answer that says `ok`.
+fn accepted(answer: Result<Value, String>) -> Result<Value, String> {
+    match answer {
+        Ok(answer) if answer["ok"] == true => Ok(answer),
+        Ok(answer) => Err(format!("the answer is {answer}")),
+        Err(error) => Err(error),
+    }
+}
+
+/// Serves the adapter for our own library, until stdin ends.
+pub(crate) fn serve(queue: &Path) -> Result<(), String> {
+    use std::io::{BufRead as _, Write as _};
+    let own = Own::open(queue)?;
+    let mut out = std::io::stdout().lock();
+    let hello = json!({ "client": "ensemble", "durability": "power", "locks": "flock" });
+    writeln!(out, "{hello}").and_then(|()| out.flush()).map_err(|error| error.to_string())?;
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let answer = match serde_json::from_str(&line) {
+            Ok(call) => own.answer(&call),
+            Err(error) => json!({ "ok": false, "error": "invalid", "detail": error.to_string() }),
+        };
+        writeln!(out, "{answer}").and_then(|()| out.flush()).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
