@@ -26,7 +26,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use cases::Verdict;
+use cases::{Case, Verdict};
 use program::Program;
 
 pub(crate) use load::{Load, Played};
@@ -100,25 +100,35 @@ impl<'a> Checks<'a> {
     }
 }
 
-/// Runs a client through all vectors.
+/// Runs a client through all vectors, several at a time.
 pub(crate) fn vectors(client: &str) -> Vec<Check> {
-    let mut done = Vec::new();
-    for (file, case) in cases::all() {
-        let mut checks = Checks::new(client, file);
-        let verdict = match tempfile::tempdir() {
-            Ok(home) => cases::judge(&case, home.path(), |queue| Program::start(client, queue)),
-            Err(error) => Verdict::Failed(error.to_string()),
-        };
-        let (word, detail) = match verdict {
-            Verdict::Passed => ("passed", String::new()),
-            Verdict::Refused => ("refused", String::new()),
-            Verdict::Skipped => ("skipped", "needs the mailbox lock".to_owned()),
-            Verdict::Failed(detail) => ("failed", detail),
-        };
-        checks.add(&case.name, (&case.section, &case.rule), word, detail);
-        done.append(&mut checks.done);
-    }
-    done
+    let cases = cases::all();
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) * 2;
+    let share = cases.len().div_ceil(threads).max(1);
+    let run = |share: &[(&'static str, Case)]| -> Vec<Check> {
+        share.iter().map(|(file, case)| vector(client, file, case)).collect()
+    };
+    std::thread::scope(|scope| {
+        let all: Vec<_> =
+            cases.chunks(share).map(|share| scope.spawn(move || run(share))).collect();
+        all.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    })
+}
+
+fn vector(client: &str, file: &'static str, case: &Case) -> Check {
+    let verdict = match tempfile::tempdir() {
+        Ok(home) => cases::judge(case, home.path(), |queue| Program::start(client, queue)),
+        Err(error) => Verdict::Failed(error.to_string()),
+    };
+    let (word, detail) = match verdict {
+        Verdict::Passed => ("passed", String::new()),
+        Verdict::Refused => ("refused", String::new()),
+        Verdict::Skipped => ("skipped", "needs the mailbox lock".to_owned()),
+        Verdict::Failed(detail) => ("failed", detail),
+    };
+    let mut checks = Checks::new(client, file);
+    checks.add(&case.name, (&case.section, &case.rule), word, detail);
+    checks.done.remove(0)
 }
 
 /// Runs a client through one of the other stages for single clients.

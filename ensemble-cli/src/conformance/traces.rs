@@ -260,7 +260,7 @@ fn is_in(path: &Path, state: &str) -> bool {
 /// Reads a trace. A call that strace has divided is put together where it ends.
 fn events(text: &str) -> Vec<Event> {
     let mut begun: Vec<(&str, &str)> = Vec::new();
-    let mut events = Vec::new();
+    let (mut events, mut stdout) = (Vec::new(), None);
     for line in text.lines() {
         let Some((pid, call)) = line.split_once(' ') else { continue };
         let call = call.trim_start();
@@ -275,7 +275,15 @@ fn events(text: &str) -> Vec<Event> {
             }
             None => call.to_owned(),
         };
-        events.extend(event(&whole));
+        let found = event(&whole);
+        if found == Some(Event::Answer) {
+            // A shell writes lines to its own pipes, too; the greeting shows the one of the kit.
+            let pipe = whole.split_once(',').map_or("", |(pipe, _)| pipe).to_owned();
+            if *stdout.get_or_insert_with(|| pipe.clone()) != pipe {
+                continue;
+            }
+        }
+        events.extend(found);
     }
     events
 }
