@@ -114,12 +114,12 @@ decode() {
         [ "$(setting body_length "$(($(wc -c <"$body")))" "$fields")" -eq "$(wc -c <"$body")" ] &&
         { ! grep -q '^body_sha256: ' "$fields" || [ "$(setting body_sha256 - "$fields")" = "$(sha256sum <"$body" | cut -c1-64)" ]; }
 }
-# age: reads `PRIORITY EPOCH ID FILE` lines and prints them with the age of each message, in order.
+# by_age: sorts `PRIORITY EPOCH ID FILE` lines on stdin, and puts the age of each message behind its priority.
 by_age() {
-    while read -r priority e i file; do
-        if is '[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}' "$i"; then rest=${i#????????-}
-            age=${i%%-*}${rest%%-*}
-        else age=$(printf '%012x' "$(stat -c %Y "$box/$file" 2>/dev/null || echo 0)000"); fi
+    uuid7='([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}'
+    sed -E "s/^([0-9]) ([0-9]+) ($uuid7) /\1 \4\5 \2 \3 /" | while read -r priority age e i file; do
+        if [ -z "$file" ]; then # The id is none that has an age.
+            file=$i i=$e e=$age age=$(printf '%012x' "$(stat -c %Y "$box/$file" 2>/dev/null || echo 0)000"); fi
         echo "$priority $age $e $i $file"
     done | sort -k1,1nr -k2,2
 }

@@ -207,6 +207,10 @@ impl Book {
         settled
             .into_iter()
             .for_each(|id| self.fail(FENCE, format!("{id} was settled and is not in done/")));
+        // Side files of former holders are left to the sweep.
+        if let Err(error) = spool.sweep() {
+            self.fail(STATES, format!("sweep: {error}"));
+        }
         match spool.fsck(false) {
             Ok(findings) => {
                 let texts: Vec<_> =

@@ -35,8 +35,10 @@ const LEASE: Duration = Duration::from_secs(2);
 const STANDSTILL: Duration = Duration::from_secs(3);
 /// No message dies by its attempts.
 const ATTEMPTS_MAX: u64 = 1_000_000;
+/// Players send while fewer messages are open, so that a slow client finds some that no faster one has taken.
+const OPEN_MIN: u64 = 150;
 /// Players send no more while so many messages are open.
-const OPEN_MAX: u64 = 100;
+const OPEN_MAX: u64 = 250;
 /// Time between two looks of the observer, of the killer and of an idle player.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_millis(5);
@@ -263,9 +265,11 @@ impl Arena<'_> {
         while !self.is_over.load(Ordering::Relaxed) {
             let seq = {
                 let mut book = self.book();
+                let open = book.open();
                 let may_send =
-                    self.is_sending() && book.next < self.load.messages && book.open() < OPEN_MAX;
-                (may_send && random.below(2) == 0).then(|| book.begin())
+                    self.is_sending() && book.next < self.load.messages && open < OPEN_MAX;
+                let sends = may_send && (open < OPEN_MIN || random.below(2) == 0);
+                sends.then(|| book.begin())
             };
             if let Some(seq) = seq {
                 let text = self.book().text(seq);
