@@ -29,6 +29,9 @@ pub(crate) struct Arguments {
     /// Stages to run; all by default
     #[arg(long, value_name = "STAGE", value_delimiter = ',')]
     only: Vec<Stage>,
+    /// Run only the vectors whose names contain this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    case: String,
     /// Messages of the load
     #[arg(long, value_name = "N", default_value_t = 400)]
     messages: u64,
@@ -76,7 +79,7 @@ impl Arguments {
         for client in &self.clients {
             let mut checks = Vec::new();
             if self.runs(Stage::Vectors) {
-                checks.extend(conformance::vectors(client));
+                checks.extend(conformance::vectors(client, &self.case));
             }
             for (_, name) in ALONE.iter().filter(|(stage, _)| self.runs(*stage)) {
                 checks.extend(conformance::stage(name, client));

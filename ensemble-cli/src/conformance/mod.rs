@@ -100,9 +100,10 @@ impl<'a> Checks<'a> {
     }
 }
 
-/// Runs a client through all vectors, several at a time.
-pub(crate) fn vectors(client: &str) -> Vec<Check> {
-    let cases = cases::all();
+/// Runs a client through the vectors whose names contain `named`, several at a time.
+pub(crate) fn vectors(client: &str, named: &str) -> Vec<Check> {
+    let mut cases = cases::all();
+    cases.retain(|(_, case)| case.name.contains(named));
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) * 2;
     let share = cases.len().div_ceil(threads).max(1);
     let run = |share: &[(&'static str, Case)]| -> Vec<Check> {

@@ -1,0 +1,162 @@
+//! Ten faults in copies of the Python client; the kit names the broken rule of each.
+
+use std::path::Path;
+
+use super::{kit, root};
+
+/// A fault: the text that is replaced, and the checks that may find it.
+struct Fault {
+    name: &'static str,
+    from: &'static str,
+    to: &'static str,
+    stage: &'static str,
+    /// One of these must fail.
+    found_by: &'static str,
+    /// Words of the rule that the kit names.
+    rule: &'static str,
+}
+
+const FAULTS: [Fault; 12] = [
+    Fault {
+        name: "a receive that reads before its rename, and answers without having won it",
+        from: "            try:\n                os.rename(path, box / \"cur\" / lease.file)\n            except FileNotFoundError:\n                continue  # Another consumer has it.\n            try:\n                fields, _, body = decode(_read(box / \"cur\" / lease.file), id)\n",
+        to: "            try:\n                fields, _, body = decode(_read(path), id)\n                os.rename(path, box / \"cur\" / lease.file)\n",
+        stage: "traces",
+        found_by: "receive_renames_before_it_reads",
+        rule: "rename it, then read it under its new name",
+    },
+    Fault {
+        name: "a plain rename over a message with the same id",
+        from: "        if not chosen and not capacity:\n",
+        to: "        if not capacity:\n",
+        stage: "vectors",
+        found_by: "chosen_id_conflict_in_new",
+        rule: "with others it is a conflict",
+    },
+    Fault {
+        name: "a file that is not synced",
+        from: "                if durable:\n                    os.fsync(file.fileno())\n",
+        to: "",
+        stage: "traces",
+        found_by: "publish_syncs_the_file_before_its_rename",
+        rule: "the client syncs file and directory before it returns",
+    },
+    Fault {
+        name: "a directory that is not synced",
+        from: "        self._sync(box / \"done\")\n",
+        to: "",
+        stage: "traces",
+        found_by: "settle_syncs_the_directory",
+        rule: "the client syncs file and directory before it returns",
+    },
+    Fault {
+        name: "a settle under a lease that is over",
+        from: "            os.rename(box / \"cur\" / lease.file, box / target)\n",
+        to: "            os.rename(next((box / \"cur\").glob(f\"{lease.id}@*\"), box / \"cur\" / lease.file), box / target)\n",
+        stage: "vectors",
+        found_by: "settle_when_held_again",
+        rule: "`ENOENT` means that the lease is lost",
+    },
+    Fault {
+        name: "the newest message first",
+        from: "        new.sort(key=lambda it: _age(it[0], it[1][1]))\n",
+        to: "        new.sort(key=lambda it: -_age(it[0], it[1][1]))\n",
+        stage: "vectors",
+        found_by: "oldest_of_new",
+        rule: "In `new/`, the oldest first.",
+    },
+    Fault {
+        name: "a release that forgets the epoch",
+        from: "@e{lease.epoch}@t{due}.yaml",
+        to: "@e0@t{due}.yaml",
+        stage: "vectors",
+        found_by: "release",
+        rule: "keeps the epoch",
+    },
+    Fault {
+        name: "a body that is not compared with its digest",
+        from: " or fields.get(\"body_sha256\", digest) != digest:",
+        to: ":",
+        stage: "vectors",
+        found_by: "broken_altered",
+        rule: "a mismatch means a damaged file",
+    },
+    Fault {
+        name: "a message that is written where its readers look",
+        from: "        temporary = self.root / \"tmp\" / f\"{target.name}.{os.getpid()}.{time.monotonic_ns()}\"\n",
+        to: "        temporary = target\n",
+        stage: "disk,traces",
+        found_by: "publish_is_a_rename_out_of_tmp",
+        rule: "Write the whole file under a unique name in `tmp/`, then rename it.",
+    },
+    Fault {
+        name: "a release without the lock",
+        from: "        with self._lock(box, fcntl.LOCK_SH):\n            priority",
+        to: "        if True:\n            priority",
+        stage: "locks",
+        found_by: "release_waits_for_the_lock",
+        rule: "hold `gate.lock` shared",
+    },
+    Fault {
+        name: "a letter before its reason",
+        from: "            self._write(box / \"dead\" / f\"{lease.id}@reason.yaml\", note.encode(), self.power)\n            self._move(box, lease, f\"dead/{lease.id}.yaml\")\n",
+        to: "            self._move(box, lease, f\"dead/{lease.id}.yaml\")\n            self._write(box / \"dead\" / f\"{lease.id}@reason.yaml\", note.encode(), self.power)\n",
+        stage: "traces",
+        found_by: "a_reason_comes_before_its_letter",
+        rule: "write the reason, rename",
+    },
+    Fault {
+        name: "a delayed message that is taken at once",
+        from: " and int(m[4]) <= now]",
+        to: "]",
+        stage: "vectors",
+        found_by: "delayed_stays",
+        rule: "is the earliest time of receipt",
+    },
+];
+
+/// A copy of the Python client with the fault.
+fn planted(fault: &Fault, home: &Path) -> String {
+    let client = root().join("clients/python");
+    let text = std::fs::read_to_string(client.join("ensemble_client.py")).unwrap();
+    assert_eq!(text.matches(fault.from).count(), 1, "{}: the text to replace", fault.name);
+    std::fs::write(home.join("ensemble_client.py"), text.replace(fault.from, fault.to)).unwrap();
+    std::fs::copy(client.join("adapter.py"), home.join("adapter.py")).unwrap();
+    format!("python3 '{}'", home.join("adapter.py").display())
+}
+
+#[test]
+fn the_kit_finds_each_planted_fault() {
+    for fault in &FAULTS {
+        let home = tempfile::tempdir().unwrap();
+        let client = planted(fault, home.path());
+        let (output, lines) = kit(fault.stage, fault.found_by, &[client]);
+        assert_eq!(output.status.code(), Some(1), "{}: {lines:#?}", fault.name);
+        let failed: Vec<_> = lines.iter().filter(|line| line["verdict"] == "failed").collect();
+        let found = failed.iter().find(|line| line["name"] == fault.found_by);
+        let found = found.unwrap_or_else(|| panic!("{}: {failed:#?}", fault.name));
+        assert!(found["rule"].as_str().unwrap().contains(fault.rule), "{}: {found}", fault.name);
+    }
+}
+
+/// A message that two holders work on at the same time: each answers before it has won the rename.
+#[test]
+fn the_load_finds_a_message_with_two_holders() {
+    let fault = Fault {
+        name: "a lost race that counts as won",
+        from: "            except FileNotFoundError:\n                continue  # Another consumer has it.\n",
+        to: "            except FileNotFoundError:\n                found = self._find(box, id)\n                return Message(lease, decode(_read(found), id)[2], decode(_read(found), id)[0])\n",
+        stage: "load",
+        found_by: "history",
+        rule: "Of several clients that try to move one file, one succeeds",
+    };
+    let home = tempfile::tempdir().unwrap();
+    let client = planted(&fault, home.path());
+    let (output, lines) = kit(fault.stage, "", &[client.clone(), client]);
+    assert_eq!(output.status.code(), Some(1), "{lines:#?}");
+    let found = lines.iter().any(|line| {
+        line["verdict"] == "failed"
+            && line["rule"].as_str().is_some_and(|rule| rule.contains(fault.rule))
+    });
+    assert!(found, "{lines:#?}");
+}

@@ -1,0 +1,120 @@
+//! The clients of `clients/` keep the protocol, and `ensemble conformance` finds what breaks it.
+//!
+//! A client whose language is not installed says so in one line. Node comes from npm where the system's is too old to
+//! strip types; with `ENSEMBLE_TEST_CLIENTS=required` that must work.
+
+mod faults;
+mod installed;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// The most lines of code of a client, without blank ones and documentation.
+const LINES_MAX: usize = 250;
+/// Go writes an error check of three lines where the others write none.
+const GO_LINES_MAX: usize = 480;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Runs the kit, with the vectors whose names contain `case`. A short load of five processes is enough for each
+/// change; `make torture-clients` has more.
+fn kit(stages: &str, case: &str, clients: &[String]) -> (Output, Vec<Value>) {
+    let mut kit = Command::new(env!("CARGO_BIN_EXE_ensemble"));
+    kit.args(["--json", "conformance", "--only", stages, "--messages", "200", "--processes", "5"]);
+    kit.args(["--seconds", "120", "--trouble-ms", "400", "--case", case])
+        .args(clients)
+        .current_dir(root());
+    let output = kit.output().unwrap();
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (output, lines)
+}
+
+/// A client passes everything. Returns how many checks were passed and skipped.
+fn passes(client: &str) -> (usize, usize) {
+    let (output, lines) = kit("vectors,traces,locks,disk", "", &[client.to_owned()]);
+    let failed: Vec<_> = lines.iter().filter(|line| line["verdict"] == "failed").collect();
+    assert!(output.status.success() && failed.is_empty(), "{failed:#?}\n{output:?}");
+    let count = |verdict: &str| lines.iter().filter(|line| line["verdict"] == verdict).count();
+    (count("passed"), count("skipped"))
+}
+
+#[test]
+fn our_own_adapter_passes() {
+    let client = format!("'{}' conformance --serve", env!("CARGO_BIN_EXE_ensemble"));
+    let (passed, _) = passes(&client);
+    assert!(passed >= 220, "{passed}");
+}
+
+#[test]
+fn the_python_client_passes() {
+    let (passed, _) = passes(&installed::python());
+    assert!(passed >= 205, "{passed}");
+}
+
+#[test]
+fn the_shell_client_passes() {
+    let (passed, skipped) = passes(&installed::shell());
+    assert!(passed >= 205 && skipped <= 2, "{passed} {skipped}");
+}
+
+#[test]
+fn the_typescript_client_passes() {
+    let Some(client) = installed::typescript() else { return };
+    let (passed, skipped) = passes(&client);
+    assert!(passed >= 190 && skipped <= 22, "{passed} {skipped}");
+}
+
+#[test]
+fn the_go_client_passes() {
+    let Some(client) = installed::go() else { return };
+    let (passed, _) = passes(&client);
+    assert!(passed >= 205, "{passed}");
+}
+
+#[test]
+fn all_clients_share_a_mailbox_under_kills_and_stops() {
+    let mut clients = vec![installed::python(), installed::shell()];
+    clients.extend(installed::typescript());
+    clients.extend(installed::go());
+    let (output, lines) = kit("load", "", &clients);
+    assert!(output.status.success(), "{lines:#?}\n{output:?}");
+    let load = &lines.iter().find(|line| line["load"].is_object()).unwrap()["load"];
+    assert_eq!(load["sent"].as_u64().unwrap() + load["sends_unknown"].as_u64().unwrap(), 200);
+    assert!(load["done"].as_u64() >= load["sent"].as_u64(), "{load}");
+}
+
+/// Lines that are neither blank nor documentation.
+fn lines_of_code(file: &str) -> usize {
+    let text = std::fs::read_to_string(root().join("clients").join(file)).unwrap();
+    let mut is_in_text = false;
+    let is_code = |line: &&str| {
+        let line = line.trim();
+        let quotes = line.matches("\"\"\"").count();
+        let was_in_text = is_in_text;
+        if quotes == 1 {
+            is_in_text = !is_in_text;
+        }
+        let is_comment = ["#", "//", "/*", "*"].iter().any(|start| line.starts_with(start));
+        !line.is_empty() && !is_comment && quotes == 0 && !was_in_text
+    };
+    text.lines().filter(is_code).count()
+}
+
+#[test]
+fn each_client_is_short() {
+    let files = [
+        ("python/ensemble_client.py", LINES_MAX),
+        ("typescript/ensemble.mts", LINES_MAX),
+        ("sh/ensemble.sh", LINES_MAX),
+        ("go/ensemble.go", GO_LINES_MAX),
+    ];
+    for (file, most) in files {
+        let lines = lines_of_code(file);
+        assert!((50..=most).contains(&lines), "{file} has {lines} lines of code");
+    }
+}
