@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-agents usage-compare mcp-conformance lint docs bench curves torture torture-whole power-cut fuzz sim deny needs pictures
+.PHONY: demo test test-agents usage-compare mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures
 
 # The main job: a small team at work in a tmux server of its own.
 # It is built without what the demo does not run (NATS, MCP), and quickly instead of for speed.
@@ -69,6 +69,10 @@ torture: needs
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-core --test race --test syscalls -- --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test crash -- --nocapture
+
+# The clients of clients/ and our own on one mailbox: 8 processes in up to five languages, killed and stopped.
+torture-clients: needs
+	CLIENTS_MESSAGES=50000 CLIENTS_PROCESSES=8 TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-cli --all-features --test clients -- all_clients --nocapture
 
 # Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; docs/torture.md tells more.
 torture-whole: needs

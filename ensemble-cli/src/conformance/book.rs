@@ -72,9 +72,10 @@ impl Book {
         }
     }
 
-    /// Messages that are sent and not settled, as far as known.
+    /// Messages that are sent and not settled, as far as known. Those of killed senders count as settled.
     pub(super) fn open(&self) -> u64 {
-        self.next.saturating_sub(self.settled.len() as u64 + self.played.settles_unknown)
+        let unknown = self.played.settles_unknown + self.played.sends_unknown;
+        self.next.saturating_sub(self.settled.len() as u64 + unknown)
     }
 
     pub(super) fn begin(&mut self) -> u64 {
