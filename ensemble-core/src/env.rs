@@ -31,9 +31,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::message::{Envelope, MessageId, Name, Timestamp};
 use crate::pane::{Key, NudgeOutcome, NudgeText, PaneState};
+use crate::{Result, sys};
 
 /// A reading of a clock that only goes forward and does not count the time the machine was
 /// suspended (`CLOCK_MONOTONIC`). Two readings on one host in one boot can be compared.
@@ -96,19 +96,14 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn monotonic(&self) -> Monotonic {
-        Monotonic(read_clock(rustix::time::ClockId::Monotonic))
+        Monotonic(sys::read_clock(rustix::time::ClockId::Monotonic))
     }
     fn wall(&self) -> Timestamp {
         Timestamp::now()
     }
     fn boottime(&self) -> Monotonic {
-        Monotonic(read_clock(rustix::time::ClockId::Boottime))
+        Monotonic(sys::boottime())
     }
-}
-
-fn read_clock(id: rustix::time::ClockId) -> Duration {
-    let t = rustix::time::clock_gettime(id);
-    Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
 }
 
 /// Id of this boot of the machine; empty where the system does not tell. Two readings of
@@ -116,10 +111,7 @@ fn read_clock(id: rustix::time::ClockId) -> Duration {
 #[must_use]
 pub fn boot_id() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
-    BOOT.get_or_init(|| {
-        let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        read.trim().to_owned()
-    })
+    BOOT.get_or_init(sys::boot_id)
 }
 
 /// Proof of having received a message: who holds it, where, and since which delivery.

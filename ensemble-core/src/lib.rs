@@ -129,6 +129,7 @@ pub mod requests;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;
+mod sys;
 pub mod watch;
 
 pub use error::{AreaError, Error, Result, printable};

@@ -16,5 +16,6 @@ pub mod fuzzing;
 pub mod nudge;
 pub mod provider;
 pub mod reaper;
+mod sys;
 pub mod terminal;
 pub mod tmux;

@@ -12,7 +12,7 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::retry_on_intr;
 
 use super::{Dir, FileId, stat_file};
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 
 /// First wait between two tries for a lock; it doubles up to [`LOCK_RETRY_MAX`].
 const LOCK_RETRY_MIN: Duration = Duration::from_micros(200);
@@ -24,8 +24,6 @@ const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
 /// Longest wait between two tries for a lock that is held repeatedly for a part of a millisecond.
 /// Each try takes the processor away from the holder.
 const RESTING_LOCK_RETRY_MAX: Duration = Duration::from_millis(3);
-/// How often the kernel's lock table is read for the holder of a lock that is certainly held.
-const LOCK_TABLE_LOOKS: usize = 5;
 
 /// An exclusive or shared lock (flock) on a file that exists only to be locked. The file is never
 /// renamed and never removed, and child processes do not inherit the lock. The command `flock` of
@@ -51,7 +49,7 @@ impl FileLock {
     /// unknown.
     #[must_use]
     pub fn holder(path: &Path) -> Option<u32> {
-        holder_pid(&File::open(path).ok()?)
+        sys::lock_holder(&File::open(path).ok()?)
     }
 
     /// Waits at most `patience` for a shared lock.
@@ -183,31 +181,13 @@ pub fn jittered(pause: Duration) -> Duration {
 
 /// The holder of a lock, from the kernel's own table: also for `flock` and other programs.
 fn lock_holder(file: &File) -> String {
-    match holder_pid(file) {
+    match sys::lock_holder(file) {
         None => "another process".to_owned(),
-        Some(pid) => match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
-            Ok(command) => format!("{} (pid {pid})", command.trim()),
-            Err(_) => format!("a child of the ended process {pid}"),
+        Some(pid) => match sys::process_name(pid) {
+            Some(command) => format!("{command} (pid {pid})"),
+            None => format!("a child of the ended process {pid}"),
         },
     }
-}
-
-/// Pid of the holder. The kernel returns its table page by page and loses its place when locks
-/// change between two pages. So one read may miss a row that was there all the time.
-fn holder_pid(file: &File) -> Option<u32> {
-    let stat = fs::fstat(file).ok()?;
-    let inode = format!(":{}", stat.st_ino);
-    (0..LOCK_TABLE_LOOKS).find_map(|_| holder_in(&std::fs::read("/proc/locks").ok()?, &inode))
-}
-
-fn holder_in(table: &[u8], inode: &str) -> Option<u32> {
-    let table = String::from_utf8_lossy(table);
-    table.lines().filter(|row| !row.contains("->")).find_map(|row| {
-        let columns: Vec<&str> = row.split_whitespace().collect();
-        let is_ours = columns.get(1) == Some(&"FLOCK")
-            && columns.get(5).is_some_and(|id| id.ends_with(inode));
-        columns.get(4).filter(|_| is_ours)?.parse().ok()
-    })
 }
 
 #[cfg(test)]

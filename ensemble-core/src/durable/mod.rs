@@ -51,10 +51,10 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir, RenameFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 
 pub use lock::FileLock;
 pub use lock::{LockFile, LockFileGuard, jittered};
@@ -102,8 +102,6 @@ pub enum Moved {
     Exists,
 }
 
-/// Bytes of directory entries that are read at once.
-const LISTING_BUFFER_BYTES: usize = 64 * 1024;
 /// Bytes of a long document that are written at once.
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 
@@ -147,7 +145,7 @@ impl Dir {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             other => return other,
         }
-        match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(modes.directory)) {
+        match fs::mkdirat(&self.fd, name, sys::mode(modes.directory)) {
             Ok(()) | Err(Errno::EXIST) => self.open_child(name),
             Err(e) => Err(Error::io("create directory", self.path.join(name), e)),
         }
@@ -164,7 +162,7 @@ impl Dir {
     /// # Errors
     /// The disk failed; earlier renames may or may not survive.
     pub fn sync(&self) -> Result<()> {
-        retry_on_intr(|| fs::fsync(&self.fd))
+        retry_on_intr(|| sys::sync_names(&self.fd))
             .map_err(|e| Error::io("sync directory", &self.path, e))
     }
 
@@ -174,7 +172,7 @@ impl Dir {
     /// The system call failed.
     pub fn id(&self) -> Result<FileId> {
         let stat = fs::fstat(&self.fd).map_err(|e| Error::io("examine", &self.path, e))?;
-        Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
+        Ok(FileId { device: sys::device_of(&stat), inode: stat.st_ino })
     }
 
     /// Whether the path by which it was opened still leads to this directory. It does not if the
@@ -227,15 +225,13 @@ impl Dir {
         let path = || self.path.join(name);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd =
-            retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::from_raw_mode(modes.file)))
-                .map_err(|e| Error::io("create", path(), e))?;
+        let fd = retry_on_intr(|| fs::openat(&self.fd, name, flags, sys::mode(modes.file)))
+            .map_err(|e| Error::io("create", path(), e))?;
         let mut file = File::from(fd);
         let written = write(&mut file).map_err(|e| Error::io("write", path(), e)).and_then(|()| {
             match durability {
-                Durability::Power => {
-                    retry_on_intr(|| fs::fdatasync(&file)).map_err(|e| Error::io("sync", path(), e))
-                }
+                Durability::Power => retry_on_intr(|| sys::sync_content(&file))
+                    .map_err(|e| Error::io("sync", path(), e)),
                 Durability::Process => Ok(()),
             }
         });
@@ -250,11 +246,10 @@ impl Dir {
 
     /// Renames a file into another directory, never over an existing one.
     pub fn move_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
-        let moved =
-            match fs::renameat_with(&self.fd, name, &to.fd, new_name, RenameFlags::NOREPLACE) {
-                Err(Errno::INVAL | Errno::NOSYS) => self.link_and_unlink(name, to, new_name),
-                other => other,
-            };
+        let moved = match sys::rename_new(&self.fd, name, &to.fd, new_name) {
+            Err(Errno::INVAL | Errno::NOSYS) => self.link_and_unlink(name, to, new_name),
+            other => other,
+        };
         match moved {
             Ok(()) => Ok(Moved::Done),
             Err(Errno::EXIST) => Ok(Moved::Exists),
@@ -338,9 +333,8 @@ impl Dir {
             | OFlags::NONBLOCK
             | OFlags::NOCTTY
             | OFlags::CLOEXEC;
-        let fd =
-            retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::from_raw_mode(modes.file)))
-                .map_err(|e| Error::io("open for appending", path(), e))?;
+        let fd = retry_on_intr(|| fs::openat(&self.fd, name, flags, sys::mode(modes.file)))
+            .map_err(|e| Error::io("open for appending", path(), e))?;
         let file = File::from(fd);
         let stat = fs::fstat(&file).map_err(|e| Error::io("examine", path(), e))?;
         if !file_stat(&stat).is_file {
@@ -367,19 +361,11 @@ impl Dir {
         // Open another descriptor, which has its own reading position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = retry_on_intr(|| fs::openat(&self.fd, ".", flags, Mode::empty())).map_err(fail)?;
-        let mut buffer: Vec<u8> = Vec::with_capacity(LISTING_BUFFER_BYTES);
-        let mut listing = RawDir::new(fd, buffer.spare_capacity_mut());
-        while let Some(entry) = listing.next() {
-            let entry = entry.map_err(fail)?;
-            if let Ok(name) = entry.file_name().to_str()
-                && name != "."
-                && name != ".."
-                && visit(name).is_break()
-            {
-                break;
-            }
-        }
-        Ok(())
+        let visited = sys::list(fd, |name| match name.to_str() {
+            Ok("." | "..") | Err(_) => ControlFlow::Continue(()),
+            Ok(name) => visit(name),
+        });
+        visited.map_err(fail)
     }
 
     /// All names, unordered.
@@ -419,7 +405,7 @@ pub fn write_document(path: &Path, content: &[u8], durability: Durability) -> Re
 
 /// Makes the content of an open file survive a power cut.
 pub(crate) fn sync_file(file: &File, path: &Path) -> Result<()> {
-    retry_on_intr(|| fs::fdatasync(file)).map_err(|e| Error::io("sync", path, e))
+    retry_on_intr(|| sys::sync_content(file)).map_err(|e| Error::io("sync", path, e))
 }
 
 /// A name for a file in `tmp/` that no other process or thread uses.

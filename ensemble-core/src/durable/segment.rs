@@ -21,11 +21,10 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::fs;
 use rustix::io::retry_on_intr;
 
 use super::{Dir, Durability, LockFile, Modes, Moved, stat_file, sync_file, temporary_name};
-use crate::Result;
+use crate::{Result, sys};
 
 /// The word before the state.
 const MAGIC: &str = "ensemble-wal 1 ";
@@ -220,7 +219,7 @@ impl Segment {
 impl Dir {
     /// Makes everything in this file system survive a power cut.
     pub(crate) fn sync_file_system(&self) -> Result<()> {
-        retry_on_intr(|| fs::syncfs(&self.fd))
+        retry_on_intr(|| sys::sync_file_system(&self.fd))
             .map_err(|e| crate::Error::io("sync the file system of", &self.path, e))
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs;
 use rustix::io::Errno;
 
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 
 /// Identity of a file, independent of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,13 +59,13 @@ pub(crate) fn stat_file(file: &File, path: &Path) -> Result<FileStat> {
 pub(super) fn file_stat(stat: &fs::Stat) -> FileStat {
     let kind = fs::FileType::from_raw_mode(stat.st_mode);
     FileStat {
-        id: FileId { device: stat.st_dev, inode: stat.st_ino },
+        id: FileId { device: sys::device_of(stat), inode: stat.st_ino },
         is_file: kind == fs::FileType::RegularFile,
         is_directory: kind == fs::FileType::Directory,
         bytes: u64::try_from(stat.st_size).unwrap_or(0),
         modified_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
         changed_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
-        mode: stat.st_mode,
+        mode: sys::mode_of(stat),
         owner: stat.st_uid,
         links: u64::from(stat.st_nlink),
     }

@@ -33,11 +33,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, OFlags};
 use rustix::io::retry_on_intr;
 
 use super::{Dir, Modes};
-use crate::Result;
+use crate::{Result, sys};
 
 /// How long to wait for other processes: many times the duration of a sync, and short enough if the
 /// leader was stopped.
@@ -128,7 +128,7 @@ fn lead(counters: &File, sync: &impl Fn() -> Result<()>) -> Result<()> {
 fn open(home: &Dir, name: &str, modes: Modes) -> Option<File> {
     let flags =
         OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(modes.file);
+    let mode = sys::mode(modes.file);
     let file =
         retry_on_intr(|| fs::openat(home.as_fd(), name, flags, mode)).ok().map(File::from)?;
     file.metadata().ok()?.is_file().then_some(file)

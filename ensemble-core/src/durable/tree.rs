@@ -2,16 +2,16 @@
 
 use std::io;
 
-use rustix::fs::{self, AtFlags, Mode, RenameFlags};
+use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 
 use super::{Dir, Durability, Modes, Moved};
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 
 impl Dir {
     /// Creates a directory below this one, which must not exist.
     pub(crate) fn make_child(&self, name: &str, modes: Modes) -> Result<Self> {
-        fs::mkdirat(&self.fd, name, Mode::from_raw_mode(modes.directory))
+        fs::mkdirat(&self.fd, name, sys::mode(modes.directory))
             .map_err(|e| Error::io("create directory", self.path.join(name), e))?;
         self.open_child(name)
     }
@@ -36,12 +36,11 @@ impl Dir {
 
     /// Renames a non-empty directory into another one, never over an existing entry.
     pub fn move_tree_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
-        let moved =
-            match fs::renameat_with(&self.fd, name, &to.fd, new_name, RenameFlags::NOREPLACE) {
-                // A plain rename of a directory replaces only an empty one.
-                Err(Errno::INVAL | Errno::NOSYS) => fs::renameat(&self.fd, name, &to.fd, new_name),
-                other => other,
-            };
+        let moved = match sys::rename_new(&self.fd, name, &to.fd, new_name) {
+            // A plain rename of a directory replaces only an empty one.
+            Err(Errno::INVAL | Errno::NOSYS) => fs::renameat(&self.fd, name, &to.fd, new_name),
+            other => other,
+        };
         match moved {
             Ok(()) => Ok(Moved::Done),
             Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(Moved::Exists),

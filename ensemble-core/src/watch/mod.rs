@@ -1,4 +1,4 @@
-//! File notification for directories: inotify as a hint that a file landed.
+//! File notification for directories, as a hint that a file landed: inotify on Linux, the crate `notify` elsewhere.
 //!
 //! An event means "look". It may come twice, late, or without cause, and it may be missing when the
 //! kernel lost events. The listener lists the directory to learn its content. Directories are
@@ -9,193 +9,31 @@
 
 mod error;
 mod event;
+#[cfg(target_os = "linux")]
+mod inotify;
+#[cfg(any(not(target_os = "linux"), feature = "notify"))]
+mod portable;
 mod waiter;
 
-use std::collections::{HashMap, HashSet};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
 pub use error::WatchError;
 pub use event::{FsEvent, Landing};
+#[cfg(target_os = "linux")]
+pub use inotify::FsWatcher;
+#[cfg(not(target_os = "linux"))]
+pub use portable::PortableWatcher as FsWatcher;
+#[cfg(all(target_os = "linux", feature = "notify"))]
+pub use portable::PortableWatcher;
 pub use waiter::{POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS, Waiter};
 
-/// Bytes of events read at a time: some 250 events.
-const READ_BYTES: usize = 16 * 1024;
 /// Maximum number of consecutive reads without a relevant event, so that a process that writes
 /// endlessly does not hold the caller.
 const READS_MAX: usize = 16;
-/// The watched events. Reading a directory must not be one, or a listener would wake itself for
-/// ever.
-const WATCHED: WatchFlags = WatchFlags::MOVED_TO
-    .union(WatchFlags::CREATE)
-    .union(WatchFlags::CLOSE_WRITE)
-    .union(WatchFlags::MOVED_FROM)
-    .union(WatchFlags::DELETE)
-    .union(WatchFlags::DELETE_SELF)
-    .union(WatchFlags::MOVE_SELF);
-
-/// Reports files that land in the watched directories.
-///
-/// ```
-/// use std::time::Duration;
-/// use ensemble_core::watch::{FsEvent, FsWatcher, Landing};
-/// # let home = tempfile::tempdir()?;
-/// let mut watcher = FsWatcher::new()?;
-/// watcher.watch(home.path())?;
-/// assert!(watcher.take().is_empty());
-/// std::fs::File::create(home.path().join("report.yaml"))?;
-/// let events = watcher.wait(Duration::from_secs(10));
-/// assert!(matches!(&events[0], FsEvent::Landed { name, how: Landing::Created, .. } if name == "report.yaml"));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct FsWatcher {
-    /// `None` only during drop.
-    inotify: Option<OwnedFd>,
-    /// Watch descriptors by path.
-    watched: HashMap<PathBuf, i32>,
-    /// Paths by watch descriptor. Two paths may lead to the same directory.
-    places: HashMap<i32, PathBuf>,
-}
-
-impl AsFd for FsWatcher {
-    /// Can be polled together with other descriptors: readable when [`FsWatcher::take`] has an
-    /// event.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.inotify {
-            Some(inotify) => inotify.as_fd(),
-            None => unreachable!("inotify is open until drop"),
-        }
-    }
-}
-
-impl Drop for FsWatcher {
-    /// Closing inotify can block for milliseconds, so a short-lived thread does it.
-    fn drop(&mut self) {
-        let inotify = self.inotify.take();
-        // Without a thread, the descriptor is dropped here.
-        let _ = std::thread::Builder::new().spawn(move || drop(inotify));
-    }
-}
-
-impl FsWatcher {
-    /// Creates a file watcher without watched directories.
-    ///
-    /// # Errors
-    ///
-    /// The system has no instance left (`fs.inotify.max_user_instances`).
-    pub fn new() -> Result<Self, WatchError> {
-        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
-            .map_err(|error| WatchError::system("create a file watcher", error))?;
-        let inotify = Some(inotify);
-        Ok(Self { inotify, watched: HashMap::new(), places: HashMap::new() })
-    }
-
-    /// Watches a directory, or one file, which must exist.
-    ///
-    /// # Errors
-    /// The directory is gone or the system has no watch left (`fs.inotify.max_user_watches`).
-    pub fn watch(&mut self, path: &Path) -> Result<(), WatchError> {
-        if self.watched.contains_key(path) { Ok(()) } else { self.add(path, WATCHED) }
-    }
-
-    /// As [`FsWatcher::watch`], and also reports growing databases. Each write to any file there
-    /// wakes the listener. Use it only for directories that Ensemble alone writes to, and for the
-    /// log itself.
-    ///
-    /// # Errors
-    /// As for [`FsWatcher::watch`].
-    pub fn watch_logs(&mut self, path: &Path) -> Result<(), WatchError> {
-        self.add(path, WATCHED | WatchFlags::MODIFY)
-    }
-
-    fn add(&mut self, path: &Path, flags: WatchFlags) -> Result<(), WatchError> {
-        let number = inotify::add_watch(self.as_fd(), path, flags)
-            .map_err(|error| WatchError::of_path(path, error))?;
-        self.watched.insert(path.to_owned(), number);
-        self.places.insert(number, path.to_owned());
-        Ok(())
-    }
-
-    /// Whether a directory is watched.
-    #[must_use]
-    pub fn is_watched(&self, path: &Path) -> bool {
-        self.watched.contains_key(path)
-    }
-
-    /// Stops watching a directory.
-    pub fn unwatch(&mut self, path: &Path) {
-        let Some(number) = self.watched.remove(path) else { return };
-        match self.watched.iter().find(|(_, other)| **other == number) {
-            // The same directory under another name.
-            Some((other, _)) => drop(self.places.insert(number, other.clone())),
-            None => {
-                self.places.remove(&number);
-                // The directory may be gone already, and its watch with it.
-                let _ = inotify::remove_watch(self.as_fd(), number);
-            }
-        }
-    }
-
-    /// Returns some of the pending events, without waiting.
-    pub fn take(&mut self) -> Vec<FsEvent> {
-        let mut events = Vec::new();
-        let mut gone = HashSet::new();
-        let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
-        let mut reader = inotify::Reader::new(self.as_fd(), &mut buffer);
-        let mut reads = 0;
-        loop {
-            if reader.is_buffer_empty() {
-                if reads == READS_MAX || !events.is_empty() {
-                    break;
-                }
-                reads += 1;
-            }
-            match reader.next() {
-                Ok(raw) if raw.events().contains(ReadFlags::IGNORED) => {
-                    gone.insert(raw.wd());
-                }
-                Ok(raw) => {
-                    let place = self.places.get(&raw.wd()).map(PathBuf::as_path);
-                    events.extend(event::translate(raw.events(), place, raw.file_name()));
-                }
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR) => continue,
-                Err(error) => {
-                    let error = WatchError::system("read file events", error);
-                    events.push(FsEvent::Failed { error });
-                    break;
-                }
-            }
-        }
-        if !gone.is_empty() {
-            self.places.retain(|number, _| !gone.contains(number));
-            self.watched.retain(|_, number| !gone.contains(number));
-        }
-        events
-    }
-
-    /// Waits for an event, for at most `patience`; returns some of the pending events.
-    pub fn wait(&mut self, patience: Duration) -> Vec<FsEvent> {
-        let began = Instant::now();
-        loop {
-            let events = self.take();
-            let left = patience.saturating_sub(began.elapsed());
-            if !events.is_empty() || left.is_zero() {
-                return events;
-            }
-            if let Err(error) = sleep_until_any(&[self.as_fd()], Some(left)) {
-                return vec![FsEvent::Failed { error }];
-            }
-        }
-    }
-}
 
 /// Sleeps until one of the descriptors is readable, or `longest` is over; without a limit for `None`.
 /// A signal ends the sleep early.
@@ -219,9 +57,10 @@ pub fn sleep_until_any(
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
+    use std::path::Path;
+    use std::time::Instant;
 
     use super::*;
 

@@ -1,10 +1,7 @@
-//! What the system tells about a process, where it tells anything (`/proc`).
-
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+//! What the system tells about a process, where it tells anything.
 
 use super::profile::{is_shell, program_name};
+use crate::sys::{self, stat};
 use ensemble_core::pane::ForegroundProcess;
 
 /// The fields of `/proc/PID/stat` behind the program's name, counted as in proc(5).
@@ -17,13 +14,8 @@ const FOREGROUND: usize = 8;
 const START_TIME: usize = 22;
 const EXIT_CODE: usize = 52;
 
-/// More than 52 numbers and a name of 16 bytes can take.
-const STAT_BYTES_MAX: usize = 2048;
-
 /// How many processes below one are looked at.
 const DESCENDANTS_MAX: usize = 64;
-/// Exists where the system lists the children of a process.
-const CHILDREN_LISTED: &str = "/proc/thread-self/children";
 /// Programs that run a script named by an argument.
 const INTERPRETERS: [&str; 8] = ["bun", "deno", "node", "nodejs", "perl", "python", "ruby", "tsx"];
 /// Options of shells and interpreters that take a word which is no script.
@@ -44,8 +36,6 @@ const OPTIONS_WITH_WORD: [&str; 11] = [
 const OPTIONS_WITH_PROGRAM: [&str; 4] = ["-c", "-e", "--eval", "--command"];
 /// The program and the verb of a supervisor.
 const SUPERVISOR: (&str, &str) = ("ensemble", "supervise");
-/// How much of a command line is read.
-const COMMAND_LINE_BYTES_MAX: u64 = 16 * 1024;
 
 /// How far up the tree to look for an ancestor.
 const GENERATIONS_MAX: usize = 16;
@@ -78,7 +68,7 @@ pub(super) fn below(pid: u32) -> Vec<u32> {
     let mut found = vec![pid];
     let mut next = 0;
     while next < found.len() && found.len() < DESCENDANTS_MAX {
-        let children = children_of(found[next]);
+        let children = sys::children(found[next]);
         found.extend(children);
         next += 1;
     }
@@ -87,17 +77,7 @@ pub(super) fn below(pid: u32) -> Vec<u32> {
 
 /// Whether process `pid` has children, as far as the system tells.
 pub(crate) fn has_children(pid: u32) -> bool {
-    !children_of(pid).is_empty()
-}
-
-/// The children of process `pid`. Each thread has its own.
-fn children_of(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = threads.into_iter().flatten().flatten().take(DESCENDANTS_MAX);
-    let lists = threads.filter_map(|thread| head(&thread.path().join("children")));
-    let pids =
-        |list: String| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>();
-    lists.flat_map(pids).collect()
+    !sys::children(pid).is_empty()
 }
 
 /// The processes in the foreground of the terminal of `pid`, the first process of a pane. These are
@@ -117,10 +97,10 @@ pub(crate) fn foreground(
     // Usually the leader lives, and its program is the one that is looked for.
     let seeds = [u32::try_from(group).unwrap_or(pid), pid];
     let found = terminal.search(seeds.to_vec(), true, &enough);
-    if !found.is_empty() && Path::new(CHILDREN_LISTED).exists() {
+    if !found.is_empty() && sys::lists_children() {
         return found;
     }
-    terminal.search(all_processes(), false, &enough)
+    terminal.search(sys::all().unwrap_or_default(), false, &enough)
 }
 
 /// A terminal and its foreground process group.
@@ -155,17 +135,12 @@ impl Terminal {
                 }
             }
             if descend && pids.len() < DESCENDANTS_MAX {
-                pids.extend(children_of(pid));
+                pids.extend(sys::children(pid));
             }
         }
         found.sort_by_key(|process| !process.leads);
         found
     }
-}
-
-fn all_processes() -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The names by which a process may be known. They are that of its program as the system has it,
@@ -236,22 +211,16 @@ fn has_ended(stat: &str) -> bool {
 }
 
 /// The second field, which the system cuts to 15 bytes.
-fn name_of(stat: &str) -> Option<&str> {
+pub(crate) fn name_of(stat: &str) -> Option<&str> {
     Some(stat.rsplit_once(") ")?.0.split_once('(')?.1)
 }
 
 /// The words that process `pid` was started with.
 pub(super) fn command_line(pid: u32) -> Option<Vec<String>> {
-    let text = head(Path::new(&format!("/proc/{pid}/cmdline")))?;
+    let text = sys::command_line(pid)?;
+    let text = String::from_utf8_lossy(&text);
     let words: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
     (!words.is_empty()).then_some(words)
-}
-
-/// The beginning of a file of the system.
-fn head(path: &Path) -> Option<String> {
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(COMMAND_LINE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// `pid` and its ancestors, the nearest first, each with its start time: together they name a
@@ -279,13 +248,6 @@ pub fn program_above(pid: u32) -> Option<(u32, u64)> {
         name.is_some_and(|name| !is_shell(base_name(name)))
     };
     above.filter(is_program).find(|(pid, _)| *pid > 1)
-}
-
-/// One read, since the system makes the whole text anew for each.
-fn stat(pid: u32) -> Option<String> {
-    let mut buffer = [0; STAT_BYTES_MAX];
-    let bytes = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut buffer).ok()?;
-    Some(String::from_utf8_lossy(&buffer[..bytes]).into_owned())
 }
 
 /// Exit status of the first process of a dead pane: as tmux reports it, else from the process

@@ -35,13 +35,12 @@ mod error;
 mod table;
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, Signal as Number};
 
-use crate::provider::profile;
+use crate::provider::{process, profile};
+use crate::sys::{self, ProcessHandle};
 use ensemble_core::message::Digest;
 use ensemble_core::{Error, Result};
 pub(crate) use table::variable;
@@ -142,7 +141,7 @@ pub struct Found {
 #[derive(Debug)]
 pub struct Reaper {
     processes: ProcessSet,
-    signalled: Vec<OwnedFd>,
+    signalled: Vec<ProcessHandle>,
 }
 
 impl Reaper {
@@ -205,23 +204,7 @@ impl Reaper {
 
     /// Waits at most `limit` for all signalled processes to end; returns whether they have.
     pub fn wait(&mut self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        while !self.signalled.is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-            let mut fds: Vec<PollFd<'_>> =
-                self.signalled.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-            match poll(&mut fds, Some(&timeout)) {
-                Ok(0) => return false,
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                // Without poll, the next search finds the remaining processes.
-                Err(_) => return false,
-            }
-            let ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            let mut ended = ended.into_iter();
-            self.signalled.retain(|_| !ended.next().unwrap_or(false));
-        }
-        true
+        sys::wait_all(&mut self.signalled, limit)
     }
 
     /// Processes that are never touched: this process, its ancestors, and other agents.
@@ -269,7 +252,7 @@ impl Reaper {
             return Ok(());
         };
         // The process has ended meanwhile, as wanted.
-        let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+        let Some(handle) = ProcessHandle::open(pid) else { return Ok(()) };
         if read_row(process.pid).is_none_or(|row| row.started != process.started) {
             return Ok(());
         }
@@ -279,22 +262,23 @@ impl Reaper {
             Signal::Kill => &[Number::KILL],
         };
         for number in numbers {
-            match pidfd_send_signal(&fd, *number) {
+            match handle.signal(*number) {
                 Ok(()) | Err(rustix::io::Errno::SRCH) => {}
                 Err(error) => {
                     return Err(Error::io("signal", format!("/proc/{}", process.pid), error));
                 }
             }
         }
-        self.signalled.push(fd);
+        self.signalled.push(handle);
         Ok(())
     }
 }
 
 /// Whether a process is a shell, by the name of its program.
 pub fn is_shell(pid: u32) -> bool {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    profile::is_shell(profile::program_name(name.trim_end()))
+    let stat = sys::stat(pid);
+    let name = stat.as_deref().and_then(process::name_of).unwrap_or_default();
+    profile::is_shell(profile::program_name(name))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! All processes of the machine at one instant, from `/proc`.
+//! All processes of the machine at one instant, as the system tells them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+
+use crate::sys;
 
 /// The needed fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +30,7 @@ impl Table {
     /// Reads the table. Processes that end meanwhile are left out.
     pub(super) fn read() -> std::io::Result<Self> {
         let mut rows = BTreeMap::new();
-        for entry in fs::read_dir("/proc")? {
-            let name = entry?.file_name();
-            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
-                continue;
-            };
+        for pid in sys::all()? {
             if let Some(row) = read_row(pid) {
                 rows.insert(pid, row);
             }
@@ -76,7 +73,7 @@ impl Table {
 
 /// Row of one process; `None` if it has ended.
 pub(super) fn read_row(pid: u32) -> Option<Row> {
-    parse_row(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse_row(&sys::stat(pid)?)
 }
 
 /// Parses a row. The second field, the name, is in parentheses and may contain spaces and
@@ -123,12 +120,12 @@ pub enum Fate {
 /// ```
 #[must_use]
 pub fn fate(pid: u32) -> Fate {
-    match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) if parse_row(&stat).is_some_and(|row| row.zombie) => {
+    match sys::stat(pid) {
+        Some(stat) if parse_row(&stat).is_some_and(|row| row.zombie) => {
             Fate::Unnoticed { exit_code: exit_code(&stat) }
         }
-        Ok(_) => Fate::Lives,
-        Err(_) => Fate::Gone,
+        Some(_) => Fate::Lives,
+        None => Fate::Gone,
     }
 }
 
@@ -141,7 +138,7 @@ fn exit_code(stat: &str) -> Option<i32> {
 
 /// The value of one variable in the environment with which a process was started.
 pub(crate) fn variable(pid: u32, name: &str) -> Option<Vec<u8>> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environment = sys::environment(pid)?;
     let value =
         |entry: &[u8]| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
     environment.split(|byte| *byte == 0).find_map(value)

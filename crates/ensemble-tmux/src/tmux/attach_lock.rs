@@ -9,51 +9,24 @@
 //! [`Server::brief`](super::Server::brief)). It says as little as possible while it is
 //! attached, so that the moment is short.
 //!
-//! The lock is a name in the abstract namespace of Unix sockets: it is gone with its process, and
-//! no file remains. A process that waits is connected to it and sees its end.
+//! The lock is gone with its process (`sys` says how).
 
-use std::io::Read as _;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use super::EXCHANGE_LIMIT;
-use ensemble_core::message::Digest;
+use crate::sys::NamedLock;
 
 /// Held by one process for each server.
 #[derive(Debug)]
 pub(super) struct AttachLock {
-    _held: Option<UnixListener>,
+    _held: Option<NamedLock>,
 }
 
 impl AttachLock {
-    /// Waits for the lock. After [`EXCHANGE_LIMIT`], or where there is no such namespace, the process goes on
+    /// Waits for the lock. After [`EXCHANGE_LIMIT`], or where there is no such lock, the process goes on
     /// without it: the moment to be avoided is short.
     pub(super) fn take(socket: &Path) -> Self {
-        let without = Self { _held: None };
-        let path = real(socket);
-        let name = format!("ensemble-tmux-{}", Digest::of(path.as_os_str().as_bytes()));
-        let Ok(address) = SocketAddr::from_abstract_name(name) else { return without };
-        let until = Instant::now() + EXCHANGE_LIMIT;
-        loop {
-            match UnixListener::bind_addr(&address) {
-                Ok(held) => return Self { _held: Some(held) },
-                Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => return without,
-                Err(_) => {}
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return without;
-            }
-            if let Ok(mut waiting) = UnixStream::connect_addr(&address)
-                && waiting.set_read_timeout(Some(left)).is_ok()
-            {
-                // Each way in which this ends is a reason to try again.
-                let _ = waiting.read(&mut [0]);
-            }
-        }
+        Self { _held: NamedLock::take(&real(socket), EXCHANGE_LIMIT) }
     }
 }
 
@@ -66,6 +39,7 @@ fn real(socket: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Instant;
 
     use super::*;
 

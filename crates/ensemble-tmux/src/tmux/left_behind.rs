@@ -8,14 +8,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::control::ATTACH;
 use super::failure::Failure;
 use super::spawned;
 use crate::provider::process::line_of;
 use crate::reaper::variable;
+use crate::sys::{self, ProcessHandle};
 
 /// The variable that holds the process id of a client's owner.
 pub(super) const OWNER: &str = "ENSEMBLE_CLIENT_OF";
@@ -60,10 +60,10 @@ fn ours(socket: &Path) -> impl Iterator<Item = Pid> {
         .map(|word| word.as_encoded_bytes().to_vec())
         .chain(ATTACH.map(|word| word.as_bytes().to_vec()))
         .collect();
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter_map(move |process| {
-        let pid = process.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
-        let words = std::fs::read(process.path().join("cmdline")).ok()?;
+    let processes = sys::all().unwrap_or_default();
+    processes.into_iter().filter_map(move |process| {
+        let pid = i32::try_from(process).ok().and_then(Pid::from_raw)?;
+        let words = sys::command_line(process)?;
         words.strip_suffix(b"\0")?.split(|byte| *byte == 0).eq(&line).then_some(pid)
     })
 }
@@ -79,10 +79,8 @@ fn is_orphaned(client: Pid) -> bool {
 /// Waits for a process to end. Its end of the connection is closed before that can be seen, so a
 /// server learns of it before it learns of the next client.
 fn is_gone_by(client: Pid, until: Instant) -> bool {
-    let Ok(process) = pidfd_open(client, PidfdFlags::empty()) else { return true };
-    let left = until.saturating_duration_since(Instant::now());
-    let left = Timespec::try_from(left).unwrap_or_default();
-    poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)).is_ok_and(|ended| ended > 0)
+    let Some(process) = ProcessHandle::open(client) else { return true };
+    sys::wait_all(&mut vec![process], until.saturating_duration_since(Instant::now()))
 }
 
 fn end(client: Pid) {

@@ -1,0 +1,53 @@
+//! What macOS and FreeBSD have in common. Never run: see [`super`].
+
+use std::ffi::CStr;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::{Dir, Mode, RawMode, Stat};
+use rustix::io::Errno;
+use rustix::time::ClockId;
+
+/// Refuses: `sync` of these systems may return before the disk has everything.
+pub(crate) fn sync_file_system(_: impl AsFd) -> Result<(), Errno> {
+    Err(Errno::NOTSUP)
+}
+
+/// Passes each entry of a directory to `visit` until it breaks, `.` and `..` among them.
+pub(crate) fn list(
+    directory: OwnedFd,
+    mut visit: impl FnMut(&CStr) -> ControlFlow<()>,
+) -> Result<(), Errno> {
+    for entry in Dir::new(directory)? {
+        if visit(entry?.file_name()).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Permissions for a new file or directory. They fit into the system's narrower number.
+pub(crate) fn mode(bits: u32) -> Mode {
+    Mode::from_raw_mode(RawMode::try_from(bits).unwrap_or(0))
+}
+
+/// File type and permission bits.
+pub(crate) fn mode_of(stat: &Stat) -> u32 {
+    u32::from(stat.st_mode)
+}
+
+/// The monotonic clock; see the limits of [`super`].
+pub(crate) fn boottime() -> Duration {
+    super::read_clock(ClockId::Monotonic)
+}
+
+/// Name of a running process's program: the system tells it by calls that this crate does without.
+pub(crate) fn process_name(_: u32) -> Option<String> {
+    None
+}
+
+/// The system has no table of locks.
+pub(crate) fn lock_holder(_: impl AsFd) -> Option<u32> {
+    None
+}

@@ -1,0 +1,31 @@
+//! FreeBSD. Never run: see [`super`].
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{self, Stat};
+use rustix::io::Errno;
+
+/// Makes the content of a file survive a power cut.
+pub(crate) fn sync_content(file: impl AsFd) -> Result<(), Errno> {
+    fs::fdatasync(file)
+}
+
+/// Makes the names in a directory survive a power cut.
+pub(crate) fn sync_names(directory: impl AsFd) -> Result<(), Errno> {
+    fs::fsync(directory)
+}
+
+/// Refuses with `NOSYS`: the system has no such rename.
+pub(crate) fn rename_new(_: impl AsFd, _: &str, _: impl AsFd, _: &str) -> Result<(), Errno> {
+    Err(Errno::NOSYS)
+}
+
+/// The number of a file's device.
+pub(crate) fn device_of(stat: &Stat) -> u64 {
+    stat.st_dev
+}
+
+/// Not known: the system's time of boot moves with its wall clock.
+pub(crate) fn boot_id() -> String {
+    String::new()
+}

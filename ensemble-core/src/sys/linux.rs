@@ -1,0 +1,106 @@
+//! Linux.
+
+use std::ffi::CStr;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::{self, Mode, RawDir, RenameFlags, Stat};
+use rustix::io::Errno;
+use rustix::time::ClockId;
+
+/// Bytes of directory entries that are read at once.
+const LISTING_BUFFER_BYTES: usize = 64 * 1024;
+/// How often the kernel's lock table is read for the holder of a lock that is certainly held.
+const LOCK_TABLE_LOOKS: usize = 5;
+
+/// Makes the content of a file survive a power cut.
+pub(crate) fn sync_content(file: impl AsFd) -> Result<(), Errno> {
+    fs::fdatasync(file)
+}
+
+/// Makes the names in a directory survive a power cut.
+pub(crate) fn sync_names(directory: impl AsFd) -> Result<(), Errno> {
+    fs::fsync(directory)
+}
+
+/// Makes everything in the file system of a directory survive a power cut.
+pub(crate) fn sync_file_system(directory: impl AsFd) -> Result<(), Errno> {
+    fs::syncfs(directory)
+}
+
+/// Renames, and fails with `EXIST` if the new name is taken. `NOSYS` or `INVAL` say that the file system cannot.
+pub(crate) fn rename_new(
+    from: impl AsFd,
+    name: &str,
+    to: impl AsFd,
+    new_name: &str,
+) -> Result<(), Errno> {
+    fs::renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE)
+}
+
+/// Passes each entry of a directory to `visit` until it breaks, `.` and `..` among them.
+pub(crate) fn list(
+    directory: OwnedFd,
+    mut visit: impl FnMut(&CStr) -> ControlFlow<()>,
+) -> Result<(), Errno> {
+    let mut buffer: Vec<u8> = Vec::with_capacity(LISTING_BUFFER_BYTES);
+    let mut listing = RawDir::new(directory, buffer.spare_capacity_mut());
+    while let Some(entry) = listing.next() {
+        if visit(entry?.file_name()).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Permissions for a new file or directory.
+pub(crate) fn mode(bits: u32) -> Mode {
+    Mode::from_raw_mode(bits)
+}
+
+/// File type and permission bits.
+pub(crate) fn mode_of(stat: &Stat) -> u32 {
+    stat.st_mode
+}
+
+/// The number of a file's device.
+pub(crate) fn device_of(stat: &Stat) -> u64 {
+    stat.st_dev
+}
+
+/// The time since the machine was started, suspended time included.
+pub(crate) fn boottime() -> Duration {
+    super::read_clock(ClockId::Boottime)
+}
+
+/// Id of this boot of the machine; empty where the system does not tell.
+pub(crate) fn boot_id() -> String {
+    let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    read.trim().to_owned()
+}
+
+/// Name of a running process's program.
+pub(crate) fn process_name(pid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim().to_owned())
+}
+
+/// Pid of the process that holds the `flock` of a file, as far as the system tells. The kernel returns its table page
+/// by page and loses its place when locks change between two pages. So one read may miss a row that was there all
+/// the time.
+pub(crate) fn lock_holder(file: impl AsFd) -> Option<u32> {
+    let stat = fs::fstat(file).ok()?;
+    let inode = format!(":{}", stat.st_ino);
+    (0..LOCK_TABLE_LOOKS).find_map(|_| holder_in(&std::fs::read("/proc/locks").ok()?, &inode))
+}
+
+fn holder_in(table: &[u8], inode: &str) -> Option<u32> {
+    let table = String::from_utf8_lossy(table);
+    table.lines().filter(|row| !row.contains("->")).find_map(|row| {
+        let columns: Vec<&str> = row.split_whitespace().collect();
+        let is_ours = columns.get(1) == Some(&"FLOCK")
+            && columns.get(5).is_some_and(|id| id.ends_with(inode));
+        columns.get(4).filter(|_| is_ours)?.parse().ok()
+    })
+}

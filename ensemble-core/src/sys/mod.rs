@@ -1,0 +1,51 @@
+//! Everything that the operating systems do differently for the broker.
+//!
+//! | what | Linux | macOS | FreeBSD |
+//! |---|---|---|---|
+//! | sync of a file's content | `fdatasync` | `F_FULLFSYNC`, for `fsync` leaves it in the drive | `fdatasync` |
+//! | sync of a directory's names | `fsync` | `F_FULLFSYNC` | `fsync` |
+//! | sync of a file system, for the write-ahead log | `syncfs` | refused | refused |
+//! | rename that does not replace | `renameat2` | `renameatx_np` | refused, so the caller links and unlinks |
+//! | listing | `getdents64` | `readdir` | `readdir` |
+//! | clock that counts suspended time | `CLOCK_BOOTTIME` | `CLOCK_MONOTONIC` | `CLOCK_MONOTONIC` |
+//! | id of the boot | `/proc` | `kern.bootsessionuuid` | not known |
+//! | holder of a lock | `/proc/locks` | not known | not known |
+//! | file notification (`watch`) | inotify | `notify` with FSEvents | `notify` with kqueue |
+//!
+//! # Limits
+//!
+//! All tests run on Linux. The other two are compiled by `make check-platforms` and were never run. On macOS
+//! the monotonic clock goes on while the machine is suspended. So a lease may end during the suspend.
+
+#[cfg(not(target_os = "linux"))]
+mod bsd;
+#[cfg(target_os = "freebsd")]
+mod freebsd;
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
+
+#[cfg(not(any(target_os = "linux", target_os = "macos", target_os = "freebsd")))]
+compile_error!(
+    "Ensemble is written for Linux, macOS and FreeBSD; another system needs a module in `sys`."
+);
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) use bsd::*;
+#[cfg(target_os = "freebsd")]
+pub(crate) use freebsd::*;
+#[cfg(target_os = "linux")]
+pub(crate) use linux::*;
+#[cfg(target_os = "macos")]
+pub(crate) use macos::*;
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Reads a clock as the time since its origin.
+pub(crate) fn read_clock(id: ClockId) -> Duration {
+    let time = clock_gettime(id);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
