@@ -1,5 +1,6 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-agents usage-compare mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures
+.PHONY: demo test test-agents usage-compare mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures \
+	test-packages packages check-platforms cargo-package first-value
 
 # The main job: a small team at work in a tmux server of its own.
 # It is built without what the demo does not run (NATS, MCP), and quickly instead of for speed.
@@ -38,6 +39,28 @@ pictures: needs
 mcp-conformance: needs
 	cargo build --quiet --package ensemble-cli
 	tests/mcp/conformance.sh "$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/ensemble"
+
+# The wheel, the archive and the installers of this machine's target, and each installed into an empty environment.
+# TARGET names another one. docs/install.md tells more.
+TARGET ?= $(shell uname -m)-unknown-linux-musl
+TARGET_DIR = $$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+packages: needs
+	python3 packaging/build.py --target $(TARGET)
+
+test-packages: packages
+	python3 packaging/test.py --archives $(TARGET_DIR)/packaging/archives --wheel $(TARGET_DIR)/packaging/wheels/$(TARGET)/*.whl
+
+# From the wheel to two real agents that talk; ARGS='--beside WHEEL' measures hcom's wheel in the same way.
+first-value: packages
+	python3 tests/agents/first_value.py $(ARGS) $(TARGET_DIR)/packaging/wheels/$(TARGET)/*.whl
+
+# Each crate as the registry would have it, built from its package alone.
+cargo-package:
+	cargo package --workspace --exclude 'embedder-*' --allow-dirty --quiet
+
+# Compiles for systems on which nothing was ever run, and for other Linux machines.
+check-platforms:
+	.ci/check-platforms
 
 lint:
 	cargo fmt --all --check
