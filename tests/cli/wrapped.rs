@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -300,4 +301,29 @@ fn without_tmux_and_without_a_terminal_an_agent_takes_part_all_the_same() {
     assert_eq!(missing.status.code(), Some(5), "{missing:?}");
     let queue = bed.project().join("queue").display().to_string();
     eventually("the watcher has ended", || !crate::bed::is_running(&queue));
+}
+
+#[test]
+fn agents_that_start_at_once_in_a_new_project_share_its_queue() {
+    const AGENTS: usize = 6;
+    for _ in 0..3 {
+        let bed = Bed::empty();
+        let bin = tempfile::tempdir().unwrap();
+        fs::write(bin.path().join("claude"), "#!/bin/sh\nexit 7\n").unwrap();
+        fs::set_permissions(bin.path().join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
+        let start = |number: usize| {
+            let name = format!("a{number}");
+            let mut command = bed.command(&["claude", "--name", &name]);
+            command.env("PATH", &path).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let started: Vec<_> = (0..AGENTS).map(start).collect();
+        for agent in started {
+            let ended = agent.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            assert_eq!(ended.status.code(), Some(7), "{said}");
+        }
+        let boxes = fs::read_dir(bed.mailbox("")).unwrap().count();
+        assert!(boxes >= AGENTS, "{boxes} mailboxes");
+    }
 }

@@ -5,9 +5,10 @@ mod next;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::durable::{self, Durability};
+use ensemble_core::durable::{self, Durability, FileLock};
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_watch::project::{CONFIG_FILE, Project, QUEUE_DEFAULT};
@@ -21,6 +22,11 @@ use crate::output::STRONG;
 /// The mailboxes of every queue: who hands the work out, and who watches over it all.
 const MAILBOXES: [&str; 2] = ["conductor", "dispatch"];
 const CONFIG: &str = include_str!("ensemble.yaml");
+/// The last directory that tells a queue from any other directory of that name.
+const MAILBOX_DIRECTORY: &str = "mailbox";
+/// Held while the queue of a project is made.
+const LOCK_FILE: &str = "init.lock";
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// The file in which agents of several makers look for instructions.
 const AGENTS_FILE: &str = "AGENTS.md";
 /// The first line of our section in it.
@@ -91,9 +97,15 @@ fn create(context: &Context, project: &Project) -> Outcome<Created> {
     Ok(Created { spool, added, config, config_created })
 }
 
-/// The queue of the project, which is made if there is none.
+/// The queue of the project, which is made if there is none. Agents that start at the same time wait for the one that
+/// makes it.
 pub(crate) fn queue_or_new(context: &Context) -> Outcome<Spool> {
     let project = context.project()?;
+    if project.queue.join(MAILBOX_DIRECTORY).is_dir() {
+        return context.spool();
+    }
+    project.ensure_state()?;
+    let _lock = FileLock::acquire(&project.state.join(LOCK_FILE), LOCK_PATIENCE)?;
     if project.queue.is_dir() {
         return context.spool();
     }
