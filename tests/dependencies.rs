@@ -89,14 +89,7 @@ fn dependencies_are_from_crates_io_under_licences_that_are_allowed() {
 #[test]
 fn embedders_need_ensemble_core_alone_and_under_100_lines() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--locked", "--offline"])
-        .current_dir(&root)
-        .output()
-        .unwrap();
-    let metadata: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-    let packages = metadata["packages"].as_array().unwrap();
+    let packages = workspace_packages(&root);
     let named = |name: &str| packages.iter().find(|package| package["name"] == name).unwrap();
     let dependencies = |package: &Value, ours: bool| -> Vec<String> {
         let all = package["dependencies"].as_array().unwrap().iter();
@@ -125,4 +118,50 @@ fn licence_expressions_are_understood() {
     for wrong in ["", "GPL-3.0", "MIT AND GPL-3.0", "(GPL-2.0 OR GPL-3.0) AND MIT"] {
         assert!(!is_allowed(wrong, &allowed), "{wrong}");
     }
+}
+
+/// What the registry and its documentation show of a crate.
+#[test]
+fn each_crate_has_a_page_licence_texts_and_settings_for_its_documentation() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let packages = workspace_packages(&root);
+    let published: Vec<_> =
+        packages.iter().filter(|package| package["publish"].is_null()).collect();
+    assert_eq!(published.len(), 6, "crates that can be published");
+    for package in published {
+        let name = package["name"].as_str().unwrap();
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+            let text = std::fs::read_to_string(manifest.with_file_name(file)).unwrap_or_default();
+            assert!(text.lines().count() > 5, "{name} has no {file}");
+        }
+        for field in ["description", "license", "repository", "homepage"] {
+            assert!(package[field].is_string(), "{name} has no {field}");
+        }
+        assert_eq!(package["readme"], "README.md", "{name}");
+        assert!(package["metadata"]["docs"]["rs"].is_object(), "{name} has no settings of docs.rs");
+    }
+}
+
+/// A panic ends a thread of the watcher, never the watcher: see the profile's comment.
+#[test]
+fn release_builds_are_small_and_unwind() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let (_, after) = manifest.split_once("\n[profile.release]\n").expect("a release profile");
+    let profile = after.split("\n[").next().unwrap();
+    for line in ["lto = \"thin\"", "strip = true", "panic = \"unwind\""] {
+        assert!(profile.lines().any(|found| found == line), "no `{line}` in: {profile}");
+    }
+}
+
+fn workspace_packages(root: &Path) -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--locked", "--offline"])
+        .current_dir(root)
+        .output()
+        .unwrap();
+    let metadata: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    metadata["packages"].as_array().unwrap().clone()
 }

@@ -135,7 +135,7 @@ def measure(product, agents_dir):
 
 def products(options):
     ours = Product("ensemble", options.wheel, "ensemble claude --name b",
-                   f"ensemble claude --name a '{PROMPT}'", f"ensemble send b '{TEXT}'")
+                   f"ensemble claude --name a '{PROMPT}'", f"ensemble send --to b -m '{TEXT}'")
     theirs = Product("hcom", options.beside, "hcom claude --tag b", f"hcom claude --tag a '{PROMPT}'",
                      f"hcom send @b- -- {TEXT}")
     return [ours] + ([theirs] if options.beside else [])
