@@ -12,7 +12,7 @@ use ensemble_core::env::{Clock, Counts, Delivery, Monotonic, Published};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
 use ensemble_core::spool::{Options, Settings, Spool, State};
 
-/// A wall clock that is moved by hand.
+/// Clocks that are moved by hand, together.
 #[derive(Clone, Default)]
 struct HandClock(Arc<AtomicI64>);
 
@@ -24,7 +24,8 @@ impl HandClock {
 
 impl Clock for HandClock {
     fn monotonic(&self) -> Monotonic {
-        Monotonic::ZERO
+        let passed = u64::try_from(self.0.load(Ordering::SeqCst)).unwrap();
+        Monotonic::ZERO + Duration::from_millis(passed)
     }
     fn wall(&self) -> Timestamp {
         Timestamp::from_unix_millis(1_700_000_000_000 + self.0.load(Ordering::SeqCst))
@@ -396,7 +397,7 @@ fn a_sweep_removes_what_the_dead_left() {
     bed.publish("y");
     bed.spool.settle(&bed.receive().unwrap().lease).unwrap();
     assert_eq!(bed.spool.sweep().unwrap().done_removed, 0);
-    // The test clock stands years before the files own times until now.
+    // The files' own stamps are of another clock, so their ages count from the first sweep.
     bed.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     let swept = bed.spool.sweep().unwrap();
     assert_eq!((swept.tmp_removed, swept.done_removed), (1, 2));

@@ -115,7 +115,10 @@ mod keeping {
 
     impl Clock for Later {
         fn monotonic(&self) -> Monotonic {
-            SystemClock.monotonic()
+            SystemClock.monotonic() + self.0
+        }
+        fn boottime(&self) -> Monotonic {
+            SystemClock.boottime() + self.0
         }
         fn wall(&self) -> Timestamp {
             SystemClock.wall().plus(self.0)

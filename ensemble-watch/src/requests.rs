@@ -172,7 +172,7 @@ impl RequestWatch {
             Ok(Some(entry)) => {
                 let refused = self.authority.as_ref().and_then(|guard| guard.refuses(&entry));
                 match refused.map(|refused| self.withdraw(&entry, &refused, store)) {
-                    None => self.take(now, &entry),
+                    None => self.take(now, &entry, store),
                     Some(Ok(())) => self.forget(id),
                     Some(Err(error)) => tracing::warn!(%error, "cannot withdraw a request"),
                 }
@@ -208,11 +208,11 @@ impl RequestWatch {
     }
 
     /// Passes the state on disk to the machines.
-    fn take(&mut self, now: Monotonic, entry: &Entry) {
+    fn take(&mut self, now: Monotonic, entry: &Entry, store: &dyn RequestStore) {
         let asked = &entry.request;
         let id = asked.request_id.as_str();
         self.tracker.insert(asked.machine());
-        let age = SystemClock.wall().since(asked.created_at);
+        let age = store.age(asked.created_at);
         self.tracker.handle(now, Correlated::new(id, Event::Opened { age }));
         if let Some(decision) = &entry.decision {
             // A script that decides by `ln` leaves all else to this process.

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ensemble_core::document::LockedDocument;
+use ensemble_core::env::Published;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_team::steps::{Ask, Next, Plan, PlannedStep, StepOptions, StepStore};
 
-use super::support::{Bed, Process, given, name, role_command};
+use super::support::{Bed, PATIENCE, Process, eventually_true, given, name, role_command};
 use super::watcher::{WATCHER, Watcher};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(5);
@@ -96,6 +97,50 @@ fn a_clock_that_is_set_takes_nothing_from_its_holder_and_stops_nothing() {
     watcher.stop();
     spool.settle(&held.lease).expect("it is still held under the same lease");
     assert_eq!(bed.total("dispatch"), 5, "none was routed twice or thrown away");
+    bed.assert_clean();
+}
+
+/// A settled message, and a side file that a sweep removes.
+fn settled(bed: &Bed, id: &str) -> PathBuf {
+    let (spool, dispatch) = (bed.spool(), name("dispatch"));
+    spool.publish(&work(id)).expect("stored");
+    let held = spool.receive(&dispatch, &name("holder")).expect("a look").expect("it");
+    spool.settle(&held.lease).expect("settled");
+    let side_file = bed.in_queue(&format!("mailbox/dispatch/lease/{id}@7.yaml"));
+    fs::write(&side_file, "sequence: 1\nlease_seconds: 60\n").expect("a side file");
+    side_file
+}
+
+fn work(id: &str) -> Envelope {
+    Envelope::new(name("dispatch"), "work\n").with_id(MessageId::new(id).expect("an id"))
+}
+
+/// Debian's place of libfaketime, by which a program sees another wall clock.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+#[test]
+fn a_watcher_whose_clock_is_eight_days_ahead_forgets_no_settled_message() {
+    if !Path::new(FAKETIME).exists() {
+        println!("skipped: no libfaketime at {FAKETIME}");
+        return;
+    }
+    let bed = Bed::with(&ensemble_core::spool::Settings::default(), "poll_interval_seconds: 1\n");
+    // A clock that is ahead when the first watcher looks, then a true one, then both again.
+    for (number, offset) in ["+8d", "+0d", "+8d", "-3650d", "+400d", "+0d"].iter().enumerate() {
+        let side_file = settled(&bed, &format!("m-{number}"));
+        let mut command = Command::new("env");
+        command.args([format!("LD_PRELOAD={FAKETIME}"), format!("FAKETIME={offset}")]);
+        command.args(["FAKETIME_DONT_FAKE_MONOTONIC=1", "NO_FAKE_STAT=1", WATCHER]);
+        let mut watcher = Watcher::launch_by(command, &bed.queue());
+        eventually_true(PATIENCE, "it has swept", || !side_file.exists());
+        watcher.assert_running();
+        watcher.stop();
+        for earlier in 0..=number {
+            let again = bed.spool().publish(&work(&format!("m-{earlier}"))).expect("a look");
+            assert_eq!(again, Published::AlreadyStored, "m-{earlier} at {offset}");
+        }
+    }
+    assert!(bed.spool().receive(&name("dispatch"), &name("holder")).expect("a look").is_none());
     bed.assert_clean();
 }
 

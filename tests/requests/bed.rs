@@ -21,7 +21,8 @@ pub(crate) struct HandClock(Arc<AtomicI64>);
 
 impl Clock for HandClock {
     fn monotonic(&self) -> Monotonic {
-        Monotonic::ZERO
+        let passed = u64::try_from(self.0.load(Ordering::SeqCst)).unwrap();
+        Monotonic::ZERO + Duration::from_millis(passed)
     }
     fn wall(&self) -> Timestamp {
         Timestamp::from_unix_millis(1_900_000_000_000 + self.0.load(Ordering::SeqCst))

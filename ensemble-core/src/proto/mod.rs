@@ -38,6 +38,7 @@
 use crate::env::Monotonic;
 
 pub mod ack;
+pub mod calendar;
 pub mod lease;
 pub mod ready;
 pub mod receipt;

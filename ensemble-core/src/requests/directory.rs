@@ -17,7 +17,8 @@ use crate::durable::{self, Dir, Durability, FileLock, Moved};
 use crate::env::Lease;
 use crate::event_log::Recorder;
 use crate::message::{Attachment, MessageId, Name, Timestamp, yaml};
-use crate::spool::{Spool, TMP_AGE_MAX};
+use crate::proto::calendar::Calendar;
+use crate::spool::{Spool, TMP_AGE_MAX, calendar};
 use crate::{Error, Result};
 
 /// Only ever locked. No request has its name, which begins with a dot.
@@ -91,7 +92,11 @@ impl RequestStore for Spool {
     }
 
     fn now(&self) -> Timestamp {
-        self.options().clock.wall()
+        Self::now(self)
+    }
+
+    fn age(&self, stamp: Timestamp) -> Duration {
+        Self::age(self, stamp)
     }
 
     fn recorder(&self) -> &dyn Recorder {
@@ -244,12 +249,21 @@ impl RequestStore for Spool {
     }
 
     fn sweep_requests(&self) -> Result<usize> {
+        let mut calendar = self.calendar();
+        let removed = self.sweep_requests_by(&mut calendar);
+        self.keep_calendar(calendar);
+        removed
+    }
+}
+
+impl Spool {
+    fn sweep_requests_by(&self, calendar: &mut Calendar) -> Result<usize> {
         let queue = self.queue_dir()?;
         let tmp = queue.ensure_child("tmp", self.options().modes)?;
         let mut removed = 0;
         for name in tmp.names()?.iter().filter(|name| name.starts_with(TMP_STEM)) {
             let is_directory = tmp.stat(name)?.is_some_and(|stat| stat.is_directory);
-            if is_directory && self.is_older(&tmp, name, TMP_AGE_MAX) {
+            if is_directory && is_older(calendar, &tmp, name, TMP_AGE_MAX) {
                 tmp.remove_tree(name)?;
                 removed += 1;
             }
@@ -258,7 +272,7 @@ impl RequestStore for Spool {
         let mut named = Vec::new();
         if let Some(gates) = Gates::open(&queue)? {
             for file in gates.demands()? {
-                if self.is_older(&gates.dir, &file, DEMAND_KEPT) {
+                if is_older(calendar, &gates.dir, &file, DEMAND_KEPT) {
                     gates.dir.remove(&file)?;
                     removed += 1;
                 }
@@ -267,7 +281,7 @@ impl RequestStore for Spool {
                 // Its maker was killed in between.
                 let is_orphan = requests.stat(gate.request_id.as_str())?.is_none();
                 let age = if is_orphan { TMP_AGE_MAX } else { DEMAND_KEPT };
-                if (is_orphan || gate.demanded) && self.is_older(&gates.dir, &file, age) {
+                if (is_orphan || gate.demanded) && is_older(calendar, &gates.dir, &file, age) {
                     gates.dir.remove(&file)?;
                     removed += 1;
                 }
@@ -277,7 +291,7 @@ impl RequestStore for Spool {
         }
         for id in self.ids()?.into_iter().filter(|id| !named.contains(id)) {
             let Ok(home) = requests.open_child(id.as_str()) else { continue };
-            if !self.is_older(&home, file_of(RequestFile::Closed), CLOSED_KEPT) {
+            if !is_older(calendar, &home, file_of(RequestFile::Closed), CLOSED_KEPT) {
                 continue;
             }
             // All readers see it at once; what a crash leaves in `tmp/` is swept later.
@@ -289,9 +303,7 @@ impl RequestStore for Spool {
         }
         Ok(removed)
     }
-}
 
-impl Spool {
     fn requests_dir(&self) -> Result<Dir> {
         self.queue_dir()?.ensure_child(REQUESTS, self.options().modes)
     }
@@ -352,11 +364,12 @@ impl Spool {
             Moved::Gone => Ok(WriteOutcome::Gone),
         }
     }
+}
 
-    /// Whether an entry is there and was not changed for so long.
-    fn is_older(&self, dir: &Dir, name: &str, age: Duration) -> bool {
-        let age_ns = i128::try_from(age.as_nanos()).unwrap_or(i128::MAX);
-        let oldest_kept = i128::from(RequestStore::now(self).unix_millis()) * 1_000_000 - age_ns;
-        matches!(dir.stat(name), Ok(Some(stat)) if stat.changed_ns < oldest_kept)
-    }
+/// Whether an entry is there and was not changed for so long.
+fn is_older(calendar: &mut Calendar, dir: &Dir, name: &str, age: Duration) -> bool {
+    let Ok(Some(stat)) = dir.stat(name) else { return false };
+    let made = calendar::made(calendar, &stat);
+    let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    calendar.steady().saturating_sub(made) > age_ms
 }

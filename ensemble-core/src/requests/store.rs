@@ -13,6 +13,7 @@
 //! spares work. Where there is none, the process that has stored a message also records it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::demand::Demand;
 use super::file::Asked;
@@ -242,6 +243,11 @@ pub trait RequestStore: Send + Sync {
     /// # Errors
     /// The medium failed.
     fn open_gate(&self, asked: &Asked) -> Result<()>;
+
+    /// How long ago a stamp of this medium was made, as far as this host can tell.
+    fn age(&self, stamp: Timestamp) -> Duration {
+        self.now().since(stamp)
+    }
 
     /// Forgets requests that were closed [`CLOSED_KEPT`](super::CLOSED_KEPT) ago and that no gate names.
     /// Says how many.

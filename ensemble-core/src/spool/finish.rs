@@ -211,7 +211,7 @@ impl Spool {
         let not_before = if delay.is_zero() {
             0
         } else {
-            self.wall_millis().saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
+            self.now_millis().saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
         };
         let priority = self.priority_of(mailbox, held)?;
         match self.remember_holder(mailbox, held) {

@@ -98,9 +98,8 @@ impl Spool {
 
     /// What is due now, in the order of receiving.
     fn candidates(&self, mailbox: &Mailbox) -> Result<VecDeque<Candidate>> {
-        let now = self.wall_millis();
         let mut front = waiting::list_front(&mailbox.front)?;
-        front.retain(|f| f.not_before <= now);
+        front.retain(|message| self.is_due(&mailbox.front, message));
         let new = waiting::list_new(&mailbox.new)?;
         Ok(front
             .into_iter()

@@ -39,7 +39,6 @@ impl Spool {
     /// The mailbox is unknown or cannot be listed.
     pub fn counts(&self, name: &Name) -> Result<Counts> {
         let mailbox = self.mailbox(name)?;
-        let now = self.wall_millis();
         let mut counts = Counts::default();
         let mut count = |dir: &crate::durable::Dir, add: &dyn Fn(&mut Counts, &str)| {
             dir.for_each(|file| {
@@ -51,7 +50,7 @@ impl Spool {
         count(&mailbox.front, &|c, f| {
             if let Some(front) = place::Front::parse(f) {
                 c.queued += 1;
-                c.delayed += u64::from(front.not_before > now);
+                c.delayed += u64::from(!self.is_due(&mailbox.front, &front));
             }
         })?;
         count(&mailbox.cur, &|c, f| c.acked += u64::from(place::Held::parse(f).is_some()))?;
@@ -75,13 +74,13 @@ impl Spool {
     /// The mailbox is unknown or cannot be listed.
     pub fn due_ids(&self, name: &Name, limit: usize) -> Result<Vec<MessageId>> {
         let mailbox = self.mailbox(name)?;
-        let now = self.wall_millis();
         let mut ids = Vec::new();
         let mut take = |id: Option<MessageId>| {
             ids.extend(id);
             if ids.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let due = |file: &str| place::Front::parse(file).filter(|f| f.not_before <= now);
+        let is_due = |message: &Front| self.is_due(&mailbox.front, message);
+        let due = |file: &str| Front::parse(file).filter(is_due);
         mailbox.front.for_each(|file| take(due(file).map(|f| f.id)))?;
         mailbox.new.for_each(|file| take(place::parse_plain(file)))?;
         ids.truncate(limit);
@@ -110,7 +109,6 @@ impl Spool {
     }
 
     fn glance_at_waiting(&self, mailbox: &Mailbox, limit: u64, glance: &mut Glance) -> Result<()> {
-        let now = self.wall_millis();
         let mut ids = Vec::new();
         let mut see = |id, is_delayed: bool| {
             glance.delayed += u64::from(is_delayed);
@@ -122,7 +120,10 @@ impl Spool {
             }
         };
         mailbox.front.for_each(|file| match Front::parse(file) {
-            Some(front) => see((front.id.clone(), file.to_owned(), true), front.not_before > now),
+            Some(message) => {
+                let is_delayed = !self.is_due(&mailbox.front, &message);
+                see((message.id, file.to_owned(), true), is_delayed)
+            }
             None => ControlFlow::Continue(()),
         })?;
         mailbox.new.for_each(|file| match place::parse_plain(file) {

@@ -73,6 +73,8 @@ mod gated;
 
 mod files;
 
+pub(crate) mod calendar;
+
 mod sweep;
 
 mod fsck;
@@ -104,6 +106,7 @@ use crate::durable::{self, Dir, Durability, FileId, Modes};
 use crate::env::{Clock, Counts, Delivery, Lease, Published, SystemClock, Transport};
 use crate::event_log::{NullRecorder, Recorder};
 use crate::message::{Envelope, Name};
+use crate::proto::calendar::Calendar;
 use crate::{Error, Result};
 
 pub use crate::leases::Observed;
@@ -246,6 +249,7 @@ impl fmt::Debug for Options {
 /// | Count | [`counts`](Self::counts), [`waiting`](Self::waiting), [`due_ids`](Self::due_ids), [`next_due`](Self::next_due), [`glance`](Self::glance) | `glance.rs` |
 /// | Count for one holder | [`due_ids_for`](Self::due_ids_for) | `gated.rs` |
 /// | Files | [`message_files`](Self::message_files) | `files.rs` |
+/// | Time | [`calendar`](Self::calendar), [`keep_calendar`](Self::keep_calendar), [`age`](Self::age), [`now`](Self::now) | `calendar.rs` |
 /// | Sweep and expire | [`sweep`](Self::sweep), [`observe`](Self::observe), [`expire`](Self::expire) | `sweep.rs` |
 /// | Check and repair | [`fsck`](Self::fsck) | `fsck.rs` |
 /// | Replay the write-ahead log | [`replay`](Self::replay) | `wal/replay.rs` |
@@ -256,8 +260,11 @@ pub struct Spool {
     root: PathBuf,
     options: Box<Options>,
     open: Mutex<Opened>,
-    /// By mailbox: which `done/` was looked at last, and since when its oldest message has not changed.
-    oldest_settled: Box<Mutex<HashMap<Name, (FileId, i128)>>>,
+    /// By mailbox: which `done/` was looked at last, by which calendar, and since when, in its steady time, the
+    /// oldest message has not changed.
+    oldest_settled: Box<Mutex<HashMap<Name, (FileId, i64, i64)>>>,
+    /// What this process knows of the queue's calendar.
+    calendar: Box<Mutex<Option<Calendar>>>,
     waits: Box<receive_wait::Waits>,
 }
 
@@ -308,6 +315,7 @@ impl Spool {
         }
     }
 
+    /// For stamps that age nothing.
     fn wall_millis(&self) -> u64 {
         u64::try_from(self.options.clock.wall().unix_millis()).unwrap_or(0)
     }

@@ -48,6 +48,7 @@ impl Spool {
             options: Box::new(options),
             open: Mutex::default(),
             oldest_settled: Box::default(),
+            calendar: Box::default(),
             waits: Box::default(),
         };
         spool.mailboxes_dir()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::backlog::Backlog;
 use super::mailbox::Mailbox;
-use super::place::{self, Held};
+use super::place::{self, Front, Held};
 use super::waiting::{Candidate, Waiting};
 use super::{Settings, Spool};
 use crate::durable::{Dir, Moved};
@@ -100,8 +100,8 @@ impl Spool {
         loop {
             let candidate = {
                 let mut waiting = mailbox.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                let now = self.wall_millis();
-                waiting.next(&mailbox.new, &mailbox.front, backlog, shares, now)?
+                let is_due = |message: &Front| self.is_due(&mailbox.front, message);
+                waiting.next(&mailbox.new, &mailbox.front, backlog, shares, &is_due)?
             };
             let Some(candidate) = candidate else { return Ok(None) };
             let (dir, file, epoch) = match &candidate {
@@ -147,7 +147,7 @@ impl Spool {
     /// # Errors
     /// The mailbox is unknown or the disk failed.
     pub fn sleep_allowed(&self, mailbox: &Name) -> Result<Waited> {
-        let now = self.wall_millis();
+        let now = self.now_millis();
         let due = Waiting::next_due(&self.mailbox(mailbox)?.front)?;
         Ok(due.map_or(Waited::UntilPublished, |at| {
             Waited::AtMost(Duration::from_millis(at.saturating_sub(now)))
@@ -216,7 +216,7 @@ impl Spool {
             }
             Err(error) => return Err(error),
         };
-        if envelope.expires_at.is_some_and(|at| at <= self.options.clock.wall()) {
+        if envelope.expires_at.is_some_and(|at| at <= self.now()) {
             self.bury(mailbox, &held, "expired")?;
             return Ok(None);
         }

@@ -181,7 +181,7 @@ impl MailWait<'_> {
     /// As for [`Spool::receive`].
     pub fn receive(&mut self) -> Result<Option<Delivery>> {
         self.scan_leases()?;
-        self.looked_at = self.spool.wall_millis();
+        self.looked_at = self.spool.now_millis();
         self.spool.receive(&self.mailbox, &self.holder)
     }
 
@@ -195,7 +195,7 @@ impl MailWait<'_> {
         // A message that was due at the last look is one that this holder may not take.
         let front = &self.spool.mailbox(&self.mailbox)?.front;
         if let Some(due) = Waiting::next_due_after(front, self.looked_at)? {
-            nap = nap.min(Duration::from_millis(due.saturating_sub(self.spool.wall_millis())));
+            nap = nap.min(Duration::from_millis(due.saturating_sub(self.spool.now_millis())));
         }
         let expiry = lock(&self.observer).leases.poll_timeout();
         if let Some(at) = expiry.into_iter().chain(self.scan_at).min() {

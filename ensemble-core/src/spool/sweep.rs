@@ -1,5 +1,5 @@
 //! Cleaning up after the dead: files that a killed sender left in `tmp/`, and settled messages past
-//! their time. With a [`crate::proto::lease`] observer, also messages whose holder fell silent.
+//! their time by the queue's calendar. With a [`crate::proto::lease`] observer, also messages whose holder fell silent.
 
 use std::ops::ControlFlow;
 use std::sync::PoisonError;
@@ -8,10 +8,11 @@ use std::time::Duration;
 use super::finish::read_extension;
 use super::mailbox::{Location, Mailbox};
 use super::place::{self, Held};
-use super::{Spool, find, former};
+use super::{Spool, calendar, find, former};
 use crate::durable::Dir;
 use crate::leases::{LeaseTable, Observed};
 use crate::message::Name;
+use crate::proto::calendar::Calendar;
 use crate::{Error, Result};
 
 /// A file in `tmp/` that was not touched for so long belongs to a sender that was killed. Longer
@@ -39,17 +40,25 @@ impl Spool {
     /// # Errors
     /// A directory cannot be listed or a file cannot be removed.
     pub fn sweep(&self) -> Result<Swept> {
+        let mut calendar = self.calendar();
+        let swept = self.sweep_by(&mut calendar);
+        self.keep_calendar(calendar);
+        swept
+    }
+
+    fn sweep_by(&self, calendar: &mut Calendar) -> Result<Swept> {
         let mut swept = Swept::default();
         let queue = self.queue_dir()?;
         self.checkpoint_if_old()?;
         if let Ok(tmp) = queue.open_child("tmp") {
-            swept.tmp_removed = remove_all(&tmp, &self.older(&tmp, TMP_AGE_MAX, |_| true)?.files)?;
+            let old = older(calendar, &tmp, TMP_AGE_MAX, |_| true)?;
+            swept.tmp_removed = remove_all(&tmp, &old.files)?;
         }
         for name in self.mailboxes()? {
             let mailbox = self.mailbox(&name)?;
             let keep =
                 Duration::from_secs(mailbox.settings()?.done_days.saturating_mul(24 * 60 * 60));
-            swept.done_removed += self.sweep_settled(&mailbox, keep)?;
+            swept.done_removed += self.sweep_settled(calendar, &mailbox, keep)?;
             swept.orphans_removed += self.remove_orphans(&mailbox)?;
         }
         Ok(swept)
@@ -57,21 +66,31 @@ impl Spool {
 
     /// Removes settled messages past their time. All of them are looked at only if the oldest that was kept at
     /// the last look is due: there may be a million.
-    fn sweep_settled(&self, mailbox: &Mailbox, keep: Duration) -> Result<usize> {
+    fn sweep_settled(
+        &self,
+        calendar: &mut Calendar,
+        mailbox: &Mailbox,
+        keep: Duration,
+    ) -> Result<usize> {
         let known = || self.oldest_settled.lock().unwrap_or_else(PoisonError::into_inner);
         let (done, last) = (mailbox.done.id()?, known().get(&mailbox.name).copied());
-        if last.is_some_and(|(seen, oldest_ns)| seen == done && oldest_ns >= self.oldest_kept(keep))
-        {
+        if last.is_some_and(|(seen, identity, oldest)| {
+            (seen, identity) == (done, calendar.identity())
+                && oldest >= oldest_kept(calendar, keep)
+        }) {
             return Ok(0);
         }
-        let old = self.older(&mailbox.done, keep, |file| place::parse_plain(file).is_some())?;
+        let is_message = |file: &str| place::parse_plain(file).is_some();
+        let old = older(calendar, &mailbox.done, keep, is_message)?;
         if !old.files.is_empty() {
             // The log may still tell that they were stored, and not that a script has finished them.
             self.checkpoint()?;
         }
         let removed = remove_all(&mailbox.done, &old.files)?;
-        match old.oldest_left_ns {
-            Some(oldest_ns) => known().insert(mailbox.name.clone(), (done, oldest_ns)),
+        match old.oldest_left {
+            Some(oldest) => {
+                known().insert(mailbox.name.clone(), (done, calendar.identity(), oldest))
+            }
             None => known().remove(&mailbox.name),
         };
         Ok(removed)
@@ -127,41 +146,6 @@ impl Spool {
         }
     }
 
-    /// What was last changed before this, in nanoseconds since the Unix epoch, is older than `age`.
-    fn oldest_kept(&self, age: Duration) -> i128 {
-        let now_ns = i128::from(self.options.clock.wall().unix_millis()) * 1_000_000;
-        now_ns - i128::try_from(age.as_nanos()).unwrap_or(i128::MAX)
-    }
-
-    fn older(&self, dir: &Dir, age: Duration, is_candidate: impl Fn(&str) -> bool) -> Result<Old> {
-        let oldest_kept = self.oldest_kept(age);
-        // What comes while this looks is not older than this look.
-        let mut oldest_left_ns = self.oldest_kept(Duration::ZERO);
-        let mut files = Vec::new();
-        let mut failed = None;
-        dir.for_each(|file| {
-            match dir.stat(file) {
-                Ok(Some(stat)) if stat.is_file && is_candidate(file) => {
-                    if stat.changed_ns < oldest_kept {
-                        files.push(file.to_owned());
-                    } else {
-                        oldest_left_ns = oldest_left_ns.min(stat.changed_ns);
-                    }
-                }
-                Ok(_) => {}
-                Err(error) => failed = Some(error),
-            }
-            if files.len() < REMOVALS_MAX && failed.is_none() {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
-        let is_whole = files.len() < REMOVALS_MAX;
-        let old = Old { files, oldest_left_ns: is_whole.then_some(oldest_left_ns) };
-        failed.map_or(Ok(old), Err)
-    }
-
     /// Side files of leases that are over and name no former holder, and reasons of letters that were redriven and settled.
     fn remove_orphans(&self, mailbox: &Mailbox) -> Result<usize> {
         let mut removed = 0;
@@ -195,8 +179,48 @@ impl LeaseTable for Spool {
 /// The old files of a directory.
 struct Old {
     files: Vec<String>,
-    /// Since when the others have not changed, the oldest of them, if all were looked at.
-    oldest_left_ns: Option<i128>,
+    /// Since when the others have not changed, the oldest of them, in steady time, if all were looked at.
+    oldest_left: Option<i64>,
+}
+
+/// What was made before this steady time is older than `age`.
+fn oldest_kept(calendar: &Calendar, age: Duration) -> i64 {
+    calendar.steady().saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn older(
+    calendar: &mut Calendar,
+    dir: &Dir,
+    age: Duration,
+    is_candidate: impl Fn(&str) -> bool,
+) -> Result<Old> {
+    let oldest_kept = oldest_kept(calendar, age);
+    // What comes while this looks is not older than this look.
+    let mut oldest_left = calendar.steady();
+    let mut files = Vec::new();
+    let mut failed = None;
+    dir.for_each(|file| {
+        match dir.stat(file) {
+            Ok(Some(stat)) if stat.is_file && is_candidate(file) => {
+                let made = calendar::made(calendar, &stat);
+                if made < oldest_kept {
+                    files.push(file.to_owned());
+                } else {
+                    oldest_left = oldest_left.min(made);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => failed = Some(error),
+        }
+        if files.len() < REMOVALS_MAX && failed.is_none() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    let is_whole = files.len() < REMOVALS_MAX;
+    let old = Old { files, oldest_left: is_whole.then_some(oldest_left) };
+    failed.map_or(Ok(old), Err)
 }
 
 fn is_empty(dir: &Dir) -> Result<bool> {

@@ -83,9 +83,9 @@ impl Waiting {
         front: &Dir,
         backlog: Backlog<'_>,
         shares: bool,
-        now_millis: u64,
+        is_due: &dyn Fn(&Front) -> bool,
     ) -> Result<Option<Candidate>> {
-        if let Some(due) = self.next_front(front, now_millis)? {
+        if let Some(due) = self.next_front(front, is_due)? {
             return Ok(Some(Candidate::Front(due)));
         }
         let shared = (shares || self.has_rivals).then_some(backlog);
@@ -203,7 +203,11 @@ impl Waiting {
         Ok(due.filter(|due| *due > looked_at).min())
     }
 
-    fn next_front(&mut self, front: &Dir, now_millis: u64) -> Result<Option<Front>> {
+    fn next_front(
+        &mut self,
+        front: &Dir,
+        is_due: &dyn Fn(&Front) -> bool,
+    ) -> Result<Option<Front>> {
         if self.front_uses_left == 0 {
             let stamp = front.changed_ns()?;
             if self.front_emptiness.holds(stamp) {
@@ -217,7 +221,7 @@ impl Waiting {
         } else {
             self.front_uses_left -= 1;
         }
-        let Some(index) = self.front.iter().rposition(|f| f.not_before <= now_millis) else {
+        let Some(index) = self.front.iter().rposition(is_due) else {
             return Ok(None);
         };
         Ok(Some(self.front.remove(index)))
@@ -316,7 +320,7 @@ mod tests {
             let backlog = Backlog { home: &place.home, tmp: &place.tmp, modes: Modes::default() };
             loop {
                 let next =
-                    self.waiting.next(&place.new, &place.front, backlog, false, 0).unwrap()?;
+                    self.waiting.next(&place.new, &place.front, backlog, false, &|_| true).unwrap()?;
                 let Candidate::New(id) = next else { panic!("nothing is urgent") };
                 if std::fs::remove_file(place.new.path().join(place::plain(&id))).is_ok() {
                     self.waiting.won_race();
@@ -379,7 +383,7 @@ mod tests {
         }
         a.receive(&place).unwrap();
         let backlog = Backlog { home: &place.home, tmp: &place.tmp, modes: Modes::default() };
-        let left = b.waiting.next(&place.new, &place.front, backlog, false, 0).unwrap();
+        let left = b.waiting.next(&place.new, &place.front, backlog, false, &|_| true).unwrap();
         let Some(Candidate::New(left)) = left else { panic!("{left:?}") };
         drop(b);
         assert_eq!(a.receive(&place), Some(left));

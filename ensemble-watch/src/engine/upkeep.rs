@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Swept;
@@ -114,10 +114,12 @@ impl Upkeep {
             tracing::warn!(%error, "cannot sweep the requests");
             0
         });
-        let ends = self.ends.sweep(&context.spool, SystemClock.wall()).unwrap_or_else(|error| {
+        let mut calendar = context.spool.calendar();
+        let ends = self.ends.sweep(&context.spool, &mut calendar).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot sweep the ends of tasks");
             0
         });
+        context.spool.keep_calendar(calendar);
         match context.spool.sweep() {
             Ok(swept) if requests > 0 || ends > 0 || swept != Swept::default() => {
                 context.record(

@@ -33,6 +33,7 @@ use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name, Timestamp};
+use ensemble_core::proto::calendar::Calendar;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_core::{Error, Result};
 
@@ -254,12 +255,13 @@ impl TaskEnds {
 
     /// Forgets tasks that ended longer ago than any mailbox keeps settled messages. Returns their number. A
     /// task whose report still lies in `reports/` stays, since its next reader would record its end again.
+    /// Ages are those of the queue's calendar, so a jump of the wall clock forgets nothing.
     ///
     /// A shard that another process changes is left to the next sweep.
     ///
     /// # Errors
     /// A shard cannot be read or changed.
-    pub fn sweep(&self, spool: &Spool, now: Timestamp) -> Result<usize> {
+    pub fn sweep(&self, spool: &Spool, calendar: &mut Calendar) -> Result<usize> {
         let dir = match Dir::open(&self.dir) {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(0),
             other => other?,
@@ -275,8 +277,8 @@ impl TaskEnds {
             let content = document.read()?.unwrap_or_default();
             let changed_ms = i64::try_from(stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
             let changed = Timestamp::from_unix_millis(changed_ms);
-            let is_kept = |ended: &Ended| {
-                now.since(ended.at.unwrap_or(changed)) <= keep || self.has_report(&ended.task_id)
+            let mut is_kept = |ended: &Ended| {
+                calendar.age(ended.at.unwrap_or(changed)) <= keep || self.has_report(&ended.task_id)
             };
             let (kept, old): (Vec<_>, Vec<_>) =
                 newest_lines(&content).partition(|(ended, _)| is_kept(ended));

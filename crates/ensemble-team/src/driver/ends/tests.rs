@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
+use ensemble_core::env::Monotonic;
+use ensemble_core::proto::calendar::Reading;
 use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::{Options, Settings};
 
@@ -147,27 +149,48 @@ fn a_thousand_tasks_leave_a_bounded_number_of_files() {
     assert!(files <= 2 * usize::from(SHARDS), "{files} files, each shard with its lock");
 }
 
+const DAY: u64 = 24 * 60 * 60;
+
+/// A calendar that began a day ago, so many seconds later.
+fn later(seconds: u64) -> Calendar {
+    let began = Timestamp::from_unix_millis(SystemClock.wall().unix_millis() - 86_400_000);
+    let mut calendar = Calendar::begin(&Reading::new("boot", Monotonic::ZERO, began));
+    let passed = Duration::from_secs(seconds + DAY);
+    calendar.look(&Reading::new("boot", Monotonic::ZERO + passed, began.plus(passed)));
+    calendar
+}
+
+#[test]
+fn a_jump_of_the_wall_clock_forgets_no_end() {
+    let bed = Bed::new();
+    assert!(bed.report(Status::Failed, 1));
+    let mut calendar = later(1);
+    let jumped = SystemClock.wall().plus(Duration::from_secs(400 * DAY));
+    calendar.look(&Reading::new("boot", Monotonic::ZERO + Duration::from_secs(DAY + 2), jumped));
+    assert_eq!(bed.ends().sweep(&bed.spool, &mut calendar).unwrap(), 0);
+    assert!(!bed.report(Status::Failed, 1), "it is still known");
+}
+
 #[test]
 fn a_sweep_forgets_ends_as_late_as_settled_messages_and_never_those_with_a_report() {
     let bed = Bed::new();
     let ends = bed.ends();
-    assert_eq!(ends.sweep(&bed.spool, SystemClock.wall()).unwrap(), 0, "no task has ended");
+    assert_eq!(ends.sweep(&bed.spool, &mut later(0)).unwrap(), 0, "no task has ended");
     let settings = serde_json::from_value(json!({ "done_days": 10 })).unwrap();
     bed.spool.add_mailbox(&Name::new("worker-2").unwrap(), &settings).unwrap();
     let delivery = bed.assign();
     assert!(bed.settle(&delivery));
     assert!(bed.report(Status::Failed, 1));
-    let days = |days: u64| SystemClock.wall().plus(Duration::from_secs(days * 24 * 60 * 60));
-    assert_eq!(ends.sweep(&bed.spool, days(9)).unwrap(), 0, "a mailbox keeps its messages longer");
+    assert_eq!(ends.sweep(&bed.spool, &mut later(9 * DAY)).unwrap(), 0, "a mailbox keeps its messages longer");
     let file = bed.home.path().join("queue/reports/t-completed.yaml");
     std::fs::write(&file, Bed::text(Status::Failed, 1).1).unwrap();
-    assert_eq!(ends.sweep(&bed.spool, days(11)).unwrap(), 0);
+    assert_eq!(ends.sweep(&bed.spool, &mut later(11 * DAY)).unwrap(), 0);
     assert!(!bed.report(Status::Failed, 1), "its report is read again, and is no other end");
     std::fs::remove_file(&file).unwrap();
     let busy = ends.lock_shard("t").unwrap();
-    assert_eq!(ends.sweep(&bed.spool, days(11)).unwrap(), 0, "a shard in use waits");
+    assert_eq!(ends.sweep(&bed.spool, &mut later(11 * DAY)).unwrap(), 0, "a shard in use waits");
     drop(busy);
-    assert_eq!(ends.sweep(&bed.spool, days(11)).unwrap(), 1);
+    assert_eq!(ends.sweep(&bed.spool, &mut later(11 * DAY)).unwrap(), 1);
     assert_eq!(ends.lock_shard("t").unwrap().read().unwrap().unwrap(), b"");
     assert!(bed.report(Status::Failed, 1), "it is not known any more");
 }
@@ -179,9 +202,9 @@ fn a_sweep_dates_a_line_without_a_time_by_its_shard() {
     shard.append_line(b"{\"task_id\":\"t\",\"status\":\"success\"}").unwrap();
     drop(shard);
     let keep = retention(&bed.spool).unwrap();
-    let at = |after: Duration| SystemClock.wall().plus(after);
-    assert_eq!(bed.ends().sweep(&bed.spool, at(keep / 2)).unwrap(), 0);
-    assert_eq!(bed.ends().sweep(&bed.spool, at(2 * keep)).unwrap(), 1);
+    let keep = keep.as_secs();
+    assert_eq!(bed.ends().sweep(&bed.spool, &mut later(keep / 2)).unwrap(), 0);
+    assert_eq!(bed.ends().sweep(&bed.spool, &mut later(2 * keep)).unwrap(), 1);
 }
 
 #[test]
