@@ -7,7 +7,8 @@ mod watcher;
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use ensemble_core::Error;
@@ -142,4 +143,146 @@ fn the_watcher_survives_a_full_disk_and_routes_everything_once_there_is_room() {
     assert!(bed.routed("dispatch").values().all(|bodies| bodies.len() == 1));
     bed.assert_clean();
     println!("{FILES} files: {while_full} routed while there was room, all afterwards");
+}
+
+/// A watcher whose stderr goes to this file.
+fn watcher_with_stderr(bed: &Bed, stderr: &Path, program: &str) -> Watcher {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$@\" 2>>\"$0\""]).arg(stderr).arg(program);
+    let mut watcher = Watcher::launch_by(shell, &bed.queue());
+    let pid = watcher.pid();
+    watcher.wait_for_status("it watches", |status| status["pid"] == pid);
+    watcher
+}
+
+/// Number of write calls of a process; `None` once it has ended.
+fn writes(pid: u32) -> Option<u64> {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    io.lines().find_map(|line| line.strip_prefix("syscw: "))?.parse().ok()
+}
+
+#[test]
+fn the_watcher_outlives_a_full_disk_with_its_stderr_and_all_else_on_it() {
+    let Some(disk) = SmallDisk::new() else { return };
+    let bed = &disk.bed;
+    // Its last page is full: each further line needs room.
+    let stderr = bed.home.path().join("stderr");
+    fs::write(&stderr, [b'\n'; 4096]).unwrap();
+    let mut watcher = watcher_with_stderr(bed, &stderr, watcher::WATCHER);
+    // All is there before the watcher can look, and then there is no room for what it does about it.
+    watcher.stand_still();
+    fs::create_dir_all(bed.in_queue("requests")).unwrap();
+    for number in 0..20 {
+        let request = bed.in_queue(&format!("requests/bad-{number}"));
+        fs::create_dir(&request).unwrap();
+        fs::write(request.join("request.yaml"), "round: [").unwrap();
+        File::create(bed.in_queue(&format!("reports/empty-{number}-completed.yaml"))).unwrap();
+        let link = bed.in_queue(&format!("reports/link-{number}-completed.yaml"));
+        std::os::unix::fs::symlink("/etc/passwd", link).unwrap();
+    }
+    disk.fill(0);
+    watcher.signal(rustix::process::Signal::CONT);
+    let (pid, before) = (watcher.pid(), writes(watcher.pid()).unwrap());
+    eventually_true(PATIENCE, "it has tried to write", || {
+        watcher.assert_running();
+        writes(pid).is_some_and(|now| now >= before + 60)
+    });
+    watcher.assert_running();
+    disk.free();
+    bed.land("reports/last-completed.yaml", "n: last\n");
+    bed.routed_times("reports/last-completed.yaml", 1);
+    watcher.stop();
+}
+
+/// A file system of half a megabyte.
+struct Part {
+    _mount: Mount,
+    at: PathBuf,
+}
+
+impl Part {
+    fn new(at: PathBuf) -> Option<Self> {
+        fs::create_dir_all(&at).unwrap();
+        Some(Self { _mount: Mount::tmpfs(&at, "size=512k,mode=700")?, at })
+    }
+
+    fn fill(&self) {
+        let mut ballast = File::create(self.at.join("ballast.tmp")).unwrap();
+        while ballast.write_all(&[0; 4096]).is_ok() {}
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.at.join("ballast.tmp")).unwrap();
+    }
+}
+
+/// The queue, the state with `watch.json`, the event log, and stderr: each on a disk of its own that may be full.
+#[test]
+fn the_watcher_outlives_every_combination_of_full_disks() {
+    std::thread::scope(|scope| {
+        for full in 1..16_u8 {
+            scope.spawn(move || outlives(full));
+        }
+    });
+}
+
+fn outlives(full: u8) {
+    let home = tempfile::tempdir().unwrap();
+    let places = ["queue", ".ensemble", ".ensemble/logs"].map(|place| home.path().join(place));
+    let mut parts = Vec::new();
+    for place in places {
+        let Some(part) = Part::new(place) else { return };
+        parts.push(part);
+    }
+    let bed = Bed::at(home.path());
+    let is_full = |number: usize| full & (1 << number) != 0;
+    let stderr = if is_full(3) { "/dev/full" } else { "/dev/null" };
+    let mut watcher = watcher_with_stderr(&bed, Path::new(stderr), watcher::WATCHER);
+    watcher.stand_still();
+    for number in 0..4 {
+        let report = bed.in_queue(&format!("reports/r{number}-completed.yaml"));
+        fs::write(report, format!("n: {number}\n")).unwrap();
+        let link = bed.in_queue(&format!("reports/link-{number}-completed.yaml"));
+        std::os::unix::fs::symlink("/etc/passwd", link).unwrap();
+    }
+    parts.iter().enumerate().filter(|(n, _)| is_full(*n)).for_each(|(_, part)| part.fill());
+    let (pid, before) = (watcher.pid(), writes(watcher.pid()).unwrap());
+    watcher.signal(rustix::process::Signal::CONT);
+    eventually_true(PATIENCE, "it has tried to write", || {
+        watcher.assert_running();
+        writes(pid).is_some_and(|now| now >= before + 20)
+    });
+    parts.iter().enumerate().filter(|(n, _)| is_full(*n)).for_each(|(_, part)| part.free());
+    for number in 0..4 {
+        let routed = bed.routed_times(&format!("reports/r{number}-completed.yaml"), 1);
+        assert_eq!(routed.len(), 1, "{full:#06b}");
+    }
+    eventually_true(PATIENCE, "the links are put aside", || {
+        (0..4).all(|n| {
+            let link = bed.in_queue(&format!("reports/link-{n}-completed.yaml"));
+            link.symlink_metadata().is_err()
+        })
+    });
+    watcher.stop();
+    bed.assert_clean();
+    // Unmounted before the directory goes.
+    parts.into_iter().rev().for_each(drop);
+}
+
+#[test]
+fn a_watcher_that_cannot_write_to_stderr_goes_on() {
+    let bed = Bed::new();
+    for stray in ["requests/stray", "requests/other"] {
+        fs::create_dir_all(bed.in_queue("requests")).unwrap();
+        fs::create_dir_all(bed.in_queue(stray)).unwrap();
+        fs::write(bed.in_queue(stray).join("request.yaml"), "round: [").unwrap();
+    }
+    let mut watcher = watcher_with_stderr(&bed, Path::new("/dev/full"), watcher::WATCHER);
+    bed.land("reports/one-completed.yaml", "n: 1\n");
+    bed.routed_times("reports/one-completed.yaml", 1);
+    eventually_true(PATIENCE, "what it warns of has happened", || {
+        !bed.in_queue("requests/stray").exists()
+    });
+    watcher.assert_running();
+    watcher.stop();
 }

@@ -1,5 +1,6 @@
 //! The sidecar as a program of its own; `ensemble admin watch` runs the same.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -22,15 +23,20 @@ fn main() -> ExitCode {
     };
     let project = Project::discover(queue.as_deref());
     let outcome = project.and_then(|project| {
-        run_process(&project, || eprintln!("ensemble-watch: watching {}", project.queue.display()))
+        run_process(&project, || say(&format!("watching {}", project.queue.display())))
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ensemble-watch: {error}");
+            say(&error.to_string());
             ExitCode::from(if matches!(error, Error::Locked { .. }) { EXIT_BUSY } else { 1 })
         }
     }
+}
+
+/// A line on stderr. One that cannot be written is no reason to end.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "ensemble-watch: {text}");
 }
 
 fn arguments() -> Result<Option<PathBuf>, ExitCode> {
@@ -43,7 +49,7 @@ fn arguments() -> Result<Option<PathBuf>, ExitCode> {
             Err(ExitCode::SUCCESS)
         }
         _ => {
-            eprintln!("{USAGE}");
+            let _ = writeln!(std::io::stderr(), "{USAGE}");
             Err(ExitCode::from(2))
         }
     }

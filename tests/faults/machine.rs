@@ -3,16 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use ensemble_core::document::LockedDocument;
-use ensemble_core::env::Published;
+use ensemble_core::env::{Clock as _, Published, SystemClock};
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_team::steps::{Ask, Next, Plan, PlannedStep, StepOptions, StepStore};
 
 use super::support::{Bed, PATIENCE, Process, eventually_true, given, name, role_command};
 use super::watcher::{WATCHER, Watcher};
 
-const WAIT: std::time::Duration = std::time::Duration::from_secs(5);
+const WAIT: Duration = Duration::from_secs(5);
 
 /// In a process of its own.
 pub fn play(role: &str) {
@@ -133,6 +134,14 @@ fn a_watcher_whose_clock_is_eight_days_ahead_forgets_no_settled_message() {
         command.args(["FAKETIME_DONT_FAKE_MONOTONIC=1", "NO_FAKE_STAT=1", WATCHER]);
         let mut watcher = Watcher::launch_by(command, &bed.queue());
         eventually_true(PATIENCE, "it has swept", || !side_file.exists());
+        let said = watcher.status().expect("a state")["written_at"].as_str().map(str::to_owned);
+        let truth = SystemClock.wall().plus(Duration::from_secs(86_400)).to_string();
+        let is_ahead = said.expect("a stamp") > truth;
+        assert_eq!(
+            is_ahead,
+            ["+8d", "+400d"].contains(offset),
+            "its clock says what was asked for"
+        );
         watcher.assert_running();
         watcher.stop();
         for earlier in 0..=number {

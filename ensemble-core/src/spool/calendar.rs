@@ -88,7 +88,8 @@ impl Spool {
         };
         let Ok(Some(stat)) = front.stat(&message.file()) else { return false };
         let released = millis(stat.changed_ns);
-        let delay = u128::from(message.not_before).saturating_sub(u128::try_from(released).unwrap_or(0));
+        let delay =
+            u128::from(message.not_before).saturating_sub(u128::try_from(released).unwrap_or(0));
         calendar.age(Timestamp::from_unix_millis(released)).as_millis() >= delay
     }
 

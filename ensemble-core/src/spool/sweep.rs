@@ -75,8 +75,7 @@ impl Spool {
         let known = || self.oldest_settled.lock().unwrap_or_else(PoisonError::into_inner);
         let (done, last) = (mailbox.done.id()?, known().get(&mailbox.name).copied());
         if last.is_some_and(|(seen, identity, oldest)| {
-            (seen, identity) == (done, calendar.identity())
-                && oldest >= oldest_kept(calendar, keep)
+            (seen, identity) == (done, calendar.identity()) && oldest >= oldest_kept(calendar, keep)
         }) {
             return Ok(0);
         }

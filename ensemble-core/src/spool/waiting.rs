@@ -319,8 +319,10 @@ mod tests {
         fn receive(&mut self, place: &Place) -> Option<MessageId> {
             let backlog = Backlog { home: &place.home, tmp: &place.tmp, modes: Modes::default() };
             loop {
-                let next =
-                    self.waiting.next(&place.new, &place.front, backlog, false, &|_| true).unwrap()?;
+                let next = self
+                    .waiting
+                    .next(&place.new, &place.front, backlog, false, &|_| true)
+                    .unwrap()?;
                 let Candidate::New(id) = next else { panic!("nothing is urgent") };
                 if std::fs::remove_file(place.new.path().join(place::plain(&id))).is_ok() {
                     self.waiting.won_race();

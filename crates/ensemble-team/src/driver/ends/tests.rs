@@ -181,7 +181,11 @@ fn a_sweep_forgets_ends_as_late_as_settled_messages_and_never_those_with_a_repor
     let delivery = bed.assign();
     assert!(bed.settle(&delivery));
     assert!(bed.report(Status::Failed, 1));
-    assert_eq!(ends.sweep(&bed.spool, &mut later(9 * DAY)).unwrap(), 0, "a mailbox keeps its messages longer");
+    assert_eq!(
+        ends.sweep(&bed.spool, &mut later(9 * DAY)).unwrap(),
+        0,
+        "a mailbox keeps its messages longer"
+    );
     let file = bed.home.path().join("queue/reports/t-completed.yaml");
     std::fs::write(&file, Bed::text(Status::Failed, 1).1).unwrap();
     assert_eq!(ends.sweep(&bed.spool, &mut later(11 * DAY)).unwrap(), 0);

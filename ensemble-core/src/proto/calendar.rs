@@ -10,8 +10,8 @@
 //! the machine restarted, time went back        goes on as before without the time it was off
 //! ```
 //!
-//! A wall clock that nobody sets moves on a *line*: wall time minus boot time stays the same. A jump begins
-//! another line. Time that was seen to pass, by the boot-time clock, is *steady* time, and each line says
+//! A wall clock that is not set moves on a *line*: wall time minus boot time stays the same. A jump begins
+//! another line. Time that was seen to pass, by the boot-time clock, is *steady* time. Each line says
 //! which steady time a stamp on it stands for. A stamp that several lines explain counts as made at the latest
 //! of these times. A stamp that no line explains counts as made when it was first asked for. So
 //! [`Calendar::age`] is never more than the true age, and what is removed by it was old.
@@ -77,7 +77,7 @@ impl Reading {
     }
 }
 
-/// Stamps that the wall clock made while nobody set it.
+/// Stamps that the wall clock made between two times when it was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Line {
     number: u64,
@@ -219,9 +219,10 @@ impl Calendar {
     pub fn made(&mut self, stamp: Timestamp) -> i64 {
         let stamp_ms = stamp.unix_millis();
         let explained = self.lines.iter().filter_map(|line| line.made(stamp_ms));
-        let groups = self.unexplained.iter().filter(|group| {
-            (group.from_wall_ms..=group.to_wall_ms).contains(&stamp_ms)
-        });
+        let groups = self
+            .unexplained
+            .iter()
+            .filter(|group| (group.from_wall_ms..=group.to_wall_ms).contains(&stamp_ms));
         if let Some(latest) = explained.chain(groups.map(|group| group.steady_ms)).max() {
             return latest;
         }
@@ -303,7 +304,8 @@ impl Calendar {
         let next = self.lines.iter().map(|line| line.number).max().map_or(0, |last| last + 1);
         if self.lines.len() >= KEPT_MAX {
             let kept = [self.current, self.believed];
-            let old = self.lines.iter().enumerate().filter(|(_, line)| !kept.contains(&line.number));
+            let old =
+                self.lines.iter().enumerate().filter(|(_, line)| !kept.contains(&line.number));
             if let Some((index, _)) = old.min_by_key(|(_, line)| line.to_steady_ms) {
                 self.lines.remove(index);
             }
@@ -344,6 +346,3 @@ fn drift(passed_ms: i64) -> u64 {
 fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,7 @@
 //! The wall clock jumps: nothing is removed, expired, delayed or hurried by it.
 
+mod calendar;
+
 use std::sync::Arc;
 use std::time::Duration;
 
