@@ -26,6 +26,114 @@ use watcher::Watcher;
 /// files that may still be completed.
 const TOTAL: Duration = Duration::from_secs(60);
 
+/// Not routed and not ignored: put aside, told in the log and in `status`; by an event and by a listing.
+#[test]
+fn a_file_whose_name_is_not_text_is_put_aside_and_recorded() {
+    let bed = Bed::new();
+    let odd = |name: &[u8]| bed.in_queue("reports").join(OsStr::from_bytes(name));
+    let put = |name: &[u8]| fs::rename(bed.stage("n: 1\n"), odd(name)).unwrap();
+    put(b"before-\xff-completed.yaml");
+    let mut findings = bed.spool().fsck(false).unwrap();
+    println!(
+        "{findings:?} {:?}",
+        std::fs::read_dir(bed.in_queue("reports")).unwrap().collect::<Vec<_>>()
+    );
+    let finding = findings.pop().unwrap();
+    assert!(finding.path.starts_with("reports/before-"), "{finding:?}");
+    assert_eq!((finding.problem.as_str(), findings.len()), ("its name is not UTF-8", 0));
+    let watcher = Watcher::start(&bed);
+    fs::create_dir(odd(b"directory-\xff")).unwrap();
+    put(b"after-\xff\n-completed.yaml");
+    let records = eventually(PATIENCE, "both are recorded", || {
+        let records = bed.records("file.rejected");
+        (records.len() == 2).then_some(records)
+    });
+    for record in &records {
+        let kept_as = record["kept_as"].as_str().unwrap();
+        assert_eq!(fs::read_to_string(bed.in_queue(kept_as)).unwrap(), "n: 1\n");
+        let reason = fs::read_to_string(bed.in_queue(&format!("{kept_as}@reason.yaml"))).unwrap();
+        assert!(reason.contains("is not UTF-8"), "{reason}");
+    }
+    assert!(!odd(b"before-\xff-completed.yaml").exists() && odd(b"directory-\xff").exists());
+    watcher.wait_for_status("it says so", |status| status["rejected"] == 2);
+    watcher.stop();
+    assert_eq!(bed.spool().fsck(true).unwrap().len(), 1, "the directory");
+}
+
+#[test]
+fn a_long_name_that_is_not_ascii_is_routed() {
+    let bed = Bed::new();
+    let watcher = Watcher::start(&bed);
+    let end = "-completed.yaml";
+    for letters in ["é".repeat((255 - end.len()) / 2), "x".repeat(255 - end.len())] {
+        bed.land(&format!("reports/{letters}{end}"), format!("name: {letters}\n"));
+    }
+    eventually_true(PATIENCE, "both are routed", || bed.total("dispatch") == 2);
+    watcher.stop();
+}
+
+/// Versions of two files in turns: of one file alone the system merges the events that follow each other.
+#[test]
+fn versions_that_were_overwritten_before_they_were_read_are_counted() {
+    const VERSIONS: u64 = 100;
+    let bed = Bed::new();
+    let mut watcher = Watcher::start(&bed);
+    let staged: Vec<_> = (0..VERSIONS).map(|n| bed.stage(format!("n: {n}\n"))).collect();
+    watcher.stand_still();
+    for (number, path) in staged.into_iter().enumerate() {
+        let file = format!("reports/same-{}-completed.yaml", number % 2);
+        fs::rename(path, bed.in_queue(&file)).unwrap();
+    }
+    watcher.signal(rustix::process::Signal::CONT);
+    let lost = || -> u64 {
+        let records = bed.records("file.overwritten");
+        records.iter().filter_map(|record| record["versions"].as_u64()).sum()
+    };
+    eventually_true(PATIENCE, "each version was routed or is counted", || {
+        bed.total("dispatch") + lost() == VERSIONS
+    });
+    assert_eq!(bed.total("dispatch"), 2, "the last of each");
+    watcher.wait_for_status("it says so", |status| status["overwritten"] == VERSIONS - 2);
+    // One that is read is not counted, whatever found it.
+    for number in 0..20 {
+        bed.land("reports/other-completed.yaml", format!("n: {number}\n"));
+        bed.routed_times("reports/other-completed.yaml", number + 1);
+    }
+    watcher.stop();
+    bed.land("reports/found-completed.yaml", "n: found\n");
+    let watcher = Watcher::start(&bed);
+    bed.routed_times("reports/found-completed.yaml", 1);
+    watcher.stop();
+    assert_eq!(lost(), VERSIONS - 2);
+}
+
+#[test]
+fn the_author_of_a_task_that_is_put_down_again_is_told() {
+    let bed = Bed::new();
+    let task = "id: task-7\nfrom: lead\ndescription: count the lines of src/\n";
+    for mailbox in ["lead", "worker-1"] {
+        bed.spool().add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+    }
+    let mut watcher = Watcher::start(&bed);
+    bed.land("tasks/worker-1-task.yaml", task);
+    eventually_true(PATIENCE, "it is routed", || bed.total("worker-1") == 1);
+    fs::remove_file(bed.in_queue("tasks/worker-1-task.yaml")).unwrap();
+    bed.land("tasks/worker-1-task.yaml", task);
+    eventually_true(PATIENCE, "its author is told", || bed.total("lead") == 1);
+    let told = bed.spool().receive(&name("lead"), &name("lead")).unwrap().unwrap().envelope;
+    assert_eq!((told.kind.as_str(), told.from.as_str()), ("mail.again", "watcher"));
+    assert!(told.body.contains("tasks/worker-1-task.yaml was put down again"), "{}", told.body);
+    assert_eq!(bed.records("file.again").len(), 1);
+    // Told once, also by the next watcher.
+    watcher.assert_running();
+    watcher.stop();
+    let watcher = Watcher::start(&bed);
+    bed.land("reports/last-completed.yaml", "n: 1\n");
+    bed.routed_times("reports/last-completed.yaml", 1);
+    watcher.stop();
+    assert_eq!((bed.total("lead"), bed.total("worker-1")), (1, 1));
+}
+
 /// Lets a file land by a rename, whatever it is.
 fn land(bed: &Bed, file: &str, make: impl FnOnce(&Path)) {
     let made = bed.outside().join("made");

@@ -21,13 +21,13 @@ mod examine;
 mod pending;
 mod reject;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::Result;
-use ensemble_core::dropbox::{DROP_BOXES, DropBox, Ledger};
+use ensemble_core::dropbox::{DROP_BOXES, DropBox, Entry, Ledger, STRANGE_NAME};
 use ensemble_core::durable::{Dir, FileId, FileStat};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::watch::Landing;
@@ -91,6 +91,8 @@ pub(crate) enum Finding {
     Complete(Complete),
     /// Notify its author and put it aside.
     Unfit(Unfit),
+    /// Tell its author that it was routed before with this content, and enter that it lies there again.
+    Again(Unfit, Entry),
 }
 
 /// A file of the last scan that was not examined yet.
@@ -109,6 +111,10 @@ struct OpenBox {
     pending: HashMap<String, Pending>,
     /// Files that no route matches, and directories: recorded once, shown in `status`.
     unmatched: HashMap<String, FileId>,
+    /// Complete files that were found since the last listing and not by an event, which may still come.
+    found: HashSet<String>,
+    /// How many versions of a file landed that were not read, because the next one took their place.
+    overwritten: HashMap<String, u64>,
 }
 
 /// The open drop boxes of a queue.
@@ -138,6 +144,8 @@ impl Boxes {
                     bytes_max,
                     pending: HashMap::new(),
                     unmatched: HashMap::new(),
+                    found: HashSet::new(),
+                    overwritten: HashMap::new(),
                 }),
                 Err(error) => boxes.refused.push((queue.join(name), error.to_string())),
             }
@@ -205,7 +213,14 @@ impl Boxes {
     ) -> Option<Finding> {
         let open = self.get_mut(box_name).filter(|_| !DropBox::is_temporary(file))?;
         match how {
-            Landing::Renamed => open.examine(now, file, true, ledger),
+            Landing::Renamed => {
+                let stat = open.drop_box.dir().stat(file).ok().flatten();
+                if stat.is_some_and(|it| ledger.is_routed(&open.drop_box.path_of(file), &it)) {
+                    open.note_overwritten(file);
+                    return None;
+                }
+                open.examine(now, file, true, ledger)
+            }
             Landing::Closed => {
                 open.await_quiet(now, file, IN_PLACE_QUIET);
                 None
@@ -217,6 +232,9 @@ impl Boxes {
     /// Lists all boxes. [`Boxes::examine_listed`] works off the files that no event has named.
     pub(crate) fn scan(&mut self, ledger: &Ledger) -> Result<()> {
         self.listed.clear();
+        for open in &mut self.open {
+            open.found.clear();
+        }
         for open in &self.open {
             let (listed, box_name) = (&mut self.listed, open.drop_box.name);
             open.drop_box.dir().for_each(|file| {
@@ -233,6 +251,41 @@ impl Boxes {
             })?;
         }
         Ok(())
+    }
+
+    /// Puts aside the files whose names are not UTF-8.
+    pub(crate) fn reject_strange(&self) -> Vec<Rejected> {
+        let mut rejected = Vec::new();
+        for open in &self.open {
+            match open.drop_box.reject_strange(&self.queue) {
+                Ok(files) => rejected.extend(files.into_iter().map(|(path, kept_as)| Rejected {
+                    path,
+                    kept_as: Some(kept_as),
+                    error: STRANGE_NAME.to_owned(),
+                })),
+                Err(failure) => {
+                    tracing::warn!(%failure, "cannot put a file aside: it is tried again");
+                }
+            }
+        }
+        rejected
+    }
+
+    /// An event told of a file, and what lies there now was read before.
+    pub(crate) fn note_overwritten(&mut self, box_name: &str, file: &str) {
+        if let Some(open) = self.get_mut(box_name) {
+            open.note_overwritten(file);
+        }
+    }
+
+    /// The files of which versions landed that were not read, since the last call.
+    pub(crate) fn take_overwritten(&mut self) -> Vec<(String, u64)> {
+        let mut all = Vec::new();
+        for open in &mut self.open {
+            let files = std::mem::take(&mut open.overwritten).into_iter();
+            all.extend(files.map(|(file, count)| (open.drop_box.path_of(&file), count)));
+        }
+        all
     }
 
     /// Whether files of the last scan are still to be examined.

@@ -18,10 +18,13 @@ use ensemble_core::{Error, Result};
 use serde_json::Value;
 
 use crate::boxes::Unfit;
+use crate::routing::source;
 use crate::status::ACTOR;
 
 /// The type of the message.
 pub(crate) const REJECTED_TYPE: &str = "report.rejected";
+/// The type of the message about a task that was put down again.
+const AGAIN_TYPE: &str = "mail.again";
 /// The fields of a report in which its author may be named, best first.
 const AUTHOR_FIELDS: [&str; 6] =
     ["worker_id", "workerId", "executed_by", "reviewer", "agent", "from"];
@@ -91,7 +94,7 @@ pub(crate) fn send(
             .with_id(id(unfit, &path, &recipient))
             .with_kind(Name::new(REJECTED_TYPE)?)
             .from(Name::new(ACTOR)?)
-            .with_source(path.chars().filter(|c| !c.is_control()).take(200).collect::<String>());
+            .with_source(source(&path));
         let task = destination.stem.clone().filter(|task| {
             !task.is_empty() && task.len() <= 128 && !task.contains(char::is_control)
         });
@@ -104,6 +107,31 @@ pub(crate) fn send(
         }
     }
     Ok(notified)
+}
+
+/// Tells the author of a task that it was put down again and is not delivered again. Returns the author, if the
+/// file names one with a mailbox.
+///
+/// # Errors
+/// The disk failed; to be tried again.
+pub(crate) fn tell_again(unfit: &Unfit, spool: &Spool) -> Result<Vec<Name>> {
+    let Some(author) = author_of(unfit, spool)? else { return Ok(Vec::new()) };
+    let path = unfit.path();
+    let body = format!(
+        "{} was put down again with the same content. It was delivered before, and is not\n\
+         delivered again. To have it done once more, change the file, for instance its id.\n",
+        source(&path)
+    );
+    let envelope = Envelope::new(author.clone(), body)
+        .with_id(id(unfit, &path, &author))
+        .with_kind(Name::new(AGAIN_TYPE)?)
+        .from(Name::new(ACTOR)?)
+        .with_source(source(&path));
+    match spool.publish(&envelope) {
+        Ok(_) | Err(Error::Conflict { .. }) => Ok(vec![author]),
+        Err(Error::Full { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 fn body(unfit: &Unfit, path: &str) -> String {

@@ -17,6 +17,8 @@ use crate::boxes::{Complete, Unfit};
 use crate::judge::Judge;
 use crate::rejection_notice::author_in;
 
+/// The longest `source`, in bytes.
+const SOURCE_BYTES_MAX: usize = 200;
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
 /// What stands in an `ack/` file that names no agent, as ensemble-claude's workers write it.
@@ -122,9 +124,19 @@ fn envelope(file: &Complete, entry: &Entry, to: Name, spool: &Spool) -> Result<E
                 .with_attachment(attachment)
         }
     };
-    Ok(envelope
-        .with_id(id)
-        .with_source(path.chars().filter(|c| !c.is_control()).take(200).collect::<String>()))
+    Ok(envelope.with_id(id).with_source(source(&path)))
+}
+
+/// The field `source` of a message: the path, without control characters, as far as there is room.
+pub(crate) fn source(path: &str) -> String {
+    let mut source = String::with_capacity(path.len());
+    for c in path.chars().filter(|c| !c.is_control()) {
+        if source.len() + c.len_utf8() > SOURCE_BYTES_MAX {
+            break;
+        }
+        source.push(c);
+    }
+    source
 }
 
 /// Files whose messages are stored but not yet in the ledger.

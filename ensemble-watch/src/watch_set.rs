@@ -144,7 +144,7 @@ impl WatchSet {
             FsEvent::Landed { dir, name, .. } => {
                 self.shared.contains(dir) && !self.files.contains_key(&dir.join(name))
             }
-            FsEvent::Left { dir } => self.shared.contains(dir),
+            FsEvent::Left { dir } | FsEvent::Strange { dir } => self.shared.contains(dir),
             _ => false,
         }
     }

@@ -186,6 +186,14 @@ impl Ledger {
         Some(Entry { path: path.to_owned(), version, sha256, stamp: stat.into(), lease: None })
     }
 
+    /// Whether a routed file was written again, with the content of then. The entry to append says so.
+    #[must_use]
+    pub fn put_again(&self, path: &str, stat: &FileStat) -> Option<Entry> {
+        let stamp = Stamp::from(stat);
+        let last = self.entries.get(path).filter(|last| !last.stamp.is_same_writing(&stamp))?;
+        Some(Entry { stamp, ..last.clone() })
+    }
+
     /// Notes that a file was touched but not changed, so that it is not read again.
     pub fn refresh(&mut self, path: &str, stat: &FileStat) {
         if let Some(entry) = self.entries.get_mut(path) {

@@ -7,6 +7,7 @@
 mod ledger;
 mod route;
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use serde::Serialize;
@@ -23,6 +24,8 @@ pub use route::{Destination, RouteRule, Routes};
 pub const DROP_BOXES: [&str; 3] = ["reports", "tasks", "ack"];
 /// Where files go that cannot be routed, each with its reason beside it.
 pub const REJECTED: &str = "rejected";
+/// Why a file with such a name is put aside.
+pub const STRANGE_NAME: &str = "its name is not UTF-8: rename the file";
 /// The line that ends a complete YAML file.
 const END_MARK: &[u8] = b"\n...";
 
@@ -117,6 +120,31 @@ impl DropBox {
         self.reject_version(queue, file, &stat, error)
     }
 
+    /// Puts aside all files whose names are not UTF-8, which no route can match. Returns the old path of each,
+    /// as far as it can be printed, and the new one. A directory is left where it is.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn reject_strange(&self, queue: &Path) -> Result<Vec<(String, String)>> {
+        let names = self.dir.strange_names()?;
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let queue = Dir::open(queue)?;
+        let mut rejected = Vec::new();
+        for name in names {
+            if self.dir.path().join(&name).symlink_metadata().is_ok_and(|it| it.is_dir()) {
+                continue;
+            }
+            let shown = name.to_string_lossy();
+            let path = self.path_of(&shown);
+            let aside = Aside { path: path.clone(), stem: format!("{}.{shown}", self.name) };
+            let kept_as = put_aside(&queue, &self.dir, &name, &aside, STRANGE_NAME)?;
+            rejected.push((path, kept_as));
+        }
+        Ok(rejected)
+    }
+
     /// As [`DropBox::reject`], for the one version of the file that was judged: another one that
     /// lands meanwhile stays where it is, or is put back. `None` if it is not there any more.
     ///
@@ -164,7 +192,7 @@ pub(crate) struct Aside {
 pub(crate) fn put_aside(
     queue: &Dir,
     dir: &Dir,
-    file: &str,
+    file: impl AsRef<OsStr>,
     aside: &Aside,
     error: &str,
 ) -> Result<String> {
@@ -182,10 +210,12 @@ pub(crate) fn put_aside(
         Modes::default(),
         Durability::Process,
     )?;
-    if dir.stat(file)?.is_some_and(|stat| stat.is_directory) {
-        dir.move_tree_new(file, &rejected, &kept)?;
-    } else {
-        dir.move_new(file, &rejected, &kept)?;
+    let file = file.as_ref();
+    match file.to_str() {
+        Some(tree) if dir.stat(tree)?.is_some_and(|stat| stat.is_directory) => {
+            dir.move_tree_new(tree, &rejected, &kept)?;
+        }
+        _ => drop(dir.move_new(file, &rejected, &kept)?),
     }
     Ok(format!("{REJECTED}/{kept}"))
 }

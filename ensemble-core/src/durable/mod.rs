@@ -45,10 +45,12 @@ mod tests;
 mod together;
 mod tree;
 
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, Mode, OFlags};
@@ -245,7 +247,8 @@ impl Dir {
     }
 
     /// Renames a file into another directory, never over an existing one.
-    pub fn move_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
+    pub fn move_new(&self, name: impl AsRef<OsStr>, to: &Self, new_name: &str) -> Result<Moved> {
+        let name = name.as_ref();
         let moved = match sys::rename_new(&self.fd, name, &to.fd, new_name) {
             Err(Errno::INVAL | Errno::NOSYS) => self.link_and_unlink(name, to, new_name),
             other => other,
@@ -260,7 +263,7 @@ impl Dir {
 
     /// The substitute on file systems without `RENAME_NOREPLACE`. It is equally exclusive, but for
     /// a moment the file has both names.
-    fn link_and_unlink(&self, name: &str, to: &Self, new_name: &str) -> Result<(), Errno> {
+    fn link_and_unlink(&self, name: &OsStr, to: &Self, new_name: &str) -> Result<(), Errno> {
         fs::linkat(&self.fd, name, &to.fd, new_name, AtFlags::empty())?;
         fs::unlinkat(&self.fd, name, AtFlags::empty())
     }
@@ -352,18 +355,40 @@ impl Dir {
     }
 
     /// Passes every entry (except `.` and `..`) to `visit` until it breaks. Names that are not
-    /// UTF-8 are skipped: Ensemble creates none.
+    /// UTF-8 are skipped: Ensemble creates none, and [`Dir::strange_names`] has them.
     ///
     /// # Errors
     /// The directory cannot be read.
     pub fn for_each(&self, mut visit: impl FnMut(&str) -> ControlFlow<()>) -> Result<()> {
+        self.for_each_name(|name| match name.to_str() {
+            Ok(name) => visit(name),
+            Err(_) => ControlFlow::Continue(()),
+        })
+    }
+
+    /// All names that are not UTF-8.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn strange_names(&self) -> Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        self.for_each_name(|name| {
+            if name.to_str().is_err() {
+                names.push(OsStr::from_bytes(name.to_bytes()).to_owned());
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(names)
+    }
+
+    fn for_each_name(&self, mut visit: impl FnMut(&CStr) -> ControlFlow<()>) -> Result<()> {
         let fail = |e: Errno| Error::io("list", &self.path, e);
         // Open another descriptor, which has its own reading position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = retry_on_intr(|| fs::openat(&self.fd, ".", flags, Mode::empty())).map_err(fail)?;
-        let visited = sys::list(fd, |name| match name.to_str() {
-            Ok("." | "..") | Err(_) => ControlFlow::Continue(()),
-            Ok(name) => visit(name),
+        let visited = sys::list(fd, |name| match name.to_bytes() {
+            b"." | b".." => ControlFlow::Continue(()),
+            _ => visit(name),
         });
         visited.map_err(fail)
     }

@@ -192,6 +192,10 @@ event_types! {
     FILE_WAITING = "file.waiting" by "watcher": "`file`, `error`";
     /// A drop-box file has no route.
     FILE_UNMATCHED = "file.unmatched" by "watcher": "`file`";
+    /// Versions of a drop-box file were overwritten before they were read.
+    FILE_OVERWRITTEN = "file.overwritten" by "watcher": "`file`, `versions`: at least so many, since the system merges events";
+    /// A routed file of `tasks/` was put down again with the same content. It is not routed again.
+    FILE_AGAIN = "file.again" by "watcher": "`file`, `told`: the notified author";
     /// A delivered report has lint findings.
     REPORT_VAGUE = "report.vague" by "watcher": "`file`, `findings`: how many, `rules`, `told`: the notified mailbox";
     /// An `ack/` file took a task for its agent.

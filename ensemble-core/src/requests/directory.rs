@@ -113,8 +113,13 @@ impl RequestStore for Spool {
     }
 
     fn ids(&self) -> Result<Vec<Name>> {
-        let names = self.requests_dir()?.names()?;
-        Ok(names.into_iter().filter_map(|name| Name::new(name).ok()).collect())
+        let requests = self.requests_dir()?;
+        let names = requests.names()?.into_iter().filter_map(|name| Name::new(name).ok());
+        // A stray file is no request.
+        let is_request = |name: &Name| {
+            requests.stat(name.as_str()).is_ok_and(|stat| stat.is_some_and(|it| it.is_directory))
+        };
+        Ok(names.filter(is_request).collect())
     }
 
     fn files(&self, id: &Name) -> Result<Option<RequestFiles>> {

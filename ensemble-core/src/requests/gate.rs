@@ -378,7 +378,12 @@ impl<'q> Gates<'q> {
     pub(super) fn named(&self) -> Result<Vec<(String, GateFile)>> {
         let mut named = Vec::new();
         for file in self.dir.names()?.into_iter().filter(|file| file.ends_with(EXTENSION)) {
-            let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else { continue };
+            let content = match self.dir.read(&file, FILE_BYTES_MAX) {
+                Ok(Some(content)) => content,
+                // What is no gate names no request.
+                Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => continue,
+                Err(error) => return Err(error),
+            };
             let text = String::from_utf8_lossy(&content).into_owned();
             if let Ok(gate) = yaml::parse(&text, &self.dir.path().join(&file)) {
                 named.push((file, gate));

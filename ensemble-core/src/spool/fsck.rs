@@ -54,6 +54,7 @@ impl Spool {
     pub fn fsck(&self, repair: bool) -> Result<Vec<Finding>> {
         let mut findings = self.check_log(repair)?;
         findings.extend(self.check_names()?);
+        findings.extend(self.check_strays(repair)?);
         for name in self.mailboxes()? {
             let mailbox = self.mailbox(&name)?;
             findings.extend(self.check_mailbox(&mailbox, repair)?);

@@ -94,6 +94,7 @@ mod opened;
 mod place;
 mod quota;
 mod settings;
+mod strays;
 mod waiting;
 
 use std::collections::HashMap;

@@ -32,7 +32,7 @@ pub(crate) fn sync_file_system(directory: impl AsFd) -> Result<(), Errno> {
 /// Renames, and fails with `EXIST` if the new name is taken. `NOSYS` or `INVAL` say that the file system cannot.
 pub(crate) fn rename_new(
     from: impl AsFd,
-    name: &str,
+    name: &std::ffi::OsStr,
     to: impl AsFd,
     new_name: &str,
 ) -> Result<(), Errno> {

@@ -23,7 +23,7 @@ pub(crate) fn sync_names(directory: impl AsFd) -> Result<(), Errno> {
 /// Renames, and fails with `EXIST` if the new name is taken. `NOSYS` says that the file system cannot.
 pub(crate) fn rename_new(
     from: impl AsFd,
-    name: &str,
+    name: &std::ffi::OsStr,
     to: impl AsFd,
     new_name: &str,
 ) -> Result<(), Errno> {

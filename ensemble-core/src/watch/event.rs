@@ -34,6 +34,11 @@ pub enum FsEvent {
         /// The operation that put the file there.
         how: Landing,
     },
+    /// A file landed whose name is not UTF-8.
+    Strange {
+        /// The watched directory.
+        dir: PathBuf,
+    },
     /// A file was renamed away or removed.
     Left {
         /// The watched directory.

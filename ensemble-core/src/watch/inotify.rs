@@ -200,7 +200,10 @@ pub(super) fn translate(
     let landed = |how| {
         // The event of a watched file has no name.
         let (dir, name) = match name {
-            Some(name) => (place, name.to_str().ok()?),
+            Some(name) => match name.to_str() {
+                Ok(name) => (place, name),
+                Err(_) => return Some(FsEvent::Strange { dir: place.to_owned() }),
+            },
             None => (place.parent()?, place.file_name()?.to_str()?),
         };
         Some(FsEvent::Landed { dir: dir.to_owned(), name: name.to_owned(), how })

@@ -140,6 +140,10 @@ mod tests {
         let odd = home.path().join(OsStr::from_bytes(b"r\xff.yaml"));
         std::fs::write(&odd, "").unwrap();
         std::fs::remove_file(&odd).unwrap();
+        // Created and closed, then removed.
+        let strange = FsEvent::Strange { dir: home.path().to_owned() };
+        assert_eq!(first(&mut watcher, &mut pending), strange);
+        assert_eq!(first(&mut watcher, &mut pending), strange);
         let left = FsEvent::Left { dir: home.path().to_owned() };
         assert_eq!(first(&mut watcher, &mut pending), left);
     }

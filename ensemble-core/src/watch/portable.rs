@@ -182,8 +182,11 @@ impl Places {
     }
 
     fn landed(&self, path: &Path, how: Landing) -> Option<FsEvent> {
-        let name = path.file_name()?.to_str()?.to_owned();
-        Some(FsEvent::Landed { dir: path.parent()?.to_owned(), name, how })
+        let dir = path.parent()?.to_owned();
+        match path.file_name()?.to_str() {
+            Some(name) => Some(FsEvent::Landed { dir, name: name.to_owned(), how }),
+            None => Some(FsEvent::Strange { dir }),
+        }
     }
 
     /// A write into a file that may stay open.

@@ -19,6 +19,8 @@ use ensemble_core::{Error, Result};
 use super::pending::Version;
 use super::{Complete, FOUND_QUIET, Finding, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, Unfit};
 
+/// The box whose authors are told that a file was put down again.
+const TASKS: &str = "tasks";
 /// The files that are parsed.
 const YAML_SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
 
@@ -26,7 +28,7 @@ const YAML_SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
 enum Verdict {
     Absent,
     Unquiet,
-    Routed(FileStat),
+    Routed(FileStat, Vec<u8>),
     Incomplete(Version),
     Complete(Complete),
     Unfit(Unfit),
@@ -48,9 +50,22 @@ impl OpenBox {
         match verdict {
             Verdict::Absent => {}
             Verdict::Unquiet => self.await_quiet(now, file, IN_PLACE_QUIET),
-            Verdict::Routed(stat) => ledger.refresh(&self.drop_box.path_of(file), &stat),
+            Verdict::Routed(stat, content) => {
+                let path = self.drop_box.path_of(file);
+                let again = ledger.put_again(&path, &stat).filter(|_| self.drop_box.name == TASKS);
+                ledger.refresh(&path, &stat);
+                let (box_name, file, error) = (TASKS, file.to_owned(), String::new());
+                let unfit = Unfit { box_name, file, stat, content, error };
+                return again.map(|entry| Finding::Again(unfit, entry));
+            }
             Verdict::Incomplete(version) => self.await_writer(now, file, version),
-            Verdict::Complete(complete) => return Some(Finding::Complete(complete)),
+            Verdict::Complete(complete) => {
+                // Of a file that was renamed into place, an event tells as well.
+                if !is_whole {
+                    self.found.insert(complete.file.clone());
+                }
+                return Some(Finding::Complete(complete));
+            }
             Verdict::Unfit(unfit) => return Some(Finding::Unfit(unfit)),
         }
         None
@@ -93,7 +108,7 @@ impl OpenBox {
             return Verdict::Unquiet;
         }
         if ledger.next_version(&self.drop_box.path_of(file), &stat, &content).is_none() {
-            return Verdict::Routed(stat);
+            return Verdict::Routed(stat, content);
         }
         match self.parse(file, &content) {
             Ok(fields) => {

@@ -64,6 +64,14 @@ impl OpenBox {
             .insert(file.to_owned(), Pending { version: Some(version), unchanged_since, due });
     }
 
+    /// An event told of a file whose content was read before. So the version of the event was overwritten before
+    /// it was read, unless it was found without an event.
+    pub(super) fn note_overwritten(&mut self, file: &str) {
+        if !self.found.remove(file) {
+            *self.overwritten.entry(file.to_owned()).or_default() += 1;
+        }
+    }
+
     /// Since when a file has been seen unchanged.
     pub(super) fn unchanged_since(&self, now: Monotonic, file: &str) -> Monotonic {
         self.pending.get(file).map_or(now, |pending| pending.unchanged_since)

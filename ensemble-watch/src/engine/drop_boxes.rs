@@ -4,10 +4,11 @@
 //! entered into the ledger (`routing` says why).
 
 use ensemble_core::event_log::types;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use ensemble_core::dropbox::{Entry, Ledger, Routes};
+use ensemble_core::durable::FileStat;
 use ensemble_core::env::Monotonic;
 use ensemble_core::watch::{Landing, WatchError};
 use ensemble_core::{Error, Result};
@@ -17,8 +18,9 @@ use super::Context;
 use super::feedback::Feedback;
 use super::mail::Mail;
 use super::team::Team;
-use crate::boxes::{Boxes, Complete, Finding, Unfit};
+use crate::boxes::{Boxes, Complete, Finding, Rejected, Unfit};
 use crate::project::Project;
+use crate::rejection_notice;
 use crate::routing::{self, Batch, Plan, Routed};
 use crate::servers::AckFile;
 use crate::watch_set::{Place, WatchSet};
@@ -41,6 +43,8 @@ pub(super) struct DropBoxes {
     routed: u64,
     /// Files of this run that were put aside.
     rejected: u64,
+    /// Versions of files that were overwritten in this run before they were read.
+    overwritten: u64,
 }
 
 impl DropBoxes {
@@ -53,6 +57,7 @@ impl DropBoxes {
             recorded_waiting: HashSet::new(),
             routed: 0,
             rejected: 0,
+            overwritten: 0,
         })
     }
 
@@ -91,14 +96,27 @@ impl DropBoxes {
     pub(super) fn describe(&self, status: &mut Value) {
         status["routed"] = self.routed.into();
         status["rejected"] = self.rejected.into();
+        status["overwritten"] = self.overwritten.into();
         status["boxes"] = json!(self.boxes.as_ref().map(Boxes::summary));
     }
 
     /// Lists the boxes; [`DropBoxes::examine`] works the list off.
-    pub(super) fn scan(&mut self) {
+    pub(super) fn scan(&mut self, context: &Context) {
+        self.reject_strange(context);
         let scanned = self.boxes.as_mut().map_or(Ok(()), |boxes| boxes.scan(&self.ledger));
         if let Err(error) = scanned {
             tracing::warn!(%error, "cannot list the drop boxes");
+        }
+    }
+
+    /// Puts aside the files whose names are not UTF-8: no route matches them, and no message can name them.
+    pub(super) fn reject_strange(&mut self, context: &Context) {
+        for Rejected { path, kept_as, error } in
+            self.boxes.as_ref().map(Boxes::reject_strange).unwrap_or_default()
+        {
+            self.rejected += 1;
+            let data = json!({ "file": path, "kept_as": kept_as, "error": error, "told": [] });
+            context.record(types::FILE_REJECTED, data);
         }
     }
 
@@ -131,6 +149,7 @@ impl DropBoxes {
         team: &mut Team,
     ) {
         let routed = self.plan(now, findings, context, mail);
+        self.record_overwritten(context);
         let batch = routing::publish(routed, &context.spool);
         for envelope in &batch.stored {
             mail.changed([envelope.to.clone()]);
@@ -156,7 +175,7 @@ impl DropBoxes {
         mail: &mut Mail,
     ) -> Vec<Routed> {
         let mut routed = Vec::new();
-        let mut planned = HashSet::new();
+        let mut planned: HashMap<String, FileStat> = HashMap::new();
         for finding in findings {
             let file = match finding {
                 Finding::Complete(file) => file,
@@ -164,11 +183,24 @@ impl DropBoxes {
                     self.set_aside(now, &unfit, context, mail);
                     continue;
                 }
+                Finding::Again(unfit, entry) => {
+                    self.put_again(&unfit, entry, context, mail);
+                    continue;
+                }
             };
-            if !planned.insert(file.path()) {
-                // Its versions are counted in the ledger, so they are routed one after the other.
-                self.retry(now, &file, Duration::ZERO);
-                continue;
+            match planned.insert(file.path(), file.stat) {
+                None => {}
+                Some(stat) if stat == file.stat => {
+                    if let Some(boxes) = &mut self.boxes {
+                        boxes.note_overwritten(file.box_name, &file.file);
+                    }
+                    continue;
+                }
+                Some(_) => {
+                    // Its versions are counted in the ledger, so they are routed one after the other.
+                    self.retry(now, &file, Duration::ZERO);
+                    continue;
+                }
             }
             let judge = self.feedback.judge();
             match routing::plan(file, &self.routes, &self.ledger, &context.spool, judge) {
@@ -221,6 +253,26 @@ impl DropBoxes {
             json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error, "told": notified }),
         );
         mail.changed(notified);
+    }
+
+    /// Tells the author that a task was put down again, and records what was overwritten unread.
+    fn put_again(&mut self, unfit: &Unfit, entry: Entry, context: &Context, mail: &mut Mail) {
+        let told = match rejection_notice::tell_again(unfit, &context.spool) {
+            Ok(told) => told,
+            Err(error) => return self.record_waiting(&unfit.path(), &error, context),
+        };
+        context.record(types::FILE_AGAIN, json!({ "file": unfit.path(), "told": told }));
+        mail.changed(told);
+        if let Err(error) = self.ledger.append(vec![entry]) {
+            tracing::warn!(%error, "cannot enter a repeated file into the ledger");
+        }
+    }
+
+    fn record_overwritten(&mut self, context: &Context) {
+        for (file, versions) in self.boxes.iter_mut().flat_map(Boxes::take_overwritten) {
+            self.overwritten += versions;
+            context.record(types::FILE_OVERWRITTEN, json!({ "file": file, "versions": versions }));
+        }
     }
 
     /// Records once that no route matches a file.

@@ -178,6 +178,11 @@ impl Engine {
             Wake::Changed(FsEvent::Landed { dir, name, how }) => {
                 return self.landed(now, &dir, &name, how);
             }
+            Wake::Changed(FsEvent::Strange { dir }) => {
+                if matches!(self.watch_set.directory(&dir), Some(Place::DropBox(_))) {
+                    self.drop_boxes.reject_strange(&self.context);
+                }
+            }
             Wake::Changed(FsEvent::Left { dir }) => self.left(now, &dir),
             Wake::Changed(FsEvent::Overflow) => {
                 self.context.record(types::WATCH_OVERFLOW, json!({}));

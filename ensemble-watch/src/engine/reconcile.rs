@@ -171,7 +171,7 @@ impl Engine {
 
     /// Lists everything.
     pub(super) fn scan(&mut self, now: Monotonic) {
-        self.drop_boxes.scan();
+        self.drop_boxes.scan(&self.context);
         if let Some(ladders) = &self.ladders {
             ladders.all_changed();
         }

@@ -1,0 +1,79 @@
+//! Files that have no business where they lie: names that are not UTF-8, and files among requests and gates.
+
+use std::ffi::OsStr;
+
+use super::Spool;
+use super::fsck::{Finding, Repair};
+use super::mailbox::STATES;
+use crate::Result;
+use crate::dropbox::{DROP_BOXES, REJECTED};
+use crate::durable::{self, Dir};
+use crate::message::Name;
+
+impl Spool {
+    /// Finds stray files; with `repair`, they go to `rejected/`. Directories stay where they are.
+    pub(super) fn check_strays(&self, repair: bool) -> Result<Vec<Finding>> {
+        let queue = self.queue_dir()?;
+        let mut findings = Vec::new();
+        let mut places = vec![(String::new(), self.queue_dir()?)];
+        for child in DROP_BOXES.into_iter().chain(["requests", "gates", "attachments", "mailbox"]) {
+            places.extend(queue.open_child(child).ok().map(|dir| (format!("{child}/"), dir)));
+        }
+        for mailbox in self.mailboxes()? {
+            let home = self.mailboxes_dir()?.open_child(mailbox.as_str())?;
+            for state in STATES {
+                let path = format!("mailbox/{mailbox}/{state}/");
+                places.extend(home.open_child(state).ok().map(|dir| (path, dir)));
+            }
+        }
+        for (path, dir) in places {
+            for name in dir.strange_names()? {
+                let shown = name.to_string_lossy().escape_debug().to_string();
+                let problem = "its name is not UTF-8";
+                findings.push(stray(&queue, (&path, &dir), (&name, shown), problem, repair));
+            }
+            if path == "requests/" || path == "gates/" {
+                findings.extend(self.check_files(&queue, (&path, &dir), repair)?);
+            }
+        }
+        Ok(findings)
+    }
+
+    /// Requests are directories with names as ids have; gates are files.
+    fn check_files(&self, queue: &Dir, place: (&str, &Dir), repair: bool) -> Result<Vec<Finding>> {
+        let (of_directories, problem) = match place.0 {
+            "requests/" => (true, "is no request: those are directories named by their ids"),
+            _ => (false, "is no gate: those are files"),
+        };
+        let mut findings = Vec::new();
+        for name in place.1.names()?.into_iter().filter(|name| !name.starts_with('.')) {
+            let Some(stat) = place.1.stat(&name)? else { continue };
+            let is_right = if of_directories { stat.is_directory } else { stat.is_file };
+            if !is_right || (of_directories && Name::new(name.clone()).is_err()) {
+                let shown = name.escape_debug().to_string();
+                findings.push(stray(queue, place, (OsStr::new(&name), shown), problem, repair));
+            }
+        }
+        Ok(findings)
+    }
+}
+
+fn stray(
+    queue: &Dir,
+    (path, dir): (&str, &Dir),
+    (name, shown): (&OsStr, String),
+    problem: &str,
+    repair: bool,
+) -> Finding {
+    let is_directory = dir.path().join(name).symlink_metadata().is_ok_and(|it| it.is_dir());
+    let move_it = || {
+        let rejected = queue.ensure_child(REJECTED, durable::Modes::default())?;
+        dir.move_new(name, &rejected, &durable::temporary_name("stray"))
+    };
+    Finding {
+        path: format!("{path}{shown}"),
+        problem: problem.to_owned(),
+        repair: if is_directory { Repair::None } else { Repair::SetAside },
+        repaired: repair && !is_directory && move_it().is_ok(),
+    }
+}
