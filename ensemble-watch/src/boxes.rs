@@ -230,11 +230,14 @@ impl Boxes {
     }
 
     /// Lists all boxes. [`Boxes::examine_listed`] works off the files that no event has named.
-    pub(crate) fn scan(&mut self, ledger: &Ledger) -> Result<()> {
+    pub(crate) fn scan(&mut self, ledger: &mut Ledger) -> Result<()> {
         self.listed.clear();
         for open in &mut self.open {
             open.found.clear();
+            let dir = open.drop_box.dir();
+            open.unmatched.retain(|file, _| matches!(dir.stat(file), Ok(Some(_))));
         }
+        ledger.begin_listing();
         for open in &self.open {
             let (listed, box_name) = (&mut self.listed, open.drop_box.name);
             open.drop_box.dir().for_each(|file| {
@@ -242,7 +245,7 @@ impl Boxes {
                 if !is_known
                     && let Ok(Some(stat)) = open.drop_box.dir().stat(file)
                     && open.unmatched.get(file) != Some(&stat.id)
-                    && !ledger.is_routed(&open.drop_box.path_of(file), &stat)
+                    && !ledger.is_listed_routed(&open.drop_box.path_of(file), &stat)
                 {
                     let (file, modified_ns) = (file.to_owned(), stat.modified_ns);
                     listed.push_back(Listed { box_name, file, modified_ns });
@@ -250,6 +253,7 @@ impl Boxes {
                 ControlFlow::Continue(())
             })?;
         }
+        ledger.end_listing();
         Ok(())
     }
 

@@ -253,7 +253,7 @@ fn find_work(mailbox: &Name, task: &str, queue: &dyn Broker) -> Result<Option<Fo
 /// The lease under which a task was received by its `ack/` file.
 pub(crate) fn acked_lease(task: &str, ledger: &Ledger) -> Option<Lease> {
     let path = format!("{ACK_BOX}/{task}.ack");
-    ledger.get(&path)?.lease.as_ref().map(Lease::from)
+    ledger.get(&path)?.lease.as_deref().map(Lease::from)
 }
 
 /// Settles the message that was received by an `ack/` file. It does so even if the lease is over,

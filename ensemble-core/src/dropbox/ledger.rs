@@ -4,24 +4,29 @@
 //! The line is written last, so a crash before it leads to the same messages being published again
 //! under the same ids, which stores nothing. The ids count the versions of a path. So a
 //! file that is rewritten with earlier content is a new version, while one that is deleted and
-//! restored as it was is not. Of an `ack/` file every one that lands is a version: it is an event.
+//! restored as it was is not. In memory are the entries of files that lie in the drop boxes. Of the others it
+//! knows where their lines are, and forgets them after some days. Of an `ack/` file every one that lands is a version: it is an event.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Seek as _, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::index::{Index, entry_at, key};
 use crate::durable::{Dir, Durability, FileStat, Modes};
 use crate::env::Lease;
-use crate::message::{Digest, MessageId, Name};
+use crate::message::{Digest, MessageId, Name, Timestamp};
+use crate::proto::calendar::Calendar;
 use crate::{Error, Result};
 
 /// The file below `.ensemble/`.
 const LEDGER_FILE: &str = "routed.ndjson";
 /// The largest ledger that is read, in bytes.
-const LEDGER_BYTES_MAX: usize = 1 << 30;
+const LEDGER_BYTES_MAX: u64 = LEDGER_READ_MAX as u64;
+const LEDGER_READ_MAX: usize = 1 << 30;
 /// A ledger with more than this many superseded lines is rewritten at start.
 const SUPERSEDED_LINES_MAX: usize = 10_000;
 /// How the paths of the files begin that acknowledge a task.
@@ -44,7 +49,7 @@ pub struct Entry {
     pub stamp: Stamp,
     /// For an `ack/` file: what was received for its writer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease: Option<AckedLease>,
+    pub lease: Option<Box<AckedLease>>,
 }
 
 /// Which state of which file was routed.
@@ -52,6 +57,12 @@ pub struct Entry {
 pub struct Stamp(u64, u64, u64, i128, i128);
 
 impl Stamp {
+    /// When the file was changed or moved last.
+    fn changed(&self) -> Timestamp {
+        let millis = i64::try_from(self.4.div_euclid(1_000_000)).unwrap_or(i64::MAX);
+        Timestamp::from_unix_millis(millis)
+    }
+
     /// Whether nothing was written in between. The change time is left out: it also moves with a link or
     /// a change of permissions.
     fn is_same_writing(&self, other: &Self) -> bool {
@@ -96,44 +107,135 @@ impl From<&AckedLease> for Lease {
     }
 }
 
-/// The ledger, in memory and on disk.
+/// The ledger on disk, and in memory the entries of files that lie in the drop boxes.
 #[derive(Debug)]
 pub struct Ledger {
     file: File,
     path: std::path::PathBuf,
-    entries: HashMap<String, Entry>,
+    /// Where the last line of each path begins.
+    index: Index,
+    /// By the key of their paths: what was listed last, and what was routed since.
+    present: HashMap<u32, Present>,
+    /// Number of the last listing.
+    listing: u32,
+    /// Number of lines in the file.
+    lines: usize,
+    /// Length of the file in bytes.
+    end: u64,
     /// The file ends within a line: the disk was full.
     torn: bool,
+    /// When the lines were looked at for old ones, by the steady time of the calendar.
+    looked_at: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Present {
+    entry: Entry,
+    listing: u32,
 }
 
 impl Ledger {
-    /// Reads the ledger in a state directory (`.ensemble/`) and creates it if needed. Lines that
+    /// Opens the ledger in a state directory (`.ensemble/`) and creates it if needed. Lines that
     /// cannot be read (a torn one after a crash) are passed over: their files are routed again,
     /// under the same ids.
     ///
     /// # Errors
     /// The directory or the file cannot be read or written.
     pub fn open(state: &Path) -> Result<Self> {
+        let file = Dir::open(state)?.open_append(LEDGER_FILE, Modes::default())?;
+        let mut ledger = Self {
+            file,
+            path: state.join(LEDGER_FILE),
+            index: Index::default(),
+            present: HashMap::new(),
+            listing: 0,
+            lines: 0,
+            end: 0,
+            torn: false,
+            looked_at: None,
+        };
+        ledger.read()?;
+        if ledger.lines > ledger.index.len() + SUPERSEDED_LINES_MAX {
+            ledger.rewrite(&mut |_| true)?;
+        }
+        Ok(ledger)
+    }
+
+    /// Reads where the last line of each path begins.
+    fn read(&mut self) -> Result<()> {
+        let fail = |e| Error::io("read", &self.path, e);
+        (self.end, self.lines, self.torn) = (0, 0, false);
+        self.index = Index::default();
+        let mut reader = BufReader::new(self.file.try_clone().map_err(fail)?);
+        reader.rewind().map_err(fail)?;
+        let mut text = Vec::new();
+        loop {
+            text.clear();
+            let bytes = reader.read_until(b'\n', &mut text).map_err(fail)? as u64;
+            if bytes == 0 {
+                return Ok(());
+            }
+            if self.end + bytes > LEDGER_BYTES_MAX {
+                let (what, bytes) = (self.path.display().to_string(), self.end + bytes);
+                return Err(Error::TooLarge { what, bytes, limit: LEDGER_BYTES_MAX });
+            }
+            self.torn = text.last() != Some(&b'\n');
+            self.lines += 1;
+            if let Ok(entry) = serde_json::from_slice::<Entry>(&text) {
+                self.index.insert(&self.file, &entry.path, self.end);
+            }
+            self.end += bytes;
+        }
+    }
+
+    /// Replaces the file by one with the last lines of the paths that are to be kept.
+    fn rewrite(&mut self, keep: &mut dyn FnMut(&Entry) -> bool) -> Result<()> {
+        let state = self.path.parent().unwrap_or_else(|| Path::new("."));
         let dir = Dir::open(state)?;
-        let mut entries = HashMap::new();
-        let mut lines = 0;
-        let mut torn = false;
-        if let Some(content) = dir.read(LEDGER_FILE, LEDGER_BYTES_MAX)? {
-            torn = content.last().is_some_and(|byte| *byte != b'\n');
-            for line in content.split(|byte| *byte == b'\n') {
-                lines += 1;
-                if let Ok(entry) = serde_json::from_slice::<Entry>(line) {
-                    entries.insert(entry.path.clone(), entry);
+        let (file, index) = (&self.file, &self.index);
+        let write = |out: &mut dyn std::io::Write| {
+            for at in index.offsets() {
+                if let Some(entry) = entry_at(file, at).filter(|entry| keep(entry)) {
+                    out.write_all(&line(&entry))?;
                 }
             }
+            Ok(())
+        };
+        dir.replace_with(LEDGER_FILE, write, &dir, Modes::default(), Durability::Power)?;
+        self.file = dir.open_append(LEDGER_FILE, Modes::default())?;
+        self.read()
+    }
+
+    /// Forgets files that are gone and were routed longer ago than `keep`, by the queue's calendar. Returns
+    /// their number. Looks at all lines once a day.
+    ///
+    /// # Errors
+    /// The disk failed; nothing is forgotten.
+    pub fn sweep(&mut self, calendar: &mut Calendar, keep: Duration) -> Result<usize> {
+        let day_ms = 24 * 60 * 60 * 1_000;
+        let is_recent = self.looked_at.is_some_and(|at| calendar.steady() - at < day_ms);
+        if is_recent && self.lines <= self.index.len() + SUPERSEDED_LINES_MAX {
+            return Ok(0);
         }
-        if lines > entries.len() + SUPERSEDED_LINES_MAX {
-            let all: Vec<u8> = entries.values().flat_map(line).collect();
-            dir.replace(LEDGER_FILE, &all, &dir, Modes::default(), Durability::Power)?;
-            torn = false;
+        let offsets = self.index.offsets();
+        let mut gone = HashSet::new();
+        for at in offsets {
+            let Some(entry) = entry_at(&self.file, at) else { continue };
+            let is_present = self.present.contains_key(&key(&entry.path));
+            if !is_present && calendar.age(entry.stamp.changed()) > keep {
+                gone.insert(at);
+            }
         }
-        let file = dir.open_append(LEDGER_FILE, Modes::default())?;
-        Ok(Self { file, path: state.join(LEDGER_FILE), entries, torn })
+        let before = self.index.len();
+        if !gone.is_empty() || self.lines > before + SUPERSEDED_LINES_MAX {
+            let paths: HashSet<String> = gone
+                .into_iter()
+                .filter_map(|at| entry_at(&self.file, at).map(|entry| entry.path))
+                .collect();
+            self.rewrite(&mut |entry| !paths.contains(&entry.path))?;
+        }
+        self.looked_at = Some(calendar.steady());
+        Ok(before - self.index.len())
     }
 
     /// The digest of what was last routed of a path, read without opening the ledger for writing:
@@ -142,7 +244,7 @@ impl Ledger {
     /// # Errors
     /// The ledger cannot be read.
     pub fn last_routed(state: &Path, path: &str) -> Result<Option<Option<Digest>>> {
-        let Some(content) = Dir::open(state)?.read(LEDGER_FILE, LEDGER_BYTES_MAX)? else {
+        let Some(content) = Dir::open(state)?.read(LEDGER_FILE, LEDGER_READ_MAX)? else {
             return Ok(None);
         };
         let lines = content.rsplit(|byte| *byte == b'\n');
@@ -152,19 +254,50 @@ impl Ledger {
 
     /// What was last routed of a path.
     #[must_use]
-    pub fn get(&self, path: &str) -> Option<&Entry> {
-        self.entries.get(path)
+    pub fn get(&self, path: &str) -> Option<Entry> {
+        let present = self.present.get(&key(path)).filter(|present| present.entry.path == path);
+        present.map(|present| present.entry.clone()).or_else(|| self.index.find(&self.file, path))
     }
 
-    /// All entries.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values()
+    /// Begins a listing of the drop boxes: ask [`Ledger::is_listed_routed`] of each file, then call
+    /// [`Ledger::end_listing`].
+    pub const fn begin_listing(&mut self) {
+        self.listing = self.listing.wrapping_add(1);
+    }
+
+    /// As [`Ledger::is_routed`], for a file that is listed and whose entry therefore stays in memory.
+    pub fn is_listed_routed(&mut self, path: &str, stat: &FileStat) -> bool {
+        let listing = self.listing;
+        if let Some(present) = self.present_mut(path) {
+            present.listing = listing;
+            return present.entry.stamp == Stamp::from(stat);
+        }
+        false
+    }
+
+    /// Drops the entries of files that were not listed from memory. On disk they stay.
+    pub fn end_listing(&mut self) {
+        let listing = self.listing;
+        self.present.retain(|_, present| present.listing == listing);
+        if self.present.capacity() > 4 * self.present.len() {
+            self.present.shrink_to_fit();
+        }
+    }
+
+    /// The entry of a path in memory, read from disk if need be.
+    fn present_mut(&mut self, path: &str) -> Option<&mut Present> {
+        let (key, listing) = (key(path), self.listing);
+        if self.present.get(&key).is_none_or(|present| present.entry.path != path) {
+            let entry = self.index.find(&self.file, path)?;
+            self.present.insert(key, Present { entry, listing });
+        }
+        self.present.get_mut(&key)
     }
 
     /// Whether this very state of the file was routed.
     #[must_use]
     pub fn is_routed(&self, path: &str, stat: &FileStat) -> bool {
-        self.entries.get(path).is_some_and(|entry| entry.stamp == Stamp::from(stat))
+        self.get(path).is_some_and(|entry| entry.stamp == Stamp::from(stat))
     }
 
     /// The entry for the next version of a path; `None` if this content was the last one routed.
@@ -174,12 +307,12 @@ impl Ledger {
     #[must_use]
     pub fn next_version(&self, path: &str, stat: &FileStat, content: &[u8]) -> Option<Entry> {
         let sha256 = Digest::of(content);
-        let last = self.entries.get(path);
+        let last = self.get(path);
         let is_event = path.starts_with(ACK_PREFIX);
         let is_same = |entry: &Entry| {
             entry.sha256 == sha256 && (!is_event || entry.stamp.is_same_writing(&Stamp::from(stat)))
         };
-        if last.is_some_and(is_same) {
+        if last.as_ref().is_some_and(is_same) {
             return None;
         }
         let version = last.map_or(0, |entry| entry.version) + 1;
@@ -190,14 +323,14 @@ impl Ledger {
     #[must_use]
     pub fn put_again(&self, path: &str, stat: &FileStat) -> Option<Entry> {
         let stamp = Stamp::from(stat);
-        let last = self.entries.get(path).filter(|last| !last.stamp.is_same_writing(&stamp))?;
-        Some(Entry { stamp, ..last.clone() })
+        let last = self.get(path).filter(|last| !last.stamp.is_same_writing(&stamp))?;
+        Some(Entry { stamp, ..last })
     }
 
     /// Notes that a file was touched but not changed, so that it is not read again.
     pub fn refresh(&mut self, path: &str, stat: &FileStat) {
-        if let Some(entry) = self.entries.get_mut(path) {
-            entry.stamp = stat.into();
+        if let Some(present) = self.present_mut(path) {
+            present.entry.stamp = stat.into();
         }
     }
 
@@ -209,13 +342,23 @@ impl Ledger {
         if routed.is_empty() {
             return Ok(());
         }
-        let begin: &[u8] = if self.torn { b"\n" } else { b"" };
-        let lines: Vec<u8> = begin.iter().copied().chain(routed.iter().flat_map(line)).collect();
-        let written = self.file.write_all(&lines);
-        self.torn = written.is_err();
-        written.map_err(|e| Error::io("append to", &self.path, e))?;
-        for entry in routed {
-            self.entries.insert(entry.path.clone(), entry);
+        let mut text: Vec<u8> = if self.torn { vec![b'\n'] } else { Vec::new() };
+        let mut begins = Vec::with_capacity(routed.len());
+        for entry in &routed {
+            begins.push(self.end + text.len() as u64);
+            text.extend(line(entry));
+        }
+        if let Err(e) = self.file.write_all(&text) {
+            self.torn = true;
+            self.end = self.file.metadata().map_or(self.end, |data| data.len());
+            return Err(Error::io("append to", &self.path, e));
+        }
+        self.torn = false;
+        self.end += text.len() as u64;
+        self.lines += routed.len();
+        for (entry, at) in routed.into_iter().zip(begins) {
+            self.index.insert(&self.file, &entry.path, at);
+            self.present.insert(key(&entry.path), Present { entry, listing: self.listing });
         }
         Ok(())
     }

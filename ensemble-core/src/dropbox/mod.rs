@@ -4,6 +4,7 @@
 //! what was routed already, and [`DropBox`] reads a file of an unknown writer. `ensemble-watch`
 //! puts them together.
 
+mod index;
 mod ledger;
 mod route;
 

@@ -9,7 +9,7 @@ fn move_new_never_replaces() {
     dir.write_new("a", b"a", Modes::default(), Durability::Process).unwrap();
     dir.write_new("b", b"b", Modes::default(), Durability::Power).unwrap();
     assert_eq!(dir.move_new("a", &dir, "b").unwrap(), Moved::Exists);
-    assert_eq!(dir.link_and_unlink("a", &dir, "b"), Err(Errno::EXIST));
+    assert_eq!(dir.link_and_unlink("a".as_ref(), &dir, "b"), Err(Errno::EXIST));
     assert_eq!(dir.move_new("x", &dir, "y").unwrap(), Moved::Gone);
     assert_eq!(dir.move_new("a", &dir, "c").unwrap(), Moved::Done);
     assert_eq!(dir.read("b", 10).unwrap().unwrap(), b"b");

@@ -12,6 +12,7 @@ use ensemble_core::durable::FileStat;
 use ensemble_core::env::Monotonic;
 use ensemble_core::watch::{Landing, WatchError};
 use ensemble_core::{Error, Result};
+use ensemble_team::driver::retention;
 use serde_json::{Value, json};
 
 use super::Context;
@@ -27,6 +28,8 @@ use crate::watch_set::{Place, WatchSet};
 
 /// How many files of a backlog one step examines, so that a step stays short.
 const FILES_A_STEP: usize = 256;
+/// How many files that wait are remembered, each with its error, so that they are recorded once.
+const RECORDED_WAITING_MAX: usize = 1_000;
 /// How soon a file is routed again whose recipient has no mailbox or no room.
 const ROUTE_RETRY: Duration = Duration::from_secs(2);
 
@@ -103,7 +106,7 @@ impl DropBoxes {
     /// Lists the boxes; [`DropBoxes::examine`] works the list off.
     pub(super) fn scan(&mut self, context: &Context) {
         self.reject_strange(context);
-        let scanned = self.boxes.as_mut().map_or(Ok(()), |boxes| boxes.scan(&self.ledger));
+        let scanned = self.boxes.as_mut().map_or(Ok(()), |boxes| boxes.scan(&mut self.ledger));
         if let Err(error) = scanned {
             tracing::warn!(%error, "cannot list the drop boxes");
         }
@@ -117,6 +120,18 @@ impl DropBoxes {
             self.rejected += 1;
             let data = json!({ "file": path, "kept_as": kept_as, "error": error, "told": [] });
             context.record(types::FILE_REJECTED, data);
+        }
+    }
+
+    /// Forgets files that are gone and were routed longer ago than any mailbox keeps settled messages. Their
+    /// ids are free again then.
+    pub(super) fn sweep(&mut self, context: &Context) {
+        let mut calendar = context.spool.calendar();
+        let swept =
+            retention(&context.spool).and_then(|keep| self.ledger.sweep(&mut calendar, keep));
+        context.spool.keep_calendar(calendar);
+        if let Err(error) = swept {
+            tracing::warn!(%error, "cannot sweep the ledger");
         }
     }
 
@@ -291,6 +306,9 @@ impl DropBoxes {
 
     /// Records once that a file cannot be routed at the moment.
     fn record_waiting(&mut self, path: &str, error: &Error, context: &Context) {
+        if self.recorded_waiting.len() >= RECORDED_WAITING_MAX {
+            self.recorded_waiting.clear();
+        }
         if self.recorded_waiting.insert(format!("{path}: {error}")) {
             context
                 .record(types::FILE_WAITING, json!({ "file": path, "error": error.to_string() }));
@@ -323,10 +341,10 @@ impl DropBoxes {
         context.record(types::ACK_RECEIVED, json!({ "task_id": task, "lease": lease }));
         if let Some((lease, acked)) = acked {
             mail.changed([lease.mailbox]);
-            entry.lease = Some(acked);
+            entry.lease = Some(Box::new(acked));
         } else {
             // Repeated: the message that was received before is still to be settled.
-            entry.lease = self.ledger.get(&entry.path).and_then(|last| last.lease.clone());
+            entry.lease = self.ledger.get(&entry.path).and_then(|last| last.lease);
         }
         self.enter_ack(entry);
     }

@@ -104,10 +104,10 @@ impl Upkeep {
     }
 
     /// Removes settled messages, closed requests, ends of tasks and left-over files past their time, if
-    /// that is due.
-    fn sweep(&mut self, now: Monotonic, context: &Context) {
+    /// that is due. Returns whether it was.
+    fn sweep(&mut self, now: Monotonic, context: &Context) -> bool {
         if now < self.next_sweep {
-            return;
+            return false;
         }
         self.next_sweep = now + SWEEP_INTERVAL;
         let requests = Requests::new(&*context.spool).sweep().unwrap_or_else(|error| {
@@ -133,6 +133,7 @@ impl Upkeep {
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "cannot sweep the queue"),
         }
+        true
     }
 
     /// Adds what `status` shows of step queues and alarms.
@@ -155,7 +156,9 @@ impl Engine {
             self.keep_steps(now);
         }
         self.return_held();
-        self.upkeep.sweep(now, &self.context);
+        if self.upkeep.sweep(now, &self.context) {
+            self.drop_boxes.sweep(&self.context);
+        }
         for (agent, why) in self.team.gone() {
             self.requests.absent(now, agent, why);
         }

@@ -307,7 +307,7 @@ fn lock(shard: &Path, patience: Duration) -> Result<LockedDocument> {
 }
 
 /// The longest time for which a mailbox keeps settled messages.
-fn retention(spool: &Spool) -> Result<Duration> {
+pub fn retention(spool: &Spool) -> Result<Duration> {
     let mailboxes = spool.mailboxes()?;
     let days = mailboxes.iter().map(|mailbox| Ok(spool.settings(mailbox)?.done_days));
     let longest = days.collect::<Result<Vec<u64>>>()?.into_iter().max();

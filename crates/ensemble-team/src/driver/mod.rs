@@ -38,7 +38,7 @@ pub use collect::{Batch, Dispatcher};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};
 pub use departure::{AgentHost, Departed, Departure, ShutdownDriver, departure_note};
 pub use dispatch::{DispatchFile, DispatchRun, Handout, Hands, Progress, plan_of, task_message};
-pub use ends::TaskEnds;
+pub use ends::{TaskEnds, retention};
 pub use error::BatchError;
 pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem};
 #[cfg(feature = "steps")]

@@ -1,0 +1,144 @@
+//! Where the last line of each path begins in the ledger: eight bytes a path, however long it is.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::unix::fs::FileExt as _;
+
+use super::ledger::Entry;
+
+/// The longest line that is read, in bytes: far more than a path and its lease take.
+const LINE_BYTES_MAX: usize = 8 * 1024;
+
+/// Offsets by path. Paths whose keys are equal are told apart by reading their lines.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    by_key: HashMap<u32, u32>,
+    /// Paths whose key another path has.
+    by_path: HashMap<String, u32>,
+}
+
+impl Index {
+    /// Notes that the last line of a path begins there.
+    pub(super) fn insert(&mut self, file: &File, path: &str, at: u64) {
+        let Ok(at) = u32::try_from(at) else { return };
+        if let Some(known) = self.by_path.get_mut(path) {
+            *known = at;
+            return;
+        }
+        match self.by_key.get_mut(&key(path)) {
+            Some(known) if entry_at(file, *known).is_some_and(|other| other.path != path) => {
+                self.by_path.insert(path.to_owned(), at);
+            }
+            Some(known) => *known = at,
+            None => drop(self.by_key.insert(key(path), at)),
+        }
+    }
+
+    /// The last entry of a path.
+    pub(super) fn find(&self, file: &File, path: &str) -> Option<Entry> {
+        let at = self.by_path.get(path).or_else(|| self.by_key.get(&key(path)))?;
+        entry_at(file, *at).filter(|entry| entry.path == path)
+    }
+
+    /// The offsets of all last lines, in the order of the file.
+    pub(super) fn offsets(&self) -> Vec<u32> {
+        let mut offsets: Vec<u32> =
+            self.by_key.values().chain(self.by_path.values()).copied().collect();
+        offsets.sort_unstable();
+        offsets
+    }
+
+    /// Number of paths.
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len() + self.by_path.len()
+    }
+}
+
+/// The key of a path, the same in every process.
+pub(super) fn key(path: &str) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    path.hash(&mut hasher);
+    // Its lower half is as good as the whole.
+    (hasher.finish() & u64::from(u32::MAX)) as u32
+}
+
+/// The entry whose line begins there.
+pub(super) fn entry_at(file: &File, at: u32) -> Option<Entry> {
+    let mut text = [0; LINE_BYTES_MAX];
+    let bytes = file.read_at(&mut text, u64::from(at)).ok()?;
+    let line = text[..bytes].split(|byte| *byte == b'\n').next()?;
+    serde_json::from_slice(line).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dropbox::Ledger;
+    use crate::durable::{Dir, Modes};
+
+    /// Two paths with one key, found by trying.
+    fn twins() -> (String, String) {
+        let mut seen = HashMap::new();
+        for number in 0_u32.. {
+            let path = format!("reports/{number}.yaml");
+            if let Some(twin) = seen.insert(key(&path), path.clone()) {
+                return (twin, path);
+            }
+        }
+        unreachable!("there are more paths than keys")
+    }
+
+    #[test]
+    fn files_that_are_gone_are_forgotten_after_their_time_and_those_that_lie_there_are_not() {
+        use std::time::Duration;
+
+        use crate::env::Monotonic;
+        use crate::message::Timestamp;
+        use crate::proto::calendar::{Calendar, Reading};
+
+        let (home, week) = (tempfile::tempdir().unwrap(), Duration::from_secs(7 * 86_400));
+        let dir = Dir::open(home.path()).unwrap();
+        dir.write_new("file", b"x", Modes::default(), crate::durable::Durability::Process).unwrap();
+        let stat = dir.stat("file").unwrap().unwrap();
+        let mut ledger = Ledger::open(home.path()).unwrap();
+        for path in ["reports/gone", "reports/here"] {
+            let entry = ledger.next_version(path, &stat, b"x").unwrap();
+            ledger.append(vec![entry]).unwrap();
+        }
+        let at =
+            |passed| Reading::new("boot", Monotonic::ZERO + passed, Timestamp::now().plus(passed));
+        let mut calendar = Calendar::begin(&at(Duration::ZERO));
+        assert_eq!(ledger.sweep(&mut calendar, week).unwrap(), 0);
+        ledger.begin_listing();
+        assert!(ledger.is_listed_routed("reports/here", &stat));
+        ledger.end_listing();
+        assert!(ledger.is_routed("reports/gone", &stat), "it is on disk");
+        calendar.look(&at(2 * week));
+        assert_eq!(ledger.sweep(&mut calendar, week).unwrap(), 1);
+        for ledger in [&ledger, &Ledger::open(home.path()).unwrap()] {
+            assert!(ledger.get("reports/gone").is_none());
+            assert!(ledger.is_routed("reports/here", &stat));
+        }
+    }
+
+    #[test]
+    fn paths_with_one_key_are_told_apart() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = Dir::open(home.path()).unwrap();
+        dir.write_new("file", b"x", Modes::default(), crate::durable::Durability::Process).unwrap();
+        let stat = dir.stat("file").unwrap().unwrap();
+        let (first, second) = twins();
+        let mut ledger = Ledger::open(home.path()).unwrap();
+        for (path, content) in [(&first, "1"), (&second, "2"), (&first, "3"), (&second, "4")] {
+            let entry = ledger.next_version(path, &stat, content.as_bytes()).unwrap();
+            ledger.append(vec![entry]).unwrap();
+        }
+        for ledger in [&ledger, &Ledger::open(home.path()).unwrap()] {
+            let versions = [&first, &second].map(|path| ledger.get(path).unwrap().version);
+            assert_eq!(versions, [2, 2]);
+            assert!(ledger.next_version(&first, &stat, b"3").is_none());
+            assert!(ledger.next_version(&second, &stat, b"4").is_none());
+        }
+    }
+}
