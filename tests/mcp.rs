@@ -414,7 +414,18 @@ fn a_token_file_is_made_once_and_private() {
     use std::os::unix::fs::PermissionsExt as _;
     let bed = Bed::new();
     let file = bed.home.path().join("token");
+    std::fs::write(&file, "a-token-that-is-long-enough-to-be-one-0123456789\n").unwrap();
+    let allow = |mode| {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for mode in [0o644, 0o620, 0o604] {
+        allow(mode);
+        let refused = bed.run("mcp --as Tara --http 0 --token-file token");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains("other users may") && said.contains("chmod 600"), "{said}");
+    }
     std::fs::write(&file, "short\n").unwrap();
+    allow(0o600);
     let refused = bed.run("mcp --as Tara --http 0 --token-file token");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("has no token"), "{refused:?}");
     std::fs::remove_file(&file).unwrap();

@@ -5,12 +5,14 @@ mod support;
 mod watcher;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::spool::Settings;
 use rustix::process::Signal;
-use support::{Bed, PATIENCE, eventually, eventually_true};
+use support::{Bed, PATIENCE, eventually, eventually_true, name};
 use watcher::Watcher;
 
 /// Another watcher runs: try again.
@@ -139,4 +141,37 @@ fn a_watcher_stops_cleanly_and_at_once_also_in_a_burst() {
         Some(bed.total("dispatch"))
     });
     assert_eq!(left, 5_000);
+}
+
+/// Other users could forge messages from then on. What lands meanwhile is routed once the directory is private again.
+#[test]
+fn a_directory_that_becomes_writable_by_every_user_is_refused_by_a_running_watcher() {
+    let bed = polling_bed();
+    let watcher = Watcher::start(&bed);
+    for (number, directory) in ["reports", ""].into_iter().enumerate() {
+        let path = bed.in_queue(directory);
+        let allow = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        allow(0o777);
+        watcher.wait_for_status("it says why", |status| {
+            status["mode"] == "polling" && status["degraded"].to_string().contains("every user")
+        });
+        let report = format!("reports/r{number}-completed.yaml");
+        bed.land(&report, "n: 1\n");
+        if directory == "reports" {
+            // The other boxes go on.
+            bed.spool().add_mailbox(&name("worker-1"), &Settings::default()).unwrap();
+            bed.land("tasks/worker-1-task.yaml", "id: task-1\n");
+            eventually_true(PATIENCE, "a task is routed", || bed.total("worker-1") == 1);
+        }
+        let private_again = SystemClock.wall();
+        allow(0o700);
+        bed.routed_times(&report, 1);
+        let routed = support::messages(&bed.queue(), "dispatch");
+        let routed = routed.into_iter().find(|(_, it)| it.source.as_deref() == Some(&*report));
+        let created_at = routed.expect("the message").1.created_at;
+        assert!(created_at >= private_again, "{directory}: routed while every user could write");
+        watcher.wait_for_status("it watches again", |status| status["mode"] == "native");
+    }
+    watcher.stop();
+    bed.assert_clean();
 }

@@ -23,6 +23,7 @@ mod reject;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -44,6 +45,16 @@ pub const INCOMPLETE_PATIENCE: Duration = Duration::from_secs(10);
 
 const _: () = assert!(IN_PLACE_QUIET.as_millis() < FOUND_QUIET.as_millis());
 const _: () = assert!(FOUND_QUIET.as_millis() < INCOMPLETE_PATIENCE.as_millis());
+
+/// Why no file of such a queue is routed.
+const OPEN_TO_ALL: &str =
+    "every user may write to the queue and could forge messages: `chmod o-w` it";
+
+/// Whether there is a directory to which not every user may write.
+fn is_private(path: &Path) -> bool {
+    const OTHERS_WRITE: u32 = 0o002;
+    path.symlink_metadata().is_ok_and(|it| it.is_dir() && it.mode() & OTHERS_WRITE == 0)
+}
 
 /// A complete file that was not routed yet.
 #[derive(Debug)]
@@ -130,13 +141,17 @@ pub(crate) struct Boxes {
 impl Boxes {
     /// Opens the drop boxes that can be opened; the others are [`Boxes::refused`].
     pub(crate) fn open(queue: &Path, bytes_max: usize) -> Result<Self> {
-        Dir::open(queue)?;
+        let is_open_to_all = !is_private(Dir::open(queue)?.path());
         let mut boxes = Self {
             queue: queue.to_owned(),
             open: Vec::new(),
             refused: Vec::new(),
             listed: VecDeque::new(),
         };
+        if is_open_to_all {
+            boxes.refused.push((queue.to_owned(), OPEN_TO_ALL.to_owned()));
+            return Ok(boxes);
+        }
         for name in DROP_BOXES {
             match DropBox::open(queue, name) {
                 Ok(drop_box) => boxes.open.push(OpenBox {
@@ -163,11 +178,15 @@ impl Boxes {
         self.open.iter().map(|open| (open.drop_box.dir().path(), open.drop_box.name))
     }
 
-    /// Whether the paths still lead to the directories that are open.
+    /// Whether the paths still lead to the directories that are open, and only their owners may write there.
     pub(crate) fn are_current(&self) -> bool {
-        let can_be_opened = |path: &Path| path.symlink_metadata().is_ok_and(|m| m.is_dir());
-        self.open.iter().all(|open| open.drop_box.dir().is_at_its_path())
-            && !self.refused.iter().any(|(path, _)| can_be_opened(path))
+        let is_current = |open: &OpenBox| {
+            open.drop_box.dir().is_at_its_path() && is_private(open.drop_box.dir().path())
+        };
+        let is_refused = self.refused.iter().any(|(path, _)| path == &self.queue);
+        self.open.iter().all(is_current)
+            && (is_refused || is_private(&self.queue))
+            && !self.refused.iter().any(|(path, _)| is_private(path))
     }
 
     /// When the next pending file is due.

@@ -5,7 +5,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,6 +30,8 @@ const PATH: &str = "/mcp";
 const ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
 /// Bytes of a fresh token.
 const TOKEN_BYTES: usize = 24;
+/// The permissions that a token file must not give: all those of group and others.
+const OTHERS: u32 = 0o077;
 /// The longest token in a file, in bytes.
 const TOKEN_BYTES_MAX: u64 = 1024;
 /// The shortest.
@@ -118,6 +120,12 @@ fn token(file: Option<&Path>) -> Outcome<String> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             let mut text = String::new();
             let file = std::fs::File::open(path).map_err(fail)?;
+            if file.metadata().map_err(fail)?.mode() & OTHERS != 0 {
+                let open =
+                    format!("other users may read or write the token file {}", path.display());
+                return Err(Failure::refused(open)
+                    .with_hint("`chmod 600` it, or remove it for a fresh one"));
+            }
             file.take(TOKEN_BYTES_MAX).read_to_string(&mut text).map_err(fail)?;
             let token = text.trim();
             if token.len() < TOKEN_BYTES_MIN || !token.bytes().all(|b| b.is_ascii_graphic()) {
