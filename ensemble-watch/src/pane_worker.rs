@@ -124,8 +124,10 @@ impl PaneWorker {
                 typed.into_iter().partition(|(_, _, t)| t.enter_after() <= now);
             typed = later;
             for (pane_task, mut pane, half) in due {
-                let outcome = pane.nudge_enter(half).unwrap_or_else(|error| failed(&error));
-                self.report(&pane_task, Some(&pane), outcome);
+                match pane.enter_if_shown(half).unwrap_or_else(|error| Ok(failed(&error))) {
+                    Ok(outcome) => self.report(&pane_task, Some(&pane), outcome),
+                    Err(half) => typed.push((pane_task, pane, half)),
+                }
             }
         }
     }

@@ -38,6 +38,8 @@ class Column:
     version: str
     results: list
     times: dict
+    # What the matrix has found: by situation and way.
+    cells: dict
 
     @property
     def title(self):
@@ -63,6 +65,7 @@ class Column:
             result.repeats = first if found else None
             self.results.append(result)
         self.times.update(again.times)
+        self.cells.update(again.cells)
 
     def notes(self):
         for result in self.results:
@@ -81,20 +84,42 @@ class Column:
         return f"{statistics.median(loads):.1f}, {max(loads):.1f}"
 
 
-def text(columns, minutes):
-    """Date, versions and machine, a line for each check, a line for each time, notes."""
+def stamp(columns):
+    """Date, versions and machine."""
     versions = ", ".join(f"{name} `{seen}`" for name, seen in {c.provider: c.version for c in columns}.items())
     tmux = subprocess.run(["tmux", "-V"], text=True, capture_output=True).stdout.strip()
+    return f"{time.strftime('%Y-%m-%d')}: {versions}, {tmux}; {os.cpu_count()} processors"
+
+
+def text(columns, minutes):
+    """Date, versions and machine, a line for each check, a line for each time, notes."""
     checks = list(dict.fromkeys(check for column in columns for check in column.names()))
     rows = [(check, [column.word(check) for column in columns]) for check in checks]
     times = [(label, [seconds(column.times.get(key)) for column in columns]) for key, label in TIMES.items()]
     times.append(("load of the machine: median, highest", [column.load() for column in columns]))
     notes = [note for column in columns for note in column.notes()]
-    machine = f"{os.cpu_count()} processors, walked in {minutes:.0f} minutes"
-    return "\n".join([f"{time.strftime('%Y-%m-%d')}: {versions}, {tmux}; {machine}.", "",
+    return "\n".join([f"{stamp(columns)}, walked in {minutes:.0f} minutes.", "",
                       *table("check, and columns of the pane", columns, rows), "",
                       *table("seconds until the model is asked", columns, times),
                       *(["", "Notes:", "", *notes] if notes else []), ""])
+
+
+def matrix(columns):
+    """Agent × way × situation: a table for each agent, a column for each way."""
+    lines = [f"{stamp(columns)}."]
+    for column in columns:
+        ways = list(dict.fromkeys(way for _, way in column.cells))
+        rows = list(dict.fromkeys(situation for situation, _ in column.cells))
+        if not rows:
+            continue
+        lines += ["", f"### {column.version}" if column.provider in column.version else
+                  f"### {column.provider} {column.version}", "",
+                  "| situation | " + " | ".join(ways) + " |", "|---" * (len(ways) + 1) + "|"]
+        for row in rows:
+            cells = [column.cells.get((row, way), "–").replace("|", "¦") for way in ways]
+            lines.append("| " + " | ".join([row, *cells]) + " |")
+        lines += ["", f"Load of the machine: {column.load()} (median, highest)."]
+    return "\n".join([*lines, ""])
 
 
 def table(corner, columns, rows):

@@ -8,6 +8,7 @@ WIDTHS       how many columns their panes have [default: 80,110]; the first one 
 JOBS         how many agents are walked beside each other [default: 4]; an agent's widths follow each other
 LOAD         so many processes keep the machine busy meanwhile [default: 0]
 CHECKS       which checks, by name, with commas between them [default: all]
+MATRIX       writes agent × way × situation into this file
 AGENTS_DIR   where npm has put or shall put the agents [default: a directory that is removed again]
 ENSEMBLE     the program that is tested
 SCREENS      a directory: records the screens of the states there, and checks nothing
@@ -22,11 +23,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from pathlib import Path
 
 import network
 import report
 from hooked import Hooked
+from matrix import Matrix
 from model_server import ModelServer
 from plugin import Plugin
 from providers import CONFIGURE, PACKAGES
@@ -52,6 +55,11 @@ def install(agents_dir, wanted):
     if missing:
         subprocess.run(["npm", "install", "--prefix", agents_dir, "--no-audit", "--no-fund", "--silent",
                         *missing], check=True)
+    # The rival that the matrix is measured beside.
+    place = Path(agents_dir) / "hcom"
+    if not (place / "bin/hcom").exists():
+        venv.create(place, with_pip=True)
+        subprocess.run([place / "bin/pip", "install", "--quiet", "hcom"], check=True)
 
 
 def version(scratch, provider):
@@ -64,7 +72,7 @@ def examine(provider, width, kinds, ensemble, agents_dir, wanted=CHECKS):
     """One agent in panes of one width: a column of the report."""
     model = ModelServer()
     scratch = Scratch(ensemble, agents_dir, model.url, width)
-    results, times = [], {}
+    results, times, cells = [], {}, {}
     try:
         seen = version(scratch, provider)
         for kind in kinds:
@@ -72,10 +80,11 @@ def examine(provider, width, kinds, ensemble, agents_dir, wanted=CHECKS):
             checks.run()
             results += checks.results
             times.update(checks.times)
+            cells.update(getattr(checks, "cells", {}))
     finally:
         scratch.close()
         model.close()
-    return report.Column(provider, width, seen, results, times)
+    return report.Column(provider, width, seen, results, times, cells)
 
 
 def repeated(column, kinds, ensemble, agents_dir):
@@ -88,6 +97,7 @@ def repeated(column, kinds, ensemble, agents_dir):
             result.repeats = first
             column.results[index] = result
         column.times.update(again.times)
+        column.cells.update(again.cells)
     missed = [name for name in order(column, kinds) if name not in column.names()]
     if missed:
         again = examine(column.provider, column.width, kinds, ensemble, agents_dir, missed)
@@ -106,7 +116,7 @@ def order(column, kinds):
 def walk(provider, ensemble, agents_dir, columns):
     """All widths of one agent, in a process of its own."""
     for width in WIDTHS:
-        kinds = [Record] if SCREENS else [Walk, Trouble, Hooked, Wrapped, Plugin] if width == WIDTHS[0] else [Walk]
+        kinds = [Record] if SCREENS else [Walk, Trouble, Hooked, Wrapped, Plugin, Matrix] if width == WIDTHS[0] else [Walk]
         column = examine(provider, width, kinds, ensemble, agents_dir)
         columns.put(repeated(column, kinds, ensemble, agents_dir))
 
@@ -175,7 +185,10 @@ def main():
     minutes = (time.monotonic() - began) / 60
     text = report.text(columns, minutes)
     print(f"\n{text}", flush=True)
+    if os.environ.get("MATRIX"):
+        Path(os.environ["MATRIX"]).write_text(report.matrix(columns))
     if "--write-docs" in sys.argv:
+        report.write(ROOT / "docs/ways-measured.md", report.matrix(columns))
         report.write(ROOT / "docs/agents.md", text)
     is_whole = len(columns) == len(wanted) * len(WIDTHS)
     return 0 if is_whole and not any(column.has_failed() for column in columns) else 1

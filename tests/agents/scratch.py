@@ -29,7 +29,8 @@ class Scratch:
     def __init__(self, ensemble, agents_dir, url, width):
         self.dir = Path(tempfile.mkdtemp(prefix="agents."))
         self.ensemble_path, self.url, self.width = Path(ensemble), url, width
-        path = [str(self.ensemble_path.parent), str(Path(agents_dir) / "node_modules/.bin")]
+        path = [str(self.ensemble_path.parent), str(Path(agents_dir) / "node_modules/.bin"),
+                str(Path(agents_dir) / "hcom/bin")]
         self.path = ":".join([*path, os.environ["PATH"]])
 
     def close(self):

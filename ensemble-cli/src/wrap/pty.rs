@@ -160,6 +160,7 @@ impl Terminal for &PtyTerminal {
             title: screen.parser.callbacks().0.clone(),
             ended: screen.ended,
             input_off: false,
+            takes_pastes: shown.bracketed_paste(),
         }
     }
 

@@ -42,6 +42,8 @@ struct File {
     nudge: Vec<String>,
     #[serde(default)]
     enter_delay_ms: u64,
+    #[serde(default)]
+    paste_delay_ms: Option<u64>,
     #[serde(default = "key_gap_ms")]
     key_gap_ms: u64,
     #[serde(default = "reset_pause_ms")]
@@ -150,6 +152,9 @@ impl File {
         if self.enter_delay_ms > ENTER_DELAY_MS_MAX {
             return wrong("enter_delay_ms", "the delay before Enter is at most 3000 ms");
         }
+        if self.paste_delay_ms.is_some_and(|delay| delay > self.enter_delay_ms) {
+            return wrong("paste_delay_ms", "the delay after a paste is at most enter_delay_ms");
+        }
         if !(KEY_GAP_MS_MIN..=KEY_GAP_MS_MAX).contains(&self.key_gap_ms) {
             return wrong("key_gap_ms", "the time between two keys is 600 to 5000 ms");
         }
@@ -180,6 +185,7 @@ impl File {
             program,
             programs: self.programs,
             enter_delay: Duration::from_millis(self.enter_delay_ms),
+            paste_delay: self.paste_delay_ms.map(Duration::from_millis),
             otherwise: self.otherwise,
             types_when_busy: self.types_when_busy,
             reset: self.reset,

@@ -36,7 +36,7 @@ pub use composer::stands_alone;
 pub use diagnose::{Context, Judgement, Purpose, diagnose, diagnose_with, objection};
 pub use hooks::{COMMAND, HookConfig, InstallPlaces, PROGRAM, file_text, filled, plugin};
 pub use observer::Observer;
-pub use profile::{MachineSource, Profile};
+pub use profile::{MachineSource, PASTE_BEGINS, PASTE_ENDS, Profile};
 pub use profiles::Profiles;
 pub use reset::{Limit, Zones, reset_instant};
 pub use server::ServerConfig;

@@ -11,6 +11,11 @@ use super::server::ServerConfig;
 use ensemble_core::agent::{AgentState, Program};
 use ensemble_core::pane::{ForegroundProcess, Key, PaneState};
 
+/// The bytes before a bracketed paste.
+pub const PASTE_BEGINS: &str = "\x1b[200~";
+/// The bytes behind a bracketed paste.
+pub const PASTE_ENDS: &str = "\x1b[201~";
+
 /// What is known of one agent program. Made from YAML by
 /// [`Profiles`](super::Profiles); docs/providers.md describes the file.
 #[derive(Debug)]
@@ -18,6 +23,7 @@ pub struct Profile {
     pub(super) program: Program,
     pub(super) programs: BTreeSet<String>,
     pub(super) enter_delay: Duration,
+    pub(super) paste_delay: Option<Duration>,
     pub(super) composer: Composer,
     pub(super) rules: Vec<Rule>,
     pub(super) otherwise: AgentState,
@@ -138,6 +144,12 @@ impl Profile {
     #[must_use]
     pub const fn enter_delay(&self) -> Duration {
         self.enter_delay
+    }
+
+    /// How long to wait between a line that goes as a bracketed paste and its Enter; `None` if lines go as keys.
+    #[must_use]
+    pub const fn paste_delay(&self) -> Option<Duration> {
+        self.paste_delay
     }
 
     /// The command that resets the agent's context, typed as it is; `None` if there is none.

@@ -402,6 +402,7 @@ fn a_wrong_profile_is_refused_with_its_field() {
         (good.replace("mail for", "$(mail) for"), "nudge"),
         (good.replace("{mailbox}", "{mailbox} {mailbox}"), "nudge"),
         (format!("{good}enter_delay_ms: 60000\n"), "enter_delay_ms"),
+        (format!("{good}enter_delay_ms: 20\npaste_delay_ms: 21\n"), "paste_delay_ms"),
         (format!("{good}key_gap_ms: 100\n"), "key_gap_ms"),
         (format!("{good}reset_pause_ms: 60000\n"), "reset_pause_ms"),
         (format!("{good}reset: 'rm -rf x'\n"), "reset"),

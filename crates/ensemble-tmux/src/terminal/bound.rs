@@ -161,15 +161,18 @@ impl BoundPane {
         }
     }
 
-    /// The second half ([`TmuxPane::nudge_enter`]).
+    /// The second half ([`TmuxPane::enter_if_shown`]).
     ///
     /// # Errors
     /// As for [`Pane::nudge`].
-    pub fn nudge_enter(&mut self, typed: TypedNudge) -> Result<NudgeOutcome> {
+    pub fn enter_if_shown(
+        &mut self,
+        typed: TypedNudge,
+    ) -> Result<std::result::Result<NudgeOutcome, TypedNudge>> {
         match self {
-            Self::Tmux(pane) => pane.nudge_enter(typed),
+            Self::Tmux(pane) => pane.enter_if_shown(typed),
             // It has no halves.
-            Self::Terminal(_) => Ok(NudgeOutcome::Refused { deferral: Deferral::Moved }),
+            Self::Terminal(_) => Ok(Ok(NudgeOutcome::Refused { deferral: Deferral::Moved })),
         }
     }
 

@@ -8,7 +8,7 @@ use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
 
 use super::typist::{Shown, Terminal, Typist};
 use super::wire::{Answer, Ask};
-use crate::provider::{Observer, Profiles};
+use crate::provider::{Observer, PASTE_BEGINS, PASTE_ENDS, Profiles};
 
 /// A composer that shows what is typed, as far as it is let.
 #[derive(Default)]
@@ -21,12 +21,16 @@ struct Inner {
     composer: String,
     /// The lines that were submitted.
     sent: Vec<String>,
+    /// What was written, write by write.
+    written: Vec<String>,
     is_held: bool,
     was_held_at_keys: Vec<bool>,
     last_key: Option<Instant>,
     dialog: bool,
     /// The agent does not show what it is sent.
     is_blind: bool,
+    /// The program has asked for bracketed pastes.
+    takes_pastes: bool,
     /// What a person's key leaves behind ours as soon as we have typed.
     slips_in: Option<char>,
     version: u64,
@@ -46,6 +50,7 @@ impl Terminal for &Played {
         Shown {
             screen: screen.lines().map(|line| line.trim_end().to_owned()).collect(),
             cursor: (column, 1),
+            takes_pastes: inner.takes_pastes,
             ..Shown::default()
         }
     }
@@ -62,7 +67,9 @@ impl Terminal for &Played {
         let mut inner = self.inner.lock().unwrap();
         let is_held = inner.is_held;
         inner.was_held_at_keys.push(is_held);
-        for byte in bytes {
+        inner.written.push(String::from_utf8_lossy(bytes).into_owned());
+        let text = String::from_utf8_lossy(bytes).replace(PASTE_BEGINS, "").replace(PASTE_ENDS, "");
+        for byte in text.as_bytes() {
             match byte {
                 b'\r' => {
                     let line = std::mem::take(&mut inner.composer);
@@ -124,6 +131,27 @@ fn a_line_is_typed_and_submitted_while_the_persons_keys_wait() {
     let inner = terminal.inner.lock().unwrap();
     assert_eq!(inner.sent, [HINT], "a repetition is left out");
     assert!(inner.was_held_at_keys.iter().all(|held| *held) && !inner.is_held);
+}
+
+#[test]
+fn a_program_that_asks_for_pastes_gets_a_hint_as_one_and_a_command_as_keys() {
+    for takes_pastes in [true, false] {
+        let terminal = played(|inner| inner.takes_pastes = takes_pastes);
+        let mut profiles = Profiles::embedded().unwrap();
+        let change = serde_json::Map::from_iter([("paste_delay_ms".to_owned(), 0.into())]);
+        profiles.amend("claude", &change, "test".as_ref()).unwrap();
+        let observer = Observer::new(profiles.get("claude").unwrap());
+        let mut typist = Typist::new(&terminal, u32::MAX, observer).running("claude");
+        for ask in [nudge(HINT), Ask::Reset {}] {
+            assert_eq!(typist.answer(ask), Answer::Outcome(NudgeOutcome::Sent));
+        }
+        let hint = match takes_pastes {
+            true => format!("{PASTE_BEGINS}{HINT}{PASTE_ENDS}"),
+            false => HINT.to_owned(),
+        };
+        let written = &terminal.inner.lock().unwrap().written;
+        assert_eq!(*written, [hint, "\r".to_owned(), "/clear".to_owned(), "\r".to_owned()]);
+    }
 }
 
 #[test]

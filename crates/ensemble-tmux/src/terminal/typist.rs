@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 
 use super::wire::{Answer, Ask};
 use crate::provider::machine::Heard;
-use crate::provider::{Judgement, Observer, Purpose, process, stands_alone};
+use crate::provider::{
+    Judgement, Observer, PASTE_BEGINS, PASTE_ENDS, Purpose, process, stands_alone,
+};
 use crate::tmux::{LINE_PATIENCE, SHARED_PACE};
 use ensemble_core::pane::{Deferral, Key, NUDGE_BYTES_MAX, NudgeOutcome, NudgeText, PaneState};
 
@@ -65,6 +67,8 @@ pub struct Shown {
     pub ended: Option<Option<i32>>,
     /// There is no terminal: the agent reads a file or a pipe.
     pub input_off: bool,
+    /// The program has asked for bracketed pastes.
+    pub takes_pastes: bool,
 }
 
 /// The one who types into a terminal; one line at a time.
@@ -127,7 +131,7 @@ impl<T: Terminal> Typist<T> {
     }
 
     fn look(&self) -> PaneState {
-        let Shown { screen, cursor, title, ended, input_off } = self.terminal.shown();
+        let Shown { screen, cursor, title, ended, input_off, .. } = self.terminal.shown();
         let profile = self.observer.profile();
         let is_agent = |it: &ensemble_core::pane::ForegroundProcess| {
             !it.shell && profile.program_among(std::slice::from_ref(it)).is_some()
@@ -220,8 +224,17 @@ impl<T: Terminal> Typist<T> {
     }
 
     fn type_and_enter(&mut self, text: &str, heard: &Heard) -> io::Result<NudgeOutcome> {
-        let (typed_at, delay) = (Instant::now(), self.observer.profile().enter_delay());
-        self.terminal.write(text.as_bytes())?;
+        let profile = self.observer.profile();
+        // A command of the program is recognized while it is typed.
+        let may_paste = self.terminal.shown().takes_pastes && !is_command(text);
+        let (typed_at, pasted) = (Instant::now(), profile.paste_delay().filter(|_| may_paste));
+        let delay = pasted.unwrap_or_else(|| profile.enter_delay());
+        match pasted {
+            Some(_) => {
+                self.terminal.write(format!("{PASTE_BEGINS}{text}{PASTE_ENDS}").as_bytes())?
+            }
+            None => self.terminal.write(text.as_bytes())?,
+        }
         self.typed = Some(text.to_owned());
         if delay.is_zero() {
             return self.press_enter(text);
@@ -325,7 +338,12 @@ fn harmless(text: String) -> Result<String, String> {
 
 /// Whether a line says that mail waits: no ping, and no command of the agent's program.
 fn is_nudge(text: &str) -> bool {
-    !text.starts_with('/') && !text.starts_with(PING)
+    !is_command(text) && !text.starts_with(PING)
+}
+
+/// Whether a line is a command of the agent's program.
+fn is_command(text: &str) -> bool {
+    text.starts_with('/')
 }
 
 const fn bytes_of(key: Key) -> &'static [u8] {

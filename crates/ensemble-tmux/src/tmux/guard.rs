@@ -13,6 +13,7 @@ use super::binding::Binding;
 use super::failure::Failure;
 use super::quote::quote;
 use super::snapshot::{CLOCK_OPTION, IDENTITY, Identity};
+use crate::provider::{PASTE_BEGINS, PASTE_ENDS};
 use ensemble_core::pane::Deferral;
 
 /// A command that waited longer than this in a server that hung is not carried out any more. A
@@ -52,6 +53,14 @@ pub(super) fn typing(binding: &Binding, text: &str, enter: bool) -> String {
     let target = quote(&binding.id);
     let typing = format!("send-keys -t {target} -l -- {}", quote(text));
     if enter { format!("{typing} ; {}", pressing(binding, "Enter")) } else { typing }
+}
+
+/// The command that types `text` as a bracketed paste, byte by byte: `paste-buffer` into a dead pane ends a server of
+/// tmux 3.3a.
+pub(super) fn pasting(binding: &Binding, text: &str) -> String {
+    let bytes = PASTE_BEGINS.bytes().chain(text.bytes()).chain(PASTE_ENDS.bytes());
+    let keys: String = bytes.map(|byte| format!(" {byte:02x}")).collect();
+    format!("send-keys -t {} -H{keys}", quote(&binding.id))
 }
 
 /// The command that presses a key by tmux's name for it.

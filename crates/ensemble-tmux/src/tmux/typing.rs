@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! text under the guard -> the profile's delay -> Enter under the guard, if exactly the text stands there
+//!                                             -> another look after DRAW_STEP, while it is not shown yet
 //!                                             -> TextOnly: it stands there, and is known again
 //! ```
 //!
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::TmuxPane;
 use super::failure::Failure;
-use super::guard::{pressing, typing};
+use super::guard::{pasting, pressing, typing};
 use super::lock::{LOCK_LIMIT, PaneLock};
 use super::mark::{Mark, Marks, SENT_OPTION, TYPED_OPTION};
 use super::pane::{key_name, outcome};
@@ -28,6 +29,10 @@ use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText};
 /// How long an agent may take to show a line that was typed. A composer that is empty for longer has
 /// lost it.
 pub const LINE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long after a line was typed its Enter waits for the agent to show it.
+const DRAW_PATIENCE: Duration = Duration::from_millis(500);
+/// The time between two looks at a line that is not shown yet.
+const DRAW_STEP: Duration = Duration::from_millis(10);
 /// For how long a repeated nudge is left out after any process has submitted one. It is half of the
 /// shortest time after which a nudge is repeated.
 pub const SHARED_PACE: Duration = Duration::from_secs(30);
@@ -66,6 +71,7 @@ impl From<NudgeOutcome> for TextOutcome {
 #[derive(Debug)]
 pub struct TypedNudge {
     text: String,
+    typed_at: Instant,
     enter_after: Instant,
     #[expect(dead_code, reason = "held, not used")]
     lock: PaneLock,
@@ -206,7 +212,10 @@ impl TmuxPane {
         patience: Duration,
     ) -> Result<TextOutcome> {
         const OPERATION: &str = "type a nudge";
-        let (delay, line) = (self.profile().enter_delay(), Line::of(text));
+        let line = Line::of(text);
+        // A command of the program is recognized while it is typed.
+        let pasted = self.profile().paste_delay().filter(|_| line != Line::Reset);
+        let delay = pasted.unwrap_or_else(|| self.profile().enter_delay());
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
         let lock = match self.lock(OPERATION, patience)? {
             Ok(lock) => lock,
@@ -220,7 +229,10 @@ impl TmuxPane {
                 Err(failure) => return refused(self.refusal(OPERATION, failure)?),
             }
         }
-        let mut commands = typing(&self.binding, text, delay.is_zero());
+        let mut commands = match pasted {
+            Some(_) => pasting(&self.binding, text),
+            None => typing(&self.binding, text, delay.is_zero()),
+        };
         let mut marks = Marks::default();
         if !delay.is_zero() {
             commands = format!("{commands} ; {}", self.remembering(TYPED_OPTION, text));
@@ -239,8 +251,9 @@ impl TmuxPane {
             None if is_recent => refused(Deferral::LineGone),
             None if delay.is_zero() => Ok(TextOutcome::Sent),
             None => {
-                let (text, enter_after) = (text.to_owned(), Instant::now() + delay);
-                Ok(TextOutcome::Typed(TypedNudge { text, enter_after, lock }))
+                let (text, typed_at) = (text.to_owned(), Instant::now());
+                let enter_after = typed_at + delay;
+                Ok(TextOutcome::Typed(TypedNudge { text, typed_at, enter_after, lock }))
             }
         }
     }
@@ -265,8 +278,9 @@ impl TmuxPane {
             return refused(self.take_back(&typed.text)?.unwrap_or(Deferral::Moved));
         }
         let left = self.profile().enter_delay().saturating_sub(typed.age());
-        let enter_after = Instant::now() + left;
-        Ok(TextOutcome::Typed(TypedNudge { text: typed.text, enter_after, lock }))
+        let typed_at = Instant::now();
+        let (text, enter_after) = (typed.text, typed_at + left);
+        Ok(TextOutcome::Typed(TypedNudge { text, typed_at, enter_after, lock }))
     }
 
     /// Whether a line of ours, and no person's draft, stands in the composer.
@@ -292,15 +306,38 @@ impl TmuxPane {
     ///
     /// # Errors
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
-    pub fn nudge_enter(&mut self, typed: TypedNudge) -> Result<NudgeOutcome> {
+    pub fn nudge_enter(&mut self, mut typed: TypedNudge) -> Result<NudgeOutcome> {
+        loop {
+            thread::sleep(typed.enter_after.saturating_duration_since(Instant::now()));
+            typed = match self.enter_if_shown(typed)? {
+                Ok(outcome) => return Ok(outcome),
+                Err(later) => later,
+            };
+        }
+    }
+
+    /// As [`TmuxPane::nudge_enter`], for callers with many panes. `Err` with the half that is still to do: the agent
+    /// has not shown the line yet. Call it again once [`TypedNudge::enter_after`] has passed.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
+    pub fn enter_if_shown(
+        &mut self,
+        mut typed: TypedNudge,
+    ) -> Result<std::result::Result<NudgeOutcome, TypedNudge>> {
         const OPERATION: &str = "submit a nudge";
-        thread::sleep(typed.enter_after.saturating_duration_since(Instant::now()));
         let commands = self.submitting(&typed.text);
         let purpose = Purpose::Submit { text: &typed.text };
-        Ok(match self.judged(OPERATION, purpose, &commands)? {
-            None => NudgeOutcome::Sent,
-            Some(deferral) => NudgeOutcome::TextOnly { deferral },
-        })
+        let Some(deferral) = self.judged(OPERATION, purpose, &commands)? else {
+            return Ok(Ok(NudgeOutcome::Sent));
+        };
+        // What is being drawn moves the cursor.
+        let may_come = matches!(deferral, Deferral::LineGone | Deferral::Moved);
+        if may_come && typed.typed_at.elapsed() < DRAW_PATIENCE {
+            typed.enter_after = Instant::now() + DRAW_STEP;
+            return Ok(Err(typed));
+        }
+        Ok(Ok(NudgeOutcome::TextOnly { deferral }))
     }
 
     /// The commands that press Enter behind a line and have the pane remember it as submitted.
