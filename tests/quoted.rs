@@ -12,6 +12,8 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("docs/protocol/receipts.md", "Two lines are {} ms apart at least", "tmux/src/nudge/pace.rs", "NUDGE_INTERVAL_MIN"),
     ("docs/protocol/receipts.md", "after {} ms, doubling to 30 s", "tmux/src/nudge/pace.rs", "RETRY_MIN"),
     ("docs/protocol/receipts.md", "ms, doubling to {} s", "tmux/src/nudge/pace.rs", "RETRY_MAX"),
+    ("docs/protocol/receipts.md", "Behind a turn the pause is {} ms", "tmux/src/nudge/pace.rs", "RETRY_BUSY_MAX"),
+    ("docs/protocol/receipts.md", "copy-mode it is {} s at most", "tmux/src/nudge/pace.rs", "RETRY_PERSON_MAX"),
     ("docs/protocol/receipts.md", "repeats the line after {}, 120", "tmux/src/nudge/pace.rs", "NUDGE_REPEAT"),
     ("docs/protocol/receipts.md", "120 and {} s in", "tmux/src/nudge/pace.rs", "NUDGE_REPEAT_MAX"),
     ("docs/protocol/limits.md", "| nudge | {} bytes", "core/src/pane.rs", "NUDGE_BYTES_MAX"),

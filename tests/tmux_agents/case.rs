@@ -14,7 +14,7 @@ use ensemble_core::agent::{AgentPane as _, AgentState, Begun, Line};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_tmux::provider::machine::{HttpPlace, Places};
-use ensemble_tmux::provider::{Judgement, Profiles};
+use ensemble_tmux::provider::{Judgement, PASTE_BEGINS, PASTE_ENDS, Profiles};
 use ensemble_tmux::tmux::{TextOutcome, TmuxPane};
 
 use crate::tmux_support::{PATIENCE, TestServer, eventually};
@@ -215,6 +215,8 @@ impl Case<'_> {
         let nudge = the_nudge(self.stage.provider.name).to_string();
         let text = String::from_utf8(bytes).expect("text").replace('\x1d', "");
         let words = text
+            .replace(PASTE_BEGINS, "")
+            .replace(PASTE_ENDS, "")
             .replace(&nudge, " nudge ")
             .replace('\r', " Enter ")
             .replace('\x1b', " Escape ")

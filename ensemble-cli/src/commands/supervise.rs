@@ -20,6 +20,7 @@ use ensemble_team::proto::supervise::Reason;
 use ensemble_team::worktree::{CheckedOut, Worktrees};
 use ensemble_watch::project::Project;
 use ensemble_watch::project::QUEUE_VARIABLE;
+use ensemble_watch::team::hooked_words;
 use serde_json::json;
 
 use crate::args;
@@ -44,7 +45,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// held, and leaves. A second supervisor of the same id is refused with exit code 75.
 ///
 /// The agent is a member of the team: `ensemble team` shows it, and its mail stands in its next
-/// prompt. The supervisor answers requests for its shutdown: at once without work, else after the
+/// prompt. An agent program with hooks gets ours, and the tools of `ensemble mcp`, as `ensemble up` gives them. The supervisor answers requests for its shutdown: at once without work, else after the
 /// task.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -126,8 +127,14 @@ impl Arguments {
     fn order(self, context: &Context, board: &Board, id: Name) -> Outcome<Order> {
         let project = context.project()?;
         let queue = std::path::absolute(&project.queue).unwrap_or_else(|_| project.queue.clone());
-        let env: BTreeMap<String, OsString> = [(QUEUE_VARIABLE.to_owned(), queue.into())].into();
-        let mut order = Order::new(id, self.role, self.command).with_config(&board.read()?.config);
+        let program = std::env::current_exe().map_err(|error| {
+            Failure::refused(format!("cannot find this program for the agent's hooks: {error}"))
+        })?;
+        let (command, hooks) = hooked_words(project, &program, &self.command)?;
+        let mut env: BTreeMap<String, OsString> =
+            hooks.into_iter().map(|(name, value)| (name, value.into())).collect();
+        env.insert(QUEUE_VARIABLE.to_owned(), queue.into());
+        let mut order = Order::new(id, self.role, command).with_config(&board.read()?.config);
         order.env = env;
         order.terminal = terminal();
         order.takes_over = self.take_over;

@@ -20,6 +20,7 @@ use ensemble_core::{Error, Result};
 use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, Profile, file_text};
 
 use super::{Plan, Team, shell_quoted};
+use crate::project::Project;
 
 /// The directory below the state directory.
 const LAUNCH_DIRECTORY: &str = "launch";
@@ -62,38 +63,77 @@ impl Team<'_> {
         said: &[String],
         plan_env: &BTreeMap<String, String>,
     ) -> Result<Option<Hooked>> {
-        let Some(ensemble) = self.ensemble.as_ref().filter(|_| self.wants_hooks(profile)) else {
-            return Ok(None);
-        };
-        let hooks = profile.hooks();
-        let flag = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
-        let is_taken = |argument: &String| {
-            argument.starts_with("--") && said.iter().any(|word| flag(word) == flag(argument))
-        };
-        let is_set =
-            |name: &String| plan_env.contains_key(name) || std::env::var_os(name).is_some();
-        if hooks.arguments.iter().any(is_taken) || hooks.env.keys().any(is_set) {
-            return Ok(None);
+        match &self.ensemble {
+            Some(ensemble) => hooked(self.project, ensemble, profile, said, plan_env),
+            None => Ok(None),
         }
-        let dir = self.project.state.join(LAUNCH_DIRECTORY).join(profile.name());
-        if hooks.private_files && !is_private(&dir) {
-            return Ok(None);
-        }
-        write_files(&dir, hooks, ensemble)?;
-        let fill = |text: &str| fill(text, hooks, &dir, ensemble);
-        let arguments = hooks.arguments.iter().map(|argument| fill(argument)).collect();
-        let env = hooks.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
-        Ok(Some(Hooked { arguments, env }))
     }
+}
 
-    fn wants_hooks(&self, profile: &Profile) -> bool {
-        let hooks = profile.hooks();
-        hooks.can_launch()
-            && match &self.project.config.hooks.providers {
-                Some(providers) => providers.iter().any(|name| name == profile.name()),
-                None => !hooks.asks_trust,
-            }
+/// The words that start an agent's program, and variables for it, with hooks of ours if the program has any.
+/// `ensemble` is the program that the hooks run, `words` what a person wants to be started, without a shell.
+///
+/// # Errors
+/// The profiles cannot be read, or the files of the hooks cannot be written.
+pub fn hooked_words(
+    project: &Project,
+    ensemble: &Path,
+    words: &[String],
+) -> Result<(Vec<String>, Vec<(String, String)>)> {
+    let bare = || Ok((words.to_vec(), Vec::new()));
+    let Some((program, said)) = words.split_first() else { return bare() };
+    let name = Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let Ok(profile) = project.profiles()?.get(name) else { return bare() };
+    let opened = profile.open_command().and_then(|open| open.split_ascii_whitespace().next());
+    if opened != Some(name) {
+        return bare();
     }
+    match hooked(project, ensemble, &profile, said, &BTreeMap::new())? {
+        Some(Hooked { arguments, env }) => {
+            let words = [program].into_iter().chain(&arguments).chain(said);
+            Ok((words.cloned().collect(), env))
+        }
+        None => bare(),
+    }
+}
+
+fn hooked(
+    project: &Project,
+    ensemble: &Path,
+    profile: &Profile,
+    said: &[String],
+    plan_env: &BTreeMap<String, String>,
+) -> Result<Option<Hooked>> {
+    if !wants_hooks(project, profile) {
+        return Ok(None);
+    }
+    let hooks = profile.hooks();
+    let flag = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
+    let is_taken = |argument: &String| {
+        argument.starts_with("--") && said.iter().any(|word| flag(word) == flag(argument))
+    };
+    let is_set = |name: &String| plan_env.contains_key(name) || std::env::var_os(name).is_some();
+    if hooks.arguments.iter().any(is_taken) || hooks.env.keys().any(is_set) {
+        return Ok(None);
+    }
+    let dir = project.state.join(LAUNCH_DIRECTORY).join(profile.name());
+    if hooks.private_files && !is_private(&dir) {
+        return Ok(None);
+    }
+    write_files(&dir, hooks, ensemble)?;
+    let fill = |text: &str| fill(text, hooks, &dir, ensemble);
+    let arguments = hooks.arguments.iter().map(|argument| fill(argument)).collect();
+    let env = hooks.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
+    Ok(Some(Hooked { arguments, env }))
+}
+
+fn wants_hooks(project: &Project, profile: &Profile) -> bool {
+    let hooks = profile.hooks();
+    hooks.can_launch()
+        && match &project.config.hooks.providers {
+            Some(providers) => providers.iter().any(|name| name == profile.name()),
+            None => !hooks.asks_trust,
+        }
 }
 
 /// Whether only their owners may write the directories that lead to this one, as far as they exist.

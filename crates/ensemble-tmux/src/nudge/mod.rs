@@ -60,6 +60,7 @@
 //! else, still stands there. A line that a person has sent, changed or deleted is over
 //! ([`Deferral::Draft`], [`Deferral::LineGone`]). The next attempt is a nudge again. The guard's
 //! `draft` keeps us away until that person is done. Only submitted lines count for [`NUDGES_MAX`].
+//! Behind a turn the pause between two tries is [`RETRY_BUSY_MAX`] at most, behind a person [`RETRY_PERSON_MAX`].
 //! So an idle agent with an empty composer and unread mail is told within [`RETRY_MAX`], whatever
 //! happened before. The exception is an agent that was told and whose pause has not passed.
 //!
@@ -99,7 +100,7 @@ mod vocabulary;
 
 pub use pace::{
     NUDGE_INTERVAL_MIN, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, OUTCOME_PATIENCE, PROBE_MAX,
-    PROBE_MIN, Probe, RETRY_MAX, RETRY_MIN,
+    PROBE_MIN, Probe, RETRY_BUSY_MAX, RETRY_MAX, RETRY_MIN, RETRY_PERSON_MAX,
 };
 pub use vocabulary::{Effect, Event, Occasion, Phase, Prompt, Record, Status};
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::pace::retry_max;
 use super::{
     Effect, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, NudgeSchedule, RETRY_MAX, Record, State,
 };
@@ -47,7 +48,7 @@ impl NudgeSchedule {
     }
 
     fn refused(&mut self, now: Monotonic, deferral: Deferral, backoff: Duration) -> State {
-        let permanent = deferral.is_permanent();
+        let (permanent, longest) = (deferral.is_permanent(), retry_max(&deferral));
         if self.deferral.as_ref() != Some(&deferral) {
             let waiting = self.waiting;
             let record = Record::Deferred { deferral: deferral.clone(), waiting };
@@ -60,7 +61,8 @@ impl NudgeSchedule {
             self.deferral = None;
             State::Quiet
         } else {
-            let next = (backoff * 2).min(RETRY_MAX);
+            let backoff = backoff.min(longest);
+            let next = (backoff * 2).min(longest);
             let probe = self.probe.map(|probe| probe.at).filter(|at| *at > now);
             let at = (now + backoff).min(probe.unwrap_or(now + RETRY_MAX));
             let at = at.max(self.parked_until(now).unwrap_or(now));

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
+use ensemble_core::pane::Deferral;
 
 /// How long mail lies unread before the agent is told again; doubles with every line.
 pub const NUDGE_REPEAT: Duration = Duration::from_secs(60);
@@ -17,6 +18,10 @@ pub const NUDGE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 pub const RETRY_MIN: Duration = Duration::from_millis(100);
 /// The longest wait between two tries.
 pub const RETRY_MAX: Duration = Duration::from_secs(30);
+/// The longest wait between two tries while the agent works: its turn may end at any moment.
+pub const RETRY_BUSY_MAX: Duration = Duration::from_millis(500);
+/// The longest wait while a person has the agent: a dialog, a draft, copy-mode.
+pub const RETRY_PERSON_MAX: Duration = Duration::from_secs(2);
 /// How long the outcome of a nudge may be missing: three exchanges (text, gap, Enter) with a
 /// multiplexer that is given five seconds for each.
 pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(15);
@@ -32,6 +37,17 @@ const _: () = assert!(OUTCOME_PATIENCE.as_millis() < RETRY_MAX.as_millis());
 const _: () = assert!(RETRY_MAX.as_millis() < NUDGE_REPEAT.as_millis());
 const _: () = assert!(NUDGE_REPEAT.as_secs() << (NUDGES_MAX - 2) == NUDGE_REPEAT_MAX.as_secs());
 const _: () = assert!(PROBE_MIN.as_secs() < PROBE_MAX.as_secs());
+
+/// The longest wait between two tries behind this reason.
+pub(super) const fn retry_max(deferral: &Deferral) -> Duration {
+    if matches!(deferral, Deferral::Busy) {
+        RETRY_BUSY_MAX
+    } else if matches!(deferral, Deferral::CopyMode | Deferral::Draft | Deferral::Dialog { .. }) {
+        RETRY_PERSON_MAX
+    } else {
+        RETRY_MAX
+    }
+}
 
 /// A usage limit that does not say when it ends: only a try can tell whether it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -117,14 +117,22 @@ fn refusals_back_off_and_each_reason_is_recorded_once() {
                 Effect::Record(record) => records.push(record),
             }
         }
-        let deferral = if now < at(10) { Deferral::Busy } else { Deferral::Draft };
+        let deferral = match now {
+            _ if now < at(3) => Deferral::Busy,
+            _ if now < at(10) => Deferral::Draft,
+            _ => Deferral::Moved,
+        };
         answer(&mut schedule, now, refused(deferral));
         now = schedule.poll_timeout().unwrap();
         schedule.handle_timeout(now);
     }
     let gaps: Vec<_> = tries.windows(2).map(|t| (t[1] - t[0]).as_millis()).collect();
-    assert_eq!(gaps, [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
-    let reasons = [Deferral::Busy, Deferral::Draft];
+    let (turn, rest) = gaps.split_at(8);
+    assert_eq!(turn, [100, 200, 400, 500, 500, 500, 500, 500], "behind a turn");
+    let (person, other) = rest.split_at(5);
+    assert_eq!(person, [500, 1_000, 2_000, 2_000, 2_000], "behind a person");
+    assert_eq!(other, [2_000, 4_000, 8_000, 16_000, 30_000, 30_000], "behind anything else");
+    let reasons = [Deferral::Busy, Deferral::Draft, Deferral::Moved];
     assert_eq!(records, reasons.map(|deferral| Record::Deferred { deferral, waiting: 1 }));
 }
 
