@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-agents usage-compare mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures \
+.PHONY: demo test test-agents torture-ways usage-compare mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures \
 	test-packages packages check-platforms cargo-package first-value
 
 # The main job: a small team at work in a tmux server of its own.
@@ -22,7 +22,13 @@ test-agents: needs
 	python3 tests/agents/selftest.py
 	AGENTS="$(AGENTS)" tests/agents/run.py $(ARGS)
 
-# `ensemble agent usage` beside ccusage on the same records; docs/usage.md has its last run.
+# 1,000 messages to real agents while hooks, servers, watchers and panes are killed; docs/torture.md tells more.
+COUNT_WAYS ?= 1000
+torture-ways: needs
+	cargo build --quiet --package ensemble-cli
+	SEED="$(SEED)" COUNT="$(COUNT_WAYS)" AGENTS="$(AGENTS)" tests/agents/torture.py
+
+# `ensemble usage` beside ccusage on the same records; docs/usage.md has its last run.
 CCUSAGE := 20.0.24
 usage-compare: needs
 	cargo build --quiet --package ensemble-cli

@@ -169,6 +169,10 @@ impl PaneWorker {
                 NudgeOutcome::Refused { deferral: Deferral::Moved }
             }
         };
+        // Where a wrapper has judged, only a look of our own tells whether the limit says when it ends.
+        if is_limited(&outcome) && pane_task.entry.binding.is_terminal() {
+            let _ = observe(&mut pane);
+        }
         self.report(&pane_task, Some(&pane), outcome);
         None
     }
@@ -188,9 +192,7 @@ impl PaneWorker {
     }
 
     fn report(&mut self, pane_task: &PaneTask, pane: Option<&BoundPane>, outcome: NudgeOutcome) {
-        let limited = AgentState::RateLimited.word();
-        let is_limited = matches!(&outcome,
-            NudgeOutcome::Refused { deferral: Deferral::NotReady { state } } if state == limited);
+        let is_limited = is_limited(&outcome);
         let mut limited_until = None;
         if let Some(pane) = pane {
             self.remember(pane_task, pane);
@@ -219,6 +221,13 @@ fn typed(pane: &mut BoundPane, occasion: Occasion, text: &NudgeText) -> Result<T
         Occasion::Again => pane.nudge_again(text),
         Occasion::Probe => pane.probe_text(text),
     }
+}
+
+/// Whether a line was refused because of a usage limit.
+fn is_limited(outcome: &NudgeOutcome) -> bool {
+    let limited = AgentState::RateLimited.word();
+    matches!(outcome,
+        NudgeOutcome::Refused { deferral: Deferral::NotReady { state } } if state == limited)
 }
 
 /// Why nothing could be tried, in the words of what went wrong.

@@ -31,9 +31,10 @@ class Ponger:
 
 class Hooked(Checks):
     KIND = "hook"
+    PROVIDERS = HOOKED
 
     def order(self):
-        if self.provider not in HOOKED:
+        if self.provider not in self.PROVIDERS:
             return []
         checks = (("idle", self.idle), ("working", self.working), ("draft", self.draft),
                   ("after clear", self.after_clear))

@@ -42,7 +42,7 @@ class Matrix(Checks):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.cells, self.sides = {}, []
+        self.cells, self.sides, self.late = {}, [], []
 
     def order(self):
         rows = ("idle", "working", "draft", "dialog", "copy-mode", "after clear", "mail waits at clear",
@@ -62,6 +62,7 @@ class Matrix(Checks):
             except Exception as failed:
                 print(f"{self.provider} {side.way}: {failed!r}", flush=True)
                 self.cells["start", side.way] = f"did not start: {failed}"
+                self.late.append(side.way)
                 if side.agent is not None:
                     print(side.agent.screen(), flush=True)
         return self.sides
@@ -72,7 +73,7 @@ class Matrix(Checks):
     def row(self, situation):
         """One situation for each way in turn; what must hold of ours is checked at the end."""
         act = getattr(self, situation.replace(" ", "_").replace("-", "_").replace("429", "limit"))
-        wrong = []
+        wrong = [f"{way} did not start" for way in self.late if way in ("hooks", "terminal")]
         for side in self.sides:
             self.model.follow(side.reader)
             try:

@@ -63,15 +63,29 @@ fn a_session_begins_with_name_and_standing_in_at_most_400_tokens() {
     assert!(text.len() <= 1600, "{} bytes", text.len());
     assert_eq!(bed.ok("prime --as w1").trim_end(), text.trim_end());
     assert_eq!(files(&bed, "w1/new").len(), 1, "the start receives nothing");
-    // After /clear again, and with what is held meanwhile.
+    // After compaction again, and with what is held meanwhile.
     let id = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
-    let input = json!({ "session_id": "s2", "source": "clear" });
+    let input = json!({ "session_id": "s2", "source": "compact" });
     let text = said(&hook(&bed, "start", "codex", &input)).unwrap().to_string();
     assert!(
         text.contains(&format!("You hold {id}")) && text.contains("No message waits"),
         "{text}"
     );
     assert_eq!(session(&bed)["id"], "s2");
+}
+
+#[test]
+fn what_an_agent_held_before_it_was_cleared_is_delivered_again() {
+    let bed = Bed::new();
+    let id = bed.send("count to ten");
+    assert!(context(&bed, "tool").unwrap().contains("count to ten"));
+    let cleared = json!({ "session_id": "s2", "source": "clear" });
+    let text = said(&hook(&bed, "start", "codex", &cleared)).unwrap().to_string();
+    assert!(text.contains("You are w1") && text.contains("1 message waits"), "{text}");
+    let prompt = json!({ "session_id": "s2" });
+    let text = said(&hook(&bed, "prompt", "codex", &prompt)).unwrap().to_string();
+    assert!(text.contains("count to ten"), "{text}");
+    assert!(files(&bed, "w1/cur")[0].starts_with(&format!("{id}@w1@2")), "a new epoch");
 }
 
 #[test]
@@ -386,7 +400,11 @@ fn the_waiter_wakes_an_idle_session_and_ends_with_it() {
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
     let waiter = wait("s2");
     eventually("it waits", is_held);
+    let woken = crate::bed::ran(waiter.wait_with_output().unwrap());
+    assert!(woken.stderr.contains("\nwake up\n"), "held before, delivered again: {woken:?}");
     bed.ok(&format!("settle {id} --as w1"));
+    let waiter = wait("s2");
+    eventually("it waits", is_held);
     bed.send("after clear");
     let woken = crate::bed::ran(waiter.wait_with_output().unwrap());
     assert!(woken.code == 2 && woken.stderr.contains("\nafter clear\n"), "{woken:?}");

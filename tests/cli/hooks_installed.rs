@@ -89,6 +89,37 @@ fn plugins_of_opencode_are_installed_and_taken_out_again() {
 }
 
 #[test]
+fn the_plugins_of_codex_gemini_and_opencode_have_what_is_installed() {
+    let plugins = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins");
+    let read = |file: &str| std::fs::read_to_string(plugins.join(file)).unwrap();
+    let object = |file: &str| serde_json::from_str::<Value>(&read(file)).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let bed = Bed::new();
+    for (provider, manifest, servers) in [
+        ("codex", "codex/.codex-plugin/plugin.json", "codex/.mcp.json"),
+        ("gemini", "gemini/gemini-extension.json", "gemini/gemini-extension.json"),
+    ] {
+        let printed = bed.ok(&format!("hooks install --provider {provider} --print"));
+        let printed = printed.replace(env!("CARGO_BIN_EXE_ensemble"), "ensemble");
+        let installed: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(object(&format!("{provider}/hooks/hooks.json"))["hooks"], installed["hooks"]);
+        assert_eq!(object(manifest)["version"], version);
+        let server = &object(servers)["mcpServers"]["ensemble"];
+        assert_eq!((&server["command"], &server["args"]), (&json!("ensemble"), &json!(["mcp"])));
+        let skill = format!("{provider}/skills/ensemble/SKILL.md");
+        assert_eq!(read(&skill), read("claude/skills/ensemble/SKILL.md"));
+    }
+    assert_eq!(object("opencode/package.json")["version"], version);
+    bed.ok("hooks install --provider opencode");
+    let installed = [("plugins/ensemble.js", "events.js"), ("ensemble/waiter.js", "waiter.js")];
+    for (file, source) in installed {
+        let text = std::fs::read_to_string(bed.project().join(".opencode").join(file)).unwrap();
+        let named = text.replace(env!("CARGO_BIN_EXE_ensemble"), "ensemble");
+        assert_eq!(read(&format!("opencode/{source}")).trim_end(), named.trim_end(), "{source}");
+    }
+}
+
+#[test]
 fn the_plugin_of_claude_has_the_hooks_that_are_installed() {
     let plugin = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/claude");
     let read = |file: &str| std::fs::read_to_string(plugin.join(file)).unwrap();

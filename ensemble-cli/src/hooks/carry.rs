@@ -35,6 +35,8 @@ const DUE_MAX: usize = 100;
 const MESSAGES_MAX: usize = 8;
 /// How many messages of a mailbox are looked at, held ones included.
 const UNFINISHED_MAX: usize = 200;
+/// Why a message is delivered again after `/clear`.
+const CLEARED: &str = "the agent's context was cleared";
 /// The type of a message that is only said.
 const PLAIN_TYPE: &str = "message";
 /// Tags between which the agents' programs put what hooks say. A body that has one could seem to end it.
@@ -143,6 +145,14 @@ pub(super) fn give_back_abandoned(spool: &Spool, agent: &Name, session: &mut Ses
         let _ = ensemble_watch::sessions::give_back(spool, agent, carried);
     }
     session.carrying.retain(|carried| !carried.is_abandoned());
+}
+
+/// Gives back what the agent holds: it was told of that in a conversation that it does not know any more.
+pub(super) fn give_back_held(hook: &Hook<'_>, queue: &Queue) -> Outcome {
+    if let Some(spool) = queue.directory() {
+        spool.release_all(&hook.agent, CLEARED)?;
+    }
+    Ok(())
 }
 
 /// The messages to receive, in the order of receiving, with the number of the delivery that each would be.

@@ -120,6 +120,9 @@ impl Hook<'_> {
     /// Prints what is to be said at this event, and notes it.
     fn say(&self, queue: &Queue, locked: &mut LockedSession) -> Outcome {
         let mut said = String::new();
+        if self.event == Event::Start && self.input.source.as_deref() == Some("clear") {
+            carry::give_back_held(self, queue)?;
+        }
         if self.is_introduction_due(locked) {
             said = introduction::text(self.context, queue, &self.agent, self.member.as_ref())?;
         }

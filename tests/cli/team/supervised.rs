@@ -2,6 +2,7 @@
 //! its terminal.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -37,9 +38,15 @@ fn status(bed: &Bed, task: &str) -> String {
 
 /// A team of one supervised coder, a worker and a board. The regular look comes too late for any test.
 fn team() -> Team {
+    team_with("sh HERE/agent.sh")
+}
+
+/// The same with another command; `HERE` stands for the team's directory of scripts.
+fn team_with(command: &str) -> Team {
     let supervise = |here: &str| {
+        let command = command.replace("HERE", here);
         format!(
-            "  coder-1: {{role: coder, command: '{} supervise --role coder --poll 1s -- sh {here}/agent.sh', env: \
+            "  coder-1: {{role: coder, command: '{} supervise --role coder --poll 1s -- {command}', env: \
              {{HERE: {here}, E: {}}}}}\npoll_interval_seconds: 900\n",
             program().display(),
             program().display()
@@ -48,6 +55,10 @@ fn team() -> Team {
     let team = Team::with(&["worker-1"], "");
     let here = team.bed.project().join("here");
     fs::write(here.join("agent.sh"), AGENT).unwrap();
+    let claude = here.join("claude");
+    fs::write(&claude, format!("#!/bin/sh\nprintf '%s\\n' \"$@\" >\"$HERE/args\"\n{AGENT}"))
+        .unwrap();
+    fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).unwrap();
     let config = team.bed.project().join("ensemble.yaml");
     let text = fs::read_to_string(&config).unwrap() + &supervise(here.to_str().unwrap());
     fs::write(&config, text).unwrap();
@@ -160,6 +171,25 @@ fn mail_stands_in_the_next_prompt_and_nothing_is_typed_into_the_terminal() {
     // Typed lines stay away also when mail comes while the agent works.
     team.bed.ok("send --to coder-1 -m again --as operator");
     assert_eq!(team.wait_for_state("coder-1", "working")["tasks"], serde_json::json!(["t1"]));
+}
+
+#[test]
+fn a_supervised_program_with_hooks_gets_ours_and_its_tools() {
+    let team = team_with("HERE/claude --model x");
+    add(&team, "t1");
+    team.wait_for_state("coder-1", "working");
+    eventually("the agent runs", || team.here("prompt-t1").exists());
+    let args = fs::read_to_string(team.here("args")).unwrap();
+    let [settings, servers, model, name] = args.lines().collect::<Vec<_>>()[..] else {
+        panic!("{args}")
+    };
+    assert_eq!((model, name), ("--model", "x"));
+    let settings = fs::read_to_string(settings.strip_prefix("--settings=").unwrap()).unwrap();
+    assert!(settings.contains(" hook stop --provider claude"), "{settings}");
+    let servers = fs::read_to_string(servers.strip_prefix("--mcp-config=").unwrap()).unwrap();
+    assert!(servers.contains("\"mcp\""), "{servers}");
+    fs::write(team.here("go"), "").unwrap();
+    eventually("it is handed in", || status(&team.bed, "t1") == "READY_FOR_REVIEW");
 }
 
 #[test]
