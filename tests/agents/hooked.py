@@ -32,6 +32,7 @@ class Ponger:
 class Hooked(Checks):
     KIND = "hook"
     PROVIDERS = HOOKED
+    ASKED = ASKED_SECONDS
 
     def order(self):
         if self.provider not in self.PROVIDERS:
@@ -152,7 +153,7 @@ class Hooked(Checks):
 
     def carried(self, text):
         """Seconds from `send` to the request that has the text."""
-        return self.until(text, self.send(text), ASKED_SECONDS)
+        return self.until(text, self.send(text), self.ASKED)
 
     def until(self, text, began, seconds):
         found = []

@@ -22,6 +22,8 @@ ANSWERS = "y\ny\n"
 class Plugin(Hooked):
     KIND = "plugin"
     PROVIDERS = tuple(CONFIGURE)
+    # Without a network OpenCode looks for the packages of plugins for minutes, and once more for the first session.
+    ASKED, READY = 90, 300
 
     def ready_agent(self):
         self.model.set("text")
@@ -31,8 +33,7 @@ class Plugin(Hooked):
             agent.keys("2")
             agent.keys("Enter")
         self.answer_dialogs(agent, "trust")
-        # Without a network OpenCode looks for the packages of plugins for minutes.
-        self.is_state(agent, "ready", 300)
+        self.is_state(agent, "ready", self.READY)
         self.waits(agent)
         return agent
 

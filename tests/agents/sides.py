@@ -145,6 +145,9 @@ class OurTerminal(Ours):
     def __init__(self, checks):
         super().__init__(checks, hooked=True)
         self.way = "terminal"
+        if self.provider == "gemini":
+            # In /tmp it takes no hooks of ours.
+            self.reader = Reader()
 
     def start(self):
         agent = self.agent = WrappedAgent(self.scratch, self.provider, "-terminal", hooked=True)

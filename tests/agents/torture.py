@@ -42,7 +42,8 @@ KILLS = {"hook": 10, "waiter": 4, "mcp": 2, "watcher": 2, "agent": 2, "pane": 1}
 # How long a hook that was chosen lives on.
 HOOK_LIFE = 0.03
 LEASE, ATTEMPTS = "30s", 30
-READY_SECONDS, DRAIN_SECONDS = 120, 600
+# Without a network OpenCode looks for the packages of plugins for minutes.
+READY_SECONDS, DRAIN_SECONDS = 300, 600
 # The id of a message in what a hook or `recv` says, however often that was quoted.
 ID = re.compile(r'(?:\\+n|\\*")id:? {2,}([0-9A-Za-z._-]+)')
 TEAM = """agents:
