@@ -8,6 +8,7 @@ from urllib.request import Request, urlopen
 
 from model_server import ModelServer
 from reader import Reader
+from torture import Settler
 
 NUDGE = "ensemble: 2 messages for w1. Run: ensemble recv --as w1"
 SHELL = {"type": "object", "properties": {"command": {"type": "string"}}}
@@ -60,6 +61,17 @@ class Dialects(unittest.TestCase):
             response = {"name": "run_shell_command", "response": {"output": json.dumps(found)}}
             body["contents"].append({"role": "user", "parts": [{"functionResponse": response}]})
             self.assertIn(command, self.ask(GEMINI, body))
+
+    def test_what_a_hook_hands_over_is_settled_and_what_is_older_is_not(self):
+        self.model.follow(Settler())
+        said = "[ensemble] Mail for w1: 2 messages.\nid       m-7\nfrom     human\nid       m-8\nfrom     human\n"
+        for path, body in bodies(said).items():
+            if path == GEMINI:
+                continue
+            self.assertIn("ensemble settle m-7; ensemble settle m-8", self.ask(path, body), path)
+            name = "messages" if "messages" in body else "input"
+            body[name] = [*body[name], {"role": "assistant", "content": "Done."}, {"role": "user", "content": "go on"}]
+            self.assertNotIn("ensemble settle", self.ask(path, body), path)
 
     def test_a_limit_says_when_it_ends(self):
         self.model.set("429", retry_after=30)
