@@ -45,8 +45,9 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// held, and leaves. A second supervisor of the same id is refused with exit code 75.
 ///
 /// The agent is a member of the team: `ensemble team` shows it, and its mail stands in its next
-/// prompt. An agent program with hooks gets ours, and the tools of `ensemble mcp`, as `ensemble up` gives them. The supervisor answers requests for its shutdown: at once without work, else after the
-/// task.
+/// prompt. An agent program with hooks gets ours, and the tools of `ensemble mcp`, as `ensemble up`
+/// gives them. The supervisor answers requests for its shutdown: at once without work, else after
+/// the task.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: ensemble agent supervise --role coder --name coder-1 -- claude -p {prompt}"
