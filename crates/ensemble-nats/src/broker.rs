@@ -145,6 +145,10 @@ impl Broker for NatsTransport {
         Ok(())
     }
 
+    fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+        Self::restate_dead(self, mailbox, id, reason)
+    }
+
     fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         self.give_up_waiting(mailbox, id, reason)
     }

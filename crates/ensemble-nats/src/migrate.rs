@@ -5,6 +5,8 @@
 //! |---|---|---|
 //! | waiting, delayed or not | set aside here, stored there with its delay, dropped here | is a dead letter here with that reason; the next run continues |
 //! | a dead letter | stored there with its reason, dropped here | is in both queues; the next run drops it here |
+//! | refused by the other queue: its id has other content there, in whatever state; it is too large; it has an attachment | not moved: it stays here as a dead letter that says why, and [`Moved::kept`] lists it | the next run tries again |
+//! | refused because its mailbox is full there | set aside here until a later run | is a dead letter here; the next run continues |
 //! | held | not moved: its holder settles it here | |
 //! | settled | not moved: it stays here for its retention time | |
 //!
@@ -30,15 +32,15 @@
 //! ```
 
 use ensemble_core::broker::Broker;
-use ensemble_core::message::Name;
-use ensemble_core::spool::{Found, State};
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::spool::{DeadLetter, Found, MIGRATING, State};
 use ensemble_core::{Error, Result};
 
-/// Begins the reason of a message that is set aside on its way; the time it is due follows.
-const ASIDE: &str = "migrating, due at ";
+/// Begins the reason of a message that the other queue refused.
+const NOT_MOVED: &str = "not moved: ";
 
 /// Result of one run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moved {
     /// Number of mailboxes that are now in the new queue.
@@ -49,6 +51,22 @@ pub struct Moved {
     pub dead: u64,
     /// Number of messages that consumers of the old queue still hold.
     pub held: u64,
+    /// Number of messages for which the new queue has no room at the moment. They are set aside in the old one.
+    pub crowded: u64,
+    /// Messages that the new queue refuses. They are dead letters of the old one.
+    pub kept: Vec<Kept>,
+}
+
+/// A message that could not be moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kept {
+    /// Mailbox of the message.
+    pub mailbox: Name,
+    /// Id of the message.
+    pub id: MessageId,
+    /// Why the new queue refuses it.
+    pub reason: String,
 }
 
 /// Moves everything that is not held from one queue to the other.
@@ -68,39 +86,67 @@ pub fn migrate(from: &dyn Broker, to: &dyn Broker) -> Result<Moved> {
                 moved.held += 1;
                 continue;
             };
-            match from.set_aside(&mailbox, &id, &format!("{ASIDE}{not_before}")) {
+            match from.set_aside(&mailbox, &id, &format!("{MIGRATING}{not_before}")) {
                 // A consumer received it since the listing.
                 Ok(()) | Err(Error::NoMessage { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        move_dead(from, to, &mailbox, &mut moved)?;
+        for letter in from.dead_letters(&mailbox)? {
+            move_letter(from, to, &letter, &mut moved)?;
+        }
     }
     Ok(moved)
 }
 
-/// Dead letters, and among them what was set aside on its way.
-fn move_dead(from: &dyn Broker, to: &dyn Broker, mailbox: &Name, moved: &mut Moved) -> Result<()> {
-    for letter in from.dead_letters(mailbox)? {
-        let envelope = match from.peek(mailbox, &letter.id) {
-            Ok(envelope) => envelope.addressed_to(mailbox.clone()),
-            // An unreadable message stays where a person can inspect it.
-            Err(Error::Malformed { .. } | Error::TooLarge { .. } | Error::NoMessage { .. }) => {
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        match letter.reason.strip_prefix(ASIDE).and_then(|due| due.parse().ok()) {
-            Some(due) => {
-                to.restore_delayed(&envelope, due)?;
-                moved.moved += 1;
-            }
-            None => {
-                to.restore_dead(&envelope, &letter.reason)?;
-                moved.dead += 1;
-            }
+/// Moves a dead letter, or a message that was set aside on its way.
+fn move_letter(
+    from: &dyn Broker,
+    to: &dyn Broker,
+    letter: &DeadLetter,
+    moved: &mut Moved,
+) -> Result<()> {
+    let (mailbox, id) = (&letter.mailbox, &letter.id);
+    let due = letter.reason.strip_prefix(MIGRATING).and_then(|due| due.parse().ok());
+    let restored = from.peek(mailbox, id).and_then(|envelope| {
+        let envelope = envelope.addressed_to(mailbox.clone());
+        match due {
+            Some(due) => to.restore_delayed(&envelope, due),
+            None => to.restore_dead(&envelope, &letter.reason),
         }
-        from.drop_dead(mailbox, &letter.id)?;
+    });
+    match restored {
+        Ok(()) if due.is_some() => moved.moved += 1,
+        Ok(()) => moved.dead += 1,
+        // Another migration has moved it, or a person has dropped it.
+        Err(Error::NoMessage { .. }) => return Ok(()),
+        Err(Error::Full { .. } | Error::Quota { .. }) => {
+            moved.crowded += 1;
+            return Ok(());
+        }
+        Err(error) if concerns_message(&error) => {
+            let reason = format!("{NOT_MOVED}{error}");
+            if due.is_some() {
+                from.restate_dead(mailbox, id, &reason)?;
+            }
+            moved.kept.push(Kept { mailbox: mailbox.clone(), id: id.clone(), reason });
+            return Ok(());
+        }
+        Err(error) => return Err(error),
     }
-    Ok(())
+    match from.drop_dead(mailbox, id) {
+        Ok(()) | Err(Error::NoMessage { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error is about this message and not about the queue, and trying again does not help.
+pub(crate) const fn concerns_message(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Conflict { .. }
+            | Error::NoMailbox { .. }
+            | Error::TooLarge { .. }
+            | Error::Malformed { .. }
+    )
 }

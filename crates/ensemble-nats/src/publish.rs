@@ -11,7 +11,7 @@ use ensemble_core::message::Envelope;
 use ensemble_core::{Error, Result};
 
 /// Most restarts of a publish when the version that it met was gone at the next read.
-const TRIES_MAX: usize = 8;
+pub(super) const TRIES_MAX: usize = 8;
 
 impl NatsTransport {
     /// Stores a message for `envelope.to`: one compare-and-set, so an id is stored once.
@@ -21,10 +21,7 @@ impl NatsTransport {
     /// [`Error::Server`]. After an error, publishing the same envelope again is safe.
     pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
         let settings = self.settings_of(&envelope.to)?;
-        if envelope.attachment.is_some() {
-            let detail = "attached content stays on the host that stored it: send a text of at most 60 KiB, or a path that every host can read";
-            return Err(Error::malformed(envelope.id.as_str(), "attachment", detail));
-        }
+        refuse_attachment(envelope)?;
         let payload = Bytes::from(envelope.encode()?);
         let record = Record::of_envelope(envelope);
         if let Some(capacity) = settings.capacity {
@@ -53,14 +50,16 @@ impl NatsTransport {
                 return Self::stored_before(envelope, &stored);
             }
         }
-        Err(self.wire.refused(
-            "store a message",
-            "its version appears and disappears: another client removes it",
-        ))
+        Err(self.removed_by_another())
+    }
+
+    pub(super) fn removed_by_another(&self) -> Error {
+        let detail = "its version appears and disappears: another client removes it";
+        self.wire.refused("store a message", detail)
     }
 
     /// Whether the taken id belongs to the same message or to another one.
-    fn stored_before(envelope: &Envelope, stored: &Stored) -> Result<Published> {
+    pub(super) fn stored_before(envelope: &Envelope, stored: &Stored) -> Result<Published> {
         let path = std::path::Path::new(envelope.id.as_str());
         let is_same = Envelope::decode(&stored.payload, path)
             .is_ok_and(|other| other.kind == envelope.kind && other.body == envelope.body);
@@ -81,4 +80,13 @@ impl NatsTransport {
         });
         self.recorder.record(types::MESSAGE_STORED, envelope.from.as_str(), data);
     }
+}
+
+/// Attached content is in one host's directory, so no message on a server refers to it.
+pub(super) fn refuse_attachment(envelope: &Envelope) -> Result<()> {
+    if envelope.attachment.is_none() {
+        return Ok(());
+    }
+    let detail = "attached content stays on the host that stored it: send a text of at most 60 KiB, or a path that every host can read";
+    Err(Error::malformed(envelope.id.as_str(), "attachment", detail))
 }

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 
-use super::NatsTransport;
+use super::publish::{TRIES_MAX, refuse_attachment};
 use super::receive::no_message;
 use super::record::{Place, Record};
 use super::wire::NOTHING;
+use super::{NatsTransport, Put};
 use ensemble_core::Result;
 use ensemble_core::message::{Envelope, MessageId, Name};
 
@@ -39,15 +40,38 @@ impl NatsTransport {
         self.restore(envelope, self.dead_place(reason, None))
     }
 
-    /// Stores a message in this state, if its id was not stored before.
+    /// Replaces the reason of a dead letter.
+    pub(super) fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+        self.settings_of(mailbox)?;
+        let absent = || no_message(id, format!("among the dead letters of `{mailbox}`"));
+        let last = self.read(mailbox, id)?.ok_or_else(absent)?;
+        let Place::Dead { at, holder, .. } = &last.record.place else { return Err(absent()) };
+        let Place::Dead { reason, .. } = self.dead_place(reason, None) else {
+            return Err(absent());
+        };
+        let place = Place::Dead { reason, at: *at, holder: holder.clone() };
+        let record = last.record.moved(place);
+        self.replace(mailbox, id, &last, record)?.map(drop).ok_or_else(absent)
+    }
+
+    /// Stores a message in this state, unless it was stored before. Other content under its id is an error.
     fn restore(&self, envelope: &Envelope, place: Place) -> Result<()> {
         self.settings_of(&envelope.to)?;
+        refuse_attachment(envelope)?;
         let payload = Bytes::from(envelope.encode()?);
-        let (wire, subject) =
-            (self.wire.clone(), self.subjects.message(&envelope.to, &envelope.id));
         let record = Record::of_envelope(envelope).moved(place);
-        let stored = async move { wire.put(subject, 0, record, payload, NOTHING).await };
-        self.call("store a message", stored)?;
-        Ok(())
+        for _ in 0..TRIES_MAX {
+            let (wire, content) = (self.wire.clone(), payload.clone());
+            let (subject, fresh) =
+                (self.subjects.message(&envelope.to, &envelope.id), record.clone());
+            let stored = async move { wire.put(subject, 0, fresh, content, NOTHING).await };
+            if let (Put::Done(_), _) = self.call("store a message", stored)? {
+                return Ok(());
+            }
+            if let Some(stored) = self.read(&envelope.to, &envelope.id)? {
+                return Self::stored_before(envelope, &stored).map(drop);
+            }
+        }
+        Err(self.removed_by_another())
     }
 }

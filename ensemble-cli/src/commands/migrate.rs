@@ -6,8 +6,9 @@ use crate::exit::Outcome;
 /// Move all mailboxes to the team's servers, or back into the queue's directory
 ///
 /// Both queues may be in use meanwhile. Waiting messages, delayed ones and dead letters are moved.
-/// A held message stays until it is settled; then exit code 75 says to run this again. Set
-/// `transport` in ensemble.yaml first, so that new messages go to the new place.
+/// A held message stays until it is settled; then exit code 75 says to run this again. A message
+/// whose id has other content in the new place is kept as a dead letter in the old one, with exit
+/// code 1. Set `transport` in ensemble.yaml first, so that new messages go to the new place.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble admin migrate --destination servers --servers nats://hub:4222
@@ -21,6 +22,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "URL")]
     servers: Option<String>,
 }
+
+/// Most messages that are named one by one.
+#[cfg(feature = "nats")]
+const KEPT_SHOWN_MAX: usize = 20;
 
 /// A place for mailboxes.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -45,7 +50,7 @@ impl Arguments {
         use ensemble_nats::NatsTransport;
         use ensemble_nats::migrate::migrate;
 
-        use crate::exit::{Exit, Failure};
+        use crate::exit::{Exit, Failure, say};
         use crate::text::plural;
 
         let project = context.project()?;
@@ -60,6 +65,9 @@ impl Arguments {
         if context.out.is_json() {
             context.out.object(&serde_json::json!({
                 "mailboxes": moved.mailboxes, "moved": moved.moved, "dead": moved.dead, "held": moved.held,
+                "crowded": moved.crowded, "kept": moved.kept.iter().map(|kept| {
+                    serde_json::json!({ "id": kept.id, "mailbox": kept.mailbox, "reason": kept.reason })
+                }).collect::<Vec<_>>(),
             }))?;
         } else {
             context.out.line(format!(
@@ -68,6 +76,19 @@ impl Arguments {
                 plural(moved.dead, "dead letter"),
                 plural(moved.mailboxes, "mailbox"),
             ))?;
+        }
+        for kept in moved.kept.iter().take(KEPT_SHOWN_MAX) {
+            say(&format!("message `{}` of mailbox `{}`: {}", kept.id, kept.mailbox, kept.reason));
+        }
+        if !moved.kept.is_empty() {
+            let count = plural(moved.kept.len() as u64, "message");
+            return Err(Failure::refused(format!("{count} kept as dead letters in the old queue"))
+                .with_hint("drop them there, or send them again under other ids"));
+        }
+        if moved.crowded > 0 {
+            let text = format!("no room for {} yet", plural(moved.crowded, "message"));
+            let hint = "run this again once their mailboxes were read";
+            return Err(Failure::new(Exit::Busy, text).with_hint(hint));
         }
         if moved.held > 0 {
             let text = format!("{} held where it was", plural(moved.held, "message"));

@@ -123,6 +123,12 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// The mailbox is unknown, or the medium failed.
     fn due_ids_for(&self, mailbox: &Name, agent: &Name, limit: usize) -> Result<Vec<MessageId>>;
 
+    /// Replaces the reason of a dead letter.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoMessage`] if it is not among the dead letters.
+    fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
+
     /// Gives up a held message, with a reason for the reader of dead letters.
     ///
     /// # Errors
@@ -157,13 +163,13 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// epoch. One that is there stays as it is.
     ///
     /// # Errors
-    /// As for publishing.
+    /// As for publishing: [`Error::Conflict`] if the id is taken by other content, in whatever state.
     fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()>;
 
     /// Stores a dead letter. One that is there stays as it is.
     ///
     /// # Errors
-    /// As for publishing.
+    /// As for publishing: [`Error::Conflict`] if the id is taken by other content, in whatever state.
     fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()>;
 
     /// Gives back everything that an agent holds, in whatever mailbox, and says how many messages.
@@ -261,6 +267,9 @@ impl Broker for Spool {
     }
     fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
         Self::dead_letter(self, lease, reason)
+    }
+    fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+        Self::restate_dead(self, mailbox, id, reason)
     }
     fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>> {
         Self::dead_letters(self, mailbox)

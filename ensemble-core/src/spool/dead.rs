@@ -20,6 +20,9 @@ const REASON_CHARACTERS_MAX: usize = 1000;
 
 /// How the reason of an attempt begins that a later attempt replaces.
 pub(crate) const SUPERSEDED: &str = "superseded by ";
+/// How the reason of a message begins that is on its way to another queue. The time at which it is due
+/// follows, in milliseconds since the Unix epoch.
+pub const MIGRATING: &str = "migrating, due at ";
 /// The reason of a second copy of a settled message.
 pub(super) const SETTLED_BEFORE: &str = "settled before under the same id";
 
@@ -62,7 +65,8 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// Whether the work goes on, or is done, under another copy of the message or another attempt.
+    /// Whether the work goes on, or is done, under another copy of the message or another attempt, or in
+    /// another queue.
     #[must_use]
     pub fn has_successor(&self) -> bool {
         has_successor(&self.reason)
@@ -70,7 +74,7 @@ impl DeadLetter {
 }
 
 fn has_successor(reason: &str) -> bool {
-    [SUPERSEDED, SETTLED_BEFORE].iter().any(|begin| reason.starts_with(begin))
+    [SUPERSEDED, SETTLED_BEFORE, MIGRATING].iter().any(|begin| reason.starts_with(begin))
 }
 
 /// # Dead letters
@@ -147,6 +151,24 @@ impl Spool {
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Replaces the reason of a dead letter.
+    ///
+    /// # Errors
+    /// [`Error::NoMessage`] if it is not among the dead letters.
+    pub fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+        let mailbox = self.mailbox(mailbox)?;
+        let _gate = mailbox.close_gate(self.options.lock_patience)?;
+        if mailbox.dead.stat(&place::plain(id))?.is_none() {
+            return Err(no_message(id, &format!("among the dead letters of `{}`", mailbox.name)));
+        }
+        let fresh = self.reason_now(reason, None, 0);
+        let restated = match self.read_reason(&mailbox, id)? {
+            Some(before) => Reason { reason: fresh.reason, ..before },
+            None => fresh,
+        };
+        self.write_reason(&mailbox, id, &restated)
     }
 
     /// Gives a dead letter back to the queue with all its attempts: `dead/` to `front/`.

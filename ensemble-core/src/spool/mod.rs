@@ -112,7 +112,7 @@ use crate::{Error, Result};
 
 pub use crate::leases::Observed;
 pub use admission::{Admission, Standstill, begins_work};
-pub use dead::DeadLetter;
+pub use dead::{DeadLetter, MIGRATING};
 pub(crate) use dead::SUPERSEDED;
 pub use error::MailboxError;
 pub use files::MessageFile;
@@ -245,7 +245,7 @@ impl fmt::Debug for Options {
 /// | Wait for mail | [`receive_wait`](Self::receive_wait), [`wait_for_mail`](Self::wait_for_mail) | `receive_wait.rs` |
 /// | Settle, release, extend | [`settle`](Self::settle), [`settle_batch`](Self::settle_batch), [`release`](Self::release), [`release_all`](Self::release_all), [`take_back`](Self::take_back), [`extend`](Self::extend) | `finish.rs` |
 /// | Former holders | [`former_holders`](Self::former_holders) | `former.rs` |
-/// | Dead letters | [`dead_letter`](Self::dead_letter), [`dead_letter_waiting`](Self::dead_letter_waiting), [`dead_letters`](Self::dead_letters), [`note_told`](Self::note_told), [`redrive`](Self::redrive), [`drop_dead`](Self::drop_dead) | `dead.rs` |
+/// | Dead letters | [`dead_letter`](Self::dead_letter), [`dead_letter_waiting`](Self::dead_letter_waiting), [`dead_letters`](Self::dead_letters), [`note_told`](Self::note_told), [`restate_dead`](Self::restate_dead), [`redrive`](Self::redrive), [`drop_dead`](Self::drop_dead) | `dead.rs` |
 /// | Find and read | [`state`](Self::state), [`find`](Self::find), [`peek`](Self::peek), [`unfinished`](Self::unfinished) | `find.rs` |
 /// | Count | [`counts`](Self::counts), [`waiting`](Self::waiting), [`due_ids`](Self::due_ids), [`next_due`](Self::next_due), [`glance`](Self::glance) | `glance.rs` |
 /// | Count for one holder | [`due_ids_for`](Self::due_ids_for) | `gated.rs` |
