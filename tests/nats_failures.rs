@@ -130,9 +130,9 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
     drop(queue);
     server.kill();
     // This one is sent once more, as by a sender that got no answer.
-    assert_eq!(outbox.post(Some(&quick), &sent).unwrap(), Posted::Kept);
+    assert!(matches!(outbox.post(Some(&quick), &sent).unwrap(), Posted::Kept(_)));
     for n in 1..4 {
-        assert_eq!(outbox.post(None, &message(&format!("{n}"))).unwrap(), Posted::Kept);
+        assert!(matches!(outbox.post(None, &message(&format!("{n}"))).unwrap(), Posted::Kept(_)));
     }
     let full = outbox.post(None, &message("4"));
     assert!(matches!(full, Err(Error::Full { capacity: 4, .. })), "{full:?}");

@@ -85,7 +85,11 @@ impl Context {
     pub(crate) fn nats_options(&self) -> Outcome<Option<ensemble_nats::NatsOptions>> {
         let project = self.project()?;
         let options = project.nats_options()?;
-        Ok(options.map(|options| options.with_recorder(self.log(project))))
+        // The caller waits for the verb, not for its calls.
+        let for_verb = |options: ensemble_nats::NatsOptions| {
+            options.with_recorder(self.log(project)).with_shared_patience()
+        };
+        Ok(options.map(for_verb))
     }
 
     /// How the servers are reached that the command line names, or else ensemble.yaml.

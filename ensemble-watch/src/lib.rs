@@ -30,6 +30,8 @@ mod authority;
 mod board_leases;
 mod boxes;
 mod budget;
+#[cfg(feature = "nats")]
+mod carrying;
 mod dead_letters;
 mod departures;
 mod engine;

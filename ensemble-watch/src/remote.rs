@@ -18,34 +18,37 @@
 //! may observe the same leases safely: one takes a message back, the others come too late. The same
 //! holds for requests. A departing agent is shut down by the host whose roster lists it.
 
+mod ends;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use ensemble_core::broker::{Broker as _, TaskEnd};
-use ensemble_core::env::{Clock as _, Lease, Monotonic, SystemClock};
+use ensemble_core::broker::Broker as _;
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_core::{Error, Result};
-use ensemble_nats::bridge::{Bridge, Unknown};
+use ensemble_nats::bridge::{Bridge, Carried, Unknown};
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
 use serde_json::json;
 
+use self::ends::AckedTasks;
+use crate::carrying::{Carrier, Troubles};
 use crate::departures::Departures;
-use crate::held_work::{Ended, KeptLeases, held_by, keep_mail, return_all};
+use crate::held_work::{KeptLeases, keep_mail};
 use crate::ladders::{LadderQueue, LadderThread};
 use crate::leases;
 use crate::notifier::COUNT_MAX;
 use crate::panes;
 use crate::project::Project;
 use crate::requests::{RequestWatch, keep_gated};
-use crate::routing;
 use crate::server_ladders::ServerClaims;
-use crate::servers::{AckFile, Reported, ServerNews, SharedSight, Sighted};
+use crate::servers::{ServerNews, SharedSight, Sighted};
 use crate::status::ACTOR;
 use crate::wakes::{Wake, Waker};
 use crate::workload::{Books, Workload};
@@ -73,6 +76,8 @@ pub(crate) struct Follower {
     options: NatsOptions,
     spool: Arc<Spool>,
     outbox: Outbox,
+    carrier: Carrier,
+    troubles: Troubles,
     recorder: Arc<dyn Recorder>,
     waker: Waker,
     /// Ends when its other side is dropped.
@@ -94,8 +99,8 @@ pub(crate) struct Follower {
     has_news: bool,
     condition: serde_json::Value,
     sight: SharedSight,
-    /// What `ack/` files have received, by task.
-    acked: BTreeMap<String, Lease>,
+    /// What `ack/` files have received.
+    acked: AckedTasks,
 }
 
 impl Follower {
@@ -112,6 +117,8 @@ impl Follower {
         let now = SystemClock.monotonic();
         Ok(Some(Self {
             outbox: project.open_outbox()?,
+            carrier: Carrier::default(),
+            troubles: Troubles::default(),
             leases: leases::open(&project.state.join("servers")),
             kept: KeptLeases::open(
                 now,
@@ -138,7 +145,7 @@ impl Follower {
             has_news: true,
             condition: serde_json::Value::Null,
             sight: SharedSight::default(),
-            acked: BTreeMap::new(),
+            acked: AckedTasks::open(&project.state.join("servers/acked.json")),
         }))
     }
 
@@ -240,49 +247,78 @@ impl Follower {
         }
     }
 
+    /// Each step by itself: one that fails is noted, and the others are done. Only servers that do not answer
+    /// end the round.
     fn round(&mut self, queue: &NatsTransport) -> Result<()> {
         let now = SystemClock.monotonic();
-        if self.outbox.waiting()? > 0 {
-            let carried = self.outbox.drain(queue)?;
-            self.note_carried("outbox", carried.carried, carried.buried);
-        }
+        let sent = self.send_outbox(now, queue);
+        self.troubles.note("outbox", sent)?;
         if now >= self.next_names {
             self.next_names = now + NAMES_INTERVAL;
-            self.compare_names(queue)?;
+            let compared = self.compare_names(queue);
+            self.troubles.note("mailboxes", compared)?;
         }
-        self.carry(queue)?;
+        let carried = self.carry(now, queue);
+        self.troubles.note("directory", carried)?;
+        let told = self.tell_of_mail(queue);
+        self.troubles.note("panes", told)?;
+        let ended = self.end_what_was_seen(queue);
+        self.troubles.note("ends", ended)?;
+        let kept = self.look_at_leases(now, queue);
+        self.troubles.note("leases", kept)?;
+        if now >= self.next_sweep {
+            self.next_sweep = now + SWEEP_INTERVAL;
+            let swept = self.sweep(queue);
+            self.troubles.note("sweep", swept)?;
+        }
+        let seen = self.see_to_requests(queue);
+        self.troubles.note("requests", seen)?;
+        let reported = self.report_workload(queue);
+        self.troubles.note("workload", reported)
+    }
+
+    /// Tells the loop which messages wait for the agents of this host.
+    fn tell_of_mail(&mut self, queue: &NatsTransport) -> Result<()> {
         let (entries, _) = panes::read_all(&self.project.panes())?;
         for entry in entries {
-            let ids = match queue.due_ids_for(&entry.mailbox, &entry.agent, COUNT_MAX) {
-                Err(Error::NoMailbox { .. }) => {
-                    self.add(queue, &entry.mailbox)?;
-                    queue.due_ids_for(&entry.mailbox, &entry.agent, COUNT_MAX)?
-                }
-                other => other?,
+            let due = match queue.due_ids_for(&entry.mailbox, &entry.agent, COUNT_MAX) {
+                Err(Error::NoMailbox { .. }) => self
+                    .add(queue, &entry.mailbox)
+                    .and_then(|()| queue.due_ids_for(&entry.mailbox, &entry.agent, COUNT_MAX)),
+                other => other,
             };
+            let ids = match due {
+                Ok(ids) => ids,
+                Err(error) => {
+                    let place = format!("mailbox {}", entry.mailbox);
+                    self.troubles.note(&place, Err(error))?;
+                    continue;
+                }
+            };
+            self.troubles.note(&format!("mailbox {}", entry.mailbox), Ok(()))?;
             if self.waiting.get(&entry.mailbox) != Some(&ids) {
                 self.waiting.insert(entry.mailbox.clone(), ids.clone());
                 // The loop receives no more while the watcher stops.
                 self.waker.wake(Wake::Servers(ServerNews::Mail { mailbox: entry.mailbox, ids }));
             }
         }
-        self.end_what_was_seen(queue)?;
+        Ok(())
+    }
+
+    /// Takes back the leases of silent holders, and keeps those of working agents and gated tasks.
+    fn look_at_leases(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
         let keeps = self.kept.next_timeout().is_some_and(|at| now >= at);
-        if now >= self.next_lease_look || keeps || self.leases.is_due(now) {
-            self.next_lease_look = now + ensemble_core::proto::lease::LOOK_INTERVAL;
-            let working = self.sighted(|sight| sight.working.clone());
-            let (held, recorder) = (self.leases.held().to_vec(), &*self.recorder);
-            keep_mail(now, &held, &working, &mut self.kept, queue, recorder);
-            leases::look(&mut self.leases, queue, &*self.recorder)?;
-            self.kept.remember(now);
-            keep_gated(self.leases.held(), queue);
+        if now < self.next_lease_look && !keeps && !self.leases.is_due(now) {
+            return Ok(());
         }
-        if now >= self.next_sweep {
-            self.next_sweep = now + SWEEP_INTERVAL;
-            self.sweep(queue)?;
-        }
-        self.see_to_requests(queue)?;
-        self.report_workload(queue)
+        self.next_lease_look = now + ensemble_core::proto::lease::LOOK_INTERVAL;
+        let working = self.sighted(|sight| sight.working.clone());
+        let (held, recorder) = (self.leases.held().to_vec(), &*self.recorder);
+        keep_mail(now, &held, &working, &mut self.kept, queue, recorder);
+        leases::look(&mut self.leases, queue, &*self.recorder)?;
+        self.kept.remember(now);
+        keep_gated(self.leases.held(), queue);
+        Ok(())
     }
 
     /// What the agents of this host hold and wait for, if it changed.
@@ -304,55 +340,6 @@ impl Follower {
         if workload != self.workload {
             self.workload = workload.clone();
             self.waker.wake(Wake::Servers(ServerNews::Workload(workload)));
-        }
-        Ok(())
-    }
-
-    /// Returns what ended agents hold, and settles the tasks of routed reports. What fails is not repeated: the
-    /// leases run out.
-    fn end_what_was_seen(&mut self, queue: &NatsTransport) -> Result<()> {
-        self.take_acks(queue)?;
-        let (ended, reports) = self.sighted(|sight| {
-            (std::mem::take(&mut sight.ended), std::mem::take(&mut sight.reports))
-        });
-        for Ended { agent, why, .. } in ended {
-            let leases = held_by(&agent, queue)?;
-            return_all(&agent, &why, &leases, queue, &mut [], &*self.recorder);
-        }
-        for Reported { task, author, written_at } in reports {
-            let end = TaskEnd { task: &task, author: &author, written_at: Some(written_at) };
-            self.project.task_ends().settle_reported(queue, &end, &*self.recorder)?;
-        }
-        Ok(())
-    }
-
-    /// Receives the messages of tasks that workers have read by `ack/` files, and settles them after their reports.
-    fn take_acks(&mut self, queue: &NatsTransport) -> Result<()> {
-        let (acks, unsigned) = self.sighted(|sight| {
-            (std::mem::take(&mut sight.acks), std::mem::take(&mut sight.unsigned))
-        });
-        for AckFile { task, content } in acks {
-            let lease = match routing::acknowledge(&content, &task, queue) {
-                Ok(acked) => acked.map(|(lease, _)| lease),
-                Err(error) if error.is_transient() => {
-                    self.sighted(|sight| sight.acks.push(AckFile { task, content }));
-                    return Err(error);
-                }
-                Err(error) => {
-                    tracing::warn!(%error, %task, "cannot receive an acked task");
-                    continue;
-                }
-            };
-            let data = json!({ "task_id": task, "lease": lease.as_ref().map(ToString::to_string) });
-            self.recorder.record(types::ACK_RECEIVED, ACTOR, data);
-            self.acked.extend(lease.map(|lease| (task, lease)));
-        }
-        for task in unsigned {
-            let Some(lease) = self.acked.remove(&task) else { continue };
-            match routing::settle_acked(&lease, queue) {
-                Ok(_) | Err(Error::LeaseLost { .. }) => {}
-                Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
-            }
         }
         Ok(())
     }
@@ -404,17 +391,28 @@ impl Follower {
         Ok(())
     }
 
+    /// Sends what waits in the outbox.
+    fn send_outbox(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
+        let waiting = self.outbox.waiting_mailboxes()?;
+        let carry = |mailbox: &Name| self.outbox.carry(queue, mailbox);
+        let carried = self.carrier.carry(now, "outbox", &waiting, carry, &mut self.troubles)?;
+        self.note_carried("outbox", &carried);
+        Ok(())
+    }
+
     /// Carries messages that routes or people put into the directory to the servers.
-    fn carry(&self, queue: &NatsTransport) -> Result<()> {
-        let holder = Name::new(HOLDER)?;
-        let bridge = Bridge::new(&*self.spool, queue, holder.clone(), Unknown::Create);
+    fn carry(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
+        let mut waiting = Vec::new();
         for mailbox in self.spool.mailboxes()? {
             let glance = self.spool.glance(&mailbox, 1)?;
             if glance.waiting + glance.held > 0 {
-                let carried = bridge.carry(&mailbox)?;
-                self.note_carried(mailbox.as_str(), carried.carried, carried.buried);
+                waiting.push(mailbox);
             }
         }
+        let bridge = Bridge::new(&*self.spool, queue, Name::new(HOLDER)?, Unknown::Create);
+        let carry = |mailbox: &Name| bridge.carry(mailbox);
+        let carried = self.carrier.carry(now, "directory", &waiting, carry, &mut self.troubles)?;
+        self.note_carried("directory", &carried);
         Ok(())
     }
 
@@ -428,7 +426,8 @@ impl Follower {
         Ok(())
     }
 
-    fn note_carried(&self, from: &str, carried: u64, buried: u64) {
+    fn note_carried(&self, from: &str, carried: &Carried) {
+        let Carried { carried, buried, .. } = carried;
         if carried + buried > 0 {
             let data = json!({ "from": from, "carried": carried, "buried": buried });
             self.recorder.record(types::BRIDGE_CARRIED, ACTOR, data);
@@ -446,6 +445,8 @@ impl Follower {
             "connected": connected && error.is_none(),
             "why": error.map(ToString::to_string),
             "outbox": self.outbox.waiting().unwrap_or(0),
+            "outbox_dead": self.outbox.dead().unwrap_or(0),
+            "troubles": self.troubles.shown(),
             "requests": self.requests.summary(),
         });
         if condition != self.condition {

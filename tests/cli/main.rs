@@ -40,6 +40,8 @@ mod servers;
 #[cfg(feature = "nats")]
 mod servers_access;
 #[cfg(feature = "nats")]
+mod servers_failures;
+#[cfg(feature = "nats")]
 mod servers_ladders;
 #[cfg(feature = "nats")]
 mod servers_requests;

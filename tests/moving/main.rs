@@ -3,6 +3,7 @@
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 
+mod contained;
 mod dying;
 #[path = "../nats_support/server.rs"]
 mod nats_server;

@@ -3,6 +3,7 @@
 //! ```text
 //! {"stream": …, "seq": 7}               Stored(7)
 //! {"error": {"err_code": 10071, …}}     Stale: another version came before
+//! {"error": {"description": "maximum bytes exceeded", …}}   Crowded: it has no room
 //! {"error": …}                          Refused
 //! no responder, connection broken       Failed
 //! ```
@@ -33,6 +34,8 @@ pub(super) enum Answered {
     Stored(u64),
     /// Another version came before.
     Stale,
+    /// The server has no room for it.
+    Crowded(String),
     /// The server refused it, with the reason.
     Refused(String),
     /// There is no answer; a retry may help.
@@ -86,6 +89,7 @@ impl Answered {
         match serde_json::from_slice::<Answer>(answer) {
             Ok(Answer { error: Some(error), .. }) => match error.error_code() {
                 ErrorCode::STREAM_WRONG_LAST_SEQUENCE => Self::Stale,
+                code if is_full(code, &error.to_string()) => Self::Crowded(error.to_string()),
                 _ => Self::Refused(error.to_string()),
             },
             Ok(Answer { seq: Some(seq), .. }) => Self::Stored(seq),
@@ -96,6 +100,22 @@ impl Answered {
         }
     }
 }
+
+/// Whether the stream, the account or the server has reached a limit of bytes or messages.
+fn is_full(code: ErrorCode, text: &str) -> bool {
+    // A stream at its limit and a disk that is full share a code with other failures to store.
+    code == ErrorCode::INSUFFICIENT_RESOURCES
+        || code == ErrorCode::STORAGE_RESOURCES_EXCEEDED
+        || FULL.iter().any(|said| text.contains(said))
+}
+
+/// What a server without room says.
+const FULL: [&str; 4] = [
+    "maximum bytes exceeded",
+    "maximum messages exceeded",
+    "no space left on device",
+    "insufficient storage",
+];
 
 #[cfg(test)]
 mod tests {
@@ -115,7 +135,10 @@ mod tests {
         let stale = br#"{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"s","seq":0}"#;
         assert_eq!(Answered::of(stale), Answered::Stale);
         let full = r#"{"error":{"code":400,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"s","seq":0}"#;
-        assert!(refusal(full).contains("maximum bytes exceeded"));
+        let answered = Answered::of(full.as_bytes());
+        assert!(matches!(answered, Answered::Crowded(why) if why.contains("maximum bytes")));
+        let other = r#"{"error":{"code":400,"err_code":10060,"description":"expected stream does not match"},"stream":"s","seq":0}"#;
+        assert!(refusal(other).contains("does not match"));
     }
 
     #[test]

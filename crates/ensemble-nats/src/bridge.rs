@@ -11,8 +11,9 @@
 //! A crash at any point leaves the message held by the bridge in the source. The next run finds it
 //! there and continues. The target stores a repeated id once, and the bridge settles only after
 //! that. So every message arrives exactly once, by its id. If two bridges run at a time, the slower
-//! one finds its leases over, which changes nothing. While the target is away the bridge holds at
-//! most one message a mailbox and extends its lease; the others wait in place.
+//! one finds its leases over, which changes nothing. While the target is away, or its mailbox is full,
+//! the bridge holds at most one message a mailbox and extends its lease; the others wait in place. A
+//! message that the target can never take is a dead letter of the source, and the next one is carried.
 //!
 //! ```
 //! use ensemble_nats::bridge::{Bridge, Unknown};
@@ -34,9 +35,10 @@
 
 use std::time::Duration;
 
-use ensemble_core::broker::Broker;
+use crate::migrate::concerns_message;
+use ensemble_core::broker::{Broker, returned};
 use ensemble_core::env::Lease;
-use ensemble_core::message::{Envelope, Name};
+use ensemble_core::message::{Envelope, Name, Purpose};
 use ensemble_core::requests::Undecided;
 use ensemble_core::{Error, Result};
 
@@ -53,13 +55,23 @@ pub enum Unknown {
 }
 
 /// Result of one run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Carried {
     /// Number of messages stored in the target and settled in the source.
     pub carried: u64,
     /// Number of messages that the target can never take; they are dead letters of the source.
     pub buried: u64,
+    /// Why messages of the mailbox wait in the source although the target answers: it is full there.
+    pub stuck: Option<Error>,
+}
+
+/// What became of one message.
+enum Handed {
+    /// It is finished in the source.
+    Over,
+    /// The target has no room for it now. The bridge keeps it until the next run.
+    Stuck(Error),
 }
 
 /// Carries messages from one queue to another, in one direction.
@@ -68,6 +80,7 @@ pub struct Bridge<'a> {
     target: &'a dyn Broker,
     holder: Name,
     unknown: Unknown,
+    tells_senders: bool,
 }
 
 impl<'a> Bridge<'a> {
@@ -80,15 +93,23 @@ impl<'a> Bridge<'a> {
         holder: Name,
         unknown: Unknown,
     ) -> Self {
-        Self { source, target, holder, unknown }
+        Self { source, target, holder, unknown, tells_senders: false }
+    }
+
+    /// Also tells the sender of each message that the target can never take, in the target.
+    #[must_use]
+    pub const fn telling_senders(mut self) -> Self {
+        self.tells_senders = true;
+        self
     }
 
     /// Carries all messages that wait in a mailbox of the source now.
     ///
     /// # Errors
     ///
-    /// One of the queues failed or the target is full. Messages that were not carried are still in
-    /// the source, and the next run continues.
+    /// One of the queues failed. Messages that were not carried are still in the source, and the next run
+    /// continues. A target mailbox that is full, and a message that the target refuses, are no error:
+    /// [`Carried`] tells of them.
     pub fn carry(&self, mailbox: &Name) -> Result<Carried> {
         let mut carried = Carried::default();
         if !self.target_has(mailbox)? && self.unknown == Unknown::Create {
@@ -101,15 +122,23 @@ impl<'a> Bridge<'a> {
             if observed.lease.holder != self.holder {
                 continue;
             }
-            // Held by a run that was interrupted.
+            // Held by a run that was interrupted, or that met a full mailbox.
             match self.source.peek(mailbox, &observed.lease.id) {
-                Ok(envelope) => self.hand_over(&observed.lease, &envelope, &mut carried)?,
+                Ok(envelope) => {
+                    let handed = self.hand_over(&observed.lease, &envelope, &mut carried)?;
+                    if carried.is_over(handed) {
+                        return Ok(carried);
+                    }
+                }
                 Err(Error::NoMessage { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
         while let Some(delivery) = self.source.receive(mailbox, &self.holder)? {
-            self.hand_over(&delivery.lease, &delivery.envelope, &mut carried)?;
+            let handed = self.hand_over(&delivery.lease, &delivery.envelope, &mut carried)?;
+            if carried.is_over(handed) {
+                break;
+            }
         }
         Ok(carried)
     }
@@ -124,8 +153,14 @@ impl<'a> Bridge<'a> {
         }
     }
 
-    fn hand_over(&self, lease: &Lease, envelope: &Envelope, carried: &mut Carried) -> Result<()> {
-        let finished = match self.target.publish(&envelope.addressed_to(lease.mailbox.clone())) {
+    fn hand_over(
+        &self,
+        lease: &Lease,
+        envelope: &Envelope,
+        carried: &mut Carried,
+    ) -> Result<Handed> {
+        let envelope = envelope.addressed_to(lease.mailbox.clone());
+        let finished = match self.target.publish(&envelope) {
             Ok(_) => {
                 carried.carried += 1;
                 match self.source.settle(lease) {
@@ -136,27 +171,59 @@ impl<'a> Bridge<'a> {
                     settled => settled,
                 }
             }
-            Err(
-                error @ (Error::Conflict { .. }
-                | Error::NoMailbox { .. }
-                | Error::TooLarge { .. }
-                | Error::Malformed { .. }),
-            ) => {
+            Err(error) if is_permanent(&error) => {
                 carried.buried += 1;
-                self.source.dead_letter(lease, &format!("not carried: {error}"))
+                let reason = format!("not carried: {error}");
+                self.tell_sender(&envelope, &reason)?;
+                self.source.dead_letter(lease, &reason)
             }
             Err(error) => {
                 // The bridge keeps it until the next run; this does not count as a failed attempt.
                 let _ = self.source.extend(lease, LEASE);
-                return Err(error);
+                return match error {
+                    Error::Full { .. } | Error::Quota { .. } => Ok(Handed::Stuck(error)),
+                    error => Err(error),
+                };
             }
         };
         match finished {
             // Another run took the message over and did the same work.
-            Ok(()) | Err(Error::LeaseLost { .. }) => Ok(()),
+            Ok(()) | Err(Error::LeaseLost { .. }) => Ok(Handed::Over),
             Err(error) => Err(error),
         }
     }
+
+    /// Tells a sender in the target that its message is a dead letter here. It is told before the message
+    /// is moved, so that a crash in between tells it again, which changes nothing.
+    fn tell_sender(&self, envelope: &Envelope, reason: &str) -> Result<()> {
+        // An automatic message is never answered automatically.
+        if !self.tells_senders || envelope.purpose() == Purpose::Notice {
+            return Ok(());
+        }
+        match self.target.publish(&returned(&self.holder, envelope, reason)?) {
+            // A sender without a mailbox, as a script may be, cannot be told.
+            Err(error) if !is_permanent(&error) && !matches!(error, Error::Full { .. }) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Carried {
+    /// Notes what became of a message. Returns whether the run is over: behind a full mailbox every
+    /// message of it waits. A sender that has used up its quota holds up no other.
+    fn is_over(&mut self, handed: Handed) -> bool {
+        let Handed::Stuck(error) = handed else { return false };
+        let is_full = matches!(error, Error::Full { .. });
+        self.stuck = Some(error);
+        is_full
+    }
+}
+
+/// Whether the target can never take a message: trying again does not help.
+const fn is_permanent(error: &Error) -> bool {
+    concerns_message(error) || matches!(error, Error::Server { unreachable: false, .. })
 }
 
 impl std::fmt::Debug for Bridge<'_> {

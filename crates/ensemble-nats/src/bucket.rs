@@ -148,8 +148,7 @@ impl NatsTransport {
         if !self.bucket.is_there() {
             let (wire, config) = (self.bucket.wire(), self.bucket.config.clone());
             self.call("open the bucket of the requests", async move {
-                let opened = wire.open(&config).await;
-                opened.map_err(|error| wire.unreachable("open the bucket", error))
+                wire.open(&config).await
             })?;
             self.bucket.note_there();
         }

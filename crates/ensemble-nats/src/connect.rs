@@ -9,8 +9,11 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 
 use super::NatsTransport;
 use super::bucket::Bucket;
+use super::denials::Denials;
 use super::options::NatsOptions;
+use super::patience::Patience;
 use super::runtime::Runtime;
+use super::server_time::ServerTime;
 use super::stream_probe::StreamProbe;
 use super::subject::Subjects;
 use super::team::Watches;
@@ -38,9 +41,11 @@ impl NatsTransport {
             Runtime::start().map_err(|e| fault("start a thread", e.to_string(), false))?;
         let (made, connections) = tokio::sync::watch::channel(0u64);
         let (servers, patience) = (options.servers_shown(), options.patience);
-        let connecting = connect_options(options, made)?;
+        let shared = Patience::new(patience, options.shares_patience);
+        let denials = Denials::default();
+        let connecting = connect_options(options, made, denials.clone())?;
         let (client, context) = runtime
-            .run(patience, async move {
+            .run(shared.left(), async move {
                 let servers: Vec<&str> = servers.split(',').map(str::trim).collect();
                 let client = connecting.connect(servers).await?;
                 let context = jetstream::ContextBuilder::new()
@@ -56,29 +61,30 @@ impl NatsTransport {
                     async_nats::ConnectErrorKind::Authentication
                         | async_nats::ConnectErrorKind::AuthorizationViolation
                         | async_nats::ConnectErrorKind::ServerParse
-                );
+                        | async_nats::ConnectErrorKind::Tls
+                ) || is_about_certificates(&error);
                 let advice = if refused { "" } else { ": is it up?" };
-                fault("connect", format!("{error}{advice}"), !refused)
+                fault("connect", format!("{}{advice}", with_causes(&error)), !refused)
             })?;
         let subjects = Subjects::new(&options.team);
         let config = stream_config(&subjects, options.replicas);
-        let wires = wires(client, context, &subjects, (here.clone(), patience), &connections);
+        let wires = wires(client, context, &subjects, (here.clone(), shared, denials), &connections);
         let (wire, bucket) = runtime
             .run(patience, wires)
             .flatten()
             .ok_or_else(|| fault("open the stream", "its name is invalid".to_owned(), false))?;
         let wire = Arc::new(wire);
         let opening = Arc::clone(&wire);
+        let silent = || fault("open the stream", "no answer in time".to_owned(), true);
         runtime
             .run(patience, async move { opening.open(&config).await })
-            .unwrap_or_else(|| Err("no answer in time".to_owned()))
-            .map_err(|detail| fault("open the stream", detail, true))?;
+            .unwrap_or_else(|| Err(silent()))?;
         Ok(Self {
             runtime,
             wire,
             bucket: Bucket::new(bucket, bucket_config(&subjects, options.replicas)),
             subjects,
-            clock: Arc::clone(&options.clock),
+            clock: options.clock.clone(),
             recorder: Arc::clone(&options.recorder),
             standstill: options.standstill.clone(),
             connections,
@@ -97,7 +103,7 @@ fn wires(
     client: async_nats::Client,
     context: jetstream::Context,
     subjects: &Subjects,
-    (server, patience): (String, Duration),
+    (server, patience, denials): (String, Patience, Denials),
     connections: &tokio::sync::watch::Receiver<u64>,
 ) -> impl Future<Output = Option<(Wire, Wire)>> + Send + use<> {
     let names = [subjects.stream(), subjects.bucket_stream()];
@@ -111,8 +117,19 @@ fn wires(
         let bucket = context.get_stream_no_info(&names[1]).await.ok()?;
         let (stream_probe, may_be_absent) = (of_stream, false);
         let ops = Ops::new();
-        let wire =
-            Wire { client, context, stream, stream_probe, server, patience, may_be_absent, ops };
+        let time = ServerTime::default();
+        let wire = Wire {
+            client,
+            context,
+            stream,
+            stream_probe,
+            server,
+            patience,
+            denials,
+            time,
+            may_be_absent,
+            ops,
+        };
         let bucket =
             Wire { stream: bucket, stream_probe: of_bucket, may_be_absent: true, ..wire.clone() };
         Some((wire, bucket))
@@ -122,6 +139,7 @@ fn wires(
 fn connect_options(
     options: &NatsOptions,
     made: tokio::sync::watch::Sender<u64>,
+    denials: Denials,
 ) -> Result<ConnectOptions> {
     let mut connecting = ConnectOptions::new()
         .name("ensemble")
@@ -131,8 +149,10 @@ fn connect_options(
             delay.min(RECONNECT_DELAY_MAX)
         })
         .event_callback(move |event| {
-            if matches!(event, async_nats::Event::Connected) {
-                made.send_modify(|count| *count += 1);
+            match event {
+                async_nats::Event::Connected => made.send_modify(|count| *count += 1),
+                async_nats::Event::ServerError(error) => denials.note(&error.to_string()),
+                _ => {}
             }
             std::future::ready(())
         });
@@ -152,6 +172,25 @@ fn connect_options(
         connecting = connecting.add_client_certificate(certificate.clone(), key.clone());
     }
     Ok(connecting)
+}
+
+/// Whether a connection failed because one side does not accept the certificate of the other.
+fn is_about_certificates(error: &async_nats::ConnectError) -> bool {
+    let text = with_causes(error);
+    ["invalid peer certificate", "received fatal alert"].iter().any(|said| text.contains(said))
+}
+
+/// An error with its causes that it does not name itself.
+fn with_causes(error: &async_nats::ConnectError) -> String {
+    let (mut text, mut cause) = (error.to_string(), std::error::Error::source(error));
+    while let Some(deeper) = cause {
+        let said = deeper.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = deeper.source();
+    }
+    text
 }
 
 /// Configuration of the mailboxes' stream: one version of every message, on disk, never discarded

@@ -33,6 +33,9 @@ const LEFT_ALONE: Duration = Duration::from_secs(5);
 /// Largest number that is requested at a time.
 const BATCH_MAX: u64 = 256;
 
+/// Beginning of the subjects on which consumers are created.
+pub(super) const CREATE: &str = "$JS.API.CONSUMER.";
+
 /// One consumer, and the subscription to which it delivers.
 pub(super) struct Consumer {
     asked: Asked<Config>,
@@ -81,9 +84,17 @@ impl Consumer {
             let asked = wire.stream.create_consumer(config).await?;
             Ok::<_, async_nats::Error>((asked, inbox, answers))
         };
-        let (asked, inbox, answers) = timeout(ANSWER_PATIENCE, making).await??;
+        // The creation may be denied, and the answers' subject, too.
+        let making = wire.denials.or(CREATE, timeout(ANSWER_PATIENCE, making));
+        let (asked, inbox, answers) = making.await???;
+        wire.time.note(asked.cached_info().created);
         let (context, pending) = (wire.context.clone(), asked.cached_info().num_pending);
         Ok(Self { asked, context, inbox, answers, told: 0, open: 0, pending })
+    }
+
+    /// Opens a consumer only to learn the server's time. It is removed by itself.
+    pub(super) async fn open_for_time(wire: &Wire, subject: &str) -> Result<(), async_nats::Error> {
+        Self::open(wire, subject, DeliverPolicy::New, true).await.map(drop)
     }
 
     /// Number of versions that were pending after the last delivered one.

@@ -165,7 +165,7 @@ impl NatsTransport {
     pub(super) fn dead_place(&self, reason: &str, holder: Option<&Name>) -> Place {
         let reason =
             reason.chars().filter(|c| !c.is_control()).take(REASON_CHARACTERS_MAX).collect();
-        Place::Dead { reason, at: self.clock.wall(), holder: holder.cloned() }
+        Place::Dead { reason, at: self.now(), holder: holder.cloned() }
     }
 
     fn note(&self, kind: &str, lease: &Lease) {

@@ -90,7 +90,7 @@ impl LadderClaims {
     pub fn hold(&self, queue: &NatsTransport, mailbox: &Name, reason: ClaimReason) -> Result<bool> {
         for _ in 0..TRIES_MAX {
             let (claim, revision) = queue.claim(mailbox)?;
-            let age = self.age(mailbox, revision, queue.clock.monotonic());
+            let age = self.age(mailbox, revision, queue.monotonic());
             let reason = match decide(claim.as_ref(), &self.host, reason, age) {
                 Decision::Keep => return Ok(true),
                 Decision::Leave => return Ok(false),
@@ -98,7 +98,7 @@ impl LadderClaims {
             };
             let claim = Claim { host: self.host.clone(), reason };
             if let Put::Done(revision) = queue.write_claim(mailbox, &claim, revision)? {
-                self.age(mailbox, revision, queue.clock.monotonic());
+                self.age(mailbox, revision, queue.monotonic());
                 return Ok(true);
             }
         }

@@ -16,8 +16,8 @@
 //!
 //! A crash of a client leaves the current version; its leases expire. With a silent server every
 //! call ends within [`NatsOptions::patience`] with [`Error::Server`]; no call waits for ever.
-//! Observers measure leases on their own clocks, as for a directory. Delays and expiry dates use
-//! wall clocks, so hosts disagree by the difference of their clocks.
+//! Observers measure leases on their own clocks, as for a directory. Delays, expiry dates and
+//! retention use the server's time, so a wrong clock of a host changes nothing.
 //!
 //! ```no_run
 //! use ensemble_core::broker::Broker as _;
@@ -42,6 +42,7 @@ mod bucket;
 mod change_notifier;
 mod connect;
 mod consumer;
+mod denials;
 mod gate;
 mod gates;
 mod holder;
@@ -51,6 +52,7 @@ mod log;
 pub mod migrate;
 mod options;
 mod outbox;
+mod patience;
 mod publish;
 mod receive;
 mod record;
@@ -60,6 +62,7 @@ mod restore;
 mod runtime;
 mod stream_probe;
 mod subject;
+mod server_time;
 mod sweep;
 mod team;
 mod watch;
@@ -102,7 +105,8 @@ pub struct NatsTransport {
     /// Requests and plan gates.
     bucket: Bucket,
     subjects: Subjects,
-    clock: Arc<dyn Clock + Send + Sync>,
+    /// The embedder's clock; without one, the server's time counts.
+    clock: Option<Arc<dyn Clock + Send + Sync>>,
     recorder: Arc<dyn Recorder>,
     standstill: Option<Arc<dyn Standstill>>,
     connections: tokio::sync::watch::Receiver<u64>,
@@ -142,7 +146,7 @@ impl NatsTransport {
         operation: &'static str,
         call: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let limit = self.wire.patience + wire::ANSWER_PATIENCE;
+        let limit = self.wire.patience.left() + wire::ANSWER_PATIENCE;
         self.runtime
             .run(limit, call)
             .unwrap_or_else(|| Err(self.wire.unreachable(operation, "no answer in time")))
@@ -187,10 +191,14 @@ impl NatsTransport {
             return Ok(());
         }
         let _waiting = self.runtime.waiting();
-        if watch.catch_up(head, self.wire.patience) {
+        let denied = || self.wire.denial_of_consumers();
+        if watch.catch_up(head, self.wire.patience.left(), || denied().is_some()) {
             return Ok(());
         }
-        Err(self.wire.unreachable("follow a mailbox", "its updates did not come in time"))
+        Err(match denied() {
+            Some(denied) => self.wire.refused("follow a mailbox", denied),
+            None => self.wire.unreachable("follow a mailbox", "its updates did not come in time"),
+        })
     }
 
     /// An index that contains everything that was stored before this call.
@@ -242,10 +250,6 @@ impl NatsTransport {
             watch.note_changed();
         }
         Ok(Some(stored))
-    }
-
-    fn now_millis(&self) -> u64 {
-        u64::try_from(self.clock.wall().unix_millis()).unwrap_or(0)
     }
 
     fn lost(lease: &Lease, now: impl Into<String>) -> Error {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::env::{Clock, SystemClock};
+use ensemble_core::env::Clock;
 use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::message::Name;
 use ensemble_core::spool::Standstill;
@@ -31,8 +31,11 @@ pub struct NatsOptions {
     pub replicas: usize,
     /// Time limit of a call.
     pub patience: Duration,
-    /// The clock for delays, expiry and leases.
-    pub clock: Arc<dyn Clock + Send + Sync>,
+    /// Whether the patience is for all calls of the connection together, until one waits for news. For a
+    /// command, whose caller waits for all of it.
+    pub shares_patience: bool,
+    /// The clock for delays, expiry and retention. Without one, the server's time counts.
+    pub clock: Option<Arc<dyn Clock + Send + Sync>>,
     /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
     /// What keeps agents from beginning anything. Without it, nothing does.
@@ -51,7 +54,8 @@ impl NatsOptions {
             client_certificate: None,
             replicas: 1,
             patience: PATIENCE_DEFAULT,
-            clock: Arc::new(SystemClock),
+            shares_patience: false,
+            clock: None,
             recorder: Arc::new(NullRecorder),
             standstill: None,
         }
@@ -85,6 +89,20 @@ impl NatsOptions {
         self
     }
 
+    /// Makes the patience that of all calls together, as [`NatsOptions::shares_patience`] says.
+    #[must_use]
+    pub fn with_shared_patience(mut self) -> Self {
+        self.shares_patience = true;
+        self
+    }
+
+    /// Sets a clock to use instead of the server's time.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
     /// User name and password in the first address that has some; a name alone is a token.
     pub(super) fn user(&self) -> Option<(&str, Option<&str>)> {
         self.servers.split(',').find_map(|server| {
@@ -109,7 +127,7 @@ impl NatsOptions {
     }
 }
 
-ensemble_core::shared_setters!(NatsOptions: recorder, clock, patience);
+ensemble_core::shared_setters!(NatsOptions: recorder, patience);
 
 impl fmt::Debug for NatsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

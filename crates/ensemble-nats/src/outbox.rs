@@ -7,10 +7,11 @@
 //!                          +----> server
 //! ```
 //!
-//! While a message waits in the outbox, every new message is queued behind it, so the order of a
-//! sender is kept. A publish whose answer was lost goes to the outbox, too; the server stores its
+//! While a message waits in the outbox, every new message for its mailbox is queued behind it, so the
+//! order of a sender is kept there. A publish whose answer was lost goes to the outbox, too; the server stores its
 //! id once. The outbox's own durability applies to its messages. A message for a mailbox that the
-//! server does not have becomes a dead letter of the outbox.
+//! server does not have, or that it refuses for good, becomes a dead letter of the outbox. Its sender
+//! is told by a `mail.returned` in its mailbox.
 
 use std::path::Path;
 
@@ -34,12 +35,12 @@ pub struct Outbox {
 }
 
 /// Where a message was stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Posted {
     /// The server has it.
     Sent(Published),
-    /// The outbox holds it until the server is reachable.
-    Kept,
+    /// The outbox holds it until the server accepts it, for this reason.
+    Kept(String),
 }
 
 impl Outbox {
@@ -57,53 +58,115 @@ impl Outbox {
         &self.spool
     }
 
-    /// Sends a message to `server`. Without a server (`None`) the outbox keeps it.
+    /// The outbox's queue, by itself.
+    #[must_use]
+    pub fn into_spool(self) -> Spool {
+        self.spool
+    }
+
+    /// Sends a message to `server`, behind those that wait for the same mailbox. Without a server (`None`)
+    /// the outbox keeps it.
     ///
     /// # Errors
-    /// [`Error::Full`] if the outbox is full, too, or the server's error for the message.
+    /// The server's error for the message, also [`Error::Full`] if its mailbox is full there; or the outbox
+    /// is full.
     pub fn post(&self, server: Option<&dyn Broker>, envelope: &Envelope) -> Result<Posted> {
-        let Some(server) = server else { return self.keep(envelope) };
-        match self.drain(server) {
-            Ok(_) if self.waiting()? == 0 => {}
-            Ok(_) | Err(Error::Full { .. } | Error::Server { unreachable: true, .. }) => {
-                return self.keep(envelope);
+        let Some(server) = server else { return self.keep(envelope, "no server is connected") };
+        for mailbox in self.waiting_mailboxes()? {
+            match self.carry(server, &mailbox) {
+                Ok(carried) if mailbox == envelope.to => {
+                    if let Some(full) = carried.stuck {
+                        return Err(full);
+                    }
+                }
+                Ok(_) => {}
+                Err(error @ Error::Server { unreachable: true, .. }) => {
+                    return self.keep(envelope, &error.to_string());
+                }
+                Err(error) if mailbox == envelope.to => return Err(error),
+                // It is not this message's: the watcher reports it.
+                Err(_) => {}
             }
-            Err(error) => return Err(error),
+        }
+        let before = self.waiting_for(&envelope.to)?;
+        if before > 0 {
+            return self.keep(envelope, &format!("{before} wait there before it"));
         }
         match server.publish(envelope) {
             Ok(published) => Ok(Posted::Sent(published)),
-            Err(Error::Server { unreachable: true, .. }) => self.keep(envelope),
+            Err(error @ Error::Server { unreachable: true, .. }) => {
+                self.keep(envelope, &error.to_string())
+            }
             Err(error) => Err(error),
         }
     }
 
-    fn keep(&self, envelope: &Envelope) -> Result<Posted> {
+    fn keep(&self, envelope: &Envelope, why: &str) -> Result<Posted> {
         let settings = Settings::default().with_capacity(self.capacity);
         match self.spool.add_mailbox(&envelope.to, &settings) {
             Ok(()) | Err(Error::MailboxExists { .. }) => {}
             Err(error) => return Err(error),
         }
-        self.spool.publish(envelope).map(|_| Posted::Kept)
+        self.spool.publish(envelope).map(|_| Posted::Kept(why.to_owned()))
     }
 
-    /// Sends the waiting messages to the server, each mailbox in order.
+    /// Sends the waiting messages of all mailboxes to the server, each mailbox in order. A full mailbox and a
+    /// message that the server refuses keep no other from being sent.
     ///
     /// # Errors
-    /// The server is unreachable or full; the remaining messages wait.
+    /// The server is unreachable, or the outbox cannot be used; the remaining messages wait.
     pub fn drain(&self, server: &dyn Broker) -> Result<Carried> {
-        let holder = Name::new(HOLDER)?;
-        let bridge = Bridge::new(&self.spool, server, holder, Unknown::Bury);
         let mut all = Carried::default();
-        for mailbox in self.spool.mailboxes()? {
-            let counts = self.spool.counts(&mailbox)?;
-            if counts.queued + counts.acked == 0 {
-                continue;
-            }
-            let carried = bridge.carry(&mailbox)?;
+        for mailbox in self.waiting_mailboxes()? {
+            let carried = self.carry(server, &mailbox)?;
             all.carried += carried.carried;
             all.buried += carried.buried;
+            all.stuck = all.stuck.or(carried.stuck);
         }
         Ok(all)
+    }
+
+    /// Sends the waiting messages of one mailbox. The sender of one that the server can never take is told,
+    /// and the message becomes a dead letter of the outbox.
+    ///
+    /// # Errors
+    /// As for [`Outbox::drain`].
+    pub fn carry(&self, server: &dyn Broker, mailbox: &Name) -> Result<Carried> {
+        let holder = Name::new(HOLDER)?;
+        let bridge = Bridge::new(&self.spool, server, holder, Unknown::Bury).telling_senders();
+        bridge.carry(mailbox)
+    }
+
+    /// Mailboxes for which messages wait here.
+    ///
+    /// # Errors
+    /// The outbox cannot be listed.
+    pub fn waiting_mailboxes(&self) -> Result<Vec<Name>> {
+        let mut waiting = Vec::new();
+        for mailbox in self.spool.mailboxes()? {
+            if self.waiting_for(&mailbox)? > 0 {
+                waiting.push(mailbox);
+            }
+        }
+        Ok(waiting)
+    }
+
+    /// Number of messages that wait here for a mailbox.
+    fn waiting_for(&self, mailbox: &Name) -> Result<u64> {
+        match self.spool.counts(mailbox) {
+            Ok(counts) => Ok(counts.queued + counts.acked),
+            Err(Error::NoMailbox { .. }) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Number of messages that could not be sent and are dead letters here.
+    ///
+    /// # Errors
+    /// The outbox cannot be listed.
+    pub fn dead(&self) -> Result<u64> {
+        let counts = |mailbox: &Name| self.spool.counts(mailbox).map(|counts| counts.dead);
+        self.spool.mailboxes()?.iter().map(counts).sum()
     }
 
     /// Number of messages that have not reached the server yet.
@@ -111,11 +174,6 @@ impl Outbox {
     /// # Errors
     /// The outbox cannot be listed.
     pub fn waiting(&self) -> Result<u64> {
-        let mut waiting = 0;
-        for mailbox in self.spool.mailboxes()? {
-            let counts = self.spool.counts(&mailbox)?;
-            waiting += counts.queued + counts.acked;
-        }
-        Ok(waiting)
+        self.spool.mailboxes()?.iter().map(|mailbox| self.waiting_for(mailbox)).sum()
     }
 }

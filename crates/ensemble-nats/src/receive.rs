@@ -154,7 +154,7 @@ impl NatsTransport {
         let epoch = record.epoch;
         // Parsing takes about as long as the server's answer: do both at the same time.
         let (read, to_read) = (Arc::new(OnceLock::new()), (id.clone(), last.payload.clone()));
-        let (reading, now) = (Arc::clone(&read), self.clock.wall());
+        let (reading, now) = (Arc::clone(&read), self.now());
         let read_it = move || {
             let (id, content) = &to_read;
             let _ = reading.set(fit(id, content, now));
@@ -210,6 +210,7 @@ impl NatsTransport {
             patience.min(Duration::from_millis(due.saturating_sub(self.now_millis())))
         });
         let (_haste, _waiting) = (self.news.haste(), self.runtime.waiting());
+        self.wire.patience.renew();
         Ok(watch.wait_until(nap, |index| index.has_due(self.now_millis())))
     }
 }
@@ -261,6 +262,7 @@ impl NatsTransport {
     #[must_use]
     pub fn wait_for_news(&self, seen: u64, patience: Duration) -> u64 {
         let _waiting = self.runtime.waiting();
+        self.wire.patience.renew();
         self.news.wait(seen, patience)
     }
 }

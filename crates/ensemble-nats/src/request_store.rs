@@ -34,7 +34,7 @@ impl RequestStore for NatsTransport {
     }
 
     fn now(&self) -> Timestamp {
-        self.clock.wall()
+        Self::now(self)
     }
 
     fn recorder(&self) -> &dyn Recorder {

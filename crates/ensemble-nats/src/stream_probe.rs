@@ -30,7 +30,11 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::wire::{ANSWER_PATIENCE, RETRY_INTERVAL, Wire};
+use ensemble_core::Result;
 
+/// Beginnings of the subjects on which a stream is looked up and created.
+const INFO: &str = "$JS.API.STREAM.INFO.";
+const CREATE: &str = "$JS.API.STREAM.CREATE.";
 /// A name that no stream has, because it contains a dot.
 const NO_STREAM: &str = "no.stream";
 
@@ -54,6 +58,8 @@ pub(super) enum Reached {
     Open,
     /// There is no such stream.
     Absent,
+    /// The server denies the question.
+    Denied(String),
     /// A retry may help.
     NotYet(String),
 }
@@ -113,7 +119,12 @@ impl Wire {
         headers.insert(async_nats::header::NATS_EXPECTED_STREAM, NO_STREAM);
         let subject = self.stream_probe.subject.clone();
         let asked = self.client.request_with_headers(subject, headers, Bytes::new());
-        match timeout(ANSWER_PATIENCE, asked).await {
+        let named = format!("{}\"", self.stream_probe.subject);
+        let answer = match self.denials.or(&named, timeout(ANSWER_PATIENCE, asked)).await {
+            Ok(answer) => answer,
+            Err(denied) => return Reached::Denied(denied),
+        };
+        match answer {
             Ok(Ok(message)) => match serde_json::from_slice::<Answer>(&message.payload) {
                 // Another stream has its subjects.
                 Ok(answer) if answer.stream != self.stream_probe.stream => self.look().await,
@@ -133,7 +144,12 @@ impl Wire {
 
     /// Looks up whether a stream without a responder exists.
     async fn look(&self) -> Reached {
-        match timeout(ANSWER_PATIENCE, self.context.get_stream(&self.stream_probe.stream)).await {
+        let asked = timeout(ANSWER_PATIENCE, self.context.get_stream(&self.stream_probe.stream));
+        let answer = match self.denials.or(INFO, asked).await {
+            Ok(answer) => answer,
+            Err(denied) => return Reached::Denied(denied),
+        };
+        match answer {
             Ok(Ok(_)) => Reached::NotYet("the stream is not ready".to_owned()),
             Ok(Err(error)) => match error.kind() {
                 GetStreamErrorKind::JetStream(fault)
@@ -148,23 +164,27 @@ impl Wire {
     }
 
     /// Creates the stream if it does not exist, and returns when it can be read.
-    pub(super) async fn open(&self, config: &Config) -> std::result::Result<(), String> {
-        let deadline = Instant::now() + self.patience;
+    pub(super) async fn open(&self, config: &Config) -> Result<()> {
+        const OPEN: &str = "open the stream";
+        let deadline = self.patience.deadline();
         loop {
             let detail = match self.reach().await {
                 Reached::Open => return Ok(()),
                 Reached::Absent => {
                     let making = self.context.create_stream(config.clone());
-                    match timeout(ANSWER_PATIENCE, making).await {
-                        Ok(Ok(_)) => continue,
-                        Ok(Err(error)) => error.to_string(),
-                        Err(_) => "no answer".to_owned(),
+                    match self.denials.or(CREATE, timeout(ANSWER_PATIENCE, making)).await {
+                        Ok(Ok(Ok(_))) => continue,
+                        Ok(Ok(Err(error))) => error.to_string(),
+                        Ok(Err(_)) => "no answer".to_owned(),
+                        Err(denied) => return Err(self.refused(OPEN, denied)),
                     }
                 }
+                Reached::Denied(denied) => return Err(self.refused(OPEN, denied)),
                 Reached::NotYet(detail) => detail,
             };
             if Instant::now() + RETRY_INTERVAL >= deadline {
-                return Err(format!("{detail}: is JetStream on (`nats-server -js`)?"));
+                let detail = format!("{detail}: is JetStream on (`nats-server -js`)?");
+                return Err(self.unreachable(OPEN, detail));
             }
             sleep(RETRY_INTERVAL).await;
         }

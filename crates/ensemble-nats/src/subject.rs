@@ -90,6 +90,11 @@ impl Subjects {
         format!("ens.{}.b.{}", self.team, token(&mailbox.as_str().to_ascii_lowercase()))
     }
 
+    /// A subject that has no message, for a consumer that only tells the time.
+    pub(super) fn clock(&self) -> String {
+        format!("ens.{}.clock", self.team)
+    }
+
     pub(super) fn all_settings(&self) -> String {
         format!("ens.{}.b.*", self.team)
     }

@@ -10,13 +10,14 @@ use ensemble_core::message::{MessageId, Name};
 
 /// Most messages that one sweep removes from one mailbox, so that it stays short.
 const REMOVALS_MAX: usize = 1000;
+/// Beginning of the subjects on which versions are removed.
+const DELETE: &str = "$JS.API.STREAM.MSG.DELETE.";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl NatsTransport {
     /// Removes settled messages that are older than their mailbox's `done_days`, as a directory's
     /// sweep does. Their ids may be reused then. Returns the number of removed messages. Several
-    /// hosts may sweep at the same time. The age is the difference between this host's clock and
-    /// the server's.
+    /// hosts may sweep at the same time. The age is by the server's time.
     ///
     /// # Errors
     /// [`ensemble_core::Error::Server`]; messages that were removed before stay removed.
@@ -42,7 +43,9 @@ impl NatsTransport {
             if wire.read(&subject).await?.is_none_or(|stored| stored.seq != seq) {
                 return Ok(false);
             }
-            match wire.stream.delete_message(seq).await {
+            let deleted = wire.denials.or(DELETE, wire.stream.delete_message(seq)).await;
+            let deleted = deleted.map_err(|denied| wire.refused("remove a message", denied))?;
+            match deleted {
                 Ok(_) => Ok(true),
                 // Another host may have removed it first.
                 Err(_) if wire.read(&subject).await?.is_none_or(|stored| stored.seq != seq) => {

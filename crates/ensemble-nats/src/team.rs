@@ -136,10 +136,13 @@ impl NatsTransport {
             Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
         })?;
         let _waiting = self.runtime.waiting();
-        let deadline = Instant::now() + self.wire.patience;
+        let deadline = Instant::now() + self.wire.patience.left();
         let mut heard = 0;
         while *lock(&team.seen_seq) < head {
             let left = deadline.saturating_duration_since(Instant::now());
+            if let Some(denied) = self.wire.denial_of_consumers() {
+                return Err(self.wire.refused("follow the mailboxes", denied));
+            }
             if left.is_zero() {
                 return Err(self
                     .wire

@@ -106,7 +106,13 @@ impl Watch {
     }
 
     /// Waits until everything up to sequence `head` is known; `false` once `patience` is over.
-    pub(super) fn catch_up(&self, head: u64, patience: Duration) -> bool {
+    /// It ends early once following is denied.
+    pub(super) fn catch_up(
+        &self,
+        head: u64,
+        patience: Duration,
+        is_denied: impl Fn() -> bool,
+    ) -> bool {
         let deadline = Instant::now() + patience;
         let mut heard = self.index().heard;
         loop {
@@ -114,7 +120,7 @@ impl Watch {
             if self.wait_until(left.min(SILENCE), |index| index.seen_seq >= head) {
                 return true;
             }
-            if left <= SILENCE {
+            if left <= SILENCE || is_denied() {
                 return false;
             }
             let now = self.index().heard;

@@ -9,6 +9,7 @@
 //! A version carries a random `op`. So a writer whose answer was lost with the connection can
 //! recognize its own version, and sending twice stores once.
 
+use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,8 +25,11 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::{Answered, Question};
-use super::consumer::{Consumer, Told};
+use super::consumer::{CREATE, Consumer, Told};
+use super::denials::{Denials, INBOX};
+use super::patience::Patience;
 use super::record::{HEADER, Record, Stored};
+use super::server_time::ServerTime;
 use super::stream_probe::{Reached, StreamProbe};
 use ensemble_core::message::MessageId;
 use ensemble_core::{Error, Result};
@@ -43,8 +47,10 @@ pub(super) struct Wire {
     pub(super) stream: Stream<()>,
     pub(super) stream_probe: StreamProbe,
     pub(super) server: String,
-    /// Time limit of a whole call.
-    pub(super) patience: Duration,
+    /// Time limit of a whole call, or of several.
+    pub(super) patience: Patience,
+    pub(super) denials: Denials,
+    pub(super) time: ServerTime,
     /// Whether a missing stream counts as an empty one.
     pub(super) may_be_absent: bool,
     pub(super) ops: Ops,
@@ -105,6 +111,17 @@ impl Wire {
         Error::Server { operation, server, detail, unreachable: false }
     }
 
+    /// The server's store is full: trying later may help.
+    fn without_room(&self, operation: &'static str, detail: &str) -> Error {
+        let detail = format!("its store is full ({detail}): it accepts messages again once there is room");
+        Error::Server { operation, server: self.server.clone(), detail, unreachable: true }
+    }
+
+    /// A denial of the consumers by which mailboxes are followed.
+    pub(super) fn denial_of_consumers(&self) -> Option<String> {
+        self.denials.since(0, CREATE).or_else(|| self.denials.since(0, INBOX))
+    }
+
     /// Writes a version of a message if the last sequence in its subject is `expected` (0: none).
     /// Runs a function until the server has answered.
     pub(super) async fn put(
@@ -146,22 +163,29 @@ impl Wire {
         payload: Bytes,
         mut meanwhile: Option<impl FnOnce() + Send>,
     ) -> Result<Option<Put>> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = self.patience.deadline();
         let mut is_in_doubt = false;
+        // A denial names the whole subject.
+        let named = format!("{subject}\"");
         loop {
             let mut headers = headers();
             headers.insert(EXPECTED, expected.to_string());
             let question = Question { subject, headers, payload: payload.clone() };
             let left = deadline.saturating_duration_since(Instant::now());
             let asked = question.ask(&self.client, &mut meanwhile);
-            let detail = match timeout(left.min(ANSWER_PATIENCE), asked).await {
-                Ok(Answered::Stored(seq)) => return Ok(Some(Put::Done(seq))),
-                Ok(Answered::Stale) => return Ok((!is_in_doubt).then_some(Put::Stale)),
-                Ok(Answered::Refused(detail)) if !is_passing(&detail) => {
+            let asked = self.denials.or(&named, timeout(left.min(ANSWER_PATIENCE), asked));
+            let detail = match asked.await {
+                Ok(Ok(Answered::Stored(seq))) => return Ok(Some(Put::Done(seq))),
+                Ok(Ok(Answered::Stale)) => return Ok((!is_in_doubt).then_some(Put::Stale)),
+                Ok(Ok(Answered::Crowded(detail))) => {
+                    return Err(self.without_room("store a message", &detail));
+                }
+                Ok(Ok(Answered::Refused(detail))) if !is_passing(&detail) => {
                     return Err(self.refused("store a message", detail));
                 }
-                Ok(Answered::Refused(detail) | Answered::Failed(detail)) => detail,
-                Err(_) => "no answer".to_owned(),
+                Ok(Ok(Answered::Refused(detail) | Answered::Failed(detail))) => detail,
+                Ok(Err(_)) => "no answer".to_owned(),
+                Err(denied) => return Err(self.refused("store a message", denied)),
             };
             is_in_doubt = true;
             if Instant::now() + RETRY_INTERVAL >= deadline {
@@ -181,7 +205,7 @@ impl Wire {
     }
 
     pub(super) async fn last(&self, subject: &str) -> Result<Option<StreamMessage>> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = self.patience.deadline();
         loop {
             let detail = match self.reach().await {
                 Reached::Open => match self.ask_for(subject, deadline).await? {
@@ -195,6 +219,7 @@ impl Wire {
                 Reached::Absent => {
                     return Err(self.refused("read a message", "the team's stream does not exist"));
                 }
+                Reached::Denied(denied) => return Err(self.refused("read a message", denied)),
                 Reached::NotYet(detail) => detail,
             };
             if Instant::now() + RETRY_INTERVAL >= deadline {
@@ -208,7 +233,9 @@ impl Wire {
     async fn ask_for(&self, subject: &str, deadline: Instant) -> Result<Asked> {
         let asked = self.stream.get_last_raw_message_by_subject(subject);
         let left = deadline.saturating_duration_since(Instant::now());
-        Ok(match timeout(left.min(ANSWER_PATIENCE), asked).await {
+        let asked = self.denials.or(READ, timeout(left.min(ANSWER_PATIENCE), asked)).await;
+        let answer = asked.map_err(|denied| self.refused("read a message", denied))?;
+        Ok(match answer {
             Ok(Ok(message)) => Asked::Told(Some(Box::new(message))),
             Ok(Err(error)) => match error.kind() {
                 LastRawMessageErrorKind::NoMessageFound => Asked::Told(None),
@@ -248,7 +275,9 @@ impl Wire {
 
     /// Removes the versions of a subject up to this one.
     pub(super) async fn purge(&self, subject: &str, seq: u64) -> Result<()> {
-        let purged = self.stream.purge().filter(subject).sequence(seq + 1).await;
+        let purge = self.stream.purge().filter(subject).sequence(seq + 1).into_future();
+        let purged = self.denials.or(PURGE, purge).await;
+        let purged = purged.map_err(|denied| self.refused("remove a version", denied))?;
         purged.map(drop).map_err(|error| self.unreachable("remove a version", error))
     }
 
@@ -274,7 +303,7 @@ impl Wire {
         which: DeliverPolicy,
         headers_only: bool,
     ) -> Result<Vec<Listed>> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = self.patience.deadline();
         loop {
             let Some(head) = self.last(pattern).await? else { return Ok(Vec::new()) };
             let left = deadline.saturating_duration_since(Instant::now());
@@ -287,6 +316,9 @@ impl Wire {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "no answer".to_owned(),
             };
+            if let Some(denied) = self.denial_of_consumers() {
+                return Err(self.refused("list messages", denied));
+            }
             if Instant::now() + RETRY_INTERVAL >= deadline {
                 return Err(self.unreachable("list messages", detail));
             }
@@ -315,6 +347,10 @@ impl Wire {
         Ok(all)
     }
 }
+
+/// Beginnings of the subjects of requests whose denial is an answer.
+const READ: &str = "$JS.API.STREAM.MSG.GET.";
+const PURGE: &str = "$JS.API.STREAM.PURGE.";
 
 /// Built once, because a header name is validated letter by letter.
 static STATE: HeaderName = HeaderName::from_static(HEADER);

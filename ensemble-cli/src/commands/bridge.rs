@@ -39,6 +39,7 @@ impl Arguments {
 
 #[cfg(feature = "nats")]
 mod carrying {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
@@ -51,7 +52,7 @@ mod carrying {
     use serde_json::json;
 
     use super::{Arguments, Context, Name, Outcome};
-    use crate::exit::{Failure, say};
+    use crate::exit::{Exit, Failure, say};
 
     /// The holder of messages on their way.
     const HOLDER: &str = "bridge";
@@ -70,10 +71,17 @@ mod carrying {
             }
             let queue = NatsTransport::connect(&options)?;
             let (mut seen, mut is_well) = (0, true);
+            let mut stuck = BTreeMap::new();
             loop {
                 match self.round(context, &spool, &queue) {
-                    Ok(_) if self.once => return Ok(()),
-                    Ok(_) => is_well = true,
+                    Ok(now) => {
+                        say_changes(&stuck, &now);
+                        stuck = now;
+                        is_well = true;
+                        if self.once {
+                            return over(&stuck);
+                        }
+                    }
                     Err(error) if error.is_transient() && !self.once => {
                         if is_well {
                             say(&format!("{error}: tried again until it works"));
@@ -95,14 +103,17 @@ mod carrying {
             context: &Context,
             spool: &Spool,
             queue: &NatsTransport,
-        ) -> ensemble_core::Result<()> {
+        ) -> ensemble_core::Result<BTreeMap<Name, Error>> {
+            let mut stuck = BTreeMap::new();
             let holder = Name::new(HOLDER)?;
             let out = Bridge::new(spool, queue, holder.clone(), Unknown::Create);
             let back = Bridge::new(queue, spool, holder, Unknown::Create);
             for mailbox in spool.mailboxes()?.iter().filter(|name| !self.local.contains(name)) {
                 let glance = spool.glance(mailbox, 1)?;
                 if glance.waiting + glance.held > 0 {
-                    note(context, mailbox, "out", out.carry(mailbox)?);
+                    let carried = alone(out.carry(mailbox))?;
+                    note(context, mailbox, "out", &carried);
+                    stuck.extend(carried.stuck.map(|why| (mailbox.clone(), why)));
                 }
             }
             for mailbox in &self.local {
@@ -111,13 +122,46 @@ mod carrying {
                 {
                     return Err(error);
                 }
-                note(context, mailbox, "in", back.carry(mailbox)?);
+                let carried = alone(back.carry(mailbox))?;
+                note(context, mailbox, "in", &carried);
+                stuck.extend(carried.stuck.map(|why| (mailbox.clone(), why)));
             }
-            Ok(())
+            Ok(stuck)
         }
     }
 
-    fn note(context: &Context, mailbox: &Name, direction: &str, carried: Carried) {
+    /// A failure of one mailbox is its own; only a queue that cannot be used ends the round.
+    fn alone(carried: ensemble_core::Result<Carried>) -> ensemble_core::Result<Carried> {
+        match carried {
+            Err(error @ Error::Server { unreachable: true, .. }) => Err(error),
+            Err(error) => {
+                let mut stuck = Carried::default();
+                stuck.stuck = Some(error);
+                Ok(stuck)
+            }
+            carried => carried,
+        }
+    }
+
+    /// Says what has become stuck since the last round.
+    fn say_changes(before: &BTreeMap<Name, Error>, now: &BTreeMap<Name, Error>) {
+        for (mailbox, why) in now.iter().filter(|(mailbox, _)| !before.contains_key(*mailbox)) {
+            say(&format!("mail for `{mailbox}` waits: {why}"));
+        }
+    }
+
+    /// The result of a single round.
+    fn over(stuck: &BTreeMap<Name, Error>) -> Outcome {
+        if stuck.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = stuck.keys().map(Name::as_str).collect();
+        let text = format!("mail for {} waits; everything else is carried", names.join(", "));
+        let is_passing = stuck.values().all(Error::is_transient);
+        Err(Failure::new(if is_passing { Exit::Busy } else { Exit::Failed }, text))
+    }
+
+    fn note(context: &Context, mailbox: &Name, direction: &str, carried: &Carried) {
         if carried.carried + carried.buried > 0
             && let Ok(recorder) = context.recorder()
         {

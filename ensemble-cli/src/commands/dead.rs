@@ -52,21 +52,27 @@ struct List {
 
 impl List {
     fn run(self, context: &Context) -> Outcome {
-        let letters = letters(&*Queue::open(context)?, self.mailbox.as_ref())?;
+        let places = Places::open(context)?;
+        let letters = places.letters(self.mailbox.as_ref())?;
         if context.out.is_json() {
-            return letters.iter().try_for_each(|letter| context.out.object(&described(letter)));
+            return letters.iter().try_for_each(|(place, letter)| {
+                context.out.object(&described(place.word, letter))
+            });
         }
         if letters.is_empty() {
             return context.out.line("no dead letters");
         }
-        let shown = ids::shortened(letters.iter().map(|letter| letter.id.as_str()));
-        let row = |letter: &DeadLetter| {
-            vec![
-                letter.id.as_str().chars().take(shown).collect(),
-                letter.mailbox.to_string(),
-                letter.at.map_or_else(|| "-".to_owned(), |at| at.to_string()),
-                letter.reason.clone(),
-            ]
+        let shown = ids::shortened(letters.iter().map(|(_, letter)| letter.id.as_str()));
+        let row = |(place, letter): &(&Place, DeadLetter)| {
+            let id = letter.id.as_str().chars().take(shown).collect();
+            let at = letter.at.map_or_else(|| "-".to_owned(), |at| at.to_string());
+            let reason = match place.word {
+                OUTBOX | DIRECTORY if places.0.len() > 1 => {
+                    format!("{} ({} of this host)", letter.reason, place.word)
+                }
+                _ => letter.reason.clone(),
+            };
+            vec![id, letter.mailbox.to_string(), at, reason]
         };
         context.out.table(&["id", "mailbox", "since", "reason"], letters.iter().map(row).collect())
     }
@@ -85,8 +91,9 @@ struct Show {
 
 impl Show {
     fn run(self, context: &Context) -> Outcome {
-        let queue = Queue::open(context)?;
-        let letter = one(&*queue, &self.id, self.mailbox.as_ref())?;
+        let places = Places::open(context)?;
+        let (place, letter) = places.one(&self.id, self.mailbox.as_ref())?;
+        let (queue, place) = (&*place.queue, place.word);
         let envelope = match queue.peek(&letter.mailbox, &letter.id) {
             Ok(envelope) => Ok(envelope),
             // Why it cannot be read is what makes it interesting.
@@ -94,7 +101,7 @@ impl Show {
             Err(error) => return Err(error.into()),
         };
         if context.out.is_json() {
-            let mut object = described(&letter);
+            let mut object = described(place, &letter);
             match envelope {
                 Ok(envelope) => object["envelope"] = json!(envelope),
                 Err(error) => object["error"] = json!(error.to_string()),
@@ -137,10 +144,10 @@ struct Which {
 }
 
 impl Which {
-    fn letters(&self, queue: &dyn Broker) -> Outcome<Vec<DeadLetter>> {
+    fn letters<'p>(&self, places: &'p Places) -> Outcome<Vec<(&'p Place, DeadLetter)>> {
         match &self.id {
-            Some(id) => Ok(vec![one(queue, id, self.mailbox.as_ref())?]),
-            None => letters(queue, self.mailbox.as_ref()),
+            Some(id) => Ok(vec![places.one(id, self.mailbox.as_ref())?]),
+            None => places.letters(self.mailbox.as_ref()),
         }
     }
 
@@ -151,10 +158,10 @@ impl Which {
         (done, state): (&str, &str),
         act: impl Fn(&dyn Broker, &DeadLetter) -> ensemble_core::Result<()>,
     ) -> Outcome {
-        let queue = Queue::open(context)?;
-        let letters = self.letters(&*queue)?;
-        for letter in &letters {
-            act(&*queue, letter)?;
+        let places = Places::open(context)?;
+        let letters = self.letters(&places)?;
+        for (place, letter) in &letters {
+            act(&*place.queue, letter)?;
             if context.out.is_json() {
                 context.out.object(
                     &json!({ "id": letter.id, "mailbox": letter.mailbox, "state": state }),
@@ -163,7 +170,7 @@ impl Which {
         }
         match (context.out.is_json(), &letters[..]) {
             (true, _) => Ok(()),
-            (false, [letter]) => context.out.line(format!("{done} {}", letter.id)),
+            (false, [(_, letter)]) => context.out.line(format!("{done} {}", letter.id)),
             (false, all) => {
                 context.out.line(format!("{done} {}", plural(all.len() as u64, "dead letter")))
             }
@@ -208,44 +215,109 @@ impl Drop {
     }
 }
 
-fn letters(queue: &dyn Broker, mailbox: Option<&Name>) -> Outcome<Vec<DeadLetter>> {
-    let Some(mailbox) = mailbox else {
-        let mut all = Vec::new();
-        for mailbox in queue.mailboxes()? {
-            all.extend(queue.dead_letters(&mailbox)?);
-        }
-        return Ok(all);
-    };
-    Ok(queue.dead_letters(mailbox)?)
+/// Names of the places of dead letters.
+const OUTBOX: &str = "outbox";
+const DIRECTORY: &str = "directory";
+const SERVERS: &str = "servers";
+
+/// One place with dead letters.
+struct Place {
+    word: &'static str,
+    queue: Queue,
 }
 
-/// The dead letter with this id.
-fn one(queue: &dyn Broker, id: &MessageId, mailbox: Option<&Name>) -> Outcome<DeadLetter> {
-    let id = &ids::message(queue, id)?;
-    let candidates = match mailbox {
-        Some(mailbox) => vec![mailbox.clone()],
-        None => queue.mailboxes()?,
-    };
-    let mut holding = Vec::new();
-    for mailbox in candidates {
-        if queue.state(&mailbox, id)? == Some(State::Dead) {
-            holding.push(mailbox);
+/// All places with dead letters: the queue, and beside servers the outbox and the directory of this host.
+struct Places(Vec<Place>);
+
+impl Places {
+    fn open(context: &Context) -> Outcome<Self> {
+        let queue = Queue::open(context)?;
+        if queue.directory().is_some() {
+            return Ok(Self(vec![Place { word: DIRECTORY, queue }]));
+        }
+        let mut places = vec![Place { word: SERVERS, queue }];
+        #[cfg(feature = "nats")]
+        {
+            let outbox = Queue::Directory(context.project()?.open_outbox()?.into_spool());
+            places.push(Place { word: OUTBOX, queue: outbox });
+        }
+        if let Ok(spool) = context.spool() {
+            places.push(Place { word: DIRECTORY, queue: Queue::Directory(spool) });
+        }
+        Ok(Self(places))
+    }
+
+    /// The dead letters of one mailbox, or of all.
+    fn letters(&self, mailbox: Option<&Name>) -> Outcome<Vec<(&Place, DeadLetter)>> {
+        let (mut all, mut unknown, mut is_known) = (Vec::new(), None, false);
+        for place in &self.0 {
+            let mailboxes = match mailbox {
+                Some(mailbox) => vec![mailbox.clone()],
+                None => place.queue.mailboxes()?,
+            };
+            for mailbox in mailboxes {
+                match place.queue.dead_letters(&mailbox) {
+                    Ok(letters) => {
+                        is_known = true;
+                        all.extend(letters.into_iter().map(|letter| (place, letter)));
+                    }
+                    Err(error @ Error::NoMailbox { .. }) => drop(unknown.get_or_insert(error)),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        match unknown {
+            Some(error) if !is_known => Err(error.into()),
+            _ => Ok(all),
         }
     }
-    if let [_, _, ..] = &holding[..] {
-        let mailboxes = holding.into_iter().map(String::from).collect();
-        return Err(Error::Ambiguous { id: id.to_string(), mailboxes }.into());
+
+    /// The id that a beginning means, in any of the places.
+    fn whole(&self, given: &MessageId) -> Outcome<MessageId> {
+        for place in &self.0 {
+            let whole = ids::message(&*place.queue, given)?;
+            if whole != *given {
+                return Ok(whole);
+            }
+        }
+        Ok(given.clone())
     }
-    let letter = match holding.pop() {
-        None => None,
-        Some(mailbox) => queue.dead_letters(&mailbox)?.into_iter().find(|l| l.id == *id),
-    };
-    let place = || "among the dead letters".to_owned();
-    let absent = || Error::NoMessage { id: id.to_string(), place: place() };
-    Ok(letter.ok_or_else(absent)?)
+
+    /// The dead letter with this id.
+    fn one(&self, id: &MessageId, mailbox: Option<&Name>) -> Outcome<(&Place, DeadLetter)> {
+        let id = &self.whole(id)?;
+        let mut holding = Vec::new();
+        for place in &self.0 {
+            let candidates = match mailbox {
+                Some(mailbox) => vec![mailbox.clone()],
+                None => place.queue.mailboxes()?,
+            };
+            for mailbox in candidates {
+                match place.queue.state(&mailbox, id) {
+                    Ok(Some(State::Dead)) => holding.push((place, mailbox)),
+                    Ok(_) => {}
+                    // Another place may have it.
+                    Err(Error::NoMailbox { .. }) if self.0.len() > 1 => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        if let [(first, _), (second, _), ..] = &holding[..]
+            && first.word == second.word
+        {
+            let mailboxes = holding.into_iter().map(|(_, mailbox)| mailbox.into()).collect();
+            return Err(Error::Ambiguous { id: id.to_string(), mailboxes }.into());
+        }
+        let absent =
+            || Error::NoMessage { id: id.to_string(), place: "among the dead letters".to_owned() };
+        let (place, mailbox) = holding.into_iter().next().ok_or_else(absent)?;
+        let letters = place.queue.dead_letters(&mailbox)?;
+        let letter = letters.into_iter().find(|letter| letter.id == *id).ok_or_else(absent)?;
+        Ok((place, letter))
+    }
 }
 
-fn described(letter: &DeadLetter) -> serde_json::Value {
+fn described(place: &str, letter: &DeadLetter) -> serde_json::Value {
     json!({
         "id": letter.id,
         "mailbox": letter.mailbox,
@@ -253,5 +325,6 @@ fn described(letter: &DeadLetter) -> serde_json::Value {
         "at": letter.at,
         "holder": letter.holder,
         "epoch": letter.epoch,
+        "place": place,
     })
 }

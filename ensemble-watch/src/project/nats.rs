@@ -99,14 +99,14 @@ mod options {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use ensemble_core::Result;
     use ensemble_core::message::Name;
     use ensemble_core::spool::Options;
+    use ensemble_core::{Error, Result};
     use ensemble_nats::{NatsOptions, OUTBOX_CAPACITY_DEFAULT, Outbox};
 
     use ensemble_team::admission::MailAdmission;
 
-    use super::Project;
+    use super::{CONFIG_FILE, Project};
 
     /// The default team.
     const TEAM_DEFAULT: &str = "team";
@@ -121,10 +121,15 @@ mod options {
             Ok(Some(self.nats_options_for(servers)?))
         }
 
+        fn incomplete(&self, given: &str, absent: &str) -> Error {
+            let detail = format!("a client proves itself by both: set `nats: {{{absent}: FILE}}`, too");
+            Error::malformed(self.root().join(CONFIG_FILE), format!("nats.{given}"), detail)
+        }
+
         /// Access to these servers, with all other settings as configured.
         ///
         /// # Errors
-        /// None at the moment.
+        /// A certificate without its key, or the reverse.
         pub fn nats_options_for(&self, servers: &str) -> Result<NatsOptions> {
             let config = &self.config.nats;
             let team = config.team.clone().map_or_else(|| Name::new(TEAM_DEFAULT), Ok)?;
@@ -132,9 +137,12 @@ mod options {
             let file = |path: &std::path::PathBuf| self.root().join(path);
             options.credentials = config.credentials.as_ref().map(file);
             options.root_certificates = config.root_certificates.as_ref().map(file);
-            if let (Some(certificate), Some(key)) = (&config.certificate, &config.key) {
-                options.client_certificate = Some((file(certificate), file(key)));
-            }
+            options.client_certificate = match (&config.certificate, &config.key) {
+                (Some(certificate), Some(key)) => Some((file(certificate), file(key))),
+                (None, None) => None,
+                (Some(_), None) => return Err(self.incomplete("certificate", "key")),
+                (None, Some(_)) => return Err(self.incomplete("key", "certificate")),
+            };
             options.replicas = config.replicas.unwrap_or(options.replicas);
             if let Some(seconds) = config.patience_seconds {
                 options.patience = Duration::from_secs(seconds.max(1));

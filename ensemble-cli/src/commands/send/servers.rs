@@ -49,8 +49,8 @@ impl Arguments {
         }
         let outbox = context.project()?.open_outbox()?;
         let deadline = self.waiting.deadline();
-        let mut failed = None;
-        for (n, to) in recipients.iter().enumerate() {
+        let (mut failed, mut is_told) = (None, false);
+        for to in &recipients {
             match self.post(
                 context,
                 &outbox,
@@ -58,16 +58,20 @@ impl Arguments {
                 &envelope.addressed_to(to.clone()),
                 deadline,
             ) {
-                Ok(late) => failed = failed.or(late),
+                Ok(late) => {
+                    failed = failed.or(late);
+                    // The id is printed once some mailbox or the outbox has the message.
+                    if !is_told && !context.out.is_json() {
+                        context.out.line(&envelope.id)?;
+                    }
+                    is_told = true;
+                }
                 Err(failure) => {
                     failed.get_or_insert(failure);
                 }
             }
-            if n == 0 && !context.out.is_json() {
-                context.out.line(&envelope.id)?;
-            }
         }
-        if let Some(servers) = &servers {
+        if let (Some(servers), true) = (&servers, is_told) {
             answers::sent(context, servers, &envelope);
         }
         failed.map_or(Ok(()), Err)
@@ -83,7 +87,10 @@ impl Arguments {
         deadline: Option<Instant>,
     ) -> Outcome<Option<Failure>> {
         let posted = outbox.post(servers.map(|servers| servers as &dyn Broker), envelope)?;
-        let reached = match (self.waiting.until(), servers, posted) {
+        if let (Posted::Kept(why), Some(_)) = (&posted, servers) {
+            say(&format!("kept in the outbox of this host for `{}`: {why}", envelope.to));
+        }
+        let reached = match (self.waiting.until(), servers, &posted) {
             (Some(wanted), Some(servers), Posted::Sent(_)) => {
                 wait(servers, envelope, wanted, deadline)?
             }
@@ -93,7 +100,7 @@ impl Arguments {
             context.out.object(&json!({
                 "id": envelope.id, "mailbox": envelope.to, "state": reached,
                 "already_stored": posted == Posted::Sent(Published::AlreadyStored),
-                "outbox": posted == Posted::Kept,
+                "outbox": matches!(posted, Posted::Kept(_)),
             }))?;
         }
         Ok(self.waiting.until().filter(|wanted| reached < *wanted).map(|wanted| {

@@ -1,0 +1,66 @@
+//! The server's time, which all hosts share. It is known from the creation of a consumer, and goes on with
+//! this host's monotonic clock. So a wrong wall clock of a host delays, expires and removes nothing.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use super::wire::millis;
+use super::{NatsTransport, lock};
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::message::Timestamp;
+
+/// The last measurement. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServerTime(Arc<Mutex<Option<Measured>>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    /// The server's time, in milliseconds since the Unix epoch.
+    millis: u64,
+    at: Instant,
+}
+
+impl ServerTime {
+    /// Notes a time that the server has told just now.
+    pub(super) fn note(&self, told: time::OffsetDateTime) {
+        *lock(&self.0) = Some(Measured { millis: millis(told), at: Instant::now() });
+    }
+
+    /// The server's time now, in milliseconds since the Unix epoch; `None` if it is not known.
+    fn millis(&self) -> Option<u64> {
+        let Measured { millis, at } = (*lock(&self.0))?;
+        Some(millis.saturating_add(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl NatsTransport {
+    /// The time that counts for delays, expiry and retention: the server's, or that of the embedder's clock.
+    /// Asks the server if its time is not known. A server that does not tell counts as right as this host.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        if let Some(clock) = &self.clock {
+            return clock.wall();
+        }
+        let known = self.wire.time.millis().or_else(|| {
+            let (wire, subject) = (self.wire.clone(), self.subjects.clock());
+            let asked = self.call("ask for the time", async move {
+                let opened = super::consumer::Consumer::open_for_time(&wire, &subject).await;
+                opened.map_err(|error| wire.unreachable("ask for the time", error))
+            });
+            asked.ok().and_then(|()| self.wire.time.millis())
+        });
+        known.map_or_else(
+            || SystemClock.wall(),
+            |millis| Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX)),
+        )
+    }
+
+    /// This host's monotonic time, for observers.
+    pub(super) fn monotonic(&self) -> Monotonic {
+        self.clock.as_ref().map_or_else(|| SystemClock.monotonic(), |clock| clock.monotonic())
+    }
+
+    pub(super) fn now_millis(&self) -> u64 {
+        u64::try_from(self.now().unix_millis()).unwrap_or(0)
+    }
+}

@@ -1,0 +1,160 @@
+//! Carries messages of this host to the servers, and keeps one failure from stopping anything else.
+//!
+//! | a failure of | consequence |
+//! |---|---|
+//! | one message, for good | it is a dead letter here; its sender is told; the next one is carried |
+//! | one mailbox, which is full | it is tried again after a delay, which doubles up to a minute |
+//! | one step of a round | the other steps are done; `status` shows it as a trouble |
+//! | the connection | the round ends, and the next one begins when the servers answer |
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+use ensemble_nats::bridge::Carried;
+
+/// Delay before a full mailbox is tried again, the first time and at most.
+const DELAY_MIN: Duration = Duration::from_secs(1);
+const DELAY_MAX: Duration = Duration::from_secs(60);
+/// Most troubles that are shown.
+const SHOWN_MAX: usize = 10;
+
+/// What does not work at the moment, by its place.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles(BTreeMap<String, String>);
+
+impl Troubles {
+    /// Notes how a step ended.
+    ///
+    /// # Errors
+    /// The servers do not answer, so no other step can work.
+    pub(crate) fn note(&mut self, place: &str, result: Result<()>) -> Result<()> {
+        match result {
+            Ok(()) => {
+                self.0.remove(place);
+                Ok(())
+            }
+            Err(error @ Error::Server { unreachable: true, .. }) => Err(error),
+            Err(error) => {
+                self.found(place, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn found(&mut self, place: &str, error: &Error) {
+        let why = error.to_string();
+        if self.0.get(place) != Some(&why) {
+            tracing::warn!(%error, %place, "one step at the servers failed");
+            self.0.insert(place.to_owned(), why);
+        }
+    }
+
+    /// The first of them, for `status`.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        let shown = self.0.iter().take(SHOWN_MAX);
+        shown.map(|(place, why)| format!("{place}: {why}")).collect()
+    }
+}
+
+/// When mailboxes that could not be carried are tried again.
+#[derive(Debug, Default)]
+pub(crate) struct Carrier {
+    delays: BTreeMap<String, (Monotonic, Duration)>,
+}
+
+impl Carrier {
+    /// Carries the mailboxes of one source, and says what was carried.
+    ///
+    /// # Errors
+    /// The servers do not answer.
+    pub(crate) fn carry(
+        &mut self,
+        now: Monotonic,
+        source: &str,
+        mailboxes: &[Name],
+        carry: impl Fn(&Name) -> Result<Carried>,
+        troubles: &mut Troubles,
+    ) -> Result<Carried> {
+        let mut all = Carried::default();
+        for mailbox in mailboxes {
+            let place = format!("{source} {mailbox}");
+            if self.delays.get(&place).is_some_and(|(next, _)| now < *next) {
+                continue;
+            }
+            let carried = carry(mailbox).map(|carried| {
+                all.carried += carried.carried;
+                all.buried += carried.buried;
+                carried.stuck
+            });
+            let failed = match carried {
+                Ok(stuck) => stuck,
+                Err(error) => Some(error),
+            };
+            match &failed {
+                None => drop(self.delays.remove(&place)),
+                Some(_) => {
+                    let before = self.delays.get(&place).map(|(_, delay)| *delay * 2);
+                    let delay = before.unwrap_or(DELAY_MIN).min(DELAY_MAX);
+                    self.delays.insert(place.clone(), (now + delay, delay));
+                }
+            }
+            troubles.note(&place, failed.map_or(Ok(()), Err))?;
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Error {
+        Error::Full { mailbox: "full".to_owned(), capacity: 1 }
+    }
+
+    #[test]
+    fn a_full_mailbox_is_tried_again_ever_more_rarely_and_holds_up_no_other() {
+        let (mut carrier, mut troubles) = (Carrier::default(), Troubles::default());
+        let names = [Name::new("full").unwrap(), Name::new("other").unwrap()];
+        let mut tried = Vec::new();
+        for second in 0..300 {
+            let now = Monotonic::from_duration(Duration::from_secs(second));
+            let seen = std::cell::Cell::new(0);
+            let carry = |name: &Name| {
+                let mut carried = Carried::default();
+                match name.as_str() {
+                    "full" => {
+                        seen.set(seen.get() + 1);
+                        carried.stuck = Some(full());
+                    }
+                    _ => carried.carried = 1,
+                }
+                Ok(carried)
+            };
+            let carried = carrier.carry(now, "outbox", &names, carry, &mut troubles).unwrap();
+            assert_eq!(carried.carried, 1, "the other mailbox is carried every time");
+            tried.extend((seen.get() > 0).then_some(second));
+        }
+        assert_eq!(tried, [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
+        assert_eq!(troubles.shown().len(), 1);
+        let later = Monotonic::from_duration(Duration::from_secs(400));
+        let carry = |_: &Name| Ok(Carried::default());
+        carrier.carry(later, "outbox", &names, carry, &mut troubles).unwrap();
+        assert!(troubles.shown().is_empty(), "what works again is no trouble");
+    }
+
+    #[test]
+    fn servers_that_do_not_answer_end_the_round() {
+        let mut troubles = Troubles::default();
+        let away = |unreachable| {
+            let (server, detail) = ("nats://hub".to_owned(), "it is away".to_owned());
+            Error::Server { operation: "ask", server, detail, unreachable }
+        };
+        assert!(troubles.note("leases", Err(away(true))).is_err());
+        troubles.note("leases", Err(away(false))).unwrap();
+        assert_eq!(troubles.shown().len(), 1);
+    }
+}

@@ -1,0 +1,116 @@
+//! The end of work that is on the servers: what ended agents held, tasks with reports, and `ack/` files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ensemble_core::broker::TaskEnd;
+use ensemble_core::durable::{Durability, write_document};
+use ensemble_core::env::Lease;
+use ensemble_core::event_log::types;
+use ensemble_core::{Error, Result};
+use ensemble_nats::NatsTransport;
+use serde_json::json;
+
+use super::Follower;
+use crate::held_work::{Ended, held_by, return_all};
+use crate::routing;
+use crate::servers::{AckFile, Reported};
+use crate::status::ACTOR;
+
+/// Most acked tasks that are kept.
+const TASKS_MAX: usize = 1000;
+
+/// The leases that `ack/` files have received, by task, in a file: a later watcher settles them.
+#[derive(Debug)]
+pub(super) struct AckedTasks {
+    path: PathBuf,
+    leases: BTreeMap<String, Lease>,
+}
+
+impl AckedTasks {
+    /// Reads the file. A missing or damaged one counts as empty: the leases then run out.
+    pub(super) fn open(path: &Path) -> Self {
+        let leases = std::fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        Self { path: path.to_owned(), leases: leases.unwrap_or_default() }
+    }
+
+    fn insert(&mut self, task: String, lease: Lease) {
+        while self.leases.len() >= TASKS_MAX {
+            self.leases.pop_first();
+        }
+        self.leases.insert(task, lease);
+        self.write();
+    }
+
+    fn remove(&mut self, task: &str) -> Option<Lease> {
+        let lease = self.leases.remove(task)?;
+        self.write();
+        Some(lease)
+    }
+
+    /// A file that cannot be written costs a later watcher the leases, which then run out.
+    fn write(&self) {
+        let text = serde_json::to_vec(&self.leases).unwrap_or_default();
+        let made = self.path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        let written = made
+            .map_err(|error| Error::io("create the directory of", &self.path, error))
+            .and_then(|()| write_document(&self.path, &text, Durability::Process));
+        if let Err(error) = written {
+            tracing::warn!(%error, "cannot keep the acked tasks");
+        }
+    }
+}
+
+impl Follower {
+    /// Returns what ended agents hold, and settles the tasks of routed reports. What fails is not repeated: the
+    /// leases run out.
+    pub(super) fn end_what_was_seen(&mut self, queue: &NatsTransport) -> Result<()> {
+        self.take_acks(queue)?;
+        let (ended, reports) = self.sighted(|sight| {
+            (std::mem::take(&mut sight.ended), std::mem::take(&mut sight.reports))
+        });
+        for Ended { agent, why, .. } in ended {
+            let leases = held_by(&agent, queue)?;
+            return_all(&agent, &why, &leases, queue, &mut [], &*self.recorder);
+        }
+        for Reported { task, author, written_at } in reports {
+            let end = TaskEnd { task: &task, author: &author, written_at: Some(written_at) };
+            self.acked.remove(&task);
+            self.project.task_ends().settle_reported(queue, &end, &*self.recorder)?;
+        }
+        Ok(())
+    }
+
+    /// Receives the messages of tasks that workers have read by `ack/` files, and settles them after their reports.
+    fn take_acks(&mut self, queue: &NatsTransport) -> Result<()> {
+        let (acks, unsigned) = self.sighted(|sight| {
+            (std::mem::take(&mut sight.acks), std::mem::take(&mut sight.unsigned))
+        });
+        for AckFile { task, content } in acks {
+            let lease = match routing::acknowledge(&content, &task, queue) {
+                Ok(acked) => acked.map(|(lease, _)| lease),
+                Err(error) if error.is_transient() => {
+                    self.sighted(|sight| sight.acks.push(AckFile { task, content }));
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, %task, "cannot receive an acked task");
+                    continue;
+                }
+            };
+            let data = json!({ "task_id": task, "lease": lease.as_ref().map(ToString::to_string) });
+            self.recorder.record(types::ACK_RECEIVED, ACTOR, data);
+            if let Some(lease) = lease {
+                self.acked.insert(task, lease);
+            }
+        }
+        for task in unsigned {
+            let Some(lease) = self.acked.remove(&task) else { continue };
+            match routing::settle_acked(&lease, queue) {
+                Ok(_) | Err(Error::LeaseLost { .. }) => {}
+                Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
+            }
+        }
+        Ok(())
+    }
+}

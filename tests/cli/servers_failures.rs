@@ -1,0 +1,123 @@
+//! One failure stays one failure, through the command and its watcher.
+
+use std::fs;
+use std::process::{Child, Stdio};
+
+use crate::bed::Bed;
+use crate::nats_server::{Server, fresh_team};
+use crate::servers::bed_on;
+use crate::tmux_support::eventually;
+
+/// A process of the command, which ends with the test.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn watch(bed: &Bed) -> Running {
+    let watcher = Running(bed.start("watch", Stdio::null()));
+    let lock = bed.project().join(".ensemble/watch.lock");
+    eventually("the watcher watches", || {
+        ensemble_core::durable::FileLock::holder(&lock) == Some(watcher.0.id())
+    });
+    watcher
+}
+
+#[test]
+fn a_full_mailbox_does_not_make_the_host_deaf() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    bed.ok("mailbox add aaa --capacity 1");
+    bed.ok("mailbox add w9");
+    bed.ok("send --to aaa -m first");
+    let _watcher = watch(&bed);
+    fs::write(bed.project().join("queue/tasks/aaa-task.yaml"), "task_id: aaa\ndescription: x\n...\n")
+        .unwrap();
+    eventually("the watcher meets the full mailbox", || {
+        let status = bed.json("status").pop().unwrap();
+        status["watcher"]["status"]["servers"]["troubles"].to_string().contains("aaa")
+    });
+    fs::write(bed.project().join("queue/tasks/w9-task.yaml"), "task_id: w9\ndescription: x\n...\n")
+        .unwrap();
+    eventually("other mail arrives", || !bed.json("inbox w9").is_empty());
+    let status = bed.json("status").pop().unwrap();
+    assert_eq!(status["watcher"]["status"]["servers"]["connected"], true, "{status}");
+    let tries = bed.json("log").iter().filter(|record| record["type"] == "mailbox.full").count();
+    assert!(tries < 20, "it is not tried without a pause: {tries}");
+    bed.ok("recv --as aaa");
+    eventually("the mail follows once there is room", || {
+        bed.json("inbox aaa").iter().any(|row| row["state"] == "queued")
+    });
+}
+
+#[test]
+fn a_refused_send_prints_no_id_and_says_why() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    bed.ok("mailbox add w1 --capacity 1");
+    bed.send("first");
+    let refused = bed.run("send --to w1 -m second");
+    assert_eq!((refused.code, &*refused.stdout), (75, ""), "{refused:?}");
+    assert!(refused.stderr.contains("full"), "{refused:?}");
+}
+
+#[test]
+fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    bed.ok("mailbox add w1");
+    server.kill();
+    let config = fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
+    let file = bed.project().join("ensemble.yaml");
+    fs::write(&file, config.replace("patience_seconds: 120", "patience_seconds: 2")).unwrap();
+    bed.ok("send --to typo -m lost --id t-1");
+    server.run();
+    server.answers();
+    fs::write(&file, config).unwrap();
+    // The next message takes the outbox along.
+    bed.send("after");
+    let letters = bed.json("dead list");
+    assert_eq!(letters.len(), 1, "{letters:?}");
+    assert_eq!((&letters[0]["id"], &letters[0]["place"]), (&"t-1".into(), &"outbox".into()));
+    assert!(bed.ok("dead show t-1").contains("lost"));
+    bed.ok("mailbox add typo");
+    bed.ok("dead retry t-1");
+    bed.send("again");
+    assert_eq!(bed.ok("recv --as typo --body"), "lost");
+    assert!(bed.json("dead list").is_empty());
+}
+
+#[test]
+fn a_certificate_without_its_key_is_a_mistake_of_the_configuration() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    let file = bed.project().join("ensemble.yaml");
+    let config = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{config}  certificate: host.pem\n")).unwrap();
+    let why = bed.fails(2, "recv --as w1");
+    assert!(why.contains("nats.certificate") && why.contains("key"), "{why}");
+}
+
+#[test]
+fn a_move_names_what_it_keeps() {
+    let server = Server::start();
+    let bed = Bed::new();
+    let url = server.url();
+    bed.ok("send --to w1 --id task-7 -m first");
+    bed.ok(&format!("migrate --to servers --servers {url}"));
+    let files = fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
+    let config = format!("{files}transport: {url}\nnats: {{patience_seconds: 120}}\n");
+    fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    bed.ok("recv --as w1");
+    bed.ok("settle --as w1 task-7");
+    fs::write(bed.project().join("ensemble.yaml"), &files).unwrap();
+    bed.ok("send --to w1 --id task-7 -m second");
+    let kept = bed.run(&format!("migrate --to servers --servers {url} --json"));
+    assert_eq!(kept.code, 1, "{kept:?}");
+    assert!(kept.stdout.contains("task-7") && kept.stderr.contains("task-7"), "{kept:?}");
+    assert!(bed.ok("dead show task-7").contains("second"), "its content is still here");
+}
