@@ -87,7 +87,8 @@ impl Context {
         let options = project.nats_options()?;
         // The caller waits for the verb, not for its calls.
         let for_verb = |options: ensemble_nats::NatsOptions| {
-            options.with_recorder(self.log(project)).with_shared_patience()
+            let quota = project.config.sender_quota.quota();
+            options.with_recorder(self.log(project)).with_quota(quota).with_shared_patience()
         };
         Ok(options.map(for_verb))
     }
@@ -127,6 +128,7 @@ impl Context {
 
     /// The blackboard, which must exist.
     pub(crate) fn board(&self) -> Outcome<Board> {
+        crate::transports::admit_board(self)?;
         let project = self.project()?;
         Ok(Board::find(project.root(), self.board_options(project)?)?)
     }

@@ -58,6 +58,7 @@ mod session;
 mod settling;
 mod starting;
 mod text;
+mod transports;
 mod wait_line;
 mod waiting;
 mod worker;

@@ -12,6 +12,7 @@
 //! | every 30 s: leases | those of silent holders are taken back; those of working agents and gated tasks are kept |
 //! | `ack/` files | the messages of their tasks are received for the workers |
 //! | ended agents, routed reports | what the agents held returns; the messages of the tasks are settled |
+//! | every minute: settled messages | those that were settled some time ago leave the mailboxes |
 //! | every hour: settled messages, closed requests | those past their retention are removed |
 //!
 //! A host runs one watcher with one such thread, which nudges only its own panes. Several watchers
@@ -67,6 +68,8 @@ const NAMES_INTERVAL: Duration = Duration::from_secs(5);
 const WORKLOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of the removal of settled messages past their retention.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
+/// Interval at which settled messages are set apart.
+const APART_INTERVAL: Duration = Duration::from_secs(60);
 /// Holder of messages in transit from the directory to the servers.
 const HOLDER: &str = "bridge";
 
@@ -87,6 +90,7 @@ pub(crate) struct Follower {
     next_lease_look: Monotonic,
     next_names: Monotonic,
     next_sweep: Monotonic,
+    next_apart: Monotonic,
     next_scan: Monotonic,
     requests: RequestWatch,
     /// The waiting messages that were reported last, by mailbox.
@@ -134,6 +138,7 @@ impl Follower {
             next_lease_look: now,
             next_names: now,
             next_sweep: now,
+            next_apart: now,
             next_scan: now,
             requests: RequestWatch::new(&project.queue, project.kinds()?)
                 .only_for(project.roster())
@@ -270,6 +275,11 @@ impl Follower {
             self.next_sweep = now + SWEEP_INTERVAL;
             let swept = self.sweep(queue);
             self.troubles.note("sweep", swept)?;
+        }
+        if now >= self.next_apart {
+            self.next_apart = now + APART_INTERVAL;
+            let apart = queue.set_settled_apart().and_then(|_| queue.keep_reserve());
+            self.troubles.note("settled messages", apart)?;
         }
         let seen = self.see_to_requests(queue);
         self.troubles.note("requests", seen)?;

@@ -74,7 +74,8 @@ fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
     let config = fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
     let file = bed.project().join("ensemble.yaml");
     fs::write(&file, config.replace("patience_seconds: 120", "patience_seconds: 2")).unwrap();
-    bed.ok("send --to typo -m lost --id t-1");
+    let kept = bed.run("send --to typo -m lost --id t-1");
+    assert_eq!(kept.code, 0, "{kept:?}");
     server.run();
     server.answers();
     fs::write(&file, config).unwrap();

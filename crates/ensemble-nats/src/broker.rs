@@ -67,7 +67,7 @@ impl Broker for NatsTransport {
 
     fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>> {
         self.settings_of(mailbox)?;
-        Ok(self.read(mailbox, id)?.map(|stored| stored.record.state()))
+        Ok(self.read_anywhere(mailbox, id)?.map(|stored| stored.record.state()))
     }
 
     fn receive_id(
@@ -81,7 +81,7 @@ impl Broker for NatsTransport {
 
     fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope> {
         self.settings_of(mailbox)?;
-        let stored = self.read(mailbox, id)?;
+        let stored = self.read_anywhere(mailbox, id)?;
         let gone = || no_message(id, format!("in mailbox `{mailbox}`"));
         Envelope::decode(&stored.ok_or_else(gone)?.payload, Path::new(id.as_str()))
     }

@@ -148,7 +148,7 @@ impl NatsTransport {
         if !self.bucket.is_there() {
             let (wire, config) = (self.bucket.wire(), self.bucket.config.clone());
             self.call("open the bucket of the requests", async move {
-                wire.open(&config).await
+                wire.open(&config).await.map(drop)
             })?;
             self.bucket.note_there();
         }

@@ -76,10 +76,10 @@ impl NatsTransport {
         let wire = Arc::new(wire);
         let opening = Arc::clone(&wire);
         let silent = || fault("open the stream", "no answer in time".to_owned(), true);
-        runtime
+        let is_created = runtime
             .run(patience, async move { opening.open(&config).await })
             .unwrap_or_else(|| Err(silent()))?;
-        Ok(Self {
+        let transport = Self {
             runtime,
             wire,
             bucket: Bucket::new(bucket, bucket_config(&subjects, options.replicas)),
@@ -93,8 +93,16 @@ impl NatsTransport {
             news: Arc::default(),
             settings: Mutex::default(),
             names: Mutex::default(),
+            quota: options.quota.clone(),
+            room: Mutex::default(),
+            copied: Mutex::default(),
             held: Mutex::default(),
-        })
+        };
+        if is_created {
+            // A watcher makes later what is missing, as at a server without room.
+            let _ = transport.keep_reserve();
+        }
+        Ok(transport)
     }
 }
 
@@ -111,6 +119,7 @@ fn wires(
         StreamProbe::new(stream.to_owned(), pattern.trim_end_matches('>'), connections.clone())
     };
     let of_stream = stream_probe(&names[0], &subjects.all());
+    let reserve = subjects.reserve_all();
     let of_bucket = stream_probe(&names[1], &subjects.bucket_all());
     async move {
         let stream = context.get_stream_no_info(&names[0]).await.ok()?;
@@ -127,6 +136,7 @@ fn wires(
             patience,
             denials,
             time,
+            reserve,
             may_be_absent,
             ops,
         };

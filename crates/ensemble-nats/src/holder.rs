@@ -77,7 +77,11 @@ impl NatsTransport {
     ) -> Result<()> {
         let attempts_max = self.settings_of(&lease.mailbox)?.attempts_max;
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        let due = if delay.is_zero() { 0 } else { self.now_millis().saturating_add(delay_ms) };
+        let due = if delay.is_zero() {
+            0
+        } else {
+            u64::try_from(self.now().unix_millis()).unwrap_or(0).saturating_add(delay_ms)
+        };
         let place = |record: &Record| {
             let attempts = record.epoch.saturating_sub(record.base);
             if attempts < attempts_max {
@@ -122,7 +126,7 @@ impl NatsTransport {
             let last = match known.take().filter(|stored| stored.record.is_under(lease)) {
                 Some(stored) => stored,
                 None => self
-                    .read(&lease.mailbox, &lease.id)?
+                    .read_anywhere(&lease.mailbox, &lease.id)?
                     .ok_or_else(|| Self::lost(lease, "not in the mailbox"))?,
             };
             if !last.record.is_under(lease) {

@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod apart;
 pub mod bridge;
 mod broker;
 mod bucket;
@@ -54,10 +55,12 @@ mod options;
 mod outbox;
 mod patience;
 mod publish;
+mod quota;
 mod receive;
 mod record;
 mod registry;
 mod request_store;
+mod reserve;
 mod restore;
 mod runtime;
 mod stream_probe;
@@ -77,7 +80,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::env::{Clock, Counts, Delivery, Lease, Published, Transport};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Settings, Standstill};
+use ensemble_core::spool::{Quota, Settings, Standstill};
 use ensemble_core::{Error, Result};
 
 pub use ladders::{ClaimReason, LadderClaims};
@@ -116,6 +119,12 @@ pub struct NatsTransport {
     settings: Mutex<HashMap<Name, (Settings, Instant)>>,
     /// All mailboxes, and the sequence of the last one that was added.
     names: Mutex<Option<(u64, Vec<Name>)>>,
+    /// What a sender may leave unread in a mailbox.
+    quota: Option<Quota>,
+    /// How many messages a mailbox can take before the quota is looked at again.
+    room: Mutex<HashMap<Name, u64>>,
+    /// When settled messages were copied, in milliseconds since the Unix epoch.
+    copied: Mutex<HashMap<(Name, MessageId), u64>>,
     /// Messages that this connection has received, so that settling needs no read first.
     held: Mutex<HashMap<(Name, MessageId), Stored>>,
 }

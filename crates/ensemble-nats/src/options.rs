@@ -8,7 +8,7 @@ use std::time::Duration;
 use ensemble_core::env::Clock;
 use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::message::Name;
-use ensemble_core::spool::Standstill;
+use ensemble_core::spool::{Quota, Standstill};
 
 /// Default time limit of a call.
 pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
@@ -38,6 +38,8 @@ pub struct NatsOptions {
     pub clock: Option<Arc<dyn Clock + Send + Sync>>,
     /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
+    /// What each sender may leave unread in each mailbox. Without it, there is no limit.
+    pub quota: Option<Quota>,
     /// What keeps agents from beginning anything. Without it, nothing does.
     pub standstill: Option<Arc<dyn Standstill>>,
 }
@@ -57,6 +59,7 @@ impl NatsOptions {
             shares_patience: false,
             clock: None,
             recorder: Arc::new(NullRecorder),
+            quota: None,
             standstill: None,
         }
     }
@@ -86,6 +89,13 @@ impl NatsOptions {
     #[must_use]
     pub fn with_client_certificate(mut self, certificate: PathBuf, key: PathBuf) -> Self {
         self.client_certificate = Some((certificate, key));
+        self
+    }
+
+    /// Limits what each sender may leave unread in each mailbox.
+    #[must_use]
+    pub fn with_quota(mut self, quota: Option<Quota>) -> Self {
+        self.quota = quota;
         self
     }
 

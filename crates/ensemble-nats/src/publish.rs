@@ -24,11 +24,25 @@ impl NatsTransport {
         refuse_attachment(envelope)?;
         let payload = Bytes::from(envelope.encode()?);
         let record = Record::of_envelope(envelope);
+        if self.quota.is_some() {
+            // The same message again is no more than before.
+            if Self::may_be_apart(&envelope.id)
+                && let Some(stored) = self.read(&envelope.to, &envelope.id)?
+            {
+                return Self::stored_before(envelope, &stored);
+            }
+            self.check_quota(envelope)?;
+        }
         if let Some(capacity) = settings.capacity {
             if let Some(stored) = self.read(&envelope.to, &envelope.id)? {
                 return Self::stored_before(envelope, &stored);
             }
             self.admit(envelope, capacity)?;
+        }
+        if Self::may_be_apart(&envelope.id)
+            && let Some(stored) = self.read_apart(&envelope.to, &envelope.id)?
+        {
+            return Self::stored_before(envelope, &stored);
         }
         for _ in 0..TRIES_MAX {
             let (wire, content) = (self.wire.clone(), payload.clone());

@@ -51,6 +51,9 @@ pub(super) struct Record {
     /// Whether it may be a task, so that a watcher need not read the content of others.
     #[serde(default, rename = "task", skip_serializing_if = "is_false")]
     pub(super) may_be_task: bool,
+    /// The sender, so that what it has unread can be counted without reading the content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<Name>,
     /// When it was first stored, by the server's clock, in milliseconds since the Unix epoch.
     /// Absent in the first version, whose own time it is.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -82,14 +85,15 @@ impl Record {
     /// A message that was never delivered.
     pub(super) fn fresh(priority: u8) -> Self {
         let (place, op) = (Place::Queued { due: 0 }, String::new());
-        let (epoch, base, since, last) = (0, 0, 0, None);
-        Self { place, epoch, base, priority, may_be_task: false, since, last, op }
+        let (epoch, base, since, last, from) = (0, 0, 0, None, None);
+        Self { place, epoch, base, priority, may_be_task: false, from, since, last, op }
     }
 
     /// The first state of this message.
     pub(super) fn of_envelope(envelope: &Envelope) -> Self {
         let may_be_task = envelope.kind.as_str() == TASK_TYPE;
-        Self { may_be_task, ..Self::fresh(envelope.priority) }
+        let from = Some(envelope.from.clone());
+        Self { may_be_task, from, ..Self::fresh(envelope.priority) }
     }
 
     /// The state of a message whose writer knew nothing of states.

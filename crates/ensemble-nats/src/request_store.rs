@@ -264,7 +264,7 @@ impl NatsTransport {
 
     fn purge_key(&self, subject: String, seq: u64) -> Result<()> {
         let wire = self.bucket.wire();
-        self.call("remove a request", async move { wire.purge(&subject, seq).await })
+        self.call("remove a request", async move { wire.purge(&subject, seq).await.map(drop) })
     }
 
     fn is_older(&self, at: u64, age: Duration) -> bool {

@@ -60,6 +60,9 @@ impl NatsTransport {
         refuse_attachment(envelope)?;
         let payload = Bytes::from(envelope.encode()?);
         let record = Record::of_envelope(envelope).moved(place);
+        if let Some(stored) = self.read_apart(&envelope.to, &envelope.id)? {
+            return Self::stored_before(envelope, &stored).map(drop);
+        }
         for _ in 0..TRIES_MAX {
             let (wire, content) = (self.wire.clone(), payload.clone());
             let (subject, fresh) =

@@ -33,6 +33,10 @@ impl ServerTime {
     }
 }
 
+fn unix_millis(time: Timestamp) -> u64 {
+    u64::try_from(time.unix_millis()).unwrap_or(0)
+}
+
 impl NatsTransport {
     /// The time that counts for delays, expiry and retention: the server's, or that of the embedder's clock.
     /// Asks the server if its time is not known. A server that does not tell counts as right as this host.
@@ -60,7 +64,13 @@ impl NatsTransport {
         self.clock.as_ref().map_or_else(|| SystemClock.monotonic(), |clock| clock.monotonic())
     }
 
+    /// [`NatsTransport::now`] as far as it is known without asking, in milliseconds since the Unix epoch. A
+    /// connection that follows a mailbox knows it. Callers may hold an index, so this never waits.
     pub(super) fn now_millis(&self) -> u64 {
-        u64::try_from(self.now().unix_millis()).unwrap_or(0)
+        match (&self.clock, self.wire.time.millis()) {
+            (Some(clock), _) => unix_millis(clock.wall()),
+            (None, Some(known)) => known,
+            (None, None) => unix_millis(SystemClock.wall()),
+        }
     }
 }

@@ -163,17 +163,21 @@ impl Wire {
         }
     }
 
-    /// Creates the stream if it does not exist, and returns when it can be read.
-    pub(super) async fn open(&self, config: &Config) -> Result<()> {
+    /// Creates the stream if it does not exist, and returns when it can be read: whether it was created.
+    pub(super) async fn open(&self, config: &Config) -> Result<bool> {
         const OPEN: &str = "open the stream";
         let deadline = self.patience.deadline();
+        let mut is_created = false;
         loop {
             let detail = match self.reach().await {
-                Reached::Open => return Ok(()),
+                Reached::Open => return Ok(is_created),
                 Reached::Absent => {
                     let making = self.context.create_stream(config.clone());
                     match self.denials.or(CREATE, timeout(ANSWER_PATIENCE, making)).await {
-                        Ok(Ok(Ok(_))) => continue,
+                        Ok(Ok(Ok(_))) => {
+                            is_created = true;
+                            continue;
+                        }
                         Ok(Ok(Err(error))) => error.to_string(),
                         Ok(Err(_)) => "no answer".to_owned(),
                         Err(denied) => return Err(self.refused(OPEN, denied)),

@@ -90,6 +90,26 @@ impl Subjects {
         format!("ens.{}.b.{}", self.team, token(&mailbox.as_str().to_ascii_lowercase()))
     }
 
+    /// The subject of a message that was settled some time ago.
+    pub(super) fn settled(&self, mailbox: &Name, id: &MessageId) -> String {
+        format!("ens.{}.s.{}.{}", self.team, token(mailbox.as_str()), token(id.as_str()))
+    }
+
+    /// Pattern of all messages of a mailbox that were settled some time ago.
+    pub(super) fn all_settled(&self, mailbox: &Name) -> String {
+        format!("ens.{}.s.{}.*", self.team, token(mailbox.as_str()))
+    }
+
+    /// A subject of the reserve.
+    pub(super) fn reserve(&self, number: usize) -> String {
+        format!("ens.{}.reserve.{number}", self.team)
+    }
+
+    /// Pattern of the reserve.
+    pub(super) fn reserve_all(&self) -> String {
+        format!("ens.{}.reserve.*", self.team)
+    }
+
     /// A subject that has no message, for a consumer that only tells the time.
     pub(super) fn clock(&self) -> String {
         format!("ens.{}.clock", self.team)

@@ -26,11 +26,13 @@ impl NatsTransport {
         for mailbox in self.mailboxes()? {
             let keep = DAY.as_millis() * u128::from(self.settings_of(&mailbox)?.done_days);
             let keep = u64::try_from(keep).unwrap_or(u64::MAX);
-            let Some(oldest_kept) = self.now_millis().checked_sub(keep) else { continue };
+            let now = u64::try_from(self.now().unix_millis()).unwrap_or(0);
+            let Some(oldest_kept) = now.checked_sub(keep) else { continue };
             let watch = self.recent(&mailbox)?;
             for (id, seq) in settled_before(&watch, oldest_kept) {
                 removed += u64::from(self.remove(&mailbox, &id, seq)?);
             }
+            removed += self.sweep_apart(&mailbox, oldest_kept)?;
         }
         Ok(removed)
     }

@@ -51,6 +51,8 @@ pub(super) struct Wire {
     pub(super) patience: Patience,
     pub(super) denials: Denials,
     pub(super) time: ServerTime,
+    /// Pattern of the messages that are removed to make room for changes of state.
+    pub(super) reserve: String,
     /// Whether a missing stream counts as an empty one.
     pub(super) may_be_absent: bool,
     pub(super) ops: Ops,
@@ -113,7 +115,7 @@ impl Wire {
 
     /// The server's store is full: trying later may help.
     fn without_room(&self, operation: &'static str, detail: &str) -> Error {
-        let detail = format!("its store is full ({detail}): it accepts messages again once there is room");
+        let detail = format!("{FULL} ({detail}): it accepts messages again once there is room");
         Error::Server { operation, server: self.server.clone(), detail, unreachable: true }
     }
 
@@ -177,6 +179,12 @@ impl Wire {
             let detail = match asked.await {
                 Ok(Ok(Answered::Stored(seq))) => return Ok(Some(Put::Done(seq))),
                 Ok(Ok(Answered::Stale)) => return Ok((!is_in_doubt).then_some(Put::Stale)),
+                // A change of state may use the reserve; a new message may not.
+                Ok(Ok(Answered::Crowded(_)))
+                    if expected > 0 && !self.may_be_absent && self.spend_reserve().await? =>
+                {
+                    continue;
+                }
                 Ok(Ok(Answered::Crowded(detail))) => {
                     return Err(self.without_room("store a message", &detail));
                 }
@@ -274,11 +282,13 @@ impl Wire {
     }
 
     /// Removes the versions of a subject up to this one.
-    pub(super) async fn purge(&self, subject: &str, seq: u64) -> Result<()> {
+    /// Returns their number.
+    pub(super) async fn purge(&self, subject: &str, seq: u64) -> Result<u64> {
         let purge = self.stream.purge().filter(subject).sequence(seq + 1).into_future();
         let purged = self.denials.or(PURGE, purge).await;
         let purged = purged.map_err(|denied| self.refused("remove a version", denied))?;
-        purged.map(drop).map_err(|error| self.unreachable("remove a version", error))
+        let purged = purged.map_err(|error| self.unreachable("remove a version", error))?;
+        Ok(purged.purged)
     }
 
     /// All subjects of a pattern that have a version.
@@ -347,6 +357,9 @@ impl Wire {
         Ok(all)
     }
 }
+
+/// Beginning of the error of a server without room.
+pub(super) const FULL: &str = "its store is full";
 
 /// Beginnings of the subjects of requests whose denial is an answer.
 const READ: &str = "$JS.API.STREAM.MSG.GET.";

@@ -5,6 +5,8 @@ mod board;
 mod machine;
 mod place;
 mod queue;
+#[cfg(feature = "nats")]
+mod servers;
 
 use ensemble_watch::overview::Evidence;
 use serde::Serialize;
@@ -39,6 +41,8 @@ impl Arguments {
             checks.extend(queue::checks(project));
             checks.push(needs(context));
             checks.extend(board::merges(context));
+            #[cfg(feature = "nats")]
+            checks.extend(servers::checks(context)?);
         }
         for check in &checks {
             if context.out.is_json() { context.out.object(check)? } else { print(context, check)? }

@@ -20,6 +20,8 @@ use crate::queue::Queue;
 use crate::wait_line::WaitLine;
 use crate::{args, text};
 
+/// How often the servers are asked for the summary.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Hint for an incomplete instruction.
 const INSTRUCTION_HINT: &str = "write `type: start_workers`, `tasks:`, and for each task `- id: …` and \
      `instruction: …`; `ensemble admin schema instruction` has all fields";
@@ -83,7 +85,11 @@ impl Arguments {
                     printed = escalated(context, &batch, escalation);
                 }
             },
-            &mut |longest| waiter.wait(longest),
+            &mut |longest| match queue.directory() {
+                Some(_) => waiter.wait(longest),
+                // A summary may come from another host, which wakes nothing here.
+                None => waiter.wait(longest.min(LOOK_INTERVAL)),
+            },
         )?;
         drop(line);
         printed?;

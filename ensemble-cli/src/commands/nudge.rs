@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::queue::Queue;
 use crate::worker::Worker;
 
 /// Waiting messages are counted up to here.
@@ -32,11 +33,15 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let mut worker = Worker::find(context, &self.agent)?;
         let (agent, mailbox) = (self.agent, worker.mailbox.clone());
-        let waiting = context.spool()?.due_ids(&mailbox, COUNT_MAX)?.len();
+        let queue = Queue::open(context)?;
+        let waiting = queue.due_ids_for(&mailbox, &agent, COUNT_MAX)?.len();
         if waiting == 0 {
             return Err(Failure::nothing(format!("nothing waits in mailbox `{mailbox}`")));
         }
-        let pane = worker.pane_required()?;
+        let pane = worker.pane_required().map_err(|failure| match queue.directory() {
+            Some(_) => failure,
+            None => failure.with_hint("the watcher of the host that has its pane nudges it"),
+        })?;
         let text = pane.profile().program().nudge_text(&mailbox, waiting, waiting >= COUNT_MAX);
         let outcome = pane.nudge(&text)?;
         let id = pane.binding().id.clone();

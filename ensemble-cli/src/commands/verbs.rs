@@ -21,6 +21,7 @@ use super::{
 use crate::args::Globals;
 use crate::context::Context;
 use crate::exit::Outcome;
+use crate::transports;
 
 macro_rules! verbs {
     ($($(#[$condition:meta])? $place:literal => $variant:ident($module:ident),)*) => {
@@ -58,10 +59,13 @@ macro_rules! verbs {
                 }
             }
 
-            /// Does it.
+            /// Does it, unless it is refused where the mailboxes are.
             pub(crate) fn run(self, context: &Context) -> Outcome {
                 match self {
-                    $($(#[$condition])? Self::$variant(arguments) => arguments.run(context),)*
+                    $($(#[$condition])? Self::$variant(arguments) => {
+                        transports::admit(context, $place)?;
+                        arguments.run(context)
+                    })*
                 }
             }
         }

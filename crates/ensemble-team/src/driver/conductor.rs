@@ -28,6 +28,12 @@ use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 
+/// The mailbox of the Conductor, and the type of a summary in it.
+const CONDUCTOR: &str = "conductor";
+const SUMMARY_TYPE: &str = "report.summary";
+/// Most unread messages of it that are looked at.
+const UNREAD_MAX: usize = 1000;
+
 /// The type of the message that carries an instruction.
 pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
 
@@ -115,6 +121,11 @@ impl Conductor<'_> {
                 Err(error) if error.is_transient() => {}
                 Err(error) => return Err(error),
             }
+            match self.mailed_summary(batch) {
+                Ok(None) => {}
+                Err(error) if error.is_transient() => {}
+                mailed => return mailed,
+            }
             let now = self.clock.monotonic();
             if now >= until {
                 let role = json!({ "role": "conductor" });
@@ -123,6 +134,30 @@ impl Conductor<'_> {
             }
             rest(until.since(now).min(DISPATCH_POLL_INTERVAL));
         }
+    }
+
+    /// The batch's summary in the Conductor's mailbox, to which another host's watcher may have sent it. It
+    /// stays there.
+    fn mailed_summary(&self, batch: &Batch) -> Result<Option<Summary>> {
+        let (mailbox, kind) = (Name::new(CONDUCTOR)?, Name::new(SUMMARY_TYPE)?);
+        let unread = match self.queue.unfinished(&mailbox, UNREAD_MAX) {
+            Err(Error::NoMailbox { .. }) => return Ok(None),
+            unread => unread?,
+        };
+        for found in unread {
+            let envelope = match self.queue.peek(&mailbox, &found.id) {
+                Ok(envelope) if envelope.kind == kind => envelope,
+                Ok(_) | Err(Error::NoMessage { .. } | Error::Malformed { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            if let Ok(Reading::Whole(summary)) =
+                contract::read_as::<Summary>(&envelope.body, found.id.as_str().as_ref())
+                && summary.batch_id.as_deref() == Some(batch.id.as_str())
+            {
+                return Ok(Some(summary));
+            }
+        }
+        Ok(None)
     }
 
     /// Says what has been given up since the last look.

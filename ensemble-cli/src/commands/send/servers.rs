@@ -38,8 +38,12 @@ impl Arguments {
             Err(error) => return Err(error.into()),
         };
         let recipients = self.recipients_on(servers.as_ref(), &sender)?;
-        let envelope =
-            fill_for_servers(self.headers(&recipients[0], sender), self.content.read()?)?;
+        let mut headers = self.headers(&recipients[0], sender);
+        if let (Some(servers), Some(time)) = (&servers, self.expires) {
+            // All hosts judge it by the servers' time.
+            headers.expires_at = Some(servers.now().plus(time));
+        }
+        let envelope = fill_for_servers(headers, self.content.read()?)?;
         if let (true, None) = (self.plan, &servers) {
             let text = "the servers do not answer, and a plan is demanded there";
             return Err(Failure::new(Exit::Busy, text));

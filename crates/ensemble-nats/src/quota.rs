@@ -1,0 +1,63 @@
+//! How much one sender may leave unread in one mailbox, as in a directory.
+//!
+//! While a mailbox has few messages in all, one request tells that no sender has too many. Otherwise the
+//! mailbox's records are read, which name their senders. It is back-pressure, no invariant: senders that
+//! publish at once may exceed it by a few messages.
+
+use async_nats::jetstream::consumer::DeliverPolicy;
+
+use super::consumer::Consumer;
+use super::record::Place;
+use super::{NatsTransport, lock};
+use ensemble_core::event_log::types;
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::{Error, Result};
+
+impl NatsTransport {
+    /// # Errors
+    /// [`Error::Quota`] if the sender has as much in this mailbox as it may.
+    pub(super) fn check_quota(&self, envelope: &Envelope) -> Result<()> {
+        let Some(quota) = self.quota.as_ref().filter(|q| !q.exempt.contains(&envelope.from)) else {
+            return Ok(());
+        };
+        if self.has_room(&envelope.to, quota.messages)? {
+            return Ok(());
+        }
+        let (mut messages, mut bytes) = (0u64, 0u64);
+        let watch = self.current(&envelope.to)?;
+        for (_, entry) in watch.index().entries() {
+            let waits = matches!(entry.record.place, Place::Queued { .. });
+            if waits && entry.record.from.as_ref() == Some(&envelope.from) {
+                messages += 1;
+                bytes += entry.payload.as_ref().map_or(0, |content| content.len() as u64);
+            }
+        }
+        if messages < quota.messages && bytes < quota.bytes {
+            return Ok(());
+        }
+        let (mailbox, sender) = (envelope.to.to_string(), envelope.from.to_string());
+        let data = serde_json::json!({ "mailbox": mailbox, "id": envelope.id, "messages": messages, "bytes": bytes });
+        self.recorder.record(types::MAILBOX_QUOTA, &sender, data);
+        Err(Error::Quota { mailbox, sender, messages, bytes })
+    }
+
+    /// Whether the mailbox has so few messages that no sender can have too many.
+    fn has_room(&self, mailbox: &Name, messages_max: u64) -> Result<bool> {
+        if let Some(room) = lock(&self.room).get_mut(mailbox)
+            && *room > 0
+        {
+            *room -= 1;
+            return Ok(true);
+        }
+        let (wire, pattern) = (self.wire.clone(), self.subjects.messages(mailbox));
+        let count = self.call("count the messages of a mailbox", async move {
+            let last = DeliverPolicy::LastPerSubject;
+            let opened = Consumer::open(&wire, &pattern, last, true).await;
+            let failed = |error| wire.unreachable("count the messages of a mailbox", error);
+            Ok(opened.map_err(failed)?.pending())
+        })?;
+        let room = messages_max.saturating_sub(count);
+        lock(&self.room).insert(mailbox.clone(), room.saturating_sub(1));
+        Ok(room > 0)
+    }
+}

@@ -1,0 +1,60 @@
+//! What is checked of the servers that have the mailboxes.
+
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_nats::NatsTransport;
+
+use super::{Check, Level};
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::text::plural;
+
+/// How far this host's clock may differ from the servers'.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
+
+/// The connection, the clock and the outbox; nothing for a team without servers.
+pub(super) fn checks(context: &Context) -> Outcome<Vec<Check>> {
+    let Some(options) = context.nats_options()? else { return Ok(Vec::new()) };
+    let outbox = context.project()?.open_outbox()?;
+    let mut checks = match connected(&options) {
+        Ok(checks) => checks,
+        Err(error) => {
+            let remedy = match &error {
+                Error::Server { unreachable: true, .. } => {
+                    "start the server with JetStream (`nats-server -js`), or mend `transport` in ensemble.yaml"
+                }
+                _ => "mend `nats` in ensemble.yaml, or this host's permissions at the server",
+            };
+            vec![Check::bad("servers", Level::Fail, error.to_string(), remedy)]
+        }
+    };
+    let (waiting, dead) = (outbox.waiting()?, outbox.dead()?);
+    let text = format!("{} to send", plural(waiting, "message"));
+    checks.push(match dead {
+        0 => Check::ok("outbox", text),
+        dead => {
+            let text = format!("{text}, {} that could not be sent", plural(dead, "dead letter"));
+            Check::bad("outbox", Level::Warn, text, "`ensemble dead list` says why")
+        }
+    });
+    Ok(checks)
+}
+
+fn connected(options: &ensemble_nats::NatsOptions) -> ensemble_core::Result<Vec<Check>> {
+    let servers = NatsTransport::connect(options)?;
+    let mailboxes = servers.mailboxes()?;
+    let text = format!("{} at {}", plural(mailboxes.len() as u64, "mailbox"), servers.server());
+    let (there, here) = (servers.now(), SystemClock.wall());
+    let apart = there.since(here).max(here.since(there));
+    let clock = if apart <= CLOCK_TOLERANCE {
+        Check::ok("server time", "agrees with this host's clock")
+    } else {
+        let apart = humantime::format_duration(Duration::from_secs(apart.as_secs()));
+        let text = format!("this host's clock is {apart} off the servers'");
+        let remedy = "the servers' time counts for delays and deadlines; set this host's clock";
+        Check::bad("server time", Level::Warn, text, remedy)
+    };
+    Ok(vec![Check::ok("servers", text), clock])
+}

@@ -1,0 +1,205 @@
+//! What each verb does for a team whose mailboxes are on servers. No verb is silently local.
+//!
+//! | word | for a team on servers |
+//! |---|---|
+//! | `servers` | the verb works on the servers, for all hosts |
+//! | `here` | by its nature, the verb concerns this host, or no team at all |
+//! | `this host` | the verb works on this host alone, and says so on stderr, unless `--json` is given |
+//! | `refused` | the verb does nothing, and says why in one sentence |
+//!
+//! The table is keyed by the verbs' modules. Tests compare it with the list of verbs and with docs/nats.md.
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, say};
+
+/// What a verb does for a team on servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnServers {
+    /// It works on the servers, for all hosts.
+    Servers,
+    /// By its nature it concerns this host, or no team at all.
+    Here,
+    /// It works on this host alone, and says this.
+    ThisHost(&'static str),
+    /// It is refused, with this sentence.
+    Refused(&'static str),
+}
+
+use OnServers::{Here, Refused, Servers, ThisHost};
+
+/// Sentences that several verbs share.
+const BOARD: &str = "the blackboard is a file of one host, and this team's mailboxes are on servers";
+const STEPS: &str = "step queues are a database of one host, and this team's mailboxes are on servers";
+const CONTROL: &str = "this concerns this host only; run it on each host of the team";
+const ROSTER: &str = "these are the agents of this host; each other host lists its own";
+const LOG: &str = "this is the event log of this host; each other host has its own";
+
+/// All verbs by their modules, in the order of the list of verbs.
+pub(crate) const TABLE: &[(&str, OnServers)] = &[
+    ("init", Here),
+    ("demo", Here),
+    ("claude", Here),
+    ("codex", Here),
+    ("opencode", Here),
+    ("gemini", Here),
+    ("up", Here),
+    ("down", Here),
+    ("spawn", Here),
+    ("join", Here),
+    ("adopt", Here),
+    ("attach", Here),
+    ("team", ThisHost(ROSTER)),
+    ("top", ThisHost(ROSTER)),
+    ("whoami", Here),
+    ("watch", Here),
+    ("mailbox", Servers),
+    ("pane", Here),
+    ("send", Servers),
+    ("broadcast", Servers),
+    ("recv", Servers),
+    ("settle", Servers),
+    ("release", Servers),
+    ("extend", Servers),
+    ("assign", Servers),
+    ("board", Refused(BOARD)),
+    ("task", Refused(BOARD)),
+    ("supervise", Refused(BOARD)),
+    ("agent", Refused(BOARD)),
+    ("goal", Refused(BOARD)),
+    ("sprint", Refused(BOARD)),
+    ("discover", Refused(BOARD)),
+    ("anomaly", Refused(BOARD)),
+    ("analyze", Refused(BOARD)),
+    ("pause", ThisHost(CONTROL)),
+    ("checkpoint", ThisHost(CONTROL)),
+    ("abort", ThisHost(CONTROL)),
+    ("resume", ThisHost(CONTROL)),
+    ("prompt", Refused(BOARD)),
+    ("step", Refused(STEPS)),
+    ("report", Servers),
+    ("prime", Servers),
+    ("hook", Here),
+    ("hooks", Here),
+    ("mcp", Servers),
+    ("request", Servers),
+    ("plan", Servers),
+    ("respond", Servers),
+    ("requests", Servers),
+    ("ping", Here),
+    ("pong", Here),
+    ("nudge", Servers),
+    ("escalations", ThisHost("these are the escalations of ladders that this host ran; the others' are in the mailbox `conductor`")),
+    ("inbox", Servers),
+    ("status", ThisHost("the mailboxes are the team's; agents, watcher and ladders are those of this host")),
+    ("notify", Here),
+    ("tmux_status", Here),
+    ("review", ThisHost("this reads the reports that were dropped on this host")),
+    ("instruct", Servers),
+    ("dispatch", Servers),
+    ("summary", ThisHost("this gathers the reports that were dropped on this host")),
+    ("lint", Here),
+    ("log", ThisHost(LOG)),
+    ("why", ThisHost(LOG)),
+    ("usage", ThisHost("this is the usage of the agents of this host")),
+    ("dead", Servers),
+    ("bridge", Servers),
+    ("migrate", Servers),
+    ("fsck", ThisHost("this checks the files of this host; a server checks its own store")),
+    ("doctor", Servers),
+    ("schema", Here),
+    ("completions", Here),
+    ("man", Here),
+    ("help", Here),
+];
+
+/// Refuses a verb, or says that it is about this host alone, if the team's mailboxes are on servers.
+pub(crate) fn admit(context: &Context, module: &str) -> Outcome {
+    let Some((_, on_servers)) = TABLE.iter().find(|(verb, _)| *verb == module) else {
+        return Ok(());
+    };
+    match on_servers {
+        Servers | Here => Ok(()),
+        ThisHost(sentence) => {
+            if !context.out.is_json() && is_on_servers(context) {
+                say(&format!("note: {sentence}"));
+            }
+            Ok(())
+        }
+        Refused(sentence) if is_on_servers(context) => Err(refusal(sentence)),
+        Refused(_) => Ok(()),
+    }
+}
+
+/// Refuses access to the blackboard of a team on servers, for tools.
+pub(crate) fn admit_board(context: &Context) -> Outcome {
+    admit(context, "board")
+}
+
+/// Refuses access to the step queues of a team on servers, for tools.
+pub(crate) fn admit_steps(context: &Context) -> Outcome {
+    admit(context, "step")
+}
+
+fn refusal(sentence: &str) -> Failure {
+    Failure::refused(sentence).with_hint("docs/nats.md lists what works for a team on several hosts")
+}
+
+/// Whether the project's mailboxes are on servers. Without a project, nothing is.
+fn is_on_servers(context: &Context) -> bool {
+    let servers = |project: &ensemble_watch::project::Project| {
+        project.servers().is_ok_and(|servers| servers.is_some())
+    };
+    context.project().is_ok_and(servers)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    use super::*;
+    use crate::commands::Verb;
+
+    /// Lines around the table in docs/nats.md.
+    const BEGIN: &str = "<!-- verbs: this table is generated -->";
+    const END: &str = "<!-- end of verbs -->";
+
+    fn generated() -> String {
+        let mut table = String::from("| verb | on servers | said |\n|---|---|---|\n");
+        for (module, on_servers) in TABLE {
+            let (word, sentence) = match on_servers {
+                Servers => ("servers", ""),
+                Here => ("here", ""),
+                ThisHost(sentence) => ("this host", *sentence),
+                Refused(sentence) => ("refused", *sentence),
+            };
+            let verb = module.replace('_', "-");
+            let _ = writeln!(table, "| `{verb}` | {word} | {sentence} |");
+        }
+        table
+    }
+
+    #[test]
+    fn every_verb_has_a_row_and_every_row_a_verb() {
+        let rows: Vec<&str> = TABLE.iter().map(|(module, _)| *module).collect();
+        let mut verbs = Verb::MODULES.to_vec();
+        if cfg!(not(feature = "mcp")) {
+            let place = rows.iter().position(|row| *row == "mcp").unwrap();
+            verbs.insert(place, "mcp");
+        }
+        assert_eq!(rows, verbs);
+    }
+
+    #[test]
+    fn the_page_has_the_table() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/nats.md");
+        let page = std::fs::read_to_string(&file).unwrap();
+        let (before, rest) = page.split_once(BEGIN).expect("the beginning of the table");
+        let (table, after) = rest.split_once(END).expect("the end of the table");
+        if std::env::var_os("BLESS").is_some() {
+            let page = format!("{before}{BEGIN}\n\n{}\n{END}{after}", generated());
+            return std::fs::write(file, page).unwrap();
+        }
+        assert_eq!(table.trim(), generated().trim(), "BLESS=1 writes it");
+    }
+}
