@@ -57,6 +57,7 @@ mod receipt;
 mod session;
 mod settling;
 mod starting;
+mod team_log;
 mod text;
 mod transports;
 mod wait_line;

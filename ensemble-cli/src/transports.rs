@@ -5,7 +5,7 @@
 //! | `servers` | the verb works on the servers, for all hosts |
 //! | `here` | by its nature, the verb concerns this host, or no team at all |
 //! | `this host` | the verb works on this host alone, and says so on stderr, unless `--json` is given |
-//! | `refused` | the verb does nothing, and says why in one sentence |
+//! | `refused` | the verb does nothing, and says why in one sentence, unless this host has the blackboard and the step queues (`nats: {board_here: true}`) |
 //!
 //! The table is keyed by the verbs' modules. Tests compare it with the list of verbs and with docs/nats.md.
 
@@ -32,7 +32,6 @@ const BOARD: &str = "the blackboard is a file of one host, and this team's mailb
 const STEPS: &str = "step queues are a database of one host, and this team's mailboxes are on servers";
 const CONTROL: &str = "this concerns this host only; run it on each host of the team";
 const ROSTER: &str = "these are the agents of this host; each other host lists its own";
-const LOG: &str = "this is the event log of this host; each other host has its own";
 
 /// All verbs by their modules, in the order of the list of verbs.
 pub(crate) const TABLE: &[(&str, OnServers)] = &[
@@ -88,7 +87,7 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("ping", Here),
     ("pong", Here),
     ("nudge", Servers),
-    ("escalations", ThisHost("these are the escalations of ladders that this host ran; the others' are in the mailbox `conductor`")),
+    ("escalations", Servers),
     ("inbox", Servers),
     ("status", ThisHost("the mailboxes are the team's; agents, watcher and ladders are those of this host")),
     ("notify", Here),
@@ -98,8 +97,8 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("dispatch", Servers),
     ("summary", ThisHost("this gathers the reports that were dropped on this host")),
     ("lint", Here),
-    ("log", ThisHost(LOG)),
-    ("why", ThisHost(LOG)),
+    ("log", Servers),
+    ("why", Servers),
     ("usage", ThisHost("this is the usage of the agents of this host")),
     ("dead", Servers),
     ("bridge", Servers),
@@ -125,7 +124,9 @@ pub(crate) fn admit(context: &Context, module: &str) -> Outcome {
             }
             Ok(())
         }
-        Refused(sentence) if is_on_servers(context) => Err(refusal(sentence)),
+        Refused(sentence) if is_on_servers(context) && !has_board(context) => {
+            Err(refusal(sentence))
+        }
         Refused(_) => Ok(()),
     }
 }
@@ -141,7 +142,8 @@ pub(crate) fn admit_steps(context: &Context) -> Outcome {
 }
 
 fn refusal(sentence: &str) -> Failure {
-    Failure::refused(sentence).with_hint("docs/nats.md lists what works for a team on several hosts")
+    Failure::refused(sentence)
+        .with_hint("on the one host that is to have it, set `nats: {board_here: true}` in ensemble.yaml")
 }
 
 /// Whether the project's mailboxes are on servers. Without a project, nothing is.
@@ -150,6 +152,11 @@ fn is_on_servers(context: &Context) -> bool {
         project.servers().is_ok_and(|servers| servers.is_some())
     };
     context.project().is_ok_and(servers)
+}
+
+/// Whether this host has the blackboard and the step queues of a team on servers.
+fn has_board(context: &Context) -> bool {
+    context.project().is_ok_and(|project| project.config.nats.board_here == Some(true))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! | every 30 s: leases | those of silent holders are taken back; those of working agents and gated tasks are kept |
 //! | `ack/` files | the messages of their tasks are received for the workers |
 //! | ended agents, routed reports | what the agents held returns; the messages of the tasks are settled |
+//! | every second: the event log | this host's lines go to the servers, the other hosts' lines come here |
 //! | every minute: settled messages | those that were settled some time ago leave the mailboxes |
 //! | every hour: settled messages, closed requests | those past their retention are removed |
 //!
@@ -20,6 +21,7 @@
 //! holds for requests. A departing agent is shut down by the host whose roster lists it.
 
 mod ends;
+mod log;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -39,6 +41,7 @@ use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
 use serde_json::json;
 
 use self::ends::AckedTasks;
+use self::log::TeamLog;
 use crate::carrying::{Carrier, Troubles};
 use crate::departures::Departures;
 use crate::held_work::{KeptLeases, keep_mail};
@@ -70,6 +73,8 @@ const WORKLOAD_INTERVAL: Duration = Duration::from_secs(1);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Interval at which settled messages are set apart.
 const APART_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval at which the event logs are exchanged.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Holder of messages in transit from the directory to the servers.
 const HOLDER: &str = "bridge";
 
@@ -103,6 +108,8 @@ pub(crate) struct Follower {
     has_news: bool,
     condition: serde_json::Value,
     sight: SharedSight,
+    log: TeamLog,
+    next_log: Monotonic,
     /// What `ack/` files have received.
     acked: AckedTasks,
 }
@@ -150,6 +157,8 @@ impl Follower {
             has_news: true,
             condition: serde_json::Value::Null,
             sight: SharedSight::default(),
+            log: TeamLog::open(&project.logs(), &project.state)?,
+            next_log: now,
             acked: AckedTasks::open(&project.state.join("servers/acked.json")),
         }))
     }
@@ -280,6 +289,11 @@ impl Follower {
             self.next_apart = now + APART_INTERVAL;
             let apart = queue.set_settled_apart().and_then(|_| queue.keep_reserve());
             self.troubles.note("settled messages", apart)?;
+        }
+        if now >= self.next_log {
+            self.next_log = now + LOG_INTERVAL;
+            let exchanged = self.log.exchange(queue);
+            self.troubles.note("event log", exchanged)?;
         }
         let seen = self.see_to_requests(queue);
         self.troubles.note("requests", seen)?;
@@ -427,6 +441,7 @@ impl Follower {
     }
 
     fn sweep(&self, queue: &NatsTransport) -> Result<()> {
+        self.log.sweep();
         let removed = queue.sweep()?;
         let requests = Requests::new(queue).sweep()?;
         if removed > 0 || requests > 0 {

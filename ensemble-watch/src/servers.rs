@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_team::board::Condition;
 use serde_json::Value;
 
 use crate::held_work::{Ended, Working};
@@ -23,6 +24,8 @@ pub(crate) enum ServerNews {
     Workload(Workload),
     /// The state of the connection, for `status`.
     Condition(Value),
+    /// An agent has ended with messages in its hands, which are taken back.
+    Gone(Condition),
 }
 
 /// What the loop has seen, for the thread that follows the servers.

@@ -45,6 +45,8 @@ mod servers_failures;
 mod servers_ladders;
 #[cfg(feature = "nats")]
 mod servers_requests;
+#[cfg(feature = "nats")]
+mod servers_verbs;
 mod session_page;
 mod shell;
 mod sources;

@@ -93,6 +93,7 @@ impl NatsTransport {
             news: Arc::default(),
             settings: Mutex::default(),
             names: Mutex::default(),
+            has_log: std::sync::atomic::AtomicBool::new(false),
             quota: options.quota.clone(),
             room: Mutex::default(),
             copied: Mutex::default(),

@@ -66,6 +66,7 @@ mod runtime;
 mod stream_probe;
 mod subject;
 mod server_time;
+mod shipping;
 mod sweep;
 mod team;
 mod watch;
@@ -74,6 +75,7 @@ mod wire;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,6 +88,7 @@ use ensemble_core::{Error, Result};
 pub use ladders::{ClaimReason, LadderClaims};
 pub use log::NatsLog;
 pub use options::{NatsOptions, PATIENCE_DEFAULT};
+pub use shipping::ShippedLine;
 pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, Posted};
 
 use bucket::Bucket;
@@ -119,6 +122,8 @@ pub struct NatsTransport {
     settings: Mutex<HashMap<Name, (Settings, Instant)>>,
     /// All mailboxes, and the sequence of the last one that was added.
     names: Mutex<Option<(u64, Vec<Name>)>>,
+    /// Whether the stream of the log was seen.
+    has_log: AtomicBool,
     /// What a sender may leave unread in a mailbox.
     quota: Option<Quota>,
     /// How many messages a mailbox can take before the quota is looked at again.

@@ -47,6 +47,22 @@ impl NatsTransport {
     /// # Errors
     /// The stream cannot be created.
     pub fn log(&self, host: &Name) -> Result<NatsLog> {
+        self.open_log_stream()?;
+        let session = format!("{host}-{}", MessageId::generate());
+        let (queue, records) = mpsc::channel(QUEUED_MAX);
+        let missing = Arc::new(AtomicU64::new(0));
+        let subject = self.subjects.log(&session);
+        let sending =
+            send(self.wire.clone(), subject, session.clone(), records, Arc::clone(&missing));
+        self.runtime.spawn(sending);
+        Ok(NatsLog { session, next: AtomicU64::new(0), queue, missing })
+    }
+
+    /// Makes the stream of the log, unless it is there.
+    pub(super) fn open_log_stream(&self) -> Result<()> {
+        if self.has_log.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let config = Config {
             name: self.subjects.log_stream(),
             subjects: vec![self.subjects.log_all()],
@@ -61,14 +77,8 @@ impl NatsTransport {
                 Err(error) => Err(wire.refused("open the log", error)),
             }
         })?;
-        let session = format!("{host}-{}", MessageId::generate());
-        let (queue, records) = mpsc::channel(QUEUED_MAX);
-        let missing = Arc::new(AtomicU64::new(0));
-        let subject = self.subjects.log(&session);
-        let sending =
-            send(self.wire.clone(), subject, session.clone(), records, Arc::clone(&missing));
-        self.runtime.spawn(sending);
-        Ok(NatsLog { session, next: AtomicU64::new(0), queue, missing })
+        self.has_log.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// All records in the team's log stream, in the server's order.

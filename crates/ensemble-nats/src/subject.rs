@@ -177,6 +177,12 @@ impl Subjects {
         format!("$KV.{bucket}.rejected.{id}.{}.{seq}", page.name())
     }
 
+    /// The host, or the session, of a line in the log.
+    pub(super) fn log_host(subject: &str) -> Option<Name> {
+        let host = subject.strip_prefix("enslog.")?.split('.').nth(1)?;
+        Name::new(name_of(host)).ok()
+    }
+
     /// Parses a subject of the bucket.
     pub(super) fn key_of(subject: &str) -> Option<Key> {
         let mut tokens = subject.strip_prefix("$KV.")?.split('.').skip(1);

@@ -7,6 +7,7 @@ use ensemble_core::Error;
 use ensemble_core::driver::{Assigned, Ended, LadderHost, Order};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::proto::ready;
 use ensemble_team::admission::{Act, is_refusal};
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use super::ping::not_ready;
 use super::send::{fill, fill_for_servers};
 use crate::content::Content;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, Failure, Outcome, say};
 use crate::queue::Queue;
 use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
@@ -85,9 +86,16 @@ impl Arguments {
             requests.demand_plan(&task, &context.actor()?)?;
         }
         let waiter = worker.waiter(context)?;
+        if queue.directory().is_none() && worker.pane().is_none() {
+            say(&format!("note: {} {NO_PANE}", self.worker));
+        }
         let host = queue.ladder_host(context.project()?)?;
         let ladders: &dyn LadderHost = &host;
-        let assigner = assigner(context, &spool, queue.request_store(), &*recorder, Some(ladders))?;
+        let mut assigner =
+            assigner(context, &spool, queue.request_store(), &*recorder, Some(ladders))?;
+        if let Some(patience) = self.waiting.patience() {
+            assigner.readiness = within(assigner.readiness, patience);
+        }
         let deadline = self.waiting.deadline();
         // A running watcher has the ladder.
         let project = context.project()?;
@@ -214,6 +222,18 @@ impl Arguments {
             .out
             .line(format!("{message} {state} by {worker} (attempt {attempt}, phase {phase})"))
     }
+}
+
+/// Said of a worker that this host cannot ask.
+const NO_PANE: &str = "has no pane on this host, so only a pong that is written here counts; \
+     assign it on its own host";
+
+/// A handshake that does not take longer than this, with at least one ping.
+fn within(usual: ready::Config, limit: Duration) -> ready::Config {
+    let wait = usual.pong_wait.min(limit);
+    let round = (wait + usual.retry_delay).as_millis().max(1);
+    let rounds = u8::try_from(limit.as_millis() / round).unwrap_or(u8::MAX);
+    usual.with_pong_wait(wait).with_attempts_max(rounds.clamp(1, usual.attempts_max))
 }
 
 /// A task that may not be begun now may be assigned later.

@@ -36,7 +36,8 @@ impl Arguments {
                 })),
             });
         }
-        for record in logged(&project.logs())? {
+        let team = crate::team_log::TeamLog::open(context)?;
+        for record in logged(team.path())? {
             let key = |row: &Map<String, Value>| {
                 ["task_id", "attempt", "escalated_at"].map(|member| row.get(member).cloned())
             };

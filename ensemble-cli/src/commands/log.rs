@@ -13,6 +13,7 @@ use crate::args;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::{BAD, FAINT, STRONG};
+use crate::team_log::TeamLog;
 use crate::receipt::LOG_POLL;
 use crate::text::{inline, one_line, plural};
 
@@ -95,9 +96,11 @@ impl Arguments {
             }
         }
         if let Some(limit) = self.limit {
-            return self.show_last(context, &logs, None, limit);
+            let team = TeamLog::open(context)?;
+            return self.show_last(context, team.path(), None, limit);
         }
-        let mut records = read_all(&logs)?;
+        let team = TeamLog::open(context)?;
+        let mut records = read_all(team.path())?;
         for record in records.by_ref() {
             self.show(context, &record)?;
         }

@@ -78,7 +78,8 @@ pub(super) fn story(context: &Context, session: Option<String>) -> Outcome<Story
         return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
     }
     let mut story = Story::of(session.clone());
-    let mut records = read_all(&logs)?;
+    let team = crate::team_log::TeamLog::open(context)?;
+    let mut records = read_all(team.path())?;
     records.by_ref().for_each(|record| story.take(&record));
     let bad = records.bad_lines().count();
     if bad > 0 {

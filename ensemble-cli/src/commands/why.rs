@@ -15,6 +15,7 @@ use crate::exit::{Exit, Failure, Outcome, say};
 use crate::ids;
 use crate::output::{FAINT, STRONG};
 use crate::queue::Queue;
+use crate::team_log::TeamLog;
 use crate::text::{age, inline, one_line, plural};
 
 /// Tell the whole story of a message, a task, a step's task, a request or an agent
@@ -32,7 +33,8 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(mut self, context: &Context) -> Outcome {
-        let logs = context.project()?.logs();
+        let team = TeamLog::open(context)?;
+        let logs = team.path().to_owned();
         let (mut told, mut now) = looked_up(context, &logs, &self.id)?;
         if is_nothing(told.as_ref(), &now)
             && let Some(whole) = whole_id(context, &logs, &self.id)?
@@ -112,8 +114,9 @@ fn tell(context: &Context, story: Option<&Story>, now: &[Value]) -> Outcome {
 
 /// The whole story, a line each, without styles.
 pub(crate) fn story_lines(context: &Context, id: &str) -> Outcome<Vec<String>> {
-    let logs = context.project()?.logs();
-    let told = if logs.is_dir() { Some(story(&logs, id)?) } else { None };
+    let team = TeamLog::open(context)?;
+    let logs = team.path();
+    let told = if logs.is_dir() { Some(story(logs, id)?) } else { None };
     let records: &[Record] = told.as_ref().map_or(&[], |story| &story.records);
     let start = records.first().map(|record| record.timestamp);
     let mut lines: Vec<String> = records

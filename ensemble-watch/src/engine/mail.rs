@@ -101,6 +101,8 @@ impl Mail {
                 return changed;
             }
             ServerNews::Condition(news) => *condition = news,
+            // The engine raises the alarm.
+            ServerNews::Gone(_) => {}
         }
         Vec::new()
     }

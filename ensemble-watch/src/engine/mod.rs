@@ -44,7 +44,7 @@ use crate::pane_worker::PaneWorkers;
 use crate::processes::Processes;
 use crate::project::Project;
 use crate::requests::{DecisionHandler, RequestWatch};
-use crate::servers::SharedSight;
+use crate::servers::{ServerNews, SharedSight};
 use crate::status::{ACTOR, Status};
 use crate::wakes::{PaneResult, Wake, Waker};
 use crate::watch_set::{Place, WatchSet};
@@ -208,6 +208,9 @@ impl Engine {
             Wake::Ended(process) => {
                 let changed = self.team.process_ended(now, &process, &self.context, &mut self.mail);
                 self.status.changed_if(changed);
+            }
+            Wake::Servers(ServerNews::Gone(alarm)) => {
+                self.upkeep.raise(Some(alarm), &self.context);
             }
             Wake::Servers(news) => {
                 let agents = self.mail.take_news(news);

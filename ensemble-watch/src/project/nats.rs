@@ -33,6 +33,9 @@ pub struct NatsConfig {
     pub patience_seconds: Option<u64>,
     /// Capacity of a mailbox in the outbox while the server is away, in messages (default 10000).
     pub outbox_capacity: Option<u64>,
+    /// Whether this host has the blackboard and the step queues of the team. Other hosts refuse their verbs
+    /// (default false).
+    pub board_here: Option<bool>,
 }
 
 impl NatsConfig {
@@ -46,6 +49,7 @@ impl NatsConfig {
             replicas: self.replicas.or(fallback.replicas),
             patience_seconds: self.patience_seconds.or(fallback.patience_seconds),
             outbox_capacity: self.outbox_capacity.or(fallback.outbox_capacity),
+            board_here: self.board_here.or(fallback.board_here),
         }
     }
 }

@@ -14,8 +14,9 @@ use serde_json::json;
 use super::Follower;
 use crate::held_work::{Ended, held_by, return_all};
 use crate::routing;
-use crate::servers::{AckFile, Reported};
+use crate::servers::{AckFile, Reported, ServerNews};
 use crate::status::ACTOR;
+use crate::wakes::Wake;
 
 /// Most acked tasks that are kept.
 const TASKS_MAX: usize = 1000;
@@ -71,7 +72,11 @@ impl Follower {
         });
         for Ended { agent, why, .. } in ended {
             let leases = held_by(&agent, queue)?;
-            return_all(&agent, &why, &leases, queue, &mut [], &*self.recorder);
+            let returned =
+                return_all(&agent, &why, &leases, queue, &mut [], &*self.recorder);
+            if let Some(alarm) = returned.alarm(&agent, &why) {
+                self.waker.wake(Wake::Servers(ServerNews::Gone(alarm)));
+            }
         }
         for Reported { task, author, written_at } in reports {
             let end = TaskEnd { task: &task, author: &author, written_at: Some(written_at) };

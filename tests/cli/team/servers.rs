@@ -56,6 +56,26 @@ fn who_is_asked_on_another_host_leaves_and_who_has_gone_is_not_waited_for() {
 }
 
 #[test]
+fn an_agent_that_ends_with_a_message_of_the_servers_raises_an_alarm() {
+    let server = Server::start();
+    let (team, other) = up_on(&server, &["worker-1"]);
+    let _ = other.run("mailbox add conductor");
+    other.ok("send --as operator --to worker-1 --id work --task task-7 -m work");
+    assert_eq!(team.order("worker-1", "$E recv --wait 60s").code, 0);
+    eventually("its host has seen that it holds the task", || {
+        team.member("worker-1")["tasks"] == json!(["task-7"])
+    });
+    kill(team.pane("worker-1").pid);
+    eventually("the conductor is told on the other host", || {
+        other.json("inbox conductor").iter().any(|row| row["type"] == "board.alarm")
+    });
+    eventually("the message waits again", || {
+        other.json("inbox worker-1").iter().any(|row| row["state"] == "queued")
+    });
+    team.bed.ok("down --force");
+}
+
+#[test]
 fn what_an_agent_holds_and_waits_for_on_a_server_is_its_state() {
     let server = Server::start();
     let (team, other) = up_on(&server, &["worker-1"]);

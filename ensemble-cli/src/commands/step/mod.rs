@@ -91,7 +91,6 @@ impl Which {
 
 /// The step queues of the project.
 pub(crate) fn open(context: &Context) -> Outcome<StepStore> {
-    crate::transports::admit_steps(context)?;
     let project = context.project()?;
     project.ensure_state()?;
     let options = ensemble_watch::step_options(project, context.recorder()?);

@@ -14,6 +14,7 @@ pub(super) fn schema(desk: &Desk) -> Value {
 }
 
 pub(super) fn submit(desk: &Desk, value: Value) -> Answer {
+    crate::transports::admit_steps(&desk.context())?;
     let completion =
         Completion::from_json(&value).map_err(|mistakes| Trouble::new(mistakes.to_string()))?;
     let key = completion.key();

@@ -1,0 +1,98 @@
+//! The event logs of all hosts in one stream: each watcher ships the lines of its host, and reads the others'.
+//!
+//! A line is stored under its host, with an id that follows from its content. So a line that is shipped twice
+//! within the server's window is stored once, and readers pass over later copies.
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::consumer::DeliverPolicy;
+use bytes::Bytes;
+
+use super::NatsTransport;
+use super::consumer::Consumer;
+use super::stream_probe::StreamProbe;
+use super::wire::Wire;
+use ensemble_core::message::{Digest, Name};
+use ensemble_core::{Error, Result};
+
+/// A line of another host's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShippedLine {
+    /// Its number in the stream.
+    pub number: u64,
+    /// The host that has shipped it.
+    pub host: Name,
+    /// The line, without its end.
+    pub text: String,
+}
+
+impl NatsTransport {
+    /// Appends lines of a host's event log to the team's, in this order.
+    ///
+    /// # Errors
+    /// [`Error::Server`]; shipping the same lines again is safe.
+    pub fn ship_log(&self, host: &Name, lines: &[String]) -> Result<()> {
+        self.open_log_stream()?;
+        let subject = self.subjects.log(host.as_str());
+        for line in lines {
+            let digest = Digest::of(line.as_bytes());
+            let mut headers = HeaderMap::new();
+            let id = format!("{host}.{digest}");
+            headers.insert(async_nats::header::NATS_MESSAGE_ID, id.as_str());
+            let (wire, subject, payload) =
+                (self.wire.clone(), subject.clone(), Bytes::from(line.clone()));
+            self.call("ship the event log", async move {
+                let failed = |error: String| wire.unreachable("ship the event log", error);
+                let sent = wire.context.publish_with_headers(subject, headers, payload).await;
+                let stored = sent.map_err(|error| failed(error.to_string()))?.await;
+                stored.map(drop).map_err(|error| failed(error.to_string()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Lines of all hosts' logs after this number, oldest first, at most so many.
+    ///
+    /// # Errors
+    /// [`Error::Server`].
+    pub fn shipped_after(&self, number: u64, limit: usize) -> Result<Vec<ShippedLine>> {
+        let (pattern, log) = (self.subjects.log_all(), self.log_wire()?);
+        self.call("read the event logs", async move {
+            let Some(last) = log.last(&pattern).await? else { return Ok(Vec::new()) };
+            if last.sequence <= number {
+                return Ok(Vec::new());
+            }
+            let failed = |error: async_nats::Error| log.unreachable("read the event logs", error);
+            let policy = DeliverPolicy::ByStartSequence { start_sequence: number + 1 };
+            let mut consumer =
+                Consumer::open(&log, &pattern, policy, false).await.map_err(failed)?;
+            let mut lines = Vec::new();
+            while consumer.pending() > 0 && lines.len() < limit {
+                consumer.ask(1).await.map_err(failed)?;
+                while let Some(told) = consumer.hear().await.map_err(failed)? {
+                    let host = super::subject::Subjects::log_host(&told.message.subject);
+                    let text = String::from_utf8(told.message.payload.to_vec()).ok();
+                    if let (Some(host), Some(text)) = (host, text) {
+                        lines.push(ShippedLine { number: told.seq, host, text });
+                    }
+                    if consumer.pending() == 0 {
+                        break;
+                    }
+                }
+            }
+            Ok(lines)
+        })
+    }
+
+    /// A connection to the stream of the log, which may be absent.
+    fn log_wire(&self) -> Result<Wire> {
+        let (wire, name) = (self.wire.clone(), self.subjects.log_stream());
+        let (pattern, connections) = (self.subjects.log_all(), self.connections.clone());
+        self.call("read the event logs", async move {
+            let opened = wire.context.get_stream_no_info(&name).await;
+            let stream = opened.map_err(|error| wire.refused("read the event logs", error))?;
+            let stream_probe = StreamProbe::new(name, pattern.trim_end_matches('>'), connections);
+            Ok::<_, Error>(Wire { stream, stream_probe, may_be_absent: true, ..(*wire).clone() })
+        })
+    }
+}

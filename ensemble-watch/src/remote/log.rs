@@ -1,0 +1,141 @@
+//! The event logs of all hosts: this host's lines go to the servers, and the others' come into
+//! `.ensemble/servers/logs/HOST/`, where readers find them.
+//!
+//! ```text
+//! .ensemble/logs/…          --ship-->  the team's log on the servers
+//! .ensemble/servers/logs/HOST/session-YYYYMMDD-000000.ndjson  <--pull--  the lines of another host, by their day
+//! .ensemble/servers/log.json           how far both have come; written after the work
+//! ```
+//!
+//! After a crash, lines are shipped or pulled again. Readers pass over a line that they have read before.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use ensemble_core::durable::{Durability, write_document};
+use ensemble_core::event_log::{Follower, Position, Record};
+use ensemble_core::message::{Digest, Name};
+use ensemble_core::{Error, Result};
+use ensemble_nats::{NatsTransport, ShippedLine};
+use serde::{Deserialize, Serialize};
+
+/// Most lines that one look pulls.
+const PULLED_MAX: usize = 1000;
+/// Most lines that one look ships.
+const SHIPPED_MAX: usize = 500;
+/// Digits of the digest in a host's name, which tells projects of one machine apart.
+const DIGITS: usize = 8;
+/// Longest part of a machine's name that is used.
+const NAME_MAX: usize = 40;
+/// Days that the lines of other hosts are kept, as on the servers.
+const DAYS_MAX: u64 = 30;
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+
+/// How far shipping and pulling have come.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Progress {
+    /// In this host's log.
+    shipped: Option<Position>,
+    /// In the team's log.
+    pulled: u64,
+}
+
+/// The log of this host and those of the others.
+#[derive(Debug)]
+pub(super) struct TeamLog {
+    host: Name,
+    /// Directory of the other hosts' logs.
+    others: PathBuf,
+    file: PathBuf,
+    progress: Progress,
+    own: Follower,
+    /// Read and not shipped yet.
+    pending: Vec<String>,
+}
+
+impl TeamLog {
+    pub(super) fn open(logs: &Path, state: &Path) -> Result<Self> {
+        let file = state.join("servers/log.json");
+        let read = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let progress: Progress = read.unwrap_or_default();
+        let own = match progress.shipped.clone() {
+            Some(position) => Follower::resume(logs, position),
+            None => Follower::from_start(logs),
+        };
+        let others = state.join("servers/logs");
+        Ok(Self { host: host_of(state)?, others, file, progress, own, pending: Vec::new() })
+    }
+
+    /// Ships what is new here and pulls what is new there.
+    pub(super) fn exchange(&mut self, queue: &NatsTransport) -> Result<()> {
+        if self.pending.is_empty() {
+            let records = self.own.poll()?;
+            self.pending.extend(records.iter().map(|record| record.to_line().trim_end().to_owned()));
+        }
+        let has_news = !self.pending.is_empty();
+        while !self.pending.is_empty() {
+            let count = self.pending.len().min(SHIPPED_MAX);
+            queue.ship_log(&self.host, &self.pending[..count])?;
+            self.pending.drain(..count);
+        }
+        self.progress.shipped = self.own.position();
+        let pulled = queue.shipped_after(self.progress.pulled, PULLED_MAX)?;
+        for line in &pulled {
+            if line.host != self.host {
+                self.keep(line)?;
+            }
+            self.progress.pulled = line.number;
+        }
+        if !pulled.is_empty() || has_news {
+            let text = serde_json::to_vec(&self.progress).unwrap_or_default();
+            make_directory(self.file.parent())?;
+            write_document(&self.file, &text, Durability::Process)?;
+        }
+        Ok(())
+    }
+
+    /// Appends a line to the log of its host and day.
+    fn keep(&self, line: &ShippedLine) -> Result<()> {
+        // What is no record cannot be merged by time.
+        let Ok(record) = Record::parse(line.text.as_bytes()) else { return Ok(()) };
+        let day: String =
+            record.timestamp.to_string().chars().filter(char::is_ascii_digit).take(8).collect();
+        let directory = self.others.join(line.host.as_str());
+        make_directory(Some(&directory))?;
+        let path = directory.join(format!("session-{day}-000000.ndjson"));
+        let opened = OpenOptions::new().create(true).append(true).open(&path);
+        opened
+            .and_then(|mut file| file.write_all(format!("{}\n", line.text).as_bytes()))
+            .map_err(|error| Error::io("write", &path, error))
+    }
+
+    /// Removes the days of other hosts that are older than the servers keep them.
+    pub(super) fn sweep(&self) {
+        let hosts = fs::read_dir(&self.others).into_iter().flatten().flatten();
+        for file in hosts.flat_map(|host| fs::read_dir(host.path())).flatten().flatten() {
+            let age = file.metadata().and_then(|data| data.modified()).map(|at| at.elapsed());
+            if matches!(age, Ok(Ok(age)) if age.as_secs() > DAYS_MAX * SECONDS_PER_DAY) {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+    }
+}
+
+/// A name for this host's project that no other has: the machine's, and a digest of the directory.
+fn host_of(state: &Path) -> Result<Name> {
+    let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let state = fs::canonicalize(state).unwrap_or_else(|_| state.to_owned());
+    let digest = Digest::of(format!("{machine}{}", state.display()).as_bytes()).to_string();
+    let is_allowed = |c: &char| c.is_ascii_alphanumeric();
+    let mut name: String = machine.chars().filter(is_allowed).take(NAME_MAX).collect();
+    if name.is_empty() {
+        name.push_str("host");
+    }
+    Ok(Name::new(format!("{name}-{}", digest.chars().take(DIGITS).collect::<String>()))?)
+}
+
+fn make_directory(directory: Option<&Path>) -> Result<()> {
+    let Some(directory) = directory else { return Ok(()) };
+    fs::create_dir_all(directory).map_err(|error| Error::io("create", directory, error))
+}

@@ -1,0 +1,193 @@
+//! Each verb works on the servers, says that it is about this host, or is refused in one sentence.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::bed::{Bed, ran};
+use crate::nats_server::{Server, fresh_team, free_port};
+use crate::servers::bed_on;
+use crate::servers_failures::watch;
+use crate::tmux_support::eventually;
+
+/// A shortest line of each verb that is refused.
+const REFUSED: [&str; 12] = [
+    "agent register --role coder --as w1",
+    "analyze",
+    "anomaly list",
+    "board show",
+    "discover list",
+    "goal show",
+    "prompt",
+    "sprint show",
+    "step list",
+    "supervise --role coder -- true",
+    "task list",
+    "task show t-1",
+];
+
+/// The verbs of the table in docs/nats.md, with what is said of them.
+fn documented(word: &str) -> BTreeMap<String, String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/nats.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, table) = page.split_once("<!-- verbs: this table is generated -->").unwrap();
+    let (table, _) = table.split_once("<!-- end of verbs -->").unwrap();
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, verb, stands, said, _] = cells[..] else { return None };
+        (stands == word).then(|| (verb.trim_matches('`').to_owned(), said.to_owned()))
+    };
+    table.lines().filter_map(row).collect()
+}
+
+#[test]
+fn what_is_of_one_host_is_refused_in_one_sentence() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    let documented = documented("refused");
+    assert!(documented.len() > 5, "{documented:?}");
+    for line in REFUSED {
+        let verb = line.split(' ').next().unwrap();
+        let refused = bed.run(line);
+        assert_eq!((refused.code, &*refused.stdout), (1, ""), "{line}: {refused:?}");
+        assert!(refused.stderr.contains(&documented[verb]), "{line}: {refused:?}");
+    }
+    for verb in documented.keys() {
+        assert!(REFUSED.iter().any(|line| line.split(' ').next() == Some(verb)), "{verb} is tried");
+    }
+    assert!(!bed.project().join(".ensemble/state.yaml").exists(), "nothing was made");
+    // One host may have the blackboard.
+    let file = bed.project().join("ensemble.yaml");
+    let config = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{config}  board_here: true\n")).unwrap();
+    bed.ok("board init");
+}
+
+#[test]
+fn what_shows_this_host_alone_says_so() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    let documented = documented("this host");
+    bed.ok("mailbox add w1");
+    for verb in ["status", "fsck", "pause", "resume"] {
+        let shown = bed.run(verb);
+        assert_eq!(shown.code, 0, "{verb}: {shown:?}");
+        assert!(shown.stderr.contains(&documented[verb]), "{verb}: {shown:?}");
+    }
+    // In a directory there is no other host.
+    let files = Bed::new();
+    for verb in ["status", "fsck"] {
+        files.ok(verb);
+    }
+}
+
+#[test]
+fn a_nudge_knows_what_waits_on_the_servers() {
+    let server = Server::start();
+    let team = fresh_team();
+    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    near.ok("mailbox add w1");
+    assert!(far.fails(3, "nudge w1").contains("nothing waits"));
+    near.send("over there");
+    let elsewhere = far.fails(3, "nudge w1");
+    assert!(!elsewhere.contains("nothing waits"), "{elsewhere}");
+    assert!(elsewhere.contains("pane") && elsewhere.contains("host"), "{elsewhere}");
+}
+
+#[test]
+fn a_summary_from_another_host_ends_the_wait_of_an_instruct() {
+    let server = Server::start();
+    let team = fresh_team();
+    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    for mailbox in ["dispatch", "conductor"] {
+        let _ = near.run(&format!("mailbox add {mailbox}"));
+    }
+    let instruction = "type: start_workers\ncreated_at: \"2026-11-26T00:00:00Z\"\ntasks:\n  - id: t-1\n    instruction: count the lines\n...\n";
+    for bed in [&near, &far] {
+        fs::write(bed.project().join("i.yaml"), instruction).unwrap();
+    }
+    let waiting = near.start("instruct i.yaml --wait 120s --as conductor --json", Stdio::null());
+    let _watcher = watch(&far);
+    eventually("the instruction arrives", || !far.json("inbox dispatch").is_empty());
+    // A worker of the other host reports there, and its summary is gathered there.
+    fs::write(
+        far.project().join("queue/reports/t-1-completed.yaml"),
+        "task_id: t-1\nworker_id: w1\nstatus: completed\nsummary: 7 lines\n...\n",
+    )
+    .unwrap();
+    far.ok("summary --instruction i.yaml --wait 60s --as dispatch --json");
+    let told = ran(waiting.wait_with_output().unwrap());
+    assert_eq!(told.code, 0, "{told:?}");
+    assert!(told.stdout.contains("t-1"), "{told:?}");
+}
+
+#[test]
+fn the_story_of_a_message_is_told_by_all_hosts() {
+    let server = Server::start();
+    let team = fresh_team();
+    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    near.ok("mailbox add w1");
+    let id = near.send("over there");
+    far.ok("recv --as w1");
+    far.ok(&format!("settle --as w1 {id}"));
+    let _watchers = [watch(&near), watch(&far)];
+    for bed in [&near, &far] {
+        eventually("both halves are known on both hosts", || {
+            let told = bed.run(&format!("why {id} --json"));
+            ["message.stored", "message.acked", "message.settled"]
+                .iter()
+                .all(|kind| told.stdout.contains(kind))
+        });
+        let all = bed.json("log");
+        let times: Vec<&str> = all.iter().map(|r| r["timestamp"].as_str().unwrap()).collect();
+        assert!(times.is_sorted(), "the records of all hosts are merged by time");
+        let stored = all.iter().filter(|record| {
+            record["type"] == "message.stored" && record["data"]["id"] == id.as_str()
+        });
+        assert_eq!(stored.count(), 1, "each record is there once");
+    }
+}
+
+#[test]
+fn doctor_examines_the_servers() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    bed.ok("mailbox add w1");
+    let check = |name: &str| {
+        let looked = bed.run("doctor --json");
+        let found = crate::bed::objects(&looked.stdout);
+        let check = found.iter().find(|check| check["check"] == name).cloned();
+        check.unwrap_or_else(|| panic!("{name}: {found:?}"))
+    };
+    assert_eq!((&check("servers")["level"], &check("server time")["level"]), (&"ok".into(), &"ok".into()));
+    server.kill();
+    let file = bed.project().join("ensemble.yaml");
+    let config = fs::read_to_string(&file).unwrap();
+    fs::write(&file, config.replace("patience_seconds: 120", "patience_seconds: 1")).unwrap();
+    assert_eq!(check("servers")["level"], "fail");
+    let home = tempfile::tempdir().unwrap();
+    let flags = ["--user", "a", "--pass", "b"].map(str::to_owned);
+    let guarded = Server::at(home.path(), free_port(), &flags);
+    fs::write(&file, config.replace(&server.url(), &guarded.url())).unwrap();
+    let refused = check("servers");
+    assert_eq!(refused["level"], "fail", "{refused}");
+    assert!(refused["remedy"].as_str().unwrap().contains("permissions"), "{refused}");
+}
+
+#[test]
+fn a_sender_has_its_quota_on_the_servers() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    let file = bed.project().join("ensemble.yaml");
+    let config = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{config}sender_quota: {{messages: 3}}\n")).unwrap();
+    bed.ok("mailbox add w1");
+    for _ in 0..3 {
+        bed.ok("send --to w1 -m x --as mad");
+    }
+    let refused = bed.run("send --to w1 -m x --as mad");
+    assert_eq!((refused.code, &*refused.stdout), (75, ""), "{refused:?}");
+    assert!(refused.stderr.contains("unread"), "{refused:?}");
+    bed.ok("send --to w1 -m x --as calm");
+}
