@@ -14,7 +14,7 @@ demo:
 test: needs
 	cargo test --workspace --all-features --quiet --no-fail-fast
 
-# The real Claude Code, Codex, OpenCode and Gemini CLI against a model of ours; docs/agents.md tells more.
+# The real Claude Code, Codex, OpenCode and Gemini CLI against a model of ours; docs/evidence/agents.md tells more.
 # AGENTS=claude,codex selects; ARGS=--write-docs writes the results there.
 AGENTS ?=
 test-agents: needs
@@ -41,7 +41,7 @@ pictures: needs
 	ENSEMBLE_WRITE_PICTURES=$(CURDIR)/docs/pictures cargo test --quiet --package ensemble-cli --all-features --test cli -- \
 		team::troubles session_page::every_screen
 
-# The public MCP conformance suite, from npm with the Node 22 that it needs; docs/reliability.md has its last run.
+# The public MCP conformance suite, from npm with the Node 22 that it needs; docs/evidence/reliability.md has its last run.
 mcp-conformance: needs
 	cargo build --quiet --package ensemble-cli
 	tests/mcp/conformance.sh "$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/ensemble"
@@ -75,7 +75,7 @@ lint:
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
 
-# Every figure against its limit and its peers, in one run; docs/benchmarks.md says how to read them. Peers
+# Every figure against its limit and its peers, in one run; docs/evidence/benchmarks.md says how to read them. Peers
 # that cannot be installed are named and left out.
 bench: needs
 	@.ci/needs valgrind
@@ -83,7 +83,7 @@ bench: needs
 	cargo build --quiet --profile bench --package ensemble-cli
 	cargo bench --workspace
 
-# How cost and memory grow with what lies in the queue, as pictures; docs/benchmarks.md tells more.
+# How cost and memory grow with what lies in the queue, as pictures; docs/evidence/benchmarks.md tells more.
 CURVES := $(CURDIR)/docs/curves
 curves: needs
 	cargo build --profile bench --package ensemble-cli
@@ -111,7 +111,7 @@ torture-whole: needs
 power-cut: needs
 	TORTURE_SEED=$(SEED) POWER_CUT_SECONDS=$(SECONDS) POWER_CUT_DRAWN=100 POWER_CUT_STATES=2000 POWER_CUT_KILLS=0 cargo test --release --package ensemble-watch --test power_cut -- --nocapture
 
-# One fuzz target, on nightly with cargo-fuzz; docs/fuzzing.md tells more.
+# One fuzz target, on nightly with cargo-fuzz; docs/evidence/fuzzing.md tells more.
 fuzz:
 	fuzz/run.sh $(TARGET) $(SECONDS) $(SEED)
 

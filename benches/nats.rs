@@ -1,6 +1,6 @@
 //! Compares mailboxes on a NATS server with bare async-nats, in turns, in one run with one server:
 //! `cargo bench -p ensemble-nats --bench nats`. `-- at-once` measures only the row
-//! of several concurrent clients. `-- scale` loads one server with many agents. docs/nats.md
+//! of several concurrent clients. `-- scale` loads one server with many agents. docs/guides/hosts.md
 //! describes the design.
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
 

@@ -1,6 +1,6 @@
 //! Many processes, each with several threads, on one mailbox.
 //!
-//! `TORTURE_MESSAGES` messages (5,000) for each of eight processes; see docs/torture.md.
+//! `TORTURE_MESSAGES` messages (5,000) for each of eight processes; see docs/evidence/torture.md.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! What is typed to an agent in each of its states, in a real tmux server. Scripted programs
 //! imitate the agents, write down every byte, and do what the agents would do with it. This test
-//! writes what it has seen to docs/provider-states.md with `BLESS=1`, and else compares.
+//! writes what it has seen to docs/evidence/provider-states.md with `BLESS=1`, and else compares.
 
 mod tmux_support;
 
@@ -23,7 +23,7 @@ use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
 use ensemble_tmux::provider::Profiles;
 
-const DOCUMENT: &str = "docs/provider-states.md";
+const DOCUMENT: &str = "docs/evidence/provider-states.md";
 const HEAD: &str = "| state | seen as | Enter | Escape | Ctrl-C | nudge | reset | phase 1 | phase 2 \
                     | phase 3 |\n|---|---|---|---|---|---|---|---|---|---|\n";
 

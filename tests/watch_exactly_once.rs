@@ -1,7 +1,7 @@
 //! Each version of a drop-box file reaches its mailbox exactly once: after a stop, after lost
 //! events, and however often the watcher is killed.
 //!
-//! `TORTURE_FILES` (50,000), `TORTURE_WATCHER_KILLS` (30); see docs/torture.md.
+//! `TORTURE_FILES` (50,000), `TORTURE_WATCHER_KILLS` (30); see docs/evidence/torture.md.
 
 mod support;
 #[path = "support/watcher.rs"]

@@ -95,7 +95,7 @@ pub struct Config {
     pub identity: IdentityConfig,
     /// The agents that may stop others (docs/cli.md).
     pub authority: Authority,
-    /// Fields of provider profiles, by profile: they replace the built-in ones (docs/providers.md).
+    /// Fields of provider profiles, by profile: they replace the built-in ones (docs/reference/providers.md).
     pub providers: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
     /// Times of the handshake before an assignment.
     pub readiness: ReadinessConfig,
@@ -108,21 +108,21 @@ pub struct Config {
     pub transport: Option<String>,
     /// Access to the servers, if `transport` names some.
     pub nats: NatsConfig,
-    /// Forbidden and required content of reports (docs/lint.md).
+    /// Forbidden and required content of reports (docs/guides/reports.md).
     pub lint: LintConfig,
     /// How often a task may come back from review before a person or agent must decide (default 3).
     pub review_cycles_max: Option<u32>,
-    /// Directories of worktrees, and the branch for approved work (docs/worktrees.md).
+    /// Directories of worktrees, and the branch for approved work (docs/guides/worktrees.md).
     pub worktrees: WorktreesConfig,
     /// Alarms of the blackboard.
     pub alarms: AlarmsConfig,
     /// Extension of leases while their holders are seen working.
     pub leases: LeasesConfig,
-    /// What agents learn from their own hooks (docs/ways-in.md).
+    /// What agents learn from their own hooks (docs/guides/ways-in.md).
     pub hooks: HooksConfig,
-    /// What agents, tasks and the team may use (docs/usage.md).
+    /// What agents, tasks and the team may use (docs/guides/usage.md).
     pub budget: BudgetConfig,
-    /// How a person is told of what needs one (docs/attention.md). The rules of the user apply where the project has none.
+    /// How a person is told of what needs one (docs/guides/attention.md). The rules of the user apply where the project has none.
     pub notify: Vec<AlertRule>,
 }
 

@@ -15,7 +15,7 @@
 //!
 //! `POWER_CUT_STATES` (25) is how many states of a story are judged, drawn from all that were
 //! built. `POWER_CUT_DRAWN` (10) is how many are drawn after each step, besides the extremes, where
-//! there are too many to build all. `TORTURE_SEED` (1). See docs/reliability.md.
+//! there are too many to build all. `TORTURE_SEED` (1). See docs/evidence/reliability.md.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 

@@ -17,11 +17,11 @@ const LONG_IN_PAGES_MAX: usize = 0;
 const LONG_IN_COMMENTS_MAX: usize = 0;
 const LONG_IN_FIGURES_MAX: usize = 58;
 /// The page of measured figures.
-const FIGURES: &str = "docs/performance.md";
+const FIGURES: &str = "docs/evidence/performance.md";
 /// Vague texts for the linter, and screens and mail of other programs.
 const SAMPLES: [&str; 2] = ["tests/lint/", "tests/fixtures/"];
 /// The test of real agents writes what it has seen below this heading.
-const WRITTEN_BY_A_TEST: (&str, &str) = ("docs/agents.md", "\n## Results\n");
+const WRITTEN_BY_A_TEST: (&str, &str) = ("docs/evidence/agents.md", "\n## Results\n");
 
 struct Paragraph {
     /// Line on which it begins, from 1.

@@ -3,7 +3,7 @@
 //! process notes every operation before and after it, and a checker then proves or refutes the
 //! history.
 //!
-//! `TORTURE_SECONDS` (6), `TORTURE_SEED`; see docs/torture.md.
+//! `TORTURE_SECONDS` (6), `TORTURE_SEED`; see docs/evidence/torture.md.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 

@@ -11,7 +11,7 @@
 //! state. Every change of state is one publish that names the sequence of the version it replaces.
 //! This compare-and-set takes the place of a rename in a directory. Of many competing clients one
 //! succeeds. A holder whose lease was taken away names a version that is no longer the last one.
-//! There is no second place that could disagree. `docs/nats.md` has the subjects, the records and
+//! There is no second place that could disagree. `docs/guides/hosts.md` has the subjects, the records and
 //! the effect of every failure.
 //!
 //! A crash of a client leaves the current version; its leases expire. With a silent server every

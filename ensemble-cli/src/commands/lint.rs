@@ -18,7 +18,7 @@ use crate::text::plural;
 /// Banned words are found in Japanese, English and Chinese; words in quotation marks, in code and in
 /// paths are passed over. Reports (`*-completed.yaml`, `*-review.yaml`, `completion-summary.yaml`)
 /// must also keep their contract. They must say who, how many, what share and where; a place
-/// `path:line` must exist. The lists are in docs/lint.md. A word that must stay is allowed with a
+/// `path:line` must exist. The lists are in docs/guides/reports.md. A word that must stay is allowed with a
 /// reason, in a comment on its line or on the line before:
 /// `ensemble-lint: allow some: the ticket's own word`.
 #[derive(Debug, clap::Args)]

@@ -20,7 +20,7 @@ use crate::text::{one_line, plural};
 ///
 /// Messages with their holders and epochs, requests, tasks, agents and steps. A contradiction is a
 /// state to which no allowed move can have led. A state ahead of the log comes from a script, or
-/// from a process that was killed before it could record its move (docs/reliability.md).
+/// from a process that was killed before it could record its move (docs/evidence/reliability.md).
 ///
 /// Exit code 0 if nothing contradicts the log, 4 if something does, 1 if the log is not whole.
 #[derive(Debug, clap::Args)]
@@ -114,7 +114,7 @@ fn look(context: &Context) -> Outcome<Disk> {
     let project = context.project()?;
     if let Some(servers) = project.servers()? {
         let text = format!("the mailboxes are at {servers}, not in a directory");
-        return Err(Failure::refused(text).with_hint("docs/nats.md says what works where"));
+        return Err(Failure::refused(text).with_hint("docs/guides/hosts.md says what works where"));
     }
     let mut disk = Disk::default();
     match Spool::open(&project.queue, context.spool_options(project)) {

@@ -11,7 +11,7 @@ use crate::output::{BAD, GOOD};
 /// Tell a person what needs one: try the rules of `notify` in ensemble.yaml
 ///
 /// The watcher sends an alert when an agent is blocked or gone, a plan waits, a task is a dead letter, or work is
-/// over. It goes to a command, to terminals, or to the status line of tmux. `docs/attention.md` has the rules.
+/// over. It goes to a command, to terminals, or to the status line of tmux. `docs/guides/attention.md` has the rules.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble admin notify test")]
 pub(crate) struct Arguments {

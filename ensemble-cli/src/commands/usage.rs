@@ -18,7 +18,7 @@ use crate::text::{age, one_line, plural};
 /// Show what work took: time, turns, tokens and cost, by agent and task
 ///
 /// The numbers are read from the records that Claude Code, Codex and Gemini CLI keep of their sessions. Their hooks
-/// say which record is whose (docs/usage.md), so agents without hooks are not listed. OpenCode's plugin says its own. Costs are list prices of the
+/// say which record is whose (docs/guides/usage.md), so agents without hooks are not listed. OpenCode's plugin says its own. Costs are list prices of the
 /// models: `budget: {prices: FILE}` in ensemble.yaml adds others.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]

@@ -165,7 +165,7 @@ pub struct Options {
     pub admission: Option<Arc<dyn Admission>>,
     /// Whether a log that all processes share makes safe what is stored and settled at
     /// [`Durability::Power`]. It takes the place of a sync of each file and directory. Has no
-    /// effect with `owners`. Off unless asked for: docs/performance.md says what it gains and where
+    /// effect with `owners`. Off unless asked for: docs/evidence/performance.md says what it gains and where
     /// it loses.
     pub wal: bool,
     /// How large a segment of that log grows, in bytes, before its messages are synced all at once.

@@ -1,4 +1,4 @@
-//! Alerts: telling a person what needs one, by the rules of `notify` in `ensemble.yaml` (docs/attention.md).
+//! Alerts: telling a person what needs one, by the rules of `notify` in `ensemble.yaml` (docs/guides/attention.md).
 //!
 //! ```text
 //! the loop has done a step     -- changed -->  this thread: overview, needs, rules   --> command, terminals, tmux

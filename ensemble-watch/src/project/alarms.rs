@@ -6,7 +6,7 @@ use ensemble_core::message::Name;
 use ensemble_team::board::Graces;
 use serde::{Deserialize, Serialize};
 
-/// Recipient and delays of the blackboard's alarms (docs/board.md).
+/// Recipient and delays of the blackboard's alarms (docs/guides/board.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

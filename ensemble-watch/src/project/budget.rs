@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The largest file of prices, in bytes.
 const PRICES_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What agents, tasks and the team may use (docs/usage.md).
+/// What agents, tasks and the team may use (docs/guides/usage.md).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What agents learn from their own hooks, and which are started with hooks (docs/ways-in.md).
+/// What agents learn from their own hooks, and which are started with hooks (docs/guides/ways-in.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

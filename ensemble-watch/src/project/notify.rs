@@ -1,4 +1,4 @@
-//! `notify` in `ensemble.yaml`: how a person is told of what needs one (docs/attention.md).
+//! `notify` in `ensemble.yaml`: how a person is told of what needs one (docs/guides/attention.md).
 
 use std::path::Path;
 use std::time::Duration;

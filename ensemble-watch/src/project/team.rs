@@ -55,7 +55,7 @@ pub struct AgentConfig {
     /// User id of the agent (`id -u`), if it has its own: files written in its name by another user
     /// are refused.
     pub user: Option<u32>,
-    /// Server to which the agent's program reports its state, if it has one (docs/providers.md).
+    /// Server to which the agent's program reports its state, if it has one (docs/reference/providers.md).
     pub server: ServerConfig,
     /// Settings of its shutdown.
     pub shutdown: ShutdownConfig,

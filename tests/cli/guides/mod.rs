@@ -31,10 +31,10 @@ use shell::Shell;
 const NOT_RUN: [(&str, usize); 6] = [
     ("CONTRIBUTING.md", 1),
     ("README.md", 1),
-    ("docs/agents.md", 1),
-    ("docs/fuzzing.md", 1),
-    ("docs/reliability.md", 1),
-    ("docs/worktrees.md", 1),
+    ("docs/evidence/agents.md", 1),
+    ("docs/evidence/fuzzing.md", 1),
+    ("docs/evidence/reliability.md", 1),
+    ("docs/guides/worktrees.md", 1),
 ];
 
 fn root() -> PathBuf {
@@ -108,12 +108,12 @@ const READ_ME: &str = "README.md";
 /// The pages that have a test below.
 const RUN: [&str; 7] = [
     READ_ME,
-    "docs/board.md",
-    "docs/dispatch.md",
-    "docs/lint.md",
-    "docs/mcp.md",
-    "docs/supervise.md",
-    "docs/worktrees.md",
+    "docs/guides/board.md",
+    "docs/guides/dispatch.md",
+    "docs/guides/reports.md",
+    "docs/guides/mcp.md",
+    "docs/guides/supervisors.md",
+    "docs/guides/worktrees.md",
 ];
 
 #[test]

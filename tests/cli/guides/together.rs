@@ -18,7 +18,7 @@ use crate::bed::{objects, program, to_end};
 use crate::tmux_support::eventually;
 
 const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cli/guides/agent_at_work.sh");
-/// The agents of README's team, and those of docs/supervise.md.
+/// The agents of README's team, and those of docs/guides/supervisors.md.
 const AGENTS: [&str; 7] =
     ["conductor", "tester", "worker-1", "worker-2", "coder-1", "planner-1", "reviewer-1"];
 /// The step queue, for agents of README's team.
@@ -250,8 +250,8 @@ fn a_team_a_sprint_and_steps_share_a_project_and_what_is_said_of_them_is_true() 
     let mut all = Together { shell: Shell::start_with(AGENT) };
     fs::create_dir(all.shell.home().join("go")).unwrap();
     all.type_page(READ_ME, |step| steps[..=at].contains(step));
-    all.type_page("docs/board.md", |step| !prepares(step));
-    all.type_page("docs/supervise.md", |step| !prepares(step));
+    all.type_page("docs/guides/board.md", |step| !prepares(step));
+    all.type_page("docs/guides/supervisors.md", |step| !prepares(step));
     all.hold("the coder works", json!({ "coder-1": [["user-api", "task"]] }));
 
     fs::write(all.project().join("pages.yaml"), PLAN).unwrap();

@@ -1,4 +1,4 @@
-//! Records of OpenCode, which our plugin has written by its hooks (docs/ways-in.md): the program keeps its own in a database.
+//! Records of OpenCode, which our plugin has written by its hooks (docs/guides/ways-in.md): the program keeps its own in a database.
 //!
 //! A message is one line, under its `id`; the last one counts. OpenCode counts cached tokens and reasoning apart.
 

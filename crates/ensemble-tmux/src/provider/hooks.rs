@@ -10,7 +10,7 @@ pub const COMMAND: &str = "{ensemble}";
 /// Where the path of our own program stands in a profile, for what is started without a shell.
 pub const PROGRAM: &str = "{ensemble_path}";
 
-/// `hooks` of a profile (docs/providers.md).
+/// `hooks` of a profile (docs/reference/providers.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]

@@ -1,7 +1,7 @@
 //! Which program is at the other end of a pane, what it is doing, and what may be done with it. See
 //! seed 002, P0-3, and seed 000's readiness.
 //!
-//! Programs are described by data, one YAML file each (docs/providers.md), so a new one or a new
+//! Programs are described by data, one YAML file each (docs/reference/providers.md), so a new one or a new
 //! version of one needs no code. Everything here but [`machine`]'s readers is pure.
 //!
 //! * [`Profiles`] holds them by name; a user's own take the place of those built in.

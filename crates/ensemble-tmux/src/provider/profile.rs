@@ -17,7 +17,7 @@ pub const PASTE_BEGINS: &str = "\x1b[200~";
 pub const PASTE_ENDS: &str = "\x1b[201~";
 
 /// What is known of one agent program. Made from YAML by
-/// [`Profiles`](super::Profiles); docs/providers.md describes the file.
+/// [`Profiles`](super::Profiles); docs/reference/providers.md describes the file.
 #[derive(Debug)]
 pub struct Profile {
     pub(super) program: Program,

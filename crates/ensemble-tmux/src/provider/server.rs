@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::HttpPlace;
 
-/// `server` in a profile or of an agent (docs/providers.md). An agent's fields go before those of
+/// `server` in a profile or of an agent (docs/reference/providers.md). An agent's fields go before those of
 /// its profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
