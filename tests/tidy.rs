@@ -12,6 +12,8 @@ mod events;
 mod language;
 #[path = "tidy/layers.rs"]
 mod layers;
+#[path = "tidy/links.rs"]
+mod links;
 #[path = "tidy/sentences.rs"]
 mod sentences;
 #[path = "tidy/spool_page.rs"]

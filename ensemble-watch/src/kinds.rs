@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The longest deadline, in seconds: half of the time for which closed requests are kept.
 const DEADLINE_SECONDS_MAX: u64 = 15 * 24 * 60 * 60;
 
-/// `requests` in `ensemble.yaml` (seed 004).
+/// `requests` in `ensemble.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

@@ -49,7 +49,7 @@ fn all_groups(bed: &Bed, first_day: String) -> Vec<(String, String)> {
 }
 
 #[track_caller]
-fn compare(path: &str, expected: &str) {
+pub(crate) fn compare(path: &str, expected: &str) {
     let file = repository().join(path);
     if std::env::var_os(UPDATE_VARIABLE).is_some() {
         std::fs::write(&file, expected).unwrap();

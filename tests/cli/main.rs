@@ -32,6 +32,7 @@ mod nats_server;
 mod picture;
 mod planning;
 mod reading;
+mod reference;
 mod replay;
 mod reports;
 mod requests;

@@ -393,8 +393,7 @@ fn forbidden(profile: &Profile) -> String {
 #[test]
 fn the_documented_table_is_that_of_the_profiles() {
     const MARK: &str = "<!-- generated from the profiles by tests/drivers/main.rs -->\n";
-    let file =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/escalation.md");
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/escalation.md");
     let page = std::fs::read_to_string(&file).unwrap();
     let written = page.split_once(MARK).unwrap().0;
     let expected = format!("{written}{MARK}{}", table());

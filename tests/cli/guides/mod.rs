@@ -1,4 +1,4 @@
-//! What README and the guides show is run as it is written.
+//! What the pages show is run as it is written.
 //!
 //! Each `console` block of each page runs in order, in one `sh` a page that starts in an empty
 //! directory. The shell has `ensemble` and `examples/worker.sh` on its PATH, and a tmux server of its
@@ -28,30 +28,37 @@ use page::{Step, steps};
 use shell::Shell;
 
 /// The blocks that no test runs, by page. A block is added here only with a reason in the page.
-const NOT_RUN: [(&str, usize); 6] = [
+const NOT_RUN: [(&str, usize); 7] = [
     ("CONTRIBUTING.md", 1),
     ("README.md", 1),
     ("docs/evidence/agents.md", 1),
     ("docs/evidence/fuzzing.md", 1),
     ("docs/evidence/reliability.md", 1),
     ("docs/guides/worktrees.md", 1),
+    ("docs/start/five-minutes.md", 1),
 ];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The pages with console blocks, by their paths below the repository.
-fn pages() -> Vec<String> {
-    let mut found = Vec::new();
-    for directory in ["", "docs", "examples"] {
-        for entry in std::fs::read_dir(root().join(directory)).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|end| end == "md") {
-                let name = path.file_name().unwrap().to_string_lossy().into_owned();
-                found.push(Path::new(directory).join(name).to_string_lossy().into_owned());
-            }
+/// The pages of a directory and of those below it, by their paths below the repository.
+fn pages_below(directory: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(root().join(directory)).unwrap() {
+        let path = directory.join(entry.unwrap().file_name());
+        if root().join(&path).is_dir() {
+            pages_below(&path, found);
+        } else if path.extension().is_some_and(|end| end == "md") {
+            found.push(path.to_string_lossy().into_owned());
         }
+    }
+}
+
+/// The pages that may have console blocks.
+fn pages() -> Vec<String> {
+    let mut found = vec!["CONTRIBUTING.md".to_owned(), "README.md".to_owned()];
+    for directory in ["docs", "examples"] {
+        pages_below(Path::new(directory), &mut found);
     }
     found.sort();
     found
@@ -104,16 +111,23 @@ fn blocks_that_are_not_run_are_counted_and_have_a_reason() {
     assert_eq!(counted, expected);
 }
 
-const READ_ME: &str = "README.md";
+const ONE_PROJECT: &str = "docs/one-project.md";
 /// The pages that have a test below.
-const RUN: [&str; 7] = [
-    READ_ME,
+const RUN: [&str; 14] = [
     "docs/guides/board.md",
     "docs/guides/dispatch.md",
-    "docs/guides/reports.md",
+    "docs/guides/mail.md",
     "docs/guides/mcp.md",
+    "docs/guides/plans-and-shutdown.md",
+    "docs/guides/reports.md",
+    "docs/guides/steps.md",
     "docs/guides/supervisors.md",
     "docs/guides/worktrees.md",
+    ONE_PROJECT,
+    "docs/operating/running.md",
+    "docs/start/five-minutes.md",
+    "docs/start/running-agents.md",
+    "docs/start/team.md",
 ];
 
 #[test]
@@ -126,36 +140,71 @@ fn every_page_with_commands_is_run() {
 }
 
 #[test]
-fn readme_works_as_it_is_written() {
+fn the_guide_to_the_board_works_as_it_is_written() {
     run(RUN[0]);
 }
 
 #[test]
-fn the_guide_to_the_board_works_as_it_is_written() {
+fn the_guide_to_dispatch_works_as_it_is_written() {
     run(RUN[1]);
 }
 
 #[test]
-fn the_guide_to_dispatch_works_as_it_is_written() {
+fn the_guide_to_mail_works_as_it_is_written() {
     run(RUN[2]);
 }
 
 #[test]
-fn the_guide_to_lint_works_as_it_is_written() {
+fn the_guide_to_mcp_works_as_it_is_written() {
     run(RUN[3]);
 }
 
 #[test]
-fn the_guide_to_mcp_works_as_it_is_written() {
+fn the_guide_to_plans_and_shutdown_works_as_it_is_written() {
     run(RUN[4]);
 }
 
 #[test]
-fn the_guide_to_supervisors_works_as_it_is_written() {
+fn the_guide_to_reports_works_as_it_is_written() {
     run(RUN[5]);
 }
 
 #[test]
-fn the_guide_to_worktrees_works_as_it_is_written() {
+fn the_guide_to_steps_works_as_it_is_written() {
     run(RUN[6]);
+}
+
+#[test]
+fn the_guide_to_supervisors_works_as_it_is_written() {
+    run(RUN[7]);
+}
+
+#[test]
+fn the_guide_to_worktrees_works_as_it_is_written() {
+    run(RUN[8]);
+}
+
+#[test]
+fn the_page_of_one_project_works_as_it_is_written() {
+    run(RUN[9]);
+}
+
+#[test]
+fn the_page_of_running_and_repairing_works_as_it_is_written() {
+    run(RUN[10]);
+}
+
+#[test]
+fn the_first_five_minutes_work_as_they_are_written() {
+    run(RUN[11]);
+}
+
+#[test]
+fn the_page_of_running_agents_works_as_it_is_written() {
+    run(RUN[12]);
+}
+
+#[test]
+fn the_page_of_a_team_works_as_it_is_written() {
+    run(RUN[13]);
 }

@@ -1,6 +1,6 @@
-//! README's team, a sprint of three roles and a step queue on one project at the same time.
+//! A team, a sprint of three roles and a step queue on one project at the same time, as docs/one-project.md has them.
 //!
-//! The texts are those of the guides. What `team`, `status` and the page say is compared with the files
+//! What `team`, `status` and the page say is compared with the files
 //! themselves (held messages, `state.yaml`, `steps.db`) while each agent works and after it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,51 +11,40 @@ use std::process::Command;
 use ensemble_team::board::{Board, BoardOptions, Status};
 use serde_json::{Value, json};
 
-use super::page::{Shown, Step};
+use super::page::Step;
 use super::shell::Shell;
-use super::{READ_ME, read};
+use super::{ONE_PROJECT, read};
 use crate::bed::{objects, program, to_end};
 use crate::tmux_support::eventually;
 
 const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cli/guides/agent_at_work.sh");
-/// The agents of README's team, and those of docs/guides/supervisors.md.
-const AGENTS: [&str; 7] =
-    ["conductor", "tester", "worker-1", "worker-2", "coder-1", "planner-1", "reviewer-1"];
-/// The step queue, for agents of README's team.
-const PLAN: &str = "task_id: pages\norchestrator: conductor\nsteps:\n\
-                    - {agent: worker-1, goal: write the page}\n- {agent: worker-2, goal: read the page}\n";
+/// The agents of the page.
+const AGENTS: [&str; 6] =
+    ["conductor", "worker-1", "worker-2", "coder-1", "planner-1", "reviewer-1"];
 
 /// What agents hold: the task, and in which place.
 type Held = BTreeMap<String, BTreeSet<(String, String)>>;
 
-/// README's project, with the shell in which all of it was typed.
+/// The page's project, with the shell in which all of it was typed.
 struct Together {
     shell: Shell,
 }
 
 impl Together {
-    /// Types each step of a page that is chosen.
+    /// Types steps of the page.
     #[track_caller]
-    fn type_page(&mut self, page: &str, is_chosen: impl Fn(&Step) -> bool) {
-        for step in read(page).iter().filter(|step| is_chosen(step)) {
+    fn type_steps(&mut self, steps: &[Step]) {
+        for step in steps {
             match step {
                 Step::File { name, content } => self.shell.write(name, content),
-                Step::Run(command) => self.type_in(page, command),
+                Step::Run(command) => {
+                    let outcome = self.shell.run(command);
+                    let at = command.line;
+                    assert!(outcome.is_ok(), "{ONE_PROJECT}:{at}: {}", outcome.unwrap_err());
+                }
                 Step::NotRun(_) => {}
             }
         }
-    }
-
-    #[track_caller]
-    fn type_in(&mut self, page: &str, command: &Shown) {
-        let outcome = self.shell.run(command);
-        assert!(outcome.is_ok(), "{page}:{}: {}", command.line, outcome.unwrap_err());
-    }
-
-    #[track_caller]
-    fn type_line(&mut self, line: &str) {
-        let shown = Shown { line: 0, command: line.to_owned(), code: 0, output: Vec::new() };
-        self.type_in("a person", &shown);
     }
 
     fn project(&self) -> PathBuf {
@@ -232,32 +221,23 @@ impl Together {
     }
 }
 
-/// README is typed up to the command that shows its team.
-fn shows_the_team(step: &Step) -> bool {
-    matches!(step, Step::Run(command) if command.command.starts_with("ensemble team "))
-}
-
-/// A command that prepares a project, which README has prepared already.
-fn prepares(step: &Step) -> bool {
-    let first = ["git init", "ensemble init", "ensemble board init", "ensemble demo"];
-    matches!(step, Step::Run(command) if first.iter().any(|it| command.command.starts_with(it)))
+/// The number of the step after the one that runs this command.
+#[track_caller]
+fn after(steps: &[Step], start: &str) -> usize {
+    let runs =
+        |step: &Step| matches!(step, Step::Run(command) if command.command.starts_with(start));
+    1 + steps.iter().position(runs).unwrap_or_else(|| panic!("{ONE_PROJECT} has no `{start}`"))
 }
 
 #[test]
 fn a_team_a_sprint_and_steps_share_a_project_and_what_is_said_of_them_is_true() {
-    let steps = read(READ_ME);
-    let at = steps.iter().position(shows_the_team).unwrap();
+    let page = read(ONE_PROJECT);
+    let (team, steps) = (after(&page, "ensemble team "), after(&page, "ensemble status"));
     let mut all = Together { shell: Shell::start_with(AGENT) };
     fs::create_dir(all.shell.home().join("go")).unwrap();
-    all.type_page(READ_ME, |step| steps[..=at].contains(step));
-    all.type_page("docs/guides/board.md", |step| !prepares(step));
-    all.type_page("docs/guides/supervisors.md", |step| !prepares(step));
+    all.type_steps(&page[..team]);
     all.hold("the coder works", json!({ "coder-1": [["user-api", "task"]] }));
-
-    fs::write(all.project().join("pages.yaml"), PLAN).unwrap();
-    all.type_line("ensemble step add -f pages.yaml");
-    all.type_line("ensemble step run pages &");
-    all.type_line("ensemble send --to conductor --type task --task talk 'talk to the users'");
+    all.type_steps(&page[team..steps]);
     let step_of = |agent: &str| json!({ agent: [["pages", "message"], ["pages", "step"]] });
     let mut expected = step_of("worker-1");
     expected["coder-1"] = json!([["user-api", "task"]]);
@@ -292,7 +272,7 @@ fn a_team_a_sprint_and_steps_share_a_project_and_what_is_said_of_them_is_true() 
     assert_eq!(all.standing(), [""; 0]);
 
     all.shell.pass_over();
-    all.type_page(READ_ME, |step| steps[at + 1..].contains(step));
+    all.type_steps(&page[steps..]);
     assert!(all.states().values().all(|state| state == "shutdown"), "{:?}", all.states());
     assert_eq!(all.status()["holds"], json!({}));
 }
