@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-agents torture-ways usage-compare mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures \
+.PHONY: demo test test-agents torture-ways usage-compare mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures book \
 	test-packages packages check-platforms cargo-package first-value
 
 # The main job: a small team at work in a tmux server of its own.
@@ -74,6 +74,10 @@ lint:
 
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
+
+# The pages of docs/ as a book of HTML pages with a search; it prints where the book begins.
+book:
+	@.ci/book
 
 # Every figure against its limit and its peers, in one run; docs/evidence/benchmarks.md says how to read them. Peers
 # that cannot be installed are named and left out.

@@ -44,7 +44,7 @@ def link_in_book(target, page, pages, root):
     chapter = by_root_file.get(path, inside)
     is_asset = not inside.startswith("..") and os.path.isfile(full) and not path.endswith(".md")
     if chapter in pages or is_asset:
-        address = os.path.relpath(chapter, os.path.dirname(page) or ".")
+        address = os.path.relpath(pages.get(chapter, chapter), os.path.dirname(page) or ".")
     else:
         address = f"{WEB}/{'tree' if os.path.isdir(full) else 'blob'}/main/{path}"
     return f"{address}#{anchor}" if anchor else address
@@ -56,9 +56,10 @@ def main():
     context, book = json.load(sys.stdin)
     root = context["root"]
     every = [chapter for chapter in chapters(book.get("items", book.get("sections"))) if chapter.get("path")]
-    pages = {chapter["path"] for chapter in every}
+    # A README.md is the index of its directory.
+    pages = {chapter["source_path"]: chapter["path"] for chapter in every}
     for chapter in every:
-        page = chapter["path"]
+        page = chapter["source_path"]
 
         def in_book(match, page=page):
             return match[1] + link_in_book(match[2], page, pages, root) + match[3]
