@@ -18,6 +18,46 @@ struct Look {
     is_reversed: bool,
 }
 
+/// Writes a film of screens, each with the milliseconds for which it stays, if a directory is named. Where a film is not
+/// played, its last screen stands.
+pub(crate) fn film(
+    name: &str,
+    title: &str,
+    screens: &[(String, u32)],
+    (columns, lines): (usize, usize),
+) {
+    if let Some(place) = std::env::var_os("ENSEMBLE_WRITE_PICTURES") {
+        let svg = film_svg(title, screens, (columns, lines));
+        fs::write(Path::new(&place).join(format!("{name}.svg")), svg).unwrap();
+    }
+}
+
+fn film_svg(title: &str, screens: &[(String, u32)], size: (usize, usize)) -> String {
+    let whole: u32 = screens.iter().map(|(_, stays)| stays).sum();
+    let mut out = start(title, size);
+    out.push_str("<style>@media (prefers-reduced-motion: no-preference) {\n");
+    let mut from = 0;
+    for (number, (_, stays)) in screens.iter().enumerate() {
+        let percent = |at: u32| f64::from(at) * 100.0 / f64::from(whole);
+        let (begin, end) = (percent(from), percent(from + stays));
+        let _ = writeln!(
+            out,
+            "#s{number} {{ animation: k{number} {whole}ms step-end infinite }} @keyframes k{number} {{ \
+             0% {{ visibility: hidden }} {begin:.3}% {{ visibility: visible }} {end:.3}% {{ visibility: hidden }} }}"
+        );
+        from += stays;
+    }
+    out.push_str("}</style>\n");
+    for (number, (screen, _)) in screens.iter().enumerate() {
+        let hidden = if number + 1 < screens.len() { " visibility=\"hidden\"" } else { "" };
+        let _ = writeln!(out, "<g id=\"s{number}\"{hidden}>");
+        drawn(&mut out, screen);
+        out.push_str("</g>\n");
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
 /// Writes a picture of a screen, as `tmux capture-pane -e -p` prints it.
 pub(crate) fn keep(name: &str, title: &str, screen: &str, columns: usize) {
     if let Some(place) = std::env::var_os("ENSEMBLE_WRITE_PICTURES") {
@@ -27,23 +67,32 @@ pub(crate) fn keep(name: &str, title: &str, screen: &str, columns: usize) {
 }
 
 fn svg(title: &str, screen: &str, columns: usize) -> String {
-    let lines: Vec<&str> = screen.trim_end().lines().collect();
-    let (width, height) = (columns * CELL.0 + 2 * MARGIN, lines.len() * CELL.1 + 2 * MARGIN);
-    let mut out = format!(
+    let mut out = start(title, (columns, screen.trim_end().lines().count()));
+    drawn(&mut out, screen);
+    out.push_str("</svg>\n");
+    out
+}
+
+/// The head of a picture with so many columns and lines of text.
+fn start(title: &str, (columns, lines): (usize, usize)) -> String {
+    let (width, height) = (columns * CELL.0 + 2 * MARGIN, lines * CELL.1 + 2 * MARGIN);
+    format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
          role=\"img\" aria-label=\"{}\" font-family=\"ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace\" \
          font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#14171a\"/>\n",
         escaped(title)
-    );
+    )
+}
+
+/// Draws the text of a screen.
+fn drawn(out: &mut String, screen: &str) {
     let mut look = Look::default();
-    for (row, line) in lines.iter().enumerate() {
+    for (row, line) in screen.trim_end().lines().enumerate() {
         let y = MARGIN + row * CELL.1;
         for (column, text) in pieces(line, &mut look) {
-            piece(&mut out, &text.1, &text.0, MARGIN + column * CELL.0, y);
+            piece(out, &text.1, &text.0, MARGIN + column * CELL.0, y);
         }
     }
-    out.push_str("</svg>\n");
-    out
 }
 
 fn piece(out: &mut String, look: &Look, text: &str, x: usize, y: usize) {
@@ -132,6 +181,17 @@ fn apply(look: &mut Look, code: &str) {
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+}
+
+#[test]
+fn a_film_shows_its_screens_in_turn() {
+    let screens = [("one".to_owned(), 1000), ("two".to_owned(), 3000)];
+    let drawn = film_svg("a film", &screens, (20, 2));
+    let turn = "#s1 { animation: k1 4000ms step-end infinite } @keyframes k1 { 0% { visibility: hidden } \
+                25.000% { visibility: visible } 100.000% { visibility: hidden } }";
+    assert!(drawn.contains(turn), "{drawn}");
+    assert!(drawn.contains("<g id=\"s0\" visibility=\"hidden\">"), "{drawn}");
+    assert!(drawn.contains("<g id=\"s1\">") && drawn.contains(">two</text>"), "{drawn}");
 }
 
 #[test]

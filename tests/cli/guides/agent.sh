@@ -4,9 +4,11 @@
 case "$1" in
 -p | exec) echo "done"; exit 0 ;;
 esac
+draw() { printf '\033[2J\033[H\n────────\n❯ \0337\n────────\n  ? for shortcuts\0338'; }
 while :; do
-    printf '\033[2J\033[H\n────────\n❯ \0337\n────────\n  ? for shortcuts\0338'
+    draw
     IFS= read -r line || exit 0
+    draw
     case $line in *"ensemble recv"* | *"mail for"*) ;; *) continue ;; esac
     while message=$(ensemble recv --json); do
         field() { printf '%s\n' "$message" | sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p"; }

@@ -19,6 +19,7 @@
 //! no `cd`, pipe, `&` or glob. An id that one command prints cannot be given to the next.
 
 mod page;
+mod recording;
 mod shell;
 mod together;
 

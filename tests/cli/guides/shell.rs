@@ -18,7 +18,7 @@ use crate::tmux_support::{LOOK_INTERVAL, PATIENCE, TestServer};
 
 /// The programs that pages start, all of them one script.
 const AGENTS: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
-const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cli/guides/agent.sh");
+pub(super) const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cli/guides/agent.sh");
 const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/worker.sh");
 /// What a person has told git once.
 const GIT_CONFIG: &str =
@@ -41,8 +41,8 @@ impl Shell {
         Self::start_with(AGENT)
     }
 
-    /// As [`Self::start`], with this script as the agents' program.
-    pub(super) fn start_with(agent: &str) -> Self {
+    /// A home with the programs that pages start, and the PATH to them.
+    pub(super) fn home_with(agent: &str) -> (TempDir, String) {
         let home = tempfile::tempdir().unwrap();
         let (programs, work) = (home.path().join("bin"), home.path().join("work"));
         fs::create_dir(&programs).unwrap();
@@ -56,6 +56,12 @@ impl Shell {
         }
         fs::write(home.path().join(".gitconfig"), GIT_CONFIG).unwrap();
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin", programs.display());
+        (home, path)
+    }
+
+    /// As [`Self::start`], with this script as the agents' program.
+    pub(super) fn start_with(agent: &str) -> Self {
+        let (home, path) = Self::home_with(agent);
         let mut tmux = Self::tmux(&home, &path);
         tmux.adopt();
         let transcript = File::create(home.path().join("transcript")).unwrap();
@@ -64,7 +70,7 @@ impl Shell {
             .env("HOME", home.path())
             .env("PATH", &path)
             .env("TMUX", format!("{},{},0", tmux.server.socket().display(), tmux.pid()))
-            .current_dir(&work)
+            .current_dir(home.path().join("work"))
             .process_group(0)
             .stdin(Stdio::piped())
             .stderr(transcript.try_clone().unwrap())
@@ -161,6 +167,15 @@ impl Shell {
         String::from_utf8_lossy(&all[self.seen.min(all.len())..]).into_owned()
     }
 
+    /// Ends the teams that were brought up below.
+    pub(super) fn end_teams(directory: &Path) {
+        let mut sockets = Vec::new();
+        Self::sockets(directory, &mut sockets);
+        for socket in sockets {
+            let _ = Server::brief(socket).kill_server();
+        }
+    }
+
     /// The sockets of teams that were brought up below.
     fn sockets(directory: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -176,11 +191,7 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        let mut sockets = Vec::new();
-        Self::sockets(self.home.path(), &mut sockets);
-        for socket in sockets {
-            let _ = Server::brief(socket).kill_server();
-        }
+        Self::end_teams(self.home.path());
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::TERM);
             let _ = kill_process_group(group, Signal::KILL);
