@@ -22,13 +22,13 @@ test-agents: needs
 	python3 tests/agents/selftest.py
 	AGENTS="$(AGENTS)" tests/agents/run.py $(ARGS)
 
-# 1,000 messages to real agents while hooks, servers, watchers and panes are killed; docs/torture.md tells more.
+# 1,000 messages to real agents while hooks, servers, watchers and panes are killed; docs/evidence/torture.md tells more.
 COUNT_WAYS ?= 1000
 torture-ways: needs
 	cargo build --quiet --package ensemble-cli
 	SEED="$(SEED)" COUNT="$(COUNT_WAYS)" AGENTS="$(AGENTS)" tests/agents/torture.py
 
-# `ensemble usage` beside ccusage on the same records; docs/usage.md has its last run.
+# `ensemble agent usage` beside ccusage on the same records; docs/guides/usage.md has its last run.
 CCUSAGE := 20.0.24
 usage-compare: needs
 	cargo build --quiet --package ensemble-cli
@@ -47,7 +47,7 @@ mcp-conformance: needs
 	tests/mcp/conformance.sh "$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/ensemble"
 
 # The wheel, the archive and the installers of this machine's target, and each installed into an empty environment.
-# TARGET names another one. docs/install.md tells more.
+# TARGET names another one. docs/operating/install.md tells more.
 TARGET ?= $(shell uname -m)-unknown-linux-musl
 TARGET_DIR = $$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 packages: needs
@@ -107,7 +107,7 @@ torture: needs
 torture-clients: needs
 	CLIENTS_MESSAGES=50000 CLIENTS_PROCESSES=8 TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-cli --all-features --test clients -- all_clients --nocapture
 
-# Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; docs/torture.md tells more.
+# Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; docs/evidence/torture.md tells more.
 torture-whole: needs
 	TORTURE_SEED=$(SEED) WHOLE_SECONDS=$(SECONDS) cargo test --release --package ensemble-cli --all-features --test whole -- --nocapture
 

@@ -110,7 +110,7 @@ class Checks:
         expect(missing.returncode == 5 and "is not installed" in missing.stderr, f"without a program: {missing}")
 
     def a_signal_reaches_the_program(self, place, app):
-        """`ensemble watch` ends in order when its launcher is asked to end."""
+        """`ensemble admin watch` ends in order when its launcher is asked to end."""
         env = environment(place / "home", app / "node_modules/.bin")
         watch = subprocess.Popen(["ensemble", "watch"], cwd=place / "project", env=env, text=True,
                                  stderr=subprocess.PIPE)

@@ -145,7 +145,8 @@ fn a_host_that_may_not_read_or_follow_is_told_so() {
         let home = tempfile::tempdir().unwrap();
         let server = server_that_denies(home.path(), denied);
         let url = |user: &str| format!("nats://{user}@127.0.0.1:{}", server.port);
-        let options = |user: &str| NatsOptions::new(url(user), name("team")).with_patience(PATIENCE);
+        let options =
+            |user: &str| NatsOptions::new(url(user), name("team")).with_patience(PATIENCE);
         works(&options("all:a"));
         let few = NatsTransport::connect(&options("few:f"));
         let error = few.and_then(|few| few.receive(&name(MAILBOX), &name("r"))).unwrap_err();

@@ -162,7 +162,10 @@ fn a_partition_leaves_one_side_that_writes_and_loses_nothing() {
     let home = tempfile::tempdir().unwrap();
     let outbox = outbox_at(home.path());
     for n in 0..MESSAGES {
-        assert!(matches!(outbox.post(Some(&few), &message(&format!("few {n}"))).unwrap(), Posted::Kept(_)));
+        assert!(matches!(
+            outbox.post(Some(&few), &message(&format!("few {n}"))).unwrap(),
+            Posted::Kept(_)
+        ));
         most.publish(&message(&format!("most {n}"))).unwrap();
     }
     assert_eq!(outbox.waiting().unwrap(), MESSAGES as u64);

@@ -108,10 +108,8 @@ fn a_reader_reads_what_waits_and_not_the_history() {
     let monitor = free_port();
     let server = Server::at(home.path(), free_port(), &["-m".to_owned(), monitor.to_string()]);
     let clock = HandClock::default();
-    let options = server
-        .options(&fresh_team())
-        .with_patience(PATIENCE)
-        .with_clock(Arc::new(clock.clone()));
+    let options =
+        server.options(&fresh_team()).with_patience(PATIENCE).with_clock(Arc::new(clock.clone()));
     let queue = with_history(&options, &clock, MESSAGES);
     let again = message("0").with_id(ensemble_core::message::MessageId::new("m-0").unwrap());
     assert_eq!(queue.publish(&again).unwrap(), Published::AlreadyStored, "its id stays taken");

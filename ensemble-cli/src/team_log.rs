@@ -42,13 +42,18 @@ impl TeamLog {
             records.extend(read.by_ref());
             let bad = read.bad_lines().count();
             if bad > 0 {
-                say(&format!("warning: {} of {} passed over: not records", plural(bad, "line"), log.display()));
+                say(&format!(
+                    "warning: {} of {} passed over: not records",
+                    plural(bad, "line"),
+                    log.display()
+                ));
             }
             if let Some(failure) = read.into_failure() {
                 return Err(failure.into());
             }
         }
-        let directory = tempfile::tempdir().map_err(|e| Error::io("create", std::env::temp_dir(), e))?;
+        let directory =
+            tempfile::tempdir().map_err(|e| Error::io("create", std::env::temp_dir(), e))?;
         let path = directory.path().join(MERGED);
         fs::write(&path, merged(records)).map_err(|e| Error::io("write", &path, e))?;
         Ok(Self { path: directory.path().to_owned(), _merged: Some(directory) })

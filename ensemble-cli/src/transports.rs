@@ -7,7 +7,7 @@
 //! | `this host` | the verb works on this host alone, and says so on stderr, unless `--json` is given |
 //! | `refused` | the verb does nothing, and says why in one sentence, unless this host has the blackboard and the step queues (`nats: {board_here: true}`) |
 //!
-//! The table is keyed by the verbs' modules. Tests compare it with the list of verbs and with docs/nats.md.
+//! The table is keyed by the verbs' places. Tests compare it with the list of verbs and with docs/guides/hosts.md.
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
@@ -28,92 +28,100 @@ pub(crate) enum OnServers {
 use OnServers::{Here, Refused, Servers, ThisHost};
 
 /// Sentences that several verbs share.
-const BOARD: &str = "the blackboard is a file of one host, and this team's mailboxes are on servers";
-const STEPS: &str = "step queues are a database of one host, and this team's mailboxes are on servers";
+const BOARD: &str =
+    "the blackboard is a file of one host, and this team's mailboxes are on servers";
+const STEPS: &str =
+    "step queues are a database of one host, and this team's mailboxes are on servers";
 const CONTROL: &str = "this concerns this host only; run it on each host of the team";
 const ROSTER: &str = "these are the agents of this host; each other host lists its own";
 
-/// All verbs by their modules, in the order of the list of verbs.
+/// All verbs by their places, in the order of the list of verbs.
 pub(crate) const TABLE: &[(&str, OnServers)] = &[
-    ("init", Here),
-    ("demo", Here),
     ("claude", Here),
     ("codex", Here),
     ("opencode", Here),
     ("gemini", Here),
     ("up", Here),
     ("down", Here),
-    ("spawn", Here),
-    ("join", Here),
-    ("adopt", Here),
-    ("attach", Here),
     ("team", ThisHost(ROSTER)),
+    ("agent", Refused(BOARD)),
+    ("agent start", Here),
+    ("agent join", Here),
+    ("agent adopt", Here),
+    ("agent attach", Here),
+    ("agent whoami", Here),
+    ("agent prime", Servers),
+    ("agent inspect", Here),
+    ("agent nudge", Servers),
+    ("agent ping", Here),
+    ("agent pong", Here),
+    ("agent instruct", Servers),
+    ("agent supervise", Refused(BOARD)),
+    ("agent usage", ThisHost("this is the usage of the agents of this host")),
+    (
+        "status",
+        ThisHost(
+            "the mailboxes are the team's; agents, watcher and ladders are those of this host",
+        ),
+    ),
     ("top", ThisHost(ROSTER)),
-    ("whoami", Here),
-    ("watch", Here),
-    ("mailbox", Servers),
-    ("pane", Here),
+    ("why", Servers),
+    ("log", Servers),
+    ("log escalations", Servers),
     ("send", Servers),
-    ("broadcast", Servers),
     ("recv", Servers),
     ("settle", Servers),
     ("release", Servers),
-    ("extend", Servers),
-    ("assign", Servers),
-    ("board", Refused(BOARD)),
-    ("task", Refused(BOARD)),
-    ("supervise", Refused(BOARD)),
-    ("agent", Refused(BOARD)),
-    ("goal", Refused(BOARD)),
-    ("sprint", Refused(BOARD)),
-    ("discover", Refused(BOARD)),
-    ("anomaly", Refused(BOARD)),
-    ("analyze", Refused(BOARD)),
-    ("pause", ThisHost(CONTROL)),
-    ("checkpoint", ThisHost(CONTROL)),
-    ("abort", ThisHost(CONTROL)),
-    ("resume", ThisHost(CONTROL)),
-    ("prompt", Refused(BOARD)),
-    ("step", Refused(STEPS)),
-    ("report", Servers),
-    ("prime", Servers),
-    ("hook", Here),
-    ("hooks", Here),
-    ("mcp", Servers),
-    ("request", Servers),
-    ("plan", Servers),
-    ("respond", Servers),
-    ("requests", Servers),
-    ("ping", Here),
-    ("pong", Here),
-    ("nudge", Servers),
-    ("escalations", Servers),
     ("inbox", Servers),
-    ("status", ThisHost("the mailboxes are the team's; agents, watcher and ladders are those of this host")),
-    ("notify", Here),
-    ("tmux_status", Here),
-    ("review", ThisHost("this reads the reports that were dropped on this host")),
-    ("instruct", Servers),
-    ("dispatch", Servers),
-    ("summary", ThisHost("this gathers the reports that were dropped on this host")),
-    ("lint", Here),
-    ("log", Servers),
-    ("why", Servers),
-    ("usage", ThisHost("this is the usage of the agents of this host")),
     ("dead", Servers),
-    ("bridge", Servers),
-    ("migrate", Servers),
-    ("fsck", ThisHost("this checks the files of this host; a server checks its own store")),
+    ("mailbox", Servers),
+    ("mailbox extend", Servers),
+    ("assign", Servers),
+    ("report", Servers),
+    ("task", Refused(BOARD)),
+    ("task review", ThisHost("this reads the reports that were dropped on this host")),
+    ("task summary", ThisHost("this gathers the reports that were dropped on this host")),
+    ("task dispatch", Servers),
+    ("request", Servers),
+    ("request plan", Servers),
+    ("request review", Servers),
+    ("request answer", Servers),
+    ("request list", Servers),
+    ("pause", ThisHost(CONTROL)),
+    ("resume", ThisHost(CONTROL)),
+    ("board", Refused(BOARD)),
+    ("board goal", Refused(BOARD)),
+    ("board sprint", Refused(BOARD)),
+    ("board discover", Refused(BOARD)),
+    ("board anomaly", Refused(BOARD)),
+    ("board analyze", Refused(BOARD)),
+    ("board prompt", Refused(BOARD)),
+    ("board checkpoint", ThisHost(CONTROL)),
+    ("board abort", ThisHost(CONTROL)),
+    ("step", Refused(STEPS)),
+    ("init", Here),
     ("doctor", Servers),
-    ("schema", Here),
-    ("completions", Here),
-    ("man", Here),
+    ("demo", Here),
+    ("admin watch", Here),
+    ("admin hooks", Here),
+    ("admin hook", Here),
+    ("admin mcp", Servers),
+    ("admin notify", Here),
+    ("admin tmux-status", Here),
+    ("admin bridge", Servers),
+    ("admin migrate", Servers),
+    ("admin fsck", ThisHost("this checks the files of this host; a server checks its own store")),
+    ("admin lint", Here),
+    ("admin schema", Here),
+    ("admin conformance", Here),
+    ("admin completions", Here),
+    ("admin man", Here),
     ("help", Here),
 ];
 
 /// Refuses a verb, or says that it is about this host alone, if the team's mailboxes are on servers.
-pub(crate) fn admit(context: &Context, module: &str) -> Outcome {
-    let Some((_, on_servers)) = TABLE.iter().find(|(verb, _)| *verb == module) else {
+pub(crate) fn admit(context: &Context, place: &str) -> Outcome {
+    let Some((_, on_servers)) = TABLE.iter().find(|(verb, _)| *verb == place) else {
         return Ok(());
     };
     match on_servers {
@@ -142,8 +150,9 @@ pub(crate) fn admit_steps(context: &Context) -> Outcome {
 }
 
 fn refusal(sentence: &str) -> Failure {
-    Failure::refused(sentence)
-        .with_hint("on the one host that is to have it, set `nats: {board_here: true}` in ensemble.yaml")
+    Failure::refused(sentence).with_hint(
+        "on the one host that is to have it, set `nats: {board_here: true}` in ensemble.yaml",
+    )
 }
 
 /// Whether the project's mailboxes are on servers. Without a project, nothing is.
@@ -165,41 +174,40 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::commands::Verb;
+    use crate::commands::PLACES;
 
-    /// Lines around the table in docs/nats.md.
+    /// Lines around the table in docs/guides/hosts.md.
     const BEGIN: &str = "<!-- verbs: this table is generated -->";
     const END: &str = "<!-- end of verbs -->";
 
     fn generated() -> String {
         let mut table = String::from("| verb | on servers | said |\n|---|---|---|\n");
-        for (module, on_servers) in TABLE {
+        for (place, on_servers) in TABLE {
             let (word, sentence) = match on_servers {
                 Servers => ("servers", ""),
                 Here => ("here", ""),
                 ThisHost(sentence) => ("this host", *sentence),
                 Refused(sentence) => ("refused", *sentence),
             };
-            let verb = module.replace('_', "-");
-            let _ = writeln!(table, "| `{verb}` | {word} | {sentence} |");
+            let _ = writeln!(table, "| `{place}` | {word} | {sentence} |");
         }
         table
     }
 
     #[test]
     fn every_verb_has_a_row_and_every_row_a_verb() {
-        let rows: Vec<&str> = TABLE.iter().map(|(module, _)| *module).collect();
-        let mut verbs = Verb::MODULES.to_vec();
+        let rows: Vec<&str> = TABLE.iter().map(|(place, _)| *place).collect();
+        let mut verbs = PLACES.to_vec();
         if cfg!(not(feature = "mcp")) {
-            let place = rows.iter().position(|row| *row == "mcp").unwrap();
-            verbs.insert(place, "mcp");
+            let place = rows.iter().position(|row| *row == "admin mcp").unwrap();
+            verbs.insert(place, "admin mcp");
         }
         assert_eq!(rows, verbs);
     }
 
     #[test]
     fn the_page_has_the_table() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/nats.md");
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides/hosts.md");
         let page = std::fs::read_to_string(&file).unwrap();
         let (before, rest) = page.split_once(BEGIN).expect("the beginning of the table");
         let (table, after) = rest.split_once(END).expect("the end of the table");

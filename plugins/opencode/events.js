@@ -1,4 +1,4 @@
-// OpenCode's events for `ensemble hook`, and what that says for the agent (docs/ways-in.md).
+// OpenCode's events for `ensemble hook`, and what that says for the agent (docs/guides/ways-in.md).
 //
 //   OpenCode                     hook                    what it says goes
 //   chat.message                 prompt                  behind the person's prompt

@@ -1,4 +1,4 @@
-// Wakes an idle OpenCode with its mail, in the session that the person sees (docs/ways-in.md).
+// Wakes an idle OpenCode with its mail, in the session that the person sees (docs/guides/ways-in.md).
 //
 //   the screen shows             the waiter          mail goes
 //   no session: start, /new      for no session      into a new session, which is shown then

@@ -188,8 +188,8 @@ def main():
     if os.environ.get("MATRIX"):
         Path(os.environ["MATRIX"]).write_text(report.matrix(columns))
     if "--write-docs" in sys.argv:
-        report.write(ROOT / "docs/ways-measured.md", report.matrix(columns))
-        report.write(ROOT / "docs/agents.md", text)
+        report.write(ROOT / "docs/evidence/ways-measured.md", report.matrix(columns))
+        report.write(ROOT / "docs/evidence/agents.md", text)
     is_whole = len(columns) == len(wanted) * len(WIDTHS)
     return 0 if is_whole and not any(column.has_failed() for column in columns) else 1
 

@@ -35,8 +35,11 @@ fn a_full_mailbox_does_not_make_the_host_deaf() {
     bed.ok("mailbox add w9");
     bed.ok("send --to aaa -m first");
     let _watcher = watch(&bed);
-    fs::write(bed.project().join("queue/tasks/aaa-task.yaml"), "task_id: aaa\ndescription: x\n...\n")
-        .unwrap();
+    fs::write(
+        bed.project().join("queue/tasks/aaa-task.yaml"),
+        "task_id: aaa\ndescription: x\n...\n",
+    )
+    .unwrap();
     eventually("the watcher meets the full mailbox", || {
         let status = bed.json("status").pop().unwrap();
         status["watcher"]["status"]["servers"]["troubles"].to_string().contains("aaa")

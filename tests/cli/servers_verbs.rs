@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::bed::{Bed, ran};
-use crate::nats_server::{Server, fresh_team, free_port};
+use crate::nats_server::{Server, free_port, fresh_team};
 use crate::servers::bed_on;
 use crate::servers_failures::watch;
 use crate::tmux_support::eventually;
@@ -27,9 +27,9 @@ const REFUSED: [&str; 12] = [
     "task show t-1",
 ];
 
-/// The verbs of the table in docs/nats.md, with what is said of them.
+/// The verbs of the table in docs/guides/hosts.md, with what is said of them.
 fn documented(word: &str) -> BTreeMap<String, String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/nats.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides/hosts.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, table) = page.split_once("<!-- verbs: this table is generated -->").unwrap();
     let (table, _) = table.split_once("<!-- end of verbs -->").unwrap();
@@ -160,7 +160,10 @@ fn doctor_examines_the_servers() {
         let check = found.iter().find(|check| check["check"] == name).cloned();
         check.unwrap_or_else(|| panic!("{name}: {found:?}"))
     };
-    assert_eq!((&check("servers")["level"], &check("server time")["level"]), (&"ok".into(), &"ok".into()));
+    assert_eq!(
+        (&check("servers")["level"], &check("server time")["level"]),
+        (&"ok".into(), &"ok".into())
+    );
     server.kill();
     let file = bed.project().join("ensemble.yaml");
     let config = fs::read_to_string(&file).unwrap();

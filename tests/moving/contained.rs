@@ -94,7 +94,10 @@ fn a_bridge_goes_on_behind_a_full_mailbox() {
     let carry = |mailbox: &str| bridge.carry(&Name::new(mailbox).unwrap()).unwrap();
     assert!(carry("full").stuck.is_some());
     assert_eq!(carry("w").carried, 1);
-    assert_eq!((bodies(&queue, "w"), bodies(&queue, "full").len()), (vec!["carried".to_owned()], 1));
+    assert_eq!(
+        (bodies(&queue, "w"), bodies(&queue, "full").len()),
+        (vec!["carried".to_owned()], 1)
+    );
     let carried = carry("full");
     assert_eq!((carried.carried, carried.stuck.is_some()), (1, false));
 }

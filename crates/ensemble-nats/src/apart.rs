@@ -40,8 +40,8 @@ impl NatsTransport {
     pub fn set_settled_apart(&self) -> Result<u64> {
         let mut moved = 0;
         for mailbox in self.mailboxes()? {
-            let before = u64::try_from(self.now().unix_millis())
-                .unwrap_or(0).saturating_sub(millis(STAY));
+            let before =
+                u64::try_from(self.now().unix_millis()).unwrap_or(0).saturating_sub(millis(STAY));
             let watch = self.recent(&mailbox)?;
             let settled: Vec<(MessageId, u64)> = watch
                 .index()
@@ -117,8 +117,9 @@ impl NatsTransport {
     /// Removes the copies of a mailbox from before this time. Returns how many.
     pub(super) fn sweep_apart(&self, mailbox: &Name, oldest_kept: u64) -> Result<u64> {
         let (wire, pattern) = (self.wire.clone(), self.subjects.all_settled(mailbox));
-        let start_time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(oldest_kept) * 1_000_000)
-            .unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let start_time =
+            OffsetDateTime::from_unix_timestamp_nanos(i128::from(oldest_kept) * 1_000_000)
+                .unwrap_or(OffsetDateTime::UNIX_EPOCH);
         self.call("remove settled messages", async move {
             let Some(last) = wire.last(&pattern).await? else { return Ok(0) };
             if super::wire::millis(last.time) < oldest_kept {

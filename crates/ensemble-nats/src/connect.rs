@@ -68,7 +68,8 @@ impl NatsTransport {
             })?;
         let subjects = Subjects::new(&options.team);
         let config = stream_config(&subjects, options.replicas);
-        let wires = wires(client, context, &subjects, (here.clone(), shared, denials), &connections);
+        let wires =
+            wires(client, context, &subjects, (here.clone(), shared, denials), &connections);
         let (wire, bucket) = runtime
             .run(patience, wires)
             .flatten()

@@ -56,8 +56,7 @@ impl Denials {
     pub(super) fn since(&self, mark: u64, subject: &str) -> Option<String> {
         let begin = format!("\"{subject}");
         let recent = self.0.borrow();
-        let of_subject =
-            |(number, text): &&(u64, String)| *number > mark && text.contains(&begin);
+        let of_subject = |(number, text): &&(u64, String)| *number > mark && text.contains(&begin);
         recent.texts.iter().find(of_subject).map(|(_, text)| format!("denied: {text}"))
     }
 

@@ -55,7 +55,8 @@ impl Wire {
         let deleted = self.denials.or(DELETE, self.stream.delete_message(part.sequence)).await;
         let deleted = deleted.map_err(|denied| self.refused("use the reserve", denied))?;
         // Another client may have removed it first; then there is room, too.
-        Ok(deleted.is_ok() || self.last(&self.reserve).await?.is_none_or(|next| next.sequence != part.sequence))
+        Ok(deleted.is_ok()
+            || self.last(&self.reserve).await?.is_none_or(|next| next.sequence != part.sequence))
     }
 
     /// Whether an error says that the server has no room.
@@ -63,4 +64,3 @@ impl Wire {
         matches!(error, Error::Server { detail, .. } if detail.starts_with(super::wire::FULL))
     }
 }
-

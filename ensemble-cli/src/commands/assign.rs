@@ -1,6 +1,6 @@
 //! `ensemble assign`: asks, delivers, waits, escalates.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;

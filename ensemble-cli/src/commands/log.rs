@@ -13,8 +13,8 @@ use crate::args;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::{BAD, FAINT, STRONG};
-use crate::team_log::TeamLog;
 use crate::receipt::LOG_POLL;
+use crate::team_log::TeamLog;
 use crate::text::{inline, one_line, plural};
 
 /// How many earlier records `--follow` shows first.

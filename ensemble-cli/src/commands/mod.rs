@@ -99,6 +99,8 @@ pub(crate) use step::{open as open_steps, sentence as step_sentence};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 pub(crate) use up::open as open_team;
 pub(crate) use usage::{UsageReader, allowance_hint, cost, count as token_count};
+#[cfg(test)]
+pub(crate) use verbs::PLACES;
 pub(crate) use verbs::{Verb, place_among, whole, with_one_verb};
 pub(crate) use why::story_lines;
 

@@ -120,11 +120,10 @@ impl Lunch {
         let waiter = Waiter::new(std::slice::from_ref(&logs));
         let mut follower = Follower::from_start(&logs);
         let start = Instant::now();
-        let mut is_done = false;
+        let mut seen = BTreeSet::new();
         loop {
             for record in follower.poll()? {
-                is_done |=
-                    record.kind.as_str() == types::MESSAGE_SETTLED && record.actor == "steady";
+                seen.extend(turn(&record));
                 if let Some(line) = line(&record).filter(|_| !context.out.is_json()) {
                     let at = format!("{:>5.1} s", start.elapsed().as_secs_f64());
                     context.out.line(format!("{}  {line}", context.out.paint(FAINT, at)))?;
@@ -132,7 +131,9 @@ impl Lunch {
                 }
             }
             let needs = self.needs()?;
-            if is_done && NEEDS.iter().all(|(kind, who)| needs.contains(&format!("{kind} {who}"))) {
+            if seen.len() == TASKS.len()
+                && NEEDS.iter().all(|(kind, who)| needs.contains(&format!("{kind} {who}")))
+            {
                 return Ok(());
             }
             if interrupted.load(Ordering::Relaxed) {
@@ -205,6 +206,19 @@ impl Lunch {
             say(&format!("warning: cannot remove {}: {error}", self.dir.display()));
         }
     }
+}
+
+/// The agent whose part of the story ends with a record.
+fn turn(record: &Record) -> Option<String> {
+    let word = |field: &str| record.data.get(field).and_then(Value::as_str).unwrap_or_default();
+    let agent = match record.kind.as_str() {
+        types::MESSAGE_SETTLED => record.actor.as_str(),
+        types::ESCALATION if word("reason") == "unanswered" => word("worker_id"),
+        types::AGENT_STATE if word("to") == "blocked" => word("agent"),
+        types::LEASE_HOLDER_GONE => word("agent"),
+        _ => return None,
+    };
+    TASKS.iter().any(|(name, _)| *name == agent).then(|| agent.to_owned())
 }
 
 /// A record as a sentence; `None` for what is no part of the story.

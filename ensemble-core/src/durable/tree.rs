@@ -36,7 +36,7 @@ impl Dir {
 
     /// Renames a non-empty directory into another one, never over an existing entry.
     pub fn move_tree_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
-        let moved = match sys::rename_new(&self.fd, name, &to.fd, new_name) {
+        let moved = match sys::rename_new(&self.fd, name.as_ref(), &to.fd, new_name) {
             // A plain rename of a directory replaces only an empty one.
             Err(Errno::INVAL | Errno::NOSYS) => fs::renameat(&self.fd, name, &to.fd, new_name),
             other => other,

@@ -112,8 +112,8 @@ use crate::{Error, Result};
 
 pub use crate::leases::Observed;
 pub use admission::{Admission, Standstill, begins_work};
-pub use dead::{DeadLetter, MIGRATING};
 pub(crate) use dead::SUPERSEDED;
+pub use dead::{DeadLetter, MIGRATING};
 pub use error::MailboxError;
 pub use files::MessageFile;
 pub use find::{Found, State};

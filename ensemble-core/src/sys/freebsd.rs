@@ -16,7 +16,12 @@ pub(crate) fn sync_names(directory: impl AsFd) -> Result<(), Errno> {
 }
 
 /// Refuses with `NOSYS`: the system has no such rename.
-pub(crate) fn rename_new(_: impl AsFd, _: &std::ffi::OsStr, _: impl AsFd, _: &str) -> Result<(), Errno> {
+pub(crate) fn rename_new(
+    _: impl AsFd,
+    _: &std::ffi::OsStr,
+    _: impl AsFd,
+    _: &str,
+) -> Result<(), Errno> {
     Err(Errno::NOSYS)
 }
 

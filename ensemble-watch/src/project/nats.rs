@@ -126,7 +126,8 @@ mod options {
         }
 
         fn incomplete(&self, given: &str, absent: &str) -> Error {
-            let detail = format!("a client proves itself by both: set `nats: {{{absent}: FILE}}`, too");
+            let detail =
+                format!("a client proves itself by both: set `nats: {{{absent}: FILE}}`, too");
             Error::malformed(self.root().join(CONFIG_FILE), format!("nats.{given}"), detail)
         }
 

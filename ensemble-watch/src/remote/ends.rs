@@ -72,8 +72,7 @@ impl Follower {
         });
         for Ended { agent, why, .. } in ended {
             let leases = held_by(&agent, queue)?;
-            let returned =
-                return_all(&agent, &why, &leases, queue, &mut [], &*self.recorder);
+            let returned = return_all(&agent, &why, &leases, queue, &mut [], &*self.recorder);
             if let Some(alarm) = returned.alarm(&agent, &why) {
                 self.waker.wake(Wake::Servers(ServerNews::Gone(alarm)));
             }

@@ -71,7 +71,8 @@ impl TeamLog {
     pub(super) fn exchange(&mut self, queue: &NatsTransport) -> Result<()> {
         if self.pending.is_empty() {
             let records = self.own.poll()?;
-            self.pending.extend(records.iter().map(|record| record.to_line().trim_end().to_owned()));
+            self.pending
+                .extend(records.iter().map(|record| record.to_line().trim_end().to_owned()));
         }
         let has_news = !self.pending.is_empty();
         while !self.pending.is_empty() {
