@@ -378,12 +378,8 @@ impl<'q> Gates<'q> {
     pub(super) fn named(&self) -> Result<Vec<(String, GateFile)>> {
         let mut named = Vec::new();
         for file in self.dir.names()?.into_iter().filter(|file| file.ends_with(EXTENSION)) {
-            let content = match self.dir.read(&file, FILE_BYTES_MAX) {
-                Ok(Some(content)) => content,
-                // What is no gate names no request.
-                Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => continue,
-                Err(error) => return Err(error),
-            };
+            let read = self.dir.read(&file, FILE_BYTES_MAX);
+            let Some(content) = read.or_else(super::sweep::pass_over)? else { continue };
             let text = String::from_utf8_lossy(&content).into_owned();
             if let Ok(gate) = yaml::parse(&text, &self.dir.path().join(&file)) {
                 named.push((file, gate));

@@ -6,9 +6,12 @@ use super::Spool;
 use super::fsck::{Finding, Repair};
 use super::mailbox::STATES;
 use crate::Result;
-use crate::dropbox::{DROP_BOXES, REJECTED};
 use crate::durable::{self, Dir};
 use crate::message::Name;
+
+/// The directories of the queue, beside those of the mailboxes.
+const PLACES: [&str; 7] =
+    ["reports", "tasks", "ack", "requests", "gates", "attachments", "mailbox"];
 
 impl Spool {
     /// Finds stray files; with `repair`, they go to `rejected/`. Directories stay where they are.
@@ -16,7 +19,7 @@ impl Spool {
         let queue = self.queue_dir()?;
         let mut findings = Vec::new();
         let mut places = vec![(String::new(), self.queue_dir()?)];
-        for child in DROP_BOXES.into_iter().chain(["requests", "gates", "attachments", "mailbox"]) {
+        for child in PLACES {
             places.extend(queue.open_child(child).ok().map(|dir| (format!("{child}/"), dir)));
         }
         for mailbox in self.mailboxes()? {
@@ -67,7 +70,7 @@ fn stray(
 ) -> Finding {
     let is_directory = dir.path().join(name).symlink_metadata().is_ok_and(|it| it.is_dir());
     let move_it = || {
-        let rejected = queue.ensure_child(REJECTED, durable::Modes::default())?;
+        let rejected = queue.ensure_child("rejected", durable::Modes::default())?;
         dir.move_new(name, &rejected, &durable::temporary_name("stray"))
     };
     Finding {
