@@ -216,7 +216,7 @@ pub(crate) fn put_aside(
         Some(tree) if dir.stat(tree)?.is_some_and(|stat| stat.is_directory) => {
             dir.move_tree_new(tree, &rejected, &kept)?;
         }
-        _ => drop(dir.move_new(file, &rejected, &kept)?),
+        _ => drop(dir.move_named(file, &rejected, &kept)?),
     }
     Ok(format!("{REJECTED}/{kept}"))
 }

@@ -247,8 +247,12 @@ impl Dir {
     }
 
     /// Renames a file into another directory, never over an existing one.
-    pub fn move_new(&self, name: impl AsRef<OsStr>, to: &Self, new_name: &str) -> Result<Moved> {
-        let name = name.as_ref();
+    pub fn move_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
+        self.move_named(OsStr::new(name), to, new_name)
+    }
+
+    /// As [`Dir::move_new`], for a name that need not be UTF-8.
+    pub fn move_named(&self, name: &OsStr, to: &Self, new_name: &str) -> Result<Moved> {
         let moved = match sys::rename_new(&self.fd, name, &to.fd, new_name) {
             Err(Errno::INVAL | Errno::NOSYS) => self.link_and_unlink(name, to, new_name),
             other => other,

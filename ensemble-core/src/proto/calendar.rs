@@ -289,7 +289,8 @@ impl Calendar {
 
     /// A line that is kept; the newest if a file names one that is not.
     fn line(&self, number: u64) -> Line {
-        let known = self.lines.iter().find(|line| line.number == number).or(self.lines.last());
+        let known =
+            self.lines.iter().find(|line| line.number == number).or_else(|| self.lines.last());
         known.copied().unwrap_or_else(|| Line::begin(number, self.began_ms, 0))
     }
 

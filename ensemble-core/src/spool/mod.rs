@@ -229,6 +229,9 @@ impl fmt::Debug for Options {
     }
 }
 
+/// A `done/`, the calendar by which it was looked at, and since when its oldest message has not changed.
+type OldestSettled = (FileId, i64, i64);
+
 /// An open queue. Cheap to share between threads (`&Spool`); starts no threads of its own and keeps
 /// no global state. Calls block only as long as the disk and the named locks do; only
 /// [`receive_wait`](Self::receive_wait) waits for a message.
@@ -263,7 +266,7 @@ pub struct Spool {
     open: Mutex<Opened>,
     /// By mailbox: which `done/` was looked at last, by which calendar, and since when, in its steady time, the
     /// oldest message has not changed.
-    oldest_settled: Box<Mutex<HashMap<Name, (FileId, i64, i64)>>>,
+    oldest_settled: Box<Mutex<HashMap<Name, OldestSettled>>>,
     /// What this process knows of the queue's calendar.
     calendar: Box<Mutex<Option<Calendar>>>,
     waits: Box<receive_wait::Waits>,

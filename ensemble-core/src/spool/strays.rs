@@ -71,7 +71,7 @@ fn stray(
     let is_directory = dir.path().join(name).symlink_metadata().is_ok_and(|it| it.is_dir());
     let move_it = || {
         let rejected = queue.ensure_child("rejected", durable::Modes::default())?;
-        dir.move_new(name, &rejected, &durable::temporary_name("stray"))
+        dir.move_named(name, &rejected, &durable::temporary_name("stray"))
     };
     Finding {
         path: format!("{path}{shown}"),
