@@ -53,7 +53,6 @@ mod shell;
 mod sources;
 mod step;
 mod step_driven;
-mod strays;
 mod supervise;
 mod team;
 #[path = "../tmux_support/mod.rs"]
