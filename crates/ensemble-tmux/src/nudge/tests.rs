@@ -107,8 +107,7 @@ fn all_read_between_two_looks_is_a_leading_edge_again() {
 #[test]
 fn refusals_back_off_and_each_reason_is_recorded_once() {
     let mut schedule = bound_with(1);
-    let mut tries = Vec::new();
-    let mut records = Vec::new();
+    let (mut tries, mut records) = (Vec::new(), Vec::new());
     let mut now = at(0);
     while now < at(120) {
         for effect in drain(&mut schedule) {
@@ -117,21 +116,17 @@ fn refusals_back_off_and_each_reason_is_recorded_once() {
                 Effect::Record(record) => records.push(record),
             }
         }
-        let deferral = match now {
-            _ if now < at(3) => Deferral::Busy,
-            _ if now < at(10) => Deferral::Draft,
-            _ => Deferral::Moved,
-        };
+        let later = if now < at(10) { Deferral::Draft } else { Deferral::Moved };
+        let deferral = if now < at(3) { Deferral::Busy } else { later };
         answer(&mut schedule, now, refused(deferral));
         now = schedule.poll_timeout().unwrap();
         schedule.handle_timeout(now);
     }
     let gaps: Vec<_> = tries.windows(2).map(|t| (t[1] - t[0]).as_millis()).collect();
-    let (turn, rest) = gaps.split_at(8);
-    assert_eq!(turn, [100, 200, 400, 500, 500, 500, 500, 500], "behind a turn");
-    let (person, other) = rest.split_at(5);
-    assert_eq!(person, [500, 1_000, 2_000, 2_000, 2_000], "behind a person");
-    assert_eq!(other, [2_000, 4_000, 8_000, 16_000, 30_000, 30_000], "behind anything else");
+    let (turn, person) =
+        ([100, 200, 400, 500, 500, 500, 500, 500], [500, 1_000, 2_000, 2_000, 2_000]);
+    let other = [2_000, 4_000, 8_000, 16_000, 30_000, 30_000];
+    assert_eq!(gaps, [&turn[..], &person, &other].concat());
     let reasons = [Deferral::Busy, Deferral::Draft, Deferral::Moved];
     assert_eq!(records, reasons.map(|deferral| Record::Deferred { deferral, waiting: 1 }));
 }
