@@ -131,11 +131,11 @@ impl Arguments {
         let program = std::env::current_exe().map_err(|error| {
             Failure::refused(format!("cannot find this program for the agent's hooks: {error}"))
         })?;
-        let (command, hooks) = hooked_words(project, &program, &self.command)?;
+        let hooked = hooked_words(project, &program, &self.command)?;
         let mut env: BTreeMap<String, OsString> =
-            hooks.into_iter().map(|(name, value)| (name, value.into())).collect();
+            hooked.env.into_iter().map(|(name, value)| (name, value.into())).collect();
         env.insert(QUEUE_VARIABLE.to_owned(), queue.into());
-        let mut order = Order::new(id, self.role, command).with_config(&board.read()?.config);
+        let mut order = Order::new(id, self.role, hooked.words).with_config(&board.read()?.config);
         order.env = env;
         order.terminal = terminal();
         order.takes_over = self.take_over;

@@ -38,6 +38,16 @@ pub(super) struct Hooked {
     pub(super) env: Vec<(String, String)>,
 }
 
+/// A command of words, with hooks of ours if its program has any.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HookedCommand {
+    /// The program and its arguments.
+    pub words: Vec<String>,
+    /// Variables of its environment.
+    pub env: Vec<(String, String)>,
+}
+
 impl Team<'_> {
     /// The command and the variables of an agent, with hooks if its provider has any.
     pub(super) fn launched(&self, plan: &Plan) -> Result<Launched> {
@@ -75,12 +85,8 @@ impl Team<'_> {
 ///
 /// # Errors
 /// The profiles cannot be read, or the files of the hooks cannot be written.
-pub fn hooked_words(
-    project: &Project,
-    ensemble: &Path,
-    words: &[String],
-) -> Result<(Vec<String>, Vec<(String, String)>)> {
-    let bare = || Ok((words.to_vec(), Vec::new()));
+pub fn hooked_words(project: &Project, ensemble: &Path, words: &[String]) -> Result<HookedCommand> {
+    let bare = || Ok(HookedCommand { words: words.to_vec(), env: Vec::new() });
     let Some((program, said)) = words.split_first() else { return bare() };
     let name = Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Ok(profile) = project.profiles()?.get(name) else { return bare() };
@@ -91,7 +97,7 @@ pub fn hooked_words(
     match hooked(project, ensemble, &profile, said, &BTreeMap::new())? {
         Some(Hooked { arguments, env }) => {
             let words = [program].into_iter().chain(&arguments).chain(said);
-            Ok((words.cloned().collect(), env))
+            Ok(HookedCommand { words: words.cloned().collect(), env })
         }
         None => bare(),
     }

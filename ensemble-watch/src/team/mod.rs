@@ -36,7 +36,7 @@ use ensemble_tmux::tmux::{Server, SessionOrder, TmuxError};
 
 use crate::project::{Project, QUEUE_VARIABLE};
 
-pub use hooks::hooked_words;
+pub use hooks::{HookedCommand, hooked_words};
 pub use launch::{Brought, HowBrought};
 pub use plan::Plan;
 pub use wrapped::Prepared;
