@@ -26,6 +26,7 @@ FRONT = re.compile(rf"({NAME})@p([0-9])@e{NUMBER}@t{NUMBER}\.yaml")
 UUID7 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 BARE = re.compile(r"(?!(?:true|false|yes|no|on|off|null|y|n)$)[a-z][a-z0-9._-]*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 SPECIAL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")
+HEADERS = ("correlation_id", "causation_id", "task_id", "source")
 ORDER = ("version id type from to created_at correlation_id causation_id task_id attempt priority expires_at "
          "source attachment_sha256 attachment_bytes body_length body_sha256").split()
 
@@ -75,18 +76,17 @@ class Queue:
         """
         box, chosen, id = self._box(to), id is not None, _name(id or new_id())
         content = encode({"id": id, "type": type, "from": sender, "to": to, "priority": priority, **fields}, body)
-        target = box / f"new/{id}.yaml"
-        if priority > 0 or not_before_ms > 0:
-            target = box / f"front/{id}@p{priority}@e0@t{not_before_ms}.yaml"
+        is_urgent = priority > 0 or not_before_ms > 0
+        target = box / (f"front/{id}@p{priority}@e0@t{not_before_ms}.yaml" if is_urgent else f"new/{id}.yaml")
         capacity = int(_scalars(box / "mailbox.yaml").get("capacity", 0))
         if not chosen and not capacity:
             self._write(target, content, self.power)
             return id
         with self._lock(box, fcntl.LOCK_EX):
             stored = self._find(box, id)
-            if stored and decode(_read(stored), id)[1:] != (type, body):
-                raise QueueError("conflict", f"another message has the id {id}")
             if stored:
+                if decode(_read(stored), id)[1:] != (type, body):
+                    raise QueueError("conflict", f"another message has the id {id}")
                 self._sync(stored, stored.parent)
             elif capacity and sum(1 for _ in self._waiting(box, 1 << 62)) >= capacity:
                 refused = int(_scalars(box / "overflow.yaml").get("refused", 0)) + 1
@@ -134,7 +134,9 @@ class Queue:
             return self.dead_letter(lease, f"released after {attempts} attempts")
         due = int(time.time() * 1000) + delay_ms if delay_ms else 0
         with self._lock(box, fcntl.LOCK_SH):
-            priority = self._held(box, lease)["priority"]
+            if not (box / "cur" / lease.file).exists():
+                raise _lost(lease)
+            priority = decode(_read(box / "cur" / lease.file), lease.id)[0]["priority"]
             self._move(box, lease, f"front/{lease.id}@p{priority}@e{lease.epoch}@t{due}.yaml")
 
     def extend(self, lease: Lease, seconds: int) -> None:
@@ -175,17 +177,11 @@ class Queue:
             place.mkdir(mode=0o700, exist_ok=True)
         return box
 
-    def _held(self, box: Path, lease: Lease) -> dict[str, Any]:
-        try:
-            return decode(_read(box / "cur" / lease.file), lease.id)[0]
-        except FileNotFoundError:
-            raise _lost(lease) from None
-
     def _waiting(self, box: Path, now: int) -> Iterator[tuple[Path, str, int]]:
         front = [(p, m) for p in (box / "front").iterdir() if (m := FRONT.fullmatch(p.name)) and int(m[4]) <= now]
         new = [(p, m) for p in (box / "new").iterdir() if (m := NEW.fullmatch(p.name))]
-        front.sort(key=lambda it: (-int(it[1][2]), _age(it[0], it[1][1])))
-        new.sort(key=lambda it: _age(it[0], it[1][1]))
+        front.sort(key=lambda it: (-int(it[1][2]), _age(*it)))
+        new.sort(key=lambda it: _age(*it))
         for path, match in front + new:
             yield path, match[1], int(match[3] or 0) + 1
 
@@ -220,8 +216,7 @@ class Queue:
 
     def _sync(self, *paths: Path) -> None:
         for path in paths if self.power else ():
-            file = os.open(path, os.O_RDONLY)
-            os.fsync(file)
+            os.fsync(file := os.open(path, os.O_RDONLY))
             os.close(file)
 
     @contextmanager
@@ -237,7 +232,7 @@ def encode(fields: dict[str, Any], body: str) -> bytes:
     fields = {"version": 1, "created_at": _stamp(), **fields, "body_length": len(raw)}
     fields["body_sha256"] = hashlib.sha256(raw).hexdigest()
     _check(fields, "invalid")
-    lines = [f"{key}: {_scalar(fields[key])}" for key in ORDER if fields.get(key) is not None]
+    lines = [f"{key}: {_scalar(fields[key])}" for key in ORDER if key in fields]
     rows = body.removesuffix("\n").split("\n")
     exact = all(row.strip() == row or row.strip() for row in rows) and body.strip() and not body.endswith("\n\n")
     if exact and not any(SPECIAL.search(row) for row in rows):
@@ -269,10 +264,9 @@ def decode(content: bytes, id: str) -> tuple[dict[str, Any], str, str]:
         fields: dict[str, Any] = {"version": 1, "id": id, "type": "message", "from": "unknown", "to": "unknown",
                                   "priority": 0, **{key: _value(value) for key, value in pairs}}
         raw, digest = body.encode(), hashlib.sha256(body.encode()).hexdigest()
-        if fields.get("body_length", len(raw)) != len(raw) or fields.get("body_sha256", digest) != digest:
-            raise ValueError("the body was cut or altered")
-        if len({key for key, _ in pairs}) < len(pairs) or fields["version"] > 1 or fields["id"] != id:
-            raise ValueError("a field is doubled, the version is newer, or the id is another one")
+        is_whole = fields.get("body_length", len(raw)) == len(raw) and fields.get("body_sha256", digest) == digest
+        if not is_whole or len(dict(pairs)) < len(pairs) or fields["version"] > 1 or fields["id"] != id:
+            raise ValueError("it was altered, a field is doubled, the version is newer, or the id is another one")
         _check(fields, "malformed")
         return fields, fields["type"], body
     except (ValueError, TypeError, AttributeError) as error:
@@ -282,15 +276,15 @@ def decode(content: bytes, id: str) -> tuple[dict[str, Any], str, str]:
 def new_id() -> str:
     """A fresh UUIDv7; the ids of one process sort by creation."""
     now = time.time_ns()
-    digits = f"{now // 1_000_000:012x}7{now % 1_000_000 * 4096 // 1_000_000:03x}a{os.urandom(8).hex()[1:]}"
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    millis, rest = f"{now // 1_000_000:012x}", os.urandom(8).hex()
+    return f"{millis[:8]}-{millis[8:]}-7{now % 1_000_000 * 4096 // 1_000_000:03x}-a{rest[:3]}-{rest[3:15]}"
 
 
 def _check(fields: dict[str, Any], code: str) -> None:
     names = all(re.fullmatch(NAME, str(fields[key])) for key in ("id", "type", "from", "to"))
-    headers = [fields[key] for key in ("correlation_id", "causation_id", "task_id", "source") if key in fields]
-    texts = all(0 < len(str(h).encode()) <= HEADER_BYTES_MAX and not SPECIAL.search(str(h)) for h in headers)
-    if not names or not texts or not 0 <= fields["priority"] <= 9 or not 0 <= fields.get("attempt", 0) < 1 << 32:
+    texts = [str(fields[key]) for key in HEADERS if key in fields]
+    are_short = all(0 < len(text.encode()) <= HEADER_BYTES_MAX and not SPECIAL.search(text) for text in texts)
+    if not names or not are_short or not 0 <= fields["priority"] <= 9 or not 0 <= fields.get("attempt", 0) < 1 << 32:
         raise QueueError(code, "a name, a header, the priority or the attempt is not within its limits")
     _time(fields.get("created_at", _stamp())), _time(fields.get("expires_at", _stamp()))
 
@@ -330,12 +324,11 @@ def _read(path: Path) -> bytes:
         return file.read(ENVELOPE_BYTES_MAX + 1)
 
 
-def _age(path: Path, id: str) -> int:
-    match = UUID7.fullmatch(id)
-    try:
-        return int(match[1] + match[2], 16) if match else int(os.lstat(path).st_mtime * 1000)
-    except FileNotFoundError:
-        return 0  # Another consumer has it.
+def _age(path: Path, name: re.Match[str]) -> int:
+    match = UUID7.fullmatch(name[1])
+    if match or not os.path.lexists(path):
+        return int(match[1] + match[2], 16) if match else 0
+    return int(os.lstat(path).st_mtime * 1000)
 
 
 def _stamp() -> str:

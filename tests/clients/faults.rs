@@ -59,8 +59,8 @@ const FAULTS: [Fault; 12] = [
     },
     Fault {
         name: "the newest message first",
-        from: "        new.sort(key=lambda it: _age(it[0], it[1][1]))\n",
-        to: "        new.sort(key=lambda it: -_age(it[0], it[1][1]))\n",
+        from: "        new.sort(key=lambda it: _age(*it))\n",
+        to: "        new.sort(key=lambda it: -_age(*it))\n",
         stage: "vectors",
         found_by: "oldest_of_new",
         rule: "In `new/`, the oldest first.",
@@ -75,8 +75,8 @@ const FAULTS: [Fault; 12] = [
     },
     Fault {
         name: "a body that is not compared with its digest",
-        from: " or fields.get(\"body_sha256\", digest) != digest:",
-        to: ":",
+        from: " and fields.get(\"body_sha256\", digest) == digest\n",
+        to: "\n",
         stage: "vectors",
         found_by: "broken_altered",
         rule: "a mismatch means a damaged file",
@@ -91,8 +91,8 @@ const FAULTS: [Fault; 12] = [
     },
     Fault {
         name: "a release without the lock",
-        from: "        with self._lock(box, fcntl.LOCK_SH):\n            priority",
-        to: "        if True:\n            priority",
+        from: "        with self._lock(box, fcntl.LOCK_SH):\n            if not",
+        to: "        if True:\n            if not",
         stage: "locks",
         found_by: "release_waits_for_the_lock",
         rule: "hold `gate.lock` shared",
