@@ -138,6 +138,8 @@ func (q Queue) Receive(mailbox, holder string) (*Message, error) {
 			if at, isSet := fields["expires_at"]; !isSet || parsed(at).After(time.Now()) {
 				return &Message{lease, body, fields}, nil
 			}
+		} else if errors.Is(err, fs.ErrNotExist) {
+			continue // This process stood still, and its lease is over.
 		} else if !errors.As(err, &Error{}) {
 			return nil, err
 		} else {

@@ -108,12 +108,14 @@ class Queue:
                 continue  # Another consumer has it.
             try:
                 fields, _, body = decode(_read(box / "cur" / lease.file), id)
+                if _time(fields.get("expires_at", "9999-01-01T00:00:00Z")) > datetime.now(timezone.utc):
+                    return Message(lease, body, fields)
+                reason = "expired"
+            except FileNotFoundError:
+                continue  # This process stood still, and its lease is over.
             except QueueError as error:
-                self.dead_letter(lease, f"malformed: {error}")
-                continue
-            if _time(fields.get("expires_at", "9999-01-01T00:00:00Z")) > datetime.now(timezone.utc):
-                return Message(lease, body, fields)
-            self.dead_letter(lease, "expired")
+                reason = f"malformed: {error}"
+            self.dead_letter(lease, reason)
         return None
 
     def settle(self, lease: Lease) -> None:

@@ -79,6 +79,7 @@ export class Queue {
       try {
         message = decode(read(join(box, "cur", file(lease))), id);
       } catch (error) {
+        if (isMissing(error)) continue; // This process stood still, and its lease is over.
         if (!(error instanceof QueueError)) throw error;
         this.#bury(lease, `malformed: ${error.message}`);
         continue;
@@ -291,6 +292,7 @@ function name(text: string): string {
 const file = (lease: Lease) => `${name(lease.id)}@${name(lease.holder)}@${lease.epoch}.yaml`;
 const lost = (lease: Lease) =>
   new QueueError("lease_lost", `${lease.id} is not held by ${lease.holder} in delivery ${lease.epoch}`);
+const isMissing = (error: unknown) => (error as NodeJS.ErrnoException).code === "ENOENT";
 const isLink = (path: string) => fs.lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 const quoted = (text: string) =>
   JSON.stringify(text).replace(SPECIAL, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
@@ -339,7 +341,7 @@ function moved(from: string, to: string): boolean {
     fs.renameSync(from, to);
     return true;
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
+    if (isMissing(error)) return false;
     throw error;
   }
 }

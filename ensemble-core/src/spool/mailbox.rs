@@ -201,7 +201,7 @@ impl Mailbox {
             }
         }
         let slow = io::Error::from(io::ErrorKind::TimedOut);
-        Err(Error::io("search", self.home.path().to_owned(), slow))
+        Err(Error::io("search", self.home.path(), slow))
     }
 
     fn search(&self, id: &MessageId) -> Result<Option<Location>> {
