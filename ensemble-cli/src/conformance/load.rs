@@ -230,7 +230,7 @@ impl Arena<'_> {
     }
 
     fn play(&self, number: usize) {
-        let mut random = Random(self.load.seed ^ (number as u64 + 1) << 32);
+        let mut random = Random(self.load.seed ^ ((number as u64 + 1) << 32));
         while !self.is_over.load(Ordering::Relaxed) {
             let client = &self.load.processes[number];
             let mut program = match Program::start(client, &self.home.join("queue")) {
