@@ -4,7 +4,7 @@
 
 # The main job: a small team at work in a tmux server of its own.
 # It is built without what the demo does not run (NATS, MCP), and quickly instead of for speed.
-DEMO_BUILD = --profile quick --no-default-features --package ensemble-cli --bin ensemble
+DEMO_BUILD = --profile quick --no-default-features --package ensemble-broker --bin ensemble
 demo:
 	@.ci/needs demo
 	cargo build $(DEMO_BUILD)
@@ -18,7 +18,7 @@ test: needs
 # AGENTS=claude,codex selects; ARGS=--write-docs writes the results there.
 AGENTS ?=
 test-agents: needs
-	cargo build --quiet --package ensemble-cli
+	cargo build --quiet --package ensemble-broker
 	python3 tests/agents/selftest.py
 	AGENTS="$(AGENTS)" tests/agents/run.py $(ARGS)
 
@@ -31,7 +31,7 @@ torture-ways: needs
 # `ensemble agent usage` beside ccusage on the same records; docs/guides/usage.md has its last run.
 CCUSAGE := 20.0.24
 usage-compare: needs
-	cargo build --quiet --package ensemble-cli
+	cargo build --quiet --package ensemble-broker
 	target=$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
 	npm install --prefix $$target/ccusage --no-audit --no-fund --silent ccusage@$(CCUSAGE) && \
 	python3 tests/usage/compare.py $$target/debug/ensemble $$target/ccusage/node_modules/.bin/ccusage $(SEED)
@@ -43,7 +43,7 @@ pictures: needs
 
 # The public MCP conformance suite, from npm with the Node 22 that it needs; docs/evidence/reliability.md has its last run.
 mcp-conformance: needs
-	cargo build --quiet --package ensemble-cli
+	cargo build --quiet --package ensemble-broker
 	tests/mcp/conformance.sh "$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/ensemble"
 
 # The wheel, the archive and the installers of this machine's target, and each installed into an empty environment.
@@ -84,13 +84,13 @@ book:
 bench: needs
 	@.ci/needs valgrind
 	benches/peers.sh
-	cargo build --quiet --profile bench --package ensemble-cli
+	cargo build --quiet --profile bench --package ensemble-broker
 	cargo bench --workspace
 
 # How cost and memory grow with what lies in the queue, as pictures; docs/evidence/benchmarks.md tells more.
 CURVES := $(CURDIR)/docs/curves
 curves: needs
-	cargo build --profile bench --package ensemble-cli
+	cargo build --profile bench --package ensemble-broker
 	ENSEMBLE_BENCH_CSV=$(CURVES)/scale.csv cargo bench --package ensemble-watch --bench table -- scale
 	cargo bench --package ensemble-watch --bench curves -- $(CURVES)/scale.csv $(CURVES)
 
@@ -100,7 +100,7 @@ SEED ?= 1
 SECONDS ?= 600
 torture: needs
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- --nocapture
-	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-core --test race --test syscalls -- --nocapture
+	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker-core --test race --test syscalls -- --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test crash -- --nocapture
 
 # The clients of clients/ and our own on one mailbox: 8 processes in up to five languages, killed and stopped.
@@ -109,7 +109,7 @@ torture-clients: needs
 
 # Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; docs/evidence/torture.md tells more.
 torture-whole: needs
-	TORTURE_SEED=$(SEED) WHOLE_SECONDS=$(SECONDS) cargo test --release --package ensemble-cli --all-features --test whole -- --nocapture
+	TORTURE_SEED=$(SEED) WHOLE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test whole -- --nocapture
 
 # All that a power cut may leave, and real power cuts of ext4 and xfs for SECONDS each (root, loop devices).
 power-cut: needs

@@ -1,5 +1,5 @@
 //! Counts the instructions of the hot paths with callgrind, so that load on the machine does not
-//! change the result. `cargo bench -p ensemble-core --bench instructions` compares the counts with
+//! change the result. `cargo bench -p ensemble-broker-core --bench instructions` compares the counts with
 //! `benches/instructions.txt`. It fails if a path has grown by more than its tolerance.
 //! `ENSEMBLE_BLESS=1` rewrites that file.
 //!

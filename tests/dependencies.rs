@@ -96,12 +96,12 @@ fn embedders_need_ensemble_core_alone_and_under_100_lines() {
         let wanted = all.filter(|dependency| dependency["path"].is_string() == ours);
         wanted.map(|dependency| dependency["name"].as_str().unwrap().to_owned()).collect()
     };
-    let core = named("ensemble-core");
+    let core = named("ensemble-broker-core");
     assert_eq!(dependencies(core, true), [""; 0]);
     assert!(!dependencies(core, false).iter().any(|name| name == "tokio"), "not even for tests");
     for embedder in ["threads", "orchestrator", "tokio"] {
         let package = named(&format!("embedder-{embedder}"));
-        assert_eq!(dependencies(package, true), ["ensemble-core"], "{embedder}");
+        assert_eq!(dependencies(package, true), ["ensemble-broker-core"], "{embedder}");
         let source = root.join("examples/embedders").join(embedder).join("src/main.rs");
         let lines = std::fs::read_to_string(source).unwrap().lines().count();
         assert!(lines < 100, "{embedder} has {lines} lines");

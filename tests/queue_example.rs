@@ -1,6 +1,6 @@
 //! `queue.example/` is a real queue: it opens, is whole, and is what today's code writes.
 //!
-//! After a change of a format, `BLESS=1 cargo test -p ensemble-core --test queue_example` writes it
+//! After a change of a format, `BLESS=1 cargo test -p ensemble-broker-core --test queue_example` writes it
 //! anew; the difference then shows what has changed on disk.
 
 use std::collections::BTreeMap;

@@ -30,7 +30,7 @@ pub fn run() -> Outcome<()> {
     let programs = place::beside_this_program()?;
     let ensemble = programs.join("ensemble");
     if !ensemble.is_file() {
-        return Err("build it first: cargo build --profile bench --package ensemble-cli".into());
+        return Err("build it first: cargo build --profile bench --package ensemble-broker".into());
     }
     let home = place::on_disk()?;
     let empty = empty_program(home.path())?;

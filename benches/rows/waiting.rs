@@ -159,7 +159,7 @@ fn start(home: &Path, durability: Durability) -> Outcome<Vec<Subject>> {
             .push(subject("ours: ensemble recv --wait", Way::Command { program, sender, queue }));
     } else {
         table::note(
-            "ensemble recv --wait is left out: cargo build --profile bench -p ensemble-cli",
+            "ensemble recv --wait is left out: cargo build --profile bench -p ensemble-broker",
         );
     }
     for peer in peers::servers(home, durability).into_iter().filter(Peer::can_wait) {

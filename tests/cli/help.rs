@@ -1,5 +1,5 @@
 //! Compares the help of every verb with `tests/cli/help.txt` and `docs/cli.md`.
-//! `ENSEMBLE_UPDATE_SNAPSHOTS=1 cargo test -p ensemble-cli` rewrites both.
+//! `ENSEMBLE_UPDATE_SNAPSHOTS=1 cargo test -p ensemble-broker` rewrites both.
 
 use std::path::PathBuf;
 
