@@ -55,16 +55,10 @@ impl NatsTransport {
                 Ok((client, context))
             })
             .ok_or_else(|| fault("connect", "no answer in time: is it up?".to_owned(), true))?
-            .map_err(|error: async_nats::ConnectError| {
-                let refused = matches!(
-                    error.kind(),
-                    async_nats::ConnectErrorKind::Authentication
-                        | async_nats::ConnectErrorKind::AuthorizationViolation
-                        | async_nats::ConnectErrorKind::ServerParse
-                        | async_nats::ConnectErrorKind::Tls
-                ) || is_about_certificates(&error);
-                let advice = if refused { "" } else { ": is it up?" };
-                fault("connect", format!("{}{advice}", with_causes(&error)), !refused)
+            .map_err(|error| {
+                let is_refused = is_permanent(&error);
+                let advice = if is_refused { "" } else { ": is it up?" };
+                fault("connect", format!("{}{advice}", with_causes(&error)), !is_refused)
             })?;
         let subjects = Subjects::new(&options.team);
         let config = stream_config(&subjects, options.replicas);
@@ -186,10 +180,21 @@ fn connect_options(
     Ok(connecting)
 }
 
-/// Whether a connection failed because one side does not accept the certificate of the other.
-fn is_about_certificates(error: &async_nats::ConnectError) -> bool {
+/// Whether trying to connect again cannot help: the credentials or the address are wrong, or one side does not
+/// accept the certificate of the other.
+fn is_permanent(error: &async_nats::ConnectError) -> bool {
+    let is_refused = matches!(
+        error.kind(),
+        async_nats::ConnectErrorKind::Authentication
+            | async_nats::ConnectErrorKind::AuthorizationViolation
+            | async_nats::ConnectErrorKind::ServerParse
+            | async_nats::ConnectErrorKind::Tls
+    );
     let text = with_causes(error);
-    ["invalid peer certificate", "received fatal alert"].iter().any(|said| text.contains(said))
+    is_refused
+        || ["invalid peer certificate", "received fatal alert"]
+            .iter()
+            .any(|said| text.contains(said))
 }
 
 /// An error with its causes that it does not name itself.
