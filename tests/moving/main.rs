@@ -1,5 +1,5 @@
-//! Nothing is lost by moving: a migration that dies at any call is run again, and every message is in one
-//! queue with its state, or is kept as a dead letter that says why.
+//! Nothing is lost by moving. A migration that dies at any call is run again. Then every message is in one queue
+//! with its state, or is kept as a dead letter that says why.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 

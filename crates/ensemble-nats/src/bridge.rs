@@ -12,7 +12,7 @@
 //! there and continues. The target stores a repeated id once, and the bridge settles only after
 //! that. So every message arrives exactly once, by its id. If two bridges run at a time, the slower
 //! one finds its leases over, which changes nothing. While the target is away, or its mailbox is full,
-//! the bridge holds at most one message a mailbox and extends its lease; the others wait in place. A
+//! the bridge holds at most one message a mailbox and extends its lease. The others wait in place. A
 //! message that the target can never take is a dead letter of the source, and the next one is carried.
 //!
 //! ```

@@ -7,7 +7,7 @@
 //!                          +----> server
 //! ```
 //!
-//! While a message waits in the outbox, every new message for its mailbox is queued behind it, so the
+//! While a message waits in the outbox, every new message for its mailbox is queued behind it. So the
 //! order of a sender is kept there. A publish whose answer was lost goes to the outbox, too; the server stores its
 //! id once. The outbox's own durability applies to its messages. A message for a mailbox that the
 //! server does not have, or that it refuses for good, becomes a dead letter of the outbox. Its sender
