@@ -59,7 +59,7 @@ impl TeamLog {
         Ok(Self { path: directory.path().to_owned(), _merged: Some(directory) })
     }
 
-    /// Its directory.
+    /// Directory of the log.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -66,7 +66,7 @@ fn a_full_mailbox_keeps_nothing_else_in_the_outbox() {
 fn a_message_for_no_mailbox_returns_to_its_sender() {
     let (server, home) = (Server::start(), tempfile::tempdir().unwrap());
     let (queue, outbox) = (crowded(&server), open(&home));
-    let lost = letter("typo", "to nobody");
+    let lost = letter("typo", "to a typing mistake");
     outbox.post(None, &lost).unwrap();
     outbox.post(None, &letter("w", "after")).unwrap();
     let carried = outbox.drain(&queue).unwrap();

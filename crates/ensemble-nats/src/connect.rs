@@ -70,10 +70,9 @@ impl NatsTransport {
             .ok_or_else(|| fault("open the stream", "its name is invalid".to_owned(), false))?;
         let wire = Arc::new(wire);
         let opening = Arc::clone(&wire);
+        let opened = runtime.run(patience, async move { opening.open(&config).await });
         let silent = || fault("open the stream", "no answer in time".to_owned(), true);
-        let is_created = runtime
-            .run(patience, async move { opening.open(&config).await })
-            .unwrap_or_else(|| Err(silent()))?;
+        let is_created = opened.unwrap_or_else(|| Err(silent()))?;
         let transport = Self {
             runtime,
             wire,

@@ -86,16 +86,13 @@ impl Arguments {
             requests.demand_plan(&task, &context.actor()?)?;
         }
         let waiter = worker.waiter(context)?;
-        if queue.directory().is_none() && worker.pane().is_none() {
-            say(&format!("note: {} {NO_PANE}", self.worker));
-        }
+        note_elsewhere(&queue, &mut worker);
         let host = queue.ladder_host(context.project()?)?;
         let ladders: &dyn LadderHost = &host;
         let mut assigner =
             assigner(context, &spool, queue.request_store(), &*recorder, Some(ladders))?;
-        if let Some(patience) = self.waiting.patience() {
-            assigner.readiness = within(assigner.readiness, patience);
-        }
+        let patience = self.waiting.patience().unwrap_or(Duration::MAX);
+        assigner.readiness = within(assigner.readiness, patience);
         let deadline = self.waiting.deadline();
         // A running watcher has the ladder.
         let project = context.project()?;
@@ -227,6 +224,13 @@ impl Arguments {
 /// Said of a worker that this host cannot ask.
 const NO_PANE: &str = "has no pane on this host, so only a pong that is written here counts; \
      assign it on its own host";
+
+/// Says that a worker of a team on servers may be on another host.
+fn note_elsewhere(queue: &Queue, worker: &mut Worker) {
+    if queue.directory().is_none() && worker.pane().is_none() {
+        say(&format!("note: {} {NO_PANE}", worker.name));
+    }
+}
 
 /// A handshake that does not take longer than this, with at least one ping.
 fn within(usual: ready::Config, limit: Duration) -> ready::Config {
