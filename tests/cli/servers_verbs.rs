@@ -19,7 +19,7 @@ const REFUSED: [&str; 12] = [
     "board show",
     "discover list",
     "goal show",
-    "prompt",
+    "prompt --role coder",
     "sprint show",
     "step list",
     "supervise --role coder -- true",
