@@ -91,8 +91,8 @@ fn rows(root: &Value, path: &str, schema: &Value, out: &mut String) {
         rows(root, &path, value, out);
     }
     let named = schema["patternProperties"].as_object().and_then(|all| all.values().next());
-    if let Some(named) = named.or(Some(&schema["additionalProperties"]).filter(|it| it.is_object()))
-    {
+    let any = Some(&schema["additionalProperties"]);
+    if let Some(named) = named.or(any).filter(|it| it.is_object()) {
         rows(root, &format!("{path}.NAME"), named, out);
     }
     if schema["items"].is_object() {
