@@ -118,28 +118,6 @@ fn enter_follows_after_the_delay() {
     eventually("read", || tmux.received() == [text.as_str()]);
 }
 
-/// What a line looks like to the program: it prints the bytes of what it reads.
-const BYTES: &str = "stty -icanon -echo min 1; printf '> '; head -c 27 | od -An -c | tr -d ' \\n'";
-
-#[test]
-fn a_program_that_takes_pastes_gets_the_line_as_one() {
-    let tmux = TestServer::bash();
-    let mut profiles = Profiles::embedded().expect("profiles");
-    let text = "name: pasted\nprograms: [bash]\nnudge: ['ensemble: mail for {mailbox}']\n\
-                enter_delay_ms: 3000\npaste_delay_ms: 0\ncomposer: {kind: anywhere}\notherwise: ready\n";
-    profiles.add(text, Path::new("pasted.yaml")).expect("a profile");
-    let binding = tmux.server.bind("%0").expect("a binding");
-    let locks = tmux.dir.path().join("locks");
-    let profile = Arc::clone(&profiles.get("pasted").expect("a profile"));
-    let mut pane = TmuxPane::new(tmux.server.clone(), binding, profile, locks).expect("a pane");
-    tmux.human(&["-l", BYTES]);
-    tmux.human(&["Enter"]);
-    tmux.wait_for_line(">");
-    let hint = NudgeText::new("ensemble: mail").expect("a text");
-    assert_eq!(pane.nudge(&hint).expect("an outcome"), NudgeOutcome::Sent);
-    tmux.wait_for_line("> 033[200~ensemble:mail033[201~\\r");
-}
-
 #[test]
 fn enter_is_not_pressed_when_a_person_scrolls_in_between() {
     let tmux = TestServer::reader();

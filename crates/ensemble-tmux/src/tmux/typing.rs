@@ -215,7 +215,8 @@ impl TmuxPane {
         let line = Line::of(text);
         // A command of the program is recognized while it is typed.
         let pasted = self.profile().paste_delay().filter(|_| line != Line::Reset);
-        let delay = pasted.unwrap_or_else(|| self.profile().enter_delay());
+        let delay =
+            pasted.map_or_else(|| self.profile().enter_delay(), |delay| delay.max(DRAW_STEP));
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
         let lock = match self.lock(OPERATION, patience)? {
             Ok(lock) => lock,
