@@ -25,7 +25,7 @@ test-agents: needs
 # 1,000 messages to real agents while hooks, servers, watchers and panes are killed; docs/evidence/torture.md tells more.
 COUNT_WAYS ?= 1000
 torture-ways: needs
-	cargo build --quiet --package ensemble-cli
+	cargo build --quiet --package ensemble-broker
 	SEED="$(SEED)" COUNT="$(COUNT_WAYS)" AGENTS="$(AGENTS)" tests/agents/torture.py
 
 # `ensemble agent usage` beside ccusage on the same records; docs/guides/usage.md has its last run.
@@ -38,7 +38,7 @@ usage-compare: needs
 
 # The pictures of the documentation, from a real team and a real browser.
 pictures: needs
-	ENSEMBLE_WRITE_PICTURES=$(CURDIR)/docs/pictures cargo test --quiet --package ensemble-cli --all-features --test cli -- \
+	ENSEMBLE_WRITE_PICTURES=$(CURDIR)/docs/pictures cargo test --quiet --package ensemble-broker --all-features --test cli -- \
 		team::troubles session_page::every_screen guides::recording
 
 # The public MCP conformance suite, from npm with the Node 22 that it needs; docs/evidence/reliability.md has its last run.
@@ -105,7 +105,7 @@ torture: needs
 
 # The clients of clients/ and our own on one mailbox: 8 processes in up to five languages, killed and stopped.
 torture-clients: needs
-	CLIENTS_MESSAGES=50000 CLIENTS_PROCESSES=8 TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-cli --all-features --test clients -- all_clients --nocapture
+	CLIENTS_MESSAGES=50000 CLIENTS_PROCESSES=8 TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test clients -- all_clients --nocapture
 
 # Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; docs/evidence/torture.md tells more.
 torture-whole: needs

@@ -1,7 +1,7 @@
 //! Pages of the reference that are generated from what the program says of itself.
 //!
 //! The configuration comes from its schema, exit codes from `help exit-codes`, error codes from the schema of
-//! failures. `ENSEMBLE_UPDATE_SNAPSHOTS=1 cargo test -p ensemble-cli` rewrites the pages.
+//! failures. `ENSEMBLE_UPDATE_SNAPSHOTS=1 cargo test -p ensemble-broker` rewrites the pages.
 
 use std::fmt::Write as _;
 
