@@ -30,7 +30,7 @@ The watcher tells agents by the best way that each offers. Mail waits as long as
 ";
 
 const LEASES: &str = "\
-An agent that receives a message holds it for a time, the lease: 15 minutes unless the mailbox has
+An agent that receives a message holds it for a time, the lease: 5 minutes unless the mailbox has
 another. Three commands end or prolong it:
 
   ensemble settle ID               the work is done
@@ -50,6 +50,8 @@ Without either, `operator` acts.
 ";
 
 const EXIT_CODES: &str = "\
+Each command ends with one of these:
+
   0   done
   1   refused or failed
   2   the command line is wrong, or a file that it names, or ensemble.yaml

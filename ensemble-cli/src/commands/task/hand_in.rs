@@ -91,8 +91,8 @@ pub(super) struct Verdict {
 
 impl Verdict {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let reason = self.reason.or(self.reject.clone().filter(|reason| !reason.is_empty()));
-        let says = match self.reject.map(|_| reason.unwrap_or_default()) {
+        let (reject, reason) = (self.reject, self.reason);
+        let says = match reject.map(|former| reason.unwrap_or(former)) {
             None => Says::Approve,
             Some(reason) if reason.trim().is_empty() => {
                 return Err(Failure::usage("a rejection needs a reason"));
