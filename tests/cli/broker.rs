@@ -210,7 +210,7 @@ fn dead_letters_are_listed_shown_retried_and_dropped() {
     bed.fails(3, "recv --as w1");
     let letters = bed.json("dead list w1");
     assert_eq!(letters.len(), 3);
-    assert_eq!(keys(&letters[0]), ["id", "mailbox", "reason", "at", "holder", "epoch"]);
+    assert_eq!(keys(&letters[0]), ["id", "mailbox", "reason", "at", "holder", "epoch", "place"]);
     assert_eq!(letters[0]["reason"], "expired");
     assert_eq!(bed.object("dead show d1")["envelope"]["body"], "d1");
     assert!(bed.ok("dead show d1").contains("reason   expired"));

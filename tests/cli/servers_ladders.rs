@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use serde_json::Value;
 
 use crate::assign::{NEVER, Team};
-use crate::bed::{Bed, program, ran};
+use crate::bed::{Bed, objects, program, ran};
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
 use crate::tmux_support::eventually;
@@ -42,9 +42,12 @@ fn configure(bed: &Bed, more: &str) {
     fs::write(file, format!("{config}{more}")).unwrap();
 }
 
+/// What this host itself has recorded; `log` has the records of all hosts.
 fn records(bed: &Bed, kind: &str) -> Vec<Value> {
-    let all = bed.json("log");
-    all.into_iter().filter(|record| record["type"] == kind).collect()
+    let logs = std::fs::read_dir(bed.project().join(".ensemble/logs")).unwrap();
+    let sessions = logs.map(|file| file.unwrap().path()).filter(|path| path.is_file());
+    let text: String = sessions.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    objects(&text).into_iter().filter(|record| record["type"] == kind).collect()
 }
 
 fn ladder(bed: &Bed, task: &str) -> Option<Value> {

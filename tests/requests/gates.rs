@@ -114,6 +114,9 @@ fn a_gate_without_its_request_is_open_and_one_that_cannot_be_read_is_closed() {
     let gate = "version: 1\ntask_id: risky\nagent: bob\nrequest_id: never\nround: 1\n";
     std::fs::write(bed.path("gates/risky@bob.yaml"), gate).unwrap();
     assert!(!bed.requests().gate("risky", &name("bob")).unwrap().unwrap().is_closed());
+    // Its time begins with the first look at it.
+    bed.requests().sweep().unwrap();
+    bed.advance(2 * 3_600);
     bed.requests().sweep().unwrap();
     assert!(bed.names("gates").is_empty(), "its maker has died");
     std::fs::create_dir_all(bed.path("gates")).unwrap();

@@ -115,6 +115,8 @@ mod tests {
         ledger.end_listing();
         assert!(ledger.is_routed("reports/gone", &stat), "it is on disk");
         calendar.look(&at(2 * week));
+        assert_eq!(ledger.sweep(&mut calendar, week).unwrap(), 0, "its time begins now");
+        calendar.look(&at(4 * week));
         assert_eq!(ledger.sweep(&mut calendar, week).unwrap(), 1);
         for ledger in [&ledger, &Ledger::open(home.path()).unwrap()] {
             assert!(ledger.get("reports/gone").is_none());

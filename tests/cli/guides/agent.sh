@@ -1,8 +1,8 @@
 #!/bin/sh
 # Plays an agent's program as a guide starts it: `claude` draws a composer, reads hints, receives its mail and
 # agrees to shut down; `claude -p PROMPT` and `codex exec -` answer once.
-case "$1" in
--p | exec) echo "done"; exit 0 ;;
+case " $* " in
+*" -p "* | *" exec "*) echo "done"; exit 0 ;;
 esac
 draw() { printf '\033[2J\033[H\n────────\n❯ \0337\n────────\n  ? for shortcuts\0338'; }
 while :; do

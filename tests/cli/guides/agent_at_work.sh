@@ -3,8 +3,9 @@
 # `claude -p PROMPT` and `codex exec -` work on the blackboard, `claude` on the mail that it is told of.
 may_end() { until [ -e "$HOME/go/$1" ]; do sleep 0.1; done; }
 draw() { printf '\033[2J\033[H%s\n────────\n❯ \0337\n────────\n  ? for shortcuts%s\0338' "$1" "$2"; }
-case "$1" in
--p | exec)
+# Flags of ours, for hooks and tools, may stand before.
+case " $* " in
+*" -p "* | *" exec "*)
     [ -n "${ENSEMBLE_TASK_ID-}" ] || exit 0 # a planner: all is planned
     case $ENSEMBLE_AGENT_ID in
     coder-*)

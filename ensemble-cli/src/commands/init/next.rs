@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use crate::text::plural;
 
 /// The column of the explanations.
-const COMMAND_CHARS: usize = 41;
+const COMMAND_CHARS: usize = 40;
 
 pub(super) fn tell(context: &Context) -> Outcome {
     let steps = match (adopt::unowned(context), doctor::agents::present().first()) {
