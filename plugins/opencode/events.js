@@ -19,9 +19,10 @@ const UNSAID_MAX = 200
 const LIMIT = /rate.?limit|quota|overload|too many|billing/i
 // As Claude Code is allowed by its profile; a test compares them. A command that stops agents or deletes mail still asks.
 const ALLOWED = [
-  "assign", "broadcast", "extend", "inbox", "instruct", "lint", "log", "plan", "ping", "pong", "prime", "recv",
-  "release", "report", "request", "requests", "respond", "review", "send", "settle", "status", "step", "summary",
-  "task", "team", "whoami", "why",
+  "assign", "agent instruct", "agent ping", "agent pong", "agent prime", "agent whoami", "admin lint", "inbox",
+  "log", "mailbox extend", "recv", "release", "report", "request", "send", "settle", "status", "step", "task",
+  "team", "why", "broadcast", "extend", "instruct", "lint", "ping", "plan", "pong", "prime", "requests", "respond",
+  "review", "summary", "whoami",
 ]
 
 // Answers of the model that no hook has said yet, by session; OpenCode keeps them in a database of its own.
