@@ -6,8 +6,11 @@ mod support;
 mod watcher;
 
 use std::fs;
+use std::time::Duration;
 
-use ensemble_core::message::Envelope;
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::{Envelope, Timestamp};
+use ensemble_core::proto::calendar::{Calendar, Reading};
 use ensemble_core::spool::Settings;
 use support::{Bed, PATIENCE, eventually, eventually_true, name};
 use watcher::Watcher;
@@ -196,6 +199,16 @@ fn an_ack_of_the_original_shape_takes_the_task_and_its_report_settles_it() {
     watcher.stop();
 }
 
+/// The queue's calendar has seen the time pass since 2019, on a machine that has been started anew since.
+fn saw_2019(bed: &Bed) {
+    let (then, now) = (Timestamp::from_unix_millis(1_546_300_800_000), Timestamp::now());
+    let at = |passed, wall| Reading::new("an earlier start", Monotonic::ZERO + passed, wall);
+    let mut calendar = Calendar::begin(&at(Duration::ZERO, then));
+    calendar.look(&at(now.since(then), now));
+    fs::write(bed.queue().join("calendar.json"), serde_json::to_string(&calendar).unwrap())
+        .unwrap();
+}
+
 #[test]
 fn ends_of_tasks_are_swept_like_settled_messages() {
     let bed = bed();
@@ -205,6 +218,7 @@ fn ends_of_tasks_are_swept_like_settled_messages() {
     let old = r#"{"task_id":"old","status":"success","at":"2020-01-01T00:00:00.000Z"}"#;
     let new = r#"{"task_id":"new","status":"success","at":"2120-01-01T00:00:00.000Z"}"#;
     fs::write(&shard, format!("{old}\n{new}\n")).unwrap();
+    saw_2019(&bed);
     let watcher = Watcher::start(&bed);
     let swept = eventually(PATIENCE, "the watcher sweeps", || bed.records("queue.swept").pop());
     assert_eq!(swept["ends"], 1, "{swept}");
