@@ -102,6 +102,7 @@ torture: needs
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker-core --test race --test syscalls -- --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test crash -- --nocapture
+	BATCHES_CALLS=all cargo test --release --package ensemble-team --all-features --test batches_killed -- --nocapture
 
 # The clients of clients/ and our own on one mailbox: 8 processes in up to five languages, killed and stopped.
 torture-clients: needs
