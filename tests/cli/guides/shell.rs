@@ -68,6 +68,7 @@ impl Shell {
         let mut child = Command::new("sh")
             .env_clear()
             .env("HOME", home.path())
+            .env("TMPDIR", home.path())
             .env("PATH", &path)
             .env("TMUX", format!("{},{},0", tmux.server.socket().display(), tmux.pid()))
             .current_dir(home.path().join("work"))
