@@ -37,7 +37,7 @@ pub(crate) struct Cli {
 /// Flags of every verb.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Globals {
-    /// The queue's directory [default: $ENSEMBLE_QUEUE, else ./queue]
+    /// The queue's directory [default: $ENSEMBLE_QUEUE, else that of the project around this directory]
     #[arg(long, global = true, hide = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) queue: Option<PathBuf>,
     /// Act as this agent [default: $ENSEMBLE_AGENT_ID, else $LIZA_AGENT_ID]

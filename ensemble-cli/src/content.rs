@@ -52,7 +52,8 @@ impl Content {
 /// A text, unless it is the name of a file: former versions took a file here.
 fn words(text: &str) -> Outcome<Vec<u8>> {
     if !text.contains(char::is_whitespace) && Path::new(text).is_file() {
-        let hint = format!("`-f {text}` takes what the file says, `-m {text}` the word");
+        let hint =
+            format!("`-f {text}` takes what the file says; a text of several words is no file");
         return Err(Failure::usage(format!("{text} is a file")).with_hint(hint));
     }
     Ok(text.as_bytes().to_owned())

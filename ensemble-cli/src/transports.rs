@@ -84,7 +84,6 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("task dispatch", Servers),
     ("request", Servers),
     ("request plan", Servers),
-    ("request review", Servers),
     ("request answer", Servers),
     ("request list", Servers),
     ("pause", ThisHost(CONTROL)),

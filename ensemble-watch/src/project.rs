@@ -12,6 +12,7 @@ mod git;
 mod hooks;
 mod leases;
 mod nats;
+mod nearest;
 mod notify;
 mod quota;
 mod team;
@@ -228,8 +229,8 @@ pub struct Project {
 }
 
 impl Project {
-    /// Finds a project: the queue from the flag, the environment or `./queue`; the configuration
-    /// beside it and in the user's directory.
+    /// Finds a project. The queue comes from the flag, the environment, or the nearest one at or above the working
+    /// directory, else it is `./queue`. The configuration lies beside it and in the user's directory.
     ///
     /// # Errors
     /// A configuration file cannot be read; the error names the line.
@@ -239,6 +240,7 @@ impl Project {
             .or_else(|| {
                 std::env::var_os(QUEUE_VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from)
             })
+            .or_else(|| nearest::nearest(&std::env::current_dir().ok()?))
             .unwrap_or_else(|| PathBuf::from(QUEUE_DEFAULT));
         let queue = std::path::absolute(&queue).unwrap_or(queue);
         let root = queue.parent().unwrap_or_else(|| Path::new("/")).to_owned();

@@ -62,8 +62,10 @@ fn the_story_ends_with_what_needs_a_person_and_leaves_nothing() {
     let bed = Bed::new();
     let temporary = bed.project().join("t");
     std::fs::create_dir(&temporary).unwrap();
-    let mut demo = bed.command(&["demo", "--wait", "10m"]);
-    let ran = ran(demo.env("TMPDIR", &temporary).output().unwrap());
+    let demo = |line: &[&str]| ran(bed.command(line).env("TMPDIR", &temporary).output().unwrap());
+    let failed = demo(&["demo", "--scenario", "team", "--wait", "0s"]);
+    assert_eq!(failed.code, 3, "its failure is not lost with its directory: {failed:?}");
+    let ran = demo(&["demo", "--wait", "10m"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     let (story, status) = ran.stdout.split_once("you are back").expect("the status");
     for told in [

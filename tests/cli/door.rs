@@ -93,6 +93,20 @@ fn a_text_is_a_word_of_the_line_and_a_file_has_its_flag() {
 }
 
 #[test]
+fn the_project_is_found_from_below() {
+    let bed = Bed::new();
+    bed.ok("send --to w1 --id m1 x");
+    let below = bed.project().join("src/deep");
+    fs::create_dir_all(&below).unwrap();
+    let at = |line: &[&str]| ran(bed.command(line).current_dir(&below).output().unwrap());
+    assert!(at(&["recv", "--as", "w1", "--json"]).stdout.contains("\"id\":\"m1\""));
+    // `init` makes a project where it is run.
+    assert_eq!(at(&["init"]).code, 0);
+    assert!(below.join("queue/mailbox").is_dir());
+    assert_eq!(at(&["recv", "--as", "w1"]).code, 1, "the nearer one has no such mailbox");
+}
+
+#[test]
 fn former_spellings_run_as_those_of_today() {
     let bed = Bed::new();
     assert_eq!(bed.ok("whoami --as w1"), bed.ok("agent whoami --as w1"));

@@ -88,6 +88,16 @@ fn plugins_of_opencode_are_installed_and_taken_out_again() {
     assert!(bed.ok("hooks install --provider opencode --print").contains("\"plugin\""));
 }
 
+/// A plugin's directory is installed by itself, so that it has copies. `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes them.
+#[track_caller]
+fn is_copy(file: &std::path::Path, source: &str) {
+    let source = format!("{}\n", source.trim_end());
+    if std::env::var_os("ENSEMBLE_UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(file, &source).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(file).unwrap(), source, "{}", file.display());
+}
+
 #[test]
 fn the_plugins_of_codex_gemini_and_opencode_have_what_is_installed() {
     let plugins = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins");
@@ -107,7 +117,7 @@ fn the_plugins_of_codex_gemini_and_opencode_have_what_is_installed() {
         let server = &object(servers)["mcpServers"]["ensemble"];
         assert_eq!((&server["command"], &server["args"]), (&json!("ensemble"), &json!(["mcp"])));
         let skill = format!("{provider}/skills/ensemble/SKILL.md");
-        assert_eq!(read(&skill), read("claude/skills/ensemble/SKILL.md"));
+        is_copy(&plugins.join(skill), &read("claude/skills/ensemble/SKILL.md"));
     }
     assert_eq!(object("opencode/package.json")["version"], version);
     bed.ok("hooks install --provider opencode");
@@ -115,7 +125,7 @@ fn the_plugins_of_codex_gemini_and_opencode_have_what_is_installed() {
     for (file, source) in installed {
         let text = std::fs::read_to_string(bed.project().join(".opencode").join(file)).unwrap();
         let named = text.replace(env!("CARGO_BIN_EXE_ensemble"), "ensemble");
-        assert_eq!(read(&format!("opencode/{source}")).trim_end(), named.trim_end(), "{source}");
+        is_copy(&plugins.join("opencode").join(source), &named);
     }
 }
 

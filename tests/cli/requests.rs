@@ -39,8 +39,6 @@ fn ask_and_respond_print_the_documented_texts() {
     assert_eq!(bed.ok("plan review xyz --reject --as lead"), "Plan rejected for 'w1'\n");
     let said = bed.fails(1, "plan review nope --approve --as lead");
     assert_eq!(said, "ensemble: Error: Unknown request_id 'nope'\n");
-    let said = bed.fails(1, "plan review abc --approve --as w1");
-    assert!(said.contains("is no plan_approval but a shutdown"), "{said}");
     let said = bed.fails(1, "request cancel abc --as lead");
     assert!(said.contains("'abc' was approved by w1 at"), "{said}");
     bed.fails(2, "respond abc --as w1");

@@ -9,7 +9,7 @@ case $prompt in
     exec "$ENSEMBLE" task add t1 -d work --spec s.md --done-when works --needs-plan ;;
 *PLAN_SUBMITTED*)
     "$ENSEMBLE" request list --pending --json | sed -n 's/.*"request_id":"\([^"]*\)".*/\1/p' |
-        while read -r id; do "$ENSEMBLE" request review "$id" --approve --feedback "tests first"; done
+        while read -r id; do "$ENSEMBLE" request answer "$id" --approve --reason "tests first"; done
     exit 0 ;;
 *"First a plan"* | *"has rejected your plan"* | *"has not reviewed your plan"*)
     to=$(printf '%s\n' "$prompt" | sed -n 's/.*--to \([^ ]*\) --task .*/\1/p' | head -n 1)

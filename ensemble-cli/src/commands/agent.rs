@@ -15,7 +15,7 @@ use super::controls::directory;
 pub(crate) use handoff::hand_over;
 pub(crate) use heartbeat::{Live, live};
 
-/// Take part in the blackboard as an agent
+/// Start agents, take them in, ask and see them; their part in the blackboard
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

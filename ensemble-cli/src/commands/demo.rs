@@ -39,6 +39,6 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let Self { dir, work, attach, timeout, scenario } = self;
         let settings = Settings { dir, work, attach, timeout, scenario };
-        demo::run(context, settings)
+        demo::run(context, &settings)
     }
 }

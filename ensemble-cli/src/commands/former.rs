@@ -28,7 +28,7 @@ const FORMER: [(&str, &[&str]); 45] = [
     ("summary", &["task", "summary"]),
     ("dispatch", &["task", "dispatch"]),
     ("plan submit", &["request", "plan"]),
-    ("plan review", &["request", "review"]),
+    ("plan review", &["request", "answer"]),
     ("respond", &["request", "answer"]),
     ("requests", &["request", "list"]),
     ("goal", &["board", "goal"]),

@@ -11,7 +11,7 @@ use ensemble_core::Error;
 use ensemble_core::durable::{self, Durability, FileLock};
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Settings, Spool};
-use ensemble_watch::project::{CONFIG_FILE, Project, QUEUE_DEFAULT};
+use ensemble_watch::project::{CONFIG_FILE, Project, QUEUE_DEFAULT, QUEUE_VARIABLE};
 use serde_json::json;
 
 use crate::context::Context;
@@ -51,8 +51,14 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let queue = self.directory.map(|directory| directory.join(QUEUE_DEFAULT));
-        let project = Project::discover(queue.as_deref().or_else(|| context.queue_flag()))?;
+        let project = match (self.directory, context.queue_flag()) {
+            (Some(directory), _) => Project::discover(Some(&directory.join(QUEUE_DEFAULT)))?,
+            (None, None) if std::env::var_os(QUEUE_VARIABLE).is_none_or(|it| it.is_empty()) => {
+                // Here, also within another project.
+                Project::discover(Some(Path::new(QUEUE_DEFAULT)))?
+            }
+            (None, flag) => Project::discover(flag)?,
+        };
         let Created { spool, added, config, config_created } = create(context, &project)?;
         if self.agents_md {
             add_section(&project.root().join(AGENTS_FILE))?;

@@ -16,7 +16,7 @@ use crate::queue::Queue;
 use crate::text::{age, plural};
 use crate::{args, completion};
 
-/// Add, list and remove mailboxes
+/// Add, list, bind and remove mailboxes, and hold a message for longer
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -50,7 +50,6 @@ mod nudge;
 mod pane;
 mod pause;
 mod ping;
-mod plan_review;
 mod plan_submit;
 mod pong;
 mod prime;

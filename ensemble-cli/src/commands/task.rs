@@ -19,7 +19,7 @@ mod plan;
 pub(crate) use claim::take;
 pub(crate) use hand_in::{judge, submit};
 
-/// Add, list and change tasks on the blackboard
+/// Add, list and change tasks on the blackboard; review, gather and dispatch batches
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

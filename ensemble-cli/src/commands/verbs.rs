@@ -14,9 +14,9 @@ use super::{
     abort, adopt, agent, analyze, anomaly, assign, attach, board, bridge, checkpoint, completions,
     conformance, dead, demo, discover, dispatch, doctor, down, escalations, extend, fsck, goal,
     help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify,
-    nudge, pane, pause, ping, plan_review, plan_submit, pong, prime, prompt, recv, release, report,
-    request, requests, respond, resume, review, schema, send, settle, spawn, sprint, status, step,
-    summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
+    nudge, pane, pause, ping, plan_submit, pong, prime, prompt, recv, release, report, request,
+    requests, respond, resume, review, schema, send, settle, spawn, sprint, status, step, summary,
+    supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
 };
 use crate::args::Globals;
 use crate::context::Context;
@@ -115,7 +115,6 @@ verbs! {
     "task dispatch" => Dispatch(dispatch),
     "request" => Request(request),
     "request plan" => PlanSubmit(plan_submit),
-    "request review" => PlanReview(plan_review),
     "request answer" => Respond(respond),
     "request list" => Requests(requests),
     "pause" => Pause(pause),

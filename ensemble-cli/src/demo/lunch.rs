@@ -21,7 +21,7 @@ use ensemble_core::watch::Waiter;
 use serde_json::Value;
 
 use super::Settings;
-use super::stage::{io_failure, make_dir, write};
+use super::stage::{io_failure, write};
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::{FAINT, GOOD, STRONG};
@@ -53,27 +53,21 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 struct Lunch {
     dir: PathBuf,
     program: PathBuf,
-    is_kept: bool,
 }
 
 /// Runs it.
-pub(super) fn run(context: &Context, settings: &Settings) -> Outcome {
+pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome {
     let interrupted = super::interruption()?;
-    let lunch = Lunch::set(settings)?;
+    let lunch = Lunch::set(dir)?;
     let told = lunch.play(context, settings, &interrupted);
     lunch.strike();
-    told?;
-    if context.out.is_json() || settings.dir.is_none() {
-        return Ok(());
-    }
-    context.out.line(format!("kept: {}", lunch.dir.display()))
+    told
 }
 
 impl Lunch {
-    fn set(settings: &Settings) -> Outcome<Self> {
+    fn set(dir: &Path) -> Outcome<Self> {
         let program =
             std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
-        let dir = make_dir(settings.dir.as_deref())?;
         write(&dir.join("worker.sh"), include_str!("lunch_worker.sh"))?;
         let agents: String = TASKS
             .iter()
@@ -83,7 +77,7 @@ impl Lunch {
             })
             .collect();
         write(&dir.join("ensemble.yaml"), &format!("{CONFIG}{agents}"))?;
-        Ok(Self { dir, program, is_kept: settings.dir.is_some() })
+        Ok(Self { dir: dir.to_owned(), program })
     }
 
     fn play(&self, context: &Context, settings: &Settings, interrupted: &AtomicBool) -> Outcome {
@@ -193,17 +187,10 @@ impl Lunch {
         shown.map(drop).map_err(|error| io_failure("start", Path::new("ensemble top"), error))
     }
 
-    /// Ends all that was started, and removes what the user does not want to keep.
+    /// Ends all that was started.
     fn strike(&self) {
-        // On a machine that is very busy, an agent may take longer to end than the first one waits.
-        let down = || self.ensemble(&["down", "--force"]);
-        if let Err(failure) = down().or_else(|_| down()) {
+        if let Err(failure) = self.ensemble(&["down", "--force"]) {
             say(&format!("warning: {}", failure.text()));
-        }
-        if !self.is_kept
-            && let Err(error) = std::fs::remove_dir_all(&self.dir)
-        {
-            say(&format!("warning: cannot remove {}: {error}", self.dir.display()));
         }
     }
 }

@@ -17,7 +17,7 @@ mod stage;
 #[cfg(feature = "nats")]
 mod two_hosts;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{FAINT, GOOD, STRONG};
 use hops::Hops;
-use stage::Stage;
+use stage::{Stage, io_failure, make_dir};
 
 /// What the user wants of the demo.
 #[derive(Debug)]
@@ -55,22 +55,33 @@ pub(crate) enum Scenario {
     Sprint,
 }
 
-/// Runs it.
-pub(crate) fn run(context: &Context, settings: Settings) -> Outcome {
-    if settings.scenario == Scenario::Sprint {
-        return sprint::run(context, &settings);
-    }
-    if settings.scenario == Scenario::Lunch {
-        return lunch::run(context, &settings);
-    }
-    if settings.scenario == Scenario::TwoHosts {
+/// Runs it. Its directory goes with it, unless the user has named one.
+pub(crate) fn run(context: &Context, settings: &Settings) -> Outcome {
+    let dir = make_dir(settings.dir.as_deref())?;
+    let played = match settings.scenario {
+        Scenario::Lunch => lunch::run(context, settings, &dir),
+        Scenario::Team => team(context, settings, &dir),
+        Scenario::Sprint => sprint::run(context, settings, &dir),
         #[cfg(feature = "nats")]
-        return two_hosts::run(context, &settings);
+        Scenario::TwoHosts => two_hosts::run(context, settings, &dir),
         #[cfg(not(feature = "nats"))]
-        return Err(Failure::refused("this program was built without the feature `nats`"));
+        Scenario::TwoHosts => {
+            Err(Failure::refused("this program was built without the feature `nats`"))
+        }
+    };
+    if settings.dir.is_none() {
+        let removed = std::fs::remove_dir_all(&dir);
+        played.and(removed.map_err(|error| io_failure("remove", &dir, error)))
+    } else if played.is_ok() && !context.out.is_json() {
+        context.out.line(format!("kept: {} (`ensemble --queue`, `log`, `why`)", dir.display()))
+    } else {
+        played
     }
+}
+
+fn team(context: &Context, settings: &Settings, dir: &Path) -> Outcome {
     let interrupted = interruption()?;
-    let mut stage = Stage::set(&settings)?;
+    let mut stage = Stage::set(settings, dir)?;
     let story = format!("a team of four in {}", stage.project.queue.display());
     if !context.out.is_json() {
         context.out.line(context.out.paint(STRONG, story))?;
@@ -165,7 +176,5 @@ fn conclude(context: &Context, stage: &Stage, hops: &Hops) -> Outcome {
         return Ok(());
     }
     let summary = stage.summary()?;
-    context.out.line(format!("{} {summary}", context.out.paint(GOOD, "done:")))?;
-    let queue = stage.project.queue.display();
-    context.out.line(format!("next: ensemble --queue {queue} status (or log, inbox, fsck)"))
+    context.out.line(format!("{} {summary}", context.out.paint(GOOD, "done:")))
 }

@@ -24,7 +24,7 @@ use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use super::Settings;
-use super::stage::{io_failure, make_dir, quoted, write};
+use super::stage::{io_failure, quoted, write};
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{FAINT, GOOD, STRONG};
@@ -74,9 +74,9 @@ struct Sprint {
 }
 
 /// Runs it.
-pub(super) fn run(context: &Context, settings: &Settings) -> Outcome {
+pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome {
     let interrupted = super::interruption()?;
-    let mut sprint = Sprint::set(context, settings)?;
+    let mut sprint = Sprint::set(context, dir.to_owned())?;
     let tell = |line: String| match context.out.is_json() {
         true => Ok(()),
         false => context.out.line(line).and_then(|()| context.out.flush()),
@@ -119,9 +119,7 @@ pub(super) fn run(context: &Context, settings: &Settings) -> Outcome {
          supervisor has left",
         context.out.paint(GOOD, "done:"),
         counts.agents
-    ))?;
-    let queue = sprint.project.queue.display();
-    context.out.line(format!("next: ensemble --queue {queue} task show {TASK} (or log, board)"))
+    ))
 }
 
 /// What a check has counted.
@@ -132,8 +130,7 @@ struct Counts {
 }
 
 impl Sprint {
-    fn set(context: &Context, settings: &Settings) -> Outcome<Self> {
-        let dir = make_dir(settings.dir.as_deref())?;
+    fn set(context: &Context, dir: PathBuf) -> Outcome<Self> {
         git(&dir, &["init", "-q", "-b", "main"])?;
         let specs = dir.join("specs");
         std::fs::create_dir(&specs).map_err(|e| io_failure("create directory", &specs, e))?;

@@ -55,8 +55,8 @@ pub(super) struct Stage {
 impl Stage {
     /// Sets it up: queue, watcher, and a tmux server with a pane for each agent but Conductor,
     /// whose entry begins the play.
-    pub(super) fn set(settings: &Settings) -> Outcome<Self> {
-        let dir = make_dir(settings.dir.as_deref())?;
+    pub(super) fn set(settings: &Settings, dir: &Path) -> Outcome<Self> {
+        let dir = dir.to_owned();
         let project = Project::discover(Some(&dir.join("queue")))?;
         project.ensure_state()?;
         let spool = Spool::create(&project.queue, project.spool_options(Arc::new(NullRecorder)))?;

@@ -27,7 +27,7 @@ use ensemble_watch::project::Project;
 use serde_json::json;
 
 use super::Settings;
-use super::stage::{io_failure, make_dir, quoted, start_watcher, stop, write};
+use super::stage::{io_failure, quoted, start_watcher, stop, write};
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{GOOD, STRONG};
@@ -185,9 +185,8 @@ impl Drop for Host {
 }
 
 /// Runs it.
-pub(super) fn run(context: &Context, settings: &Settings) -> Outcome {
+pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome {
     let interrupted = super::interruption()?;
-    let dir = make_dir(settings.dir.as_deref())?;
     let mut hub = Hub::start(dir.join("server"))?;
     let tell = |line: String| match context.out.is_json() {
         true => Ok(()),
@@ -198,8 +197,8 @@ pub(super) fn run(context: &Context, settings: &Settings) -> Outcome {
     let far = Host::set("host-b", &dir.join("host-b"), hub.port)?;
     add_mailboxes(&near)?;
     let worker = include_str!("far_worker.sh");
-    let first = far.agent("worker-1", worker, &dir, None)?;
-    far.agent("worker-2", worker, &dir, Some(&first))?;
+    let first = far.agent("worker-1", worker, dir, None)?;
+    far.agent("worker-2", worker, dir, Some(&first))?;
     near.agent("dispatch", include_str!("far_dispatch.sh"), &dir, None)?;
     tell(format!("{TASKS} tasks go from {} to {}", near.name, far.name))?;
     let start = Instant::now();

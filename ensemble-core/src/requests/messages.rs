@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{ACTOR, Asked, ESCALATED_TO, Requests};
 use crate::message::{Envelope, MessageId, Name, Timestamp, yaml};
-use crate::proto::request::{Decision, Outcome, PLAN_APPROVAL};
+use crate::proto::request::{Decision, Outcome};
 
 /// Received before everyday mail: the requester waits for the answer.
 const PRIORITY: u8 = 1;
@@ -61,11 +61,7 @@ impl Requests<'_> {
         // The last one, since it may be long; and never in the place of another.
         fields.entry(asked.content_field.clone()).or_insert_with(|| asked.content.clone().into());
         let id = &asked.request_id;
-        let answer = if asked.kind.as_str() == PLAN_APPROVAL {
-            format!("ensemble request review {id} --approve|--reject --feedback TEXT")
-        } else {
-            format!("ensemble request answer {id} --approve|--reject --reason TEXT")
-        };
+        let answer = format!("ensemble request answer {id} --approve|--reject --reason TEXT");
         let body = body(Some(format!("Answer with: {answer}")), fields);
         let envelope = Envelope::new(asked.to.clone(), body)
             .with_kind(name(&asked.kind().request_type))

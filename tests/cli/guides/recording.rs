@@ -67,7 +67,10 @@ impl Recorder {
         let mut tmux = Command::new("tmux");
         tmux.arg("-S").arg(self.tmux.server.socket());
         let screen = tmux.args(["capture-pane", "-e", "-p", "-t", "%0"]).output().unwrap();
-        self.screens.push((String::from_utf8(screen.stdout).unwrap(), stays));
+        // A picture shows no path of the machine that drew it.
+        let home = self.home.path().display().to_string();
+        let shown = String::from_utf8(screen.stdout).unwrap().replace(&home, "~");
+        self.screens.push((shown, stays));
     }
 
     /// Types a command.

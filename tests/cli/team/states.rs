@@ -111,9 +111,9 @@ fn who_has_asked_for_a_decision_waits_for_it() {
     assert_eq!(team.order("worker-1", "$E recv").code, 0);
     assert_eq!(team.member("worker-1")["state"], "waiting");
     // It cannot approve its own plan under another name, and the conductor can.
-    let own = team.order("worker-1", &format!("$E request review {id} --approve --as conductor"));
+    let own = team.order("worker-1", &format!("$E request answer {id} --approve --as conductor"));
     assert!(own.code == 1 && own.stderr.contains("this is worker-1"), "{own:?}");
-    assert_eq!(team.order("conductor", &format!("$E request review {id} --approve")).code, 0);
+    assert_eq!(team.order("conductor", &format!("$E request answer {id} --approve")).code, 0);
     assert_eq!(team.wait_for_state("worker-1", "working")["unread"], 1);
 }
 

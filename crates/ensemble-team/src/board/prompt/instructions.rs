@@ -184,8 +184,8 @@ fn called(state: &State, call: &Call) -> Vec<String> {
         )],
         Wake::PlanSubmitted => vec![format!(
             "Review {about}: `ensemble request list ID` shows the plan and its task. Does it do what the task's \
-             DONE WHEN says, within its scope? If it is good: `ensemble request review ID --approve`. If not: \
-             `ensemble request review ID --reject --feedback TEXT`, with every point. Its coder waits."
+             DONE WHEN says, within its scope? If it is good: `ensemble request answer ID --approve`. If not: \
+             `ensemble request answer ID --reject --reason TEXT`, with every point. Its coder waits."
         )],
     }
 }
