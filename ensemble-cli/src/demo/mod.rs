@@ -71,7 +71,7 @@ pub(crate) fn run(context: &Context, settings: &Settings) -> Outcome {
     };
     if settings.dir.is_none() {
         let removed = std::fs::remove_dir_all(&dir);
-        played.and(removed.map_err(|error| io_failure("remove", &dir, error)))
+        played.and_then(|()| removed.map_err(|error| io_failure("remove", &dir, error)))
     } else if played.is_ok() && !context.out.is_json() {
         context.out.line(format!("kept: {} (`ensemble --queue`, `log`, `why`)", dir.display()))
     } else {

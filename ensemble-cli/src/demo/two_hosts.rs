@@ -199,12 +199,12 @@ pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome
     let worker = include_str!("far_worker.sh");
     let first = far.agent("worker-1", worker, dir, None)?;
     far.agent("worker-2", worker, dir, Some(&first))?;
-    near.agent("dispatch", include_str!("far_dispatch.sh"), &dir, None)?;
+    near.agent("dispatch", include_str!("far_dispatch.sh"), dir, None)?;
     tell(format!("{TASKS} tasks go from {} to {}", near.name, far.name))?;
     let start = Instant::now();
     let mut killed_at = None;
     let reports = loop {
-        let reports = reports(&dir);
+        let reports = reports(dir);
         if reports.len() >= KILL_AFTER && killed_at.is_none() {
             killed_at = Some(reports.len());
             hub.crash()?;
