@@ -398,9 +398,7 @@ fn the_waiter_wakes_an_idle_session_and_ends_with_it() {
     assert!(said(&hook(&bed, "start", "claude", &cleared)).is_some());
     let ended = crate::bed::ran(successor.wait_with_output().unwrap());
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
-    let waiter = wait("s2");
-    eventually("it waits", is_held);
-    let woken = crate::bed::ran(waiter.wait_with_output().unwrap());
+    let woken = crate::bed::ran(wait("s2").wait_with_output().unwrap());
     assert!(woken.stderr.contains("\nwake up\n"), "held before, delivered again: {woken:?}");
     bed.ok(&format!("settle {id} --as w1"));
     let waiter = wait("s2");

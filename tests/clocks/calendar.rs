@@ -71,6 +71,15 @@ fn a_clock_that_is_not_set_is_followed_and_ages_are_exact() {
 }
 
 #[test]
+fn a_stamp_of_the_tick_before_the_calendar_began_is_exact() {
+    let mut machine = Machine::new();
+    let tick = Duration::from_millis(10);
+    let stamp = Timestamp::from_unix_millis(START.unix_millis() - millis(tick));
+    machine.pass(DAY);
+    assert_eq!(machine.calendar.age(stamp), DAY + tick);
+}
+
+#[test]
 fn a_jump_of_three_seconds_ages_nothing_and_moves_no_calendar() {
     let mut machine = Machine::new();
     let old = machine.stamp();

@@ -55,6 +55,8 @@ const DRIFT_PARTS: u64 = 1_000;
 const KEPT_MAX: usize = 64;
 /// Unexplained stamps that differ by at most this, asked for at one look, share a group.
 const GROUP_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
+/// How far a file's stamp may lie behind the clock: file systems stamp by the kernel's last tick.
+const STAMP_LAG: Duration = Duration::from_millis(20);
 /// How much later than the last look a stamp may be that was made since.
 const LOOK_LASTS: Duration = Duration::from_secs(10 * 60);
 /// A calendar that only went on is written again after so much time.
@@ -152,12 +154,19 @@ impl Calendar {
     /// A calendar that knows of no time before this reading, and believes it.
     #[must_use]
     pub fn begin(reading: &Reading) -> Self {
+        // A file that is made right after this reading may have a stamp from before it.
+        let lag_ms = millis(STAMP_LAG);
+        let line = Line {
+            from_wall_ms: reading.wall_ms.saturating_sub(lag_ms),
+            from_steady_ms: -lag_ms,
+            ..Line::begin(0, reading.wall_ms, 0)
+        };
         Self {
             began_ms: reading.wall_ms,
             boot: reading.boot.clone(),
             boottime_ms: reading.boottime_ms,
             steady_ms: 0,
-            lines: vec![Line::begin(0, reading.wall_ms, 0)],
+            lines: vec![line],
             unexplained: Vec::new(),
             current: 0,
             current_since_ms: 0,
