@@ -14,8 +14,8 @@ SENDS = 3
 ASKED_SECONDS = 20
 DRAFT = "half a sentence that is not fin"
 TOOL_SECONDS = 4
-# Those that a waiter wakes, and those that hooks know at all. Gemini CLI takes its hooks from private directories only.
-WOKEN, HOOKED = ("claude", "opencode"), ("claude", "codex", "opencode")
+# Those that a waiter wakes, and those that hooks know at all.
+WOKEN, HOOKED = ("claude", "opencode"), ("claude", "codex", "opencode", "gemini")
 CLEAR = {"opencode": "/new"}
 
 

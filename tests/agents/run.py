@@ -71,7 +71,7 @@ def version(scratch, provider):
 def examine(provider, width, kinds, ensemble, agents_dir, wanted=CHECKS):
     """One agent in panes of one width: a column of the report."""
     model = ModelServer()
-    scratch = Scratch(ensemble, agents_dir, model.url, width)
+    scratch = Scratch(ensemble, agents_dir, model.url, width, provider)
     results, times, cells = [], {}, {}
     try:
         seen = version(scratch, provider)

@@ -25,9 +25,18 @@ hooks: {{providers: [{hooked}]}}
 """
 
 
+def parent(provider):
+    """Where the scratch directory is made. Gemini CLI takes hooks only where no other user may write above."""
+    if provider != "gemini" or "TMPDIR" in os.environ:
+        return None
+    place = Path.home() / ".cache"
+    place.mkdir(exist_ok=True)
+    return place
+
+
 class Scratch:
-    def __init__(self, ensemble, agents_dir, url, width):
-        self.dir = Path(tempfile.mkdtemp(prefix="agents."))
+    def __init__(self, ensemble, agents_dir, url, width, provider=None):
+        self.dir = Path(tempfile.mkdtemp(prefix="agents.", dir=parent(provider)))
         self.ensemble_path, self.url, self.width = Path(ensemble), url, width
         path = [str(self.ensemble_path.parent), str(Path(agents_dir) / "node_modules/.bin"),
                 str(Path(agents_dir) / "hcom/bin")]

@@ -145,9 +145,6 @@ class OurTerminal(Ours):
     def __init__(self, checks):
         super().__init__(checks, hooked=True)
         self.way = "terminal"
-        if self.provider == "gemini":
-            # In /tmp it takes no hooks of ours.
-            self.reader = Reader()
 
     def start(self):
         agent = self.agent = WrappedAgent(self.scratch, self.provider, "-terminal", hooked=True)
@@ -256,5 +253,4 @@ class Hcom(Side):
 
 def sides(checks):
     """All ways of an agent; outside of tmux there are fewer."""
-    hooks = [Ours(checks, True), OurTerminal(checks)] if checks.provider != "gemini" else [OurTerminal(checks)]
-    return [*hooks, Ours(checks, False), Hcom(checks), Bare(checks)]
+    return [Ours(checks, True), OurTerminal(checks), Ours(checks, False), Hcom(checks), Bare(checks)]
