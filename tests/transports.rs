@@ -132,6 +132,8 @@ mod keeping {
         let mut settings = Settings::default();
         settings.done_days = 2;
         queue.add_mailbox(&mailbox, &settings).unwrap();
+        // A queue counts time from its first sweep on.
+        assert_eq!(sweep(Duration::ZERO), 0);
         for settled in ["a", "b"] {
             queue.publish(&message(settled).with_id(id(settled))).unwrap();
             let lease = queue.receive(&mailbox, &mailbox).unwrap().unwrap().lease;
