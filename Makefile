@@ -11,8 +11,10 @@ demo:
 	cargo run --quiet $(DEMO_BUILD) -- demo
 
 # All tests, with real tmux servers and real processes on private sockets.
+# Most of them wait for processes, panes and timers, so twice as many run as there are processors.
+TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 test: needs
-	cargo test --workspace --all-features --quiet --no-fail-fast
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --all-features --quiet --no-fail-fast
 
 # The real Claude Code, Codex, OpenCode and Gemini CLI against a model of ours; docs/evidence/agents.md tells more.
 # AGENTS=claude,codex selects; ARGS=--write-docs writes the results there.

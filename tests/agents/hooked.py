@@ -93,7 +93,7 @@ class Hooked(Checks):
         self.waits(self.agent)
 
     def idle(self):
-        took, before = [], len(self.model.since(0))
+        took, before = [], len(self.model.asked)
         for number in range(SENDS):
             took.append(self.carried(f"idle {number}"))
             self.at_rest()

@@ -115,7 +115,7 @@ class Matrix(Checks):
         return text in json.dumps(asked.body, ensure_ascii=False)
 
     def idle(self, side):
-        took, before = [], len(self.model.since(0))
+        took, before = [], len(self.model.asked)
         for number in range(SENDS):
             text = f"{side.way} idle {number}"
             sent = side.send(text)

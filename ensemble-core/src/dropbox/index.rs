@@ -106,8 +106,9 @@ mod tests {
             let entry = ledger.next_version(path, &stat, b"x").unwrap();
             ledger.append(vec![entry]).unwrap();
         }
-        let at =
-            |passed| Reading::new("boot", Monotonic::ZERO + passed, Timestamp::now().plus(passed));
+        // The calendar begins long after the file was made, so it cannot know how old that is.
+        let begin = Timestamp::now().plus(week);
+        let at = |passed| Reading::new("boot", Monotonic::ZERO + passed, begin.plus(passed));
         let mut calendar = Calendar::begin(&at(Duration::ZERO));
         assert_eq!(ledger.sweep(&mut calendar, week).unwrap(), 0);
         ledger.begin_listing();
