@@ -15,7 +15,7 @@ use ensemble_core::watch::Waiter;
 use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::Server;
 use ensemble_watch::panes::{self, PaneEntry};
-use ensemble_watch::sessions::is_woken;
+use ensemble_watch::sessions::hook_reach;
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -106,7 +106,7 @@ pub(crate) fn assigner<'a>(
         state: project.state.clone(),
         readiness: project.config.handshake(),
         ladders,
-        hook: Some(is_woken),
+        hook: Some(hook_reach),
     })
 }
 

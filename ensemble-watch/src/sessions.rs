@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::Result;
+use ensemble_core::driver::HookReach;
 use ensemble_core::env::Lease;
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Spool, State};
 use ensemble_team::roster::Reported;
-use ensemble_team::session::{Carried, Session, Sessions};
+use ensemble_team::session::{Activity, Carried, Session, Sessions};
 use serde_json::{Value, json};
 
 /// Gives back a message that a hook has received and not handed over. A message that the hook has not received, or
@@ -68,11 +69,19 @@ pub(crate) fn is_woken_by_itself(sessions: &Sessions, agent: &Name) -> bool {
         && sessions.get(agent).ok().flatten().is_some_and(|session| session.lives())
 }
 
-/// Whether a waiter of the agent's own session lives, which hands it mail and pings while it is idle. `state` is the
-/// project's state directory.
+/// Whether a waiter of the agent's own session lives, which hands it mail and pings while it is idle, and whether
+/// it is. `state` is the project's state directory.
 #[must_use]
-pub fn is_woken(state: &Path, agent: &Name) -> bool {
-    is_woken_by_itself(&Sessions::open(state), agent)
+pub fn hook_reach(state: &Path, agent: &Name) -> HookReach {
+    let sessions = Sessions::open(state);
+    let Some(session) = sessions.get(agent).ok().flatten().filter(Session::lives) else {
+        return HookReach::None;
+    };
+    match (sessions.waiter_lives(agent), session.activity) {
+        (false, _) => HookReach::None,
+        (true, Activity::Idle) => HookReach::WakesIdle,
+        (true, _) => HookReach::Wakes,
+    }
 }
 
 /// How many messages came by each way, for `status`; `typing` is the way of lines that were typed.

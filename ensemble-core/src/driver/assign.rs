@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{AckManager, Ended, LadderHost, Order, PongBox, Readied, Readiness};
+use super::{AckManager, Ended, HookReach, LadderHost, Order, PongBox, Readied, Readiness};
 use crate::agent::AgentPane;
 use crate::durable::FileLock;
 use crate::env::Clock;
@@ -64,8 +64,8 @@ pub struct Assigner<'a> {
     pub readiness: ready::Config,
     /// The actor that runs ladders that outlive this process. With `None` the ladder ends with the call.
     pub ladders: Option<&'a dyn LadderHost>,
-    /// Whether a hook of a worker hands it pings, by the state directory; with `None` all are typed.
-    pub hook: Option<fn(&Path, &Name) -> bool>,
+    /// How far the hooks of a worker reach it, by the state directory; with `None` all pings are typed.
+    pub hook: Option<fn(&Path, &Name) -> HookReach>,
 }
 
 impl Assigner<'_> {
@@ -197,7 +197,7 @@ impl Assigner<'_> {
         let (worker, actor) = (worker.clone(), self.actor.clone());
         let readiness = Readiness::borrowing(worker, pongs, self.clock, self.recorder, actor);
         let readiness = match self.hook {
-            Some(is_told) => readiness.with_hook(move |worker| is_told(&self.state, worker)),
+            Some(reach) => readiness.with_hook(move |worker| reach(&self.state, worker)),
             None => readiness,
         };
         readiness.with_config(self.readiness).run(pane, rest)

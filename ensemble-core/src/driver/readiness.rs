@@ -41,7 +41,7 @@ pub enum Readied {
 ///
 /// The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]. The first is not typed if a
 /// hook of the worker hands it over ([`Readiness::with_hook`]). The pong
-/// comes through the box or, where the profile allows it, from the screen. The caller holds the worker's
+/// comes through the box or, where the profile allows it, from the screen or the hooks. The caller holds the worker's
 /// lock ([`super::Assigner`] does).
 ///
 /// ```
@@ -70,8 +70,18 @@ pub struct Readiness<'a> {
     hook: Option<HookSign<'a>>,
 }
 
-/// Whether a hook of the worker hands it the ping now.
-type HookSign<'a> = Box<dyn Fn(&Name) -> bool + Send + 'a>;
+/// How far the hooks of a worker, or their like, reach it now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookReach {
+    /// No hook hands it a ping.
+    None,
+    /// One hands it a ping, and would wake it for that.
+    Wakes,
+    /// As [`HookReach::Wakes`], and they report that no turn runs.
+    WakesIdle,
+}
+
+type HookSign<'a> = Box<dyn Fn(&Name) -> HookReach + Send + 'a>;
 
 impl Readiness<'static> {
     /// A handshake in which `actor` asks `worker`, and the pongs arrive in this box. It goes by the
@@ -112,11 +122,11 @@ impl<'a> Readiness<'a> {
         Self { worker, config: Config::default(), pongs, clock, recorder, actor, hook: None }
     }
 
-    /// With this look whether a hook of the worker, or its like, hands it the ping. Then nothing is typed for the
-    /// first attempt.
+    /// With this look at the hooks of the worker, or their like. If one hands it the ping, nothing is typed for the
+    /// first attempt. If the profile says so, an idle worker that they can wake is ready without an answer.
     #[must_use]
-    pub fn with_hook(mut self, is_told: impl Fn(&Name) -> bool + Send + 'a) -> Self {
-        self.hook = Some(Box::new(is_told));
+    pub fn with_hook(mut self, reach: impl Fn(&Name) -> HookReach + Send + 'a) -> Self {
+        self.hook = Some(Box::new(reach));
         self
     }
 
@@ -158,8 +168,8 @@ impl Readiness<'_> {
         end
     }
 
-    fn is_told_by_hook(&self) -> bool {
-        self.hook.as_ref().is_some_and(|is_told| is_told(&self.worker))
+    fn hook_reach(&self) -> HookReach {
+        self.hook.as_ref().map_or(HookReach::None, |reach| reach(&self.worker))
     }
 
     fn record(&self, kind: &str, mut data: Value) {
@@ -234,16 +244,8 @@ impl Round<'_, '_> {
     fn perform(&mut self, effect: Effect) -> Result<Option<Readied>> {
         match effect {
             Effect::SendPing(ping) => {
-                // A hook may have handed it over, and be gone, a moment later.
-                let by_hook = ping.attempt == 1 && self.about.is_told_by_hook();
-                self.about.pongs.ask(&ping)?;
                 self.untyped = None;
-                if by_hook {
-                    let data = json!({ "attempt": ping.attempt, "typed": false, "way": "hook" });
-                    self.about.record(types::READY_PING, data);
-                } else {
-                    self.type_ping(ping);
-                }
+                self.send(ping)?;
             }
             Effect::Inspect { attempt } => {
                 let diagnosis = self.inspect();
@@ -282,6 +284,27 @@ impl Round<'_, '_> {
                 .record(types::READY_STRAY_PONG, json!({ "attempt": attempt, "from": worker })),
         }
         Ok(None)
+    }
+
+    fn send(&mut self, ping: Ping) -> Result<()> {
+        // A hook may have handed it over, and be gone, a moment later.
+        let reach = if ping.attempt == 1 { self.about.hook_reach() } else { HookReach::None };
+        let is_ready = reach == HookReach::WakesIdle
+            && self.pane.as_ref().is_some_and(|pane| pane.program().ready_by_hook);
+        if !is_ready {
+            self.about.pongs.ask(&ping)?;
+        }
+        if reach == HookReach::None {
+            self.type_ping(ping);
+            return Ok(());
+        }
+        let data = json!({ "attempt": ping.attempt, "typed": false, "way": "hook" });
+        self.about.record(types::READY_PING, data);
+        if is_ready {
+            let pong = Pong { worker: ping.worker, attempt: ping.attempt };
+            self.machine.handle(self.about.clock.monotonic(), Event::Pong(pong));
+        }
+        Ok(())
     }
 
     fn type_ping(&mut self, ping: Ping) {

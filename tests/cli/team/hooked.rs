@@ -130,7 +130,9 @@ fn hooks_know_their_agent_by_pass_and_by_pane_and_no_other_program_takes_its_mai
     eventually("it is held", || team.bed.mailbox("one/cur/mine@one@1.yaml").exists());
 }
 
-/// The input of a hook of session `s1`.
+/// What a hook of session `s1` reads.
+const SESSION: &[u8] = br#"{"session_id":"s1"}"#;
+/// As a command prints it.
 const INPUT: &str = "printf '{\"session_id\":\"s1\"}'";
 
 #[test]
@@ -172,6 +174,29 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
     assert!(team.records("ready.ping")[1..].iter().any(typed), "{asked:?}");
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
+}
+
+#[test]
+fn hooks_that_report_an_idle_agent_answer_for_it_where_its_profile_says_so() {
+    let quick = "readiness: {wait_seconds: 1, retry_seconds: 1, attempts: 1}\n";
+    let config = format!("providers: {{claude: {{ready_by_hook: true}}}}\n{quick}");
+    let team = hooked(&[("one", "claude")], &config);
+    team.wait_for_evidence("one", "idle", "ready");
+    let lock = team.bed.project().join(".ensemble/sessions/one.waiter.lock");
+    let hook = |event: &str| format!("{INPUT} | $E hook {event} --provider claude");
+    assert_eq!(team.order("one", &hook("start")).code, 0);
+    team.tell("one", &hook("wait"));
+    let is_held = || ensemble_core::durable::FileLock::holder(&lock).is_some();
+    eventually("it waits", is_held);
+    let asked = team.bed.run("ping one");
+    assert!(asked.code == 0 && asked.stdout.contains("one is ready (ping 1)"), "{asked:?}");
+    let pings = team.records("ready.ping");
+    assert_eq!((pings.len(), &pings[0]["way"]), (1, &"hook".into()), "{pings:?}");
+    assert!(!team.bed.project().join(".ensemble/ready/one.ping").exists());
+    assert!(is_held(), "the agent was not woken for it");
+    // In a turn it is asked as others are.
+    assert_eq!(team.bed.run_with("hook prompt --provider claude --as one", SESSION).code, 0);
+    assert_eq!(team.bed.run("ping one").code, 1);
 }
 
 #[test]

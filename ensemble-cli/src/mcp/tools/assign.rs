@@ -57,7 +57,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
         actor: desk.agent.clone(),
         state: desk.project.state.clone(),
         readiness: desk.project.config.handshake(),
-        hook: Some(ensemble_watch::sessions::is_woken),
+        hook: Some(ensemble_watch::sessions::hook_reach),
         ladders: Some(&host as &dyn LadderHost),
     };
     let order = Order::new(task.clone(), assign.worker.clone(), envelope);
