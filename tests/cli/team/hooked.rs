@@ -130,6 +130,16 @@ fn hooks_know_their_agent_by_pass_and_by_pane_and_no_other_program_takes_its_mai
     eventually("it is held", || team.bed.mailbox("one/cur/mine@one@1.yaml").exists());
 }
 
+/// Pings have these times from now on.
+fn asks(team: &Team, readiness: &str) {
+    let yaml = team.bed.project().join("ensemble.yaml");
+    let text = fs::read_to_string(&yaml).unwrap();
+    let others = text.lines().filter(|line| !line.starts_with("readiness:"));
+    let line = format!("readiness: {readiness}");
+    let lines: Vec<_> = others.chain([line.as_str()]).collect();
+    fs::write(&yaml, lines.join("\n")).unwrap();
+}
+
 /// What a hook of session `s1` reads.
 const SESSION: &[u8] = br#"{"session_id":"s1"}"#;
 /// As a command prints it.
@@ -163,11 +173,7 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
         .spawn();
     let mut sleeper = sleeper.unwrap();
     eventually("it holds the lock", is_held);
-    let yaml = team.bed.project().join("ensemble.yaml");
-    let text = fs::read_to_string(&yaml).unwrap();
-    let others = text.lines().filter(|line| !line.starts_with("readiness:"));
-    let quick = ["readiness: {wait_seconds: 2, retry_seconds: 1, attempts: 2}"];
-    fs::write(&yaml, others.chain(quick).collect::<Vec<_>>().join("\n")).unwrap();
+    asks(&team, "{wait_seconds: 2, retry_seconds: 1, attempts: 2}");
     let asked = team.bed.run("ping one");
     assert_eq!(asked.code, 1, "{asked:?}");
     let typed = |ping: &Value| ping["typed"] == true;
@@ -178,9 +184,8 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
 
 #[test]
 fn hooks_that_report_an_idle_agent_answer_for_it_where_its_profile_says_so() {
-    let quick = "readiness: {wait_seconds: 1, retry_seconds: 1, attempts: 1}\n";
-    let config = format!("providers: {{claude: {{ready_by_hook: true}}}}\n{quick}");
-    let team = hooked(&[("one", "claude")], &config);
+    let team = hooked(&[("one", "claude")], "providers: {claude: {ready_by_hook: true}}\n");
+    asks(&team, "{wait_seconds: 1, retry_seconds: 1, attempts: 1}");
     team.wait_for_evidence("one", "idle", "ready");
     let lock = team.bed.project().join(".ensemble/sessions/one.waiter.lock");
     let hook = |event: &str| format!("{INPUT} | $E hook {event} --provider claude");
