@@ -35,6 +35,7 @@ from plugin import Plugin
 from providers import CONFIGURE, PACKAGES
 from record import Record
 from scratch import Scratch
+from supervised import Supervised
 from trouble import Trouble
 from walk import Walk
 from wrapped import Wrapped
@@ -116,7 +117,7 @@ def order(column, kinds):
 def walk(provider, ensemble, agents_dir, columns):
     """All widths of one agent, in a process of its own."""
     for width in WIDTHS:
-        kinds = [Record] if SCREENS else [Walk, Trouble, Hooked, Wrapped, Plugin, Matrix] if width == WIDTHS[0] else [Walk]
+        kinds = [Record] if SCREENS else [Walk, Trouble, Hooked, Wrapped, Plugin, Supervised, Matrix] if width == WIDTHS[0] else [Walk]
         column = examine(provider, width, kinds, ensemble, agents_dir)
         columns.put(repeated(column, kinds, ensemble, agents_dir))
 
