@@ -140,9 +140,7 @@ fn asks(team: &Team, readiness: &str) {
     fs::write(&yaml, lines.join("\n")).unwrap();
 }
 
-/// What a hook of session `s1` reads.
-const SESSION: &[u8] = br#"{"session_id":"s1"}"#;
-/// As a command prints it.
+/// The input of a hook of session `s1`.
 const INPUT: &str = "printf '{\"session_id\":\"s1\"}'";
 
 #[test]
@@ -184,24 +182,28 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
 
 #[test]
 fn hooks_that_report_an_idle_agent_answer_for_it_where_its_profile_says_so() {
-    let team = hooked(&[("one", "claude")], "providers: {claude: {ready_by_hook: true}}\n");
+    let agents = [("one", "claude"), ("two", "claude")];
+    let team = hooked(&agents, "providers: {claude: {ready_by_hook: true}}\n");
     asks(&team, "{wait_seconds: 1, retry_seconds: 1, attempts: 1}");
-    team.wait_for_evidence("one", "idle", "ready");
-    let lock = team.bed.project().join(".ensemble/sessions/one.waiter.lock");
     let hook = |event: &str| format!("{INPUT} | $E hook {event} --provider claude");
-    assert_eq!(team.order("one", &hook("start")).code, 0);
-    team.tell("one", &hook("wait"));
-    let is_held = || ensemble_core::durable::FileLock::holder(&lock).is_some();
-    eventually("it waits", is_held);
+    let begins = |name: &str, events: &[&str]| {
+        team.wait_for_evidence(name, "idle", "ready");
+        for event in events {
+            assert_eq!(team.order(name, &hook(event)).code, 0);
+        }
+        team.tell(name, &hook("wait"));
+        let lock = team.bed.project().join(format!(".ensemble/sessions/{name}.waiter.lock"));
+        eventually("it waits", || ensemble_core::durable::FileLock::holder(&lock).is_some());
+    };
+    begins("one", &["start"]);
     let asked = team.bed.run("ping one");
     assert!(asked.code == 0 && asked.stdout.contains("one is ready (ping 1)"), "{asked:?}");
     let pings = team.records("ready.ping");
     assert_eq!((pings.len(), &pings[0]["way"]), (1, &"hook".into()), "{pings:?}");
-    assert!(!team.bed.project().join(".ensemble/ready/one.ping").exists());
-    assert!(is_held(), "the agent was not woken for it");
+    assert!(!team.bed.project().join(".ensemble/ready/one.ping").exists(), "it was asked");
     // In a turn it is asked as others are.
-    assert_eq!(team.bed.run_with("hook prompt --provider claude --as one", SESSION).code, 0);
-    assert_eq!(team.bed.run("ping one").code, 1);
+    begins("two", &["start", "prompt"]);
+    assert_eq!(team.bed.run("ping two").code, 1);
 }
 
 #[test]
