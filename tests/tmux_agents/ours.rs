@@ -67,6 +67,28 @@ fn a_line_that_a_person_sent_or_deleted_is_typed_anew() {
     }
 }
 
+/// An agent puts a line back that was submitted, for instance after its turn was interrupted.
+#[test]
+fn a_nudge_that_the_agent_puts_back_is_no_draft() {
+    for provider in seeing() {
+        let (stage, nudge) = (Stage::new(provider), the_nudge(provider.name));
+        let case = stage.case("ready", Ready);
+        assert_eq!(case.pane().nudge(&nudge).expect("an outcome"), NudgeOutcome::Sent);
+        case.settle();
+        case.human(&["-l", "--", nudge.as_str()]);
+        case.wait_for_text(nudge.as_str());
+        case.wait_for(Ready);
+        assert_eq!(case.pane().nudge(&nudge).expect("an outcome"), NudgeOutcome::Sent);
+        case.settle();
+        let line = format!("SUBMIT {nudge}");
+        assert_eq!(case.events(), [line.clone(), line], "{}", provider.name);
+        // With a person's words behind it, it is theirs.
+        case.human(&["-l", "--", nudge.as_str()]);
+        case.human(&["x"]);
+        case.wait_for(Draft);
+    }
+}
+
 /// A ping whose Enter was held back is ours. Another ping and a nudge take it back, and the same
 /// ping submits it. A controller that stops waiting for the answer takes it back.
 #[test]

@@ -31,6 +31,8 @@ struct Inner {
     is_blind: bool,
     /// The program has asked for bracketed pastes.
     takes_pastes: bool,
+    /// The agent puts a line back that was submitted, as after a turn that was interrupted.
+    puts_back: bool,
     /// What a person's key leaves behind ours as soon as we have typed.
     slips_in: Option<char>,
     version: u64,
@@ -73,6 +75,9 @@ impl Terminal for &Played {
             match byte {
                 b'\r' => {
                     let line = std::mem::take(&mut inner.composer);
+                    if std::mem::take(&mut inner.puts_back) {
+                        inner.composer.clone_from(&line);
+                    }
                     inner.sent.push(line);
                 }
                 0x7f => drop(inner.composer.pop()),
@@ -131,6 +136,16 @@ fn a_line_is_typed_and_submitted_while_the_persons_keys_wait() {
     let inner = terminal.inner.lock().unwrap();
     assert_eq!(inner.sent, [HINT], "a repetition is left out");
     assert!(inner.was_held_at_keys.iter().all(|held| *held) && !inner.is_held);
+}
+
+#[test]
+fn a_hint_that_the_agent_puts_back_is_no_draft_of_a_person() {
+    let terminal = played(|inner| inner.puts_back = true);
+    let answers = asked(&terminal, &[nudge(HINT), nudge(HINT)]);
+    assert_eq!(answers, [Answer::Outcome(NudgeOutcome::Sent), Answer::Outcome(NudgeOutcome::Sent)]);
+    let inner = terminal.inner.lock().unwrap();
+    assert_eq!(inner.sent, [HINT, HINT]);
+    assert_eq!(inner.written.last().map(String::as_str), Some("\r"), "it is not typed again");
 }
 
 #[test]

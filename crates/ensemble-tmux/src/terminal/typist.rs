@@ -81,13 +81,15 @@ pub(super) struct Typist<T> {
     typed: Option<String>,
     /// When a nudge was submitted last.
     nudged: Option<Instant>,
+    /// The last nudge that was submitted.
+    submitted: Option<String>,
     /// The program in the foreground, where the process table does not tell.
     running: String,
 }
 
 impl<T: Terminal> Typist<T> {
     pub(super) const fn new(terminal: T, pid: u32, observer: Observer) -> Self {
-        Self { terminal, pid, observer, typed: None, nudged: None, running: String::new() }
+        Self { terminal, pid, observer, typed: None, nudged: None, submitted: None, running: String::new() }
     }
 
     /// With the program that runs in a terminal without a process.
@@ -208,10 +210,7 @@ impl<T: Terminal> Typist<T> {
         heard: &Heard,
     ) -> io::Result<NudgeOutcome> {
         let refused = |deferral| Ok(NudgeOutcome::Refused { deferral });
-        let Some(typed) = self.typed.clone() else { return refused(Deferral::Draft) };
-        if !stands_alone(self.observer.profile(), &self.look(), &typed) {
-            return refused(Deferral::Draft);
-        }
+        let Some(typed) = self.our_line() else { return refused(Deferral::Draft) };
         if is_nudge(&typed) && is_nudge(wanted) {
             return self.enter(&typed, heard);
         }
@@ -221,6 +220,14 @@ impl<T: Terminal> Typist<T> {
             true => self.type_and_enter(wanted, heard),
             false => refused(Deferral::Moved),
         }
+    }
+
+    /// The line of ours that stands in the composer alone: one that was not submitted, or a nudge that the agent
+    /// has put back.
+    fn our_line(&self) -> Option<String> {
+        let screen = self.look();
+        let mut ours = [&self.typed, &self.submitted].into_iter().flatten();
+        ours.find(|line| stands_alone(self.observer.profile(), &screen, line)).cloned()
     }
 
     fn type_and_enter(&mut self, text: &str, heard: &Heard) -> io::Result<NudgeOutcome> {
@@ -267,7 +274,7 @@ impl<T: Terminal> Typist<T> {
         self.terminal.write(bytes_of(Key::Enter))?;
         self.typed = None;
         if is_nudge(text) {
-            self.nudged = Some(Instant::now());
+            (self.nudged, self.submitted) = (Some(Instant::now()), Some(text.to_owned()));
         }
         Ok(NudgeOutcome::Sent)
     }

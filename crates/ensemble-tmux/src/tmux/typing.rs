@@ -10,6 +10,9 @@
 //! which stands in the composer alone is ours. The same kind of line is submitted, any other takes
 //! it back first. Without it, a person has sent or deleted it, and a new line may be typed. That
 //! waits for [`LINE_PATIENCE`], since an agent may be slow to show what it was sent.
+//!
+//! An agent may put a line back that was submitted: its turn was interrupted, or its request failed. So the last
+//! nudge that was submitted is ours, too, where it stands in the composer alone.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +27,7 @@ use super::quick::nudged_at_once;
 use super::quote::quote;
 use crate::provider::{self, Purpose};
 use ensemble_core::Result;
-use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText};
+use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
 /// How long an agent may take to show a line that was typed. A composer that is empty for longer has
 /// lost it.
@@ -247,7 +250,7 @@ impl TmuxPane {
         };
         match judged {
             // What stands there may be an earlier line of ours whose Enter was held back.
-            Some(Deferral::Draft) => self.standing(text, marks.typed, lock),
+            Some(Deferral::Draft) => self.standing(text, marks, lock),
             Some(deferral) => refused(deferral),
             None if is_recent => refused(Deferral::LineGone),
             None if delay.is_zero() => Ok(TextOutcome::Sent),
@@ -263,16 +266,12 @@ impl TmuxPane {
     fn standing(
         &mut self,
         wanted: &str,
-        typed: Option<Mark>,
+        marks: Marks,
         lock: PaneLock,
     ) -> Result<TextOutcome> {
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
-        let (Some(typed), Ok((_, state))) = (typed, self.look()) else {
-            return refused(Deferral::Draft);
-        };
-        if !provider::stands_alone(self.profile(), &state, &typed.text) {
-            return refused(Deferral::Draft);
-        }
+        let Ok((_, state)) = self.look() else { return refused(Deferral::Draft) };
+        let Some(typed) = self.our_line(marks, &state) else { return refused(Deferral::Draft) };
         let is_ping = Line::of(wanted) == Line::Ping;
         if Line::of(&typed.text) != Line::of(wanted) || (is_ping && typed.text != wanted) {
             // The next try finds an empty composer. An older ping asks for an answer that is late.
@@ -285,10 +284,15 @@ impl TmuxPane {
     }
 
     /// Whether a line of ours, and no person's draft, stands in the composer.
-    pub(super) fn holds_our_line(&self, state: &ensemble_core::pane::PaneState) -> bool {
-        self.marks()
-            .typed
-            .is_some_and(|typed| provider::stands_alone(self.profile(), state, &typed.text))
+    pub(super) fn holds_our_line(&self, state: &PaneState) -> bool {
+        self.our_line(self.marks(), state).is_some()
+    }
+
+    /// The line of ours that stands in the composer alone.
+    fn our_line(&self, marks: Marks, state: &PaneState) -> Option<Mark> {
+        let restored = marks.sent.filter(|sent| Line::of(&sent.text) == Line::Nudge);
+        let mut ours = [marks.typed, restored].into_iter().flatten();
+        ours.find(|line| provider::stands_alone(self.profile(), state, &line.text))
     }
 
     /// Removes exactly `text` from the composer, if it stands there alone. `None` if that was done.
