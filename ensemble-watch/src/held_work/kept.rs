@@ -34,6 +34,16 @@ struct Kept {
     duration: Duration,
     /// The ceiling was reached.
     is_over: bool,
+    /// When it is to be extended next; `None` once its holder was not seen working with it at that time.
+    next: Option<Monotonic>,
+}
+
+impl Kept {
+    /// The holder was seen working: half of the duration after the last time it is extended again.
+    fn await_next(&mut self) {
+        let half = (self.duration / 2).max(Duration::from_secs(1));
+        self.next = (!self.is_over).then(|| self.last + half);
+    }
 }
 
 /// The leases that are kept, by a text that names kind, subject and epoch.
@@ -82,39 +92,41 @@ impl KeptLeases {
             return false;
         }
         let data = |kept: Duration| json!({ "agent": holder, "lease": lease, "evidence": evidence, "kept_seconds": kept.as_secs() });
-        let Some(kept) = self.kept.get_mut(lease) else {
-            let before = Duration::from_secs(self.remembered.remove(lease).unwrap_or(0));
-            let since = Monotonic::from_duration(now.as_duration().saturating_sub(before));
-            let kept = Kept {
-                holder: holder.clone(),
-                evidence: evidence.to_owned(),
-                since,
-                last: now,
-                seen: now,
-                duration,
-                is_over: now.since(since) >= self.extend_max,
-            };
-            let is_due = !kept.is_over;
-            if before.is_zero() {
-                recorder.record(types::LEASE_KEPT, ACTOR, data(before));
+        if let Some(kept) = self.kept.get_mut(lease) {
+            (kept.evidence, kept.duration, kept.seen) = (evidence.to_owned(), duration, now);
+            let is_due = !kept.is_over && now >= kept.last + duration / 2;
+            let so_far = now.since(kept.since);
+            kept.is_over |= is_due && so_far >= self.extend_max;
+            let is_extended = is_due && !kept.is_over;
+            if is_extended {
+                kept.last = now;
+                self.is_changed = true;
+            } else if is_due {
+                recorder.record(types::LEASE_KEPT_ENOUGH, ACTOR, data(so_far));
             }
-            self.kept.insert(lease.to_owned(), kept);
-            self.is_changed = true;
-            return is_due;
+            kept.await_next();
+            return is_extended;
+        }
+        let before = Duration::from_secs(self.remembered.remove(lease).unwrap_or(0));
+        let since = Monotonic::from_duration(now.as_duration().saturating_sub(before));
+        let mut kept = Kept {
+            holder: holder.clone(),
+            evidence: evidence.to_owned(),
+            since,
+            last: now,
+            seen: now,
+            duration,
+            is_over: now.since(since) >= self.extend_max,
+            next: None,
         };
-        (kept.evidence, kept.duration, kept.seen) = (evidence.to_owned(), duration, now);
-        if kept.is_over || now < kept.last + duration / 2 {
-            return false;
+        kept.await_next();
+        let is_due = !kept.is_over;
+        if before.is_zero() {
+            recorder.record(types::LEASE_KEPT, ACTOR, data(before));
         }
-        let so_far = now.since(kept.since);
-        if so_far >= self.extend_max {
-            kept.is_over = true;
-            recorder.record(types::LEASE_KEPT_ENOUGH, ACTOR, data(so_far));
-            return false;
-        }
-        kept.last = now;
+        self.kept.insert(lease.to_owned(), kept);
         self.is_changed = true;
-        true
+        is_due
     }
 
     /// Forgets leases that are over: their holders were not seen working with them for twice their duration.
@@ -130,13 +142,16 @@ impl KeptLeases {
 
     /// When a lease that is kept is to be looked at again; `None` if none is kept.
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
-        let open = self.kept.values().filter(|kept| !kept.is_over);
-        open.map(|kept| kept.last + (kept.duration / 2).max(Duration::from_secs(1))).min()
+        self.kept.values().filter_map(|kept| kept.next).min()
     }
 
-    /// Writes what a later watcher needs, if it has changed.
+    /// Ends a look at all leases, and writes what a later watcher needs, if it has changed.
     pub(crate) fn remember(&mut self, now: Monotonic) {
         self.forget_old(now);
+        // It is not held any more, or its holder rests: no reason to look at once again.
+        for kept in self.kept.values_mut() {
+            kept.next = kept.next.filter(|at| *at > now);
+        }
         if !std::mem::take(&mut self.is_changed) {
             return;
         }

@@ -139,6 +139,9 @@ fn a_lease_is_extended_at_half_of_it_up_to_the_ceiling_and_said_twice() {
     bed.look(&mut kept, (300, 900), &lease, true);
     assert_eq!(bed.sequence(), 5, "at 300, 450, 600, 750 and 900 s");
     assert_eq!(kept.next_timeout(), Some(at(1050)));
+    // Settled, or given back: nothing is waited for any more.
+    kept.remember(at(1050));
+    assert_eq!(kept.next_timeout(), None);
     // Another watcher of this boot grants no new ceiling.
     let mut kept = bed.kept(at(900));
     bed.look(&mut kept, (900, 3_000), &lease, true);

@@ -89,7 +89,15 @@ pub(super) struct Typist<T> {
 
 impl<T: Terminal> Typist<T> {
     pub(super) const fn new(terminal: T, pid: u32, observer: Observer) -> Self {
-        Self { terminal, pid, observer, typed: None, nudged: None, submitted: None, running: String::new() }
+        Self {
+            terminal,
+            pid,
+            observer,
+            typed: None,
+            nudged: None,
+            submitted: None,
+            running: String::new(),
+        }
     }
 
     /// With the program that runs in a terminal without a process.

@@ -263,12 +263,7 @@ impl TmuxPane {
     }
 
     /// What to do about a line that stands in the composer where another one is to be typed.
-    fn standing(
-        &mut self,
-        wanted: &str,
-        marks: Marks,
-        lock: PaneLock,
-    ) -> Result<TextOutcome> {
+    fn standing(&mut self, wanted: &str, marks: Marks, lock: PaneLock) -> Result<TextOutcome> {
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
         let Ok((_, state)) = self.look() else { return refused(Deferral::Draft) };
         let Some(typed) = self.our_line(marks, &state) else { return refused(Deferral::Draft) };
