@@ -168,10 +168,6 @@ impl Readiness<'_> {
         end
     }
 
-    fn hook_reach(&self) -> HookReach {
-        self.hook.as_ref().map_or(HookReach::None, |reach| reach(&self.worker))
-    }
-
     fn record(&self, kind: &str, mut data: Value) {
         data["worker_id"] = self.worker.as_str().into();
         self.recorder.record(kind, self.actor.as_str(), data);
@@ -288,9 +284,12 @@ impl Round<'_, '_> {
 
     fn send(&mut self, ping: Ping) -> Result<()> {
         // A hook may have handed it over, and be gone, a moment later.
-        let reach = if ping.attempt == 1 { self.about.hook_reach() } else { HookReach::None };
-        let is_ready = reach == HookReach::WakesIdle
-            && self.pane.as_ref().is_some_and(|pane| pane.program().ready_by_hook);
+        let reach = match &self.about.hook {
+            Some(reach) if ping.attempt == 1 => reach(&self.about.worker),
+            Some(_) | None => HookReach::None,
+        };
+        let may_answer = self.pane.as_ref().is_some_and(|pane| pane.program().ready_by_hook);
+        let is_ready = may_answer && reach == HookReach::WakesIdle;
         if !is_ready {
             self.about.pongs.ask(&ping)?;
         }
