@@ -40,9 +40,8 @@ pub enum Readied {
 /// One handshake with one worker.
 ///
 /// The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]. The first is not typed if a
-/// hook of the worker hands it over ([`Readiness::with_hook`]). The pong
-/// comes through the box or, where the profile allows it, from the screen or the hooks. The caller holds the worker's
-/// lock ([`super::Assigner`] does).
+/// hook of the worker hands it over ([`Readiness::with_hook`]). The pong comes through the box or, where the profile
+/// allows it, from the screen or the hooks. The caller holds the worker's lock ([`super::Assigner`] does).
 ///
 /// ```
 /// use std::time::Duration;
@@ -122,8 +121,8 @@ impl<'a> Readiness<'a> {
         Self { worker, config: Config::default(), pongs, clock, recorder, actor, hook: None }
     }
 
-    /// With this look at the hooks of the worker, or their like. If one hands it the ping, nothing is typed for the
-    /// first attempt. If the profile says so, an idle worker that they can wake is ready without an answer.
+    /// With this look at the hooks of the worker, or their like. A ping that one hands over is not typed. If the
+    /// profile says so, an idle worker that they can wake is ready without an answer.
     #[must_use]
     pub fn with_hook(mut self, reach: impl Fn(&Name) -> HookReach + Send + 'a) -> Self {
         self.hook = Some(Box::new(reach));
@@ -288,8 +287,8 @@ impl Round<'_, '_> {
             Some(reach) if ping.attempt == 1 => reach(&self.about.worker),
             Some(_) | None => HookReach::None,
         };
-        let may_answer = self.pane.as_ref().is_some_and(|pane| pane.program().ready_by_hook);
-        let is_ready = may_answer && reach == HookReach::WakesIdle;
+        let is_ready = reach == HookReach::WakesIdle
+            && self.pane.as_ref().is_some_and(|pane| pane.program().ready_by_hook);
         if !is_ready {
             self.about.pongs.ask(&ping)?;
         }
