@@ -1,4 +1,4 @@
-"""The adapter of `ensemble conformance`; conformance/README.md explains it. Usage: adapter.py QUEUE"""
+"""The adapter of `ensemble admin conformance`; conformance/README.md explains it. Usage: adapter.py QUEUE"""
 import json, pathlib, sys
 from ensemble_client import Lease, Queue, QueueError
 

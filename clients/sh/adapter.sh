@@ -1,5 +1,5 @@
 #!/bin/sh
-# The adapter of `ensemble conformance`; conformance/README.md explains it. Usage: adapter.sh QUEUE
+# The adapter of `ensemble admin conformance`; conformance/README.md explains it. Usage: adapter.sh QUEUE
 queue=$1; . "${0%/*}/ensemble.sh"
 raw() { printf '%s\n' "$call" | sed -nE "s/.*\"$1\":(\"([^\"\\\\]|\\\\.)*\"|[0-9]+).*/\1/p"; } # KEY: its JSON
 get() { raw "$1" | sed 's/^"//;s/"$//'; }

@@ -1,4 +1,4 @@
-// The adapter of `ensemble conformance`; conformance/README.md explains it. Usage: adapter.mts QUEUE
+// The adapter of `ensemble admin conformance`; conformance/README.md explains it. Usage: adapter.mts QUEUE
 import * as fs from "node:fs";
 import { createInterface } from "node:readline";
 import { Queue, QueueError } from "./ensemble.mts";

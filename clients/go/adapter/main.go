@@ -1,4 +1,4 @@
-// The adapter of `ensemble conformance`; conformance/README.md explains it. Usage: adapter QUEUE
+// The adapter of `ensemble admin conformance`; conformance/README.md explains it. Usage: adapter QUEUE
 package main
 
 import (

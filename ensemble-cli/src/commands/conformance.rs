@@ -1,4 +1,4 @@
-//! `ensemble conformance`: does a client keep the protocol?
+//! `ensemble admin conformance`: does a client keep the protocol?
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::text::{one_line, plural};
 /// Exit code 0 if each client keeps the protocol, 1 if one does not.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble conformance 'python3 clients/python/adapter.py'
-  ensemble conformance --only load --messages 5000 ./my-client 'sh clients/sh/adapter.sh'")]
+  ensemble admin conformance 'python3 clients/python/adapter.py'
+  ensemble admin conformance --only load --messages 5000 ./my-client 'sh clients/sh/adapter.sh'")]
 pub(crate) struct Arguments {
     /// Clients to check
     #[arg(value_name = "CLIENT", required_unless_present = "serve")]
