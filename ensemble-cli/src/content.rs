@@ -3,12 +3,28 @@
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::exit::{Failure, Outcome};
 
 /// The largest content, in bytes; larger than a body, it becomes an attachment.
 const CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 const STDIN: &str = "-";
+/// Whether stdin carries something else than content.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Keeps stdin for something else: no content is read from it any more.
+pub(crate) fn take_stdin() {
+    IS_TAKEN.store(true, Ordering::Relaxed);
+}
+
+/// Refuses to read stdin where it carries something else.
+pub(crate) fn check_stdin() -> Outcome {
+    match IS_TAKEN.load(Ordering::Relaxed) {
+        true => Err(Failure::usage("there is no content: stdin carries the calls")),
+        false => Ok(()),
+    }
+}
 
 /// A text, or a file with it.
 #[derive(Debug, clap::Args)]
@@ -89,6 +105,7 @@ impl FileContent {
 /// The content of a file; of stdin for `-`.
 pub(crate) fn content_of(path: &Path) -> Outcome<Vec<u8>> {
     if path == Path::new(STDIN) {
+        check_stdin()?;
         return read_content(io::stdin().lock())
             .map_err(|e| Failure::refused(format!("cannot read stdin: {e}")));
     }

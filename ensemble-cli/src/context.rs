@@ -45,6 +45,11 @@ impl Context {
         Self { out, queue, agent, verb, identity, project, log }
     }
 
+    /// For one call of `verb` in a process that answers many: what it prints is kept.
+    pub(crate) fn called(globals: Globals, verb: &'static str) -> Self {
+        Self { out: Output::kept(), ..Self::new(globals, verb) }
+    }
+
     #[cfg(feature = "mcp")]
     /// The same for a server: the identity is found once, and printed output is discarded.
     pub(crate) fn settled(&self) -> Outcome<Self> {
@@ -65,7 +70,6 @@ impl Context {
         self.queue.as_deref()
     }
 
-    #[cfg(feature = "mcp")]
     /// The agent that the flag names.
     pub(crate) const fn agent_flag(&self) -> Option<&Name> {
         self.agent.as_ref()

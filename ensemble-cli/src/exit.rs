@@ -141,6 +141,15 @@ impl Failure {
         }
     }
 
+    /// The line of it for programs.
+    pub(crate) fn into_line(self) -> ErrorLine {
+        match self {
+            Self::ClosedPipe => ErrorLine::new(Code::Io, self.text(), None, Exit::Failed),
+            Self::Block { exit, text } => ErrorLine::new(exit.into(), text, None, exit),
+            Self::Told { exit, code, text, hint } => ErrorLine::new(code, text, hint, exit),
+        }
+    }
+
     /// Says it on stderr.
     pub(crate) fn report(self) -> Exit {
         match self {

@@ -2,6 +2,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
+//! | `api` | all commands as calls, for other programs |
 //! | `args` | the command line: global flags, and how values are read |
 //! | `asking` | what the verbs of requests share |
 //! | `commands/<verb>` | one verb: its arguments and what it does |
@@ -12,6 +13,7 @@
 //! | `hooks` | what agents' own hooks are told |
 //! | `mcp` | the tools for agents |
 //! | `output` | human lines or JSON |
+//! | `printed` | what each command prints under `--json`, as schemas |
 //! | `queue` | mailboxes in a directory or on servers |
 //! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
 //! | `exit`, `error_line` | exit codes, and what a failure says to people and to programs |
@@ -24,6 +26,7 @@
 
 mod acting;
 mod answers;
+mod api;
 mod args;
 mod asking;
 mod authority;
@@ -52,6 +55,7 @@ mod mcp;
 mod output;
 mod overview;
 mod own_program;
+mod printed;
 mod queue;
 mod receipt;
 mod session;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
+use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 
 use anstyle::Style;
 use serde::Serialize;
@@ -27,7 +27,31 @@ pub(crate) struct Output {
     is_json: bool,
     is_terminal: bool,
     is_coloured: bool,
-    stdout: RefCell<BufWriter<Stdout>>,
+    stdout: RefCell<Sink>,
+}
+
+/// Destination of the output.
+#[derive(Debug)]
+enum Sink {
+    Stdout(BufWriter<Stdout>),
+    /// Kept for the caller of the verb.
+    Kept(Vec<u8>),
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stdout(stdout) => stdout.write(bytes),
+            Self::Kept(kept) => kept.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Stdout(stdout) => stdout.flush(),
+            Self::Kept(_) => Ok(()),
+        }
+    }
 }
 
 impl Output {
@@ -37,7 +61,21 @@ impl Output {
             is_json,
             is_terminal: stdout.is_terminal(),
             is_coloured: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
-            stdout: RefCell::new(BufWriter::new(stdout)),
+            stdout: RefCell::new(Sink::Stdout(BufWriter::new(stdout))),
+        }
+    }
+
+    /// Keeps what is printed, as JSON.
+    pub(crate) const fn kept() -> Self {
+        let stdout = RefCell::new(Sink::Kept(Vec::new()));
+        Self { is_json: true, is_terminal: false, is_coloured: false, stdout }
+    }
+
+    /// The kept output, which is taken.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        match &mut *self.stdout.borrow_mut() {
+            Sink::Stdout(_) => Vec::new(),
+            Sink::Kept(kept) => std::mem::take(kept),
         }
     }
 

@@ -105,6 +105,7 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("admin hooks", Here),
     ("admin hook", Here),
     ("admin mcp", Servers),
+    ("admin api", Servers),
     ("admin notify", Here),
     ("admin tmux-status", Here),
     ("admin bridge", Servers),

@@ -93,7 +93,9 @@ impl Bed {
         // A verb that has nothing to do ends without reading.
         let is_fine = written.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::BrokenPipe);
         assert!(is_fine, "{written:?}");
-        ran(child.wait_with_output().unwrap())
+        let ran = ran(child.wait_with_output().unwrap());
+        crate::contract::check_words(&words(line), &ran);
+        ran
     }
 
     /// Starts a process that is waited for later.
@@ -175,7 +177,9 @@ pub(crate) fn to_end(command: &mut Command) -> Ran {
             panic!("{command:?} has not ended:\n{}", String::from_utf8_lossy(&processes));
         })
     });
-    ran(Output { status: child.wait().unwrap(), stdout, stderr })
+    let ran = ran(Output { status: child.wait().unwrap(), stdout, stderr });
+    crate::contract::check(command, &ran);
+    ran
 }
 
 /// Reads to the end, in a thread of its own.

@@ -1,6 +1,7 @@
 //! The command as users run it: real processes, real files, an empty environment.
 
 mod admission;
+mod api;
 mod asker;
 mod assign;
 mod bed;
@@ -8,6 +9,7 @@ mod board;
 mod broker;
 mod browser;
 mod codes;
+mod contract;
 mod deep;
 mod demo;
 mod dispatch;

@@ -35,6 +35,21 @@ With `--json` a failure is one line on stderr. Its `code` is one of these; codes
 |---|---|
 ";
 
+const COMMANDS: &str = "# Commands as a table
+
+Each command with its flags, its exit codes and the shape of its lines under `--json`. The global options `--queue`,
+`--as` and `--json` are left out. Every command can end with 0, 1, 2 or 4; the table has the other codes. `*` passes on
+the code of the program that it runs. [Exit codes](exit-codes.md) says what each means.
+
+A shape is a definition of [output.schema.json](../schema/output.schema.json), JSON Schema 2020-12. `ensemble admin
+schema output COMMAND` prints the schema of one command's lines, `ensemble admin schema commands` prints this table.
+Members are only ever added to a shape, so a reader ignores those that it does not know. A failure is one line on
+stderr, by [error.schema.json](../schema/error.schema.json).
+
+| command | arguments and flags | exit codes | lines of `--json` |
+|---|---|---|---|
+";
+
 /// Follows a reference, also of a value that may be absent.
 fn resolved<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     if let Some(any) = schema["anyOf"].as_array() {
@@ -142,4 +157,32 @@ fn the_page_of_the_codes_is_what_the_program_says() {
         let _ = writeln!(page, "| `{word}` | {} |", described(one).unwrap());
     }
     compare("docs/reference/exit-codes.md", &page);
+}
+
+#[test]
+fn the_page_of_the_commands_is_what_the_program_says() {
+    let rows = crate::bed::objects(&Bed::empty().ok("admin schema commands"));
+    assert!(rows.len() > 100, "{}", rows.len());
+    let words = |row: &Value, key: &str| -> Vec<String> {
+        let all = row[key].as_array().into_iter().flatten();
+        all.map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned)).collect()
+    };
+    let mut page = COMMANDS.to_owned();
+    for row in &rows {
+        let taken = [words(row, "arguments"), words(row, "flags")].concat();
+        let taken: Vec<String> =
+            taken.iter().map(|word| format!("`{}`", word.replace('|', "\\|"))).collect();
+        let codes = match row["exits"].is_null() {
+            true => "*".to_owned(),
+            false => words(row, "exits")[4..].join(" "),
+        };
+        let prints = match &words(row, "prints")[..] {
+            [] => "no JSON".to_owned(),
+            shapes => shapes.join(", "),
+        };
+        let place = row["place"].as_str().unwrap();
+        let _ = writeln!(page, "| `{place}` | {} | {codes} | {prints} |", taken.join(" "));
+    }
+    assert!(page.contains("| `dead list` | `[MAILBOX]` | 3 75 | DeadLetter |"), "{page}");
+    compare("docs/reference/commands.md", &page);
 }

@@ -268,6 +268,8 @@ fn the_schemas_in_docs_are_what_the_program_prints() {
         "notice",
         "tools",
         "error",
+        "output",
+        "api",
     ] {
         let printed = bed.ok(&format!("schema {what}"));
         let file = docs.join(format!("{what}.schema.json"));

@@ -1,4 +1,4 @@
-//! The clients of `clients/` keep the protocol, and `ensemble conformance` finds what breaks it.
+//! The clients of `clients/` keep the protocol, and `ensemble admin conformance` finds what breaks it.
 //!
 //! A client whose language is not installed says so in one line. Node comes from npm where the system's is too old to
 //! strip types; with `ENSEMBLE_TEST_CLIENTS=required` that must work.

@@ -56,7 +56,8 @@ const FORMER: [(&str, &[&str]); 45] = [
 ];
 
 /// Words of other programs for our commands.
-const SYNONYMS: [(&str, &str); 18] = [
+const SYNONYMS: [(&str, &str); 19] = [
+    ("api", "admin api"),
     ("ls", "inbox"),
     ("list", "inbox"),
     ("get", "recv"),
@@ -92,6 +93,16 @@ pub(crate) fn canonical(mut words: Vec<OsString>) -> Vec<OsString> {
     }
     words.splice(found[0]..=found[0], today.iter().map(OsString::from));
     words
+}
+
+/// The former spellings of a command.
+pub(crate) fn former_spellings(place: &str) -> Vec<&'static str> {
+    let is_of = |today: &[&str]| {
+        let words: Vec<&str> =
+            today.iter().copied().filter(|word| !word.starts_with('-')).collect();
+        place == words.join(" ")
+    };
+    FORMER.iter().filter(|(_, today)| is_of(today)).map(|(former, _)| *former).collect()
 }
 
 /// Today's words for a former spelling, and the spelling.

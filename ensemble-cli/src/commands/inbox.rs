@@ -57,7 +57,7 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
             other => other,
         };
         if context.out.is_json() {
-            context.out.object(&as_json(found, envelope))?;
+            context.out.object(&listed(found, envelope))?;
         } else {
             rows.push((style(&found.state, envelope.is_err()), as_row(found, shown, envelope)));
         }
@@ -123,7 +123,8 @@ fn state_text(state: &State) -> String {
     }
 }
 
-fn as_json(found: &Found, envelope: Result<Envelope, Error>) -> Value {
+/// A message of a mailbox as an object.
+pub(crate) fn listed(found: &Found, envelope: Result<Envelope, Error>) -> Value {
     let mut object = json!({ "id": found.id, "mailbox": found.mailbox });
     let state = serde_json::to_value(&found.state).unwrap_or_default();
     for (key, value) in state.as_object().into_iter().flatten() {

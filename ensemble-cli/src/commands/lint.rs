@@ -154,6 +154,7 @@ impl Arguments {
             let fail = |e: io::Error| Failure::refused(format!("cannot read stdin: {e}"));
             let mut content = Vec::new();
             let limit = FILE_BYTES_MAX as u64 + 1;
+            crate::content::check_stdin()?;
             io::stdin().lock().take(limit).read_to_end(&mut content).map_err(fail)?;
             return Ok(linter.file(file, &content, self.shape(file)));
         }

@@ -6,6 +6,7 @@ mod adopt;
 mod agent;
 mod analyze;
 mod anomaly;
+mod api;
 mod assign;
 mod attach;
 mod bind;
@@ -87,15 +88,17 @@ mod wrapped;
 use ensemble_watch::project::Project;
 
 pub(crate) use agent::{Live, hand_over, live};
-pub(crate) use former::{canonical, meant_by};
+pub(crate) use former::{canonical, former_spellings, meant_by};
 pub(crate) use help::FIRST_DAY;
 pub(crate) use hooks::hooks_in_place;
+pub(crate) use inbox::listed as listed_message;
 pub(crate) use init::queue_or_new;
 pub(crate) use recv::{described as describe_delivery, needed_plan, sender_of};
 pub(crate) use request::{OnSilence, SHUTDOWN_REASON};
 pub(crate) use send::{fill, fill_for_servers};
 pub(crate) use step::{open as open_steps, sentence as step_sentence};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
+pub(crate) use team::states as agent_states;
 pub(crate) use up::open as open_team;
 pub(crate) use usage::{UsageReader, allowance_hint, cost, count as token_count};
 #[cfg(test)]

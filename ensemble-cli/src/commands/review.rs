@@ -230,6 +230,7 @@ pub(super) fn text_or_stdin(text: &str) -> Outcome<String> {
     }
     let mut read = String::new();
     let fail = |e| Failure::refused(format!("cannot read stdin: {e}"));
+    crate::content::check_stdin()?;
     std::io::stdin().lock().take(STDIN_BYTES_MAX).read_to_string(&mut read).map_err(fail)?;
     Ok(read.trim().to_owned())
 }

@@ -1,4 +1,4 @@
-//! `ensemble admin schema`: what stands in a file, for editors.
+//! `ensemble admin schema`: what stands in a file, for editors, and what commands print, for programs.
 
 use ensemble_core::message::EnvelopeFile;
 use ensemble_team::contract::{self, Kind};
@@ -9,6 +9,8 @@ use schemars::Schema;
 use crate::context::Context;
 use crate::error_line::ErrorLine;
 use crate::exit::{Failure, Outcome};
+use crate::text::one_line;
+use crate::{api, args, printed};
 
 /// The schema of `ensemble.yaml`, below the state directory.
 pub(super) const SCHEMA_FILE: &str = "ensemble.schema.json";
@@ -20,10 +22,15 @@ pub(super) const SCHEMA_FILE: &str = "ensemble.schema.json";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble admin schema config > .ensemble/ensemble.schema.json
-  ensemble admin schema tools | jq .submit_step_completion")]
+  ensemble admin schema tools | jq .submit_step_completion
+  ensemble admin schema output dead list
+  ensemble admin schema commands | jq -r 'select(.place == \"recv\") | .flags[]'")]
 pub(crate) struct Arguments {
     /// Schema to print
     what: What,
+    /// For `output`: the command whose lines are meant
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -50,6 +57,12 @@ enum What {
     Notice,
     /// A failure under `--json`, on stderr
     Error,
+    /// A line that a command prints under `--json`
+    Output,
+    /// A line that `ensemble admin api` writes
+    Api,
+    /// All commands with flags, exit codes and the shapes of their lines, one a line
+    Commands,
     #[cfg(feature = "mcp")]
     /// The arguments of each tool of `ensemble mcp`
     Tools,
@@ -59,6 +72,9 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let contract =
             |kind| -> Outcome { context.out.content(pretty(&contract::schema(kind))?.as_bytes()) };
+        if !self.command.is_empty() && !matches!(self.what, What::Output) {
+            return Err(Failure::usage("only `output` takes a command"));
+        }
         match self.what {
             What::Config => context.out.content(config_schema()?.as_bytes()),
             What::Task => contract(Kind::Task),
@@ -71,6 +87,23 @@ impl Arguments {
             What::Plan => print(context, "plan of steps", schemars::schema_for!(Plan)),
             What::Notice => print(context, "notice of a step queue", schemars::schema_for!(Notice)),
             What::Error => print(context, "failure", schemars::schema_for!(ErrorLine)),
+            What::Output => {
+                let place = self.command.join(" ");
+                let schema = match place.is_empty() {
+                    true => Some(printed::schema()),
+                    false => printed::schema_of(&place),
+                };
+                let unknown = || {
+                    Failure::nothing(format!("there is no command `{}`", one_line(&place)))
+                        .with_hint("`ensemble help --all` lists all")
+                };
+                context.out.content(pretty(&schema.ok_or_else(unknown)?)?.as_bytes())
+            }
+            What::Api => print(context, "line of the API", schemars::schema_for!(api::Line)),
+            What::Commands => {
+                let all = printed::commands(args::program());
+                all.iter().try_for_each(|command| context.out.object(command))
+            }
             #[cfg(feature = "mcp")]
             What::Tools => {
                 let tools = crate::mcp::schemas();

@@ -76,6 +76,13 @@ fn object(agent: &Agent, overview: &Overview) -> Value {
     object
 }
 
+/// The agents with what does not change by itself, as the watcher sees them.
+pub(crate) fn states(context: &Context) -> Outcome<Vec<(Name, Value)>> {
+    let overview = gather(context, Evidence::Watcher)?;
+    let row = |agent: &Agent| (agent.row.member.name.clone(), lasting(agent));
+    Ok(overview.agents.iter().map(row).collect())
+}
+
 /// What does not change by itself.
 fn lasting(agent: &Agent) -> Value {
     let Agent { row, presence, way_in, since, holds, unread, .. } = agent;

@@ -11,12 +11,12 @@ use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 use super::mcp;
 use super::wrapped::{claude, codex, gemini, opencode};
 use super::{
-    abort, adopt, agent, analyze, anomaly, assign, attach, board, bridge, checkpoint, completions,
-    conformance, dead, demo, discover, dispatch, doctor, down, escalations, extend, fsck, goal,
-    help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify,
-    nudge, pane, pause, ping, plan_submit, pong, prime, prompt, recv, release, report, request,
-    requests, respond, resume, review, schema, send, settle, spawn, sprint, status, step, summary,
-    supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
+    abort, adopt, agent, analyze, anomaly, api, assign, attach, board, bridge, checkpoint,
+    completions, conformance, dead, demo, discover, dispatch, doctor, down, escalations, extend,
+    fsck, goal, help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate,
+    notify, nudge, pane, pause, ping, plan_submit, pong, prime, prompt, recv, release, report,
+    request, requests, respond, resume, review, schema, send, settle, spawn, sprint, status, step,
+    summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
 };
 use crate::args::Globals;
 use crate::context::Context;
@@ -137,6 +137,7 @@ verbs! {
     "admin hook" => Hook(hook),
     #[cfg(feature = "mcp")]
     "admin mcp" => Mcp(mcp),
+    "admin api" => Api(api),
     "admin notify" => Notify(notify),
     "admin tmux-status" => TmuxStatus(tmux_status),
     "admin bridge" => Bridge(bridge),

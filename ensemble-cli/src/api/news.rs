@@ -1,0 +1,195 @@
+//! What a subscription follows: mail, states of agents, requests, or the event log.
+//!
+//! | `to` | first | then |
+//! |---|---|---|
+//! | `mail` | messages that wait in `mailbox` | each message that arrives |
+//! | `states` | all agents | an agent whose row has changed |
+//! | `requests` | all requests | a request that is new or has another state |
+//! | `events` | nothing | each record, those of `types` only |
+//!
+//! inotify wakes the sleeper. What it reads is the truth, not the event, so a lost event costs time only.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use ensemble_core::event_log::Follower;
+use ensemble_core::message::Name;
+use ensemble_core::spool::State;
+use ensemble_core::watch::Waiter;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::asking::requests;
+use crate::commands::{agent_states, listed_message};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
+
+/// How many messages of a mailbox are looked at.
+const MESSAGES_MAX: usize = 10_000;
+/// The longest wait, in seconds.
+const TIMEOUT_SECONDS_MAX: u64 = 24 * 3600;
+
+/// Parameters of `subscribe` and `wait`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    to: Subject,
+    /// The mailbox of `mail`.
+    mailbox: Option<Name>,
+    /// Patterns for types of `events`.
+    #[serde(default)]
+    types: Vec<String>,
+    /// Members that news must have.
+    #[serde(default, rename = "where")]
+    has: Map<String, Value>,
+    timeout_seconds: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Subject {
+    Mail,
+    States,
+    Requests,
+    Events,
+}
+
+impl Wanted {
+    pub(super) fn read(params: &Map<String, Value>) -> Outcome<Self> {
+        let wanted: Self = serde_json::from_value(json!(params))
+            .map_err(|error| Failure::usage(format!("params: {error}")))?;
+        match wanted.timeout_seconds {
+            Some(_) => Err(Failure::usage("`timeout_seconds` is for `wait`")),
+            None => Ok(wanted),
+        }
+    }
+
+    pub(super) fn read_with_timeout(params: &Map<String, Value>) -> Outcome<(Self, Duration)> {
+        let mut wanted: Self = serde_json::from_value(json!(params))
+            .map_err(|error| Failure::usage(format!("params: {error}")))?;
+        match wanted.timeout_seconds.take() {
+            Some(seconds @ ..=TIMEOUT_SECONDS_MAX) => Ok((wanted, Duration::from_secs(seconds))),
+            _ => Err(Failure::usage("`timeout_seconds` is a number up to 86400")),
+        }
+    }
+
+    /// Listens from now on, also to files in `wake`.
+    pub(super) fn open(self, context: Context, wake: &Path) -> Outcome<Source> {
+        let queue = Queue::open(&context)?;
+        let project = context.project()?;
+        let logs = project.logs();
+        fs::create_dir_all(&logs).map_err(|error| {
+            Failure::refused(format!("cannot make {}: {error}", logs.display()))
+        })?;
+        let mailbox = match self.to {
+            Subject::Mail => Some(self.mailbox.map_or_else(|| context.agent_required(), Ok)?),
+            _ => None,
+        };
+        let mut dirs = vec![logs.clone(), project.state.clone(), wake.to_owned()];
+        dirs.push(project.queue.join("requests"));
+        if let Some(mailbox) = &mailbox {
+            // Fails for a mailbox that is not there.
+            queue.unfinished(mailbox, 1)?;
+            let root = project.queue.join("mailbox").join(mailbox.as_str());
+            dirs.extend(["new", "front", "cur"].map(|below| root.join(below)));
+        }
+        dirs.retain(|dir| dir.is_dir());
+        let waiter = Waiter::for_logs(&dirs);
+        let follower = Follower::from_end(&logs)?;
+        let follower = if self.types.is_empty() { follower } else { follower.only(self.types) };
+        Ok(Source {
+            subject: self.to,
+            mailbox,
+            has: self.has,
+            context,
+            queue,
+            waiter,
+            follower,
+            known: BTreeMap::new(),
+        })
+    }
+}
+
+/// Something that is followed.
+pub(super) struct Source {
+    subject: Subject,
+    mailbox: Option<Name>,
+    has: Map<String, Value>,
+    context: Context,
+    queue: Queue,
+    waiter: Waiter,
+    follower: Follower,
+    /// What was told, by id: its state.
+    known: BTreeMap<String, Value>,
+}
+
+impl Source {
+    /// Sleeps until there may be news.
+    pub(super) fn sleep(&self, patience: Duration) {
+        self.waiter.wait(patience);
+    }
+
+    /// The news since the last look.
+    pub(super) fn look(&mut self) -> Outcome<Vec<Value>> {
+        let news = match self.subject {
+            Subject::Events => self.follower.poll()?.iter().map(|record| json!(record)).collect(),
+            Subject::Mail => self.mail()?,
+            Subject::States => {
+                let rows = agent_states(&self.context)?;
+                self.changed(
+                    rows.into_iter().map(|(name, row)| (name.to_string(), row.clone(), row)),
+                )
+            }
+            Subject::Requests => {
+                let (entries, _) = requests(&self.context, &self.queue)?.list()?;
+                let row = |entry: &ensemble_core::requests::Entry| {
+                    (entry.request.request_id.to_string(), json!(entry.state()), entry.to_json())
+                };
+                self.changed(entries.iter().map(row))
+            }
+        };
+        let is_wanted =
+            |news: &Value| self.has.iter().all(|(key, value)| news.get(key) == Some(value));
+        Ok(news.into_iter().filter(is_wanted).collect())
+    }
+
+    fn mail(&mut self) -> Outcome<Vec<Value>> {
+        let Some(mailbox) = &self.mailbox else { return Ok(Vec::new()) };
+        let found = self.queue.unfinished(mailbox, MESSAGES_MAX)?;
+        let waiting = found.iter().filter(|found| matches!(found.state, State::Queued { .. }));
+        let rows: Vec<(String, Value, Value)> = waiting
+            .filter(|found| {
+                !self.known.contains_key(&format!("{} {}", found.id, json!(found.state)))
+            })
+            .map(|found| {
+                let object = listed_message(found, self.queue.peek(mailbox, &found.id));
+                (format!("{} {}", found.id, json!(found.state)), Value::Null, object)
+            })
+            .collect();
+        let there: Vec<String> =
+            found.iter().map(|found| format!("{} {}", found.id, json!(found.state))).collect();
+        self.known.retain(|id, _| there.contains(id));
+        let told = rows.into_iter().map(|(id, state, object)| {
+            self.known.insert(id, state);
+            object
+        });
+        Ok(told.collect())
+    }
+
+    /// Those whose state is new, of all that there are.
+    fn changed(&mut self, rows: impl Iterator<Item = (String, Value, Value)>) -> Vec<Value> {
+        let mut now = BTreeMap::new();
+        let mut news = Vec::new();
+        for (id, state, row) in rows {
+            if self.known.get(&id) != Some(&state) {
+                news.push(row);
+            }
+            now.insert(id, state);
+        }
+        self.known = now;
+        news
+    }
+}

@@ -1,0 +1,289 @@
+//! `admin api`: the real program as a child process, one client.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::bed::Bed;
+
+/// The schema in docs, of every line that the process writes.
+fn schema() -> &'static jsonschema::Validator {
+    static SCHEMA: std::sync::OnceLock<jsonschema::Validator> = std::sync::OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/schema/api.schema.json");
+        let schema = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        jsonschema::validator_for(&schema).unwrap()
+    })
+}
+
+/// A client: it sends lines and reads lines.
+struct Client {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn new(bed: &Bed) -> Self {
+        let mut command = bed.command(&["--as", "w1", "admin", "api"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut client = Self { child, stdin, stdout };
+        let hello = client.line().unwrap();
+        assert_eq!(hello["hello"]["protocol"], 1, "{hello}");
+        client
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.stdin.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    fn send(&mut self, id: u64, method: &str, params: &Value) {
+        let line = json!({ "id": id, "method": method, "params": params });
+        self.write(format!("{line}\n").as_bytes());
+    }
+
+    /// The next line, which must fit the schema; `None` at the end.
+    fn line(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        if line.is_empty() {
+            return None;
+        }
+        let line: Value = serde_json::from_str(&line).unwrap();
+        assert!(schema().is_valid(&line), "{line}");
+        Some(line)
+    }
+
+    /// The answer to a call, whose other lines are skipped.
+    fn call(&mut self, id: u64, method: &str, params: &Value) -> Value {
+        self.send(id, method, params);
+        self.answer(id)
+    }
+
+    fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let line = self.line().expect("an answer");
+            if line["id"] == id {
+                return line;
+            }
+        }
+    }
+
+    /// The next news of a subscription.
+    fn news(&mut self, subscription: u64) -> Value {
+        loop {
+            let line = self.line().expect("news");
+            if line["subscription"] == subscription {
+                return line["news"].clone();
+            }
+        }
+    }
+
+    /// Closes stdin; what is written until the end. It must end well.
+    fn end(mut self) -> Vec<Value> {
+        self.stdin = None;
+        let lines = std::iter::from_fn(|| self.line()).collect();
+        assert!(self.child.wait().unwrap().success());
+        lines
+    }
+}
+
+#[test]
+fn a_thousand_calls_in_one_process_are_each_answered_once() {
+    const CALLS: u64 = 1000;
+    let bed = Bed::new();
+    let mut client = Client::new(&bed);
+    for id in 0..CALLS {
+        let sent =
+            client.call(id, "send", &json!({ "to": ["w1"], "text": format!("number {id}") }));
+        assert_eq!(sent["result"][0]["state"], "stored", "{sent}");
+    }
+    // Sixteen at once: answers come in any order, each once.
+    let mut ids = std::collections::BTreeSet::new();
+    (0..16).for_each(|id| client.send(CALLS + id, "recv", &json!({})));
+    for _ in 0..16 {
+        let line = client.line().unwrap();
+        assert!(ids.insert(line["result"][0]["id"].as_str().unwrap().to_owned()), "{line}");
+    }
+    assert_eq!(ids.len(), 16);
+    ids.iter().for_each(|id| client.send(9000, "settle", &json!({ "id": id })));
+    let rest = client.end();
+    assert_eq!(
+        rest.iter().filter(|line| line["id"] == 9000 && line.get("error").is_none()).count(),
+        16
+    );
+    assert_eq!(bed.mailbox("w1/done").read_dir().unwrap().count(), 16);
+    assert_eq!(bed.ok("fsck"), "clean\n");
+}
+
+#[test]
+fn a_call_answers_and_fails_as_its_command_does() {
+    let bed = Bed::new();
+    let mut client = Client::new(&bed);
+    let parameters =
+        json!({ "to": ["w1"], "text": "-x: 1", "task": "t-1", "priority": 9, "type": "task" });
+    let sent = client.call(1, "send", &parameters);
+    let listed = client.call(2, "inbox", &json!({ "name": "w1" }));
+    assert_eq!(listed["result"], json!(bed.json("inbox w1")), "{listed}");
+    assert_eq!(listed["result"][0]["id"], sent["result"][0]["id"]);
+    let received = client.call(3, "recv", &json!({ "as": "w1", "lease": "30m" }));
+    assert_eq!(received["result"][0]["envelope"]["body_text"], "-x: 1", "{received}");
+    for (method, params, line) in [
+        (
+            "settle",
+            json!({ "id": "nothing-of-this-name" }),
+            "settle nothing-of-this-name --as w1 --json",
+        ),
+        ("recv", json!({ "mailbox": "w9" }), "recv --mailbox w9 --as w1 --json"),
+        ("dead show", json!({ "id": "x" }), "dead show x --json"),
+    ] {
+        let error = client.call(4, method, &params)["error"].clone();
+        let ran = bed.run(line);
+        let told: Value = serde_json::from_str(&ran.stderr).unwrap();
+        assert_eq!(error, told["error"], "{method}");
+    }
+    for (method, params, says) in [
+        ("nonsense", json!({}), "no method"),
+        ("top", json!({}), "cannot be called"),
+        ("admin api", json!({}), "cannot be called"),
+        ("log", json!({ "follow": true }), "subscribe"),
+        ("send", json!({ "too": "w1" }), "no parameter `too`"),
+        ("send", json!({ "to": { "a": 1 } }), "object"),
+        ("send", json!({ "to": "w1" }), "stdin carries the calls"),
+        ("recv", json!({ "wait": "soon" }), "invalid value"),
+        ("wait", json!({ "to": "mail" }), "timeout_seconds"),
+        ("subscribe", json!({ "to": "weather" }), "unknown variant"),
+    ] {
+        let error = client.call(5, method, &params)["error"].clone();
+        assert!(error["message"].as_str().unwrap().contains(says), "{method}: {error}");
+    }
+    assert_eq!(client.end(), Vec::<Value>::new());
+}
+
+#[test]
+fn lines_that_are_no_calls_are_answered_and_the_next_one_runs() {
+    let bed = Bed::new();
+    let mut client = Client::new(&bed);
+    let long = vec![b'x'; 1024 * 1024 + 7];
+    for (line, code) in [
+        (&b"no JSON"[..], "usage"),
+        (b"{\"id\":1}", "usage"),
+        (b"{\"id\":{},\"method\":\"status\"}", "usage"),
+        (b"\xff\xfe", "usage"),
+        (b"", "usage"),
+        (&long, "too_large"),
+    ] {
+        client.write(line);
+        client.write(b"\n");
+        let answer = client.line().unwrap();
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&Value::Null, &json!(code)),
+            "{answer}"
+        );
+    }
+    assert_eq!(client.call(2, "mailbox list", &json!({}))["error"], Value::Null);
+    client.end();
+}
+
+#[test]
+fn two_subscriptions_and_a_wait_tell_what_happens_without_being_asked() {
+    let bed = Bed::new();
+    let mut client = Client::new(&bed);
+    let first = bed.send("before");
+    assert_eq!(client.call(1, "subscribe", &json!({ "to": "mail" }))["error"], Value::Null);
+    assert_eq!(client.news(1)["id"], first, "what is there comes first");
+    let events = json!({ "to": "events", "types": ["message.settled"] });
+    assert_eq!(client.call(2, "subscribe", &events)["error"], Value::Null);
+    let again = client.call(2, "subscribe", &events);
+    assert_eq!(again["error"]["code"], "conflict", "{again}");
+    let second = bed.send("after");
+    assert_eq!(client.news(1)["id"], second);
+    bed.ok("recv --as w1");
+    bed.ok(&format!("settle {first} --as w1"));
+    assert_eq!(client.news(2)["data"]["id"], first);
+    // A request is answered by another process, and the wait ends.
+    let asked =
+        client.call(3, "request shutdown", &json!({ "name": "w1", "as": "lead", "id": "abc" }));
+    assert_eq!(asked["result"][0]["request_id"], "abc", "{asked}");
+    let wanted = json!({ "request_id": "abc", "state": "approved" });
+    client.send(4, "wait", &json!({ "to": "requests", "where": wanted, "timeout_seconds": 600 }));
+    bed.ok("request answer abc --approve --as w1");
+    assert_eq!(client.answer(4)["result"][0]["decided_by"], "w1");
+    let none = client.call(5, "wait", &json!({ "to": "events", "timeout_seconds": 0 }));
+    assert_eq!(none["error"]["code"], "nothing", "{none}");
+    assert_eq!(client.call(6, "unsubscribe", &json!({ "subscription": 1 }))["error"], Value::Null);
+    let third = bed.send("unheard");
+    let held = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
+    bed.ok(&format!("settle {held} --as w1"));
+    assert_eq!(client.news(2)["data"]["id"], held);
+    let rest = client.end();
+    assert!(!rest.iter().any(|line| line["subscription"] == 1), "{third}: {rest:?}");
+}
+
+#[test]
+fn a_waiting_call_is_answered_when_mail_comes() {
+    let bed = Bed::new();
+    let mut client = Client::new(&bed);
+    client.send(1, "recv", &json!({ "wait": "10m" }));
+    client.send(
+        2,
+        "wait",
+        &json!({ "to": "mail", "mailbox": "conductor", "timeout_seconds": 600 }),
+    );
+    let id = bed.send("now");
+    assert_eq!(client.answer(1)["result"][0]["id"], id);
+    bed.ok("send --to conductor hello");
+    assert_eq!(client.answer(2)["result"][0]["from"], "operator");
+    client.end();
+}
+
+#[test]
+fn at_the_end_of_stdin_leases_stay_and_nothing_is_half_done() {
+    let bed = Bed::new();
+    let held = bed.send("held");
+    let mut client = Client::new(&bed);
+    assert_eq!(client.call(1, "recv", &json!({}))["result"][0]["id"], held);
+    // One that sleeps, one that works, and one that the end cuts short.
+    client.send(2, "recv", &json!({ "wait": "10m" }));
+    client.send(3, "send", &json!({ "to": "conductor", "text": "last" }));
+    client.write(
+        b"{\"id\":4,\"method\":\"send\",\"params\":{\"to\":\"conductor\",\"text\":\"cut\"}}",
+    );
+    let rest = client.end();
+    assert_eq!(rest.iter().map(|line| &line["id"]).collect::<Vec<_>>(), [&json!(3)], "{rest:?}");
+    assert_eq!(bed.mailbox("conductor/new").read_dir().unwrap().count(), 1);
+    let later = bed.send("later");
+    assert_eq!(bed.object("recv --as w1")["id"], later, "the one that slept took nothing");
+    assert_eq!(bed.json("inbox w1").iter().filter(|it| it["state"] == "acked").count(), 2);
+}
+
+#[test]
+fn a_kill_leaves_what_it_leaves_of_a_command() {
+    let bed = Bed::new();
+    let mut client = Client::new(&bed);
+    client.call(1, "subscribe", &json!({ "to": "mail" }));
+    (2..40).for_each(|id| client.send(id, "send", &json!({ "to": "w1", "text": "x" })));
+    client.answer(2);
+    client.child.kill().unwrap();
+    client.child.wait().unwrap();
+    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert_eq!(bed.object("recv --as w1")["envelope"]["body_text"], "x");
+}
+
+#[test]
+fn one_call_more_than_the_limit_is_refused_as_busy() {
+    let bed = Bed::new();
+    let mut client = Client::new(&bed);
+    (0..33).for_each(|id| client.send(id, "recv", &json!({ "wait": "10m", "mailbox": "w1" })));
+    let refused = client.line().unwrap();
+    assert_eq!(refused["error"]["code"], "busy", "{refused}");
+    (100..117).for_each(|id| client.send(id, "subscribe", &json!({ "to": "events" })));
+    let refused = client.answer(116);
+    assert_eq!(refused["error"]["exit"], 75, "{refused}");
+    client.end();
+}
