@@ -28,8 +28,9 @@ const SPECIFICATIONS: [(&str, &str); 2] =
 /// Two tests must not install at once.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-const TOOLS: [&str; 19] = [
+const TOOLS: [&str; 23] = [
     "submit_step_completion",
+    "next_step",
     "plan_approval",
     "shutdown_request",
     "shutdown_response",
@@ -37,11 +38,14 @@ const TOOLS: [&str; 19] = [
     "assign",
     "fetch_inbox",
     "acknowledge_message",
+    "wait_for_message",
     "complete_message",
+    "release",
+    "dead_letter",
     "report",
     "claim_task",
     "submit_task",
-    "judge_task",
+    "verdict_task",
     "block_task",
     "handoff",
     "pong",
@@ -217,7 +221,8 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
         let expected = match *tool {
             "submit_step_completion" => 3,
             "plan_approval" | "shutdown_response" | "report" | "claim_task" | "handoff"
-            | "submit_task" | "judge_task" | "assign" => 1,
+            | "submit_task" | "verdict_task" | "assign" | "next_step" | "release"
+            | "dead_letter" => 1,
             _ => 0,
         };
         assert_eq!(refused, expected, "{tool}: {of_tool:?}");
@@ -234,8 +239,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     }
     assert!(submits[3].1.contains("you are Tara"), "{submits:?}");
     assert_eq!(answers.len(), TOOLS.len(), "a tool was not called");
-    let asked = &answers["shutdown_request"];
-    assert!(asked[0].1.contains("(status: pending)"), "{asked:?}");
+    assert!(answers["shutdown_request"][0].1.contains("(status: pending)"), "{answers:?}");
     assert!(answers["acknowledge_message"][0].1.contains("ROLE: Tara"));
 
     let resources = said.last().unwrap()["resources"].as_object().unwrap();
@@ -243,7 +247,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     assert!(claims[0].1.contains("\"task\":\"task-1\"") && claims[0].1.contains(".worktrees"));
     assert!(claims[1].1.contains("its status is CLAIMED"), "{claims:?}");
     assert!(answers["submit_task"][0].1.contains("nothing was committed"), "{answers:?}");
-    assert!(answers["judge_task"][0].1.contains("every point and place"), "{answers:?}");
+    assert!(answers["verdict_task"][0].1.contains("every point and place"), "{answers:?}");
     assert!(answers["block_task"][0].1.contains("BLOCKED"), "{answers:?}");
     let beats = &answers["heartbeat"];
     assert!(beats[1].1.contains("\"board\":300"), "a claimed task continues: {beats:?}");
@@ -290,7 +294,7 @@ fn the_python_client_lists_and_calls_every_tool_over_http() {
 }
 
 /// A call of each tool with the inspector's command line: tool, arguments, whether it is refused.
-const INSPECTED: [(&str, &[&str], bool); 20] = [
+const INSPECTED: [(&str, &[&str], bool); 24] = [
     ("whoami", &[], false),
     ("list_agents", &[], false),
     ("send_message", &["to=Devon", "message=hello"], false),
@@ -321,8 +325,12 @@ const INSPECTED: [(&str, &[&str], bool); 20] = [
     ("claim_task", &["task_id=task-1"], false),
     ("handoff", &["summary=half of the parser", "next_action=the other half"], false),
     ("submit_task", &["task_id=task-1"], true),
-    ("judge_task", &["approve=true"], true),
+    ("verdict_task", &["approve=true"], true),
     ("block_task", &["reason=the API is gone", "questions=[\"Which API?\"]"], false),
+    ("next_step", &[], true),
+    ("release", &["id=letter-1"], true),
+    ("dead_letter", &["id=nothing", "reason=no agent can read it"], true),
+    ("wait_for_message", &["timeout_seconds=0"], false),
 ];
 
 #[test]

@@ -78,13 +78,14 @@ fn shell_word(envelope: &Envelope) -> Option<&str> {
 pub(crate) fn envelope_json(envelope: &Envelope) -> Value {
     let mut object = json!(envelope);
     object["body_text"] = json!(envelope.body);
-    let fields = yaml::parse::<Map<String, Value>>(&envelope.body, "body".as_ref());
-    if let Ok(fields) = fields
-        && !fields.is_empty()
-    {
-        object["body"] = fields.into();
-    }
+    object["body"] = body_json(&envelope.body);
     object
+}
+
+/// A body as a mapping where its text is one, else as text.
+pub(crate) fn body_json(text: &str) -> Value {
+    let fields = yaml::parse::<Map<String, Value>>(text, "body".as_ref());
+    fields.ok().filter(|fields| !fields.is_empty()).map_or_else(|| text.into(), Value::Object)
 }
 
 #[cfg(test)]

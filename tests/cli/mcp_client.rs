@@ -1,8 +1,10 @@
 //! A client of the MCP server, as small as can be.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdout, Stdio};
 
+use jsonschema::Validator;
 use serde_json::{Value, json};
 
 use crate::bed::Bed;
@@ -11,19 +13,31 @@ use crate::bed::Bed;
 pub(crate) struct Mcp {
     server: Child,
     answers: std::io::Lines<BufReader<ChildStdout>>,
+    /// The schema of each tool's structured result, without room for members that it does not name.
+    outputs: BTreeMap<String, Validator>,
+    /// What the server says of itself.
+    hello: Value,
 }
 
 impl Mcp {
     pub(crate) fn of(bed: &Bed, agent: &str) -> Self {
         let mut server = bed.start(&format!("--as {agent} mcp"), Stdio::piped());
         let answers = BufReader::new(server.stdout.take().unwrap()).lines();
-        let mut mcp = Self { server, answers };
+        let mut mcp = Self { server, answers, outputs: BTreeMap::new(), hello: Value::Null };
         mcp.say(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {},
             "clientInfo": { "name": "test", "version": "1" },
         }}));
-        mcp.answer();
+        mcp.hello = mcp.answer()["result"].take();
         mcp.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        mcp.say(&json!({ "jsonrpc": "2.0", "id": 0, "method": "tools/list" }));
+        for tool in mcp.answer()["result"]["tools"].as_array().unwrap() {
+            let mut schema = tool["outputSchema"].clone();
+            assert_eq!(schema["type"], "object", "{tool}");
+            schema["additionalProperties"] = false.into();
+            let validator = jsonschema::validator_for(&schema).unwrap();
+            mcp.outputs.insert(tool["name"].as_str().unwrap().to_owned(), validator);
+        }
         mcp
     }
 
@@ -42,6 +56,30 @@ impl Mcp {
         }
     }
 
+    /// Reads up to the next notice of progress of a call.
+    fn next_progress(&mut self, token: u64) {
+        loop {
+            let line = self.answers.next().unwrap().unwrap();
+            let said: Value = serde_json::from_str(&line).unwrap();
+            if said["method"] == "notifications/progress"
+                && said["params"]["progressToken"] == token
+            {
+                return;
+            }
+        }
+    }
+
+    /// Reads up to the next notice that a resource has changed.
+    fn next_update(&mut self, uri: &str) {
+        loop {
+            let line = self.answers.next().unwrap().unwrap();
+            let said: Value = serde_json::from_str(&line).unwrap();
+            if said["method"] == "notifications/resources/updated" && said["params"]["uri"] == uri {
+                return;
+            }
+        }
+    }
+
     /// The answer of a tool: its text, which is an object unless the tool refused.
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> String {
         self.ask(tool, arguments).1
@@ -52,6 +90,13 @@ impl Mcp {
         let params = json!({ "name": tool, "arguments": arguments });
         self.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }));
         let answer = self.answer();
+        if let (Some(output), true) = (self.outputs.get(tool), answer["result"]["isError"] != true)
+        {
+            let result = &answer["result"]["structuredContent"];
+            let errors: Vec<_> =
+                output.iter_errors(result).map(|error| error.to_string()).collect();
+            assert!(errors.is_empty(), "{tool}: {errors:?}: {result}");
+        }
         let text = &answer["result"]["content"][0]["text"];
         let text = text.as_str().unwrap_or_else(|| panic!("{tool}: {answer}")).to_owned();
         (answer["result"]["isError"] == true, text)
@@ -68,4 +113,68 @@ impl Drop for Mcp {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
+}
+
+#[test]
+fn a_message_is_waited_for_with_progress_taken_once_given_back_and_put_aside() {
+    let bed = Bed::new();
+    let mut mcp = Mcp::of(&bed, "w1");
+    let said = mcp.hello["instructions"].as_str().unwrap();
+    assert!(said.starts_with("You are w1."), "{said}");
+    let none = mcp.object("wait_for_message", &json!({ "timeout_seconds": 0 }));
+    assert_eq!(none, json!({ "received": false, "waited_seconds": 0 }));
+    // The first progress says that it waits; then mail comes.
+    let call = |id: u64| {
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
+            "name": "wait_for_message", "arguments": { "timeout_seconds": 600 }, "_meta": { "progressToken": id },
+        }})
+    };
+    mcp.say(&call(7));
+    mcp.next_progress(7);
+    let id = bed.send("round: 2\n");
+    let taken = mcp.answer()["result"]["structuredContent"].take();
+    assert_eq!(taken["message"]["id"], id);
+    assert_eq!(taken["message"]["body"], json!({ "round": 2 }), "{taken}");
+    assert_eq!(taken["message"]["body_text"], "round: 2\n");
+    // A call that is cancelled takes nothing.
+    mcp.say(&call(8));
+    mcp.next_progress(8);
+    let cancel = json!({ "requestId": 8, "reason": "enough" });
+    mcp.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel }));
+    let released = mcp.object("release", &json!({ "id": id, "epoch": taken["message"]["epoch"] }));
+    assert_eq!(released["state"], "queued");
+    let again = mcp.object("wait_for_message", &json!({}));
+    assert_eq!(again["message"]["id"], id);
+    let aside = mcp.object("dead_letter", &json!({ "id": id, "reason": "not for us" }));
+    assert_eq!(aside["state"], "dead");
+    assert_eq!(bed.object("dead list w1")["reason"], "not for us");
+    let (refused, why) = mcp.ask("release", &json!({ "id": id }));
+    assert!(refused && why.contains("not in your hands"), "{why}");
+    let sent = mcp.object("send_message", &json!({ "to": "w1", "body": "as others name it" }));
+    assert_eq!(sent["state"], "stored");
+}
+
+#[test]
+fn a_client_is_told_when_its_inbox_or_its_requests_change() {
+    let bed = Bed::new();
+    let mut mcp = Mcp::of(&bed, "w1");
+    assert_eq!(mcp.hello["capabilities"]["resources"]["subscribe"], true, "{}", mcp.hello);
+    let about = |id: u64, method: &str, uri: &str| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "uri": uri } });
+    for uri in ["ensemble://inbox", "ensemble://requests"] {
+        mcp.say(&about(5, "resources/subscribe", uri));
+        assert!(mcp.answer()["error"].is_null(), "{uri}");
+    }
+    mcp.say(&about(6, "resources/subscribe", "ensemble://weather"));
+    assert!(mcp.answer()["error"]["message"].as_str().unwrap().contains("weather"));
+    bed.send("news");
+    mcp.next_update("ensemble://inbox");
+    bed.ok("request shutdown w1 --as lead --id abc");
+    mcp.next_update("ensemble://requests");
+    mcp.say(&about(7, "resources/read", "ensemble://requests"));
+    let read = mcp.answer();
+    let text = read["result"]["contents"][0]["text"].as_str().unwrap();
+    let requests: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(requests["requests"][0]["request_id"], "abc", "{text}");
+    mcp.say(&about(8, "resources/unsubscribe", "ensemble://inbox"));
+    assert!(mcp.answer()["error"].is_null());
 }

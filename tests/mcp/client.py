@@ -51,9 +51,13 @@ CALLS = [
     ("handoff", {"summary": "half of the parser", "next_action": " "}),
     ("handoff", {"summary": "half of the parser", "next_action": "the other half",
                  "files_modified": ["src/parser.rs"], "context_used": 90}),
-    ("judge_task", {"approve": False}),
+    ("verdict_task", {"approve": False}),
     ("block_task", {"task_id": "task-1", "reason": "the API is gone", "questions": ["Which API?"]}),
     ("pong", {"attempt": 1}),
+    ("next_step", {}),
+    ("release", {"id": "letter-1"}),
+    ("dead_letter", {"id": "nothing", "reason": "no agent can read it"}),
+    ("wait_for_message", {"timeout_seconds": 0}),
 ]
 
 

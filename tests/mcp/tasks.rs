@@ -86,10 +86,10 @@ fn a_task_goes_from_claim_to_verdict_over_tools_alone() {
         &bed,
         "Devon",
         &[
-            ("judge_task", json!({ "approve": true })),
+            ("verdict_task", json!({ "approve": true })),
             ("claim_task", json!({ "review": true })),
-            ("judge_task", json!({ "approve": false })),
-            ("judge_task", json!({ "approve": false, "reason": "src/a.rs:1 is empty" })),
+            ("verdict_task", json!({ "approve": false })),
+            ("verdict_task", json!({ "approve": false, "reason": "src/a.rs:1 is empty" })),
         ],
     );
     let refused: Vec<bool> = said.iter().map(|(refused, _)| *refused).collect();

@@ -11,15 +11,19 @@
 //! the result of the tool, with what to write instead. Only an unknown tool is an error of the
 //! protocol.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
     Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
     PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ResourceContents, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    ResourceContents, ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig,
+    SubscribeRequestParams, SubscriptionFilter, Tool, ToolAnnotations, UnsubscribeRequestParams,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::Value;
 
@@ -28,35 +32,66 @@ mod http;
 pub(crate) mod install;
 mod resources;
 mod stdio;
+mod subscriptions;
 mod tools;
 
 pub(crate) use desk::Desk;
 pub(crate) use http::{fresh_token, runtime, serve as serve_http};
 pub(crate) use stdio::serve as serve_stdio;
 pub(crate) use tools::schemas;
+use tools::waiting;
+
+use crate::text::one_line;
 
 /// Calls one tool, without a client.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn call(desk: &Desk, name: &str, arguments: Value) -> Result<Value, String> {
-    let tool = tools::all().find(|tool| tool.name == name);
+    let tool = tools::named(name);
     let tool = tool.ok_or_else(|| format!("no tool `{name}`"))?;
     (tool.call)(desk, arguments).map_err(|trouble| trouble.to_string())
 }
 
+/// How late the end of a subscription is seen.
+const CANCELLED_WITHIN: Duration = Duration::from_secs(1);
+/// How many agents the instructions name.
+const NAMED_MAX: usize = 20;
 /// The server's instructions for a model.
 const INSTRUCTIONS: &str = "Mail, steps and requests of a team of agents. Your mail: fetch_inbox \
-    shows it, acknowledge_message takes a message, complete_message says that its work is done. A \
+    shows it, acknowledge_message or wait_for_message takes a message, complete_message says that its work is done. A \
     message of type `step` is a step to do; report it with submit_step_completion and in no other way.";
+
+/// The same with the agent's name, its role and its team.
+fn instructions(desk: &Desk) -> String {
+    let roster = desk.project.roster();
+    let role = roster.get(&desk.agent).ok().flatten().map(|member| member.role.to_string());
+    let role = role.map_or_else(String::new, |role| format!(", in the role {}", one_line(&role)));
+    let (members, _) = roster.entries().unwrap_or_default();
+    let others = members.iter().filter(|member| member.name != desk.agent);
+    let names: Vec<String> = others.take(NAMED_MAX).map(|member| member.name.to_string()).collect();
+    let team = match names.is_empty() {
+        true => String::new(),
+        false => format!(" Others of your team: {}; list_agents tells more.", names.join(", ")),
+    };
+    format!("You are {}{role}. {INSTRUCTIONS}{team}", desk.agent)
+}
 
 /// One client's view of the project.
 #[derive(Clone)]
 pub(crate) struct Server {
     desk: Arc<Desk>,
+    /// Subscriptions of a client of an older revision, by their resources; set when they are to end.
+    subscribed: Arc<Mutex<BTreeMap<String, Arc<AtomicBool>>>>,
 }
 
 impl Server {
-    pub(crate) const fn new(desk: Arc<Desk>) -> Self {
-        Self { desk }
+    pub(crate) fn new(desk: Arc<Desk>) -> Self {
+        Self { desk, subscribed: Arc::default() }
+    }
+
+    /// Ends a subscription; whether there was one.
+    fn end(&self, uri: &str) -> bool {
+        let mut all = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(uri).inspect(|is_over| is_over.store(true, Ordering::SeqCst)).is_some()
     }
 
     /// Runs something that blocks, so that other calls go on meanwhile.
@@ -72,10 +107,14 @@ impl Server {
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .build();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("ensemble", env!("CARGO_PKG_VERSION")))
-            .with_instructions(INSTRUCTIONS)
+            .with_instructions(instructions(&self.desk))
     }
 
     async fn list_tools(
@@ -90,15 +129,18 @@ impl ServerHandler for Server {
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = tools::all().find(|tool| tool.name == request.name) else {
+        let Some(tool) = tools::named(&request.name) else {
             let names: Vec<&str> = tools::all().map(|tool| tool.name).collect();
             let text = format!("no tool `{}`: there are {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(text, None));
         };
         let arguments = Value::Object(request.arguments.unwrap_or_default());
-        let answer = self.blocking(move |desk| (tool.call)(desk, arguments)).await?;
+        let answer = match tool.name {
+            waiting::NAME => waiting::told(Arc::clone(&self.desk), arguments, context).await?,
+            _ => self.blocking(move |desk| (tool.call)(desk, arguments)).await?,
+        };
         let result = match answer {
             Ok(value) => CallToolResult::structured(value),
             Err(trouble) => CallToolResult::error(vec![ContentBlock::text(trouble.to_string())]),
@@ -123,6 +165,76 @@ impl ServerHandler for Server {
         Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
     }
 
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let uri = request.uri;
+        check_followed(&uri)?;
+        self.end(&uri);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (flag, uris) = (Arc::clone(&is_over), vec![uri.clone()]);
+        let desk = Arc::clone(&self.desk);
+        let opened = tokio::task::spawn_blocking(move || subscriptions::follow(desk, uris, flag));
+        let mut changes =
+            opened.await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        let mut all = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(uri, Arc::clone(&is_over));
+        tokio::spawn(async move {
+            while let Some(uri) = changes.recv().await {
+                let updated = ResourceUpdatedNotificationParam::new(uri);
+                let is_told = context.peer.notify_resource_updated(updated).await.is_ok();
+                if !is_told || is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        check_followed(&request.uri)?;
+        self.end(&request.uri);
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        let mut accepted = SubscriptionFilter::new();
+        let uris = requested.resource_subscriptions.iter().flatten();
+        accepted.resource_subscriptions =
+            Some(uris.filter(|uri| subscriptions::is_followed(uri)).cloned().collect());
+        Some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let uris = context.accepted().resource_subscriptions.clone().unwrap_or_default();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (flag, desk) = (Arc::clone(&is_over), Arc::clone(&self.desk));
+        let opened = tokio::task::spawn_blocking(move || subscriptions::follow(desk, uris, flag));
+        let mut changes =
+            opened.await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        while !context.request_context().ct.is_cancelled() {
+            // The pause bounds how late a cancellation is seen.
+            let Ok(change) = tokio::time::timeout(CANCELLED_WITHIN, changes.recv()).await else {
+                continue;
+            };
+            let Some(uri) = change else { break };
+            if context.sink().notify_resource_updated(uri).await.is_err() {
+                break;
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
@@ -136,6 +248,17 @@ impl ServerHandler for Server {
         };
         let contents = ResourceContents::text(text, request.uri).with_mime_type(mime);
         Ok(ReadResourceResult::new(vec![contents]).into())
+    }
+}
+
+/// A client that follows an unknown resource has mistaken its name.
+fn check_followed(uri: &str) -> Result<(), ErrorData> {
+    match subscriptions::is_followed(uri) {
+        true => Ok(()),
+        false => {
+            let text = format!("no subscription to `{uri}`: there are the inbox and the requests");
+            Err(ErrorData::resource_not_found(text, None))
+        }
     }
 }
 
@@ -153,5 +276,10 @@ fn describe(tool: &tools::ToolSpec, desk: &Desk) -> Tool {
         .read_only(tool.is_read_only)
         .destructive(false)
         .open_world(false);
-    Tool::new(tool.name, tool.description, Arc::new(schema)).with_annotations(annotations)
+    let described =
+        Tool::new(tool.name, tool.description, Arc::new(schema)).with_annotations(annotations);
+    match tools::outputs::schema(tool.name) {
+        Some(Value::Object(output)) => described.with_raw_output_schema(Arc::new(output)),
+        _ => described,
+    }
 }

@@ -1,8 +1,9 @@
-//! What clients can read without calling a tool: the inbox, tasks, the blackboard.
+//! What clients can read without calling a tool: the inbox, requests, tasks, the blackboard.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 
+use ensemble_core::requests::Entry;
 use rmcp::model::{Resource, ResourceTemplate};
 use serde_json::{Value, json};
 
@@ -13,7 +14,8 @@ use super::tools::{Trouble, mail};
 const BOARD_FILE: &str = "state.yaml";
 /// How much of it is read, in bytes.
 const BOARD_BYTES_MAX: u64 = 4 * 1024 * 1024;
-const INBOX: &str = "ensemble://inbox";
+pub(super) const INBOX: &str = "ensemble://inbox";
+pub(super) const REQUESTS: &str = "ensemble://requests";
 const BOARD: &str = "ensemble://board";
 const TASK: &str = "ensemble://task/";
 const JSON: &str = "application/json";
@@ -24,6 +26,9 @@ pub(super) fn list(desk: &Desk) -> Result<Vec<Resource>, Trouble> {
     let mut all = vec![
         Resource::new(INBOX, "inbox")
             .with_description("Your mail that waits or is in your hands")
+            .with_mime_type(JSON),
+        Resource::new(REQUESTS, "requests")
+            .with_description("Requests from you and to you, with their answers")
             .with_mime_type(JSON),
     ];
     if desk.project.state.join(BOARD_FILE).exists() {
@@ -50,6 +55,15 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
 pub(super) fn read(desk: &Desk, uri: &str) -> Result<Option<(&'static str, String)>, Trouble> {
     if uri == INBOX {
         return Ok(Some((JSON, pretty(&mail::inbox(desk, mail::INBOX_MAX)?))));
+    }
+    if uri == REQUESTS {
+        let (entries, _) = desk.requests()?.list()?;
+        let is_mine = |entry: &&Entry| {
+            let asked = &entry.request;
+            asked.from == desk.agent || asked.to == desk.agent
+        };
+        let mine: Vec<Value> = entries.iter().filter(is_mine).map(Entry::to_json).collect();
+        return Ok(Some((JSON, pretty(&json!({ "requests": mine })))));
     }
     if uri == BOARD {
         return Ok(board(desk)?.map(|text| (YAML, text)));

@@ -50,6 +50,15 @@ pub(crate) fn schema() -> Value {
     })
 }
 
+/// The schema of an object with these members, in one piece.
+pub(crate) fn object_schema(members: &'static str) -> Value {
+    let mut schema = notation::schema(&("", "", members), &all_shapes());
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("description");
+    }
+    schema
+}
+
 /// The schema of a line of one command, with all that it refers to.
 pub(crate) fn schema_of(place: &str) -> Option<Value> {
     let (_, _, prints) = ROWS.iter().find(|(known, ..)| *known == place)?;

@@ -21,6 +21,7 @@ mod orders;
 mod run;
 mod submit;
 
+pub(crate) use next::handed;
 pub(crate) use submit::sentence;
 
 /// The sender of prompts if the command has no agent name.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::watch::Waiter;
 use ensemble_team::steps::{Ask, Handed, Next, Nothing, StepStore};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{open_existing, wait_for_change};
 use crate::args;
@@ -66,14 +66,20 @@ impl NextStep {
 }
 
 fn print(context: &Context, store: &StepStore, step: &Handed) -> Outcome {
+    let object = handed(store, step)?;
+    match context.out.is_json() {
+        true => context.out.object(&object),
+        false => context.out.content(object["prompt"].as_str().unwrap_or_default().as_bytes()),
+    }
+}
+
+/// A step that was handed out, with its prompt, which is noted.
+pub(crate) fn handed(store: &StepStore, step: &Handed) -> ensemble_core::Result<Value> {
     let prompt = store.prompt(step)?;
     store.note_prompt(step, None, &prompt)?;
-    if context.out.is_json() {
-        let mut object = serde_json::to_value(step).unwrap_or_default();
-        object["prompt"] = json!(prompt.text);
-        object["prompt_sha256"] = json!(prompt.sha256);
-        object["files"] = json!(prompt.shown);
-        return context.out.object(&object);
-    }
-    context.out.content(prompt.text.as_bytes())
+    let mut object = serde_json::to_value(step).unwrap_or_default();
+    object["prompt"] = json!(prompt.text);
+    object["prompt_sha256"] = json!(prompt.sha256);
+    object["files"] = json!(prompt.shown);
+    Ok(object)
 }

@@ -1,4 +1,6 @@
-//! Mail: `send_message`, `fetch_inbox`, `acknowledge_message`, `complete_message`.
+//! Mail: `send_message`, `fetch_inbox`, `acknowledge_message`, `complete_message`, `release`, `dead_letter`.
+
+use std::time::Duration;
 
 use ensemble_core::env::{Delivery, Lease, Published};
 use ensemble_core::message::{BODY_BYTES_MAX, Envelope, MessageId, Name};
@@ -13,7 +15,7 @@ use serde_json::{Value, json};
 use super::{Answer, Trouble};
 use crate::answers;
 use crate::commands::{fill, fill_for_servers, needed_plan, sender_of};
-use crate::delivered::Delivered;
+use crate::delivered::{Delivered, body_json};
 use crate::mcp::Desk;
 use crate::settling::{Settling, Standing};
 
@@ -21,6 +23,8 @@ use crate::settling::{Settling, Standing};
 pub(crate) const INBOX_MAX: usize = 100;
 /// How much of a body is shown before it is taken, in characters.
 const PREVIEW_CHARACTERS: usize = 200;
+/// The longest delay of a release: a day, in seconds.
+const DELAY_SECONDS_MAX: u64 = 86_400;
 /// An attached text of at most so many bytes is handed over with its message.
 const ATTACHED_BYTES_MAX: u64 = 512 * 1024;
 
@@ -31,6 +35,7 @@ pub(crate) struct Send {
     /// The recipient's mailbox.
     to: Name,
     /// The text.
+    #[serde(alias = "body")]
     message: String,
     /// What kind of message it is (default: message).
     #[serde(rename = "type")]
@@ -73,6 +78,31 @@ pub(crate) struct Complete {
     id: String,
     /// The epoch that `acknowledge_message` has given; refused if it was delivered again since.
     epoch: Option<u64>,
+}
+
+/// Arguments of `release`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Release {
+    /// The message's id.
+    id: String,
+    /// The epoch under which you hold it; refused if it was delivered again since.
+    epoch: Option<u64>,
+    /// Seconds before which it is not delivered again (default 0, at most a day).
+    #[schemars(range(max = 86400))]
+    delay_seconds: Option<u64>,
+}
+
+/// Arguments of `dead_letter`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeadLetter {
+    /// The message's id.
+    id: String,
+    /// The epoch under which you hold it; refused if it was delivered again since.
+    epoch: Option<u64>,
+    /// Why no agent can work on it.
+    reason: String,
 }
 
 pub(super) fn send(desk: &Desk, send: Send) -> Answer {
@@ -146,6 +176,14 @@ pub(crate) fn inbox(desk: &Desk, limit: usize) -> Answer {
     Ok(json!({ "mailbox": desk.mailbox, "messages": messages }))
 }
 
+/// Takes the next message, if there is one that this agent may take.
+pub(super) fn take_next(desk: &Desk) -> Result<Option<Value>, Trouble> {
+    match desk.queue()?.receive(&desk.mailbox, &desk.agent)? {
+        Some(delivery) => taken(desk, &delivery, true).map(Some),
+        None => Ok(None),
+    }
+}
+
 pub(super) fn acknowledge(desk: &Desk, acknowledge: Acknowledge) -> Answer {
     let (mailbox, agent) = (&desk.mailbox, &desk.agent);
     let id = acknowledge.id.map(message_id).transpose()?;
@@ -161,14 +199,18 @@ pub(super) fn acknowledge(desk: &Desk, acknowledge: Acknowledge) -> Answer {
     let Some(delivery) = delivery else {
         return Err(nothing(desk)?);
     };
+    taken(desk, &delivery, is_new)
+}
+
+fn taken(desk: &Desk, delivery: &Delivery, is_new: bool) -> Answer {
     if delivery.envelope.kind.as_str() == STEP_TYPE {
         desk.learn_all()?;
     }
-    let mut object = handed_over(desk, &delivery);
-    if is_new && let Some(remark) = remark(desk, &delivery)? {
+    let mut object = handed_over(desk, delivery);
+    if is_new && let Some(remark) = remark(desk, delivery)? {
         object["remark"] = json!(remark);
     }
-    if let Some(plan) = needed_plan(desk.queue()?, &delivery, "submit one with plan_approval")? {
+    if let Some(plan) = needed_plan(desk.queue()?, delivery, "submit one with plan_approval")? {
         object["plan"] = json!(plan);
     }
     Ok(object)
@@ -206,7 +248,7 @@ fn held_already(desk: &Desk, id: &MessageId) -> Result<Option<Delivery>, Trouble
             let envelope = desk.queue()?.peek(&desk.mailbox, id)?;
             let lease = Lease { mailbox: desk.mailbox.clone(), id: id.clone(), holder, epoch };
             let seconds = desk.queue()?.settings(&desk.mailbox)?.lease_seconds;
-            let duration = std::time::Duration::from_secs(seconds);
+            let duration = Duration::from_secs(seconds);
             Ok(Some(Delivery::new(envelope, lease, duration)))
         }
         Some(state) => Err(Trouble::new(format!(
@@ -226,8 +268,8 @@ fn handed_over(desk: &Desk, delivery: &Delivery) -> Value {
         "id": lease.id, "epoch": lease.epoch, "lease_seconds": lease_duration.as_secs(),
         "from": envelope.from, "type": envelope.kind, "task_id": envelope.task_id,
         "request_id": envelope.correlation_id, "attempt": envelope.attempt,
-        "body": envelope.body,
     });
+    read_body(&mut object, &envelope.body);
     if let Ok(queue) = desk.queue() {
         let told = Delivered::new(&**queue, delivery);
         object["held"] = json!(told.held);
@@ -240,10 +282,48 @@ fn handed_over(desk: &Desk, delivery: &Delivery) -> Value {
             && let Ok(content) = desk.spool.read_attachment(attachment)
             && let Ok(text) = String::from_utf8(content)
         {
-            object["body"] = json!(text);
+            read_body(&mut object, &text);
         }
     }
     object
+}
+
+/// Puts a body into a result: `body` is a mapping where the text is one, `body_text` is the text.
+fn read_body(object: &mut Value, text: &str) {
+    object["body_text"] = json!(text);
+    object["body"] = body_json(text);
+}
+
+/// The message in this agent's hands.
+fn lease_of(desk: &Desk, id: String, epoch: Option<u64>) -> Result<Lease, Trouble> {
+    let id = message_id(id)?;
+    match desk.queue()?.state(&desk.mailbox, &id)? {
+        Some(State::Acked { holder, epoch: current }) if holder == desk.agent => {
+            let epoch = epoch.unwrap_or(current);
+            Ok(Lease { mailbox: desk.mailbox.clone(), id, holder, epoch })
+        }
+        _ => Err(Trouble::new(format!(
+            "message {id} is not in your hands: fetch_inbox shows what is"
+        ))),
+    }
+}
+
+pub(super) fn release(desk: &Desk, release: Release) -> Answer {
+    let lease = lease_of(desk, release.id, release.epoch)?;
+    let delay = Duration::from_secs(release.delay_seconds.unwrap_or(0).min(DELAY_SECONDS_MAX));
+    desk.queue()?.release(&lease, delay)?;
+    let state = desk.queue()?.state(&lease.mailbox, &lease.id)?;
+    let state = state.map_or("gone", |state| state.word());
+    Ok(json!({ "id": lease.id, "mailbox": lease.mailbox, "state": state }))
+}
+
+pub(super) fn dead_letter(desk: &Desk, letter: DeadLetter) -> Answer {
+    if letter.reason.trim().is_empty() {
+        return Err(Trouble::new("reason: say why no agent can work on it"));
+    }
+    let lease = lease_of(desk, letter.id, letter.epoch)?;
+    desk.queue()?.dead_letter(&lease, &letter.reason)?;
+    Ok(json!({ "id": lease.id, "mailbox": lease.mailbox, "state": "dead" }))
 }
 
 pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {

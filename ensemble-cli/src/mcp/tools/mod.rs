@@ -15,9 +15,11 @@ use crate::exit::Failure;
 mod assign;
 mod board;
 pub(super) mod mail;
+pub(super) mod outputs;
 mod requests;
 mod steps;
 mod team;
+pub(super) mod waiting;
 
 /// What a tool answers, or what its caller has to change.
 pub(super) type Answer = Result<Value, Trouble>;
@@ -83,7 +85,7 @@ macro_rules! tool {
     };
 }
 
-const TOOLS: [ToolSpec; 19] = [
+const TOOLS: [ToolSpec; 23] = [
     ToolSpec {
         name: COMPLETION_TOOL,
         title: "Report a step",
@@ -92,6 +94,14 @@ const TOOLS: [ToolSpec; 19] = [
         schema: steps::schema,
         call: steps::submit,
     },
+    tool!(
+        "next_step",
+        "Take the next step",
+        false,
+        steps::Next,
+        steps::next,
+        "Takes the next step that is due for you, with all that its prompt says. Report it with submit_step_completion."
+    ),
     tool!(
         "plan_approval",
         "Submit or review a plan",
@@ -149,12 +159,36 @@ const TOOLS: [ToolSpec; 19] = [
         "Takes a message, the next one if no id is given. From then on it is yours until you complete it or its lease is over."
     ),
     tool!(
+        "wait_for_message",
+        "Wait for a message and take it",
+        false,
+        waiting::Wait,
+        waiting::wait,
+        "Waits for your next message and takes it. Returns without one when the time is over; call it again then."
+    ),
+    tool!(
         "complete_message",
         "Say that a message's work is done",
         false,
         mail::Complete,
         mail::complete,
         "Says that the work of a message that you have taken is done. A step's message is completed by submit_step_completion."
+    ),
+    tool!(
+        "release",
+        "Give a message back",
+        false,
+        mail::Release,
+        mail::release,
+        "Gives back a message that you have taken and cannot work on, so that it is delivered again, perhaps later."
+    ),
+    tool!(
+        "dead_letter",
+        "Put a message aside",
+        false,
+        mail::DeadLetter,
+        mail::dead_letter,
+        "Puts aside a message that you have taken and that no agent can work on. A person sees it with your reason."
     ),
     tool!(
         "report",
@@ -181,7 +215,7 @@ const TOOLS: [ToolSpec; 19] = [
         "Submits the task that you have claimed for review: the commits in its worktree, where nothing may be left uncommitted."
     ),
     tool!(
-        "judge_task",
+        "verdict_task",
         "Approve or reject a task",
         false,
         board::Judge,
@@ -243,11 +277,18 @@ pub(super) fn all() -> impl Iterator<Item = &'static ToolSpec> {
     TOOLS.iter()
 }
 
+/// The tool of a name, or of its former name.
+pub(super) fn named(name: &str) -> Option<&'static ToolSpec> {
+    let name = if name == "judge_task" { "verdict_task" } else { name };
+    all().find(|tool| tool.name == name)
+}
+
 /// Name and schema of every tool's arguments, for documents; `agent` has the seed's names.
 pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
     let names = ["Tara", "Devon"].map(message::Name::new);
     let names: Vec<_> = names.into_iter().filter_map(Result::ok).collect();
     let rest = [
+        ("next_step", schema_of::<steps::Next>()),
         ("plan_approval", schema_of::<requests::PlanApproval>()),
         ("shutdown_request", schema_of::<requests::ShutdownRequest>()),
         ("shutdown_response", schema_of::<requests::ShutdownResponse>()),
@@ -255,11 +296,14 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         ("assign", schema_of::<assign::Assign>()),
         ("fetch_inbox", schema_of::<mail::Fetch>()),
         ("acknowledge_message", schema_of::<mail::Acknowledge>()),
+        ("wait_for_message", schema_of::<waiting::Wait>()),
         ("complete_message", schema_of::<mail::Complete>()),
+        ("release", schema_of::<mail::Release>()),
+        ("dead_letter", schema_of::<mail::DeadLetter>()),
         ("report", schema_of::<team::Report>()),
         ("claim_task", schema_of::<board::Claim>()),
         ("submit_task", schema_of::<board::Submit>()),
-        ("judge_task", schema_of::<board::Judge>()),
+        ("verdict_task", schema_of::<board::Judge>()),
         ("block_task", schema_of::<board::Block>()),
         ("handoff", schema_of::<board::Handoff>()),
         ("pong", schema_of::<team::Pong>()),
@@ -334,6 +378,8 @@ mod tests {
             let text = schema.to_string();
             let is_plain = !["$ref", "anyOf", "null"].iter().any(|word| text.contains(word));
             assert!(is_plain && schema["type"] == "object", "{name}: {text}");
+            let output = outputs::schema(name).unwrap_or_else(|| panic!("{name} has no output"));
+            assert!(!output.to_string().contains("$ref"), "{name}: {output}");
         }
     }
 

@@ -1,10 +1,12 @@
-//! `submit_step_completion`.
+//! `submit_step_completion`, `next_step`.
 
-use ensemble_team::steps::{Completion, completion_schema};
+use ensemble_team::steps::{Ask, Completion, Next as Found, completion_schema};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::commands::step_sentence;
+use crate::commands::{handed_prompt, step_sentence};
 use crate::mcp::Desk;
 
 /// The seed's schema, with the team's names in it.
@@ -31,5 +33,30 @@ pub(super) fn submit(desk: &Desk, value: Value) -> Answer {
             desk.learn_all()?;
             Err(error.into())
         }
+    }
+}
+
+/// Arguments of `next_step`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Next {
+    /// Only steps of this task.
+    task_id: Option<String>,
+}
+
+pub(super) fn next(desk: &Desk, next: Next) -> Answer {
+    crate::transports::admit_steps(&desk.context())?;
+    let mut ask = Ask::of(desk.agent.clone());
+    if let Some(task) = next.task_id {
+        ask = ask.in_task(task);
+    }
+    desk.store.observe()?;
+    match desk.store.take(&ask)? {
+        Found::Handed(step) => {
+            let object = handed_prompt(&desk.store, &step)?;
+            desk.learn_all()?;
+            Ok(object)
+        }
+        Found::Nothing(nothing) => Err(Trouble::new(nothing.to_string())),
     }
 }

@@ -1,0 +1,54 @@
+//! Members of each tool's structured result, in the notation of `printed`.
+
+use serde_json::Value;
+
+use crate::printed;
+
+/// A message in the agent's hands, as two tools give it.
+const TAKEN: &str = "id: id; epoch: count; lease_seconds: count; from: name; type: name; task_id: text?; \
+    request_id: text?; attempt: count?; body: any; body_text: text; held?: text; waiting?: count; commands?: {text}; \
+    attachment_path?: text?; remark?: text; plan?: text";
+
+/// Members that results have, by tool.
+const OUTPUTS: &[(&str, &str)] = &[
+    ("submit_step_completion", "..Submitted; message: text"),
+    ("next_step", "..HandedPrompt"),
+    ("plan_approval", "..Request; message: text"),
+    ("shutdown_request", "..Request; message: text"),
+    ("shutdown_response", "..Request; message: text"),
+    ("send_message", "id: id; mailbox: name; state: =stored; already_stored: flag"),
+    (
+        "assign",
+        "id: id; mailbox: name; state: =stored; task_id: text; worker: name; attempt: count; ready_attempt: count; \
+         watched: flag",
+    ),
+    ("fetch_inbox", "mailbox: name; messages: [object]"),
+    ("acknowledge_message", TAKEN),
+    ("wait_for_message", "received: flag; waited_seconds: count; message?: object"),
+    ("complete_message", "id: id; state: =settled; already_settled: flag"),
+    ("release", "id: id; mailbox: name; state: word(queued acked settled dead gone)"),
+    ("dead_letter", "id: id; mailbox: name; state: =dead"),
+    ("report", "file: text; task_id: text; settled: [id]"),
+    ("claim_task", "..Claimed; message: text"),
+    ("submit_task", "task: name; status: text; commit: text?; message: text"),
+    ("verdict_task", "task: name; status: text; commit: text?"),
+    ("block_task", "task: name; status: text; message: text"),
+    ("handoff", "task: name?; exit: count; message: text"),
+    ("pong", "worker: name; attempt: count; asked: count?; is_waited_for: flag"),
+    ("heartbeat", "steps: [object]; messages: [id]; lease_seconds: count; board: count?"),
+    (
+        "whoami",
+        "agent: name; known_by: text; mailbox: name; role: text?; generation: count?; steps: [object]; \
+         messages: [id]; tasks: [object]; holds: [object]",
+    ),
+    (
+        "list_agents",
+        "agents: [object]; unreadable: [text]; mailboxes: [name]; named_in_plans: [name]",
+    ),
+];
+
+/// The schema of a tool's structured result.
+pub(in crate::mcp) fn schema(tool: &str) -> Option<Value> {
+    let (_, members) = OUTPUTS.iter().find(|(name, _)| *name == tool)?;
+    Some(printed::object_schema(members))
+}

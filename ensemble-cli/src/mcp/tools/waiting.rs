@@ -1,0 +1,108 @@
+//! `wait_for_message`: bounded, with progress each second, and cancelled as the protocol says.
+//!
+//! A message that came in the moment of a cancellation is given back: its client does not know of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ensemble_core::watch::Waiter;
+use rmcp::RoleServer;
+use rmcp::model::{ErrorData, ProgressNotificationParam};
+use rmcp::service::RequestContext;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::mail::{self, Release};
+use super::{Answer, Trouble, arguments};
+use crate::mcp::Desk;
+
+pub(in crate::mcp) const NAME: &str = "wait_for_message";
+/// How long is waited, in seconds, where the call does not say.
+const TIMEOUT_SECONDS: u64 = 60;
+/// The longest wait, in seconds.
+const TIMEOUT_SECONDS_MAX: u64 = 3600;
+/// Time between two notices of progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// Arguments of `wait_for_message`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wait {
+    /// How long to wait at most, in seconds (default 60, at most an hour).
+    #[schemars(range(max = 3600))]
+    timeout_seconds: Option<u64>,
+}
+
+/// Waits without telling of it, for callers without a client.
+pub(super) fn wait(desk: &Desk, wait: Wait) -> Answer {
+    wait_for(desk, &wait, &AtomicBool::new(false))
+}
+
+/// Waits in a thread, tells the client how long, and ends when the client cancels the call.
+pub(in crate::mcp) async fn told(
+    desk: Arc<Desk>,
+    value: Value,
+    context: RequestContext<RoleServer>,
+) -> Result<Answer, ErrorData> {
+    let is_cancelled = Arc::new(AtomicBool::new(false));
+    let (began, waits) = (Instant::now(), (Arc::clone(&desk), Arc::clone(&is_cancelled)));
+    let mut waiting = tokio::task::spawn_blocking(move || {
+        wait_for(&waits.0, &arguments::<Wait>(value)?, &waits.1)
+    });
+    let (cancelled, flag) = (context.ct.clone(), Arc::clone(&is_cancelled));
+    let watch = tokio::spawn(async move {
+        cancelled.cancelled().await;
+        flag.store(true, Ordering::SeqCst);
+    });
+    let token = context.meta.get_progress_token();
+    let answer = loop {
+        if let Ok(done) = tokio::time::timeout(PROGRESS_EVERY, &mut waiting).await {
+            break done.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        }
+        if let Some(token) = &token {
+            let waited = began.elapsed().as_secs_f64();
+            let progress = ProgressNotificationParam::new(token.clone(), waited);
+            // A client that has gone is seen by the transport.
+            let _ = context.peer.notify_progress(progress).await;
+        }
+    };
+    watch.abort();
+    if is_cancelled.load(Ordering::SeqCst)
+        && let Ok(Value::Object(result)) = &answer
+        && let Some(message) = result.get("message")
+    {
+        let release: Release = arguments(json!({ "id": message["id"], "epoch": message["epoch"] }))
+            .map_err(|trouble| ErrorData::internal_error(trouble.to_string(), None))?;
+        let _ = tokio::task::spawn_blocking(move || mail::release(&desk, release)).await;
+    }
+    Ok(answer)
+}
+
+fn wait_for(desk: &Desk, wait: &Wait, is_cancelled: &AtomicBool) -> Answer {
+    let seconds = wait.timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
+    if seconds > TIMEOUT_SECONDS_MAX {
+        return Err(Trouble::new(format!("timeout_seconds: pass 0 to {TIMEOUT_SECONDS_MAX}")));
+    }
+    let mailbox = desk.project.queue.join("mailbox").join(desk.mailbox.as_str());
+    let dirs = ["new", "front"].map(|below| mailbox.join(below));
+    let waiter = Waiter::new(&dirs.into_iter().filter(|dir| dir.is_dir()).collect::<Vec<_>>());
+    let began = Instant::now();
+    loop {
+        let waited = began.elapsed();
+        let left = Duration::from_secs(seconds).saturating_sub(waited);
+        if is_cancelled.load(Ordering::SeqCst) {
+            return Ok(json!({ "received": false, "waited_seconds": waited.as_secs() }));
+        }
+        if let Some(message) = mail::take_next(desk)? {
+            return Ok(json!({
+                "received": true, "waited_seconds": waited.as_secs(), "message": message,
+            }));
+        }
+        if left.is_zero() {
+            return Ok(json!({ "received": false, "waited_seconds": waited.as_secs() }));
+        }
+        waiter.wait(left.min(PROGRESS_EVERY));
+    }
+}
