@@ -378,17 +378,21 @@ fn the_inspector_lists_and_calls_every_tool() {
 
 /// One HTTP request by hand; the status of its answer.
 fn request(url: &str, headers: &[(&str, &str)]) -> u16 {
-    use std::io::Read as _;
-    let address = url.strip_prefix("http://").and_then(|url| url.strip_suffix("/mcp")).unwrap();
     let body = json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {},
             "clientInfo": { "name": "test", "version": "1" },
         },
-    })
-    .to_string();
+    });
+    post(url, headers, &body.to_string())
+}
+
+/// The status of a request with this body.
+fn post(url: &str, headers: &[(&str, &str)], body: &str) -> u16 {
+    use std::io::Read as _;
+    let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut text =
-        format!("POST /mcp HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        format!("POST /{path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     text += "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
     if !headers.iter().any(|(name, _)| *name == "Host") {
         text += &format!("Host: {address}\r\n");
@@ -415,6 +419,22 @@ fn http_wants_the_token_and_refuses_strangers() {
     assert_eq!(with("Origin", "http://localhost:3000"), 200);
     assert_eq!(with("Origin", "https://evil.example"), 403);
     assert_eq!(with("Host", "evil.example"), 403);
+}
+
+#[test]
+fn http_says_what_is_wrong_as_the_specification_does() {
+    let bed = Bed::new();
+    let (_server, url, token) = serve(&bed);
+    let bearer = format!("Bearer {token}");
+    let own = ("Authorization", bearer.as_str());
+    let revision = ("MCP-Protocol-Version", "2025-11-25");
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
+    let session = ("Mcp-Session-Id", "no-such-session");
+    assert_eq!(post(&url, &[own, revision, session], &list), 404, "a session that is not there");
+    assert_eq!(post(&url, &[own, revision], &list), 400, "no session");
+    assert_eq!(post(&url, &[own, ("MCP-Protocol-Version", "1999-01-01")], &list), 400);
+    assert_eq!(post(&url, &[own], "no JSON"), 400);
+    assert_eq!(post(&url.replace("/mcp", "/other"), &[own], &list), 404, "another path");
 }
 
 #[test]

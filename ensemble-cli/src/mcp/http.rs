@@ -20,6 +20,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
+use super::connections::{self, Connection};
 use super::{Desk, Server};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -70,8 +71,8 @@ pub(crate) fn serve(
     }
     context.out.flush()?;
     let router = router(Arc::new(desk), &token);
-    let served = runtime.block_on(async { axum::serve(listener, router).await });
-    Ok(served?)
+    runtime.block_on(connections::serve(listener, router, connections::HEADERS_WITHIN));
+    Ok(())
 }
 
 fn router(desk: Arc<Desk>, token: &str) -> axum::Router {
@@ -83,12 +84,27 @@ fn router(desk: Arc<Desk>, token: &str) -> axum::Router {
     );
     let expected = Digest::of(format!("Bearer {token}").as_bytes());
     let check = from_fn(move |request: Request, next: Next| async move {
-        match is_allowed(&request, &expected) {
-            true => next.run(request).await,
-            false => refuse(),
+        if !is_allowed(&request, &expected) {
+            return refuse();
         }
+        let connection = request.extensions().get::<Connection>();
+        if !connection.is_some_and(Connection::trust) {
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        answered(request, next).await
     });
     axum::Router::new().route_service(PATH, service).layer(check)
+}
+
+/// JSON of the right type that cannot be read is a bad request, not one of another type.
+async fn answered(request: Request, next: Next) -> Response {
+    let content = request.headers().get(header::CONTENT_TYPE);
+    let is_json = content.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let mut response = next.run(request).await;
+    if is_json && response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+    }
+    response
 }
 
 /// Compared by digest, so that the time it takes says nothing of the token.
@@ -100,7 +116,8 @@ fn is_allowed(request: &Request, expected: &Digest) -> bool {
 fn refuse() -> Response {
     let text = "send `Authorization: Bearer TOKEN`; `ensemble mcp --http` has printed the token, or \
                 read it from its --token-file\n";
-    (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
+    let about = [(header::WWW_AUTHENTICATE, "Bearer"), (header::CONNECTION, "close")];
+    (StatusCode::UNAUTHORIZED, about, text).into_response()
 }
 
 /// The token of the file, or a fresh one that is put into it.

@@ -27,6 +27,7 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::Value;
 
+mod connections;
 mod desk;
 mod http;
 pub(crate) mod install;
