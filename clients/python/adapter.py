@@ -7,7 +7,7 @@ def perform(op, mailbox="", holder="", id="", epoch=0, body_file="", **more):
         return {"id": queue.send(mailbox, pathlib.Path(body_file).read_bytes().decode(), sender=more.pop("from"), id=id or None, **more)}
     if op == "receive" and (message := queue.receive(mailbox, holder)):
         pathlib.Path(body_file).write_bytes(message.body.encode())
-        return {**message.fields, **vars(message.lease)}
+        return {**message.fields, **message.lease._asdict()}
     if op == "state":
         return {"state": queue.state(mailbox, id)}
     return {} if op == "receive" else getattr(queue, op)(Lease(mailbox, id, holder, epoch), **more) or {}

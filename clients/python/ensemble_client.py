@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import fcntl, hashlib, json, os, re, stat, time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Iterator, Optional, Union
+from typing import Any, Iterator, NamedTuple, Optional, Union
 
 BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, HEADER_BYTES_MAX = 61_440, 65_536, 256
 RECEIPTS = {"new": "stored", "front": "stored", "cur": "acked", "done": "settled", "dead": "dead"}
 NAME, NUMBER = "[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", "(0|[1-9][0-9]{0,18})"
-NEW = re.compile(rf"({NAME})()()\.yaml")
+NEW = re.compile(rf"({NAME})()()()\.yaml")
 FRONT = re.compile(rf"({NAME})@p([0-9])@e{NUMBER}@t{NUMBER}\.yaml")
 UUID7 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 BARE = re.compile(r"(?!(?:true|false|yes|no|on|off|null|y|n)$)[a-z][a-z0-9._-]*|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
@@ -39,8 +38,7 @@ class QueueError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True)
-class Lease:
+class Lease(NamedTuple):
     """One delivery of one message. Its operations are refused once another delivery has begun."""
 
     mailbox: str
@@ -53,8 +51,7 @@ class Lease:
         return f"{_name(self.id)}@{_name(self.holder)}@{self.epoch}.yaml"
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """A received message; `fields` is its envelope without the body."""
 
     lease: Lease
@@ -125,7 +122,6 @@ class Queue:
         if (asked / "request.yaml").exists() and not (asked / "decision.yaml").exists():
             raise QueueError("refused", f"the request {asked.name} has no decision")
         self._move(box, lease, f"done/{lease.id}.yaml")
-        self._sync(box / "done")
 
     def release(self, lease: Lease, delay_ms: int = 0) -> None:
         """Gives a message back. After its last attempt it becomes a dead letter."""
@@ -162,7 +158,6 @@ class Queue:
                 raise _lost(lease)
             self._write(box / "dead" / f"{lease.id}@reason.yaml", note.encode(), self.power)
             self._move(box, lease, f"dead/{lease.id}.yaml")
-            self._sync(box / "dead")
 
     def state(self, mailbox: str, id: str) -> str:
         """The receipt of a message: `stored`, `acked`, `settled`, `dead` or `unknown`."""
@@ -180,11 +175,9 @@ class Queue:
         return box
 
     def _waiting(self, box: Path, now: int) -> Iterator[tuple[Path, str, int]]:
-        front = [(p, m) for p in (box / "front").iterdir() if (m := FRONT.fullmatch(p.name)) and int(m[4]) <= now]
-        new = [(p, m) for p in (box / "new").iterdir() if (m := NEW.fullmatch(p.name))]
-        front.sort(key=lambda it: (-int(it[1][2]), _age(*it)))
-        new.sort(key=lambda it: _age(*it))
-        for path, match in front + new:
+        found = [(path, match) for state, form in (("front", FRONT), ("new", NEW)) for path in (box / state).iterdir()
+                 if (match := form.fullmatch(path.name)) and int(match[4] or 0) <= now]
+        for path, match in sorted(found, key=lambda it: (it[0].parent.name, -int(it[1][2] or 0), _age(*it))):
             yield path, match[1], int(match[3] or 0) + 1
 
     def _find(self, box: Path, id: str) -> Optional[Path]:
@@ -215,6 +208,7 @@ class Queue:
         except FileNotFoundError:
             raise _lost(lease) from None
         (box / "lease" / f"{lease.id}@{lease.epoch}.yaml").unlink(missing_ok=True)
+        self._sync((box / target).parent)
 
     def _sync(self, *paths: Path) -> None:
         for path in paths if self.power else ():
