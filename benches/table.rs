@@ -14,13 +14,14 @@ use support::{Outcome, go_on};
 type Row = (&'static str, fn() -> Outcome<()>);
 
 /// Rows that leave many deleted files behind come last.
-const ROWS: [Row; 14] = [
+const ROWS: [Row; 15] = [
     ("detect", rows::detect::run),
     ("watchers", rows::watchers::run),
     ("waiting", rows::waiting::run),
     ("nudge", rows::nudge::run),
     ("idle", rows::idle::run),
     ("start", rows::start::run),
+    ("top", rows::top::run),
     ("lint", rows::lint::run),
     ("store", rows::store::run),
     ("queues", rows::queues::run),

@@ -14,6 +14,7 @@ pub mod start;
 pub mod steps;
 pub mod store;
 pub mod subjects;
+pub mod top;
 pub mod waiting;
 pub mod wal;
 pub mod watchers;

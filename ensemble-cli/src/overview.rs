@@ -40,15 +40,17 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
-/// The directories in which a change may change the overview.
-pub(crate) fn places(project: &Project) -> [PathBuf; 5] {
-    [
+/// The directories in which a change may change the overview, as far as they exist.
+fn places(project: &Project) -> Vec<PathBuf> {
+    let all = [
         project.state.clone(),
         project.roster().dir().to_owned(),
         project.panes(),
         project.logs(),
         project.queue.join(ensemble_core::requests::REQUESTS),
-    ]
+    ];
+    // A waiter with one that does not exist would poll.
+    all.into_iter().filter(|place| place.is_dir()).collect()
 }
 
 /// Shows something again whenever it has changed, until a signal ends the process: on a terminal in the same place,

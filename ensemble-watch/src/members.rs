@@ -130,12 +130,16 @@ pub fn last_observed(status: &Path) -> Vec<Observed> {
     let mut text = String::new();
     let read = std::fs::File::open(status)
         .and_then(|file| file.take(STATUS_BYTES_MAX).read_to_string(&mut text));
-    let value: serde_json::Value = match read {
-        Ok(_) => serde_json::from_str(&text).unwrap_or_default(),
-        Err(_) => return Vec::new(),
-    };
-    let members = value["members"].as_array().cloned().unwrap_or_default();
-    members.into_iter().filter_map(|member| serde_json::from_value(member).ok()).collect()
+    match read {
+        Ok(_) => observed_in(&serde_json::from_str(&text).unwrap_or_default()),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// The members in a watcher's status.
+pub(crate) fn observed_in(status: &serde_json::Value) -> Vec<Observed> {
+    let members = status["members"].as_array().into_iter().flatten();
+    members.filter_map(|member| Observed::deserialize(member).ok()).collect()
 }
 
 /// The members that the last watcher has seen gone.

@@ -15,15 +15,15 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{
-    Alarm, AlarmKey, Board, BoardOptions, Condition, Control, ControlFile, Graces, State,
-    conditions, is_left_behind, is_missing, leases, stale,
+    Alarm, AlarmKey, Board, Condition, Control, ControlFile, Graces, State, conditions,
+    is_left_behind, leases, stale,
 };
 use serde::Serialize;
 use serde_json::json;
 
 use crate::alarms::raised;
 use crate::project::Project;
-use crate::status::ACTOR;
+use crate::workload::Books;
 
 /// Name of the trouble of a control file.
 const CONTROL: &str = "control";
@@ -55,20 +55,16 @@ impl Trouble {
 ///
 /// # Errors
 /// The control files cannot be read.
-pub fn of_project(project: &Project) -> Result<Vec<Trouble>> {
+pub fn of_project(project: &Project, books: &Books) -> Result<Vec<Trouble>> {
     let control = project.admissions().control()?;
-    let board = match Board::find(project.root(), BoardOptions::new(ACTOR)) {
-        Ok(board) => board,
-        Err(error) if is_missing(&error) => return Ok(control.iter().map(in_force).collect()),
-        Err(error) => return Ok(vec![unreadable(&error.to_string())]),
-    };
-    let mut found = match board.read() {
-        Ok(state) => {
+    let Some(board) = books.place() else { return Ok(control.iter().map(in_force).collect()) };
+    let mut found = match (books.board(), books.unreadable()) {
+        (Some(state), _) => {
             let directory = board.path().parent().unwrap_or_else(|| Path::new("."));
             let controls = Control::read_all(directory)?;
-            of_board(&board, &state, &controls, SystemClock.wall(), &raised(project))
+            of_board(board, state, &controls, SystemClock.wall(), &raised(project))
         }
-        Err(error) => vec![unreadable(&error.to_string())],
+        (None, why) => vec![unreadable(why.unwrap_or("it changes"))],
     };
     // One that has waited for long is among them already.
     if let Some(control) = control

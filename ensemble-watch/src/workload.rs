@@ -9,8 +9,7 @@
 //!
 //! So a server that does not answer blocks no caller: the loop continues with the last report.
 
-use std::collections::BTreeMap;
-
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
 use ensemble_core::Result;
@@ -29,7 +28,10 @@ use crate::status::ACTOR;
 /// read, holds nothing; the alarms and `fsck` tell of damage.
 #[derive(Debug, Default)]
 pub struct Books {
+    place: Option<Board>,
     board: Option<State>,
+    /// Why a board that exists cannot be read.
+    unreadable: Option<String>,
     /// Path of the board that was read, with its identity, size and time.
     seen: Option<(PathBuf, FileId, u64, i128)>,
     steps: Option<StepStore>,
@@ -54,9 +56,12 @@ impl Books {
             Some((board.path().to_owned(), stat.id, stat.bytes, stat.modified_ns))
         });
         if seen.is_none() || seen != self.seen {
-            self.board = board.and_then(|board| board.read().ok());
+            let read = board.as_ref().map(Board::read);
+            self.unreadable = read.as_ref().and_then(|it| it.as_ref().err().map(ToString::to_string));
+            self.board = read.and_then(Result::ok);
             self.seen = seen;
         }
+        self.place = board;
         let path = project.state.join(STEPS_FILE);
         if !path.exists() {
             self.steps = None;
@@ -69,6 +74,16 @@ impl Books {
     #[must_use]
     pub const fn board(&self) -> Option<&State> {
         self.board.as_ref()
+    }
+
+    /// Where the blackboard is, if there is one.
+    pub(crate) const fn place(&self) -> Option<&Board> {
+        self.place.as_ref()
+    }
+
+    /// Why a blackboard that exists cannot be read.
+    pub(crate) fn unreadable(&self) -> Option<&str> {
+        self.unreadable.as_deref()
     }
 
     /// The steps that wait for an intervention.
@@ -95,7 +110,16 @@ impl Books {
         queue: &dyn Broker,
         who: impl Fn(&Name) -> bool,
     ) -> Result<BTreeMap<Name, Vec<Holding>>> {
-        let places = Places::new(queue).with_board(self.board.as_ref());
+        self.holds_with(Places::new(queue), who)
+    }
+
+    /// As [`Self::holds`], with received messages that were read before.
+    pub(crate) fn holds_with(
+        &self,
+        mail: Places<'_>,
+        who: impl Fn(&Name) -> bool,
+    ) -> Result<BTreeMap<Name, Vec<Holding>>> {
+        let places = mail.with_board(self.board.as_ref());
         holdings::holds(&places.with_steps(self.steps.as_ref()), who)
     }
 }
@@ -144,12 +168,24 @@ impl Workload {
 /// # Errors
 /// The requests cannot be listed.
 pub(crate) fn pending(store: &dyn RequestStore) -> Result<Vec<Asked>> {
+    pending_but(store, &mut HashSet::new())
+}
+
+/// As [`pending`]. `closed` are requests that were seen closed before, which they stay.
+pub(crate) fn pending_but(
+    store: &dyn RequestStore,
+    closed: &mut HashSet<Name>,
+) -> Result<Vec<Asked>> {
     let requests = Requests::new(store);
     let mut pending = Vec::new();
     for id in requests.ids()? {
+        if closed.contains(&id) {
+            continue;
+        }
         // Most requests are closed, which needs no reading to see.
-        if !requests.is_closed(&id)?
-            && let Ok(Some(entry)) = requests.find(id.as_str())
+        if requests.is_closed(&id)? {
+            closed.insert(id);
+        } else if let Ok(Some(entry)) = requests.find(id.as_str())
             && entry.decision.is_none()
         {
             pending.push(entry.request);
@@ -165,12 +201,17 @@ pub(crate) fn pending(store: &dyn RequestStore) -> Result<Vec<Asked>> {
 /// # Errors
 /// The requests cannot be listed.
 pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
-    let words = |asked: Asked| {
+    Ok(waits_in(&pending(store)?))
+}
+
+/// The oldest of these requests of each agent, in a few words.
+pub(crate) fn waits_in(pending: &[Asked]) -> BTreeMap<Name, String> {
+    let words = |asked: &Asked| {
         let text = words(asked.kind.as_str(), asked.request_id.as_str(), &asked.to);
-        (asked.from, text)
+        (asked.from.clone(), text)
     };
     // The oldest request is inserted last.
-    Ok(pending(store)?.into_iter().rev().map(words).collect())
+    pending.iter().rev().map(words).collect()
 }
 
 /// The pending decision of an agent.

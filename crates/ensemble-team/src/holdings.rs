@@ -64,10 +64,17 @@ impl Holding {
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Places<'a> {
-    queue: &'a dyn Broker,
+    mail: Mail<'a>,
     board: Option<&'a State>,
     #[cfg(feature = "steps")]
     steps: Option<&'a StepStore>,
+}
+
+/// Where received messages are looked up.
+#[derive(Clone, Copy)]
+enum Mail<'a> {
+    Queue(&'a dyn Broker),
+    Read(&'a [(Name, Holding)]),
 }
 
 impl std::fmt::Debug for Places<'_> {
@@ -79,9 +86,19 @@ impl std::fmt::Debug for Places<'_> {
 impl<'a> Places<'a> {
     /// The mailboxes alone.
     #[must_use]
-    pub fn new(queue: &'a dyn Broker) -> Self {
+    pub const fn new(queue: &'a dyn Broker) -> Self {
+        Self::of(Mail::Queue(queue))
+    }
+
+    /// Received messages that [`of_mailbox`] has read.
+    #[must_use]
+    pub const fn of_messages(held: &'a [(Name, Holding)]) -> Self {
+        Self::of(Mail::Read(held))
+    }
+
+    const fn of(mail: Mail<'a>) -> Self {
         Self {
-            queue,
+            mail,
             board: None,
             #[cfg(feature = "steps")]
             steps: None,
@@ -112,7 +129,21 @@ pub fn holds(
     places: &Places<'_>,
     who: impl Fn(&Name) -> bool,
 ) -> Result<BTreeMap<Name, Vec<Holding>>> {
-    let mut all = messages(places.queue, &who)?;
+    let mut all: BTreeMap<Name, Vec<Holding>> = BTreeMap::new();
+    match places.mail {
+        Mail::Read(held) => {
+            for (agent, holding) in held.iter().filter(|(agent, _)| who(agent)) {
+                push(all.entry(agent.clone()).or_default(), holding.clone());
+            }
+        }
+        Mail::Queue(queue) => {
+            for mailbox in queue.mailboxes()? {
+                for (agent, holding) in of_mailbox(queue, &mailbox, &who)? {
+                    push(all.entry(agent).or_default(), holding);
+                }
+            }
+        }
+    }
     let mut add = |agent: &Name, holding: Holding| {
         if who(agent) {
             push(all.entry(agent.clone()).or_default(), holding);
@@ -164,23 +195,22 @@ fn push(held: &mut Vec<Holding>, holding: Holding) {
     }
 }
 
-/// The received messages that have not been settled.
-fn messages(
+/// The received messages of a mailbox that these agents have not settled, at most [`NAMED_MAX`] of each agent.
+///
+/// # Errors
+/// The queue cannot be read.
+pub fn of_mailbox(
     queue: &dyn Broker,
+    mailbox: &Name,
     who: impl Fn(&Name) -> bool,
-) -> Result<BTreeMap<Name, Vec<Holding>>> {
-    let mut all: BTreeMap<Name, Vec<Holding>> = BTreeMap::new();
-    for mailbox in queue.mailboxes()? {
-        for lease in queue.observe(&mailbox)?.into_iter().map(|observed| observed.lease) {
-            if !who(&lease.holder) {
-                continue;
-            }
-            let held = all.entry(lease.holder).or_default();
-            if held.len() < NAMED_MAX {
-                let task = queue.peek(&mailbox, &lease.id).ok().and_then(|e| e.task_id);
-                let task_id = task.unwrap_or_else(|| lease.id.to_string());
-                push(held, Holding::new(task_id, HeldAs::Message, lease.epoch));
-            }
+) -> Result<Vec<(Name, Holding)>> {
+    let mut all: Vec<(Name, Holding)> = Vec::new();
+    for lease in queue.observe(mailbox)?.into_iter().map(|observed| observed.lease) {
+        let held = all.iter().filter(|(holder, _)| *holder == lease.holder).count();
+        if held < NAMED_MAX && who(&lease.holder) {
+            let task = queue.peek(mailbox, &lease.id).ok().and_then(|e| e.task_id);
+            let task_id = task.unwrap_or_else(|| lease.id.to_string());
+            all.push((lease.holder, Holding::new(task_id, HeldAs::Message, lease.epoch)));
         }
     }
     Ok(all)

@@ -117,7 +117,7 @@ fn print_json(context: &Context, overview: &Overview) -> Outcome {
         "watcher": {
             "running": watcher.holder.is_some(),
             "holder": watcher.holder,
-            "status": watcher.status,
+            "status": watcher.status(),
             "overdue": overdue(overview),
         },
         "board": { "troubles": troubles },
@@ -172,7 +172,7 @@ fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
     if let Some(holder) = &watcher.holder {
         out.line(format!("watcher  {}, {}", out.paint(GOOD, "running"), one_line(holder)))?;
     }
-    let Some(status) = watcher.status.as_ref().filter(|_| watcher.runs()) else { return Ok(()) };
+    let Some(status) = watcher.status().filter(|_| watcher.runs()) else { return Ok(()) };
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let boxes = status["boxes"].as_array().map_or(&[][..], Vec::as_slice);
     let pending: u64 = boxes.iter().map(|it| number(&it["pending"])).sum();

@@ -4,6 +4,7 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
 use ensemble_team::holdings::tasks;
 use ensemble_watch::overview::{Agent, Evidence, Overview};
+use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use crate::completion;
@@ -46,6 +47,8 @@ impl Arguments {
         }
         let look = || {
             let overview = self.look(context)?;
+            let project = context.project()?;
+            let lasting = |agent| lasting(project, agent);
             let mut lasting: Vec<Value> = overview.agents.iter().map(lasting).collect();
             lasting.push(overview.watcher.runs().into());
             Ok((overview, lasting.into()))
@@ -68,8 +71,8 @@ impl Arguments {
     }
 }
 
-fn object(agent: &Agent, overview: &Overview) -> Value {
-    let mut object = lasting(agent);
+fn object(project: &Project, agent: &Agent, overview: &Overview) -> Value {
+    let mut object = lasting(project, agent);
     object["waited_seconds"] = json!(agent.waited.map(|waited| waited.as_secs()));
     object["watcher_running"] = overview.watcher.runs().into();
     object["last_sign_of_life"] = json!(agent.sign_of_life);
@@ -84,8 +87,8 @@ pub(crate) fn states(context: &Context) -> Outcome<Vec<(Name, Value)>> {
 }
 
 /// What does not change by itself.
-fn lasting(agent: &Agent) -> Value {
-    let Agent { row, presence, way_in, since, holds, unread, .. } = agent;
+fn lasting(project: &Project, agent: &Agent) -> Value {
+    let Agent { row, presence, since, holds, unread, .. } = agent;
     let member = &row.member;
     let binding = member.binding.as_ref();
     json!({
@@ -94,15 +97,15 @@ fn lasting(agent: &Agent) -> Value {
         "tasks": tasks(holds), "holds": holds, "mailbox": member.mailbox, "unread": unread, "overdue": agent.is_overdue(),
         "recorded": member.state, "generation": member.generation, "ended": member.ended,
         "pane": binding.map(|b| &b.id), "pid": binding.map(|b| b.pid),
-        "came": row.came, "host": row.host(), "way_in": way_in,
+        "came": row.came, "host": row.host(), "way_in": row.way_in(project),
         "supervisor": member.supervisor.map(|supervisor| supervisor.pid),
     })
 }
 
 fn print(context: &Context, overview: &Overview) -> Outcome {
     if context.out.is_json() {
-        let mut agents = overview.agents.iter();
-        return agents.try_for_each(|agent| context.out.object(&object(agent, overview)));
+        let (project, mut agents) = (context.project()?, overview.agents.iter());
+        return agents.try_for_each(|agent| context.out.object(&object(project, agent, overview)));
     }
     print_needs(context, overview)?;
     print_agents(context, overview, true)

@@ -12,7 +12,7 @@
 //! A mark at the start of each line says what colour says as well.
 
 use anstyle::AnsiColor;
-use ensemble_core::event_log::{Record, types};
+use ensemble_core::event_log::Record;
 use ensemble_core::message::Timestamp;
 use ensemble_team::holdings::HeldAs;
 use ensemble_team::roster::State;
@@ -38,15 +38,6 @@ const EVENTS_MIN: u16 = 3;
 const WIDE: usize = 110;
 /// The widest name of an agent, in characters.
 const NAME_CHARS_MAX: usize = 16;
-/// Types of records that say nothing to a person.
-const DULL_TYPES: [&str; 6] = [
-    types::RECEIPT_NOTIFIED,
-    types::RECEIPT_SUBMITTED,
-    types::MESSAGE_EXTENDED,
-    types::FILE_ROUTED,
-    types::QUEUE_SWEPT,
-    types::LEASE_KEPT,
-];
 const KEYS: &str =
     "enter story  x help  a attach  y/n answer  s send  n nudge  p pause  / filter  q quit";
 
@@ -113,7 +104,8 @@ fn list(frame: &mut Frame<'_>, area: Rect, scene: &Scene, view: &View) {
     let lower = below.len() as u16 + events;
     let [upper, lower] =
         Layout::vertical([Constraint::Min(1), Constraint::Length(lower)]).areas(area);
-    below.extend(last_events(&scene.events, usize::from(events), width));
+    let last = scene.events.last(usize::from(events));
+    below.extend(last.map(|record| event_line(record, width)));
     // The selected line is always in sight.
     let height = usize::from(upper.height).max(1);
     let first = view.selected.saturating_sub(height - 1);
@@ -219,23 +211,18 @@ fn work(scene: &Scene) -> String {
     )
 }
 
-fn last_events(events: &[Record], count: usize, width: usize) -> Vec<Line<'static>> {
-    let is_dull = |record: &&Record| DULL_TYPES.contains(&record.kind.as_str());
-    let line = |record: &Record| {
-        let time = record.timestamp.to_string();
-        let about = ["task_id", "task", "agent", "worker_id", "id", "file", "request_id"];
-        let about = about.iter().find_map(|field| record.data.get(*field)?.as_str());
-        let text = format!(
-            "{} {} {} {}",
-            time.get(11..19).unwrap_or_default(),
-            record.kind,
-            one_line(&record.actor),
-            about.map(one_line).unwrap_or_default()
-        );
-        Line::styled(cut(&text, width), Style::new().add_modifier(Modifier::DIM))
-    };
-    let told: Vec<&Record> = events.iter().filter(|record| !is_dull(record)).collect();
-    told[told.len().saturating_sub(count)..].iter().map(|record| line(record)).collect()
+fn event_line(record: &Record, width: usize) -> Line<'static> {
+    let time = record.timestamp.to_string();
+    let about = ["task_id", "task", "agent", "worker_id", "id", "file", "request_id"];
+    let about = about.iter().find_map(|field| record.data.get(*field)?.as_str());
+    let text = format!(
+        "{} {} {} {}",
+        time.get(11..19).unwrap_or_default(),
+        record.kind,
+        one_line(&record.actor),
+        about.map(one_line).unwrap_or_default()
+    );
+    Line::styled(cut(&text, width), Style::new().add_modifier(Modifier::DIM))
 }
 
 fn footer(view: &View) -> Line<'static> {

@@ -1,33 +1,31 @@
 //! The live view: what needs a person, the agents, and the last events, on the whole terminal.
 //!
 //! ```text
-//! a file changed, or REFRESH_MAX is over    gather the overview, at most every REFRESH_MIN    draw
-//! a second is over                          ages grow                                         draw
-//! a key                                     `view` decides what it means                      draw, or run a verb
+//! a file changed, or REFRESH_MAX is over    look at what has changed, at most every PAUSE_MIN    draw
+//! a second is over                          ages grow                                            draw
+//! a key                                     `view` decides what it means                         draw, or run a verb
 //! the end, a signal, a panic                the terminal is as it was
 //! the terminal is gone                      the process ends
 //! ```
 //!
-//! It only reads. The keys that change something run a verb of this program, after a question. A look costs some
-//! milliseconds; looks are as far apart as [`PAUSE_PER_COST`] times the last one, so that a busy team costs little.
+//! It only reads. The keys that change something run a verb of this program, after a question. A look reads what
+//! has changed only (`OverviewReader`). Between two looks, changes wake nothing, so a busy team costs little more.
 
 mod draw;
+mod events;
 mod spent;
 mod view;
+mod wakes;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::event_log::{self, Record};
 use ensemble_core::message::Name;
-use ensemble_core::watch::Waiter;
 use ensemble_team::usage::Spent;
-use ensemble_watch::overview::{Evidence, Overview};
+use ensemble_watch::overview::{Evidence, Overview, OverviewReader};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -39,30 +37,27 @@ use crate::exit::{Failure, Outcome, silence};
 use crate::overview;
 use crate::own_program::own_program;
 use crate::queue::Queue;
+use events::LastEvents;
 use spent::SpentByAgent;
 use view::{Action, View};
+use wakes::Wakes;
 
-/// How long a key or a change may wait to be seen.
-const POLL: Duration = Duration::from_millis(50);
-/// The least time between two looks.
-const REFRESH_MIN: Duration = Duration::from_millis(100);
-/// The longest time between two looks: what lies on servers changes without a file.
-const REFRESH_MAX: Duration = Duration::from_secs(5);
 /// How long a change waits for others that come with it.
-const SETTLE: Duration = Duration::from_millis(80);
+const SETTLE: Duration = Duration::from_millis(40);
+/// The least time between two looks. A change is shown within 200 ms.
+const PAUSE_MIN: Duration = Duration::from_millis(150);
+/// Pause after a look, as a multiple of its cost: for queues so large or so far away that a look takes long.
+const PAUSE_PER_COST: u32 = 20;
+/// The longest time between two looks: mail grows overdue, and what lies on servers changes, without a file.
+const REFRESH_MAX: Duration = Duration::from_secs(5);
 /// How often ages are shown anew.
 const TICK: Duration = Duration::from_secs(1);
-/// Pause after a look, as a multiple of its cost.
-const PAUSE_PER_COST: u32 = 20;
-/// How much of the end of the log is read for the last events, in bytes.
-const EVENTS_BYTES_MAX: u64 = 64 * 1024;
 
 /// All that is drawn.
 struct Scene {
     overview: Overview,
     project: String,
-    /// The last events, oldest first.
-    events: Vec<Record>,
+    events: LastEvents,
     /// What each agent has used.
     spent: BTreeMap<Name, Spent>,
 }
@@ -75,17 +70,26 @@ pub(crate) fn run(context: &Context) -> Outcome {
     }
     // A failure is said on the ordinary screen.
     let queue = overview::open(context)?;
-    let mut scene = gather(context, &queue)?;
+    let project = context.project()?;
+    let mut wakes = Wakes::new()?;
+    let mut reader = OverviewReader::new(project);
+    let mut overview = look(&mut reader, &queue)?;
+    // What has changed before it was watched is seen by another look.
+    while wakes.watch(reader.places()) {
+        overview = look(&mut reader, &queue)?;
+    }
     overview::note_look(context);
     end_on_signals()?;
-    let changed = watch_files(context)?;
-    let reader = UsageReader::new(context.project()?)?;
-    let spent = SpentByAgent::follow(reader, Arc::clone(&changed));
-    scene.spent = spent.get();
+    let spent = SpentByAgent::follow(UsageReader::new(project)?, wakes.waker()?);
+    let root = project.root();
+    let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy().into_owned();
+    let mut events = LastEvents::of(&project.logs());
+    events.update()?;
+    let scene = Scene { overview, project: name, events, spent: spent.get() };
     silence(true);
     let mut terminal = ratatui::try_init()?;
-    let result =
-        Live { context, queue, scene, view: View::default(), changed, spent }.run(&mut terminal);
+    let view = View::default();
+    let result = Live { context, queue, reader, scene, view, wakes, spent }.run(&mut terminal);
     ratatui::try_restore()?;
     silence(false);
     result
@@ -103,91 +107,101 @@ fn end_on_signals() -> Outcome {
     Ok(())
 }
 
-fn gather(context: &Context, queue: &Queue) -> Outcome<Scene> {
-    let overview = overview::look(context, queue, Evidence::Watcher)?;
-    let project = context.project()?;
-    let root = project.root();
-    let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy().into_owned();
-    let events = event_log::recent(&project.logs(), EVENTS_BYTES_MAX)?;
-    Ok(Scene { overview, project: name, events, spent: BTreeMap::new() })
-}
-
-/// A flag that is set when a file of the project has changed.
-fn watch_files(context: &Context) -> Outcome<Arc<AtomicBool>> {
-    let places = overview::places(context.project()?);
-    let changed = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&changed);
-    std::thread::spawn(move || {
-        let waiter = Waiter::for_logs(&places);
-        loop {
-            let began = Instant::now();
-            waiter.wait(REFRESH_MAX);
-            // After all of that time, nothing has happened.
-            if began.elapsed() < REFRESH_MAX {
-                flag.store(true, Ordering::Relaxed);
-            }
-        }
-    });
-    Ok(changed)
+fn look(reader: &mut OverviewReader, queue: &Queue) -> Outcome<Overview> {
+    let (store, directory) = (queue.request_store(), queue.directory());
+    Ok(reader.look(store, directory, Evidence::Watcher)?)
 }
 
 struct Live<'a> {
     context: &'a Context,
     queue: Queue,
+    reader: OverviewReader,
     scene: Scene,
     view: View,
-    changed: Arc<AtomicBool>,
+    wakes: Wakes,
     spent: SpentByAgent,
+}
+
+/// When the next look is due.
+struct Pace {
+    looked: Instant,
+    pause: Duration,
+    /// The first change since the last look.
+    changed: Option<Instant>,
+}
+
+impl Pace {
+    fn due(&self) -> Instant {
+        let regular = self.looked + REFRESH_MAX.max(self.pause);
+        match self.changed {
+            Some(changed) => regular.min((changed + SETTLE).max(self.looked + self.pause)),
+            None => regular,
+        }
+    }
+
+    fn looked(&mut self, began: Instant) {
+        self.looked = Instant::now();
+        self.pause = PAUSE_MIN.max(began.elapsed() * PAUSE_PER_COST);
+        self.changed = None;
+    }
 }
 
 impl Live<'_> {
     fn run(&mut self, terminal: &mut DefaultTerminal) -> Outcome {
-        let (mut looked, mut pause) = (Instant::now(), REFRESH_MIN);
-        let (mut is_stale, mut drawn) = (true, Instant::now());
-        let mut news: Option<Instant> = None;
+        let now = Instant::now();
+        let mut pace = Pace { looked: now, pause: PAUSE_MIN, changed: None };
+        let (mut is_stale, mut drawn) = (true, now);
         loop {
-            if self.changed.swap(false, Ordering::Relaxed) {
-                news.get_or_insert_with(Instant::now);
-            }
-            let is_due = news.is_some_and(|news| news.elapsed() >= SETTLE);
-            if (is_due && looked.elapsed() >= pause) || looked.elapsed() >= REFRESH_MAX {
-                news = None;
+            if Instant::now() >= pace.due() {
                 let began = Instant::now();
-                // What cannot be read now is shown as it was.
-                if let Ok(scene) = gather(self.context, &self.queue) {
-                    self.scene = scene;
-                    self.scene.spent = self.spent.get();
-                    self.view.clamp(&self.scene.overview);
-                }
-                pause = REFRESH_MIN.max(began.elapsed() * PAUSE_PER_COST);
-                looked = Instant::now();
+                self.look();
+                pace.looked(began);
                 is_stale = true;
             }
-            if drawn.elapsed() >= TICK {
+            if is_stale || drawn.elapsed() >= TICK {
                 self.scene.overview.at = SystemClock.wall();
-                is_stale = true;
-            }
-            if is_stale {
-                drawn = Instant::now();
                 terminal.draw(|frame| draw::draw(frame, &self.scene, &self.view))?;
-                is_stale = false;
+                (is_stale, drawn) = (false, Instant::now());
             }
-            let has_input = event::poll(POLL)?;
+            let next = pace.due().min(drawn + TICK);
+            let patience = next.saturating_duration_since(Instant::now());
+            let woken = self.wakes.wait(patience, pace.changed.is_none())?;
+            if woken.by_files {
+                pace.changed = Some(Instant::now());
+            }
+            if !woken.by_terminal {
+                continue;
+            }
             // Reading from a terminal that was closed would never end.
             if rustix::termios::tcgetattr(io::stdin()).is_err() {
                 return Ok(());
             }
-            if !has_input {
-                continue;
-            }
+            self.scene.spent = self.spent.get();
             is_stale = true;
-            if let Event::Key(key) = event::read()?
-                && key.kind != KeyEventKind::Release
-                && self.press(key, terminal)?
-            {
-                return Ok(());
+            while event::poll(Duration::ZERO)? {
+                if let Event::Key(key) = event::read()?
+                    && key.kind != KeyEventKind::Release
+                    && self.press(key, terminal)?
+                {
+                    return Ok(());
+                }
             }
         }
+    }
+
+    /// Looks at what has changed. What cannot be read now is shown as it was.
+    fn look(&mut self) {
+        self.wakes.take();
+        if let Ok(overview) = look(&mut self.reader, &self.queue) {
+            self.scene.overview = overview;
+            self.view.clamp(&self.scene.overview);
+            if self.wakes.watch(self.reader.places())
+                && let Ok(overview) = look(&mut self.reader, &self.queue)
+            {
+                self.scene.overview = overview;
+            }
+        }
+        let _ = self.scene.events.update();
     }
 
     /// Does what a key means. Whether the view is to be left.
@@ -204,7 +218,7 @@ impl Live<'_> {
             Action::Run(arguments) => {
                 let said = self.verb(&arguments);
                 self.view.say(said);
-                self.changed.store(true, Ordering::Relaxed);
+                self.look();
             }
             Action::Attach(name) => {
                 ratatui::try_restore()?;

@@ -1,29 +1,32 @@
 //! What agents have used, read on a thread of its own: their records may be long.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
 use ensemble_team::usage::Spent;
 
+use super::wakes::Waker;
 use crate::commands::UsageReader;
 
 /// Interval of looks at the records.
 const INTERVAL: Duration = Duration::from_secs(5);
+/// Pause after a look, as a multiple of the time that it took.
+const PAUSE_PER_COST: u32 = 400;
 
 /// The last amounts, by agent.
 #[derive(Clone, Default)]
 pub(super) struct SpentByAgent(Arc<Mutex<BTreeMap<Name, Spent>>>);
 
 impl SpentByAgent {
-    /// Starts the thread, which sets the flag when an amount has changed.
-    pub(super) fn follow(mut reader: UsageReader, changed: Arc<AtomicBool>) -> Self {
+    /// Starts the thread, which wakes the view when an amount has changed.
+    pub(super) fn follow(mut reader: UsageReader, waker: Waker) -> Self {
         let this = Self::default();
         let shared = this.clone();
         std::thread::spawn(move || {
             loop {
+                let began = Instant::now();
                 // What cannot be read now is shown as it was.
                 if let Ok(usage) = reader.update() {
                     let usage = usage.into_iter().map(|(agent, usage)| (agent, usage.spent));
@@ -31,10 +34,10 @@ impl SpentByAgent {
                     let mut shown = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
                     if *shown != now {
                         *shown = now;
-                        changed.store(true, Ordering::Relaxed);
+                        waker.wake();
                     }
                 }
-                std::thread::sleep(INTERVAL);
+                std::thread::sleep(INTERVAL.max(began.elapsed() * PAUSE_PER_COST));
             }
         });
         this

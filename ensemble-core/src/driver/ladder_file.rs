@@ -208,7 +208,9 @@ impl LadderStore {
         Self { state: state.to_owned() }
     }
 
-    fn dir(&self) -> PathBuf {
+    /// Where the files lie; there may be no such directory yet.
+    #[must_use]
+    pub fn dir(&self) -> PathBuf {
         self.state.join(LADDERS_DIRECTORY)
     }
 

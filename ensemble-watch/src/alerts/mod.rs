@@ -6,7 +6,7 @@
 //! a crash                      alerts.json has what was told: at most the last look is told twice
 //! ```
 //!
-//! A look costs some milliseconds. Looks are as far apart as 20 times the last one. Without a rule, no
+//! A look reads what has changed only. Looks are as far apart as 20 times the last one. Without a rule, no
 //! thread runs.
 
 mod channels;
@@ -29,7 +29,7 @@ use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
-use crate::overview::{Evidence, Overview};
+use crate::overview::{Evidence, Overview, OverviewReader};
 use crate::project::{AlertRule, Project};
 use crate::status::ACTOR;
 use channels::{NO_TERMINAL, Running, Terminals};
@@ -92,9 +92,12 @@ impl AlertThread {
             schedule: Schedule::new(rules.clone(), kept.clone()),
             rules,
             kept,
+            reader: OverviewReader::new(project),
             project: project.clone(),
             spool,
             recorder,
+            #[cfg(feature = "nats")]
+            reader_of_servers: OverviewReader::new(project),
             #[cfg(feature = "nats")]
             servers: None,
             #[cfg(feature = "nats")]
@@ -134,8 +137,12 @@ struct Alerter {
     /// As `alerts.json` has it.
     kept: Kept,
     project: Project,
+    /// The team of this host.
+    reader: OverviewReader,
     spool: Arc<Spool>,
     recorder: Arc<dyn Recorder>,
+    #[cfg(feature = "nats")]
+    reader_of_servers: OverviewReader,
     /// The mailboxes on servers, once they have answered.
     #[cfg(feature = "nats")]
     servers: Option<Box<dyn RequestStore>>,
@@ -206,9 +213,9 @@ impl Alerter {
         Ok(())
     }
 
-    fn overview_here(&self) -> Result<Overview> {
+    fn overview_here(&mut self) -> Result<Overview> {
         let spool = &*self.spool;
-        Overview::look(&self.project, spool, Some(spool), Evidence::Watcher)
+        self.reader.look(spool, Some(spool), Evidence::Watcher)
     }
 
     #[cfg(feature = "nats")]
@@ -236,7 +243,7 @@ impl Alerter {
             self.servers = Some(Box::new(servers));
         }
         let Some(servers) = &self.servers else { return Ok(OnServers::Away) };
-        let overview = Overview::look(&self.project, &**servers, None, Evidence::Watcher)?;
+        let overview = self.reader_of_servers.look(&**servers, None, Evidence::Watcher)?;
         Ok(OnServers::Seen(Box::new(overview)))
     }
 

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use ensemble_core::Result;
 use ensemble_core::event_log::{self, Record};
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_team::roster::{Presence, State};
+use ensemble_team::roster::{Member, Presence, State};
 use ensemble_tmux::tmux::Server;
 
 use super::{Agent, Evidence, MailboxView, Overview, WatcherView};
 use crate::attention::AgentView;
-use crate::members::{self, Observed};
 use crate::project::Project;
 use crate::rows::{Row, rows};
 use crate::workload::{Books, Workload};
@@ -29,7 +28,6 @@ pub(super) struct Look<'a> {
 /// What is known of all agents before each is looked up.
 struct Known<'a> {
     mailboxes: &'a [MailboxView],
-    observed: Vec<Observed>,
     is_watched: bool,
     spoken: BTreeMap<&'a str, Timestamp>,
 }
@@ -37,13 +35,11 @@ struct Known<'a> {
 impl Look<'_> {
     pub(super) fn agents(
         &self,
+        members: &[Member],
         books: &Books,
         mailboxes: &[MailboxView],
         evidence: Evidence,
-        warnings: &mut Vec<String>,
     ) -> Result<Vec<Agent>> {
-        let (members, errors) = self.project.roster().entries()?;
-        warnings.extend(errors.iter().map(ToString::to_string));
         let elsewhere: Vec<Name> = match self.is_directory {
             false => mailboxes.iter().map(|mailbox| mailbox.name.clone()).collect(),
             true => Vec::new(),
@@ -54,18 +50,17 @@ impl Look<'_> {
         };
         let known = Known {
             mailboxes,
-            observed: members::last_observed(&self.project.watch_status()),
             is_watched: evidence == Evidence::Watcher && self.watcher.runs(),
             spoken: last_by_actor(&records),
         };
-        let rows = rows(members, books, &elsewhere);
+        let rows = rows(members.to_vec(), books, &elsewhere);
         rows.into_iter().map(|row| self.agent(row, &known)).collect()
     }
 
     fn agent(&self, row: Row, known: &Known<'_>) -> Result<Agent> {
         let name = &row.member.name;
         let (waits_for, holds) = (self.workload.waits_for.get(name), self.workload.held_by(name));
-        let seen = known.observed.iter().find(|observed| observed.agent == *name);
+        let seen = self.watcher.observed().iter().find(|observed| observed.agent == *name);
         let presence = match seen.filter(|_| known.is_watched && row.member.is_present()) {
             Some(seen) => Presence::new(seen.state, seen.why.clone()),
             None => row.presence(self.project, waits_for, &holds)?,
@@ -80,7 +75,6 @@ impl Look<'_> {
         Ok(Agent {
             unread: mailbox.map_or(0, |mailbox| mailbox.glance.waiting),
             waited: mailbox.and_then(MailboxView::waited),
-            way_in: row.way_in(self.project),
             row,
             presence,
             since,
@@ -92,8 +86,8 @@ impl Look<'_> {
 
 impl Overview {
     /// Agents in panes that are bound to mailboxes, and that are no members.
-    pub(super) fn bound_alone(&self, project: &Project) -> Vec<AgentView> {
-        let seen = members::last_observed(&project.watch_status());
+    pub(super) fn bound_alone(&self) -> Vec<AgentView> {
+        let seen = self.watcher.observed();
         let view = |(agent, mailbox): (Name, Name)| {
             if self.agents.iter().any(|known| known.row.member.name == agent) {
                 return None;

@@ -9,7 +9,9 @@
 //! Without a watcher, both look at the panes. A part that cannot be read is a warning: it must not hide the rest.
 
 mod agents;
+mod kept;
 mod parts;
+mod reader;
 mod watcher_view;
 
 use std::collections::BTreeMap;
@@ -17,7 +19,6 @@ use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::driver::LadderFile;
-use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::requests::{Asked, RequestStore};
 use ensemble_core::spool::{Glance, Overflow, Spool};
@@ -26,13 +27,12 @@ use ensemble_team::holdings::{Holding, tasks};
 use ensemble_team::roster::{Presence, State};
 use ensemble_team::steps::Standing;
 
-use crate::attention::{AgentView, Facts, MAIL_WAITS_MAX, Need, needs};
+use crate::attention::{AgentView, DeadTask, Facts, MAIL_WAITS_MAX, Need, needs};
 use crate::project::Project;
-use crate::rows::{Row, WayIn};
-use crate::troubles::{self, Trouble};
-use crate::workload::{self, Books, Workload};
-use agents::Look;
+use crate::rows::Row;
+use crate::troubles::Trouble;
 pub use parts::{COUNT_MAX, glance, since_millis};
+pub use reader::OverviewReader;
 pub use watcher_view::WatcherView;
 
 /// Where the state of agents comes from.
@@ -52,8 +52,6 @@ pub struct Agent {
     pub row: Row,
     /// State of the agent, with its evidence.
     pub presence: Presence,
-    /// How a hint reaches the agent.
-    pub way_in: WayIn,
     /// Start of the state, as far as a watcher has seen it.
     pub since: Option<Timestamp>,
     /// Messages, tasks, reviews and steps in its hands.
@@ -109,47 +107,17 @@ pub struct Overview {
 }
 
 impl Overview {
-    /// Looks at everything. `directory` is the queue, unless its mailboxes are on servers.
+    /// Looks once. [`OverviewReader`] looks again and again.
     ///
     /// # Errors
-    /// The queue or the roster cannot be read.
+    /// As for [`OverviewReader::look`].
     pub fn look(
         project: &Project,
         store: &dyn RequestStore,
         directory: Option<&Spool>,
         evidence: Evidence,
     ) -> Result<Self> {
-        let (mut warnings, queue) = (Vec::new(), store.broker());
-        let books = Books::open(project);
-        let watcher = WatcherView::look(project, &mut warnings);
-        let mailboxes = parts::mailboxes(queue, directory, &mut warnings)?;
-        let workload = Workload::of(queue, store, &books, |_| true)?;
-        let look = Look {
-            project,
-            is_directory: directory.is_some(),
-            watcher: &watcher,
-            workload: &workload,
-        };
-        let agents = look.agents(&books, &mailboxes, evidence, &mut warnings)?;
-        let mut overview = Self {
-            at: SystemClock.wall(),
-            agents,
-            holds: workload.holds,
-            pending: workload::pending(store)?,
-            ladders: parts::ladders(project)?,
-            troubles: troubles::of_project(project)?,
-            steps: books.standing(project).unwrap_or_else(|error| {
-                warnings.push(format!("step queues: {error}"));
-                Vec::new()
-            }),
-            open_tasks: parts::open_tasks(&books),
-            needs: Vec::new(),
-            warnings,
-            watcher,
-            mailboxes,
-        };
-        overview.needs = overview.needs_of(project, store)?;
-        Ok(overview)
+        OverviewReader::new(project).look(store, directory, evidence)
     }
 
     /// How many needs a person must see to.
@@ -173,17 +141,17 @@ impl Overview {
             || !self.agents.iter().all(is_at_rest)
     }
 
-    fn needs_of(&self, project: &Project, store: &dyn RequestStore) -> Result<Vec<Need>> {
+    fn needs_of(&self, project: &Project, dead: &[DeadTask]) -> Result<Vec<Need>> {
         let mut views: Vec<AgentView> =
             self.agents.iter().map(|agent| agent.view(&self.watcher)).collect();
-        views.extend(self.bound_alone(project));
+        views.extend(self.bound_alone());
         let parked = BudgetFile::open(&project.state).stands_in_the_way()?;
         Ok(needs(&Facts {
             now: self.at,
             watcher_runs: self.watcher.runs(),
             agents: &views,
             pending: &self.pending,
-            dead: &parts::dead_tasks(store.broker(), &self.mailboxes)?,
+            dead,
             ladders: &self.ladders,
             troubles: &self.troubles,
             steps: &self.steps,

@@ -1,13 +1,15 @@
 //! The parts of the overview that are not about single agents.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Purpose};
 use ensemble_core::spool::{Glance, Spool};
-use ensemble_core::{Error, Result};
+use ensemble_team::holdings::{Holding, of_mailbox};
 
 use super::MailboxView;
 use crate::attention::DeadTask;
@@ -18,6 +20,8 @@ use crate::workload::Books;
 pub const COUNT_MAX: u64 = 1000;
 /// Most dead letters that are read of one mailbox.
 const DEAD_READ_MAX: usize = 50;
+/// The directories of a mailbox in which a change changes what is shown of it.
+const SHOWN_STATES: [&str; 4] = ["new", "front", "cur", "dead"];
 
 /// The age of a message that was made at that time, in milliseconds since 1970.
 #[must_use]
@@ -46,32 +50,62 @@ pub fn glance(
     Ok(glance)
 }
 
-pub(super) fn mailboxes(
-    queue: &dyn Broker,
-    directory: Option<&Spool>,
-    warnings: &mut Vec<String>,
-) -> Result<Vec<MailboxView>> {
-    let mut all = Vec::new();
-    for name in queue.mailboxes()? {
-        let glance = match glance(queue, directory, &name, COUNT_MAX) {
-            // Removed since it was listed.
-            Err(Error::NoMailbox { .. }) => continue,
-            other => other?,
-        };
+/// All that is seen of a mailbox.
+#[derive(Debug)]
+pub(super) struct SeenMailbox {
+    pub(super) view: MailboxView,
+    /// Received messages, by holder.
+    pub(super) held: Vec<(Name, Holding)>,
+    pub(super) dead: Vec<DeadTask>,
+    warning: Option<String>,
+}
+
+impl SeenMailbox {
+    pub(super) fn read(
+        queue: &dyn Broker,
+        directory: Option<&Spool>,
+        name: &Name,
+    ) -> Result<Self> {
+        let glance = glance(queue, directory, name, COUNT_MAX)?;
         // Damage that `fsck` repairs must not hide the rest.
-        let overflow = directory.map_or(Ok(None), |spool| spool.overflow(&name));
-        let overflow = overflow.unwrap_or_else(|error| {
-            warnings.push(error.to_string());
-            None
-        });
-        all.push(MailboxView { name, glance, overflow });
+        let overflow = directory.map_or(Ok(None), |spool| spool.overflow(name));
+        let (overflow, warning) = match overflow {
+            Ok(overflow) => (overflow, None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        Ok(Self {
+            held: of_mailbox(queue, name, |_| true)?,
+            dead: if glance.dead > 0 { dead_tasks(queue, name)? } else { Vec::new() },
+            view: MailboxView { name: name.clone(), glance, overflow },
+            warning,
+        })
     }
-    Ok(all)
+
+    /// Whether it looks the same until a file changes: delayed messages become due, and a warning is repeated.
+    pub(super) const fn lasts(&self) -> bool {
+        self.view.glance.delayed == 0 && self.warning.is_none()
+    }
+
+    pub(super) fn warning(&self) -> Option<&String> {
+        self.warning.as_ref()
+    }
+}
+
+/// The directory of all mailboxes.
+pub(super) fn mailboxes_dir(project: &Project) -> PathBuf {
+    project.queue.join("mailbox")
+}
+
+/// The directories whose change changes what is shown of a mailbox; its own has what it refused.
+pub(super) fn mailbox_places(mailboxes: &Path, name: &Name) -> Vec<PathBuf> {
+    let home = mailboxes.join(name.as_str());
+    let states = SHOWN_STATES.map(|state| home.join(state));
+    states.into_iter().chain([home]).collect()
 }
 
 /// The tasks whose ack is waited for, the highest phase first.
-pub(super) fn ladders(project: &Project) -> Result<Vec<LadderFile>> {
-    let all = LadderStore::new(&project.state).all()?.into_iter().map(|(_, file)| file);
+pub(super) fn ladders(store: &LadderStore) -> Result<Vec<LadderFile>> {
+    let all = store.all()?.into_iter().map(|(_, file)| file);
     let mut open: Vec<LadderFile> = all.filter(|file| file.state != LadderState::Acked).collect();
     open.sort_by_key(|file| (std::cmp::Reverse((file.state, file.phase)), file.began_ms));
     for file in &mut open {
@@ -88,22 +122,20 @@ pub(super) fn open_tasks(books: &Books) -> u64 {
 }
 
 /// Tasks that became dead letters, and that no later attempt replaces. Requests and notices need no person.
-pub(super) fn dead_tasks(queue: &dyn Broker, mailboxes: &[MailboxView]) -> Result<Vec<DeadTask>> {
+fn dead_tasks(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<DeadTask>> {
     let mut found = Vec::new();
-    for mailbox in mailboxes.iter().filter(|mailbox| mailbox.glance.dead > 0) {
-        let letters = queue.dead_letters(&mailbox.name)?;
-        for letter in letters.into_iter().filter(|l| !l.has_successor()).take(DEAD_READ_MAX) {
-            // One that cannot be read may be anything: a person should look.
-            let envelope = queue.peek(&mailbox.name, &letter.id).ok();
-            if envelope.as_ref().is_none_or(|envelope| envelope.purpose() == Purpose::Work) {
-                found.push(DeadTask {
-                    mailbox: letter.mailbox,
-                    id: letter.id,
-                    task: envelope.and_then(|envelope| envelope.task_id),
-                    reason: letter.reason,
-                    at: letter.at,
-                });
-            }
+    let letters = queue.dead_letters(mailbox)?;
+    for letter in letters.into_iter().filter(|l| !l.has_successor()).take(DEAD_READ_MAX) {
+        // One that cannot be read may be anything: a person should look.
+        let envelope = queue.peek(mailbox, &letter.id).ok();
+        if envelope.as_ref().is_none_or(|envelope| envelope.purpose() == Purpose::Work) {
+            found.push(DeadTask {
+                mailbox: letter.mailbox,
+                id: letter.id,
+                task: envelope.and_then(|envelope| envelope.task_id),
+                reason: letter.reason,
+                at: letter.at,
+            });
         }
     }
     Ok(found)

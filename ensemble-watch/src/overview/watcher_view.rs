@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Error;
@@ -10,6 +11,8 @@ use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use serde_json::Value;
 
+use super::kept::Kept;
+use crate::members::{self, Observed};
 use crate::project::Project;
 
 /// The largest status file of a watcher, in bytes.
@@ -21,18 +24,28 @@ const STATUS_BYTES_MAX: u64 = 1024 * 1024;
 pub struct WatcherView {
     /// The holder of the watcher's lock: process and program.
     pub holder: Option<String>,
-    /// The last status that a watcher has written (docs/schema).
-    pub status: Option<Value>,
+    said: Arc<Said>,
+}
+
+/// The last status that a watcher has written (docs/schema).
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    status: Option<Value>,
+    observed: Vec<Observed>,
 }
 
 impl WatcherView {
     /// The watcher of a project now.
     #[must_use]
     pub fn of(project: &Project) -> Self {
-        Self::look(project, &mut Vec::new())
+        Self::look(project, &mut Kept::of(Vec::new()), &mut Vec::new())
     }
 
-    pub(super) fn look(project: &Project, warnings: &mut Vec<String>) -> Self {
+    pub(super) fn look(
+        project: &Project,
+        said: &mut Kept<Said>,
+        warnings: &mut Vec<String>,
+    ) -> Self {
         let lock = project.watch_lock();
         // A lock file that never was is not made by looking.
         let holder = match lock.exists() {
@@ -46,13 +59,25 @@ impl WatcherView {
                 }
             },
         };
-        Self { holder, status: read_status(&project.watch_status()) }
+        let said = said.get(|| Ok(Said::read(&project.watch_status()))).unwrap_or_default();
+        Self { holder, said }
     }
 
     /// Whether a watcher runs.
     #[must_use]
     pub const fn runs(&self) -> bool {
         self.holder.is_some()
+    }
+
+    /// The last status that a watcher has written (docs/schema).
+    #[must_use]
+    pub fn status(&self) -> Option<&Value> {
+        self.said.status.as_ref()
+    }
+
+    /// The members as a watcher has seen them last.
+    pub(super) fn observed(&self) -> &[Observed] {
+        &self.said.observed
     }
 
     /// What the watcher last said of its nudges to an agent.
@@ -74,13 +99,18 @@ impl WatcherView {
 
     /// The agents that a running watcher notifies, in its own words.
     fn rows(&self) -> impl Iterator<Item = &Value> {
-        let status = self.status.as_ref().filter(|_| self.runs());
+        let status = self.status().filter(|_| self.runs());
         status.and_then(|status| status["agents"].as_array()).into_iter().flatten()
     }
 }
 
-fn read_status(path: &Path) -> Option<Value> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(STATUS_BYTES_MAX).read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok()
+impl Said {
+    fn read(path: &Path) -> Self {
+        let mut text = String::new();
+        let read = File::open(path)
+            .and_then(|file| file.take(STATUS_BYTES_MAX).read_to_string(&mut text));
+        let status: Option<Value> = read.ok().and_then(|_| serde_json::from_str(&text).ok());
+        let observed = status.as_ref().map(members::observed_in).unwrap_or_default();
+        Self { status, observed }
+    }
 }

@@ -1,0 +1,116 @@
+//! What the view sleeps on, in one thread: the terminal, files that change, and a pipe for all else.
+//!
+//! ```text
+//! a key                               the terminal is readable
+//! a file has changed                  inotify is readable
+//! the terminal has another size       SIGWINCH writes to the pipe
+//! amounts that were used have changed another thread writes to the pipe
+//! ```
+
+use std::collections::BTreeSet;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ensemble_core::watch::FsWatcher;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use signal_hook::consts::SIGWINCH;
+
+/// Most directories that are watched: what changes elsewhere is seen at the next regular look.
+const PLACES_MAX: usize = 2_000;
+/// Most reads of pending events: a process that writes endlessly must not hold the view.
+const READS_MAX: usize = 64;
+
+/// The reason why a sleep has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Woken {
+    pub(super) by_files: bool,
+    pub(super) by_terminal: bool,
+}
+
+/// What the view sleeps on.
+pub(super) struct Wakes {
+    files: Option<FsWatcher>,
+    watched: BTreeSet<PathBuf>,
+    pipe: UnixStream,
+    /// The other end of the pipe.
+    bell: UnixStream,
+}
+
+impl Wakes {
+    /// Starts to listen. Without inotify, files are seen at regular looks only.
+    pub(super) fn new() -> io::Result<Self> {
+        let (pipe, bell) = UnixStream::pair()?;
+        pipe.set_nonblocking(true)?;
+        bell.set_nonblocking(true)?;
+        signal_hook::low_level::pipe::register(SIGWINCH, bell.try_clone()?)?;
+        Ok(Self { files: FsWatcher::new().ok(), watched: BTreeSet::new(), pipe, bell })
+    }
+
+    /// A way to wake the view from another thread.
+    pub(super) fn waker(&self) -> io::Result<Waker> {
+        Ok(Waker(self.bell.try_clone()?))
+    }
+
+    /// Watches these directories, and no others. Whether one is new: it may have changed before.
+    pub(super) fn watch(&mut self, places: Vec<PathBuf>) -> bool {
+        let Some(files) = &mut self.files else { return false };
+        let wanted: BTreeSet<PathBuf> = places.into_iter().take(PLACES_MAX).collect();
+        for gone in self.watched.difference(&wanted) {
+            files.unwatch(gone);
+        }
+        // A place may not exist yet. Its parent is watched, too.
+        let is_new = |place: &PathBuf| !files.is_watched(place) && files.watch_logs(place).is_ok();
+        let new = wanted.iter().cloned().filter(is_new).count();
+        self.watched = wanted;
+        new > 0
+    }
+
+    /// Sleeps until something happens, for at most `longest`. Changed files do not wake before `with_files`.
+    pub(super) fn wait(&mut self, longest: Duration, with_files: bool) -> io::Result<Woken> {
+        let stdin = io::stdin();
+        let mut polled = vec![
+            PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.pipe.as_fd(), PollFlags::IN),
+        ];
+        if let Some(files) = self.files.as_ref().filter(|_| with_files) {
+            polled.push(PollFd::from_borrowed_fd(files.as_fd(), PollFlags::IN));
+        }
+        let longest = Timespec::try_from(longest).ok();
+        match poll(&mut polled, longest.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Woken { by_terminal: true, ..Woken::default() }),
+            Err(error) => return Err(error.into()),
+        }
+        let is_woken = |at: usize| polled.get(at).is_some_and(|it| !it.revents().is_empty());
+        let (key, bell, by_files) = (is_woken(0), is_woken(1), is_woken(2));
+        drop(polled);
+        if bell {
+            let _ = self.pipe.read(&mut [0; 64]);
+        }
+        Ok(Woken { by_files, by_terminal: key || bell })
+    }
+
+    /// Forgets what has changed so far: a look follows.
+    pub(super) fn take(&mut self) {
+        let Some(files) = &mut self.files else { return };
+        for _ in 0..READS_MAX {
+            if files.take().is_empty() {
+                break;
+            }
+        }
+    }
+}
+
+/// Wakes the view.
+pub(super) struct Waker(UnixStream);
+
+impl Waker {
+    pub(super) fn wake(&self) {
+        // A full pipe wakes as well.
+        let _ = (&self.0).write(&[1]);
+    }
+}

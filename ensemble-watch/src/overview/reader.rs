@@ -1,0 +1,218 @@
+//! Looks again and again at the same project, and reads only what has changed since.
+//!
+//! | part | is read again when this has changed |
+//! |---|---|
+//! | the watcher's status | its file |
+//! | the members | the directory of the roster |
+//! | a mailbox: counts, held messages, dead tasks | one of its directories; or a message of it is delayed |
+//! | the blackboard | its file |
+//! | ladders | their directory |
+//! | requests | at each look, but for those that were closed before |
+//! | mailboxes on servers, step queues, control files, budgets | at each look |
+//!
+//! Stamps of files can miss a file that is written in place. So all is read again every [`WHOLE_INTERVAL`].
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ensemble_core::driver::{LadderFile, LadderStore};
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::message::Name;
+use ensemble_core::requests::RequestStore;
+use ensemble_core::spool::Spool;
+use ensemble_core::{Error, Result};
+use ensemble_team::holdings::{Holding, Places};
+use ensemble_team::roster::Member;
+
+use super::agents::Look;
+use super::kept::Kept;
+use super::parts::{self, SeenMailbox};
+use super::watcher_view::Said;
+use super::{Evidence, MailboxView, Overview, WatcherView};
+use crate::attention::DeadTask;
+use crate::project::Project;
+use crate::troubles;
+use crate::workload::{self, Books, Workload};
+
+/// How long a part may be shown that no stamp has said to be changed.
+const WHOLE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// What the last look has read.
+#[derive(Debug)]
+pub struct OverviewReader {
+    project: Project,
+    books: Books,
+    said: Kept<Said>,
+    roster: Kept<Roster>,
+    names: Kept<Vec<Name>>,
+    mailboxes: BTreeMap<Name, Kept<SeenMailbox>>,
+    ladders: Kept<Vec<LadderFile>>,
+    closed: HashSet<Name>,
+    whole_at: Option<Monotonic>,
+}
+
+/// The members, and what of the roster cannot be read.
+#[derive(Debug)]
+pub(super) struct Roster {
+    pub(super) members: Vec<Member>,
+    errors: Vec<String>,
+}
+
+/// What is known of all mailboxes together.
+#[derive(Default)]
+struct Mail {
+    views: Vec<MailboxView>,
+    held: Vec<(Name, Holding)>,
+    dead: Vec<DeadTask>,
+}
+
+impl OverviewReader {
+    /// Nothing is read yet.
+    #[must_use]
+    pub fn new(project: &Project) -> Self {
+        let roster = project.roster();
+        let ladders = LadderStore::new(&project.state);
+        Self {
+            books: Books::default(),
+            said: Kept::of(vec![project.watch_status()]),
+            roster: Kept::of(vec![roster.dir().to_owned()]),
+            names: Kept::of(vec![parts::mailboxes_dir(project)]),
+            mailboxes: BTreeMap::new(),
+            ladders: Kept::of(vec![ladders.dir()]),
+            closed: HashSet::new(),
+            whole_at: None,
+            project: project.clone(),
+        }
+    }
+
+    /// Looks at everything. `directory` is the queue, unless its mailboxes are on servers.
+    ///
+    /// # Errors
+    /// The queue or the roster cannot be read.
+    pub fn look(
+        &mut self,
+        store: &dyn RequestStore,
+        directory: Option<&Spool>,
+        evidence: Evidence,
+    ) -> Result<Overview> {
+        let now = SystemClock.monotonic();
+        if self.whole_at.is_none_or(|at| now.since(at) >= WHOLE_INTERVAL) {
+            self.forget();
+            self.whole_at = Some(now);
+        }
+        let mut warnings = Vec::new();
+        self.books.look(&self.project);
+        let watcher = WatcherView::look(&self.project, &mut self.said, &mut warnings);
+        let mail = self.mail(store, directory, &mut warnings)?;
+        let pending = workload::pending_but(store, &mut self.closed)?;
+        let workload = Workload {
+            waits_for: workload::waits_in(&pending),
+            holds: self.books.holds_with(Places::of_messages(&mail.held), |_| true)?,
+        };
+        let roster = self.roster.get(|| Roster::read(&self.project))?;
+        warnings.extend(roster.errors.iter().cloned());
+        let look = Look {
+            project: &self.project,
+            is_directory: directory.is_some(),
+            watcher: &watcher,
+            workload: &workload,
+        };
+        let agents = look.agents(&roster.members, &self.books, &mail.views, evidence)?;
+        let project = &self.project;
+        let ladders = self.ladders.get(|| parts::ladders(&LadderStore::new(&project.state)))?;
+        let mut overview = Overview {
+            at: SystemClock.wall(),
+            agents,
+            holds: workload.holds,
+            pending,
+            ladders: ladders.to_vec(),
+            troubles: troubles::of_project(project, &self.books)?,
+            steps: self.books.standing(project).unwrap_or_else(|error| {
+                warnings.push(format!("step queues: {error}"));
+                Vec::new()
+            }),
+            open_tasks: parts::open_tasks(&self.books),
+            needs: Vec::new(),
+            warnings,
+            watcher,
+            mailboxes: mail.views,
+        };
+        overview.needs = overview.needs_of(project, &mail.dead)?;
+        Ok(overview)
+    }
+
+    /// The directories in which a change may change the overview, as of the last look.
+    #[must_use]
+    pub fn places(&self) -> Vec<PathBuf> {
+        let project = &self.project;
+        let mailboxes = parts::mailboxes_dir(project);
+        let of_mailbox = |name: &Name| parts::mailbox_places(&mailboxes, name);
+        let mut places: Vec<PathBuf> = self.mailboxes.keys().flat_map(of_mailbox).collect();
+        places.extend([
+            project.state.clone(),
+            project.roster().dir().to_owned(),
+            project.panes(),
+            project.logs(),
+            project.queue.clone(),
+            project.queue.join(ensemble_core::requests::REQUESTS),
+            LadderStore::new(&project.state).dir(),
+            mailboxes,
+        ]);
+        if let Some(board) = self.books.place().and_then(|board| board.path().parent()) {
+            places.push(board.to_owned());
+        }
+        places
+    }
+
+    fn forget(&mut self) {
+        self.books = Books::default();
+        self.said.forget();
+        self.roster.forget();
+        self.names.forget();
+        self.mailboxes.values_mut().for_each(Kept::forget);
+        self.ladders.forget();
+    }
+
+    fn mail(
+        &mut self,
+        store: &dyn RequestStore,
+        directory: Option<&Spool>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Mail> {
+        let queue = store.broker();
+        let names = match directory {
+            Some(_) => self.names.get(|| queue.mailboxes())?,
+            None => queue.mailboxes()?.into(),
+        };
+        self.mailboxes.retain(|name, _| names.contains(name));
+        let (home, mut mail) = (parts::mailboxes_dir(&self.project), Mail::default());
+        for name in names.iter() {
+            let known = self.mailboxes.entry(name.clone()).or_insert_with(|| {
+                // Nothing here says what has changed on servers.
+                let places = directory.map(|_| parts::mailbox_places(&home, name));
+                Kept::of(places.unwrap_or_default())
+            });
+            let seen = match known.get(|| SeenMailbox::read(queue, directory, name)) {
+                // Removed since it was listed.
+                Err(Error::NoMailbox { .. }) => continue,
+                other => other?,
+            };
+            if !seen.lasts() {
+                known.forget();
+            }
+            warnings.extend(seen.warning().cloned());
+            mail.views.push(seen.view.clone());
+            mail.held.extend(seen.held.iter().cloned());
+            mail.dead.extend(seen.dead.iter().cloned());
+        }
+        Ok(mail)
+    }
+}
+
+impl Roster {
+    fn read(project: &Project) -> Result<Self> {
+        let (members, errors) = project.roster().entries()?;
+        Ok(Self { members, errors: errors.iter().map(ToString::to_string).collect() })
+    }
+}
