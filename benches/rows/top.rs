@@ -98,8 +98,7 @@ impl Team {
 
     fn add(&self, home: &Path, agent: &Name) -> Outcome<()> {
         self.spool.add_mailbox(agent, &Default::default())?;
-        let member =
-            Member::new(agent.clone(), Name::new("worker")?, "claude", SystemClock.wall());
+        let member = Member::new(agent.clone(), Name::new("worker")?, "claude", SystemClock.wall());
         self.project.roster().change(agent, |_| Ok(Some(member)))?;
         let transcript = home.join(format!("{agent}.jsonl"));
         let line = |number: usize| {
@@ -179,9 +178,10 @@ impl Screen {
             .env("TERM", "xterm-256color")
             .env_remove("ENSEMBLE_AGENT_ID");
         let child = command.spawn(inner)?;
+        let (rows, width) = (lines.try_into()?, columns.try_into()?);
         let (sender, shown) = channel();
         std::thread::spawn(move || {
-            let mut parser = vt100::Parser::new(lines, columns, 0);
+            let mut parser = vt100::Parser::new(rows, width, 0);
             let (mut buffer, mut last) = ([0; 64 * 1024], None);
             while let Ok(count @ 1..) = pty.read(&mut buffer) {
                 let at = now_ns();

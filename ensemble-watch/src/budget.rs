@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::{Follower, Recorder, types};
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_team::board::Condition;
 use ensemble_team::budget::{BudgetFile, Parked};
-use ensemble_team::usage::{HeldTasks, Prices, Spent, TeamRecords, by_task};
+use ensemble_team::usage::{Prices, Spent, by_task};
 use serde_json::json;
 
+use crate::consumption::UsageReader;
 use crate::project::Project;
 use crate::status::ACTOR;
 
@@ -31,10 +32,7 @@ const BUDGET_INTERVAL: Duration = Duration::from_secs(15);
 pub(crate) struct BudgetWatch {
     next: Monotonic,
     is_limited: bool,
-    prices: Option<Prices>,
-    records: TeamRecords,
-    held: HeldTasks,
-    log: Follower,
+    usage: UsageReader,
 }
 
 impl BudgetWatch {
@@ -47,10 +45,7 @@ impl BudgetWatch {
         Self {
             next: now,
             is_limited: !config.budgets().are_none(),
-            prices: Some(prices),
-            records: TeamRecords::default(),
-            held: HeldTasks::default(),
-            log: Follower::from_start(&project.logs()).only(HeldTasks::TYPES),
+            usage: UsageReader::new(project, prices),
         }
     }
 
@@ -77,16 +72,7 @@ impl BudgetWatch {
     }
 
     fn look(&mut self, project: &Project, recorder: &dyn Recorder) -> Result<Vec<Condition>> {
-        self.records.update(&project.sessions().all()?);
-        loop {
-            let records = self.log.poll()?;
-            if records.is_empty() {
-                break;
-            }
-            records.iter().for_each(|record| self.held.take(record));
-        }
-        let Some(prices) = &self.prices else { return Ok(Vec::new()) };
-        let usage = self.records.usage(&self.held, prices);
+        let usage = self.usage.update()?;
         let tasks = by_task(&usage);
         let agents: BTreeMap<Name, Spent> =
             usage.into_iter().map(|(name, usage)| (name, usage.spent)).collect();

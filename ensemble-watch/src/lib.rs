@@ -32,6 +32,7 @@ mod boxes;
 mod budget;
 #[cfg(feature = "nats")]
 mod carrying;
+pub mod consumption;
 mod dead_letters;
 mod departures;
 mod engine;

@@ -57,7 +57,8 @@ impl Books {
         });
         if seen.is_none() || seen != self.seen {
             let read = board.as_ref().map(Board::read);
-            self.unreadable = read.as_ref().and_then(|it| it.as_ref().err().map(ToString::to_string));
+            self.unreadable =
+                read.as_ref().and_then(|it| it.as_ref().err().map(ToString::to_string));
             self.board = read.and_then(Result::ok);
             self.seen = seen;
         }

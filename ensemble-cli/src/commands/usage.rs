@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use ensemble_core::event_log::{Follower, types};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_team::budget::{BudgetFile, Limit, Parked, Scope};
-use ensemble_team::usage::{AgentUsage, HeldTasks, Prices, Spent, TeamRecords, by_task};
+use ensemble_team::usage::{AgentUsage, Spent, Unclear, by_task};
+use ensemble_watch::consumption::UsageReader;
 use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::output::{BAD, FAINT};
 use crate::session::Used;
 use crate::text::{age, one_line, plural};
@@ -18,8 +19,9 @@ use crate::text::{age, one_line, plural};
 /// Show what work took: time, turns, tokens and cost, by agent and task
 ///
 /// The numbers are read from the records that Claude Code, Codex and Gemini CLI keep of their sessions. Their hooks
-/// say which record is whose (docs/guides/usage.md), so agents without hooks are not listed. OpenCode's plugin says its own. Costs are list prices of the
-/// models: `budget: {prices: FILE}` in ensemble.yaml adds others.
+/// say which record is whose (docs/guides/usage.md). Without hooks, only Codex is listed: a record that may be of two
+/// agents counts for neither. OpenCode's plugin says its own. Costs are list prices of the models:
+/// `budget: {prices: FILE}` in ensemble.yaml adds others.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
@@ -70,49 +72,23 @@ enum ScopeKind {
 pub(crate) struct Usage {
     pub(crate) agents: BTreeMap<Name, AgentUsage>,
     pub(crate) parked: Vec<Parked>,
+    /// Records that count for no agent.
+    pub(crate) unclear: Vec<Unclear>,
 }
 
-/// Reads the records of all members as they grow.
-pub(crate) struct UsageReader {
-    project: Project,
-    records: TeamRecords,
-    held: HeldTasks,
-    log: Option<Follower>,
-    prices: Prices,
-}
-
-impl UsageReader {
-    pub(crate) fn new(project: &Project) -> Outcome<Self> {
-        let prices = project.config.budget.prices(project.root())?;
-        let (records, held) = (TeamRecords::default(), HeldTasks::default());
-        Ok(Self { project: project.clone(), records, held, log: None, prices })
-    }
-
-    /// Reads what is new. What each agent has used in all.
-    pub(crate) fn update(&mut self) -> Outcome<BTreeMap<Name, AgentUsage>> {
-        self.records.update(&self.project.sessions().all()?);
-        let logs = self.project.logs();
-        if self.log.is_none() && logs.is_dir() {
-            self.log = Some(Follower::from_start(&logs).only(HeldTasks::TYPES));
-        }
-        while let Some(log) = &mut self.log {
-            let new = log.poll()?;
-            if new.is_empty() {
-                break;
-            }
-            new.iter().for_each(|record| self.held.take(record));
-        }
-        Ok(self.records.usage(&self.held, &self.prices))
-    }
+/// A reader of the records of all members as they grow.
+pub(crate) fn reader(project: &Project) -> Outcome<UsageReader> {
+    Ok(UsageReader::new(project, project.config.budget.prices(project.root())?))
 }
 
 impl Usage {
     /// Reads the records of all members.
     pub(crate) fn read(context: &Context) -> Outcome<Self> {
         let project = context.project()?;
-        let agents = UsageReader::new(project)?.update()?;
+        let mut reader = reader(project)?;
+        let agents = reader.update()?;
         let parked = BudgetFile::open(&project.state).parked()?;
-        Ok(Self { agents, parked })
+        Ok(Self { agents, parked, unclear: reader.unclear().to_vec() })
     }
 }
 
@@ -126,6 +102,11 @@ impl Arguments {
 
     fn show(self, context: &Context) -> Outcome {
         let mut usage = Usage::read(context)?;
+        for Unclear { path, agents, .. } in &usage.unclear {
+            let agents: Vec<&str> = agents.iter().map(Name::as_str).collect();
+            let (path, agents) = (path.display(), agents.join(" or "));
+            say(&format!("warning: {path} may be of {agents}, and counts for no agent"));
+        }
         let is_unknown = |name: &&Name| !usage.agents.contains_key(*name);
         if let Some(unknown) = self.agents.iter().find(is_unknown) {
             return Err(Failure::nothing(format!("no record of agent `{unknown}` is known")));

@@ -147,9 +147,9 @@ fn help_shown(help: &str) -> String {
 fn agent_line(agent: &Agent, scene: &Scene, width: usize) -> (String, Style) {
     let now = scene.overview.at;
     let since = agent.since.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
-    let spent = match scene.spent.get(&agent.row.member.name).filter(|_| width >= WIDE) {
+    let spent = match scene.spent.agents.get(&agent.row.member.name).filter(|_| width >= WIDE) {
         Some(spent) => format!("{:>6} {:>9}  ", token_count(spent.tokens.total()), cost(spent)),
-        None if width >= WIDE && !scene.spent.is_empty() => " ".repeat(18),
+        None if width >= WIDE && !scene.spent.agents.is_empty() => " ".repeat(18),
         None => String::new(),
     };
     let text = format!(
@@ -199,11 +199,14 @@ fn work(scene: &Scene) -> String {
     let held = if held.is_empty() { "nothing".to_owned() } else { held.join(", ") };
     let unread: u64 = scene.overview.mailboxes.iter().map(|mailbox| mailbox.glance.waiting).sum();
     let mut all = Spent::default();
-    scene.spent.values().for_each(|spent| all.merge(spent));
-    let used = match scene.spent.is_empty() {
+    scene.spent.agents.values().for_each(|spent| all.merge(spent));
+    let mut used = match scene.spent.agents.is_empty() {
         true => String::new(),
         false => format!(" · used: {} tokens, {}", token_count(all.tokens.total()), cost(&all)),
     };
+    if scene.spent.unclear > 0 {
+        used += &format!(" · {} of unclear owner", plural(scene.spent.unclear as u64, "record"));
+    }
     format!(
         "held: {held} · waiting: {} · not acked: {}{used}",
         counted(unread),

@@ -17,28 +17,25 @@ mod spent;
 mod view;
 mod wakes;
 
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::Name;
-use ensemble_team::usage::Spent;
 use ensemble_watch::overview::{Evidence, Overview, OverviewReader};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::commands::{UsageReader, story_lines};
+use crate::commands::{story_lines, usage_reader};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, silence};
 use crate::overview;
 use crate::own_program::own_program;
 use crate::queue::Queue;
 use events::LastEvents;
-use spent::SpentByAgent;
+use spent::{Amounts, SpentByAgent};
 use view::{Action, View};
 use wakes::Wakes;
 
@@ -58,8 +55,7 @@ struct Scene {
     overview: Overview,
     project: String,
     events: LastEvents,
-    /// What each agent has used.
-    spent: BTreeMap<Name, Spent>,
+    spent: Amounts,
 }
 
 /// Shows the view until a person leaves it.
@@ -80,7 +76,7 @@ pub(crate) fn run(context: &Context) -> Outcome {
     }
     overview::note_look(context);
     end_on_signals()?;
-    let spent = SpentByAgent::follow(UsageReader::new(project)?, wakes.waker()?);
+    let spent = SpentByAgent::follow(usage_reader(project)?, wakes.waker()?);
     let root = project.root();
     let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy().into_owned();
     let mut events = LastEvents::of(&project.logs());

@@ -6,18 +6,26 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
 use ensemble_team::usage::Spent;
+use ensemble_watch::consumption::UsageReader;
 
 use super::wakes::Waker;
-use crate::commands::UsageReader;
 
 /// Interval of looks at the records.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Pause after a look, as a multiple of the time that it took.
 const PAUSE_PER_COST: u32 = 400;
 
-/// The last amounts, by agent.
+/// Amounts that were used.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Amounts {
+    pub(super) agents: BTreeMap<Name, Spent>,
+    /// Records that may be of several agents, and count for none.
+    pub(super) unclear: usize,
+}
+
+/// The last amounts.
 #[derive(Clone, Default)]
-pub(super) struct SpentByAgent(Arc<Mutex<BTreeMap<Name, Spent>>>);
+pub(super) struct SpentByAgent(Arc<Mutex<Amounts>>);
 
 impl SpentByAgent {
     /// Starts the thread, which wakes the view when an amount has changed.
@@ -30,7 +38,7 @@ impl SpentByAgent {
                 // What cannot be read now is shown as it was.
                 if let Ok(usage) = reader.update() {
                     let usage = usage.into_iter().map(|(agent, usage)| (agent, usage.spent));
-                    let now: BTreeMap<Name, Spent> = usage.collect();
+                    let now = Amounts { agents: usage.collect(), unclear: reader.unclear().len() };
                     let mut shown = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
                     if *shown != now {
                         *shown = now;
@@ -43,7 +51,7 @@ impl SpentByAgent {
         this
     }
 
-    pub(super) fn get(&self) -> BTreeMap<Name, Spent> {
+    pub(super) fn get(&self) -> Amounts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

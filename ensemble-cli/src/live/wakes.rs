@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::watch::FsWatcher;
@@ -63,8 +63,8 @@ impl Wakes {
             files.unwatch(gone);
         }
         // A place may not exist yet. Its parent is watched, too.
-        let is_new = |place: &PathBuf| !files.is_watched(place) && files.watch_logs(place).is_ok();
-        let new = wanted.iter().cloned().filter(is_new).count();
+        let mut is_new = |place: &Path| !files.is_watched(place) && files.watch_logs(place).is_ok();
+        let new = wanted.iter().filter(|place| is_new(place)).count();
         self.watched = wanted;
         new > 0
     }

@@ -55,7 +55,8 @@ impl<T> Kept<T> {
         }
         let value = Arc::new(read()?);
         let settled_until = now_ns() - YOUNG_NS;
-        let is_settled = |stamp: &Option<Stamp>| stamp.is_none_or(|it| it.modified_ns < settled_until);
+        let is_settled =
+            |stamp: &Option<Stamp>| stamp.is_none_or(|it| it.modified_ns < settled_until);
         let is_kept = !stamps.is_empty() && stamps.iter().all(is_settled);
         self.value = is_kept.then(|| Arc::clone(&value));
         self.stamps = stamps;
@@ -96,16 +97,21 @@ mod tests {
         let mut kept = Kept::of(vec![dir.clone(), file.clone()]);
         let mut reads = 0;
         let mut look = |kept: &mut Kept<u32>| {
-            *kept.get(|| {
-                reads += 1;
-                Ok(reads)
-            })
-            .unwrap()
+            *kept
+                .get(|| {
+                    reads += 1;
+                    Ok(reads)
+                })
+                .unwrap()
         };
         age(&dir, Duration::from_secs(9));
         assert_eq!((look(&mut kept), look(&mut kept)), (1, 1), "a missing file is no change");
         fs::write(&file, "x").unwrap();
-        assert_eq!((look(&mut kept), look(&mut kept)), (2, 3), "a young change may not be the last");
+        assert_eq!(
+            (look(&mut kept), look(&mut kept)),
+            (2, 3),
+            "a young change may not be the last"
+        );
         age(&dir, Duration::from_secs(8));
         age(&file, Duration::from_secs(8));
         assert_eq!((look(&mut kept), look(&mut kept)), (4, 4));

@@ -61,11 +61,7 @@ pub(super) struct SeenMailbox {
 }
 
 impl SeenMailbox {
-    pub(super) fn read(
-        queue: &dyn Broker,
-        directory: Option<&Spool>,
-        name: &Name,
-    ) -> Result<Self> {
+    pub(super) fn read(queue: &dyn Broker, directory: Option<&Spool>, name: &Name) -> Result<Self> {
         let glance = glance(queue, directory, name, COUNT_MAX)?;
         // Damage that `fsck` repairs must not hide the rest.
         let overflow = directory.map_or(Ok(None), |spool| spool.overflow(name));

@@ -107,8 +107,8 @@ impl WatcherView {
 impl Said {
     fn read(path: &Path) -> Self {
         let mut text = String::new();
-        let read = File::open(path)
-            .and_then(|file| file.take(STATUS_BYTES_MAX).read_to_string(&mut text));
+        let read =
+            File::open(path).and_then(|file| file.take(STATUS_BYTES_MAX).read_to_string(&mut text));
         let status: Option<Value> = read.ok().and_then(|_| serde_json::from_str(&text).ok());
         let observed = status.as_ref().map(members::observed_in).unwrap_or_default();
         Self { status, observed }

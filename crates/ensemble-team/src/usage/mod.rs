@@ -7,8 +7,9 @@
 //! | Gemini CLI | the chat | a message of type `user` | a message with `tokens` |
 //! | OpenCode | what our plugin has said by its hooks | a prompt | an answer of the model, under its `id` |
 //!
-//! *Which record is whose*: the hooks of a session say it ([`crate::session::Session::records`]). Without hooks
-//! nothing is known of an agent, and nothing is guessed from directories.
+//! *Which record is whose*: the hooks of a session say it ([`crate::session::Session::records`]). For Codex without
+//! hooks its own rollouts say it, where they can be of one agent only ([`Rollouts`]). Of other programs without hooks
+//! nothing is known.
 //!
 //! *Which task a request was for*: the one that the agent held at that time, by the event log ([`Held`]). Of several,
 //! the one taken up last counts. A request outside of all tasks counts for the agent alone.
@@ -24,6 +25,7 @@ mod lines;
 mod opencode;
 mod prices;
 mod reader;
+mod rollouts;
 mod team;
 #[cfg(test)]
 mod tests;
@@ -38,6 +40,7 @@ use serde::Serialize;
 pub use attribution::{Held, HeldTasks};
 pub use prices::{Price, PriceError, Prices};
 pub use reader::{Program, Records};
+pub use rollouts::{Claim, Rollouts, Unclear};
 pub use team::{AgentUsage, TeamRecords, by_task};
 
 /// Numbers of tokens. The kinds are apart: no token is counted in two of them.

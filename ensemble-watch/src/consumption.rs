@@ -1,0 +1,153 @@
+//! What the agents of a project use, read as their records and the event log grow: for budgets, `agent usage`, the live
+//! view and the page.
+//!
+//! Hooks name the records of most agents. Those of a Codex without hooks are found by [`Rollouts`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use ensemble_core::Result;
+use ensemble_core::event_log::{Follower, Record, types};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_team::roster::Member;
+use ensemble_team::session::Session;
+use ensemble_team::usage::{AgentUsage, Claim, HeldTasks, Prices, Rollouts, TeamRecords, Unclear};
+
+use crate::project::Project;
+
+/// The provider whose rollouts are found without hooks.
+const CODEX: &str = "codex";
+/// The variable that names another home of Codex.
+const CODEX_HOME: &str = "CODEX_HOME";
+
+/// Reads the records of all agents as they grow.
+#[derive(Debug)]
+pub struct UsageReader {
+    project: Project,
+    records: TeamRecords,
+    held: HeldTasks,
+    log: Option<Follower>,
+    prices: Prices,
+    /// When agents came up.
+    ups: BTreeMap<String, Vec<Timestamp>>,
+    /// Rollouts by home of Codex.
+    rollouts: BTreeMap<PathBuf, Rollouts>,
+    unclear: Vec<Unclear>,
+}
+
+impl UsageReader {
+    /// Nothing is read yet.
+    #[must_use]
+    pub fn new(project: &Project, prices: Prices) -> Self {
+        Self {
+            project: project.clone(),
+            records: TeamRecords::default(),
+            held: HeldTasks::default(),
+            log: None,
+            prices,
+            ups: BTreeMap::new(),
+            rollouts: BTreeMap::new(),
+            unclear: Vec::new(),
+        }
+    }
+
+    /// Reads what is new. What each agent has used in all.
+    ///
+    /// # Errors
+    /// The event log, the sessions or the roster cannot be read.
+    pub fn update(&mut self) -> Result<BTreeMap<Name, AgentUsage>> {
+        let logs = self.project.logs();
+        if self.log.is_none() && logs.is_dir() {
+            let wanted = HeldTasks::TYPES.into_iter().chain([types::AGENT_UP]);
+            self.log = Some(Follower::from_start(&logs).only(wanted));
+        }
+        while let Some(log) = &mut self.log {
+            let new = log.poll()?;
+            if new.is_empty() {
+                break;
+            }
+            new.iter().for_each(|record| self.take(record));
+        }
+        let mut sessions = self.project.sessions().all()?;
+        self.find_rollouts(&mut sessions)?;
+        self.records.update(&sessions);
+        Ok(self.records.usage(&self.held, &self.prices))
+    }
+
+    /// Records that may belong to several agents, and count for none, as of the last reading.
+    #[must_use]
+    pub fn unclear(&self) -> &[Unclear] {
+        &self.unclear
+    }
+
+    fn take(&mut self, record: &Record) {
+        self.held.take(record);
+        if record.kind.as_str() == types::AGENT_UP
+            && let Some(agent) = record.data.get("agent").and_then(|agent| agent.as_str())
+        {
+            self.ups.entry(agent.to_owned()).or_default().push(record.timestamp);
+        }
+    }
+
+    /// Adds the rollouts that no hook has named.
+    fn find_rollouts(&mut self, sessions: &mut Vec<Session>) -> Result<()> {
+        let named: BTreeSet<PathBuf> =
+            sessions.iter().flat_map(|session| session.records.iter().cloned()).collect();
+        let mut claims: BTreeMap<PathBuf, Vec<Claim>> = BTreeMap::new();
+        for member in self.project.roster().entries()?.0 {
+            let is_named =
+                sessions.iter().any(|it| it.agent == member.name && !it.records.is_empty());
+            if member.provider == CODEX
+                && !is_named
+                && let Some(home) = codex_home(&member)
+            {
+                claims.entry(home).or_default().extend(self.claim(&member));
+            }
+        }
+        self.unclear.clear();
+        for (home, claims) in claims {
+            let rollouts =
+                self.rollouts.entry(home.clone()).or_insert_with(|| Rollouts::new(&home));
+            let (found, unclear) = rollouts.of(&claims, &named);
+            self.unclear.extend(unclear);
+            for (agent, records) in found {
+                let mut session = Session::new(agent.clone());
+                CODEX.clone_into(&mut session.provider);
+                session.records = records;
+                sessions.retain(|session| session.agent != agent);
+                sessions.push(session);
+            }
+        }
+        Ok(())
+    }
+
+    fn claim(&self, member: &Member) -> Option<Claim> {
+        let directory = member.directory.clone()?;
+        let ups = self.ups.get(member.name.as_str()).map_or(&[][..], Vec::as_slice);
+        // A life ends with the next one, and the last with the agent.
+        let next = ups.iter().skip(1).copied().map(Some);
+        let ended = member.ended.as_ref().map(|ended| ended.at);
+        let lives = match ups.is_empty() {
+            true => vec![(member.since, ended)],
+            false => ups.iter().copied().zip(next.chain([ended])).collect(),
+        };
+        let directory = self.project.root().join(directory);
+        Some(Claim {
+            agent: member.name.clone(),
+            mailbox: member.mailbox.clone(),
+            directory,
+            lives,
+        })
+    }
+}
+
+/// The home of an agent's Codex: as its configuration has it, or as that of this user.
+fn codex_home(member: &Member) -> Option<PathBuf> {
+    let configured = |name: &str| member.env.get(name).map(PathBuf::from);
+    let own = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    let below = |home: PathBuf| home.join(".codex");
+    configured(CODEX_HOME)
+        .or_else(|| configured("HOME").map(below))
+        .or_else(|| own(CODEX_HOME))
+        .or_else(|| own("HOME").map(below))
+}
