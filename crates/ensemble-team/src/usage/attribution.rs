@@ -32,6 +32,10 @@ pub struct Held {
 #[derive(Clone, Debug, Default)]
 pub struct HeldTasks {
     held: Vec<Held>,
+    /// What each agent has held: indices into `held`.
+    by_agent: HashMap<String, Vec<usize>>,
+    /// How often what an agent held has changed.
+    changes: HashMap<String, u64>,
     /// Task of each message.
     tasks: HashMap<String, String>,
     /// What is held now, by its place: index into `held`.
@@ -123,6 +127,8 @@ impl HeldTasks {
 
     fn begin(&mut self, place: String, agent: &str, task: &str, from: Timestamp) {
         let held = Held { agent: agent.to_owned(), task: task.to_owned(), from, until: None };
+        self.by_agent.entry(agent.to_owned()).or_default().push(self.held.len());
+        *self.changes.entry(agent.to_owned()).or_default() += 1;
         self.open.insert(place, self.held.len());
         self.held.push(held);
     }
@@ -130,6 +136,7 @@ impl HeldTasks {
     fn end(&mut self, place: &str, at: Timestamp) {
         if let Some(index) = self.open.remove(place) {
             self.held[index].until = Some(at);
+            *self.changes.entry(self.held[index].agent.clone()).or_default() += 1;
         }
     }
 
@@ -139,12 +146,16 @@ impl HeldTasks {
         &self.held
     }
 
+    /// How often what this agent held has changed.
+    pub(super) fn changes(&self, agent: &str) -> u64 {
+        self.changes.get(agent).copied().unwrap_or_default()
+    }
+
     /// The task that an agent held at a time; of several, the one that it took up last.
     #[must_use]
     pub fn task_at(&self, agent: &str, at: Timestamp) -> Option<&str> {
-        let is_held = |held: &&Held| {
-            held.agent == agent && held.from <= at && held.until.is_none_or(|until| at < until)
-        };
-        self.held.iter().rev().find(is_held).map(|held| held.task.as_str())
+        let mut held = self.by_agent.get(agent)?.iter().rev().map(|index| &self.held[*index]);
+        let is_held = |held: &&Held| held.from <= at && held.until.is_none_or(|until| at < until);
+        held.find(is_held).map(|held| held.task.as_str())
     }
 }

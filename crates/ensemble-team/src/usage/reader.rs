@@ -42,6 +42,8 @@ impl Program {
 pub struct Records {
     program: Program,
     known: Known,
+    /// How often a file was replaced.
+    replaced: u64,
 }
 
 /// State of reading.
@@ -59,7 +61,7 @@ impl Records {
     /// Those of an agent that runs `program`. Nothing is read yet.
     #[must_use]
     pub fn new(program: Program) -> Self {
-        Self { program, known: Known::default() }
+        Self { program, known: Known::default(), replaced: 0 }
     }
 
     /// The program.
@@ -70,6 +72,15 @@ impl Records {
 
     /// Reads what is new in these files. A file that cannot be read counts as far as it was read before.
     pub fn update(&mut self, files: &[PathBuf]) {
+        let before = self.known.entries.len();
+        self.read(files);
+        // Entries are in the order of their time, but for those of several files.
+        if self.known.entries.len() != before && !self.known.entries.is_sorted_by_key(|it| it.at) {
+            self.known.entries.sort_by_key(|entry| entry.at);
+        }
+    }
+
+    fn read(&mut self, files: &[PathBuf]) {
         let mut all = files.to_vec();
         if self.program == Program::Claude {
             all.extend(files.iter().flat_map(|file| subagents(file)));
@@ -80,16 +91,20 @@ impl Records {
         if is_replaced(&mut self.known) {
             // Some of what is known came from a file that is gone.
             self.known = Known::default();
+            self.replaced += 1;
             let _ = is_replaced(&mut self.known);
         }
     }
 
     /// All entries, in the order of their time.
     #[must_use]
-    pub fn entries(&self) -> Vec<&Entry> {
-        let mut entries: Vec<&Entry> = self.known.entries.iter().collect();
-        entries.sort_by_key(|entry| entry.at);
-        entries
+    pub fn entries(&self) -> &[Entry] {
+        &self.known.entries
+    }
+
+    /// Grows with each entry, and whenever a file was replaced.
+    pub(super) const fn changes(&self) -> (u64, usize) {
+        (self.replaced, self.known.entries.len())
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the agents of a team took, by agent and task.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use ensemble_core::message::Name;
 use serde::Serialize;
@@ -23,7 +22,22 @@ pub struct AgentUsage {
 /// The records of all agents, read as they grow.
 #[derive(Debug, Default)]
 pub struct TeamRecords {
-    agents: BTreeMap<Name, (Records, Vec<PathBuf>)>,
+    agents: BTreeMap<Name, Agent>,
+}
+
+/// The records of one agent, and the sums of them.
+#[derive(Debug)]
+struct Agent {
+    records: Records,
+    usage: AgentUsage,
+    /// What the sums were made of.
+    summed: Option<((u64, usize), u64)>,
+}
+
+impl Agent {
+    fn new(program: Program) -> Self {
+        Self { records: Records::new(program), usage: AgentUsage::default(), summed: None }
+    }
 }
 
 impl TeamRecords {
@@ -32,34 +46,37 @@ impl TeamRecords {
         for session in sessions {
             let Some(program) = Program::of_provider(&session.provider) else { continue };
             let known = self.agents.entry(session.agent.clone());
-            let (records, files) = known.or_insert_with(|| (Records::new(program), Vec::new()));
-            if records.program() != program {
-                *records = Records::new(program);
+            let agent = known.or_insert_with(|| Agent::new(program));
+            if agent.records.program() != program {
+                *agent = Agent::new(program);
             }
-            files.clone_from(&session.records);
-            records.update(files);
+            agent.records.update(&session.records);
         }
     }
 
-    /// The usage of each agent.
+    /// The usage of each agent. Only what has changed is summed again, so the prices must be the same in each call.
     #[must_use]
-    pub fn usage(&self, held: &HeldTasks, prices: &Prices) -> BTreeMap<Name, AgentUsage> {
-        let of = |(agent, (records, _)): (&Name, &(Records, Vec<PathBuf>))| {
-            (agent.clone(), usage(agent, &records.entries(), held, prices))
-        };
-        self.agents.iter().map(of).collect()
+    pub fn usage(&mut self, held: &HeldTasks, prices: &Prices) -> BTreeMap<Name, AgentUsage> {
+        for (name, agent) in &mut self.agents {
+            let now = Some((agent.records.changes(), held.changes(name.as_str())));
+            if agent.summed != now {
+                agent.usage = usage(name, agent.records.entries(), held, prices);
+                agent.summed = now;
+            }
+        }
+        self.agents.iter().map(|(name, agent)| (name.clone(), agent.usage.clone())).collect()
     }
 }
 
 /// What an agent took. Entries for the same task that follow one another are one stretch of work.
-fn usage(agent: &Name, entries: &[&Entry], held: &HeldTasks, prices: &Prices) -> AgentUsage {
+fn usage(agent: &Name, entries: &[Entry], held: &HeldTasks, prices: &Prices) -> AgentUsage {
     let mut usage = AgentUsage::default();
-    usage.spent.add(entries.iter().copied(), prices);
-    let task_at = |entry: &&Entry| held.task_at(agent.as_str(), entry.at);
+    usage.spent.add(entries, prices);
+    let task_at = |entry: &Entry| held.task_at(agent.as_str(), entry.at);
     for stretch in entries.chunk_by(|a, b| task_at(a) == task_at(b)) {
         if let Some(task) = task_at(&stretch[0]) {
             let spent = usage.tasks.entry(task.to_owned()).or_default();
-            spent.add(stretch.iter().copied(), prices);
+            spent.add(stretch, prices);
         }
     }
     usage

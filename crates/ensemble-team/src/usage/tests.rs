@@ -27,7 +27,7 @@ fn put(path: &Path, lines: &[Value]) {
 fn read(program: Program, files: &[PathBuf]) -> Vec<Entry> {
     let mut records = Records::new(program);
     records.update(files);
-    records.entries().into_iter().cloned().collect()
+    records.entries().to_vec()
 }
 
 fn spent(program: Program, lines: &[Value]) -> Spent {
