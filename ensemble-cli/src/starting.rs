@@ -24,6 +24,7 @@ use ensemble_watch::project::Project;
 use ensemble_watch::team::{Brought, HowBrought};
 
 use crate::exit::Outcome;
+use crate::wait_line::WaitLine;
 
 /// How long an agent may take to show what its profile knows, before the command reports on it.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -120,9 +121,14 @@ fn look_at_each<'a>(
     look: Look,
     mut then: impl FnMut(&'a Member, Shown) -> Outcome,
 ) -> Outcome {
+    let members: Vec<&Member> =
+        members.filter(|member| !members::is_script(&member.provider)).collect();
+    let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+    let left = look.deadline.saturating_duration_since(Instant::now());
+    let _line = WaitLine::new(format!("{} to be ready", names.join(", ")), Some(left));
     thread::scope(|scope| {
         let (sender, results) = mpsc::channel();
-        for member in members.filter(|member| !members::is_script(&member.provider)) {
+        for member in members {
             let sender = sender.clone();
             scope.spawn(move || sender.send((member, look_until(project, member, look))));
         }

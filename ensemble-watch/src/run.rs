@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 #[cfg(feature = "nats")]
 use crossbeam_channel::{Sender, unbounded};
-use ensemble_core::driver::nap;
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, Recorder};
@@ -204,7 +203,7 @@ pub fn run_process_while(
         std::thread::spawn(move || {
             let mut unused = 0;
             while unused < 2 {
-                nap(USED_EVERY);
+                std::thread::sleep(USED_EVERY);
                 unused = if is_used(&looked_at) { 0 } else { unused + 1 };
             }
             stopper.stop();

@@ -235,3 +235,55 @@ fn a_terminal_shows_what_a_verb_waits_for_and_a_pipe_shows_nothing() {
     let ran = bed.run("recv --as dispatch --wait 2s");
     assert!(ran.code == 3 && !ran.stderr.contains("waiting for"), "{ran:?}");
 }
+
+/// Each verb with `--wait`, in a case in which it waits.
+const WAITS: [(&str, &str); 9] = [
+    ("agent instruct", "agent instruct -f instruction.yaml --wait 10m"),
+    ("recv", "recv --as quiet --wait 10m"),
+    ("request ask", "request ask plan_approval boss why --as w1 --wait 10m"),
+    ("request plan", "request plan -f plan.md --task t2 --to boss --as w1 --wait 10m"),
+    ("request shutdown", "request shutdown w1 --as boss --wait 10m"),
+    ("send", "send --to boss --until settled --wait 10m work"),
+    ("step next", "step next --as w1 --wait 10m"),
+    ("step run", "step run 0-4-1 --wait 10m"),
+    ("task summary", "task summary --task t-9 --wait 10m"),
+];
+/// `demo` tells its story instead. `assign` needs an agent: its wait is the one of `ping`.
+const OTHER_WAITS: [&str; 2] = ["assign", "demo"];
+
+#[test]
+fn each_verb_with_a_wait_says_on_a_terminal_what_it_waits_for() {
+    let reference = include_str!("../../docs/cli.md");
+    let (mut verb, mut found) = ("", Vec::new());
+    for line in reference.lines() {
+        verb = line.strip_prefix("## ensemble ").unwrap_or(verb);
+        if line.trim_start().starts_with("--wait ") {
+            found.push(verb);
+        }
+    }
+    let mut known: Vec<&str> = WAITS.iter().map(|(verb, _)| *verb).chain(OTHER_WAITS).collect();
+    found.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(found, known, "a new verb that waits is tried here");
+
+    let bed = Bed::new();
+    bed.ok("mailbox add boss");
+    bed.ok("mailbox add quiet");
+    let file = |name: &str, text: &str| std::fs::write(bed.project().join(name), text).unwrap();
+    file("plan.md", "the plan\n");
+    file(
+        "instruction.yaml",
+        "type: start_workers\nworker_count: 1\ncreated_at: monday\ntasks:\n  - {id: t-1, instruction: count}\n",
+    );
+    file(
+        "steps.yaml",
+        "task_id: 0-4-1\norchestrator: conductor\nsteps:\n  - {agent: boss, goal: work}\n",
+    );
+    bed.ok("step add -f steps.yaml");
+    let screens = WAITS.map(|(_, line)| Screen::start(&bed.project(), line, (80, 12)));
+    for ((verb, _), screen) in WAITS.iter().zip(&screens) {
+        screen.shows("waiting for ");
+        let shown = screen.text();
+        assert!(shown.lines().any(|line| line.contains(", since ")), "{verb}: {shown}");
+    }
+}

@@ -37,8 +37,11 @@ fn bury(team: &Team, id: &str) {
 fn seven_troubles_are_named_and_no_eighth() {
     let config = "alarms: {draft_seconds: 1, to: conductor}\n\
                   ladder: {phase_seconds: 2, ceiling_seconds: 0}\npoll_interval_seconds: 1\n";
-    let agents =
-        ["reviewer", "coder-2", "coder-4", "worker-6", "worker-1"].map(|name| (name, "claude"));
+    // Eight agents: four in trouble, two that work, two that are idle.
+    let agents = [
+        "reviewer", "coder-2", "coder-4", "worker-6", "worker-1", "worker-2", "planner", "coder-7",
+    ]
+    .map(|name| (name, "claude"));
     let team = hooked(&agents, config);
     assert_eq!(needs(&team), BTreeSet::new(), "a team that is up needs nothing");
     for mailbox in ["boss", "box"] {
@@ -59,6 +62,11 @@ fn seven_troubles_are_named_and_no_eighth() {
     team.bed.ok("board init");
     team.bed.ok("task add later -d work --spec s.md --done-when works --draft");
     bury(&team, "dead-1");
+    for worker in ["worker-1", "worker-2"] {
+        team.bed
+            .ok(&format!("send --to {worker} --type task --task t-{worker} --id {worker} -m work"));
+        hook(worker, "$E recv");
+    }
 
     let expected = [
         "blocked reviewer",
@@ -81,6 +89,12 @@ fn seven_troubles_are_named_and_no_eighth() {
     }
     let text = screen.text();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    // The agents' lines follow the needs: a mark, and a name in small letters.
+    let is_need = |line: &&str| {
+        let kind = line.strip_prefix("! ").or_else(|| line.strip_prefix("- "));
+        kind.is_some_and(|kind| kind.starts_with(|c: char| c.is_ascii_uppercase()))
+    };
+    assert_eq!(text.lines().filter(is_need).count(), expected.len(), "{text}");
     check_page(&team, &expected);
     picture::keep("top", "The live view: what needs a person comes first", &screen.coloured(), 80);
     let status = Screen::start(&team.bed.project(), "status", (80, 60));
@@ -103,8 +117,16 @@ fn check_page(team: &Team, expected: &BTreeSet<String>) {
     let from = page.find("<section id=\"needs\">").expect("needs");
     let section = &page[from..from + page[from..].find("</section>").unwrap()];
     assert_eq!(section.matches("<li ").count(), expected.len(), "{section}");
-    for need in ["reviewer waits for a person", "coder-4 is gone", "coder-2 is at its usage limit"]
-    {
+    let named = [
+        "reviewer waits for a person",
+        "coder-4 is gone",
+        "coder-2 is at its usage limit",
+        "waits for boss",
+        "worker-6 did not take task t-mute",
+        "later",
+        "task t-dead of box is a dead letter",
+    ];
+    for need in named {
         assert!(section.contains(need), "{need}: {section}");
     }
     assert!(section.contains("<code>ensemble agent attach reviewer</code>"), "{section}");

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::interrupt::Interrupt;
 use crate::output::{FAINT, WARNING};
+use crate::wait_line::WaitLine;
 use crate::{args, text};
 
 /// Hand out a task's steps until all are done
@@ -62,6 +63,7 @@ impl Run {
         let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
         let deadline = self.wait.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut stuck: Option<Stuck> = None;
+        let _line = WaitLine::new(format!("task {} to be done", self.task), self.wait);
         let mut nudges = Nudges::default();
         nudges.resume(&store, &spool, &self.task)?;
         loop {
