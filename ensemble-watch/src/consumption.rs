@@ -28,7 +28,7 @@ pub struct UsageReader {
     held: HeldTasks,
     log: Option<Follower>,
     prices: Prices,
-    /// When agents came up.
+    /// Times at which agents came up.
     ups: BTreeMap<String, Vec<Timestamp>>,
     /// Rollouts by home of Codex.
     rollouts: BTreeMap<PathBuf, Rollouts>,

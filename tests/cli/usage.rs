@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use ensemble_core::message::Timestamp;
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_team::roster::{Member, Roster};
 use serde_json::{Value, json};
 
 use crate::bed::Bed;
@@ -154,4 +155,58 @@ fn what_is_over_its_budget_begins_no_work_until_more_is_allowed() {
     let kinds = |kind: &str| bed.ok("log --json").matches(&format!("\"{kind}\"")).count();
     assert_eq!((kinds("budget.parked"), kinds("budget.allowed")), (1, 1));
     drop(watcher);
+}
+
+/// A rollout of Codex in its home, with one request of `tokens` tokens.
+fn rollout(home: &Path, name: &str, cwd: &Path, tokens: u64, typed: &str) -> std::path::PathBuf {
+    let now = Timestamp::now().to_string();
+    let dir = home.join("sessions").join(now[..10].replace('-', "/"));
+    std::fs::create_dir_all(&dir).unwrap();
+    let line =
+        |kind: &str, payload: Value| json!({ "timestamp": now, "type": kind, "payload": payload });
+    let total = json!({ "input_tokens": tokens, "output_tokens": 0 });
+    let info = json!({ "total_token_usage": total, "last_token_usage": total });
+    let path = dir.join(format!("rollout-{name}.jsonl"));
+    append(
+        &path,
+        &[
+            line(
+                "session_meta",
+                json!({ "cwd": cwd, "timestamp": now, "originator": "codex-tui" }),
+            ),
+            line("turn_context", json!({ "model": "model-a" })),
+            line("event_msg", json!({ "type": "task_started" })),
+            line("event_msg", json!({ "type": "user_message", "message": typed })),
+            line("event_msg", json!({ "type": "token_count", "info": info })),
+        ],
+    );
+    path
+}
+
+#[test]
+fn a_codex_without_hooks_is_counted_where_its_rollout_can_be_of_one_agent_only() {
+    let (bed, _) = project("");
+    let (home, root) = (bed.project().join("codex-home"), bed.project());
+    let roster = Roster::open(&root.join(".ensemble"));
+    let started = Timestamp::from_unix_millis(Timestamp::now().unix_millis() - 60_000);
+    for agent in ["c1", "c2"] {
+        let name = Name::new(agent).unwrap();
+        let mut member = Member::new(name.clone(), Name::new("worker").unwrap(), "codex", started);
+        member.directory = Some(root.clone());
+        member.env = [("CODEX_HOME".to_owned(), home.display().to_string())].into();
+        roster.change(&name, |_| Ok(Some(member))).unwrap();
+    }
+    let hint = "ensemble: 1 message for c1. Run: ensemble recv --as c1";
+    rollout(&home, "hinted", &root, 2_000_000, hint);
+    let unclear = rollout(&home, "unclear", &root, 4_000_000, "do it");
+    let ran = bed.run("usage");
+    assert!(ran.stdout.lines().any(|it| it.starts_with("c1 ") && it.contains("2000k")), "{ran:?}");
+    assert!(!ran.stdout.contains("c2") && !ran.stdout.contains("4000k"), "{ran:?}");
+    let told = format!("{} may be of c1 or c2, and counts for no agent", unclear.display());
+    assert!(ran.stderr.contains(&told), "{ran:?}");
+    // The agent `w1` of the project has used 1000k.
+    let screen = Screen::start(&root, "top", (110, 24));
+    screen.shows("used: 3000k tokens");
+    screen.shows("1 record of unclear owner");
+    assert!(bed.ok("log report -o -").contains("$2.00"), "the page has it, too");
 }

@@ -23,6 +23,12 @@ fn needs(team: &Team) -> BTreeSet<String> {
     needs.collect()
 }
 
+/// Whether a line of the live view is a need. The lines of agents follow: a mark, and a name in small letters.
+fn is_need(line: &&str) -> bool {
+    let kind = line.strip_prefix("! ").or_else(|| line.strip_prefix("- "));
+    kind.is_some_and(|kind| kind.starts_with(|c: char| c.is_ascii_uppercase()))
+}
+
 fn bury(team: &Team, id: &str) {
     let mut options = Options::default();
     options.durability = Durability::Process;
@@ -37,7 +43,6 @@ fn bury(team: &Team, id: &str) {
 fn seven_troubles_are_named_and_no_eighth() {
     let config = "alarms: {draft_seconds: 1, to: conductor}\n\
                   ladder: {phase_seconds: 2, ceiling_seconds: 0}\npoll_interval_seconds: 1\n";
-    // Eight agents: four in trouble, two that work, two that are idle.
     let agents = [
         "reviewer", "coder-2", "coder-4", "worker-6", "worker-1", "worker-2", "planner", "coder-7",
     ]
@@ -89,11 +94,6 @@ fn seven_troubles_are_named_and_no_eighth() {
     }
     let text = screen.text();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    // The agents' lines follow the needs: a mark, and a name in small letters.
-    let is_need = |line: &&str| {
-        let kind = line.strip_prefix("! ").or_else(|| line.strip_prefix("- "));
-        kind.is_some_and(|kind| kind.starts_with(|c: char| c.is_ascii_uppercase()))
-    };
     assert_eq!(text.lines().filter(is_need).count(), expected.len(), "{text}");
     check_page(&team, &expected);
     picture::keep("top", "The live view: what needs a person comes first", &screen.coloured(), 80);

@@ -36,7 +36,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -171,6 +171,8 @@ impl fmt::Debug for BoardOptions {
 pub struct Board {
     path: PathBuf,
     options: BoardOptions,
+    /// The text that was parsed last, and what it says.
+    parsed: Arc<Mutex<Option<(String, State)>>>,
 }
 
 impl Board {
@@ -181,7 +183,7 @@ impl Board {
     pub fn find(project: &Path, options: BoardOptions) -> Result<Self> {
         let mut paths = PLACES.map(|place| project.join(place).join(FILE_NAME)).into_iter();
         match paths.find(|path| path.symlink_metadata().is_ok()) {
-            Some(path) => Ok(Self { path, options }),
+            Some(path) => Ok(Self { path, options, parsed: Arc::default() }),
             None => {
                 Err(BoardError::Missing { path: project.join(PLACES[0]).join(FILE_NAME) }.into())
             }
@@ -191,7 +193,7 @@ impl Board {
     /// The board at a path.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>, options: BoardOptions) -> Self {
-        Self { path: path.into(), options }
+        Self { path: path.into(), options, parsed: Arc::default() }
     }
 
     /// Creates an empty board in a project, and `.ensemble/` if needed.
@@ -205,7 +207,7 @@ impl Board {
         }
         let modes = ensemble_core::durable::Modes::default();
         let dir = Dir::open(project)?.ensure_child_safe(PLACES[0], modes, options.durability)?;
-        let board = Self { path: dir.path().join(FILE_NAME), options };
+        let board = Self { path: dir.path().join(FILE_NAME), options, parsed: Arc::default() };
         let document = board.lock_document()?;
         if document.read()?.is_none() {
             document.replace(NEW_BOARD.as_bytes())?;
@@ -231,13 +233,22 @@ impl Board {
         self.options.worktrees.as_deref().unwrap_or(DIRECTORY_DEFAULT)
     }
 
-    /// Reads the board.
+    /// Reads the board. A text that is the same as at the last reading is not parsed again.
     ///
     /// # Errors
     /// [`BoardError::Missing`]; [`Error::Malformed`] with line and column; [`BoardError::Invalid`] with all
     /// violations.
     pub fn read(&self) -> Result<State> {
-        load(&self.read_text()?, &self.path).map(|(_, _, state)| state)
+        let text = self.read_text()?;
+        let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((before, state)) = &*parsed
+            && *before == text
+        {
+            return Ok(state.clone());
+        }
+        let (_, _, state) = load(&text, &self.path)?;
+        *parsed = Some((text, state.clone()));
+        Ok(state)
     }
 
     /// Reads the board's text without parsing it.

@@ -36,7 +36,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Claim {
     /// Name of the agent.
     pub agent: Name,
-    /// Its mailbox.
+    /// Mailbox of the agent.
     pub mailbox: Name,
     /// The directory in which it was started.
     pub directory: PathBuf,
