@@ -187,6 +187,10 @@ fn rollout(home: &Path, name: &str, cwd: &Path, tokens: u64, typed: &str) -> std
 fn a_codex_without_hooks_is_counted_where_its_rollout_can_be_of_one_agent_only() {
     let (bed, _) = project("");
     let (home, root) = (bed.project().join("codex-home"), bed.project());
+    // The page has the agents that have acted.
+    bed.ok("mailbox add c1");
+    bed.ok("send --to c1 --type task --task t9 --id c1-task -m work");
+    bed.ok("recv --as c1");
     let roster = Roster::open(&root.join(".ensemble"));
     let started = Timestamp::from_unix_millis(Timestamp::now().unix_millis() - 60_000);
     for agent in ["c1", "c2"] {
