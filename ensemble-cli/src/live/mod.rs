@@ -43,7 +43,7 @@ use wakes::Wakes;
 const SETTLE: Duration = Duration::from_millis(40);
 /// The least time between two looks. A change is shown within 200 ms.
 const PAUSE_MIN: Duration = Duration::from_millis(150);
-/// Pause after a look, as a multiple of its cost: for queues so large or so far away that a look takes long.
+/// Pause after a look, as a multiple of the processor time that it took: for queues so large that this is much.
 const PAUSE_PER_COST: u32 = 20;
 /// The longest time between two looks: mail grows overdue, and what lies on servers changes, without a file.
 const REFRESH_MAX: Duration = Duration::from_secs(5);
@@ -135,11 +135,17 @@ impl Pace {
         }
     }
 
-    fn looked(&mut self, began: Instant) {
+    fn looked(&mut self, cost: Duration) {
         self.looked = Instant::now();
-        self.pause = PAUSE_MIN.max(began.elapsed() * PAUSE_PER_COST);
+        self.pause = PAUSE_MIN.max(cost * PAUSE_PER_COST);
         self.changed = None;
     }
+}
+
+/// Processor time of this thread so far. On a busy machine a look takes longer, and costs no more.
+fn used_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 impl Live<'_> {
@@ -149,9 +155,9 @@ impl Live<'_> {
         let (mut is_stale, mut drawn) = (true, now);
         loop {
             if Instant::now() >= pace.due() {
-                let began = Instant::now();
+                let began = used_time();
                 self.look();
-                pace.looked(began);
+                pace.looked(used_time().saturating_sub(began));
                 is_stale = true;
             }
             if is_stale || drawn.elapsed() >= TICK {
