@@ -10,7 +10,7 @@ use std::process::Child;
 use std::time::Instant;
 
 use ensemble_core::driver::nap;
-use ensemble_core::dropbox::{DropBox, Ledger};
+use ensemble_core::dropbox::{BoxSpec, DropBox, Ledger};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::{EventLog, NullRecorder};
@@ -68,6 +68,7 @@ fn a_child_process_plays_its_role() {
         clock: &SystemClock,
         recorder: &log,
         actor: name("dispatch"),
+        review_dirs: Vec::new(),
     };
     let one = batch("one");
     let told = between_marks(|| dispatcher.collect(&one, Limits::default(), &mut nap)).unwrap();
@@ -105,7 +106,7 @@ struct Watcher {
 
 impl Watcher {
     fn look(&mut self, bed: &Bed) {
-        let reports = DropBox::open(&bed.queue(), "reports").unwrap();
+        let reports = DropBox::open(&bed.queue(), &BoxSpec::named("reports")).unwrap();
         let file = SUMMARY_PATH.strip_prefix("reports/").unwrap();
         let Some((stat, content)) = reports.read(file, SUMMARY_BYTES_MAX).unwrap() else { return };
         let mut ledger = Ledger::open(&bed.state()).unwrap();

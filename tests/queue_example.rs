@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ensemble_core::dropbox::{DROP_BOXES, DropBox, Routes};
+use ensemble_core::dropbox::{BoxSpec, DROP_BOXES, DropBox, Routes};
 use ensemble_core::env::Counts;
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
@@ -201,7 +201,7 @@ fn every_drop_box_has_files_and_each_has_its_recipient() {
     let routes = Routes::new(&[]).unwrap();
     let mut routed = Vec::new();
     for box_name in DROP_BOXES {
-        let drop_box = DropBox::open(spool.root(), box_name).unwrap();
+        let drop_box = DropBox::open(spool.root(), &BoxSpec::named(box_name)).unwrap();
         let mut names = drop_box.dir().names().unwrap();
         names.sort_unstable();
         assert!(!names.is_empty(), "{box_name}");

@@ -88,6 +88,7 @@ impl Stage {
             clock: &self.clock,
             recorder: &self.log,
             actor: name("dispatch"),
+            review_dirs: Vec::new(),
         }
     }
 

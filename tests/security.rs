@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ensemble_core::dropbox::DropBox;
+use ensemble_core::dropbox::{BoxSpec, DropBox};
 use ensemble_core::env::Pane;
 use ensemble_core::message::{Envelope, Name, yaml};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
@@ -133,7 +133,7 @@ fn no_directory_of_a_queue_may_be_writable_by_other_users() {
     }
     let reports = queue.join("reports");
     fs::set_permissions(&reports, fs::Permissions::from_mode(0o777)).unwrap();
-    let error = DropBox::open(&queue, "reports").unwrap_err().to_string();
+    let error = DropBox::open(&queue, &BoxSpec::named("reports")).unwrap_err().to_string();
     assert!(error.contains("chmod o-w"), "{error}");
 }
 

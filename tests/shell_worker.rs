@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ensemble_core::dropbox::DropBox;
+use ensemble_core::dropbox::{BoxSpec, DropBox};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, MessageId, Name};
@@ -96,7 +96,7 @@ impl Bed {
     }
 
     fn reports(&self) -> Vec<serde_json::Value> {
-        let reports = DropBox::open(self.spool.root(), "reports").unwrap();
+        let reports = DropBox::open(self.spool.root(), &BoxSpec::named("reports")).unwrap();
         let read = |file: &String| {
             let (_, content) = reports.read(file, 1 << 20).unwrap().unwrap();
             assert!(DropBox::has_end_mark(&content), "{file}");

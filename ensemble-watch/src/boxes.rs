@@ -25,13 +25,16 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Result;
-use ensemble_core::dropbox::{DROP_BOXES, DropBox, Entry, Ledger, STRANGE_NAME};
+use ensemble_core::dropbox::{BoxTable, DropBox, Entry, Ledger, STRANGE_NAME};
 use ensemble_core::durable::{Dir, FileId, FileStat};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::message::Name;
 use ensemble_core::watch::Landing;
+use ensemble_team::contract::Kind;
 
 use pending::Pending;
 pub(crate) use reject::Rejected;
@@ -46,6 +49,8 @@ pub const INCOMPLETE_PATIENCE: Duration = Duration::from_secs(10);
 const _: () = assert!(IN_PLACE_QUIET.as_millis() < FOUND_QUIET.as_millis());
 const _: () = assert!(FOUND_QUIET.as_millis() < INCOMPLETE_PATIENCE.as_millis());
 
+/// How the types of messages about work begin.
+const REPORT_TYPES: &str = "report.";
 /// Why no file of such a queue is routed.
 const OPEN_TO_ALL: &str =
     "every user may write to the queue and could forge messages: `chmod o-w` it";
@@ -59,12 +64,14 @@ fn is_private(path: &Path) -> bool {
 /// A complete file that was not routed yet.
 #[derive(Debug)]
 pub(crate) struct Complete {
-    pub(crate) box_name: &'static str,
+    pub(crate) box_name: Arc<str>,
     pub(crate) file: String,
     pub(crate) stat: FileStat,
     pub(crate) content: Vec<u8>,
     /// Its fields; `null` for files that are not YAML.
     pub(crate) fields: serde_json::Value,
+    /// The type that its route gives to its messages; nothing before it is routed.
+    pub(crate) kind: Option<Name>,
 }
 
 impl Complete {
@@ -72,15 +79,43 @@ impl Complete {
         format!("{}/{}", self.box_name, self.file)
     }
 
+    /// Whether it tells of work: it lies in `reports/`, or its route says so.
     pub(crate) fn is_report(&self) -> bool {
-        self.box_name == "reports"
+        let is_kind = |kind: &Name| kind.as_str().starts_with(REPORT_TYPES);
+        &*self.box_name == "reports" || self.kind.as_ref().is_some_and(is_kind)
+    }
+
+    /// The task whose report it is: by its name, else as the report says.
+    pub(crate) fn reported_task(&self) -> Option<&str> {
+        let by_name = self.file.strip_suffix("-completed.yaml");
+        by_name.or_else(|| {
+            let is_report = self.contract() == Some(Kind::Report);
+            self.fields.get("task_id").filter(|_| is_report)?.as_str()
+        })
+    }
+
+    /// The contract of its content: that of its route's type, else the one that its name promises.
+    pub(crate) fn contract(&self) -> Option<Kind> {
+        self.kind.as_ref().and_then(contract_of).or_else(|| Kind::of(&self.file))
+    }
+}
+
+/// The contract that a route's type stands for.
+pub(crate) fn contract_of(kind: &Name) -> Option<Kind> {
+    match kind.as_str() {
+        "report.completed" => Some(Kind::Report),
+        "report.review" => Some(Kind::Review),
+        "report.summary" => Some(Kind::Summary),
+        "report.escalation" => Some(Kind::Escalation),
+        "task" => Some(Kind::Task),
+        _ => None,
     }
 }
 
 /// A file that cannot be routed as it is. Its author is notified, then it is put aside.
 #[derive(Debug)]
 pub(crate) struct Unfit {
-    pub(crate) box_name: &'static str,
+    pub(crate) box_name: Arc<str>,
     pub(crate) file: String,
     /// The version that was judged.
     pub(crate) stat: FileStat,
@@ -109,7 +144,7 @@ pub(crate) enum Finding {
 /// A file of the last scan that was not examined yet.
 #[derive(Debug)]
 struct Listed {
-    box_name: &'static str,
+    box_name: Arc<str>,
     file: String,
     modified_ns: i128,
 }
@@ -140,7 +175,7 @@ pub(crate) struct Boxes {
 
 impl Boxes {
     /// Opens the drop boxes that can be opened; the others are [`Boxes::refused`].
-    pub(crate) fn open(queue: &Path, bytes_max: usize) -> Result<Self> {
+    pub(crate) fn open(queue: &Path, table: &BoxTable, bytes_max: usize) -> Result<Self> {
         let is_open_to_all = !is_private(Dir::open(queue)?.path());
         let mut boxes = Self {
             queue: queue.to_owned(),
@@ -152,8 +187,8 @@ impl Boxes {
             boxes.refused.push((queue.to_owned(), OPEN_TO_ALL.to_owned()));
             return Ok(boxes);
         }
-        for name in DROP_BOXES {
-            match DropBox::open(queue, name) {
+        for spec in table.iter() {
+            match DropBox::open(queue, spec) {
                 Ok(drop_box) => boxes.open.push(OpenBox {
                     drop_box,
                     bytes_max,
@@ -162,7 +197,11 @@ impl Boxes {
                     found: HashSet::new(),
                     overwritten: HashMap::new(),
                 }),
-                Err(error) => boxes.refused.push((queue.join(name), error.to_string())),
+                Err(error) => {
+                    let path =
+                        spec.directory().map_or_else(|| queue.to_owned(), |dir| queue.join(dir));
+                    boxes.refused.push((path, error.to_string()));
+                }
             }
         }
         Ok(boxes)
@@ -174,8 +213,8 @@ impl Boxes {
     }
 
     /// The directories to watch, with the names of their boxes.
-    pub(crate) fn directories(&self) -> impl Iterator<Item = (&Path, &'static str)> {
-        self.open.iter().map(|open| (open.drop_box.dir().path(), open.drop_box.name))
+    pub(crate) fn directories(&self) -> impl Iterator<Item = (&Path, &Arc<str>)> {
+        self.open.iter().map(|open| (open.drop_box.dir().path(), open.drop_box.spec.name()))
     }
 
     /// Whether the paths still lead to the directories that are open, and only their owners may write there.
@@ -197,16 +236,16 @@ impl Boxes {
     /// How many files are still to be examined and how many are unmatched, by box, for `status`.
     pub(crate) fn summary(&self) -> Vec<serde_json::Value> {
         let row = |open: &OpenBox| {
-            let name = open.drop_box.name;
-            let listed = self.listed.iter().filter(|listed| listed.box_name == name).count();
+            let name = open.drop_box.spec.name();
+            let listed = self.listed.iter().filter(|listed| listed.box_name == *name).count();
             let pending = open.pending.len() + listed;
-            serde_json::json!({ "box": name, "pending": pending, "unmatched": open.unmatched.len() })
+            serde_json::json!({ "box": **name, "pending": pending, "unmatched": open.unmatched.len() })
         };
         self.open.iter().map(row).collect()
     }
 
     fn get_mut(&mut self, box_name: &str) -> Option<&mut OpenBox> {
-        self.open.iter_mut().find(|open| open.drop_box.name == box_name)
+        self.open.iter_mut().find(|open| &**open.drop_box.spec.name() == box_name)
     }
 
     /// Remembers that no route matches a file; true the first time.
@@ -230,7 +269,7 @@ impl Boxes {
         how: Landing,
         ledger: &mut Ledger,
     ) -> Option<Finding> {
-        let open = self.get_mut(box_name).filter(|_| !DropBox::is_temporary(file))?;
+        let open = self.get_mut(box_name).filter(|open| open.drop_box.takes(file))?;
         match how {
             Landing::Renamed => {
                 let stat = open.drop_box.dir().stat(file).ok().flatten();
@@ -258,16 +297,16 @@ impl Boxes {
         }
         ledger.begin_listing();
         for open in &self.open {
-            let (listed, box_name) = (&mut self.listed, open.drop_box.name);
+            let (listed, box_name) = (&mut self.listed, open.drop_box.spec.name());
             open.drop_box.dir().for_each(|file| {
-                let is_known = DropBox::is_temporary(file) || open.pending.contains_key(file);
-                if !is_known
+                let is_passed = !open.drop_box.takes(file) || open.pending.contains_key(file);
+                if !is_passed
                     && let Ok(Some(stat)) = open.drop_box.dir().stat(file)
                     && open.unmatched.get(file) != Some(&stat.id)
                     && !ledger.is_listed_routed(&open.drop_box.path_of(file), &stat)
                 {
                     let (file, modified_ns) = (file.to_owned(), stat.modified_ns);
-                    listed.push_back(Listed { box_name, file, modified_ns });
+                    listed.push_back(Listed { box_name: box_name.clone(), file, modified_ns });
                 }
                 ControlFlow::Continue(())
             })?;
@@ -330,7 +369,7 @@ impl Boxes {
             let Some(Listed { box_name, file, modified_ns }) = self.listed.pop_front() else {
                 break;
             };
-            let Some(open) = self.get_mut(box_name) else { continue };
+            let Some(open) = self.get_mut(&box_name) else { continue };
             findings.extend(if modified_ns < i128::from(quiet_before) * 1_000_000 {
                 open.examine(now, &file, false, ledger)
             } else {
@@ -361,6 +400,6 @@ impl Boxes {
     /// Puts the judged version of a file aside; `None` if there is nothing to record.
     pub(crate) fn set_aside(&mut self, now: Monotonic, unfit: &Unfit) -> Option<Rejected> {
         let queue = self.queue.clone();
-        self.get_mut(unfit.box_name)?.set_aside(now, unfit, &queue)
+        self.get_mut(&unfit.box_name)?.set_aside(now, unfit, &queue)
     }
 }

@@ -16,7 +16,7 @@ use ensemble_core::spool::Spool;
 use ensemble_team::contract::{self, Kind, Node};
 use ensemble_team::lint::{Finding, Linter, Mode, Shape};
 
-use crate::boxes::Complete;
+use crate::boxes::{Complete, contract_of};
 use crate::project::Project;
 use crate::rejection_notice::author_in;
 use crate::routing::source;
@@ -68,7 +68,7 @@ impl Judge {
         if self.mode != Mode::Warn || !file.is_report() {
             return None;
         }
-        let contract = Kind::of(&file.file)?;
+        let contract = file.contract()?;
         if !contract::is_meant(contract, &file.fields) {
             return None;
         }
@@ -83,18 +83,6 @@ impl Judge {
         }
         let path = file.path();
         self.linter.file(path.as_ref(), &file.content, Shape::Fields(Some(contract))).findings
-    }
-}
-
-/// The contract that a route's type stands for.
-fn contract_of(kind: &Name) -> Option<Kind> {
-    match kind.as_str() {
-        "report.completed" => Some(Kind::Report),
-        "report.review" => Some(Kind::Review),
-        "report.summary" => Some(Kind::Summary),
-        "report.escalation" => Some(Kind::Escalation),
-        "task" => Some(Kind::Task),
-        _ => None,
     }
 }
 

@@ -8,6 +8,7 @@ mod alarms;
 mod assigning;
 mod budget;
 mod door;
+mod drop_boxes;
 mod git;
 mod hooks;
 mod leases;
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::dropbox::RouteRule;
+use ensemble_core::dropbox::{BoxRule, BoxTable, RouteRule, Routes};
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
@@ -86,6 +87,8 @@ pub struct Config {
     pub dispatch_patience_seconds: Option<u64>,
     /// How long Conductor waits for the summary, in seconds (default 1800).
     pub conductor_patience_seconds: Option<u64>,
+    /// Drop boxes beside `reports/`, `tasks/` and `ack/` (docs/guides/drop-boxes.md).
+    pub drop_boxes: Vec<BoxRule>,
     /// Routes that precede the default ones.
     pub routes: Vec<RouteRule>,
     /// The tmux session of the team.
@@ -146,6 +149,7 @@ impl Config {
             return Ok(Self::default());
         }
         let config: Self = yaml::parse(text, path)?;
+        drop_boxes::check(&config, text, path)?;
         config.ladder.check(path)?;
         config.budget.check(path)?;
         config.notify.iter().try_for_each(|rule| rule.check(path))?;
@@ -191,6 +195,7 @@ impl Config {
             conductor_patience_seconds: self
                 .conductor_patience_seconds
                 .or(fallback.conductor_patience_seconds),
+            drop_boxes: drop_boxes::merged(self.drop_boxes, fallback.drop_boxes),
             routes: self.routes.into_iter().chain(fallback.routes).collect(),
             team: self.team.or(fallback.team),
             agents,
@@ -275,6 +280,32 @@ impl Project {
         let agents = &self.config.agents;
         let servers = agents.iter().map(|(agent, it)| (agent.clone(), it.server.clone())).collect();
         Sources::new(root, servers)
+    }
+
+    /// The drop boxes: the built-in and the configured ones.
+    ///
+    /// # Errors
+    /// A configured box cannot be watched.
+    pub fn drop_boxes(&self) -> Result<BoxTable> {
+        BoxTable::new(&self.config.drop_boxes)
+    }
+
+    /// The routes of all drop boxes.
+    ///
+    /// # Errors
+    /// As for [`Self::drop_boxes`], or a route leads from a place that is not watched.
+    pub fn routes(&self) -> Result<Routes> {
+        self.drop_boxes()?.routes(&self.config.routes)
+    }
+
+    /// The directories of drop boxes, other than `reports/`, whose files are reviews.
+    ///
+    /// # Errors
+    /// As for [`Self::drop_boxes`].
+    pub fn review_dirs(&self) -> Result<Vec<PathBuf>> {
+        let dirs = self.drop_boxes()?.directories_of("report.review", &self.config.routes);
+        let further = dirs.into_iter().filter(|dir| dir != "reports");
+        Ok(further.map(|dir| self.queue.join(dir)).collect())
     }
 
     /// The kinds of requests: the built-in and the configured ones.

@@ -53,7 +53,7 @@ pub(crate) struct Routed {
 
 /// Decides what is to be done with a complete file.
 pub(crate) fn plan(
-    file: Complete,
+    mut file: Complete,
     routes: &Routes,
     ledger: &Ledger,
     spool: &Spool,
@@ -63,7 +63,7 @@ pub(crate) fn plan(
     let Some(entry) = ledger.next_version(&path, &file.stat, &file.content) else {
         return Plan::Known;
     };
-    if file.box_name == ACK_BOX {
+    if &*file.box_name == ACK_BOX {
         return match file.file.strip_suffix(".ack").map(str::to_owned) {
             Some(task) => Plan::Ack { file, entry, task },
             None => Plan::Unmatched { file },
@@ -74,6 +74,7 @@ pub(crate) fn plan(
         Ok(None) => return Plan::Unmatched { file },
         Err(error) => return Plan::Impossible { file, error },
     };
+    file.kind = Some(destination.kind.clone());
     if let Some(error) = judge.unfit(&file, &destination.kind) {
         return broken(file, error);
     }
@@ -85,7 +86,8 @@ pub(crate) fn plan(
     }
     let field =
         |name: &str| file.fields.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
-    let id_field = if file.box_name == "tasks" { "id" } else { "task_id" };
+    let is_task = &*file.box_name == "tasks" || destination.kind.as_str() == "task";
+    let id_field = if is_task { "id" } else { "task_id" };
     let task = field(id_field)
         .or(destination.stem)
         .filter(|t| !t.is_empty() && t.len() <= 128 && !t.contains(char::is_control));

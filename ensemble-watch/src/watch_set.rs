@@ -4,7 +4,7 @@
 //! directory, or file in one                  place          an event there means
 //! mailbox/                                   Mailboxes      a mailbox was added: watch it
 //! mailbox/<name>/new, mailbox/<name>/front   Mailbox        mail came or went: notify its agents
-//! reports/, tasks/, ack/                     DropBox        examine the file
+//! reports/, tasks/, ack/, configured ones    DropBox        examine the file
 //! requests/                                  Requests       look at the request of that name
 //! requests/<id>/                             Request        look at that request
 //! .ensemble/panes/                           Panes          read the bindings
@@ -21,6 +21,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ensemble_core::message::Name;
 use ensemble_core::watch::{FsEvent, FsWatcher, WatchError};
@@ -31,7 +32,7 @@ pub(crate) enum Place {
     Mailboxes,
     Mailbox(Name),
     /// The name of the drop box.
-    DropBox(&'static str),
+    DropBox(Arc<str>),
     Requests,
     Request(Name),
     Panes,

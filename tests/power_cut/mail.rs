@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use ensemble_core::dropbox::{DropBox, Ledger};
+use ensemble_core::dropbox::{BoxSpec, DropBox, Ledger};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::{Attachment, Digest, Envelope, MessageId};
@@ -273,7 +273,7 @@ fn route(queue: &Path, spool: &Spool, to_the_end: bool) -> Result<()> {
     const PATH: &str = "reports/t-1-completed.yaml";
     let state = queue.with_file_name(".ensemble");
     let mut ledger = Ledger::open(&state)?;
-    let reports = DropBox::open(queue, "reports")?;
+    let reports = DropBox::open(queue, &BoxSpec::named("reports"))?;
     let (stat, content) = reports.read("t-1-completed.yaml", 1 << 20)?.expect("the report");
     let Some(entry) = ledger.next_version(PATH, &stat, &content) else { return Ok(()) };
     let id = entry.message_id(&name(MAILBOX));

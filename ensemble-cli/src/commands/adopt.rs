@@ -1,6 +1,6 @@
 //! `ensemble agent adopt`: agents that run in panes of tmux already become members of the team.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
@@ -49,30 +49,13 @@ struct Found {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let server = self.server()?;
+        let server = server(self.tmux_socket.as_deref())?;
         let found = look(context.project()?, &server)?;
         if self.panes.is_empty() && !self.all {
             return list(context, &found);
         }
         let wanted = self.wanted(&found)?;
         self.adopt(context, &server, &wanted)
-    }
-
-    /// A server that was named; the one around this process; the one that tmux takes by itself.
-    fn server(&self) -> Outcome<Server> {
-        if self.tmux_socket.is_some() || std::env::var_os("TMUX").is_some() {
-            return super::bind::server(self.tmux_socket.as_deref());
-        }
-        let dir = std::env::var_os("TMUX_TMPDIR").filter(|dir| !dir.is_empty());
-        let dir = dir.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-        let user = rustix::process::geteuid().as_raw();
-        let socket = dir.join(format!("tmux-{user}")).join("default");
-        if !socket.exists() {
-            return Err(Failure::nothing("no tmux server runs here").with_hint(
-                "`--tmux-socket PATH` names another one; `ensemble claude` needs no tmux",
-            ));
-        }
-        Ok(Server::brief(socket))
     }
 
     fn wanted<'a>(&self, found: &'a [Found]) -> Outcome<Vec<&'a Found>> {
@@ -113,10 +96,25 @@ impl Arguments {
     }
 }
 
+/// A server that was named; the one around this process; the one that tmux takes by itself.
+pub(super) fn server(named: Option<&Path>) -> Outcome<Server> {
+    if named.is_some() || std::env::var_os("TMUX").is_some() {
+        return super::bind::server(named);
+    }
+    let dir = std::env::var_os("TMUX_TMPDIR").filter(|dir| !dir.is_empty());
+    let dir = dir.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    let user = rustix::process::geteuid().as_raw();
+    let socket = dir.join(format!("tmux-{user}")).join("default");
+    if !socket.exists() {
+        return Err(Failure::nothing("no tmux server runs here")
+            .with_hint("`--tmux-socket PATH` names another one; `ensemble claude` needs no tmux"));
+    }
+    Ok(Server::brief(socket))
+}
+
 /// The number of agents in panes of tmux that are no members yet.
 pub(super) fn unowned(context: &Context) -> usize {
-    let here = Arguments { panes: Vec::new(), all: false, tmux_socket: None };
-    let found = here.server().and_then(|server| look(context.project()?, &server));
+    let found = server(None).and_then(|server| look(context.project()?, &server));
     // Where there is no tmux, there are none.
     found.map_or(0, |found| found.iter().filter(|it| it.member.is_none()).count())
 }

@@ -37,6 +37,7 @@ impl Arguments {
         checks.push(opened);
         if is_open {
             checks.extend(place::network(&project.queue));
+            checks.push(place::drop_boxes(project));
             checks.extend(place::git(project));
             checks.extend(queue::checks(project));
             checks.push(needs(context));

@@ -1,6 +1,6 @@
 //! `ensemble admin fsck`: is every file where its name says?
 
-use ensemble_core::dropbox::{DROP_BOXES, DropBox, Routes};
+use ensemble_core::dropbox::DropBox;
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::{Finding, Repair};
 use ensemble_team::board::Board;
@@ -134,20 +134,21 @@ fn log_notes(project: &Project) -> Outcome<Vec<Note>> {
 
 /// Files in the drop boxes that will never be routed.
 fn box_notes(project: &Project) -> Outcome<Vec<Note>> {
-    let routes = Routes::new(&project.config.routes)?;
+    let (table, routes) = (project.drop_boxes()?, project.routes()?);
     let mut notes = Vec::new();
-    for name in DROP_BOXES {
-        if !project.queue.join(name).is_dir() {
+    for spec in table.iter() {
+        if spec.directory().is_some_and(|directory| !project.queue.join(directory).is_dir()) {
             continue;
         }
-        let drop_box = DropBox::open(&project.queue, name)?;
-        for file in drop_box.dir().names()? {
+        let drop_box = DropBox::open(&project.queue, spec)?;
+        let names = drop_box.dir().names()?;
+        for file in names.into_iter().filter(|file| drop_box.takes(file)) {
             let path = drop_box.path_of(&file);
             // Acks are not routed but understood by their names.
-            let is_ack = name == "ack" && file.ends_with(".ack");
+            let is_ack = &**spec.name() == "ack" && file.ends_with(".ack");
             let text = match routes.destination(&path) {
                 Ok(Some(_)) => continue,
-                Ok(None) if is_ack || DropBox::is_temporary(&file) => continue,
+                Ok(None) if is_ack => continue,
                 Ok(None) => "no route leads from here".to_owned(),
                 Err(error) => error.to_string(),
             };

@@ -1,6 +1,8 @@
 //! `ensemble init`: a queue to begin with.
 
 mod next;
+mod takeover;
+mod upstream;
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -18,6 +20,7 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::hooks::introduction::RULES;
 use crate::output::STRONG;
+use upstream::Upstream;
 
 /// The mailboxes of every queue: who hands the work out, and who watches over it all.
 const MAILBOXES: [&str; 2] = ["conductor", "dispatch"];
@@ -37,8 +40,13 @@ const SECTION: &str = "<!-- ensemble -->";
 /// Makes the mailboxes `conductor` and `dispatch`, `.ensemble/` for logs and state, and a
 /// commented `ensemble.yaml`. A `.gitignore` in `queue/` and in `.ensemble/` keeps both out of git. What
 /// exists already is left as it is. Asks nothing, and says the next three commands for what it finds here.
+///
+/// `--from ensemble-claude` takes over a project of that name: the panes of its `panes.env` become agents, its
+/// `reviews/` and `conductor/` drop boxes. Its files stay as they are, and it says what it has not taken.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble init")]
+#[command(after_help = "Examples:
+  ensemble init
+  ensemble init --from ensemble-claude .")]
 pub(crate) struct Arguments {
     /// The project's directory, in which `queue/` is made [default: the current one]
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
@@ -47,6 +55,16 @@ pub(crate) struct Arguments {
     /// Also tell agents without hooks how to take part, in a section of AGENTS.md
     #[arg(long)]
     agents_md: bool,
+    /// Take over a project of another program, which lies in DIR
+    #[arg(long, value_name = "PROGRAM")]
+    from: Option<Origin>,
+}
+
+/// A program whose projects can be taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Origin {
+    /// `ensemble-claude` of PyPI, github.com/ChikaKakazu/ensemble
+    EnsembleClaude,
 }
 
 impl Arguments {
@@ -59,16 +77,36 @@ impl Arguments {
             }
             (None, flag) => Project::discover(flag)?,
         };
-        let Created { spool, added, config, config_created } = create(context, &project)?;
+        let upstream = match self.from {
+            Some(Origin::EnsembleClaude) => Some(Upstream::read(project.root())?),
+            None => None,
+        };
+        let text = upstream.as_ref().map(Upstream::configuration);
+        let Created { spool, added, config, config_created } =
+            create(context, &project, text.as_deref())?;
         if self.agents_md {
             add_section(&project.root().join(AGENTS_FILE))?;
         }
+        let lacking = upstream.as_ref().map(|found| match config_created {
+            true => Vec::new(),
+            false => found.lacking(&project.config),
+        });
+        if let Some(found) = &upstream {
+            takeover::add_mailboxes(found, &spool)?;
+        }
         if context.out.is_json() {
-            return context.out.object(&json!({
+            let mut object = json!({
                 "queue": project.queue, "state": project.state, "config": config,
                 "mailboxes": spool.mailboxes()?, "mailboxes_added": added,
                 "config_created": config_created,
-            }));
+            });
+            if let Some(found) = &upstream {
+                object["from"] = takeover::object(found, &lacking.unwrap_or_default());
+            }
+            return context.out.object(&object);
+        }
+        if let Some(found) = &upstream {
+            return takeover::tell(context, &project, found, lacking.as_deref());
         }
         tell(context, &project, !added.is_empty())
     }
@@ -84,7 +122,8 @@ struct Created {
     config_created: bool,
 }
 
-fn create(context: &Context, project: &Project) -> Outcome<Created> {
+/// Makes what is missing. `config` is the configuration to write, if it is not the usual one.
+fn create(context: &Context, project: &Project, config: Option<&str>) -> Outcome<Created> {
     project.ensure_state()?;
     let spool = Spool::create(&project.queue, context.spool_options(project))?;
     let mut added = Vec::new();
@@ -97,8 +136,9 @@ fn create(context: &Context, project: &Project) -> Outcome<Created> {
         }
     }
     project.keep_out_of_git()?;
+    let text = config.unwrap_or(CONFIG);
     let config = project.state.with_file_name(CONFIG_FILE);
-    let config_created = write_config(&config)?;
+    let config_created = write_config(&config, text)?;
     write_schema(project)?;
     Ok(Created { spool, added, config, config_created })
 }
@@ -115,7 +155,7 @@ pub(crate) fn queue_or_new(context: &Context) -> Outcome<Spool> {
     if project.queue.is_dir() {
         return context.spool();
     }
-    let spool = create(context, project)?.spool;
+    let spool = create(context, project, None)?.spool;
     say(&format!("created the queue {}", project.queue.display()));
     Ok(spool)
 }
@@ -158,13 +198,18 @@ fn add_section(path: &Path) -> Outcome {
     file.write_all(section.as_bytes()).map_err(fail)
 }
 
-/// Writes the commented configuration unless there is one; says whether it did.
-fn write_config(path: &Path) -> Outcome<bool> {
+/// Writes the configuration unless there is one; says whether it did. The commented one, in which no value
+/// stands, gives way to another one.
+fn write_config(path: &Path, text: &str) -> Outcome<bool> {
+    if text != CONFIG && std::fs::read_to_string(path).is_ok_and(|there| there == CONFIG) {
+        durable::write_document(path, text.as_bytes(), Durability::Process)?;
+        return Ok(true);
+    }
     let written = OpenOptions::new()
         .write(true)
         .create_new(true)
         .open(path)
-        .and_then(|mut file| file.write_all(CONFIG.as_bytes()));
+        .and_then(|mut file| file.write_all(text.as_bytes()));
     match written {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),

@@ -7,7 +7,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_team::contract::{self, Finding, Reading, Report, Review, Severity, Verdict};
-use ensemble_team::driver::{ReviewCount, file_stem};
+use ensemble_team::driver::{ReviewCount, file_stem, report_files};
 use serde_json::json;
 
 use crate::context::Context;
@@ -214,13 +214,16 @@ impl Arguments {
 /// The worker that has done a task, as its report says.
 fn author(context: &Context, task: &str) -> Outcome<Option<String>> {
     let reports = Dir::open(&context.project()?.queue.join("reports"))?;
-    let file = format!("{}-completed.yaml", file_stem(task));
-    let Some(content) = reports.read(&file, REPORT_BYTES_MAX)? else { return Ok(None) };
-    let text = String::from_utf8_lossy(&content);
-    Ok(match contract::read_as::<Report>(&text, file.as_ref()) {
-        Ok(Reading::Whole(report)) => report.author().map(str::to_owned),
-        _ => None,
-    })
+    for file in report_files(task) {
+        let Some(content) = reports.read(&file, REPORT_BYTES_MAX)? else { continue };
+        let text = String::from_utf8_lossy(&content);
+        if let Ok(Reading::Whole(report)) = contract::read_as::<Report>(&text, file.as_ref())
+            && report.task_id == task
+        {
+            return Ok(report.author().map(str::to_owned));
+        }
+    }
+    Ok(None)
 }
 
 /// The text itself, or what stdin has for `-`.

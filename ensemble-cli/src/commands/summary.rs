@@ -57,6 +57,7 @@ impl Arguments {
         let spool = context.spool()?;
         let recorder = context.recorder()?;
         let durability = project.config.durability.unwrap_or_default();
+        let review_dirs = project.review_dirs()?;
         let dispatcher = Dispatcher {
             spool: &spool,
             batches: Batches::new(&project.queue, &project.state, durability),
@@ -65,6 +66,7 @@ impl Arguments {
             clock: &SystemClock,
             recorder: &*recorder,
             actor: context.actor()?,
+            review_dirs: review_dirs.clone(),
         };
         let config = &project.config;
         let usual = Limits::default();
@@ -75,7 +77,7 @@ impl Arguments {
             reviewers: self.reviewers,
             ..usual
         };
-        let waiter = Waiter::new(&[project.queue.join("reports")]);
+        let waiter = Waiter::new(&[vec![project.queue.join("reports")], review_dirs].concat());
         let line = WaitLine::new(format!("the reports of batch {}", batch.id), Some(self.wait));
         let told = dispatcher.collect(&batch, limits, &mut |longest| waiter.wait(longest))?;
         drop(line);

@@ -1,12 +1,13 @@
-//! Drop boxes: `reports/`, `tasks/` and `ack/`, where any program puts files with the seeds' names.
+//! Drop boxes: `reports/`, `tasks/`, `ack/` and those of the configuration, where any program puts files.
 //!
-//! Here are the parts that do not watch. [`Routes`] decides which file goes to whom, [`Ledger`] has
+//! Here are the parts that do not watch. [`BoxTable`] has the boxes, [`Routes`] decides which file goes to whom, [`Ledger`] has
 //! what was routed already, and [`DropBox`] reads a file of an unknown writer. `ensemble-watch`
 //! puts them together.
 
 mod index;
 mod ledger;
 mod route;
+mod table;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -20,9 +21,8 @@ use crate::{Error, Result};
 
 pub use ledger::{AckedLease, Entry, Ledger, Stamp};
 pub use route::{Destination, RouteRule, Routes};
+pub use table::{BoxRule, BoxSpec, BoxTable, DROP_BOXES, Refusal};
 
-/// The drop boxes of a queue.
-pub const DROP_BOXES: [&str; 3] = ["reports", "tasks", "ack"];
 /// Where files go that cannot be routed, each with its reason beside it.
 pub const REJECTED: &str = "rejected";
 /// Why a file with such a name is put aside.
@@ -33,8 +33,8 @@ const END_MARK: &[u8] = b"\n...";
 /// One open drop box.
 #[derive(Debug)]
 pub struct DropBox {
-    /// `reports`, `tasks` or `ack`.
-    pub name: &'static str,
+    /// The box: its name, its directory, its files.
+    pub spec: BoxSpec,
     dir: Dir,
 }
 
@@ -51,12 +51,16 @@ impl DropBox {
     ///
     /// # Errors
     /// There is no queue, the directory cannot be created, or every user may write to it.
-    pub fn open(queue: &Path, name: &'static str) -> Result<Self> {
-        let dir = Dir::open(queue)?.ensure_child(name, Modes::default())?;
+    pub fn open(queue: &Path, spec: &BoxSpec) -> Result<Self> {
+        let queue = Dir::open(queue)?;
+        let dir = match spec.directory() {
+            Some(directory) => queue.ensure_child(directory, Modes::default())?,
+            None => queue,
+        };
         if let Some(stat) = durable::stat_path(dir.path())? {
             refuse_open_to_all(dir.path(), stat.mode, Modes::default())?;
         }
-        Ok(Self { name, dir })
+        Ok(Self { spec: spec.clone(), dir })
     }
 
     /// The directory.
@@ -65,10 +69,16 @@ impl DropBox {
         &self.dir
     }
 
-    /// A file's path below the queue.
+    /// The path of a file in routes, messages and records: the box, then the file.
     #[must_use]
     pub fn path_of(&self, file: &str) -> String {
-        format!("{}/{file}", self.name)
+        format!("{}/{file}", self.spec.name())
+    }
+
+    /// Whether a file is looked at: it belongs to the box, and is no temporary one.
+    #[must_use]
+    pub fn takes(&self, file: &str) -> bool {
+        self.spec.takes(file) && !Self::is_temporary(file)
     }
 
     /// Whether a name is an editor's or a writer's temporary file, or a lock.
@@ -122,11 +132,15 @@ impl DropBox {
     }
 
     /// Puts aside all files whose names are not UTF-8, which no route can match. Returns the old path of each,
-    /// as far as it can be printed, and the new one. A directory is left where it is.
+    /// as far as it can be printed, and the new one. A directory is left where it is, and so is everything where
+    /// the box takes some files only.
     ///
     /// # Errors
     /// The disk failed.
     pub fn reject_strange(&self, queue: &Path) -> Result<Vec<(String, String)>> {
+        if !self.spec.takes_all() {
+            return Ok(Vec::new());
+        }
         let names = self.dir.strange_names()?;
         if names.is_empty() {
             return Ok(Vec::new());
@@ -139,7 +153,7 @@ impl DropBox {
             }
             let shown = name.to_string_lossy();
             let path = self.path_of(&shown);
-            let aside = Aside { path: path.clone(), stem: format!("{}.{shown}", self.name) };
+            let aside = Aside { path: path.clone(), stem: format!("{}.{shown}", self.spec.name()) };
             let kept_as = put_aside(&queue, &self.dir, &name, &aside, STRANGE_NAME)?;
             rejected.push((path, kept_as));
         }
@@ -164,7 +178,8 @@ impl DropBox {
             return Ok(None);
         }
         let queue = Dir::open(queue)?;
-        let aside = Aside { path: self.path_of(file), stem: format!("{}.{file}", self.name) };
+        let aside =
+            Aside { path: self.path_of(file), stem: format!("{}.{file}", self.spec.name()) };
         let kept_as = put_aside(&queue, &self.dir, file, &aside, error)?;
         let rejected = queue.open_child(REJECTED)?;
         let kept = kept_as.rsplit('/').next().unwrap_or_default();

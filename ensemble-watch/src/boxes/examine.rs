@@ -52,9 +52,11 @@ impl OpenBox {
             Verdict::Unquiet => self.await_quiet(now, file, IN_PLACE_QUIET),
             Verdict::Routed(stat, content) => {
                 let path = self.drop_box.path_of(file);
-                let again = ledger.put_again(&path, &stat).filter(|_| self.drop_box.name == TASKS);
+                let again = ledger
+                    .put_again(&path, &stat)
+                    .filter(|_| &**self.drop_box.spec.name() == TASKS);
                 ledger.refresh(&path, &stat);
-                let (box_name, file, error) = (TASKS, file.to_owned(), String::new());
+                let (box_name, file, error) = (TASKS.into(), file.to_owned(), String::new());
                 let unfit = Unfit { box_name, file, stat, content, error };
                 return again.map(|entry| Finding::Again(unfit, entry));
             }
@@ -112,8 +114,8 @@ impl OpenBox {
         }
         match self.parse(file, &content) {
             Ok(fields) => {
-                let (box_name, file) = (self.drop_box.name, file.to_owned());
-                Verdict::Complete(Complete { box_name, file, stat, content, fields })
+                let (box_name, file) = (self.drop_box.spec.name().clone(), file.to_owned());
+                Verdict::Complete(Complete { box_name, file, stat, content, fields, kind: None })
             }
             Err(error) => {
                 let is_final = is_whole
@@ -135,7 +137,8 @@ impl OpenBox {
     }
 
     fn unfit(&self, file: &str, stat: FileStat, content: Vec<u8>, error: &Error) -> Unfit {
-        let (box_name, file, error) = (self.drop_box.name, file.to_owned(), error.to_string());
+        let (box_name, file, error) =
+            (self.drop_box.spec.name().clone(), file.to_owned(), error.to_string());
         Unfit { box_name, file, stat, content, error }
     }
 }

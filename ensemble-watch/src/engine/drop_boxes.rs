@@ -7,7 +7,7 @@ use ensemble_core::event_log::types;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use ensemble_core::dropbox::{Entry, Ledger, Routes};
+use ensemble_core::dropbox::{BoxTable, Entry, Ledger, Routes};
 use ensemble_core::durable::FileStat;
 use ensemble_core::env::Monotonic;
 use ensemble_core::watch::{Landing, WatchError};
@@ -37,6 +37,7 @@ const ROUTE_RETRY: Duration = Duration::from_secs(2);
 pub(super) struct DropBoxes {
     /// Missing while the queue's directory is.
     boxes: Option<Boxes>,
+    table: BoxTable,
     routes: Routes,
     ledger: Ledger,
     feedback: Feedback,
@@ -54,7 +55,8 @@ impl DropBoxes {
     pub(super) fn new(project: &Project) -> Result<Self> {
         Ok(Self {
             boxes: None,
-            routes: Routes::new(&project.config.routes)?,
+            table: project.drop_boxes()?,
+            routes: project.routes()?,
             ledger: Ledger::open(&project.state)?,
             feedback: Feedback::new(project),
             recorded_waiting: HashSet::new(),
@@ -66,7 +68,8 @@ impl DropBoxes {
 
     /// Opens the boxes anew.
     pub(super) fn open(&mut self, project: &Project) -> Result<()> {
-        self.boxes = Some(Boxes::open(&project.queue, project.config.report_bytes_max())?);
+        self.boxes =
+            Some(Boxes::open(&project.queue, &self.table, project.config.report_bytes_max())?);
         Ok(())
     }
 
@@ -77,7 +80,7 @@ impl DropBoxes {
 
     pub(super) fn watch(&self, watch_set: &mut WatchSet) -> Result<(), WatchError> {
         let mut directories = self.boxes.iter().flat_map(Boxes::directories);
-        directories.try_for_each(|(dir, name)| watch_set.watch(dir, Place::DropBox(name)))
+        directories.try_for_each(|(dir, name)| watch_set.watch(dir, Place::DropBox(name.clone())))
     }
 
     /// Why a box could not be opened.
@@ -207,7 +210,7 @@ impl DropBoxes {
                 None => {}
                 Some(stat) if stat == file.stat => {
                     if let Some(boxes) = &mut self.boxes {
-                        boxes.note_overwritten(file.box_name, &file.file);
+                        boxes.note_overwritten(&file.box_name, &file.file);
                     }
                     continue;
                 }
@@ -255,7 +258,7 @@ impl DropBoxes {
             Err(error) => {
                 self.record_waiting(&unfit.path(), &error, context);
                 if let Some(boxes) = &mut self.boxes {
-                    boxes.retry(now, unfit.box_name, &unfit.file, ROUTE_RETRY);
+                    boxes.retry(now, &unfit.box_name, &unfit.file, ROUTE_RETRY);
                 }
                 return;
             }
@@ -293,14 +296,14 @@ impl DropBoxes {
     /// Records once that no route matches a file.
     fn unmatched(&mut self, file: &Complete, context: &Context) {
         let boxes = self.boxes.as_mut();
-        if boxes.is_some_and(|boxes| boxes.note_unmatched(file.box_name, &file.file)) {
+        if boxes.is_some_and(|boxes| boxes.note_unmatched(&file.box_name, &file.file)) {
             context.record(types::FILE_UNMATCHED, json!({ "file": file.path() }));
         }
     }
 
     fn retry(&mut self, now: Monotonic, file: &Complete, after: Duration) {
         if let Some(boxes) = &mut self.boxes {
-            boxes.retry(now, file.box_name, &file.file, after);
+            boxes.retry(now, &file.box_name, &file.file, after);
         }
     }
 
@@ -358,7 +361,7 @@ impl DropBoxes {
     /// A report without an author settles the task that its writer has read by an `ack/` file.
     fn settle_acked(&self, routed: &[Complete], context: &Context, mail: &Mail) {
         for file in routed.iter().filter(|file| file.is_report()) {
-            let Some(task) = file.file.strip_suffix("-completed.yaml") else { continue };
+            let Some(task) = file.reported_task() else { continue };
             mail.remote.tell(|sight| sight.unsigned.push(task.to_owned()));
             let Some(lease) = routing::acked_lease(task, &self.ledger) else { continue };
             match routing::settle_acked(&lease, &*context.spool) {

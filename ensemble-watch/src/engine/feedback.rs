@@ -88,7 +88,7 @@ impl Feedback {
                 }
                 None => {}
             }
-            if file.is_report() && file.file.ends_with("-review.yaml") {
+            if file.is_report() && file.contract() == Some(Kind::Review) {
                 let counted = self.reviews.count(&file.file, &file.content, &*context.recorder);
                 if let Err(error) = counted {
                     tracing::warn!(%error, "cannot count a review");
@@ -139,7 +139,7 @@ impl Feedback {
     ) -> Vec<Name> {
         let mut changed = Vec::new();
         for file in routed.iter().filter(|file| file.is_report()) {
-            if Kind::of(&file.file) != Some(Kind::Report) {
+            if file.contract() != Some(Kind::Report) {
                 continue;
             }
             let text = String::from_utf8_lossy(&file.content);

@@ -229,7 +229,7 @@ impl Engine {
                 self.laddered.insert(mailbox.clone());
                 self.mail.landed(mailbox, file);
             }
-            Place::DropBox(box_name) => return self.drop_boxes.landed(now, box_name, file, how),
+            Place::DropBox(box_name) => return self.drop_boxes.landed(now, &box_name, file, how),
             Place::Requests => self.look_at_request(now, file),
             Place::Request(id) => self.look_at_request(now, id.as_str()),
             Place::Panes => self.rebind(now),

@@ -4,6 +4,7 @@
 //! It keeps nothing in memory that cannot be read again: a role that is killed is simply started anew.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::batches::{Batches, Told};
@@ -51,6 +52,8 @@ pub struct Dispatcher<'a> {
     pub recorder: &'a dyn Recorder,
     /// The collecting agent.
     pub actor: Name,
+    /// Directories in which reviews lie beside those in `reports/`.
+    pub review_dirs: Vec<PathBuf>,
 }
 
 /// What was read of a task.
@@ -128,11 +131,29 @@ impl Dispatcher<'_> {
         };
         let mut names = reports.names()?;
         names.sort_unstable();
+        let mut further = Vec::new();
+        // One that is not there yet has no reviews.
+        for dir in self.review_dirs.iter().filter_map(|dir| Dir::open(dir).ok()) {
+            let names = dir.names()?;
+            further.push((dir, names));
+        }
         let mut events = Vec::new();
         for task in &batch.tasks {
             let known = known.entry(task.clone()).or_default();
             self.read_reports(&reports, task, known, &mut events)?;
-            self.read_reviews((&reports, &names), task, known, &mut events)?;
+            let safe = super::reviews::file_stem(task);
+            let (plain, others) = (format!("{safe}-review.yaml"), format!("{safe}."));
+            let is_review = |name: &str| {
+                name == plain || (name.starts_with(&others) && name.ends_with("-review.yaml"))
+            };
+            self.read_reviews((&reports, &names), &is_review, task, known, &mut events)?;
+            let is_named = |name: &str| {
+                let rest = name.strip_prefix(&safe).filter(|_| name.ends_with(".yaml"));
+                rest.is_some_and(|rest| rest.starts_with(['-', '.']))
+            };
+            for (dir, names) in &further {
+                self.read_reviews((dir, names), &is_named, task, known, &mut events)?;
+            }
             if self.reviews.get(task)?.stopped_at.is_some() {
                 events.push(Event::Stopped { task: task.clone() });
             }
@@ -153,9 +174,7 @@ impl Dispatcher<'_> {
         known: &mut Known,
         events: &mut Vec<Event>,
     ) -> Result<()> {
-        let safe = super::reviews::file_stem(task);
-        // The second is what one of the originals' contracts says.
-        for file in [format!("{safe}-completed.yaml"), format!("{safe}.yaml")] {
+        for file in super::reviews::report_files(task) {
             if let Some(text) = changed(reports, &file, &mut known.files)?
                 && let Ok(Reading::Whole(report)) =
                     contract::read_as::<Report>(&text, file.as_ref())
@@ -172,17 +191,14 @@ impl Dispatcher<'_> {
     /// The reviews of a task that have changed. Counting one may stop the task.
     fn read_reviews(
         &self,
-        (reports, names): (&Dir, &[String]),
+        (dir, names): (&Dir, &[String]),
+        is_review: &dyn Fn(&str) -> bool,
         task: &str,
         known: &mut Known,
         events: &mut Vec<Event>,
     ) -> Result<()> {
-        let safe = super::reviews::file_stem(task);
-        let (plain, others) = (format!("{safe}-review.yaml"), format!("{safe}."));
-        for file in names.iter().filter(|name| {
-            **name == plain || (name.starts_with(&others) && name.ends_with("-review.yaml"))
-        }) {
-            if let Some(text) = changed(reports, file, &mut known.files)?
+        for file in names.iter().filter(|name| is_review(name)) {
+            if let Some(text) = changed(dir, file, &mut known.files)?
                 && let Ok(Reading::Whole(review)) =
                     contract::read_as::<Review>(&text, file.as_ref())
                 && review.task_id == *task

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use super::batches::{Batches, Told};
 use super::collect::Batch;
-use super::reviews::file_stem;
+use super::reviews::report_files;
 use crate::contract::{self, Instruction, Reading, Report, Status, Task, WORKERS_MAX};
 use crate::proto::dispatch::{
     ATTEMPTS_DEFAULT, ATTEMPTS_MAX, Event, Hand, Plan, State, TaskPlan, TaskState, next_at, ready,
@@ -384,20 +384,23 @@ impl DispatchRun<'_> {
     /// The report of a task: which version of it, and what it says.
     fn report(&self, task: &str) -> Result<Option<(String, Report)>> {
         let Ok(reports) = Dir::open(&self.spool.root().join("reports")) else { return Ok(None) };
-        let name = format!("{}-completed.yaml", file_stem(task));
-        let read = match reports.read_with_stat(&name, REPORT_BYTES_MAX) {
-            Ok(read) => read,
-            // The watcher sets such files aside.
-            Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
-            Err(error) => return Err(error),
-        };
-        let Some((stat, content)) = read else { return Ok(None) };
-        let version = format!("{:?} {} {}", stat.id, stat.bytes, stat.changed_ns);
-        let text = String::from_utf8_lossy(&content);
-        match contract::read_as::<Report>(&text, name.as_ref()) {
-            Ok(Reading::Whole(report)) if report.task_id == task => Ok(Some((version, report))),
-            _ => Ok(None),
+        for name in report_files(task) {
+            let read = match reports.read_with_stat(&name, REPORT_BYTES_MAX) {
+                Ok(read) => read,
+                // The watcher sets such files aside.
+                Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
+                Err(error) => return Err(error),
+            };
+            let Some((stat, content)) = read else { continue };
+            let version = format!("{:?} {} {}", stat.id, stat.bytes, stat.changed_ns);
+            let text = String::from_utf8_lossy(&content);
+            if let Ok(Reading::Whole(report)) = contract::read_as::<Report>(&text, name.as_ref())
+                && report.task_id == task
+            {
+                return Ok(Some((version, report)));
+            }
         }
+        Ok(None)
     }
 
     /// Gives what is ready to workers that are.

@@ -26,7 +26,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::reviews::{Reviews, file_stem};
+use super::reviews::{Reviews, report_files};
 use crate::contract::{self, Reading, Report, Status};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Durability};
@@ -199,24 +199,27 @@ impl TaskEnds {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let file = report_file(task);
-        let read = match dir.read_with_stat(&file, REPORT_BYTES_MAX) {
-            // The watcher sets such files aside.
-            Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
-            other => other?,
-        };
-        let Some((stat, content)) = read else { return Ok(None) };
-        let digest = Digest::of(&content).short(16);
-        let modified_ms = stat.modified_ns / 1_000_000;
-        let is_older = modified_ms < i128::from(envelope.created_at.unix_millis());
-        if is_older || ended.report.as_deref() == Some(digest.as_str()) {
-            return Ok(None);
+        for file in report_files(task) {
+            let read = match dir.read_with_stat(&file, REPORT_BYTES_MAX) {
+                // The watcher sets such files aside.
+                Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
+                other => other?,
+            };
+            let Some((stat, content)) = read else { continue };
+            let digest = Digest::of(&content).short(16);
+            let modified_ms = stat.modified_ns / 1_000_000;
+            let is_older = modified_ms < i128::from(envelope.created_at.unix_millis());
+            if is_older || ended.report.as_deref() == Some(digest.as_str()) {
+                continue;
+            }
+            let text = String::from_utf8_lossy(&content);
+            if let Ok(Reading::Whole(report)) = contract::read_as::<Report>(&text, file.as_ref())
+                && report.task_id == task
+            {
+                return Ok(Some((report, digest)));
+            }
         }
-        let text = String::from_utf8_lossy(&content);
-        Ok(match contract::read_as::<Report>(&text, file.as_ref()) {
-            Ok(Reading::Whole(report)) if report.task_id == task => Some((report, digest)),
-            _ => None,
-        })
+        Ok(None)
     }
 
     /// Changes what is known of a task, under its shard's lock. The change says whether it was an end; `None` if
@@ -291,12 +294,8 @@ impl TaskEnds {
     }
 
     fn has_report(&self, task: &str) -> bool {
-        self.reports.join(report_file(task)).symlink_metadata().is_ok()
+        report_files(task).iter().any(|file| self.reports.join(file).symlink_metadata().is_ok())
     }
-}
-
-fn report_file(task: &str) -> String {
-    format!("{}-completed.yaml", file_stem(task))
 }
 
 fn lock(shard: &Path, patience: Duration) -> Result<LockedDocument> {

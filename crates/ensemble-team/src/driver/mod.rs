@@ -40,6 +40,6 @@ pub use departure::{AgentHost, Departed, Departure, ShutdownDriver, departure_no
 pub use dispatch::{DispatchFile, DispatchRun, Handout, Hands, Progress, plan_of, task_message};
 pub use ends::{TaskEnds, retention};
 pub use error::BatchError;
-pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem};
+pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem, report_files};
 #[cfg(feature = "steps")]
 pub use steps::{Prompted, Round, STEP_TYPE, StepDriver};

@@ -229,6 +229,13 @@ fn parse(content: &[u8], path: &Path) -> Result<ReviewCount> {
     yaml::parse(&String::from_utf8_lossy(content), path)
 }
 
+/// The files in which a task's report may lie, best first. The second is the one of ensemble-claude's contract.
+#[must_use]
+pub fn report_files(task: &str) -> [String; 2] {
+    let stem = file_stem(task);
+    [format!("{stem}-completed.yaml"), format!("{stem}.yaml")]
+}
+
 /// How the names of a task's files begin: what has no place in a name becomes `_`, and a digest keeps
 /// such tasks apart.
 ///

@@ -1,8 +1,9 @@
-//! What is checked of the place where a queue lies: its file system, and what git sees of it.
+//! What is checked of the place where a queue lies: its file system, its drop boxes, and what git sees of it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ensemble_watch::overview::WatcherView;
 use ensemble_watch::project::Project;
 
 use super::{Check, Level};
@@ -23,6 +24,31 @@ pub(super) fn network(queue: &Path) -> Option<Check> {
     let text = format!("the queue lies on {name}: events and locks may not arrive");
     let remedy = "move the project to a disk of this machine; for several hosts set `transport` in ensemble.yaml";
     Some(Check::bad("place", Level::Warn, text, remedy))
+}
+
+/// Whether the drop boxes of the configuration are those that the watcher has opened.
+pub(super) fn drop_boxes(project: &Project) -> Check {
+    const CHECK: &str = "drop boxes";
+    let table = match project.drop_boxes().and_then(|table| project.routes().map(|_| table)) {
+        Ok(table) => table,
+        Err(error) => {
+            let remedy =
+                "mend that line of the user's configuration: it does not fit the project's";
+            return Check::bad(CHECK, Level::Fail, error.to_string(), remedy);
+        }
+    };
+    let shown: Vec<String> = table.iter().map(|spec| spec.shown()).collect();
+    let view = WatcherView::of(project);
+    let opened = view.status.as_ref().filter(|_| view.runs()).and_then(|it| it["boxes"].as_array());
+    let is_open = |name: &str| opened.is_none_or(|all| all.iter().any(|it| it["box"] == name));
+    let closed: Vec<String> =
+        table.iter().filter(|it| !is_open(it.name())).map(|it| it.shown()).collect();
+    if closed.is_empty() {
+        return Check::ok(CHECK, shown.join(", "));
+    }
+    let text = format!("the running watcher does not watch {}", closed.join(", "));
+    let remedy = "restart `ensemble admin watch`, which reads ensemble.yaml; a link in place of a directory is refused";
+    Check::bad(CHECK, Level::Warn, text, remedy)
 }
 
 /// Whether git leaves the queue and the state alone. Nothing is said outside of a repository.

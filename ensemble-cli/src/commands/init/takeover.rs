@@ -1,0 +1,100 @@
+//! `ensemble init --from`: what was taken over, what was not, and the next commands.
+
+use ensemble_core::Error;
+use ensemble_core::spool::{Settings, Spool};
+use ensemble_watch::project::Project;
+use serde_json::{Value, json};
+
+use super::upstream::{NAME, Said, Upstream};
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::output::{FAINT, STRONG, WARNING};
+use crate::text::one_line;
+
+/// The column of what is said of each thing.
+const THING_CHARS: usize = 26;
+
+/// Makes the mailboxes of the agents that were taken over.
+pub(super) fn add_mailboxes(found: &Upstream, spool: &Spool) -> Outcome<usize> {
+    let mut added = 0;
+    for agent in &found.agents {
+        match spool.add_mailbox(&agent.name, &Settings::default()) {
+            Ok(()) => added += 1,
+            Err(Error::MailboxExists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(added)
+}
+
+/// The report for programs.
+pub(super) fn object(found: &Upstream, lacking: &[String]) -> Value {
+    json!({
+        "project": NAME, "agents": found.agents, "boxes": found.boxes, "left": found.left,
+        "lacking": lacking, "watcher_pid": found.watcher,
+    })
+}
+
+/// Says what was taken over and what was not.
+pub(super) fn tell(
+    context: &Context,
+    project: &Project,
+    found: &Upstream,
+    lacking: Option<&[String]>,
+) -> Outcome {
+    let out = &context.out;
+    out.line(format!(
+        "took over a project of {NAME} in {}",
+        one_line(&project.root().to_string_lossy())
+    ))?;
+    out.line("")?;
+    for agent in &found.agents {
+        let lives = match agent.lives {
+            Some(true) => "",
+            Some(false) => ", which tmux does not have now",
+            None => ", but no tmux server answers",
+        };
+        let name = format!("{:<THING_CHARS$}", agent.name);
+        out.line(format!(
+            "  {}{} in pane {}{lives}",
+            out.paint(STRONG, name),
+            agent.role,
+            agent.pane
+        ))?;
+    }
+    let line =
+        |said: &Said| format!("  {:<THING_CHARS$}{}", one_line(&said.what), one_line(&said.why));
+    found.boxes.iter().try_for_each(|said| out.line(line(said)))?;
+    if !found.left.is_empty() {
+        out.line("")?;
+        out.line("left as it is:")?;
+        found.left.iter().try_for_each(|said| out.line(out.paint(FAINT, line(said))))?;
+    }
+    if let Some(lacking) = lacking.filter(|lacking| !lacking.is_empty()) {
+        out.line("")?;
+        out.line(out.paint(WARNING, "ensemble.yaml was there and is left as it is; it lacks:"))?;
+        lacking.iter().try_for_each(|line| out.line(format!("  {}", one_line(line))))?;
+    }
+    out.line("")?;
+    next(context, found)
+}
+
+/// The next commands.
+fn next(context: &Context, found: &Upstream) -> Outcome {
+    let stop =
+        found.watcher.map(|pid| (format!("kill {pid}"), "its watcher: ours tells the agents"));
+    let up = ("ensemble up".to_owned(), "take in the panes, and start the watcher");
+    let watch = ("ensemble admin watch".to_owned(), "route what lies in the drop boxes");
+    let steps = [
+        stop,
+        Some(if found.agents.is_empty() { watch } else { up }),
+        Some(("ensemble status".to_owned(), "see the team and its mail")),
+        Some(("ensemble".to_owned(), "watch what happens")),
+    ];
+    context.out.line("Next:")?;
+    steps
+        .into_iter()
+        .flatten()
+        .take(3)
+        .try_for_each(|(command, why)| context.out.line(format!("  {command:<THING_CHARS$}{why}")))
+}

@@ -1,0 +1,351 @@
+//! The drop boxes of a queue: which directories are watched, for which files.
+//!
+//! ```text
+//! box          directory              files              their routes
+//! reports      reports/               all                the default ones
+//! tasks        tasks/                 all                the default ones
+//! ack          ack/                   all                none: they say that an agent has read a task
+//! configured   one below the queue,   those of its       its own, behind the routes of the
+//!              or the queue itself    pattern            configuration and before the default ones
+//! ```
+//!
+//! The name of a box is the first part of its files' paths: in routes, in the field `source` of
+//! messages, in records and in the ledger. The three boxes that are built in are always there.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::DropBox;
+use super::route::{Pattern, RouteRule, Routes};
+use crate::message::Name;
+use crate::{Error, Result};
+
+/// The drop boxes of every queue.
+pub const DROP_BOXES: [&str; 3] = ["reports", "tasks", ACK_BOX];
+/// The box whose files are not routed.
+pub(super) const ACK_BOX: &str = "ack";
+/// The directory that stands for the queue itself.
+const QUEUE_ITSELF: &str = ".";
+/// Directories of the queue in which other files lie.
+const RESERVED: [&str; 7] =
+    ["mailbox", "tmp", "requests", "gates", "attachments", "rejected", "wal"];
+/// The largest number of configured boxes: each takes one watch of the kernel.
+const BOXES_MAX: usize = 32;
+/// The longest pattern, in bytes: file names have at most as many.
+const PATTERN_BYTES_MAX: usize = 255;
+
+/// A drop box as it stands in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct BoxRule {
+    /// First part of the paths of its files, in routes, messages and records.
+    pub name: Name,
+    /// Directory below the queue (default: the name). `.` is the queue's own directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+    /// Pattern of the names of its files, with `*` for any text (default `*`). Other files are ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<String>,
+    /// Mailboxes that get each file for which `routes` has no route. `{1}`, `{2}` … stand for what the stars of
+    /// `files` matched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<String>,
+    /// The type of those messages.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Name>,
+}
+
+/// Why a configured drop box or route is refused: the field and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The field of the box or route.
+    pub field: &'static str,
+    /// What is wrong, and what to write instead.
+    pub detail: String,
+}
+
+impl Refusal {
+    pub(super) fn new(field: &'static str, detail: impl Into<String>) -> Self {
+        Self { field, detail: detail.into() }
+    }
+}
+
+/// One drop box of a queue.
+#[derive(Clone, Debug)]
+pub struct BoxSpec {
+    name: std::sync::Arc<str>,
+    directory: String,
+    files: Pattern,
+    own_route: Option<RouteRule>,
+}
+
+impl BoxSpec {
+    /// The box that takes all files of the directory of its name.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        let directory = name.to_owned();
+        Self { name: name.into(), directory, files: Pattern::new("*"), own_route: None }
+    }
+
+    /// The first part of its files' paths.
+    #[must_use]
+    pub const fn name(&self) -> &std::sync::Arc<str> {
+        &self.name
+    }
+
+    /// Its directory below the queue; `None` for the queue itself.
+    #[must_use]
+    pub fn directory(&self) -> Option<&str> {
+        (self.directory != QUEUE_ITSELF).then_some(self.directory.as_str())
+    }
+
+    /// Whether it takes every file of its directory.
+    #[must_use]
+    pub fn takes_all(&self) -> bool {
+        self.files.is_any()
+    }
+
+    /// Whether a file of its directory belongs to it.
+    #[must_use]
+    pub fn takes(&self, file: &str) -> bool {
+        self.takes_all() || self.files.stars(file).is_some()
+    }
+
+    /// Its directory as a person reads it, such as `reviews/`.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        self.directory().map_or_else(|| "the queue itself".to_owned(), |dir| format!("{dir}/"))
+    }
+}
+
+/// The drop boxes of a queue, the built-in ones first.
+#[derive(Clone, Debug)]
+pub struct BoxTable(Vec<BoxSpec>);
+
+impl Default for BoxTable {
+    fn default() -> Self {
+        Self(DROP_BOXES.iter().map(|name| BoxSpec::named(name)).collect())
+    }
+}
+
+impl BoxTable {
+    /// The built-in boxes and those of a configuration.
+    ///
+    /// # Errors
+    /// A box is refused; the error names it and the field.
+    pub fn new(rules: &[BoxRule]) -> Result<Self> {
+        let mut table = Self::default();
+        for (index, rule) in rules.iter().enumerate() {
+            table.add(rule).map_err(|Refusal { field, detail }| {
+                Error::malformed("drop_boxes", format!("[{index}].{field}"), detail)
+            })?;
+        }
+        Ok(table)
+    }
+
+    /// Adds a box.
+    ///
+    /// # Errors
+    /// A field is impossible, or contradicts another box. Nothing is added then.
+    pub fn add(&mut self, rule: &BoxRule) -> Result<(), Refusal> {
+        let name = rule.name.as_str();
+        if DROP_BOXES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            let text = format!("`{name}` is built in: `routes` says where its files go");
+            return Err(Refusal::new("name", text));
+        }
+        if self.0.iter().any(|it| it.name.eq_ignore_ascii_case(name)) {
+            return Err(Refusal::new(
+                "name",
+                format!("`{name}` is there twice: choose another name"),
+            ));
+        }
+        if self.0.len() >= DROP_BOXES.len() + BOXES_MAX {
+            return Err(Refusal::new(
+                "name",
+                format!("there are more than {BOXES_MAX} drop boxes"),
+            ));
+        }
+        let files = file_pattern(rule)?;
+        let directory = self.directory_of(rule)?;
+        let own_route = own_route(rule, &files)?;
+        self.0.push(BoxSpec { name: name.into(), directory, files, own_route });
+        Ok(())
+    }
+
+    /// The boxes in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &BoxSpec> {
+        self.0.iter()
+    }
+
+    /// The box of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&BoxSpec> {
+        self.0.iter().find(|it| &*it.name == name)
+    }
+
+    /// The routes of a queue: those of its configuration, those of its boxes, then the default ones.
+    ///
+    /// # Errors
+    /// As for [`BoxTable::check`].
+    pub fn routes(&self, rules: &[RouteRule]) -> Result<Routes> {
+        for rule in rules {
+            self.check(rule).map_err(|Refusal { detail, .. }| {
+                Error::malformed("routes", rule.pattern.clone(), detail)
+            })?;
+        }
+        Ok(Routes::of(rules.iter().chain(self.0.iter().filter_map(|it| it.own_route.as_ref()))))
+    }
+
+    /// Whether a route can ever match a file that is watched, and has recipients.
+    ///
+    /// # Errors
+    /// It leads from a place that is not watched, or to a name that cannot be a mailbox.
+    pub fn check(&self, rule: &RouteRule) -> Result<(), Refusal> {
+        let pattern = rule.pattern.as_str();
+        let watched = || {
+            let names: Vec<String> = self
+                .0
+                .iter()
+                .filter(|it| &*it.name != ACK_BOX)
+                .map(|it| format!("`{}/`", it.name))
+                .collect();
+            names.join(", ")
+        };
+        let Some((place, file)) = pattern.split_once('/') else {
+            let text =
+                format!("`{pattern}` is not below a drop box: begin it with one of {}", watched());
+            return Err(Refusal::new("match", text));
+        };
+        let Some(spec) = self.get(place) else {
+            let text = format!(
+                "`{place}/` is not watched: add `{{name: {place}}}` to `drop_boxes`, or begin the pattern with one of {}",
+                watched()
+            );
+            return Err(Refusal::new("match", text));
+        };
+        if place == ACK_BOX {
+            let text = "files in `ack/` are not routed, they say that an agent has read a task: use another drop box";
+            return Err(Refusal::new("match", text));
+        }
+        if file.is_empty() || file.contains('/') {
+            let text = format!(
+                "`{pattern}` names no file in `{place}/`, and directories below it are not watched: end it with a file name such as `{place}/*.yaml`"
+            );
+            return Err(Refusal::new("match", text));
+        }
+        if DropBox::is_temporary(file) {
+            return Err(Refusal::new(
+                "match",
+                format!("no file named `{file}` is read: its writer may still write it"),
+            ));
+        }
+        let files = Pattern::new(file);
+        if !spec.files.overlaps(&files) {
+            let text = format!(
+                "no file matches both `{file}` and the pattern `{}` of the drop box `{place}`: change one of them",
+                spec.files
+            );
+            return Err(Refusal::new("match", text));
+        }
+        recipients(&rule.to, &files)
+    }
+
+    fn directory_of(&self, rule: &BoxRule) -> Result<String, Refusal> {
+        let refuse = |text: String| Err(Refusal::new("directory", text));
+        let directory = rule.directory.as_deref().unwrap_or_else(|| rule.name.as_str());
+        let field = if rule.directory.is_some() { "directory" } else { "name" };
+        if directory == QUEUE_ITSELF {
+            let has_extension = rule.files.as_deref().is_some_and(|files| {
+                files.rsplit_once('.').is_some_and(|(_, end)| !end.is_empty() && !end.contains('*'))
+            });
+            if !has_extension {
+                return refuse("the queue itself has other files: give `files` an extension, such as `files: \"*.yaml\"`".to_owned());
+            }
+        } else if let Err(error) = Name::new(directory) {
+            return refuse(format!("{error}: name one directory below the queue, without `/`"));
+        }
+        if RESERVED.iter().any(|known| known.eq_ignore_ascii_case(directory)) {
+            return Err(Refusal::new(
+                field,
+                format!("`{directory}/` holds other files of the queue: choose another directory"),
+            ));
+        }
+        match self.0.iter().find(|it| it.directory.eq_ignore_ascii_case(directory)) {
+            Some(other) => Err(Refusal::new(
+                field,
+                format!(
+                    "`{directory}/` is the directory of the drop box `{}`: each has its own",
+                    other.name
+                ),
+            )),
+            None => Ok(directory.to_owned()),
+        }
+    }
+
+    /// The directories, below the queue, of the files that become messages of a type.
+    #[must_use]
+    pub fn directories_of(&self, kind: &str, rules: &[RouteRule]) -> BTreeSet<String> {
+        let own = self.0.iter().filter_map(|it| it.own_route.as_ref());
+        let places = rules.iter().chain(own).filter(|rule| rule.kind.as_str() == kind);
+        let names = places.filter_map(|rule| Some(rule.pattern.split_once('/')?.0));
+        names.filter_map(|name| Some(self.get(name)?.directory.clone())).collect()
+    }
+}
+
+fn file_pattern(rule: &BoxRule) -> Result<Pattern, Refusal> {
+    let files = rule.files.as_deref().unwrap_or("*");
+    let refuse = |text: String| Err(Refusal::new("files", text));
+    if files.is_empty() || files.len() > PATTERN_BYTES_MAX {
+        return refuse(format!("has {} bytes: write 1 to {PATTERN_BYTES_MAX}", files.len()));
+    }
+    if files.contains('/') || files.contains(char::is_control) {
+        return refuse(format!(
+            "{files:?} is no pattern of file names: write one without `/`, such as `*.yaml`"
+        ));
+    }
+    if DropBox::is_temporary(files) {
+        return refuse(format!("no file named `{files}` is read: its writer may still write it"));
+    }
+    Ok(Pattern::new(files))
+}
+
+fn own_route(rule: &BoxRule, files: &Pattern) -> Result<Option<RouteRule>, Refusal> {
+    match (&rule.kind, rule.to.is_empty()) {
+        (None, true) => Ok(None),
+        (None, false) => {
+            Err(Refusal::new("type", "is missing: say which type the messages to `to` have"))
+        }
+        (Some(kind), true) => Err(Refusal::new(
+            "to",
+            format!("is empty: name the mailboxes that get messages of type `{kind}`"),
+        )),
+        (Some(kind), false) => {
+            recipients(&rule.to, files)?;
+            let pattern = format!("{}/{files}", rule.name);
+            Ok(Some(RouteRule { pattern, to: rule.to.clone(), kind: kind.clone() }))
+        }
+    }
+}
+
+/// Whether each recipient can be the name of a mailbox, whatever the stars stand for.
+fn recipients(to: &[String], files: &Pattern) -> Result<(), Refusal> {
+    if to.is_empty() {
+        return Err(Refusal::new("to", "has no recipient: name a mailbox"));
+    }
+    for template in to {
+        let stars = vec!["x"; files.stars_count()];
+        if let Err(error) = Name::new(super::route::filled(template, &stars)) {
+            let text = format!(
+                "`{template}` cannot be a mailbox ({error}): write a name, or `{{1}}` for what the first `*` matches"
+            );
+            return Err(Refusal::new("to", text));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

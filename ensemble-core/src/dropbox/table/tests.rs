@@ -1,0 +1,128 @@
+use super::*;
+
+fn rule(text: &str) -> BoxRule {
+    crate::message::yaml::parse(text, "t.yaml".as_ref()).unwrap()
+}
+
+fn route(pattern: &str, to: &[&str]) -> RouteRule {
+    let to = to.iter().map(|it| (*it).to_owned()).collect();
+    RouteRule { pattern: pattern.to_owned(), to, kind: Name::new("k").unwrap() }
+}
+
+fn table(boxes: &[&str]) -> BoxTable {
+    BoxTable::new(&boxes.iter().map(|it| rule(it)).collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn a_box_that_cannot_be_watched_is_refused_by_its_field() {
+    for (text, field, why) in [
+        ("name: reports", "name", "built in: `routes` says"),
+        ("name: ACK", "name", "built in"),
+        ("name: first", "name", "twice"),
+        ("name: mailbox", "name", "other files of the queue"),
+        ("{name: a, directory: tmp}", "directory", "other files of the queue"),
+        ("{name: a, directory: ../out}", "directory", "one directory below the queue"),
+        ("{name: a, directory: /etc}", "directory", "one directory below the queue"),
+        ("{name: a, directory: a/b}", "directory", "one directory below the queue"),
+        ("{name: a, directory: First}", "directory", "directory of the drop box `first`"),
+        ("{name: a, directory: tasks}", "directory", "directory of the drop box `tasks`"),
+        ("{name: a, directory: .}", "directory", "an extension"),
+        ("{name: a, directory: ., files: \"s*\"}", "directory", "an extension"),
+        ("{name: a, files: \"\"}", "files", "has 0 bytes"),
+        ("{name: a, files: \"x/*\"}", "files", "without `/`"),
+        ("{name: a, files: \"*.tmp\"}", "files", "may still write it"),
+        ("{name: a, files: \".*\"}", "files", "may still write it"),
+        ("{name: a, to: [x]}", "type", "is missing"),
+        ("{name: a, type: note}", "to", "is empty"),
+        ("{name: a, to: [\"{2}\"], files: \"*.md\", type: note}", "to", "cannot be a mailbox"),
+        ("{name: a, to: [\"a b\"], type: note}", "to", "cannot be a mailbox"),
+    ] {
+        let refusal = table(&["name: first"]).add(&rule(text)).unwrap_err();
+        assert_eq!(refusal.field, field, "{text}: {refusal:?}");
+        assert!(refusal.detail.contains(why), "{text}: {refusal:?}");
+    }
+    for unreadable in
+        ["{name: ../a}", "{name: a, path: b}", "{directory: a}", "{name: a, files: [b]}"]
+    {
+        let read = crate::message::yaml::parse::<BoxRule>(unreadable, "t.yaml".as_ref());
+        assert!(read.is_err(), "{unreadable}");
+    }
+    let many: Vec<BoxRule> = (0..=BOXES_MAX).map(|n| rule(&format!("name: b{n}"))).collect();
+    assert!(BoxTable::new(&many[1..]).is_ok());
+    let error = BoxTable::new(&many).unwrap_err().to_string();
+    assert_eq!(error, "drop_boxes: [32].name: there are more than 32 drop boxes");
+}
+
+#[test]
+fn a_route_from_a_place_that_is_not_watched_is_refused() {
+    let table = table(&["{name: reviews, directory: checked, files: \"*.yaml\"}"]);
+    for (pattern, why) in [
+        (
+            "nowhere",
+            "is not below a drop box: begin it with one of `reports/`, `tasks/`, `reviews/`",
+        ),
+        ("inbox/*.yaml", "`inbox/` is not watched: add `{name: inbox}` to `drop_boxes`"),
+        ("checked/*.yaml", "`checked/` is not watched"),
+        ("*/a.yaml", "`*/` is not watched"),
+        ("reports/a/*.yaml", "directories below it are not watched"),
+        ("reports/", "names no file"),
+        ("ack/*.ack", "files in `ack/` are not routed"),
+        ("reports/*.tmp", "may still write it"),
+        ("reviews/*.md", "no file matches both `*.md` and the pattern `*.yaml`"),
+    ] {
+        let refusal = table.check(&route(pattern, &["x"])).unwrap_err();
+        assert_eq!(refusal.field, "match");
+        assert!(refusal.detail.contains(why), "{pattern}: {refusal:?}");
+        assert!(table.routes(&[route(pattern, &["x"])]).is_err());
+    }
+    assert_eq!(table.check(&route("reports/*", &[])).unwrap_err().field, "to");
+    assert_eq!(table.check(&route("reports/*", &["{2}"])).unwrap_err().field, "to");
+    assert_eq!(table.check(&route("reviews/t-*", &["{1}"])), Ok(()));
+}
+
+#[test]
+fn two_patterns_overlap_if_some_name_matches_both() {
+    for (one, other, is_so) in [
+        ("*", "a.yaml", true),
+        ("*.yaml", "task-*", true),
+        ("task-*.yaml", "*-review.yaml", true),
+        ("a*", "b*", false),
+        ("*.md", "*.yaml", false),
+        ("a.yaml", "a.yaml", true),
+        ("a.yaml", "a.yml", false),
+        ("a*c", "ab", false),
+        ("*a*b*", "b*a", true),
+        ("**", "x", true),
+    ] {
+        let (one, other) = (Pattern::new(one), Pattern::new(other));
+        assert_eq!((one.overlaps(&other), other.overlaps(&one)), (is_so, is_so), "{one} {other}");
+    }
+}
+
+#[test]
+fn routes_of_the_configuration_come_before_those_of_boxes() {
+    let reviews = "{name: reviews, files: \"*.yaml\", to: [\"{1}\", audit], type: report.review}";
+    let table =
+        table(&[reviews, "{name: root, directory: ., files: \"*.yaml\", to: [x], type: note}"]);
+    let routes = table.routes(&[route("reviews/first-*", &["lead"])]).unwrap();
+    let to = |path: &str| -> Option<(String, String)> {
+        let found = routes.destination(path).unwrap()?;
+        let to: Vec<&str> = found.to.iter().map(Name::as_str).collect();
+        Some((to.join(" "), found.kind.to_string()))
+    };
+    let is = |to: &str, kind: &str| Some((to.to_owned(), kind.to_owned()));
+    assert_eq!(to("reviews/first-1.yaml"), is("lead", "k"));
+    assert_eq!(to("reviews/t1.yaml"), is("t1 audit", "report.review"));
+    assert_eq!(to("reviews/t1.md"), None);
+    assert_eq!(to("root/summary.yaml"), is("x", "note"));
+    assert_eq!(to("reports/t-completed.yaml"), is("dispatch", "report.completed"));
+    let rules = [route("reviews/first-*", &["lead"])];
+    assert_eq!(
+        table.directories_of("report.review", &rules).into_iter().collect::<Vec<_>>(),
+        ["reviews"]
+    );
+    assert_eq!(table.directories_of("note", &[]).into_iter().collect::<Vec<_>>(), ["."]);
+    let spec = table.get("root").unwrap();
+    assert_eq!((spec.directory(), spec.takes("a.yaml"), spec.takes("tmp")), (None, true, false));
+    assert_eq!(spec.shown(), "the queue itself");
+}
