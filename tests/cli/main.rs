@@ -56,6 +56,8 @@ mod sources;
 mod step;
 mod step_driven;
 mod supervise;
+
+mod takeover;
 mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;

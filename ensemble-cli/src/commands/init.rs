@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::Error;
+use ensemble_core::dropbox::DropBox;
 use ensemble_core::durable::{self, Durability, FileLock};
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Settings, Spool};
@@ -81,6 +82,9 @@ impl Arguments {
             Some(Origin::EnsembleClaude) => Some(Upstream::read(project.root())?),
             None => None,
         };
+        if upstream.is_some() && !project.queue.join(MAILBOX_DIRECTORY).is_dir() {
+            takeover::begin_log(&project)?;
+        }
         let text = upstream.as_ref().map(Upstream::configuration);
         let Created { spool, added, config, config_created } =
             create(context, &project, text.as_deref())?;
@@ -140,6 +144,11 @@ fn create(context: &Context, project: &Project, config: Option<&str>) -> Outcome
     let config = project.state.with_file_name(CONFIG_FILE);
     let config_created = write_config(&config, text)?;
     write_schema(project)?;
+    // With the configuration that is there now.
+    let project = Project::discover(Some(&project.queue))?;
+    for spec in project.drop_boxes()?.iter() {
+        DropBox::open(&project.queue, spec)?;
+    }
     Ok(Created { spool, added, config, config_created })
 }
 

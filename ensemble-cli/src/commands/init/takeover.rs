@@ -1,6 +1,7 @@
 //! `ensemble init --from`: what was taken over, what was not, and the next commands.
 
 use ensemble_core::Error;
+use ensemble_core::event_log::EventLog;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_watch::project::Project;
 use serde_json::{Value, json};
@@ -12,7 +13,15 @@ use crate::output::{FAINT, STRONG, WARNING};
 use crate::text::one_line;
 
 /// The column of what is said of each thing.
-const THING_CHARS: usize = 26;
+const THING_CHARS: usize = 32;
+
+/// Begins a session of the event log, so that our records have a file of their own. The last log of the other
+/// program gets one line, which names it.
+pub(super) fn begin_log(project: &Project) -> Outcome {
+    project.ensure_state()?;
+    EventLog::start_session(&project.logs(), "ensemble")?;
+    Ok(())
+}
 
 /// Makes the mailboxes of the agents that were taken over.
 pub(super) fn add_mailboxes(found: &Upstream, spool: &Spool) -> Outcome<usize> {
@@ -51,10 +60,10 @@ pub(super) fn tell(
     for agent in &found.agents {
         let lives = match agent.lives {
             Some(true) => "",
-            Some(false) => ", which tmux does not have now",
-            None => ", but no tmux server answers",
+            Some(false) => ", not in tmux now",
+            None => ", no tmux runs",
         };
-        let name = format!("{:<THING_CHARS$}", agent.name);
+        let name = format!("{:<THING_CHARS$} ", agent.name.as_str());
         out.line(format!(
             "  {}{} in pane {}{lives}",
             out.paint(STRONG, name),
@@ -63,7 +72,7 @@ pub(super) fn tell(
         ))?;
     }
     let line =
-        |said: &Said| format!("  {:<THING_CHARS$}{}", one_line(&said.what), one_line(&said.why));
+        |said: &Said| format!("  {:<THING_CHARS$} {}", one_line(&said.what), one_line(&said.why));
     found.boxes.iter().try_for_each(|said| out.line(line(said)))?;
     if !found.left.is_empty() {
         out.line("")?;
@@ -96,5 +105,5 @@ fn next(context: &Context, found: &Upstream) -> Outcome {
         .into_iter()
         .flatten()
         .take(3)
-        .try_for_each(|(command, why)| context.out.line(format!("  {command:<THING_CHARS$}{why}")))
+        .try_for_each(|(command, why)| context.out.line(format!("  {command:<THING_CHARS$} {why}")))
 }

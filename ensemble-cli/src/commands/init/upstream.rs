@@ -48,10 +48,11 @@ const ROUTES: [(&str, &str, &str); 5] = [
     ("reports/*.yaml", "dispatch", "report.completed"),
 ];
 /// What is left as it is: the place below the project, and why.
-const LEFT: [(&str, &str); 4] = [
+const LEFT: [(&str, &str); 5] = [
     ("queue/processing", "tasks that its own queue has claimed"),
     (".ensemble/config.yaml", "its own settings; ours are in ensemble.yaml"),
     ("status/dashboard.md", "`ensemble` shows the team live"),
+    (".ensemble/logs", "its records; a last line names our session"),
     (".claude/agents", "Claude Code reads them as before"),
 ];
 
