@@ -29,13 +29,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Result;
-use ensemble_core::dropbox::{BoxTable, DropBox, Entry, Ledger, STRANGE_NAME};
+use ensemble_core::dropbox::{DropBox, Entry, Ledger, STRANGE_NAME};
 use ensemble_core::durable::{Dir, FileId, FileStat};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::watch::Landing;
 use ensemble_team::contract::Kind;
 
+use crate::project::BoxTable;
 use pending::Pending;
 pub(crate) use reject::Rejected;
 

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::dropbox::{BoxRule, BoxTable, RouteRule, Routes};
+use ensemble_core::dropbox::{RouteRule, Routes};
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
@@ -45,6 +45,7 @@ use crate::sources::Sources;
 pub use alarms::AlarmsConfig;
 pub use assigning::{LadderConfig, ReadinessConfig};
 pub use budget::BudgetConfig;
+pub use drop_boxes::{BoxRule, BoxTable, Refusal};
 pub use hooks::HooksConfig;
 pub use leases::LeasesConfig;
 pub use nats::NatsConfig;

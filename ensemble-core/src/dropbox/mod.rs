@@ -1,13 +1,13 @@
 //! Drop boxes: `reports/`, `tasks/`, `ack/` and those of the configuration, where any program puts files.
 //!
-//! Here are the parts that do not watch. [`BoxTable`] has the boxes, [`Routes`] decides which file goes to whom, [`Ledger`] has
-//! what was routed already, and [`DropBox`] reads a file of an unknown writer. `ensemble-watch`
-//! puts them together.
+//! Here are the parts that do not watch. [`BoxSpec`] is one box, [`Routes`] decides which file goes to whom, and
+//! [`Ledger`] has what was routed already. [`DropBox`] reads a file of an unknown writer. `ensemble-watch` puts them
+//! together.
 
 mod index;
 mod ledger;
 mod route;
-mod table;
+mod spec;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -20,8 +20,8 @@ use crate::spool::mailbox::refuse_open_to_all;
 use crate::{Error, Result};
 
 pub use ledger::{AckedLease, Entry, Ledger, Stamp};
-pub use route::{Destination, RouteRule, Routes};
-pub use table::{BoxRule, BoxSpec, BoxTable, DROP_BOXES, Refusal};
+pub use route::{Destination, Pattern, RouteRule, Routes, filled};
+pub use spec::{BoxSpec, DROP_BOXES};
 
 /// Where files go that cannot be routed, each with its reason beside it.
 pub const REJECTED: &str = "rejected";
@@ -138,7 +138,7 @@ impl DropBox {
     /// # Errors
     /// The disk failed.
     pub fn reject_strange(&self, queue: &Path) -> Result<Vec<(String, String)>> {
-        if !self.spec.takes_all() {
+        if !self.spec.files().is_any() {
             return Ok(Vec::new());
         }
         let names = self.dir.strange_names()?;

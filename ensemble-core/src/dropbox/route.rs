@@ -5,7 +5,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::table::BoxTable;
 use crate::message::Name;
 use crate::{Error, Result};
 
@@ -45,9 +44,9 @@ pub struct Routes {
     routes: Vec<(Pattern, RouteRule)>,
 }
 
-/// The texts between the stars of a pattern.
+/// A pattern of file names or paths: the texts between its stars, of which each stands for any text without a slash.
 #[derive(Clone, Debug)]
-pub(super) struct Pattern(Vec<String>);
+pub struct Pattern(Vec<String>);
 
 impl std::fmt::Display for Pattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -56,49 +55,29 @@ impl std::fmt::Display for Pattern {
 }
 
 impl Pattern {
-    pub(super) fn new(text: &str) -> Self {
+    /// The pattern of a text.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
         Self(text.split('*').map(str::to_owned).collect())
     }
 
     /// Whether it matches every name.
-    pub(super) fn is_any(&self) -> bool {
+    #[must_use]
+    pub fn is_any(&self) -> bool {
         self.0.len() > 1 && self.0.iter().all(String::is_empty)
     }
 
     /// The number of stars.
-    pub(super) const fn stars_count(&self) -> usize {
+    #[must_use]
+    pub const fn stars_count(&self) -> usize {
         self.0.len() - 1
-    }
-
-    /// Whether some text matches both patterns.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        let (ours, theirs) = (self.to_string(), other.to_string());
-        let (ours, theirs) = (ours.as_bytes(), theirs.as_bytes());
-        // `row[j]`: whether the rest of ours from `i` and of theirs from `j` have a text in common.
-        let mut below = vec![false; theirs.len() + 1];
-        for i in (0..=ours.len()).rev() {
-            let mut row = vec![false; theirs.len() + 1];
-            for j in (0..=theirs.len()).rev() {
-                let (a, b) = (ours.get(i), theirs.get(j));
-                row[j] = match (a, b) {
-                    (None, None) => true,
-                    (Some(b'*'), _) if below[j] => true,
-                    (_, Some(b'*')) if row[j + 1] => true,
-                    (Some(b'*'), Some(_)) => row[j + 1],
-                    (Some(_), Some(b'*')) => below[j],
-                    (Some(a), Some(b)) => a == b && below[j + 1],
-                    (Some(_), None) | (None, Some(_)) => false,
-                };
-            }
-            below = row;
-        }
-        below[0]
     }
 
     /// What each star stands for, the first ones as long as possible; `None` if it does not match.
     /// From the right, where the text behind a star is its last occurrence: one pass, whatever a
     /// file is called.
-    pub(super) fn stars<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
+    #[must_use]
+    pub fn stars<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
         let (first, more) = self.0.split_first()?;
         let rest = path.strip_prefix(first.as_str())?;
         let Some((last, middle)) = more.split_last() else {
@@ -127,23 +106,18 @@ const DEFAULTS: &[(&str, &str, &str)] = &[
 ];
 
 impl Routes {
-    /// The configured rules, then the defaults, of a queue without further drop boxes.
+    /// The configured rules, then the defaults.
     ///
     /// # Errors
-    /// A rule has an impossible pattern or no recipient, or leads from a place that is not watched.
+    /// A rule has an impossible pattern or no recipient.
     pub fn new(rules: &[RouteRule]) -> Result<Self> {
-        BoxTable::default().routes(rules)
-    }
-
-    /// The given rules, which were checked, then the defaults.
-    pub(super) fn of<'a>(rules: impl Iterator<Item = &'a RouteRule>) -> Self {
         let defaults = DEFAULTS.iter().map(|(pattern, to, kind)| RouteRule {
             pattern: (*pattern).to_owned(),
             to: vec![(*to).to_owned()],
             kind: Name::new(*kind).unwrap_or_else(|_| unreachable!("`{kind}` is a name")),
         });
-        let compiled = |rule: RouteRule| (Pattern::new(&rule.pattern), rule);
-        Self { routes: rules.cloned().chain(defaults).map(compiled).collect() }
+        let routes = rules.iter().cloned().chain(defaults).map(compile).collect::<Result<_>>()?;
+        Ok(Self { routes })
     }
 
     /// Where a file (a path below the queue, such as `reports/task-7-completed.yaml`) goes;
@@ -172,8 +146,22 @@ impl Routes {
     }
 }
 
+fn compile(rule: RouteRule) -> Result<(Pattern, RouteRule)> {
+    let fail = |detail: &str| Error::malformed("routes", rule.pattern.clone(), detail);
+    if rule.to.is_empty() {
+        return Err(fail("has no recipient: name one under `to`"));
+    }
+    if !rule.pattern.contains('/') {
+        return Err(fail(
+            "is not below a drop box: begin it with the name of one, such as `reports/`",
+        ));
+    }
+    Ok((Pattern::new(&rule.pattern), rule))
+}
+
 /// A recipient in which `{1}`, `{2}` … are replaced by what the stars matched.
-pub(super) fn filled(template: &str, stars: &[&str]) -> String {
+#[must_use]
+pub fn filled(template: &str, stars: &[&str]) -> String {
     let mut name = template.to_owned();
     for (index, text) in stars.iter().enumerate() {
         name = name.replace(&format!("{{{}}}", index + 1), text);
@@ -243,5 +231,13 @@ mod tests {
         assert_eq!((destination.to[0].as_str(), destination.stem.as_deref()), ("c", Some("a.b")));
         assert!(routes.destination("reports/t1.-rf.yaml").is_err(), "an option is not a mailbox");
         assert!(routes.destination("reports/t1-completed.yaml").unwrap().is_some());
+    }
+
+    #[test]
+    fn impossible_rules_are_refused() {
+        for (pattern, to) in [("reports/*", vec![]), ("nowhere", vec!["x".to_owned()])] {
+            let rule = RouteRule { pattern: pattern.to_owned(), to, kind: Name::new("k").unwrap() };
+            assert!(Routes::new(&[rule]).is_err());
+        }
     }
 }

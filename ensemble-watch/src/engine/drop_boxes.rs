@@ -7,7 +7,7 @@ use ensemble_core::event_log::types;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use ensemble_core::dropbox::{BoxTable, Entry, Ledger, Routes};
+use ensemble_core::dropbox::{Entry, Ledger, Routes};
 use ensemble_core::durable::FileStat;
 use ensemble_core::env::Monotonic;
 use ensemble_core::watch::{Landing, WatchError};
@@ -20,7 +20,7 @@ use super::feedback::Feedback;
 use super::mail::Mail;
 use super::team::Team;
 use crate::boxes::{Boxes, Complete, Finding, Rejected, Unfit};
-use crate::project::Project;
+use crate::project::{BoxTable, Project};
 use crate::rejection_notice;
 use crate::routing::{self, Batch, Plan, Routed};
 use crate::servers::AckFile;

@@ -3,13 +3,17 @@
 //! A file is valid by itself: its routes lead from built-in boxes and from those of the same file. So a
 //! project that works for one user works for the next one.
 
+mod table;
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 
-use ensemble_core::dropbox::{BoxRule, BoxTable, Refusal};
 use ensemble_core::{Error, Result};
 use ensemble_team::contract::{Node, Value};
 
 use super::Config;
+pub use table::{BoxRule, BoxTable, Refusal};
 
 /// Refuses drop boxes and routes that cannot work, by line and field.
 pub(super) fn check(config: &Config, text: &str, path: &Path) -> Result<()> {
@@ -51,7 +55,7 @@ pub(super) fn merged(own: Vec<BoxRule>, fallback: Vec<BoxRule>) -> Vec<BoxRule> 
 }
 
 #[cfg(test)]
-mod tests {
+mod line_tests {
     use super::*;
 
     fn refused(text: &str) -> String {

@@ -9,29 +9,25 @@
 //!              or the queue itself    pattern            configuration and before the default ones
 //! ```
 //!
-//! The name of a box is the first part of its files' paths: in routes, in the field `source` of
-//! messages, in records and in the ledger. The three boxes that are built in are always there.
+//! The three boxes that are built in are always there.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::DropBox;
-use super::route::{Pattern, RouteRule, Routes};
-use crate::message::Name;
-use crate::{Error, Result};
+use ensemble_core::dropbox::{BoxSpec, DROP_BOXES, DropBox, Pattern, RouteRule, Routes, filled};
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
 
-/// The drop boxes of every queue.
-pub const DROP_BOXES: [&str; 3] = ["reports", "tasks", ACK_BOX];
 /// The box whose files are not routed.
-pub(super) const ACK_BOX: &str = "ack";
+const ACK_BOX: &str = "ack";
 /// The directory that stands for the queue itself.
 const QUEUE_ITSELF: &str = ".";
 /// Directories of the queue in which other files lie.
 const RESERVED: [&str; 7] =
     ["mailbox", "tmp", "requests", "gates", "attachments", "rejected", "wal"];
 /// The largest number of configured boxes: each takes one watch of the kernel.
-const BOXES_MAX: usize = 32;
+pub(super) const BOXES_MAX: usize = 32;
 /// The longest pattern, in bytes: file names have at most as many.
 const PATTERN_BYTES_MAX: usize = 255;
 
@@ -68,66 +64,22 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn new(field: &'static str, detail: impl Into<String>) -> Self {
+    fn new(field: &'static str, detail: impl Into<String>) -> Self {
         Self { field, detail: detail.into() }
-    }
-}
-
-/// One drop box of a queue.
-#[derive(Clone, Debug)]
-pub struct BoxSpec {
-    name: std::sync::Arc<str>,
-    directory: String,
-    files: Pattern,
-    own_route: Option<RouteRule>,
-}
-
-impl BoxSpec {
-    /// The box that takes all files of the directory of its name.
-    #[must_use]
-    pub fn named(name: &str) -> Self {
-        let directory = name.to_owned();
-        Self { name: name.into(), directory, files: Pattern::new("*"), own_route: None }
-    }
-
-    /// The first part of its files' paths.
-    #[must_use]
-    pub const fn name(&self) -> &std::sync::Arc<str> {
-        &self.name
-    }
-
-    /// Its directory below the queue; `None` for the queue itself.
-    #[must_use]
-    pub fn directory(&self) -> Option<&str> {
-        (self.directory != QUEUE_ITSELF).then_some(self.directory.as_str())
-    }
-
-    /// Whether it takes every file of its directory.
-    #[must_use]
-    pub fn takes_all(&self) -> bool {
-        self.files.is_any()
-    }
-
-    /// Whether a file of its directory belongs to it.
-    #[must_use]
-    pub fn takes(&self, file: &str) -> bool {
-        self.takes_all() || self.files.stars(file).is_some()
-    }
-
-    /// Its directory as a person reads it, such as `reviews/`.
-    #[must_use]
-    pub fn shown(&self) -> String {
-        self.directory().map_or_else(|| "the queue itself".to_owned(), |dir| format!("{dir}/"))
     }
 }
 
 /// The drop boxes of a queue, the built-in ones first.
 #[derive(Clone, Debug)]
-pub struct BoxTable(Vec<BoxSpec>);
+pub struct BoxTable {
+    boxes: Vec<BoxSpec>,
+    own_routes: Vec<RouteRule>,
+}
 
 impl Default for BoxTable {
     fn default() -> Self {
-        Self(DROP_BOXES.iter().map(|name| BoxSpec::named(name)).collect())
+        let boxes = DROP_BOXES.iter().map(|name| BoxSpec::named(name)).collect();
+        Self { boxes, own_routes: Vec::new() }
     }
 }
 
@@ -156,13 +108,13 @@ impl BoxTable {
             let text = format!("`{name}` is built in: `routes` says where its files go");
             return Err(Refusal::new("name", text));
         }
-        if self.0.iter().any(|it| it.name.eq_ignore_ascii_case(name)) {
+        if self.boxes.iter().any(|it| it.name().eq_ignore_ascii_case(name)) {
             return Err(Refusal::new(
                 "name",
                 format!("`{name}` is there twice: choose another name"),
             ));
         }
-        if self.0.len() >= DROP_BOXES.len() + BOXES_MAX {
+        if self.boxes.len() >= DROP_BOXES.len() + BOXES_MAX {
             return Err(Refusal::new(
                 "name",
                 format!("there are more than {BOXES_MAX} drop boxes"),
@@ -171,19 +123,21 @@ impl BoxTable {
         let files = file_pattern(rule)?;
         let directory = self.directory_of(rule)?;
         let own_route = own_route(rule, &files)?;
-        self.0.push(BoxSpec { name: name.into(), directory, files, own_route });
+        let directory = (directory != QUEUE_ITSELF).then_some(directory);
+        self.boxes.push(BoxSpec::new(name, directory, files));
+        self.own_routes.extend(own_route);
         Ok(())
     }
 
     /// The boxes in their order.
     pub fn iter(&self) -> impl Iterator<Item = &BoxSpec> {
-        self.0.iter()
+        self.boxes.iter()
     }
 
     /// The box of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&BoxSpec> {
-        self.0.iter().find(|it| &*it.name == name)
+        self.boxes.iter().find(|it| &**it.name() == name)
     }
 
     /// The routes of a queue: those of its configuration, those of its boxes, then the default ones.
@@ -196,7 +150,8 @@ impl BoxTable {
                 Error::malformed("routes", rule.pattern.clone(), detail)
             })?;
         }
-        Ok(Routes::of(rules.iter().chain(self.0.iter().filter_map(|it| it.own_route.as_ref()))))
+        let all: Vec<RouteRule> = rules.iter().chain(&self.own_routes).cloned().collect();
+        Routes::new(&all)
     }
 
     /// Whether a route can ever match a file that is watched, and has recipients.
@@ -207,10 +162,10 @@ impl BoxTable {
         let pattern = rule.pattern.as_str();
         let watched = || {
             let names: Vec<String> = self
-                .0
+                .boxes
                 .iter()
-                .filter(|it| &*it.name != ACK_BOX)
-                .map(|it| format!("`{}/`", it.name))
+                .filter(|it| &**it.name() != ACK_BOX)
+                .map(|it| format!("`{}/`", it.name()))
                 .collect();
             names.join(", ")
         };
@@ -243,10 +198,10 @@ impl BoxTable {
             ));
         }
         let files = Pattern::new(file);
-        if !spec.files.overlaps(&files) {
+        if !overlap(spec.files(), &files) {
             let text = format!(
                 "no file matches both `{file}` and the pattern `{}` of the drop box `{place}`: change one of them",
-                spec.files
+                spec.files()
             );
             return Err(Refusal::new("match", text));
         }
@@ -273,12 +228,16 @@ impl BoxTable {
                 format!("`{directory}/` holds other files of the queue: choose another directory"),
             ));
         }
-        match self.0.iter().find(|it| it.directory.eq_ignore_ascii_case(directory)) {
+        match self
+            .boxes
+            .iter()
+            .find(|it| it.directory().unwrap_or(QUEUE_ITSELF).eq_ignore_ascii_case(directory))
+        {
             Some(other) => Err(Refusal::new(
                 field,
                 format!(
                     "`{directory}/` is the directory of the drop box `{}`: each has its own",
-                    other.name
+                    other.name()
                 ),
             )),
             None => Ok(directory.to_owned()),
@@ -288,10 +247,10 @@ impl BoxTable {
     /// The directories, below the queue, of the files that become messages of a type.
     #[must_use]
     pub fn directories_of(&self, kind: &str, rules: &[RouteRule]) -> BTreeSet<String> {
-        let own = self.0.iter().filter_map(|it| it.own_route.as_ref());
-        let places = rules.iter().chain(own).filter(|rule| rule.kind.as_str() == kind);
+        let places = rules.iter().chain(&self.own_routes).filter(|rule| rule.kind.as_str() == kind);
         let names = places.filter_map(|rule| Some(rule.pattern.split_once('/')?.0));
-        names.filter_map(|name| Some(self.get(name)?.directory.clone())).collect()
+        let specs = names.filter_map(|name| self.get(name));
+        specs.map(|spec| spec.directory().unwrap_or(QUEUE_ITSELF).to_owned()).collect()
     }
 }
 
@@ -337,7 +296,7 @@ fn recipients(to: &[String], files: &Pattern) -> Result<(), Refusal> {
     }
     for template in to {
         let stars = vec!["x"; files.stars_count()];
-        if let Err(error) = Name::new(super::route::filled(template, &stars)) {
+        if let Err(error) = Name::new(filled(template, &stars)) {
             let text = format!(
                 "`{template}` cannot be a mailbox ({error}): write a name, or `{{1}}` for what the first `*` matches"
             );
@@ -347,5 +306,27 @@ fn recipients(to: &[String], files: &Pattern) -> Result<(), Refusal> {
     Ok(())
 }
 
-#[cfg(test)]
-mod tests;
+/// Whether some text matches both patterns.
+pub(super) fn overlap(one: &Pattern, other: &Pattern) -> bool {
+    let (ours, theirs) = (one.to_string(), other.to_string());
+    let (ours, theirs) = (ours.as_bytes(), theirs.as_bytes());
+    // `row[j]`: whether the rest of ours from `i` and of theirs from `j` have a text in common.
+    let mut below = vec![false; theirs.len() + 1];
+    for i in (0..=ours.len()).rev() {
+        let mut row = vec![false; theirs.len() + 1];
+        for j in (0..=theirs.len()).rev() {
+            let (a, b) = (ours.get(i), theirs.get(j));
+            row[j] = match (a, b) {
+                (None, None) => true,
+                (Some(b'*'), _) if below[j] => true,
+                (_, Some(b'*')) if row[j + 1] => true,
+                (Some(b'*'), Some(_)) => row[j + 1],
+                (Some(_), Some(b'*')) => below[j],
+                (Some(a), Some(b)) => a == b && below[j + 1],
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+        }
+        below = row;
+    }
+    below[0]
+}
