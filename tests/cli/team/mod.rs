@@ -3,6 +3,7 @@
 mod alerts;
 mod crash;
 mod events;
+mod five_tasks;
 mod hooked;
 mod identity;
 mod lifecycle;

@@ -29,7 +29,7 @@ fn is_need(line: &&str) -> bool {
     kind.is_some_and(|kind| kind.starts_with(|c: char| c.is_ascii_uppercase()))
 }
 
-fn bury(team: &Team, id: &str) {
+pub(super) fn bury(team: &Team, id: &str) {
     let mut options = Options::default();
     options.durability = Durability::Process;
     let spool = Spool::open(&team.bed.project().join("queue"), options).unwrap();
