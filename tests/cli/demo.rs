@@ -81,6 +81,7 @@ fn the_story_ends_with_what_needs_a_person_and_leaves_nothing() {
         assert!(needs.iter().any(|line| line.contains(need)), "{need}: {status}");
     }
     assert!(ran.stdout.lines().all(|line| line.chars().count() <= 80), "{}", ran.stdout);
+    crate::picture::keep("demo", "ensemble demo: the story, and what it ends in", &ran.stdout, 80);
     assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "nothing stays behind");
     let place = temporary.display().to_string();
     eventually("no process is left", || !is_running(&place));

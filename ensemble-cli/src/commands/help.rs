@@ -17,7 +17,7 @@ A message broker for teams of coding agents whose queue is a directory
 The first day:
   ensemble init                       make a queue in this project
   ensemble claude                     start Claude Code as a member of the team
-  ensemble send --to NAME TEXT     send a message
+  ensemble send --to NAME TEXT        send a message
   ensemble recv --as NAME --wait 10m  receive the next message
   ensemble settle ID --as NAME        mark its work as done
   ensemble up                         start the team of ensemble.yaml
