@@ -19,6 +19,8 @@ from archive import archive
 from generate import HERE, ROOT
 
 LINUX = "x86_64-unknown-linux-musl"
+# The largest released program, with all features.
+PROGRAM_BYTES_MAX = 20_000_000
 
 
 def target_directory():
@@ -61,6 +63,8 @@ def build(triple, out, arguments=()):
                     "--manifest-path", ROOT / "ensemble-cli/Cargo.toml", "--out", wheels, *arguments],
                    check=True, cwd=ROOT, env=environment)
     program = below / triple / "release/ensemble"
+    if program.stat().st_size > PROGRAM_BYTES_MAX:
+        sys.exit(f"build.py: {program} has {program.stat().st_size} bytes, and may have {PROGRAM_BYTES_MAX}")
     return next(wheels.glob("*.whl")), archive(program, triple, out / "archives")
 
 

@@ -107,18 +107,21 @@ fn seven_troubles_are_named_and_no_eighth() {
     let shown = status.coloured();
     let shown: Vec<&str> = shown.lines().take_while(|line| !line.contains("left 0")).collect();
     picture::keep("status", "ensemble status of the same team", &shown.join("\n"), 80);
-    for (verb, title) in [
-        ("help", "The bare help"),
-        ("team", "ensemble team: the state of each agent, with its evidence"),
-    ] {
+    keep_pictures(&team);
+    let first = text.lines().find(|line| line.starts_with("! ")).unwrap();
+    assert!(first.contains("BLOCKED") && first.contains("attach reviewer"), "{text}");
+}
+
+/// Draws the bare help, and the team as `team` shows it.
+fn keep_pictures(team: &Team) {
+    let team_title = "ensemble team: the state of each agent, with its evidence";
+    for (verb, title) in [("help", "The bare help"), ("team", team_title)] {
         let screen = Screen::start(&team.bed.project(), verb, (80, 40));
         screen.shows("left 0");
         let shown = screen.coloured();
         let shown: Vec<&str> = shown.lines().take_while(|line| !line.contains("left 0")).collect();
         picture::keep(verb, title, &shown.join("\n"), 80);
     }
-    let first = text.lines().find(|line| line.starts_with("! ")).unwrap();
-    assert!(first.contains("BLOCKED") && first.contains("attach reviewer"), "{text}");
 }
 
 /// The page of the session names the same needs, each with its command, and no other.
