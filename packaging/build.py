@@ -9,10 +9,13 @@ library comes from `rustup target add`. The wheel has the same program as the ar
 """
 
 import argparse
+import base64
+import hashlib
 import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 from archive import archive
@@ -49,6 +52,30 @@ def add_standard_library(triple):
         print(f"build.py: there is no rustup, so {triple} must be installed already", file=sys.stderr)
 
 
+def for_glibc_too(wheel):
+    """Names the systems with glibc as well: a static program needs no C library. Gives the new path."""
+    machine = wheel.stem.rsplit("musllinux_1_2_", 1)[-1]
+    both = f"manylinux_2_17_{machine}.musllinux_1_2_{machine}"
+    new = wheel.with_name(wheel.name.replace(f"musllinux_1_2_{machine}", both))
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as to:
+        meta = next(name for name in old.namelist() if name.endswith(".dist-info/WHEEL"))
+        text = old.read(meta).decode()
+        tag = next(line for line in text.splitlines() if line.startswith("Tag: "))
+        text = text.replace(tag, f"{tag}\n{tag.replace('musllinux_1_2', 'manylinux_2_17')}").encode()
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
+        for item in old.infolist():
+            data = old.read(item)
+            if item.filename == meta:
+                data = text
+            elif item.filename.endswith(".dist-info/RECORD"):
+                rows = data.decode().splitlines()
+                row = f"{meta},sha256={digest},{len(text)}"
+                data = ("\n".join(row if it.startswith(f"{meta},") else it for it in rows) + "\n").encode()
+            to.writestr(item, data, zipfile.ZIP_DEFLATED)
+    wheel.unlink()
+    return new
+
+
 def build(triple, out, arguments=()):
     """Gives the paths of the wheel and of the archive."""
     below = target_directory()
@@ -65,7 +92,10 @@ def build(triple, out, arguments=()):
     program = below / triple / "release/ensemble"
     if program.stat().st_size > PROGRAM_BYTES_MAX:
         sys.exit(f"build.py: {program} has {program.stat().st_size} bytes, and may have {PROGRAM_BYTES_MAX}")
-    return next(wheels.glob("*.whl")), archive(program, triple, out / "archives")
+    wheel = next(wheels.glob("*.whl"))
+    if "musl" in triple:
+        wheel = for_glibc_too(wheel)
+    return wheel, archive(program, triple, out / "archives")
 
 
 def main():
