@@ -82,7 +82,8 @@ fn object(project: &Project, agent: &Agent, overview: &Overview) -> Value {
 /// The agents with what does not change by itself, as the watcher sees them.
 pub(crate) fn states(context: &Context) -> Outcome<Vec<(Name, Value)>> {
     let overview = gather(context, Evidence::Watcher)?;
-    let row = |agent: &Agent| (agent.row.member.name.clone(), lasting(agent));
+    let project = context.project()?;
+    let row = |agent: &Agent| (agent.row.member.name.clone(), lasting(project, agent));
     Ok(overview.agents.iter().map(row).collect())
 }
 

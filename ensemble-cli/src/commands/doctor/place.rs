@@ -39,7 +39,7 @@ pub(super) fn drop_boxes(project: &Project) -> Check {
     };
     let shown: Vec<String> = table.iter().map(|spec| spec.shown()).collect();
     let view = WatcherView::of(project);
-    let opened = view.status.as_ref().filter(|_| view.runs()).and_then(|it| it["boxes"].as_array());
+    let opened = view.status().filter(|_| view.runs()).and_then(|it| it["boxes"].as_array());
     let is_open = |name: &str| opened.is_none_or(|all| all.iter().any(|it| it["box"] == name));
     let closed: Vec<String> =
         table.iter().filter(|it| !is_open(it.name())).map(|it| it.shown()).collect();
