@@ -43,7 +43,7 @@ const FAULTS: [Fault; 12] = [
     },
     Fault {
         name: "a directory that is not synced",
-        from: "        self._sync(box / \"done\")\n",
+        from: "        self._sync((box / target).parent)\n",
         to: "",
         stage: "traces",
         found_by: "settle_syncs_the_directory",
@@ -59,8 +59,8 @@ const FAULTS: [Fault; 12] = [
     },
     Fault {
         name: "the newest message first",
-        from: "        new.sort(key=lambda it: _age(*it))\n",
-        to: "        new.sort(key=lambda it: -_age(*it))\n",
+        from: ", _age(*it))):\n",
+        to: ", -_age(*it))):\n",
         stage: "vectors",
         found_by: "oldest_of_new",
         rule: "In `new/`, the oldest first.",
@@ -107,7 +107,7 @@ const FAULTS: [Fault; 12] = [
     },
     Fault {
         name: "a delayed message that is taken at once",
-        from: " and int(m[4]) <= now]",
+        from: " and int(match[4] or 0) <= now]",
         to: "]",
         stage: "vectors",
         found_by: "delayed_stays",
