@@ -150,7 +150,7 @@ fn release_builds_are_small_and_unwind() {
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let (_, after) = manifest.split_once("\n[profile.release]\n").expect("a release profile");
     let profile = after.split("\n[").next().unwrap();
-    for line in ["lto = \"thin\"", "strip = true", "panic = \"unwind\""] {
+    for line in ["opt-level = \"z\"", "lto = \"fat\"", "strip = true", "panic = \"unwind\""] {
         assert!(profile.lines().any(|found| found == line), "no `{line}` in: {profile}");
     }
 }

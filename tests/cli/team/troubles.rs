@@ -39,6 +39,9 @@ pub(super) fn bury(team: &Team, id: &str) {
     spool.dead_letter_waiting(&box_name, &id, "after 5 attempts").unwrap();
 }
 
+const KINDS: [&str; 7] =
+    ["BLOCKED", "GONE", "DECISION", "ESCALATION", "STANDSTILL", "DEAD LETTER", "LIMITED"];
+
 #[test]
 fn seven_troubles_are_named_and_no_eighth() {
     let config = "alarms: {draft_seconds: 1, to: conductor}\n\
@@ -87,11 +90,7 @@ fn seven_troubles_are_named_and_no_eighth() {
     assert_eq!(needs(&team), expected);
     let screen = Screen::start(&team.bed.project(), "top", (80, 24));
     screen.shows("NEEDS YOU: 6");
-    for word in
-        ["BLOCKED", "GONE", "DECISION", "ESCALATION", "STANDSTILL", "DEAD LETTER", "LIMITED"]
-    {
-        screen.shows(word);
-    }
+    KINDS.iter().for_each(|kind| screen.shows(kind));
     let text = screen.text();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert_eq!(text.lines().filter(is_need).count(), expected.len(), "{text}");
