@@ -304,8 +304,9 @@ impl<'a> MailboxLadders<'a> {
         let Some(mut kept) = self.leader.take().and_then(|leader| leader.kept) else {
             return Ok(());
         };
-        // In another pane the ladder goes on where it was.
-        if !is_next {
+        // In another pane the ladder goes on where it was, and one that was just taken ends where it was.
+        let state = world.queue().state(&self.mailbox, &kept.file.message)?;
+        if !is_next && matches!(state, Some(State::Queued { .. })) {
             kept.file.put_back(&*world.clock);
         }
         self.files.insert(kept.name.clone(), kept.file);
