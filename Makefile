@@ -12,7 +12,7 @@ demo:
 
 # All tests, with real tmux servers and real processes on private sockets.
 # Most of them wait for processes, panes and timers, so twice as many run as there are processors.
-TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 test: needs
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --all-features --quiet --no-fail-fast
 

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import time
 
 from checks import Checks, expect
 from hooked import WOKEN
@@ -93,5 +92,4 @@ class Supervised(Checks):
     @staticmethod
     def told(agent):
         """The end of what the supervisor has said."""
-        time.sleep(1)
         return (agent.home / "driver.log").read_text()[-600:]

@@ -160,23 +160,17 @@ impl Source {
         let Some(mailbox) = &self.mailbox else { return Ok(Vec::new()) };
         let found = self.queue.unfinished(mailbox, MESSAGES_MAX)?;
         let waiting = found.iter().filter(|found| matches!(found.state, State::Queued { .. }));
-        let rows: Vec<(String, Value, Value)> = waiting
-            .filter(|found| {
-                !self.known.contains_key(&format!("{} {}", found.id, json!(found.state)))
-            })
-            .map(|found| {
-                let object = listed_message(found, self.queue.peek(mailbox, &found.id));
-                (format!("{} {}", found.id, json!(found.state)), Value::Null, object)
-            })
-            .collect();
-        let there: Vec<String> =
-            found.iter().map(|found| format!("{} {}", found.id, json!(found.state))).collect();
-        self.known.retain(|id, _| there.contains(id));
-        let told = rows.into_iter().map(|(id, state, object)| {
-            self.known.insert(id, state);
-            object
-        });
-        Ok(told.collect())
+        let (mut now, mut news) = (BTreeMap::new(), Vec::new());
+        for found in waiting {
+            let delivery = format!("{} {}", found.id, json!(found.state));
+            // Only what is new is read.
+            if !self.known.contains_key(&delivery) {
+                news.push(listed_message(found, self.queue.peek(mailbox, &found.id)));
+            }
+            now.insert(delivery, Value::Null);
+        }
+        self.known = now;
+        Ok(news)
     }
 
     /// Those whose state is new, of all that there are.

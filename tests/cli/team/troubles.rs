@@ -39,6 +39,7 @@ pub(super) fn bury(team: &Team, id: &str) {
     spool.dead_letter_waiting(&box_name, &id, "after 5 attempts").unwrap();
 }
 
+/// As the live view calls the seven.
 const KINDS: [&str; 7] =
     ["BLOCKED", "GONE", "DECISION", "ESCALATION", "STANDSTILL", "DEAD LETTER", "LIMITED"];
 

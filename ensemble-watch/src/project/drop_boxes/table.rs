@@ -26,6 +26,8 @@ const QUEUE_ITSELF: &str = ".";
 /// Directories of the queue in which other files lie.
 const RESERVED: [&str; 7] =
     ["mailbox", "tmp", "requests", "gates", "attachments", "rejected", "wal"];
+/// The file of the queue itself that no box may take.
+const CALENDAR: &str = "calendar.json";
 /// The largest number of configured boxes: each takes one watch of the kernel.
 pub(super) const BOXES_MAX: usize = 32;
 /// The longest pattern, in bytes: file names have at most as many.
@@ -121,7 +123,7 @@ impl BoxTable {
             ));
         }
         let files = file_pattern(rule)?;
-        let directory = self.directory_of(rule)?;
+        let directory = self.directory_of(rule, &files)?;
         let own_route = own_route(rule, &files)?;
         let directory = (directory != QUEUE_ITSELF).then_some(directory);
         self.boxes.push(BoxSpec::new(name, directory, files));
@@ -208,7 +210,7 @@ impl BoxTable {
         recipients(&rule.to, &files)
     }
 
-    fn directory_of(&self, rule: &BoxRule) -> Result<String, Refusal> {
+    fn directory_of(&self, rule: &BoxRule, files: &Pattern) -> Result<String, Refusal> {
         let refuse = |text: String| Err(Refusal::new("directory", text));
         let directory = rule.directory.as_deref().unwrap_or_else(|| rule.name.as_str());
         let field = if rule.directory.is_some() { "directory" } else { "name" };
@@ -218,6 +220,11 @@ impl BoxTable {
             });
             if !has_extension {
                 return refuse("the queue itself has other files: give `files` an extension, such as `files: \"*.yaml\"`".to_owned());
+            }
+            if files.stars(CALENDAR).is_some() {
+                return refuse(format!(
+                    "`files` matches `{CALENDAR}`, which is the queue's own: choose another pattern"
+                ));
             }
         } else if let Err(error) = Name::new(directory) {
             return refuse(format!("{error}: name one directory below the queue, without `/`"));

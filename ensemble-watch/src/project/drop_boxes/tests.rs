@@ -30,6 +30,7 @@ fn a_box_that_cannot_be_watched_is_refused_by_its_field() {
         ("{name: a, directory: tasks}", "directory", "directory of the drop box `tasks`"),
         ("{name: a, directory: .}", "directory", "an extension"),
         ("{name: a, directory: ., files: \"s*\"}", "directory", "an extension"),
+        ("{name: a, directory: ., files: \"*.json\"}", "directory", "`calendar.json`"),
         ("{name: a, files: \"\"}", "files", "has 0 bytes"),
         ("{name: a, files: \"x/*\"}", "files", "without `/`"),
         ("{name: a, files: \"*.tmp\"}", "files", "may still write it"),
