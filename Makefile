@@ -41,7 +41,7 @@ usage-compare: needs
 # The pictures of the documentation, from a real team and a real browser.
 pictures: needs
 	ENSEMBLE_WRITE_PICTURES=$(CURDIR)/docs/pictures cargo test --quiet --package ensemble-broker --all-features --test cli -- \
-		team::troubles team::five_tasks demo::the_story session_page::every_screen guides::recording
+		team::hour team::five_tasks demo::the_story session_page::every_screen guides::recording
 
 # The public MCP conformance suite, from npm with the Node 22 that it needs; docs/evidence/reliability.md has its last run.
 mcp-conformance: needs

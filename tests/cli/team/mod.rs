@@ -5,6 +5,7 @@ mod crash;
 mod events;
 mod five_tasks;
 mod hooked;
+mod hour;
 mod identity;
 mod lifecycle;
 #[cfg(feature = "nats")]
