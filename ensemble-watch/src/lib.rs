@@ -59,6 +59,7 @@ mod routing;
 pub mod rows;
 mod run;
 #[cfg(feature = "nats")]
+mod screens;
 mod server_ladders;
 mod servers;
 pub mod sessions;

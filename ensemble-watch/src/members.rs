@@ -1,6 +1,6 @@
 //! What the members of the team are doing: evidence is gathered here, `roster::presence` judges.
 //!
-//! The watcher looks at each member at every poll interval and soon after its mailbox has changed.
+//! The watcher looks at each member at every poll interval, and soon after its mailbox or its screen has changed.
 //! It records `agent.state` when the answer is another one. It keeps the last answers, with since
 //! when, in `watch.json`. `ensemble team` gathers the same evidence by itself and takes from there
 //! only since when it has been so.

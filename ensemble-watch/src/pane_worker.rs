@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use ensemble_core::agent::AgentState;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
@@ -18,6 +19,7 @@ use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::{Server, TextOutcome, TypedNudge};
 
 use crate::panes::{PaneEntry, observe};
+use crate::screens::Screens;
 use crate::sources::Sources;
 use crate::wakes::{PaneResult, TypeReport, Wake, Waker};
 
@@ -98,19 +100,30 @@ struct PaneWorker {
     means: Means,
     /// The limits that were seen at the last look, by agent: their messages may not say the day.
     limits: HashMap<Name, Limit>,
+    screens: Screens,
 }
 
 impl PaneWorker {
     fn new(server: Server, means: Means) -> Self {
-        Self { server, means, limits: HashMap::new() }
+        let screens = Screens::new(Instant::now());
+        Self { server, means, limits: HashMap::new(), screens }
     }
 
     fn run(&mut self, pane_tasks: &Receiver<PaneTask>) {
         let mut typed: Vec<(PaneTask, BoundPane, TypedNudge)> = Vec::new();
         loop {
             let next_enter = typed.iter().map(|(_, _, t)| t.enter_after()).min();
-            let pane_task = match next_enter {
-                Some(at) => pane_tasks.recv_deadline(at).ok(),
+            let pane_task = match next_enter.into_iter().chain(self.screens.due()).min() {
+                Some(at) => match pane_tasks.recv_deadline(at) {
+                    Ok(pane_task) => Some(pane_task),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    // What was typed is still submitted.
+                    Err(RecvTimeoutError::Disconnected) if typed.is_empty() => return,
+                    Err(RecvTimeoutError::Disconnected) => {
+                        next_enter.into_iter().for_each(sleep_until);
+                        None
+                    }
+                },
                 None => match pane_tasks.recv() {
                     Ok(pane_task) => Some(pane_task),
                     Err(_) => return,
@@ -119,7 +132,10 @@ impl PaneWorker {
             if let Some(pane_task) = pane_task {
                 typed.extend(self.go(pane_task));
             }
-            let now = std::time::Instant::now();
+            let now = Instant::now();
+            for agent in self.screens.ask(now, &self.server) {
+                self.send(PaneResult::ScreenChanged { agent });
+            }
             let (due, later): (Vec<_>, Vec<_>) =
                 typed.into_iter().partition(|(_, _, t)| t.enter_after() <= now);
             typed = later;
@@ -151,6 +167,10 @@ impl PaneWorker {
         };
         let outcome = match (pane_task.kind, &pane_task.text) {
             (PaneTaskKind::Observe, _) => {
+                let binding = &pane_task.entry.binding;
+                if !binding.is_terminal() {
+                    self.screens.follow(&binding.id, &pane_task.entry.agent);
+                }
                 let observation = observe(&mut pane);
                 self.remember(&pane_task, &pane);
                 self.send(PaneResult::Observed { agent: pane_task.entry.agent, observation });
@@ -212,6 +232,10 @@ impl PaneWorker {
     fn send(&self, result: PaneResult) {
         self.means.waker.wake(Wake::PaneResult(result));
     }
+}
+
+fn sleep_until(at: Instant) {
+    thread::sleep(at.saturating_duration_since(Instant::now()));
 }
 
 /// The first half of a nudge.

@@ -62,6 +62,8 @@ pub(crate) enum PaneResult {
     Typed(TypeReport),
     /// Of a task that was to observe.
     Observed { agent: Name, observation: PaneObservation },
+    /// Of no task: an agent's screen has become another one.
+    ScreenChanged { agent: Name },
 }
 
 /// The outcome of a pane task that was to type.

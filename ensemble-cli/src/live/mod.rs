@@ -22,7 +22,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_watch::overview::{Evidence, Overview, OverviewReader};
+use ensemble_watch::overview::{Changes, Evidence, Overview, OverviewReader};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -69,10 +69,10 @@ pub(crate) fn run(context: &Context) -> Outcome {
     let project = context.project()?;
     let mut wakes = Wakes::new()?;
     let mut reader = OverviewReader::new(project);
-    let mut overview = look(&mut reader, &queue)?;
+    let mut overview = look(&mut reader, &Changes::Anywhere, &queue)?;
     // What has changed before it was watched is seen by another look.
     while wakes.watch(reader.places()) {
-        overview = look(&mut reader, &queue)?;
+        overview = look(&mut reader, &Changes::Anywhere, &queue)?;
     }
     overview::note_look(context);
     end_on_signals()?;
@@ -103,9 +103,9 @@ fn end_on_signals() -> Outcome {
     Ok(())
 }
 
-fn look(reader: &mut OverviewReader, queue: &Queue) -> Outcome<Overview> {
+fn look(reader: &mut OverviewReader, changes: &Changes, queue: &Queue) -> Outcome<Overview> {
     let (store, directory) = (queue.request_store(), queue.directory());
-    Ok(reader.look(store, directory, Evidence::Watcher)?)
+    Ok(reader.look(changes, store, directory, Evidence::Watcher)?)
 }
 
 struct Live<'a> {
@@ -193,17 +193,18 @@ impl Live<'_> {
 
     /// Looks at what has changed. What cannot be read now is shown as it was.
     fn look(&mut self) {
-        self.wakes.take();
-        if let Ok(overview) = look(&mut self.reader, &self.queue) {
-            self.scene.overview = overview;
-            self.view.clamp(&self.scene.overview);
-            if self.wakes.watch(self.reader.places())
-                && let Ok(overview) = look(&mut self.reader, &self.queue)
-            {
-                self.scene.overview = overview;
-            }
-        }
+        let changes = self.wakes.take();
         let _ = self.scene.events.update();
+        match look(&mut self.reader, &changes, &self.queue) {
+            Ok(overview) => self.scene.overview = overview,
+            Err(_) => return self.wakes.distrust(),
+        }
+        if self.wakes.watch(self.reader.places())
+            && let Ok(overview) = look(&mut self.reader, &Changes::Anywhere, &self.queue)
+        {
+            self.scene.overview = overview;
+        }
+        self.view.clamp(&self.scene.overview);
     }
 
     /// Does what a key means. Whether the view is to be left.

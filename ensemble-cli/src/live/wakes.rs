@@ -11,10 +11,11 @@ use std::collections::BTreeSet;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ensemble_core::watch::FsWatcher;
+use ensemble_watch::overview::Changes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::SIGWINCH;
@@ -35,6 +36,8 @@ pub(super) struct Woken {
 pub(super) struct Wakes {
     files: Option<FsWatcher>,
     watched: BTreeSet<PathBuf>,
+    /// Whether each directory of the last look that exists is watched.
+    sees_all: bool,
     pipe: UnixStream,
     /// The other end of the pipe.
     bell: UnixStream,
@@ -47,7 +50,13 @@ impl Wakes {
         pipe.set_nonblocking(true)?;
         bell.set_nonblocking(true)?;
         signal_hook::low_level::pipe::register(SIGWINCH, bell.try_clone()?)?;
-        Ok(Self { files: FsWatcher::new().ok(), watched: BTreeSet::new(), pipe, bell })
+        Ok(Self {
+            files: FsWatcher::new().ok(),
+            watched: BTreeSet::new(),
+            sees_all: false,
+            pipe,
+            bell,
+        })
     }
 
     /// A way to wake the view from another thread.
@@ -58,15 +67,30 @@ impl Wakes {
     /// Watches these directories, and no others. Whether one is new: it may have changed before.
     pub(super) fn watch(&mut self, places: Vec<PathBuf>) -> bool {
         let Some(files) = &mut self.files else { return false };
+        let count = places.len();
         let wanted: BTreeSet<PathBuf> = places.into_iter().take(PLACES_MAX).collect();
         for gone in self.watched.difference(&wanted) {
             files.unwatch(gone);
         }
-        // A place may not exist yet. Its parent is watched, too.
-        let mut is_new = |place: &Path| !files.is_watched(place) && files.watch_logs(place).is_ok();
-        let new = wanted.iter().filter(|place| is_new(place)).count();
-        self.watched = wanted;
+        let (mut new, mut unseen) = (0, count.saturating_sub(PLACES_MAX));
+        for place in &wanted {
+            if files.is_watched(place) {
+                continue;
+            }
+            match files.watch_logs(place) {
+                Ok(()) => new += 1,
+                // A place may not exist yet. Its parent is watched, too.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(_) => unseen += 1,
+            }
+        }
+        (self.watched, self.sees_all) = (wanted, unseen == 0);
         new > 0
+    }
+
+    /// A look has failed: the next one is told of no change, and asks everywhere.
+    pub(super) fn distrust(&mut self) {
+        self.sees_all = false;
     }
 
     /// Sleeps until something happens, for at most `longest`. Changed files do not wake before `with_files`.
@@ -94,14 +118,20 @@ impl Wakes {
         Ok(Woken { by_files, by_terminal: key || bell })
     }
 
-    /// Forgets what has changed so far: a look follows.
-    pub(super) fn take(&mut self) {
-        let Some(files) = &mut self.files else { return };
+    /// Where something has changed so far: a look follows.
+    pub(super) fn take(&mut self) -> Changes {
+        let Some(files) = self.files.as_mut().filter(|_| self.sees_all) else {
+            return Changes::Anywhere;
+        };
+        let mut changes = Changes::none();
         for _ in 0..READS_MAX {
-            if files.take().is_empty() {
-                break;
+            let events = files.take();
+            if events.is_empty() {
+                return changes;
             }
+            events.into_iter().for_each(|event| changes.add(event));
         }
+        Changes::Anywhere
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Mode, OFlags};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::{Dir, FileId, stat_file};
 use crate::{Error, Result, sys};
@@ -50,6 +50,25 @@ impl FileLock {
     #[must_use]
     pub fn holder(path: &Path) -> Option<u32> {
         sys::lock_holder(&File::open(path).ok()?)
+    }
+
+    /// The current holder in words, such as `ensemble (pid 7)`; `None` if there is none, or no lock file. This changes
+    /// nothing: who watches the directory is not woken by it.
+    ///
+    /// # Errors
+    /// The file cannot be opened or locked.
+    pub fn holder_in_words(path: &Path) -> Result<Option<String>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match retry_on_intr(|| fs::open(path, flags, Mode::empty())) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(Error::io("open lock", path, error)),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(std::fs::TryLockError::WouldBlock) => Ok(Some(lock_holder(&file))),
+            Err(std::fs::TryLockError::Error(error)) => Err(Error::io("lock", path, error)),
+        }
     }
 
     /// Waits at most `patience` for a shared lock.
@@ -193,6 +212,7 @@ fn lock_holder(file: &File) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::FsWatcher;
 
     #[test]
     fn waiting_processes_do_not_wait_in_step() {
@@ -201,6 +221,21 @@ mod tests {
         assert!(waits.iter().all(|wait| (pause / 2..=pause).contains(wait)), "{waits:?}");
         let distinct: std::collections::BTreeSet<&Duration> = waits.iter().collect();
         assert!(distinct.len() > 25, "{waits:?}");
+    }
+
+    #[test]
+    fn a_look_at_a_lock_wakes_nobody() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("watch.lock");
+        assert_eq!(FileLock::holder_in_words(&path).unwrap(), None);
+        assert!(!path.exists());
+        let _held = FileLock::acquire(&path, Duration::ZERO).unwrap();
+        let mut watcher = FsWatcher::new().unwrap();
+        watcher.watch_logs(home.path()).unwrap();
+        FileLock::holder_in_words(&path).unwrap();
+        assert!(watcher.take().is_empty());
+        drop(FileLock::acquire(&path, Duration::ZERO));
+        assert!(!watcher.wait(Duration::from_secs(10)).is_empty(), "a try to lock does");
     }
 
     #[test]
@@ -214,8 +249,11 @@ mod tests {
             "{refused}"
         );
         assert_eq!(FileLock::holder(&path), Some(std::process::id()));
+        let said = FileLock::holder_in_words(&path).unwrap();
+        assert!(said.is_some_and(|said| said.contains(&format!("(pid {})", std::process::id()))));
         drop(held);
         assert_eq!(FileLock::holder(&path), None);
+        assert_eq!(FileLock::holder_in_words(&path).unwrap(), None);
         FileLock::acquire(&path, Duration::ZERO).unwrap();
     }
 

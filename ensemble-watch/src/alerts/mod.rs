@@ -29,7 +29,7 @@ use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
-use crate::overview::{Evidence, Overview, OverviewReader};
+use crate::overview::{Changes, Evidence, Overview, OverviewReader};
 use crate::project::{AlertRule, Project};
 use crate::status::ACTOR;
 use channels::{NO_TERMINAL, Running, Terminals};
@@ -215,7 +215,7 @@ impl Alerter {
 
     fn overview_here(&mut self) -> Result<Overview> {
         let spool = &*self.spool;
-        self.reader.look(spool, Some(spool), Evidence::Watcher)
+        self.reader.look(&Changes::Anywhere, spool, Some(spool), Evidence::Watcher)
     }
 
     #[cfg(feature = "nats")]
@@ -243,7 +243,8 @@ impl Alerter {
             self.servers = Some(Box::new(servers));
         }
         let Some(servers) = &self.servers else { return Ok(OnServers::Away) };
-        let overview = self.reader_of_servers.look(&**servers, None, Evidence::Watcher)?;
+        let overview =
+            self.reader_of_servers.look(&Changes::Anywhere, &**servers, None, Evidence::Watcher)?;
         Ok(OnServers::Seen(Box::new(overview)))
     }
 

@@ -204,6 +204,9 @@ impl Engine {
                     self.team.observed(now, &agent, observation, &self.context, &mut self.mail);
                 self.status.changed_if(changed);
             }
+            Wake::PaneResult(PaneResult::ScreenChanged { agent }) => {
+                self.team.screen_changed(now, agent);
+            }
             Wake::Ladder(news) => self.mail.ladder(now, news, &self.context),
             Wake::Ended(process) => {
                 let changed = self.team.process_ended(now, &process, &self.context, &mut self.mail);

@@ -76,6 +76,11 @@ impl Team {
         self.members.stir_all(now, agents);
     }
 
+    /// The screen of this agent has become another one.
+    pub(super) fn screen_changed(&mut self, now: Monotonic, agent: Name) {
+        self.members.stir_all(now, [agent]);
+    }
+
     /// The roster or the bindings have changed.
     pub(super) fn bindings_changed(&mut self, now: Monotonic) {
         self.members.look_soon(now);

@@ -1,6 +1,7 @@
 //! A part of the overview that is read again only once its files have changed.
 //!
 //! ```text
+//! nothing has changed in its directories           what was read before, without a look at stamps
 //! stamps differ from those of the last reading     read
 //! a stamp is younger than YOUNG                    read: a second change in the same tick of the clock has the same stamp
 //! otherwise                                        what was read before
@@ -16,6 +17,8 @@ use std::sync::Arc;
 
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, SystemClock};
+
+use super::changes::Changes;
 
 /// A change may follow another with the same time stamp for so long: some ticks of the kernel's clock.
 const YOUNG_NS: i128 = 50_000_000;
@@ -47,7 +50,15 @@ impl<T> Kept<T> {
     ///
     /// # Errors
     /// `read` has failed; the next call reads again.
-    pub(super) fn get(&mut self, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+    pub(super) fn get(
+        &mut self,
+        changes: &Changes,
+        read: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        let spared = |_: &&Arc<T>| changes.spare(&self.places);
+        if let Some(value) = self.value.as_ref().filter(spared) {
+            return Ok(Arc::clone(value));
+        }
         // Before the reading: what changes meanwhile is read again.
         let stamps: Vec<Option<Stamp>> = self.places.iter().map(stamp).collect();
         if let Some(value) = self.value.as_ref().filter(|_| stamps == self.stamps) {
@@ -98,7 +109,7 @@ mod tests {
         let mut reads = 0;
         let mut look = |kept: &mut Kept<u32>| {
             *kept
-                .get(|| {
+                .get(&Changes::Anywhere, || {
                     reads += 1;
                     Ok(reads)
                 })
@@ -120,9 +131,21 @@ mod tests {
     }
 
     #[test]
+    fn a_part_in_whose_directories_nothing_has_changed_is_not_looked_at() {
+        let home = tempfile::tempdir().unwrap();
+        let mut kept = Kept::of(vec![home.path().to_owned()]);
+        age(&home.path().to_owned(), Duration::from_secs(9));
+        assert_eq!(*kept.get(&Changes::none(), || Ok(1)).unwrap(), 1, "never read");
+        fs::write(home.path().join("a"), "x").unwrap();
+        assert_eq!(*kept.get(&Changes::none(), || Ok(2)).unwrap(), 1);
+        let here = Changes::In([home.path().to_owned()].into());
+        assert_eq!(*kept.get(&here, || Ok(3)).unwrap(), 3);
+    }
+
+    #[test]
     fn a_part_without_files_is_read_each_time() {
         let mut kept = Kept::of(Vec::new());
-        assert_eq!(*kept.get(|| Ok(1)).unwrap(), 1);
-        assert_eq!(*kept.get(|| Ok(2)).unwrap(), 2);
+        assert_eq!(*kept.get(&Changes::none(), || Ok(1)).unwrap(), 1);
+        assert_eq!(*kept.get(&Changes::none(), || Ok(2)).unwrap(), 2);
     }
 }

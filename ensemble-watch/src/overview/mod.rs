@@ -9,6 +9,7 @@
 //! Without a watcher, both look at the panes. A part that cannot be read is a warning: it must not hide the rest.
 
 mod agents;
+mod changes;
 mod kept;
 mod parts;
 mod reader;
@@ -31,6 +32,7 @@ use crate::attention::{AgentView, DeadTask, Facts, MAIL_WAITS_MAX, Need, needs};
 use crate::project::Project;
 use crate::rows::Row;
 use crate::troubles::Trouble;
+pub use changes::Changes;
 pub use parts::{COUNT_MAX, glance, since_millis};
 pub use reader::OverviewReader;
 pub use watcher_view::WatcherView;
@@ -117,7 +119,7 @@ impl Overview {
         directory: Option<&Spool>,
         evidence: Evidence,
     ) -> Result<Self> {
-        OverviewReader::new(project).look(store, directory, evidence)
+        OverviewReader::new(project).look(&Changes::Anywhere, store, directory, evidence)
     }
 
     /// How many needs a person must see to.

@@ -10,7 +10,8 @@
 //! | requests | at each look, but for those that were closed before |
 //! | mailboxes on servers, step queues, control files, budgets | at each look |
 //!
-//! Stamps of files can miss a file that is written in place. So all is read again every [`WHOLE_INTERVAL`].
+//! A caller that watches the [`places`](OverviewReader::places) can say in which of them something has changed. Stamps
+//! of the others are not even looked at. Stamps of files can miss a file that is written in place. So all is read again every [`WHOLE_INTERVAL`].
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ use ensemble_team::holdings::{Holding, Places};
 use ensemble_team::roster::Member;
 
 use super::agents::Look;
+use super::changes::Changes;
 use super::kept::Kept;
 use super::parts::{self, SeenMailbox};
 use super::watcher_view::Said;
@@ -86,12 +88,13 @@ impl OverviewReader {
         }
     }
 
-    /// Looks at everything. `directory` is the queue, unless its mailboxes are on servers.
+    /// Looks at everything that may have changed. `directory` is the queue, unless its mailboxes are on servers.
     ///
     /// # Errors
     /// The queue or the roster cannot be read.
     pub fn look(
         &mut self,
+        changes: &Changes,
         store: &dyn RequestStore,
         directory: Option<&Spool>,
         evidence: Evidence,
@@ -103,14 +106,14 @@ impl OverviewReader {
         }
         let mut warnings = Vec::new();
         self.books.look(&self.project);
-        let watcher = WatcherView::look(&self.project, &mut self.said, &mut warnings);
-        let mail = self.mail(store, directory, &mut warnings)?;
+        let watcher = WatcherView::look(&self.project, (&mut self.said, changes), &mut warnings);
+        let mail = self.mail(changes, (store, directory), &mut warnings)?;
         let pending = workload::pending_but(store, &mut self.closed)?;
         let workload = Workload {
             waits_for: workload::waits_in(&pending),
             holds: self.books.holds_with(Places::of_messages(&mail.held), |_| true)?,
         };
-        let roster = self.roster.get(|| Roster::read(&self.project))?;
+        let roster = self.roster.get(changes, || Roster::read(&self.project))?;
         warnings.extend(roster.errors.iter().cloned());
         let look = Look {
             project: &self.project,
@@ -120,7 +123,8 @@ impl OverviewReader {
         };
         let agents = look.agents(&roster.members, &self.books, &mail.views, evidence)?;
         let project = &self.project;
-        let ladders = self.ladders.get(|| parts::ladders(&LadderStore::new(&project.state)))?;
+        let ladders =
+            self.ladders.get(changes, || parts::ladders(&LadderStore::new(&project.state)))?;
         let mut overview = Overview {
             at: SystemClock.wall(),
             agents,
@@ -176,13 +180,13 @@ impl OverviewReader {
 
     fn mail(
         &mut self,
-        store: &dyn RequestStore,
-        directory: Option<&Spool>,
+        changes: &Changes,
+        (store, directory): (&dyn RequestStore, Option<&Spool>),
         warnings: &mut Vec<String>,
     ) -> Result<Mail> {
         let queue = store.broker();
         let names = match directory {
-            Some(_) => self.names.get(|| queue.mailboxes())?,
+            Some(_) => self.names.get(changes, || queue.mailboxes())?,
             None => queue.mailboxes()?.into(),
         };
         self.mailboxes.retain(|name, _| names.contains(name));
@@ -193,7 +197,7 @@ impl OverviewReader {
                 let places = directory.map(|_| parts::mailbox_places(&home, name));
                 Kept::of(places.unwrap_or_default())
             });
-            let seen = match known.get(|| SeenMailbox::read(queue, directory, name)) {
+            let seen = match known.get(changes, || SeenMailbox::read(queue, directory, name)) {
                 // Removed since it was listed.
                 Err(Error::NoMailbox { .. }) => continue,
                 other => other?,

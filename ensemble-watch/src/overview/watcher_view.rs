@@ -4,13 +4,12 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ensemble_core::Error;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use serde_json::Value;
 
+use super::changes::Changes;
 use super::kept::Kept;
 use crate::members::{self, Observed};
 use crate::project::Project;
@@ -38,28 +37,21 @@ impl WatcherView {
     /// The watcher of a project now.
     #[must_use]
     pub fn of(project: &Project) -> Self {
-        Self::look(project, &mut Kept::of(Vec::new()), &mut Vec::new())
+        let mut unread = Kept::of(Vec::new());
+        Self::look(project, (&mut unread, &Changes::Anywhere), &mut Vec::new())
     }
 
     pub(super) fn look(
         project: &Project,
-        said: &mut Kept<Said>,
+        (said, changes): (&mut Kept<Said>, &Changes),
         warnings: &mut Vec<String>,
     ) -> Self {
-        let lock = project.watch_lock();
-        // A lock file that never was is not made by looking.
-        let holder = match lock.exists() {
-            false => None,
-            true => match FileLock::acquire_shared(&lock, Duration::ZERO) {
-                Ok(_) => None,
-                Err(Error::Locked { holder, .. }) => Some(holder),
-                Err(error) => {
-                    warnings.push(error.to_string());
-                    None
-                }
-            },
-        };
-        let said = said.get(|| Ok(Said::read(&project.watch_status()))).unwrap_or_default();
+        let holder = FileLock::holder_in_words(&project.watch_lock()).unwrap_or_else(|error| {
+            warnings.push(error.to_string());
+            None
+        });
+        let said =
+            said.get(changes, || Ok(Said::read(&project.watch_status()))).unwrap_or_default();
         Self { holder, said }
     }
 

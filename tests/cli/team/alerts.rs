@@ -121,6 +121,22 @@ fn attached_terminals_ring_and_show_it_and_run_nothing() {
 }
 
 #[test]
+fn a_prompt_on_a_screen_is_seen_without_hooks_and_between_two_regular_looks() {
+    let team =
+        hooked(&[("asks", "claude")], "hooks: {providers: []}\npoll_interval_seconds: 3600\n");
+    team.wait_for_state("asks", "idle");
+    let blocked = || {
+        let status = team.bed.json("status").pop().unwrap();
+        status["needs"].as_array().unwrap().iter().any(|need| need["need"] == "blocked")
+    };
+    assert!(!blocked());
+    let prompt = "Do you want to proceed?\\n\\0337❯ 1. Yes\\n  2. No\\n\\n Esc to cancel\\0338";
+    let ran = team.order("asks", &format!("printf '\\033[H\\033[2J{prompt}' >/dev/tty"));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    eventually("the watcher has seen it", blocked);
+}
+
+#[test]
 fn the_status_line_of_tmux_says_what_needs_a_person() {
     let team = hooked(&[("asks", "claude")], "");
     assert_eq!(team.bed.ok("tmux-status"), "");

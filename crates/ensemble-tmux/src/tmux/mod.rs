@@ -33,6 +33,7 @@ mod attach_lock;
 mod binding;
 mod clients;
 mod control;
+mod cursors;
 mod error;
 mod failure;
 mod guard;
@@ -51,6 +52,7 @@ mod team;
 mod typing;
 
 pub use binding::{Binding, TERMINAL_ID};
+pub use cursors::PaneCursor;
 pub use error::TmuxError;
 pub use manage::PaneInfo;
 pub use pane::{Examination, TmuxPane};

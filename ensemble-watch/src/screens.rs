@@ -1,0 +1,146 @@
+//! Notices that an agent's screen has become another one, by one cheap question a server. An agent without hooks that
+//! stops at a prompt is looked at soon then, and not at the next regular look.
+//!
+//! ```text
+//! the cursor has moved, is shown or hidden, stands on another character    look
+//! output has ended, or begins again                                        look
+//! output goes on around the same cursor: a spinner, a clock                 nothing
+//! the server does not answer                                                ask again after RETRY
+//! ```
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use ensemble_core::message::Name;
+use ensemble_tmux::tmux::{PaneCursor, Server};
+
+/// How often a server is asked. A person is to know of a prompt within 2 s.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How long a server that has not answered is left alone.
+const RETRY: Duration = Duration::from_secs(30);
+/// So many answers without output are the end of output. tmux tells its time in whole seconds.
+const QUIET_ANSWERS: u32 = 3;
+
+/// The screens of the agents on one server.
+#[derive(Debug)]
+pub(crate) struct Screens {
+    /// By pane.
+    agents: HashMap<String, Seen>,
+    next: Instant,
+}
+
+#[derive(Debug)]
+struct Seen {
+    agent: Name,
+    /// The last answer, and how many before it told of no output since.
+    last: Option<(PaneCursor, u32)>,
+}
+
+impl Screens {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { agents: HashMap::new(), next: now }
+    }
+
+    /// An agent is looked at in this pane.
+    pub(crate) fn follow(&mut self, pane: &str, agent: &Name) {
+        self.agents
+            .entry(pane.to_owned())
+            .and_modify(|seen| seen.agent.clone_from(agent))
+            .or_insert_with(|| Seen { agent: agent.clone(), last: None });
+    }
+
+    /// When the next question is due; `None` while there is no agent.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        (!self.agents.is_empty()).then_some(self.next)
+    }
+
+    /// Asks, if it is time. Returns the agents whose screens have changed.
+    pub(crate) fn ask(&mut self, now: Instant, server: &Server) -> Vec<Name> {
+        if self.due().is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        match server.cursors() {
+            Ok(cursors) => {
+                self.next = now + INTERVAL;
+                self.changed(cursors)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot ask for cursors");
+                self.next = now + RETRY;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Takes an answer. A pane that is not in it is gone.
+    fn changed(&mut self, cursors: Vec<PaneCursor>) -> Vec<Name> {
+        let mut now: HashMap<String, PaneCursor> =
+            cursors.into_iter().map(|cursor| (cursor.id.clone(), cursor)).collect();
+        self.agents.retain(|pane, _| now.contains_key(pane));
+        let mut changed = Vec::new();
+        for (pane, seen) in &mut self.agents {
+            if now.remove(pane).is_some_and(|cursor| seen.take(cursor)) {
+                changed.push(seen.agent.clone());
+            }
+        }
+        changed
+    }
+}
+
+impl Seen {
+    /// Whether the screen is another one, as far as this answer tells. The first tells nothing.
+    fn take(&mut self, cursor: PaneCursor) -> bool {
+        let Some((last, quiet)) = self.last.take() else {
+            self.last = Some((cursor, 0));
+            return false;
+        };
+        let has_moved = last.cursor != cursor.cursor;
+        let is_silent = last.activity == cursor.activity;
+        let begins = !is_silent && quiet >= QUIET_ANSWERS;
+        let quiet = if is_silent { quiet.saturating_add(1) } else { 0 };
+        self.last = Some((cursor, quiet));
+        has_moved || begins || quiet == QUIET_ANSWERS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cursor(pane: &str, activity: u32, cursor: &str) -> PaneCursor {
+        PaneCursor {
+            id: pane.to_owned(),
+            activity: activity.to_string(),
+            cursor: cursor.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_moved_cursor_and_the_ends_of_output_are_changes_and_a_spinner_is_none() {
+        let agent = Name::new("w1").unwrap();
+        let mut screens = Screens::new(Instant::now());
+        screens.follow("%1", &agent);
+        let mut tells = |activity, at: &str| {
+            let changed = screens.changed(vec![cursor("%1", activity, at), cursor("%2", 0, at)]);
+            changed == [agent.clone()]
+        };
+        assert!(!tells(1, "2,3,1,0, "), "the first answer");
+        assert!(!tells(2, "2,3,1,0, ") && !tells(3, "2,3,1,0, "), "a spinner");
+        assert!(tells(4, "1,3,1,0,❯"), "the cursor has moved");
+        let silent: Vec<bool> = (0..5).map(|_| tells(4, "1,3,1,0,❯")).collect();
+        assert_eq!(silent, [false, false, true, false, false], "output has ended once");
+        assert!(tells(9, "1,3,1,0,❯"), "output begins again");
+        assert!(!tells(10, "1,3,1,0,❯"));
+    }
+
+    #[test]
+    fn a_pane_that_is_gone_is_forgotten() {
+        let now = Instant::now();
+        let mut screens = Screens::new(now);
+        assert_eq!(screens.due(), None);
+        screens.follow("%1", &Name::new("w1").unwrap());
+        assert_eq!(screens.due(), Some(now));
+        assert!(screens.changed(vec![cursor("%2", 1, "0,0")]).is_empty());
+        assert_eq!(screens.due(), None);
+    }
+}
