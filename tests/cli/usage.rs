@@ -212,5 +212,6 @@ fn a_codex_without_hooks_is_counted_where_its_rollout_can_be_of_one_agent_only()
     let screen = Screen::start(&root, "top", (110, 24));
     screen.shows("used: 3000k tokens");
     screen.shows("1 record of unclear owner");
-    assert!(bed.ok("log report -o -").contains("$2.00"), "the page has it, too");
+    let page = bed.ok("log report -o -");
+    assert!(page.contains("$2.00") && page.contains(&told), "the page has it, too");
 }

@@ -103,11 +103,14 @@ pub(super) fn present(context: &Context, story: &Story) -> Option<Present> {
         return None;
     }
     let overview = gather(context, Evidence::Watcher).ok()?;
-    let usage = Usage::read(context).map(|usage| usage.agents).unwrap_or_default();
+    let (usage, unclear) = match Usage::read(context) {
+        Ok(usage) => (usage.agents, usage.unclear.iter().map(super::usage::unclear_text).collect()),
+        Err(_) => (BTreeMap::new(), Vec::new()),
+    };
     let used =
         usage.iter().map(|(agent, usage)| (agent.to_string(), super::usage::used(&usage.spent)));
     let usage: BTreeMap<String, Used> = used.collect();
     let held = overview.holds.iter().filter(|(_, held)| !held.is_empty());
     let holds = held.map(|(agent, held)| (agent.to_string(), tasks(held))).collect();
-    Some(Present { at: SystemClock.wall(), needs: overview.needs, holds, usage })
+    Some(Present { at: SystemClock.wall(), needs: overview.needs, holds, usage, unclear })
 }

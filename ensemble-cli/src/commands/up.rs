@@ -19,6 +19,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::Output;
 use crate::starting::{Starts, waiting_for_person};
+use crate::text::one_line;
 use crate::wait_line::WaitLine;
 use ensemble_watch::overview::WatcherView;
 
@@ -212,7 +213,7 @@ impl Session {
         ))
     }
 
-    /// Returns when the watcher runs, so that agents are notified of the next message.
+    /// Returns when the watcher runs, so that agents are notified of the next message. Says if it has to poll.
     pub(super) fn await_watcher(&self, context: &Context) -> Outcome {
         if !self.watcher_started {
             return Ok(());
@@ -221,12 +222,19 @@ impl Session {
         let waiter = Waiter::new(std::slice::from_ref(&project.state));
         let deadline = Instant::now() + WATCHER_PATIENCE;
         let _line = WaitLine::new("the watcher to start", Some(WATCHER_PATIENCE));
-        while WatcherView::of(project).holder.is_none() {
+        let status = loop {
+            let watcher = WatcherView::of(project);
+            if let Some(status) = watcher.status().filter(|_| watcher.has_reported()) {
+                break status.clone();
+            }
             if Instant::now() >= deadline {
                 say("warning: the watcher has not started: `ensemble agent attach` shows why");
                 return Ok(());
             }
             waiter.wait(LOOK_INTERVAL);
+        };
+        if let Some(why) = status["degraded"].as_str() {
+            say(&format!("warning: the watcher polls: {}", one_line(why)));
         }
         Ok(())
     }

@@ -92,6 +92,12 @@ impl Usage {
     }
 }
 
+/// A record that counts for no agent, in words.
+pub(super) fn unclear_text(Unclear { path, agents, .. }: &Unclear) -> String {
+    let agents: Vec<&str> = agents.iter().map(Name::as_str).collect();
+    format!("{} may be of {}, and counts for no agent", path.display(), agents.join(" or "))
+}
+
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
@@ -102,10 +108,8 @@ impl Arguments {
 
     fn show(self, context: &Context) -> Outcome {
         let mut usage = Usage::read(context)?;
-        for Unclear { path, agents, .. } in &usage.unclear {
-            let agents: Vec<&str> = agents.iter().map(Name::as_str).collect();
-            let (path, agents) = (path.display(), agents.join(" or "));
-            say(&format!("warning: {path} may be of {agents}, and counts for no agent"));
+        for unclear in &usage.unclear {
+            say(&format!("warning: {}", unclear_text(unclear)));
         }
         let is_unknown = |name: &&Name| !usage.agents.contains_key(*name);
         if let Some(unknown) = self.agents.iter().find(is_unknown) {

@@ -27,6 +27,8 @@ pub(crate) struct Present {
     pub(crate) holds: BTreeMap<String, Vec<String>>,
     /// What each agent has used.
     pub(crate) usage: BTreeMap<String, Used>,
+    /// Records that count for no agent, each in a sentence.
+    pub(crate) unclear: Vec<String>,
 }
 
 /// What an agent has used, by its own records.

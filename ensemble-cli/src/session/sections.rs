@@ -200,6 +200,9 @@ pub(super) fn agents(out: &mut String, story: &Story, present: Option<&Present>)
         out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
+    for text in present.map(|present| &present.unclear).into_iter().flatten() {
+        let _ = writeln!(out, "<p class=\"more\">{}.</p>", escaped(text));
+    }
     let hidden: u64 = story.agents.values().map(|agent| agent.hidden).sum();
     if hidden > 0 {
         let _ = writeln!(

@@ -61,6 +61,14 @@ impl WatcherView {
         self.holder.is_some()
     }
 
+    /// Whether the last status is of the watcher that runs now, and not of one before.
+    #[must_use]
+    pub fn has_reported(&self) -> bool {
+        let pid = self.status().and_then(|status| status["pid"].as_u64());
+        let by = pid.map(|pid| format!("(pid {pid})"));
+        self.holder.as_deref().zip(by).is_some_and(|(holder, by)| holder.ends_with(&by))
+    }
+
     /// The last status that a watcher has written (docs/schema).
     #[must_use]
     pub fn status(&self) -> Option<&Value> {

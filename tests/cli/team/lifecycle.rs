@@ -342,3 +342,24 @@ fn what_a_killed_agent_has_left_is_ended_before_its_next_start() {
     team.bed.ok("down --force");
     assert_ne!(fate(other), Fate::Lives, "`down` leaves a process");
 }
+
+#[test]
+fn without_an_inotify_instance_up_starts_a_watcher_that_polls_and_says_so() {
+    let team = Team::with(&["worker-1"], "poll_interval_seconds: 1\n");
+    let limit = "echo 0 > /proc/sys/user/max_inotify_instances";
+    let apart = |command: &str| {
+        let script = format!("{limit} && {command}");
+        team.shell(&format!("unshare --user --map-root-user sh -c '{script}'"))
+    };
+    let trial = apart("true");
+    if trial.code != 0 {
+        println!("skipped: no user namespace without inotify: {}", trial.stderr);
+        return;
+    }
+    let up = apart("exec \"$E\" up");
+    assert_eq!(up.code, 0, "{up:?}");
+    assert!(up.stderr.contains("warning: the watcher polls: no inotify instance left"), "{up:?}");
+    team.wait_for_puppet("worker-1");
+    assert!(team.bed.ok("status").contains("it polls: no inotify instance left"));
+    assert_eq!(apart("exec \"$E\" down --force").code, 0);
+}
