@@ -28,9 +28,10 @@ const FUNCTION_LINES_MAX: usize = 70;
 const BROKER_LINES_MAX: usize = 31_100;
 /// The broker's system calls, most of them for systems other than the embedder's.
 const SYSTEMS: [&str; 2] = ["ensemble-core/src/sys/", "ensemble-core/src/watch/portable.rs"];
-/// Tests under load, in which a sleep is the pace of a killer or of a slow consumer. Nothing is
+/// Tests under load, in which a sleep is the pace of a killer, of a slow consumer, or of a scripted hour. Nothing is
 /// concluded from its being over.
-const PACED: [&str; 4] = ["tests/crash.rs", "tests/torture/", "tests/watch_", "tests/whole/"];
+const PACED: [&str; 5] =
+    ["tests/crash.rs", "tests/cli/team/hour.rs", "tests/torture/", "tests/watch_", "tests/whole/"];
 /// It tries out what the file system can do, before anything is trusted to it.
 const DOCTOR: &str = "ensemble-cli/src/commands/doctor/";
 

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_a_lock_wakes_nobody() {
+    fn a_look_at_a_lock_wakes_no_watcher() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("watch.lock");
         assert_eq!(FileLock::holder_in_words(&path).unwrap(), None);
