@@ -62,7 +62,14 @@ pub fn of_project(project: &Project, books: &Books) -> Result<Vec<Trouble>> {
         (Some(state), _) => {
             let directory = board.path().parent().unwrap_or_else(|| Path::new("."));
             let controls = Control::read_all(directory)?;
-            of_board(board, state, &controls, SystemClock.wall(), &raised(project))
+            let now = SystemClock.wall();
+            of_board(
+                board,
+                state,
+                (&controls, now),
+                project.config.alarms.graces(),
+                &raised(project),
+            )
         }
         (None, why) => vec![unreadable(why.unwrap_or("it changes"))],
     };
@@ -79,11 +86,11 @@ pub fn of_project(project: &Project, books: &Books) -> Result<Vec<Trouble>> {
 pub(crate) fn of_board(
     board: &Board,
     state: &State,
-    controls: &[Control],
-    now: Timestamp,
+    (controls, now): (&[Control], Timestamp),
+    graces: Graces,
     raised: &[AlarmKey],
 ) -> Vec<Trouble> {
-    let mut found: Vec<Trouble> = conditions(state, Graces::default())
+    let mut found: Vec<Trouble> = conditions(state, graces)
         .into_iter()
         .chain(stale(controls, now))
         .filter(|condition| needs_action(state, condition, raised))

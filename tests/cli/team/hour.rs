@@ -202,7 +202,7 @@ fn check_page(team: &Team) {
         "coder-2 is at its usage limit",
         "waits for boss",
         "worker-6 did not take task t-mute",
-        "later",
+        "task later has been a draft for over 1 s",
         "task t-dead of box is a dead letter",
     ];
     for need in named {

@@ -259,6 +259,14 @@ fn happened(task: &Task, found: &mut Vec<Condition>) {
     }
 }
 
+/// A length of time in words, such as `30 min` or `5 s`.
+fn span(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds / 60),
+    }
+}
+
 /// Conditions from the task's status.
 fn by_status(state: &State, task: &Task, graces: Graces, found: &mut Vec<Condition>) {
     let id = task.id.as_str();
@@ -288,14 +296,12 @@ fn by_status(state: &State, task: &Task, graces: Graces, found: &mut Vec<Conditi
         }
         Status::Claimed => {
             let (epoch, lines) = (task.lease_epoch.unwrap_or_default(), task.history.len());
-            let minutes = graces.stalled.as_secs() / 60;
-            let text = format!("task {id}: no progress for {minutes} minutes");
+            let text = format!("task {id}: no progress for over {}", span(graces.stalled));
             Condition::new(Alarm::Stalled, id, format!("{epoch}.{lines}"), text)
                 .after(graces.stalled)
         }
         Status::Draft => {
-            let minutes = graces.draft.as_secs() / 60;
-            let text = format!("task {id} has been a draft for {minutes} minutes");
+            let text = format!("task {id} has been a draft for over {}", span(graces.draft));
             Condition::new(Alarm::StaleDraft, id, "", text).after(graces.draft)
         }
         Status::Approved => {
