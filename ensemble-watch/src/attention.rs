@@ -127,6 +127,8 @@ pub struct Facts<'a> {
     pub agents: &'a [AgentView],
     /// Requests without a decision.
     pub pending: &'a [Asked],
+    /// Requests that passed their deadline without a decision, and that call for a person.
+    pub undecided: &'a [Asked],
     /// Tasks that became dead letters.
     pub dead: &'a [DeadTask],
     /// Ladders whose task was not received.
@@ -193,6 +195,7 @@ pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
     let mut all: Vec<Need> = of_watcher(facts).into_iter().collect();
     all.extend(facts.agents.iter().filter_map(of_agent));
     all.extend(facts.pending.iter().filter_map(|asked| of_request(facts, asked)));
+    all.extend(facts.undecided.iter().map(of_undecided));
     let is_buried = |ladder: &&LadderFile| facts.dead.iter().any(|dead| dead.id == ladder.message);
     let ladders = facts.ladders.iter().filter(|ladder| !is_buried(ladder));
     all.extend(ladders.filter_map(of_ladder));
@@ -289,6 +292,14 @@ fn of_request(facts: &Facts<'_>, asked: &Asked) -> Option<Need> {
             .about(id.as_str())
             .since(Some(asked.created_at)),
     )
+}
+
+/// The requester goes on without a decision, and the conductor was told; no agent has dealt with that.
+fn of_undecided(asked: &Asked) -> Need {
+    let Asked { request_id: id, kind, from, to, .. } = asked;
+    let text = format!("{kind} {id} of {from} was not decided by {to} in time");
+    let help = format!("`ensemble request list {id}` shows it; ask {from} to ask again");
+    Need::new(Kind::Decision, text, help).of(to).about(id.as_str()).since(Some(asked.created_at))
 }
 
 fn of_ladder(ladder: &LadderFile) -> Option<Need> {

@@ -380,3 +380,36 @@ fn a_broadcast_reaches_all_others_and_names_the_unreached() {
     bed.ok("recv --as full");
     assert_eq!(bed.json("broadcast again --as lead").len(), 5);
 }
+
+#[test]
+fn a_plan_that_was_not_decided_in_time_needs_a_person_until_it_is_asked_again_or_taken_up() {
+    let bed = Bed::new();
+    for mailbox in ["author", "boss"] {
+        bed.ok(&format!("mailbox add {mailbox}"));
+    }
+    std::fs::write(bed.project().join("plan.md"), "the plan\n").unwrap();
+    let config =
+        "durability: process\nrequests:\n  kinds:\n    plan_approval: {deadline_seconds: 1}\n";
+    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    let ask = |id: &str, more: &str| {
+        bed.run(&format!(
+            "request plan plan.md --as author --to boss --task t-{id} --id {id} {more}"
+        ))
+    };
+    let undecided = || -> Vec<String> {
+        let status = bed.json("status").pop().unwrap();
+        let needs = status["needs"].as_array().unwrap().iter();
+        let late = needs.filter(|need| need["text"].as_str().unwrap().contains("not decided"));
+        late.map(|need| need["about"].as_str().unwrap().to_owned()).collect()
+    };
+    for id in ["p1", "p2"] {
+        let waited = ask(id, "--wait 1h");
+        assert!(waited.stderr.contains("no answer to request"), "{waited:?}");
+    }
+    assert_eq!(undecided(), ["p1", "p2"]);
+    // One is asked again, and another is taken up by whom the notice has told.
+    assert_eq!(bed.run("request plan plan.md --as author --to boss --task t-p1 --id p3").code, 0);
+    assert_eq!(undecided(), ["p2"]);
+    while bed.run("recv --as conductor").code == 0 {}
+    assert_eq!(undecided(), [""; 0]);
+}

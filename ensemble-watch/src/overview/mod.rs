@@ -13,6 +13,7 @@ mod changes;
 mod kept;
 mod parts;
 mod reader;
+mod undecided;
 mod watcher_view;
 
 use std::collections::BTreeMap;
@@ -94,6 +95,8 @@ pub struct Overview {
     pub holds: BTreeMap<Name, Vec<Holding>>,
     /// Requests without a decision, the oldest first.
     pub pending: Vec<Asked>,
+    /// Requests that passed their deadline without a decision, and that call for a person.
+    pub undecided: Vec<Asked>,
     /// Ladders of tasks that are not acked, the highest phase first.
     pub ladders: Vec<LadderFile>,
     /// Troubles of the blackboard, and control files.
@@ -153,6 +156,7 @@ impl Overview {
             watcher_runs: self.watcher.runs(),
             agents: &views,
             pending: &self.pending,
+            undecided: &self.undecided,
             dead,
             ladders: &self.ladders,
             troubles: &self.troubles,

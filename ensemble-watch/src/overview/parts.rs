@@ -7,11 +7,11 @@ use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{Name, Purpose};
+use ensemble_core::message::{MessageId, Name, Purpose};
 use ensemble_core::spool::{Glance, Spool};
 use ensemble_team::holdings::{Holding, of_mailbox};
 
-use super::MailboxView;
+use super::{MailboxView, undecided};
 use crate::attention::DeadTask;
 use crate::project::Project;
 use crate::workload::Books;
@@ -57,6 +57,8 @@ pub(super) struct SeenMailbox {
     /// Received messages, by holder.
     pub(super) held: Vec<(Name, Holding)>,
     pub(super) dead: Vec<DeadTask>,
+    /// Notices of requests that were not decided.
+    pub(super) notices: Vec<MessageId>,
     warning: Option<String>,
 }
 
@@ -72,6 +74,7 @@ impl SeenMailbox {
         Ok(Self {
             held: of_mailbox(queue, name, |_| true)?,
             dead: if glance.dead > 0 { dead_tasks(queue, name)? } else { Vec::new() },
+            notices: if glance.waiting > 0 { undecided::notices(queue, name)? } else { Vec::new() },
             view: MailboxView { name: name.clone(), glance, overflow },
             warning,
         })

@@ -8,6 +8,7 @@
 //! | the blackboard | its file |
 //! | ladders | their directory |
 //! | requests | at each look, but for those that were closed before |
+//! | requests that were not decided | at each look while there are some |
 //! | mailboxes on servers, step queues, control files, budgets | at each look |
 //!
 //! A caller that watches the [`places`](OverviewReader::places) can say in which of them something has changed. Stamps
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use ensemble_core::driver::{LadderFile, LadderStore};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::message::Name;
+use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
@@ -30,6 +31,7 @@ use super::agents::Look;
 use super::changes::Changes;
 use super::kept::Kept;
 use super::parts::{self, SeenMailbox};
+use super::undecided::Undecided;
 use super::watcher_view::Said;
 use super::{Evidence, MailboxView, Overview, WatcherView};
 use crate::attention::DeadTask;
@@ -51,6 +53,7 @@ pub struct OverviewReader {
     mailboxes: BTreeMap<Name, Kept<SeenMailbox>>,
     ladders: Kept<Vec<LadderFile>>,
     closed: HashSet<Name>,
+    undecided: Undecided,
     whole_at: Option<Monotonic>,
 }
 
@@ -67,6 +70,7 @@ struct Mail {
     views: Vec<MailboxView>,
     held: Vec<(Name, Holding)>,
     dead: Vec<DeadTask>,
+    notices: Vec<MessageId>,
 }
 
 impl OverviewReader {
@@ -83,6 +87,7 @@ impl OverviewReader {
             mailboxes: BTreeMap::new(),
             ladders: Kept::of(vec![ladders.dir()]),
             closed: HashSet::new(),
+            undecided: Undecided::default(),
             whole_at: None,
             project: project.clone(),
         }
@@ -130,6 +135,7 @@ impl OverviewReader {
             agents,
             holds: workload.holds,
             pending,
+            undecided: self.undecided.of(store, &mail.notices)?,
             ladders: ladders.to_vec(),
             troubles: troubles::of_project(project, &self.books)?,
             steps: self.books.standing(project).unwrap_or_else(|error| {
@@ -209,6 +215,7 @@ impl OverviewReader {
             mail.views.push(seen.view.clone());
             mail.held.extend(seen.held.iter().cloned());
             mail.dead.extend(seen.dead.iter().cloned());
+            mail.notices.extend(seen.notices.iter().cloned());
         }
         Ok(mail)
     }

@@ -147,6 +147,9 @@ fn an_hour_of_eight_agents_has_seven_troubles_and_no_eighth() {
     bury(&hour.team, "dead-1");
     hour.minute(52);
     hour.ordinary(3);
+    hour.minute(55);
+    // By now it knows that no decision came.
+    hour.order("planner", READ_ALL);
     hour.minute(60);
 
     let expected: BTreeSet<String> = NEEDS.map(str::to_owned).into();
@@ -200,7 +203,7 @@ fn check_page(team: &Team) {
         "reviewer waits for a person",
         "coder-4 is gone",
         "coder-2 is at its usage limit",
-        "waits for boss",
+        "of planner",
         "worker-6 did not take task t-mute",
         "task later has been a draft for over 1 s",
         "task t-dead of box is a dead letter",

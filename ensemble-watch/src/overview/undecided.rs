@@ -1,0 +1,74 @@
+//! Requests that passed their deadline without a decision, and that call for a person ([`needs`](crate::attention::needs)).
+//!
+//! ```text
+//! the notice of the expiry waits in the conductor's mailbox    the request is undecided
+//! the notice is received or settled                            an agent deals with it
+//! the requester has asked again for the same                   the new request stands for it
+//! ```
+
+use std::collections::BTreeMap;
+
+use ensemble_core::Result;
+use ensemble_core::broker::Broker;
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::requests::{Asked, ESCALATED_TO, RequestStore, Requests};
+use ensemble_core::spool::State;
+
+/// Most messages of the conductor that are looked through.
+const READ_MAX: usize = 200;
+/// The end of the id of the notice; the request's id stands before it.
+const NOTICE_END: &str = ".expired";
+
+/// The notices of expiries that wait in the conductor's mailbox; none of another mailbox.
+pub(super) fn notices(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<MessageId>> {
+    if mailbox.as_str() != ESCALATED_TO {
+        return Ok(Vec::new());
+    }
+    let waiting = queue.unfinished(mailbox, READ_MAX)?.into_iter();
+    let notices =
+        waiting.filter(|found| matches!(found.state, State::Queued { .. })).map(|found| found.id);
+    Ok(notices.filter(|id| id.as_str().ends_with(NOTICE_END)).collect())
+}
+
+/// What was asked so far. A request never changes, so each is read once, and none while there is no notice.
+#[derive(Debug, Default)]
+pub(super) struct Undecided {
+    asked: BTreeMap<Name, Asked>,
+}
+
+impl Undecided {
+    /// The requests of these notices, without those that were asked again.
+    pub(super) fn of(
+        &mut self,
+        store: &dyn RequestStore,
+        notices: &[MessageId],
+    ) -> Result<Vec<Asked>> {
+        if notices.is_empty() {
+            return Ok(Vec::new());
+        }
+        let requests = Requests::new(store);
+        let ids = requests.ids()?;
+        self.asked.retain(|id, _| ids.contains(id));
+        for id in ids {
+            if !self.asked.contains_key(&id)
+                && let Ok(Some(entry)) = requests.find(id.as_str())
+            {
+                self.asked.insert(id, entry.request);
+            }
+        }
+        let request = |notice: &MessageId| {
+            let id = notice.as_str().strip_suffix(NOTICE_END)?;
+            self.asked.get(&Name::new(id).ok()?)
+        };
+        let undecided = notices.iter().filter_map(request);
+        Ok(undecided.filter(|asked| !self.is_asked_again(asked)).cloned().collect())
+    }
+
+    fn is_asked_again(&self, before: &Asked) -> bool {
+        self.asked.values().any(|asked| {
+            asked.created_at > before.created_at
+                && (&asked.kind, &asked.from) == (&before.kind, &before.from)
+                && asked.task_id == before.task_id
+        })
+    }
+}
