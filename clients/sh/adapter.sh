@@ -1,20 +1,30 @@
 #!/bin/sh
-# The adapter of `ensemble admin conformance`; conformance/README.md explains it. Usage: adapter.sh QUEUE
+# The adapter of `ensemble admin conformance` (conformance/README.md). Usage: adapter.sh QUEUE
 queue=$1; . "${0%/*}/ensemble.sh"
-raw() { printf '%s\n' "$call" | sed -nE "s/.*\"$1\":(\"([^\"\\\\]|\\\\.)*\"|[0-9]+).*/\1/p"; } # KEY: its JSON
+# raw KEY: its JSON.
+raw() { printf '%s\n' "$call" | sed -nE "s/.*\"$1\":(\"([^\"\\\\]|\\\\.)*\"|[0-9]+).*/\1/p"; }
 get() { raw "$1" | sed 's/^"//;s/"$//'; }
+# members: the fields of the received envelope as members of an object.
+members() {
+    sed -nE '/^(id|epoch|holder): /d;s/^([a-z_]+): ([0-9]+|".*")$/,"\1":\2/p;t
+        s/^([a-z_]+): (.*)$/,"\1":"\2"/p' "$fields"
+    for pair in 'type:"message"' 'from:"unknown"' 'to:"unknown"' priority:0; do
+        grep -q "^${pair%%:*}: " "$fields" || printf ',"%s":%s' "${pair%%:*}" "${pair#*:}"
+    done
+}
 perform() {
-    mailbox=$(get mailbox) i=$(get id) file=$(get body_file); set -- "$mailbox" "$i" "$(get holder)" "$(get epoch)"
+    mailbox=$(get mailbox) i=$(get id) file=$(get body_file)
+    set -- "$mailbox" "$i" "$(get holder)" "$(get epoch)"
     case $(get op) in
-    send) set -- "$mailbox" "$(get from)" "$(get type)" "$(get priority | grep . || echo 0)" ${i:+"id=$i"}
-        for key in task_id correlation_id; do [ -z "$(raw $key)" ] || set -- "$@" "$key=$(raw $key)"; done
+    send) priority=$(get priority | grep . || echo 0)
+        set -- "$mailbox" "$(get from)" "$(get type)" "$priority" ${i:+"id=$i"}
+        for key in task_id correlation_id; do
+            [ -z "$(raw $key)" ] || set -- "$@" "$key=$(raw $key)"
+        done
         ensemble_send "$@" <"$file" && printf ',"id":"%s"' "$id" ;;
     receive) ensemble_receive "$mailbox" "$3" || return 1
-        [ -z "$id" ] || { cp "$body" "$file" && sed -nE '/^(id|epoch|holder): /d;s/^([a-z_]+): ([0-9]+|".*")$/,"\1":\2/p;t
-            s/^([a-z_]+): (.*)$/,"\1":"\2"/p' "$fields" | tr -d '\n'
-            for key in type:message from:unknown to:unknown; do grep -q "^${key%:*}: " "$fields" || printf ',"%s":"%s"' "${key%:*}" "${key#*:}"; done
-            grep -q '^priority: ' "$fields" || printf ',"priority":0'
-            printf ',"id":"%s","holder":"%s","epoch":%s' "$id" "$holder" "$epoch"; } ;;
+        [ -z "$id" ] || { cp "$body" "$file" && { members | tr -d '\n'
+            printf ',"id":"%s","holder":"%s","epoch":%s' "$id" "$holder" "$epoch"; }; } ;;
     settle) ensemble_settle "$@" ;;
     release) ensemble_release "$@" "$(get delay_ms)" ;;
     extend) ensemble_extend "$@" "$(get seconds)" ;;

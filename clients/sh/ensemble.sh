@@ -1,4 +1,4 @@
-# A client of the Ensemble queue protocol, version 1, in POSIX shell: read it with `.`, then call its functions.
+# A client of the Ensemble queue protocol, version 1, in POSIX shell: read it with `.`, and call it.
 #
 #   queue=queue; . ensemble.sh
 #   printf 'Count the lines of src/.\n' | ensemble_send worker-1 dispatch task 0 task_id='"task-1"'
@@ -6,23 +6,26 @@
 #       cat "$body"; ensemble_settle worker-1 "$id" worker-1 "$epoch"
 #   done
 #
-# A function that is refused returns 1 and sets $error to a word of conformance/README.md and $detail to a text.
-# PROTOCOL.md specifies what is on disk. An envelope that is not in the canonical form becomes a dead letter.
-# A shell cannot sync a directory: a power cut may take back what was stored. Needs flock, sha256sum and iconv.
+# A function that is refused returns 1. It sets $error to a word of conformance/README.md and
+# $detail to a text. PROTOCOL.md specifies what is on disk. An envelope that is not in the canonical
+# form becomes a dead letter. A shell cannot sync a directory: a power cut may take back what was
+# stored. Needs flock, sha256sum and iconv. The command `ensemble recv --wait 60s` waits for mail.
 set -fu; umask 077
 export LC_ALL=C
 name='[A-Za-z0-9_][A-Za-z0-9._-]{0,63}' number='(0|[1-9][0-9]{0,18})' attempts_default=5
 stamp_form='"?[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:[0-9]{2})"?'
-id= epoch= body=${TMPDIR:-/tmp}/ensemble.$$.body fields=${TMPDIR:-/tmp}/ensemble.$$.fields error= detail=
+id= epoch= error= detail=
+body=${TMPDIR:-/tmp}/ensemble.$$.body fields=${TMPDIR:-/tmp}/ensemble.$$.fields
 trap 'rm -f "$body" "$fields"' EXIT
 
 fail() { error=$1 detail=$2; return 1; }
 is() { printf '%s\n' "$2" | grep -Eqx "$1"; } # FORM TEXT
 millis() { now=$(date +%s%3N); is '[0-9]+' "$now" || now=$(date +%s)000; echo "$now"; }
+digest() { sha256sum <"$body" | cut -c1-64; }
 stamp() { date -u +%Y-%m-%dT%H:%M:%S.000Z; }
 # setting KEY DEFAULT FILE: a field of a small file of settings, a reason or a lease.
 setting() { sed -nE "s/^$1: *\"?([^\"]*)\"?$/\1/p" "$3" 2>/dev/null | grep . || echo "$2"; }
-# open_box MAILBOX: sets $box. Refuses a directory that every user may write to, and makes the missing ones.
+# open_box MAILBOX: sets $box. Refuses a directory that every user may write to; makes missing ones.
 open_box() {
     is "$name" "$1" || fail invalid "$1 is no name" || return 1
     box=$queue/mailbox/$1
@@ -30,12 +33,14 @@ open_box() {
         [ -d "$place" ] && [ ! -h "$place" ] && ! ls -ld "$place" | grep -q '^d.......w' ||
             fail refused "$place is no directory, or every user may write to it" || return 1
     done
-    [ -d "$box/lease" ] && [ -d "$queue/tmp" ] || (cd "$box" && mkdir -p new front cur done dead lease ../../tmp)
+    [ -d "$box/lease" ] && [ -d "$queue/tmp" ] ||
+        (cd "$box" && mkdir -p new front cur done dead lease ../../tmp)
 }
 # put FILE: stores stdin, whole.
 put() {
     temporary=$queue/tmp/${1##*/}.$$.$(millis)
-    { cat >"$temporary" && mv "$temporary" "$1"; } 2>/dev/null || { rm -f "$temporary"; fail io "cannot write $1"; }
+    { cat >"$temporary" && mv "$temporary" "$1"; } 2>/dev/null ||
+        { rm -f "$temporary"; fail io "cannot write $1"; }
 }
 # is_there FILE: also if it is a link that leads nowhere.
 is_there() { [ -e "$1" ] || [ -h "$1" ]; }
@@ -45,36 +50,47 @@ lost() { fail lease_lost "$id is not held by $holder in delivery $epoch"; }
 unescape() {
     awk '{ text = substr($0, 2, length($0) - 2); out = ""
         while (at = index(text, "\\")) {
-            printf "%s", substr(text, 1, at - 1); c = substr(text, at + 1, 1); text = substr(text, at + 2)
+            printf "%s", substr(text, 1, at - 1)
+            c = substr(text, at + 1, 1); text = substr(text, at + 2)
             if (c == "u") {
                 code = hex(substr(text, 1, 4)); text = substr(text, 5)
                 if (code >= 55296 && code < 56320) {
-                    code = 65536 + (code - 55296) * 1024 + hex(substr(text, 3, 4)) - 56320; text = substr(text, 7) }
+                    low = hex(substr(text, 3, 4)) - 56320; text = substr(text, 7)
+                    code = 65536 + (code - 55296) * 1024 + low }
                 put(code)
-            } else printf "%s", c == "n" ? "\n" : c == "t" ? "\t" : c == "r" ? "\r" : c == "b" ? "\b" : c == "f" ? "\f" : c
+            } else printf "%s", (at = index("ntrbf", c)) ? substr("\n\t\r\b\f", at, 1) : c
         }
         printf "%s", text }
     function hex(digits, value, i) { value = 0
-        for (i = 1; i <= 4; i++) value = value * 16 + index("0123456789abcdef", tolower(substr(digits, i, 1))) - 1
+        for (i = 1; i <= 4; i++)
+            value = value * 16 + index("0123456789abcdef", tolower(substr(digits, i, 1))) - 1
         return value }
     function put(c) {
         if (c < 128) printf "%c", c
         else if (c < 2048) printf "%c%c", 192 + int(c / 64), 128 + c % 64
-        else if (c < 65536) printf "%c%c%c", 224 + int(c / 4096), 128 + int(c / 64) % 64, 128 + c % 64
-        else printf "%c%c%c%c", 240 + int(c / 262144), 128 + int(c / 4096) % 64, 128 + int(c / 64) % 64, 128 + c % 64 }'
+        else if (c < 65536) printf "%c%c%c", 224 + int(c / 4096), tail(c / 64), tail(c)
+        else printf "%c%c%c%c", 240 + int(c / 262144), tail(c / 4096), tail(c / 64), tail(c) }
+    function tail(c) { return 128 + int(c) % 64 }'
 }
-# form FILE: how a body is written: `+` or `-` for a literal block that is exact, or else a JSON string.
+# form FILE: how a body is written: `+` or `-` for a block that is exact, or else a JSON string.
 form() {
     od -An -v -tu1 "$1" | awk '{ for (i = 1; i <= NF; i++) b[++n] = $i }
-    END { exact = n > 0 && !(b[n] == 10 && (n == 1 || b[n-1] == 10)); text = "\""; begin = 1; all = 1; blank = 1
+    END { exact = n > 0 && !(b[n] == 10 && (n == 1 || b[n-1] == 10))
+        text = "\""; begin = 1; all = 1; blank = 1
         for (i = 1; i <= n; i++) {
             c = b[i]; d = b[i+1]; e = b[i+2]
             if (c == 10) { if (i > begin && blank) exact = 0; begin = i + 1; blank = 1 }
             else if (c != 32 && c != 9) { blank = 0; all = 0 }
-            code = c < 32 || c == 127 ? c : c == 194 && d < 160 ? d : c == 216 && d == 156 ? 1564 : 0
-            if (c == 226 && (d == 128 && (e == 142 || e == 143 || e >= 168 && e <= 174) || d == 129 && e >= 166 && e <= 169) ||
-                c == 239 && (d == 187 && e == 191 || d == 191 && e >= 190)) code = (c - 224) * 4096 + (d - 128) * 64 + e - 128
-            if (code || c == 0) { text = text sprintf("\\u%04x", code); i += (c >= 194) + (c >= 224); if (c != 10 && c != 9) exact = 0 }
+            code = c < 32 || c == 127 ? c : c == 194 && d < 160 ? d : 0
+            if (c == 216 && d == 156) code = 1564
+            if (c == 226 && d == 128) odd = e == 142 || e == 143 || e >= 168 && e <= 174
+            else if (c == 226 && d == 129) odd = e >= 166 && e <= 169
+            else odd = c == 239 && (d == 187 && e == 191 || d == 191 && e >= 190)
+            if (odd) code = (c - 224) * 4096 + (d - 128) * 64 + e - 128
+            if (code || c == 0) {
+                text = text sprintf("\\u%04x", code); i += (c >= 194) + (c >= 224)
+                if (c != 10 && c != 9) exact = 0
+            }
             else if (c == 34 || c == 92) text = text sprintf("\\%c", c)
             else text = text sprintf("%c", c)
         }
@@ -83,11 +99,13 @@ form() {
 }
 # check: whether the fields on stdin, `key: value` in lines, are canonical and within their limits.
 check() {
-    cat >"$fields.check"; text='"([^"\\]|\\["\\/bfnrtu])*"' word='[A-Za-z][A-Za-z0-9._-]*|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'
+    cat >"$fields.check"; text='"([^"\\]|\\["\\/bfnrtu])*"'
+    word='[A-Za-z][A-Za-z0-9._-]*|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'
     ! grep -Evq "^[A-Za-z0-9_]+: ($text|$word|$number)$" "$fields.check" &&
         ! cut -d: -f1 "$fields.check" | sort | uniq -d | grep -q . &&
         ! grep -E '^(id|type|from|to): ' "$fields.check" | grep -Evq "^[a-z]+: \"?$name\"?$" &&
-        ! grep -E '^(created_at|expires_at): ' "$fields.check" | grep -Evq "^[a-z_]+: $stamp_form$" &&
+        ! grep -E '^(created_at|expires_at): ' "$fields.check" |
+            grep -Evq "^[a-z_]+: $stamp_form$" &&
         ! grep -E '^priority: ' "$fields.check" | grep -Evq ' [0-9]$' &&
         ! grep -E '^attempt: ' "$fields.check" | grep -Evq ' [0-9]{1,10}$' &&
         ! grep -E '^(correlation_id|causation_id|task_id|source): ' "$fields.check" |
@@ -98,41 +116,51 @@ check() {
 decode() {
     detail='it is no regular file'; [ -f "$1" ] && [ ! -h "$1" ] || return 1
     detail='it is too large, not UTF-8, or has no end mark'
-    [ "$(wc -c <"$1")" -le 65536 ] && iconv -f UTF-8 -t UTF-8 "$1" >/dev/null 2>&1 && [ "$(tail -n 1 "$1")" = ... ] || return 1
-    detail='the body is not canonical' how=$(sed -n '/^body: /{s///p;q;}' "$1"); sed '/^body: /,$d' "$1" >"$fields"
+    [ "$(wc -c <"$1")" -le 65536 ] && iconv -f UTF-8 -t UTF-8 "$1" >/dev/null 2>&1 &&
+        [ "$(tail -n 1 "$1")" = ... ] || return 1
+    detail='the body is not canonical' how=$(sed -n '/^body: /{s///p;q;}' "$1")
+    sed '/^body: /,$d' "$1" >"$fields"
     case $how in
     '|2+') sed '1,/^body: /d;$d' "$1" | if grep -Evq '^(  |$)'; then return 1; fi
         sed '1,/^body: /d;$d' "$1" | sed 's/^  //' >"$body" ;;
     '|2-') sed '1,/^body: /d;$d' "$1" | if grep -Evq '^(  |$)'; then return 1; fi
-        sed '1,/^body: /d;$d' "$1" | sed 's/^  //' | awk 'NR > 1 { print "" } { printf "%s", $0 }' >"$body" ;;
-    '"'*'"') [ "$(sed '1,/^body: /d' "$1")" = ... ] || return 1; printf '%s\n' "$how" | unescape >"$body" ;;
+        sed '1,/^body: /d;$d' "$1" | sed 's/^  //' |
+            awk 'NR > 1 { print "" } { printf "%s", $0 }' >"$body" ;;
+    '"'*'"') [ "$(sed '1,/^body: /d' "$1")" = ... ] || return 1
+        printf '%s\n' "$how" | unescape >"$body" ;;
     *) return 1 ;;
     esac || return 1
-    detail='a field is doubled, not canonical, or not within its limits'; check <"$fields" || return 1
+    detail='a field is doubled, not canonical, or not within its limits'
+    check <"$fields" || return 1
     detail='the version is newer, the id is another one, or the body was altered'
     [ "$(setting version 1 "$fields")" -le 1 ] && [ "$(setting id "$2" "$fields")" = "$2" ] &&
         [ "$(setting body_length "$(($(wc -c <"$body")))" "$fields")" -eq "$(wc -c <"$body")" ] &&
-        { ! grep -q '^body_sha256: ' "$fields" || [ "$(setting body_sha256 - "$fields")" = "$(sha256sum <"$body" | cut -c1-64)" ]; }
+        [ "$(setting body_sha256 "$(digest)" "$fields")" = "$(digest)" ]
 }
-# by_age: sorts `PRIORITY EPOCH ID FILE` lines on stdin, and puts the age of each message behind its priority.
+# by_age: sorts `PRIORITY EPOCH ID FILE` lines on stdin, and adds the age behind the priority.
 by_age() {
     uuid7='([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}'
     sed -E "s/^([0-9]) ([0-9]+) ($uuid7) /\1 \4\5 \2 \3 /" | while read -r priority age e i file; do
         if [ -z "$file" ]; then # The id is none that has an age.
-            file=$i i=$e e=$age age=$(printf '%012x' "$(stat -c %Y "$box/$file" 2>/dev/null || echo 0)000"); fi
+            file=$i i=$e e=$age
+            age=$(printf '%012x' "$(stat -c %Y "$box/$file" 2>/dev/null || echo 0)000"); fi
         echo "$priority $age $e $i $file"
     done | sort -k1,1nr -k2,2
 }
 # waiting NOW: `PRIORITY AGE EPOCH ID FILE` of each message that is due, in the order of receipt.
 waiting() {
-    ls -A "$box/front" | sed -nE "s/^($name)@p([0-9])@e$number@t$number\.yaml$/\2 \3 \1 front\/& \4/p" |
+    form="^($name)@p([0-9])@e$number@t$number\.yaml$"
+    ls -A "$box/front" | sed -nE "s/$form/\2 \3 \1 front\/& \4/p" |
         awk -v now="$1" '$5 <= now + 0 { print $1, $2, $3, $4 }' | by_age
     ls -A "$box/new" | sed -nE "s/^($name)\.yaml$/0 0 \1 new\/&/p" | by_age
 }
-# find ID: prints the file of a message, as `STATE/NAME`. The last look finds what was released without a lock.
+# find_message ID: prints the file of a message, as `STATE/NAME`. The last look finds what was
+# released without a lock.
 find_message() {
     for state in new front cur done dead front; do
-        found=$(ls -A "$box/$state" | grep -F "$1" | sed -nE "/@reason\.yaml$/d;/^$(echo "$1" | sed 's/\./\\./g')(@.*)?\.yaml$/p" | head -n 1)
+        form=$(echo "$1" | sed 's/\./\\./g')
+        found=$(ls -A "$box/$state" | grep -F "$1" |
+            sed -nE "/@reason\.yaml$/d;/^$form(@.*)?\.yaml$/p" | head -n 1)
         [ -z "$found" ] || { echo "$state/$found"; return; }
     done
 }
@@ -141,46 +169,63 @@ new_id() {
     echo "$digits" | sed -E 's/^(.{8})(.{4})(.{4}).(.{3})(.{12}).*/\1-\2-\3-a\4-\5/'
 }
 
-# ensemble_send MAILBOX FROM TYPE PRIORITY [KEY=JSON...]: stores stdin as a message and sets $id. `id=ID` chooses the id.
+# ensemble_send MAILBOX FROM TYPE PRIORITY [KEY=JSON...]: stores stdin as a message and sets $id.
+# `id=ID` chooses the id.
 ensemble_send() {
     open_box "$1" || return 1
     cat >"$body"; to=$1 from=$2 type=$3 priority=$4 chosen= more= id=$(new_id); shift 4
-    for pair; do case $pair in id=*) id=${pair#id=} chosen=yes ;; *) more="$more${pair%%=*}: ${pair#*=}
-" ;; esac; done
+    for pair; do
+        case $pair in
+        id=*) id=${pair#id=} chosen=yes ;;
+        *) more="$more${pair%%=*}: ${pair#*=}
+" ;;
+        esac
+    done
     how=$(form "$body") bytes=$(($(wc -c <"$body"))) content=$fields.content
     [ "$bytes" -le 61440 ] || fail too_large "the body has $bytes bytes" || return 1
-    { printf 'version: 1\nid: "%s"\ntype: "%s"\nfrom: "%s"\nto: "%s"\ncreated_at: "%s"\n%spriority: %s\nbody_length: %s\nbody_sha256: "%s"\n' \
-        "$id" "$type" "$from" "$to" "$(stamp)" "$more" "$priority" "$bytes" "$(sha256sum <"$body" | cut -c1-64)"; } >"$content"
-    check <"$content" || { rm -f "$content"; fail invalid 'a name, a header or a number is not within its limits'; } || return 1
+    {   printf 'version: 1\nid: "%s"\ntype: "%s"\nfrom: "%s"\n' "$id" "$type" "$from"
+        printf 'to: "%s"\ncreated_at: "%s"\n%spriority: %s\n' "$to" "$(stamp)" "$more" "$priority"
+        printf 'body_length: %s\nbody_sha256: "%s"\n' "$bytes" "$(digest)"
+    } >"$content"
+    check <"$content" || fail invalid 'a name, a header or a number is not within its limits' ||
+        { rm -f "$content"; return 1; }
     case $how in
     + | -) { echo "body: |2$how"; sed 's/^./  &/' "$body"; [ "$how" = + ] || echo; echo ...; } ;;
     *) printf 'body: %s\n...\n' "$how" ;;
     esac >>"$content"
     target=$box/new/$id.yaml capacity=$(setting capacity 0 "$box/mailbox.yaml")
     [ "$priority" = 0 ] || target=$box/front/$id@p$priority@e0@t0.yaml
-    if [ "$chosen$capacity" = 0 ]; then put "$target" <"$content"; else store_once 9>>"$box/gate.lock"; fi
+    if [ "$chosen$capacity" = 0 ]; then put "$target" <"$content"
+    else store_once 9>>"$box/gate.lock"; fi
     sent=$?; rm -f "$content"; return $sent
 }
 store_once() {
     flock 9; stored=$(find_message "$id")
     if [ "$stored" ]; then
-        cp "$body" "$content.body"; decode "$box/$stored" "$id" && cmp -s "$body" "$content.body" && [ "$(setting type message "$fields")" = "$type" ]
-        same=$?; rm -f "$content.body"; [ $same = 0 ] || fail conflict "another message has the id $id"
+        cp "$body" "$content.body"; decode "$box/$stored" "$id" &&
+            cmp -s "$body" "$content.body" && [ "$(setting type message "$fields")" = "$type" ]
+        same=$?; rm -f "$content.body"
+        [ $same = 0 ] || fail conflict "another message has the id $id"
     elif [ "$capacity" != 0 ] && [ "$(waiting 9223372036854775807 | wc -l)" -ge "$capacity" ]; then
-        printf 'refused: %s\nlast_at: "%s"\nlast_from: "%s"\n' "$(($(setting refused 0 "$box/overflow.yaml") + 1))" \
-            "$(stamp)" "$from" | put "$box/overflow.yaml"; fail full "the mailbox $to has room for $capacity messages"
+        refused=$(($(setting refused 0 "$box/overflow.yaml") + 1))
+        printf 'refused: %s\nlast_at: "%s"\nlast_from: "%s"\n' "$refused" "$(stamp)" "$from" |
+            put "$box/overflow.yaml"
+        fail full "the mailbox $to has room for $capacity messages"
     else put "$target" <"$content"; fi
 }
-# ensemble_receive MAILBOX HOLDER: takes the next due message and sets $id and $epoch, empty if there is none. Its body
-# is in the file $body, its other fields in $fields. Unreadable and expired messages become dead letters.
+# ensemble_receive MAILBOX HOLDER: takes the next due message and sets $id and $epoch; $id is empty
+# if there is none. Its body is in the file $body, its other fields in $fields. Broken and expired
+# ones become dead letters.
 ensemble_receive() {
     open_box "$1" && { is "$name" "$2" || fail invalid "$2 is no name"; } || return 1
     mailbox=$1 holder=$2 list=$fields.list id=; waiting "$(millis)" >"$list"
     while read -r _ _ epoch next entry <&8; do
         epoch=$((epoch + 1)); held=$box/cur/$next@$holder@$epoch.yaml
         mv "$box/$entry" "$held" 2>/dev/null || continue # Another consumer has it.
-        if ! decode "$held" "$next"; then ensemble_dead_letter "$mailbox" "$next" "$holder" "$epoch" "malformed: $detail"
-        elif at=$(setting expires_at '' "$fields"); [ "$at" ] && [ "$(date -d "$at" +%s)" -le "$(date +%s)" ]; then
+        if ! decode "$held" "$next"; then
+            ensemble_dead_letter "$mailbox" "$next" "$holder" "$epoch" "malformed: $detail"
+        elif at=$(setting expires_at '' "$fields")
+            [ "$at" ] && [ "$(date -d "$at" +%s)" -le "$(date +%s)" ]; then
             ensemble_dead_letter "$mailbox" "$next" "$holder" "$epoch" expired
         else id=$next; break; fi
         id=
@@ -194,14 +239,17 @@ lease() {
 }
 # move TARGET: renames the held message.
 move() { mv "$held" "$box/$1" 2>/dev/null || lost || return 1; rm -f "$side"; }
-# ensemble_settle MAILBOX ID HOLDER EPOCH: marks the work as done. A request that has no decision is refused.
+# ensemble_settle MAILBOX ID HOLDER EPOCH: marks the work as done. A request that has no decision is
+# refused.
 ensemble_settle() {
     lease "$@" || return 1
     asked=$queue/requests/$(echo "$id" | sed -E 's/\.(request|remind-.*)$//')
-    [ ! -e "$asked/request.yaml" ] || [ -e "$asked/decision.yaml" ] || fail refused "the request $id has no decision" || return 1
+    [ ! -e "$asked/request.yaml" ] || [ -e "$asked/decision.yaml" ] ||
+        fail refused "the request $id has no decision" || return 1
     move "done/$id.yaml"
 }
-# ensemble_release MAILBOX ID HOLDER EPOCH [DELAY_MS]: gives a message back. After its last attempt it is a dead letter.
+# ensemble_release MAILBOX ID HOLDER EPOCH [DELAY_MS]: gives a message back. After its last attempt
+# it is a dead letter.
 ensemble_release() {
     lease "$1" "$2" "$3" "$4" || return 1
     reason=$box/dead/$id@reason.yaml before=0 due=0
@@ -217,7 +265,8 @@ ensemble_release() {
 ensemble_extend() {
     lease "$1" "$2" "$3" "$4" || return 1
     is_there "$held" || lost || return 1
-    printf 'sequence: %s\nlease_seconds: %s\n' "$(($(setting sequence 0 "$side") + 1))" "$5" | put "$side" || return 1
+    sequence=$(($(setting sequence 0 "$side") + 1))
+    printf 'sequence: %s\nlease_seconds: %s\n' "$sequence" "$5" | put "$side" || return 1
     is_there "$held" || { rm -f "$side"; lost; }
 }
 # ensemble_dead_letter MAILBOX ID HOLDER EPOCH REASON: gives a message up.
@@ -225,14 +274,22 @@ ensemble_dead_letter() {
     lease "$1" "$2" "$3" "$4" || return 1
     text=$(printf %s "$5" | tr -d '\000-\037\177"\\' | cut -c1-1000)
     {   flock 9; is_there "$held" || lost || return 1
-        printf 'reason: "%s"\nat: "%s"\nholder: "%s"\nepoch: %s\nredriven: false\n' "$text" "$(stamp)" "$holder" "$epoch" |
+        {   printf 'reason: "%s"\nat: "%s"\nholder: "%s"\n' "$text" "$(stamp)" "$holder"
+            printf 'epoch: %s\nredriven: false\n' "$epoch"
+        } |
             put "$box/dead/$id@reason.yaml" || return 1
         move "dead/$id.yaml"
     } 9>>"$box/gate.lock"
 }
-# ensemble_state MAILBOX ID: prints the receipt of a message: stored, acked, settled, dead or unknown.
+# ensemble_state MAILBOX ID: prints the receipt of a message: stored, acked, settled, dead or
+# unknown.
 ensemble_state() {
     open_box "$1" || return 1
-    case $(find_message "$2") in new/* | front/*) echo stored ;; cur/*) echo acked ;; done/*) echo settled ;;
-    dead/*) echo dead ;; *) echo unknown ;; esac
+    case $(find_message "$2") in
+    new/* | front/*) echo stored ;;
+    cur/*) echo acked ;;
+    done/*) echo settled ;;
+    dead/*) echo dead ;;
+    *) echo unknown ;;
+    esac
 }

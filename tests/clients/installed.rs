@@ -24,8 +24,20 @@ pub(crate) fn shell() -> String {
     format!("dash {}", adapter("sh/adapter.sh"))
 }
 
-/// `None`, with a line that says so, if there is no Node that strips types.
+pub(crate) fn python_worker() -> String {
+    format!("python3 {}", adapter("python/worker.py"))
+}
+
 pub(crate) fn typescript() -> Option<String> {
+    Some(format!("{} {}", node()?, adapter("typescript/adapter.mts")))
+}
+
+pub(crate) fn typescript_worker() -> Option<String> {
+    Some(format!("{} {}", node()?, adapter("typescript/worker.mts")))
+}
+
+/// `None`, with a line that says so, if there is no Node that strips types.
+fn node() -> Option<String> {
     let strips = |node: &str| {
         let mut node = Command::new(node);
         node.args(NODE_FLAGS.split(' ')).args([
@@ -39,7 +51,7 @@ pub(crate) fn typescript() -> Option<String> {
         true => "node".to_owned(),
         false => from_npm().filter(|node| strips(node))?,
     };
-    Some(format!("'{node}' {NODE_FLAGS} {}", adapter("typescript/adapter.mts")))
+    Some(format!("'{node}' {NODE_FLAGS}"))
 }
 
 fn from_npm() -> Option<String> {
@@ -60,20 +72,28 @@ fn from_npm() -> Option<String> {
     Some(node.to_string_lossy().into_owned())
 }
 
-/// `None`, with a line that says so, without a Go toolchain.
 pub(crate) fn go() -> Option<String> {
+    built_by_go("adapter")
+}
+
+pub(crate) fn go_worker() -> Option<String> {
+    built_by_go("worker")
+}
+
+/// `None`, with a line that says so, without a Go toolchain.
+fn built_by_go(package: &str) -> Option<String> {
     let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
-    let adapter = place("go").join("adapter");
+    let program = place("go").join(package);
     let mut build = Command::new("go");
     build
         .current_dir(root().join("clients/go"))
         .args(["build", "-o"])
-        .arg(&adapter)
-        .arg("./adapter");
+        .arg(&program)
+        .arg(format!("./{package}"));
     match build.output() {
         Ok(output) => {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(format!("'{}'", adapter.display()))
+            Some(format!("'{}'", program.display()))
         }
         Err(_) => {
             println!("skipped: there is no Go toolchain");

@@ -1,4 +1,4 @@
-// The adapter of `ensemble admin conformance`; conformance/README.md explains it. Usage: adapter QUEUE
+// The adapter of `ensemble admin conformance` (conformance/README.md). Usage: adapter QUEUE
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 
 type call struct {
 	Op, Mailbox, Holder, ID, Reason, From, Type string
-	Epoch, Seconds, Priority                    uint64
+	Epoch, Seconds, Priority                    int
 	BodyFile                                    string `json:"body_file"`
 	DelayMs                                     int64  `json:"delay_ms"`
 	Task                                        string `json:"task_id"`
@@ -22,12 +22,14 @@ type call struct {
 }
 
 func perform(queue ensemble.Queue, c call) (answer map[string]any, err error) {
-	answer, lease := map[string]any{}, ensemble.Lease{Mailbox: c.Mailbox, ID: c.ID, Holder: c.Holder, Epoch: c.Epoch}
+	answer = map[string]any{}
+	lease := ensemble.Lease{Mailbox: c.Mailbox, ID: c.ID, Holder: c.Holder, Epoch: c.Epoch}
 	switch c.Op {
 	case "send":
 		body, _ := os.ReadFile(c.BodyFile)
 		fields := ensemble.Fields{"from": c.From, "type": c.Type, "priority": c.Priority}
-		for key, value := range map[string]string{"id": c.ID, "task_id": c.Task, "correlation_id": c.Correlation} {
+		texts := map[string]string{"id": c.ID, "task_id": c.Task, "correlation_id": c.Correlation}
+		for key, value := range texts {
 			if value != "" {
 				fields[key] = value
 			}

@@ -1,0 +1,62 @@
+//! The workers of `clients/` wait by `ensemble admin api` where that program is found, else by looks.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::installed;
+
+const ENSEMBLE: &str = env!("CARGO_BIN_EXE_ensemble");
+
+fn send(queue: &Path, text: &str) {
+    let mut send = Command::new(ENSEMBLE);
+    send.arg("--queue").arg(queue).args(["--as", "asker", "send", "--to", "w", text]);
+    let output = send.stdout(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// A worker receives a message that comes while it waits, then one that ends it, and settles both.
+fn works(worker: &str, program: &str, way: &str) {
+    let home = tempfile::tempdir().unwrap();
+    let queue = home.path().join("queue");
+    std::fs::create_dir_all(queue.join("mailbox/w")).unwrap();
+    let mut run = Command::new("sh");
+    run.arg("-c").arg(format!("exec {worker} \"$@\"")).arg("sh").arg(&queue).arg("w");
+    run.env("ENSEMBLE_BIN", program).stdout(Stdio::piped());
+    let mut run = run.spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert_eq!(next(), format!("waits by {way}"), "{worker}");
+    send(&queue, "count");
+    assert_eq!(next(), "count", "{worker}");
+    send(&queue, "stop");
+    assert_eq!(next(), "stop", "{worker}");
+    assert!(run.wait().unwrap().success(), "{worker}");
+    let settled = std::fs::read_dir(queue.join("mailbox/w/done")).unwrap().count();
+    assert_eq!(settled, 2, "{worker}");
+}
+
+/// By the API, and without a program.
+fn works_both_ways(worker: &str) {
+    works(worker, ENSEMBLE, "the API");
+    works(worker, "/nonexistent/ensemble", "looks");
+}
+
+#[test]
+fn the_python_worker_waits_by_the_api_or_by_looks() {
+    works_both_ways(&installed::python_worker());
+}
+
+#[test]
+fn the_typescript_worker_waits_by_the_api_or_by_looks() {
+    if let Some(worker) = installed::typescript_worker() {
+        works_both_ways(&worker);
+    }
+}
+
+#[test]
+fn the_go_worker_waits_by_the_api_or_by_looks() {
+    if let Some(worker) = installed::go_worker() {
+        works_both_ways(&worker);
+    }
+}
