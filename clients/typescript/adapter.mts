@@ -3,7 +3,7 @@ import * as fs from "node:fs";
 import { createInterface } from "node:readline";
 import { Queue, QueueError } from "./ensemble.mts";
 
-const queue = new Queue(process.argv[2]);
+const queue = new Queue(process.argv[2]!);
 console.log('{"client":"typescript","durability":"power","locks":"none"}');
 createInterface({ input: process.stdin }).on("line", (line) => {
   const { op, mailbox, holder, id, epoch, body_file, ...more } = JSON.parse(line);
@@ -25,7 +25,7 @@ createInterface({ input: process.stdin }).on("line", (line) => {
     state: () => ({ state: queue.state(mailbox, id) }),
   };
   try {
-    console.log(JSON.stringify({ ok: true, ...calls[op]() }));
+    console.log(JSON.stringify({ ok: true, ...calls[op]!() }));
   } catch (error) {
     const code = error instanceof QueueError ? error.code : "io";
     console.log(JSON.stringify({ ok: false, error: code, detail: String(error) }));

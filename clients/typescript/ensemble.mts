@@ -153,7 +153,7 @@ export class Queue {
     const holds = (state: string) => fs.readdirSync(join(box, state))
       .some((entry) => entry === plain || (state !== "dead" && entry.startsWith(`${id}@`)));
     const places = [...Object.entries(RECEIPTS), ["front", "stored"]];
-    return places.find(([state]) => holds(state))?.[1] ?? "unknown";
+    return places.find(([state = ""]) => holds(state))?.[1] ?? "unknown";
   }
 
   #box(mailbox: string): string {
@@ -173,7 +173,7 @@ export class Queue {
     return ["front", "new"].flatMap((state) => fs.readdirSync(join(box, state))
       .map((entry) => QUEUED.exec(entry) ?? [])
       .filter(([entry, , priority]) => entry && (priority !== undefined) === (state === "front"))
-      .map(([entry, id, priority = "0", epoch = "0", due = "0"]) => ({
+      .map(([entry = "", id = "", priority = "0", epoch = "0", due = "0"]) => ({
         path: join(box, state, entry), id, epoch: Number(epoch) + 1, due: Number(due),
         priority: Number(priority), age: age(join(box, state, entry), id),
       }))
@@ -253,8 +253,8 @@ export function encode(given: Fields, body: string): string {
 export function decode(content: Buffer, id: string): { fields: Fields; body: string } {
   try {
     const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content);
-    const found = ENVELOPE.exec(text) ?? fail("malformed", "it is cut, or not canonical");
-    const { head, chomp, block = "", json } = found.groups!, rows = block.replaceAll(/^  /gm, "");
+    const { groups } = ENVELOPE.exec(text) ?? fail("malformed", "it is cut, or not canonical");
+    const { head = "", chomp, block = "", json } = groups!, rows = block.replaceAll(/^  /gm, "");
     const body: string = json ? JSON.parse(json) : chomp === "+" ? rows : rows.slice(0, -1);
     const pairs = [...head.matchAll(RegExp(FIELD, "g"))]
       .map(([, key, json, word]) => [key, json ? JSON.parse(json) : word] as const);

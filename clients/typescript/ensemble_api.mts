@@ -59,8 +59,8 @@ export class Api {
   #last = 0;
   #isOpen = true;
 
-  private constructor(words: string[]) {
-    this.#process = spawn(words[0], words.slice(1), { stdio: ["pipe", "pipe", "inherit"] });
+  private constructor(program: string, words: string[]) {
+    this.#process = spawn(program, words, { stdio: ["pipe", "pipe", "inherit"] });
     this.#process.on("error", (error) => this.#end(error.message));
     this.#process.stdin.on("error", (error) => this.#end(error.message));
     const lines = createInterface({ input: this.#process.stdout });
@@ -80,7 +80,7 @@ export class Api {
   static async start(queue: string, given: StartOptions = {}): Promise<Api> {
     const program = given.program || process.env.ENSEMBLE_BIN || "ensemble";
     const agent = given.agent ? ["--as", given.agent] : [];
-    const api = new Api([program, "--queue", queue, ...agent, "admin", "api"]);
+    const api = new Api(program, ["--queue", queue, ...agent, "admin", "api"]);
     const { hello, error } = await api.#hello.promise;
     if (hello?.protocol === PROTOCOL) return api;
     await api.close();

@@ -2,7 +2,7 @@
 import { Queue } from "./ensemble.mts";
 import { Api, receiveWait } from "./ensemble_api.mts";
 
-const [root, name] = process.argv.slice(2), queue = new Queue(root);
+const [root = "", name = ""] = process.argv.slice(2), queue = new Queue(root);
 const api = await Api.start(root, { agent: name }).catch(() => undefined);
 console.log(api ? "waits by the API" : "waits by looks");
 for (let text = ""; text !== "stop"; ) {
