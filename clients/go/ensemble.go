@@ -290,10 +290,15 @@ func waiting(box string, now int) (found []candidate) {
 // find looks along the way of a message. The last look finds what was released without a lock.
 func find(box, id string) string {
 	for _, state := range append(states, "front") {
+		if plain := filepath.Join(box, state, id+".yaml"); exists(plain) {
+			return plain
+		}
+		if state != "front" && state != "cur" {
+			continue
+		}
 		for _, entry := range must(os.ReadDir(filepath.Join(box, state))) {
-			name := entry.Name()
-			if name == id+".yaml" || state != "dead" && strings.HasPrefix(name, id+"@") {
-				return filepath.Join(box, state, name)
+			if strings.HasPrefix(entry.Name(), id+"@") {
+				return filepath.Join(box, state, entry.Name())
 			}
 		}
 	}

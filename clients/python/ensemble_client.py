@@ -188,9 +188,9 @@ class Queue:
 
     def _find(self, box: Path, id: str) -> Path | None:
         for state in (*RECEIPTS, "front"):  # The last look finds what was released without a lock.
-            for path in (box / state).iterdir():
-                if path.name == f"{id}.yaml" or state != "dead" and path.name.startswith(f"{id}@"):
-                    return path
+            form = f"{id}@*.yaml" if state in ("front", "cur") else f"{id}.yaml"
+            if path := next((box / state).glob(form), None):
+                return path
         return None
 
     @contextmanager

@@ -149,9 +149,9 @@ export class Queue {
 
   /** The receipt of a message: `stored`, `acked`, `settled`, `dead` or `unknown`. */
   state(mailbox: string, id: string): string {
-    const box = this.#box(mailbox), plain = `${name(id)}.yaml`;
-    const holds = (state: string) => fs.readdirSync(join(box, state))
-      .some((entry) => entry === plain || (state !== "dead" && entry.startsWith(`${id}@`)));
+    const box = this.#box(mailbox), plain = `${name(id)}.yaml`, begin = `${id}@`;
+    const holds = (state: string) => isThere(join(box, state, plain)) || (/front|cur/.test(state)
+      && fs.readdirSync(join(box, state)).some((entry) => entry.startsWith(begin)));
     const places = [...Object.entries(RECEIPTS), ["front", "stored"]];
     return places.find(([state = ""]) => holds(state))?.[1] ?? "unknown";
   }
