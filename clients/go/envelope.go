@@ -28,7 +28,7 @@ const (
 	unseen   = `\x{2066}-\x{2069}\x{feff}\x{fffe}\x{ffff}`
 	block    = `\|2([+-])\n((?:(?:  .*)?\n)*)`
 	keys     = `version id type from to created_at correlation_id causation_id task_id attempt
-		priority expires_at source attachment_sha256 attachment_bytes body_length body_sha256`
+		priority expires_at source traceparent attachment_sha256 attachment_bytes body_length body_sha256`
 )
 
 var (

@@ -39,7 +39,7 @@ FOREVER, NEVER = 1 << 63, "9999-12-31T23:59:59Z"
 DEFAULTS = {"version": 1, "type": "message", "from": "unknown", "to": "unknown", "priority": 0}
 HEADERS = ("correlation_id", "causation_id", "task_id", "source")
 ORDER = "version id type from to created_at correlation_id causation_id task_id attempt priority \
-expires_at source attachment_sha256 attachment_bytes body_length body_sha256".split()
+expires_at source traceparent attachment_sha256 attachment_bytes body_length body_sha256".split()
 
 
 class QueueError(Exception):

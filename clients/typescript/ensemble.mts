@@ -39,7 +39,8 @@ const SPECIAL = RegExp("[\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u2
 const DEFAULTS = { version: 1, type: "message", from: "unknown", to: "unknown", priority: 0 };
 const HEADERS = ["correlation_id", "causation_id", "task_id", "source"];
 const KEYS = `version id type from to created_at correlation_id causation_id task_id attempt \
-priority expires_at source attachment_sha256 attachment_bytes body_length body_sha256`.split(" ");
+priority expires_at source traceparent attachment_sha256 attachment_bytes body_length \
+body_sha256`.split(" ");
 
 /** One delivery of one message. Its operations are refused once another delivery has begun. */
 export type Lease = Readonly<{ mailbox: string; id: string; holder: string; epoch: number }>;

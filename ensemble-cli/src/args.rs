@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, TraceParent};
 use ensemble_watch::project::Project;
 
 use crate::commands::{self, FIRST_DAY, Verb};
@@ -150,6 +150,11 @@ pub(crate) fn header(text: &str) -> Result<String, String> {
         return Err("has control characters".to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// The trace that the caller names in the environment. As W3C asks, an invalid one is as good as none.
+pub(crate) fn trace_around() -> Option<TraceParent> {
+    std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ mod departing;
 mod drop;
 mod error_line;
 mod exit;
+mod export;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -68,6 +68,7 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("why", Servers),
     ("log", Servers),
     ("log escalations", Servers),
+    ("log export", Servers),
     ("send", Servers),
     ("recv", Servers),
     ("settle", Servers),

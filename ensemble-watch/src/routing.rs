@@ -91,12 +91,14 @@ pub(crate) fn plan(
     let task = field(id_field)
         .or(destination.stem)
         .filter(|t| !t.is_empty() && t.len() <= 128 && !t.contains(char::is_control));
+    let traceparent = field("traceparent").and_then(|text| text.parse().ok());
     let mut envelopes = Vec::with_capacity(destination.to.len());
     for to in destination.to {
         match envelope(&file, &entry, to, spool) {
             Ok(mut envelope) => {
                 envelope = envelope.with_kind(destination.kind.clone());
                 envelope.task_id.clone_from(&task);
+                envelope.traceparent = traceparent;
                 if let Some(author) = &author {
                     envelope = envelope.from(author.clone());
                 }

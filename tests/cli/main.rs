@@ -16,6 +16,8 @@ mod dispatch;
 mod door;
 mod ends;
 mod events;
+#[cfg(feature = "otlp")]
+mod export;
 #[path = "../support/git.rs"]
 mod git;
 mod guides;

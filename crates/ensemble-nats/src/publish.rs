@@ -88,10 +88,13 @@ impl NatsTransport {
         if !self.recorder.is_recording() {
             return;
         }
-        let data = serde_json::json!({
+        let mut data = serde_json::json!({
             "id": envelope.id, "mailbox": envelope.to, "type": envelope.kind,
             "bytes": envelope.body.len(), "task_id": envelope.task_id,
         });
+        if let Some(traceparent) = envelope.traceparent {
+            data["traceparent"] = traceparent.to_string().into();
+        }
         self.recorder.record(types::MESSAGE_STORED, envelope.from.as_str(), data);
     }
 }

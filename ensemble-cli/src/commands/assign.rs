@@ -150,6 +150,7 @@ impl Arguments {
         let kind = Name::new("task").map_err(Error::from)?;
         let mut envelope = Envelope::new(worker.mailbox.clone(), String::new()).with_kind(kind);
         envelope = envelope.from(context.actor()?);
+        envelope.traceparent = args::trace_around();
         let envelope = match queue.directory() {
             Some(spool) => fill(spool, envelope, content)?,
             None => fill_for_servers(envelope, content)?,

@@ -5,9 +5,9 @@ use std::ffi::OsString;
 
 use super::verbs::positions;
 
-/// Spellings of former versions. `hook`, `mcp`, `watch`, `prime` and `tmux-status` also stand in files of agents,
+/// Spellings of former versions, and `export`, which is short for its place. `hook`, `mcp`, `watch`, `prime` and `tmux-status` also stand in files of agents,
 /// of tmux and of systemd, so that these stay.
-const FORMER: [(&str, &[&str]); 45] = [
+const FORMER: [(&str, &[&str]); 46] = [
     ("spawn", &["agent", "start"]),
     ("join", &["agent", "join"]),
     ("adopt", &["agent", "adopt"]),
@@ -22,6 +22,7 @@ const FORMER: [(&str, &[&str]); 45] = [
     ("supervise", &["agent", "supervise"]),
     ("usage", &["agent", "usage"]),
     ("escalations", &["log", "escalations"]),
+    ("export", &["log", "export"]),
     ("broadcast", &["send", "--all"]),
     ("extend", &["mailbox", "extend"]),
     ("review", &["task", "review"]),

@@ -55,8 +55,14 @@ enum What {
     Report(super::log_report::Arguments),
 }
 
+/// There is no log.
+pub(super) fn no_log(logs: &Path) -> Failure {
+    let text = format!("there is no event log at {}", logs.display());
+    Failure::nothing(text).with_hint("`ensemble init` creates a queue")
+}
+
 /// A time, or the time a duration ago.
-fn since(text: &str) -> Result<Timestamp, String> {
+pub(super) fn since(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse() {
         return Ok(time);
     }
@@ -76,8 +82,7 @@ impl Arguments {
         }
         let logs = context.project()?.logs();
         if !logs.is_dir() {
-            let text = format!("there is no event log at {}", logs.display());
-            return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
+            return Err(no_log(&logs));
         }
         if self.follow {
             // Begun before the past is read, so that nothing falls in between.
@@ -152,11 +157,13 @@ impl Arguments {
     }
 
     fn is_of_session(&self, record: &Record) -> bool {
-        self.session.as_ref().is_none_or(|wanted| {
-            record.session_id == *wanted
-                || record.session_id.strip_prefix("session-") == Some(wanted.as_str())
-        })
+        self.session.as_ref().is_none_or(|wanted| is_session(&record.session_id, wanted))
     }
+}
+
+/// Whether a session is the wanted one, with or without the word before its time.
+pub(super) fn is_session(session: &str, wanted: &str) -> bool {
+    session == wanted || session.strip_prefix("session-") == Some(wanted)
 }
 
 /// What went wrong, or is about to, stands out among the types.
@@ -177,7 +184,7 @@ fn style(kind: &RecordType) -> Style {
     }
 }
 
-fn warn(bad_lines: u64) {
+pub(super) fn warn(bad_lines: u64) {
     if bad_lines > 0 {
         say(&format!("warning: {} passed over: not records", plural(bad_lines, "line")));
     }

@@ -23,6 +23,7 @@ mod dispatch;
 mod doctor;
 mod down;
 mod escalations;
+mod export;
 mod extend;
 mod former;
 mod fsck;

@@ -9,7 +9,9 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, Published, SystemClock};
 use ensemble_core::event_log::{Follower, types};
-use ensemble_core::message::{BODY_BYTES_MAX, Envelope, MessageId, Name, PRIORITY_MAX};
+use ensemble_core::message::{
+    BODY_BYTES_MAX, Envelope, MessageId, Name, PRIORITY_MAX, TraceParent,
+};
 use ensemble_core::requests::{RequestStore, Requests};
 use ensemble_core::spool::{Settings, Spool};
 use serde_json::json;
@@ -70,6 +72,9 @@ pub(crate) struct Arguments {
     /// The request it belongs to
     #[arg(long, value_name = "ID", value_parser = args::header)]
     correlation: Option<String>,
+    /// The trace it belongs to, as W3C Trace Context writes it [default: $TRACEPARENT]
+    #[arg(long, value_name = "TRACE")]
+    traceparent: Option<TraceParent>,
     /// If it was not received after this time it becomes a dead letter
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     expires: Option<Duration>,
@@ -230,6 +235,7 @@ impl Arguments {
         envelope.task_id.clone_from(&self.task);
         envelope.attempt = self.attempt;
         envelope.correlation_id.clone_from(&self.correlation);
+        envelope.traceparent = self.traceparent.or_else(args::trace_around);
         envelope.expires_at = self.expires.map(|time| SystemClock.wall().plus(time));
         envelope
     }

@@ -12,11 +12,11 @@ use super::mcp;
 use super::wrapped::{claude, codex, gemini, opencode};
 use super::{
     abort, adopt, agent, analyze, anomaly, api, assign, attach, board, bridge, checkpoint,
-    completions, conformance, dead, demo, discover, dispatch, doctor, down, escalations, extend,
-    fsck, goal, help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate,
-    notify, nudge, pane, pause, ping, plan_submit, pong, prime, prompt, recv, release, report,
-    request, requests, respond, resume, review, schema, send, settle, spawn, sprint, status, step,
-    summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
+    completions, conformance, dead, demo, discover, dispatch, doctor, down, escalations, export,
+    extend, fsck, goal, help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man,
+    migrate, notify, nudge, pane, pause, ping, plan_submit, pong, prime, prompt, recv, release,
+    report, request, requests, respond, resume, review, schema, send, settle, spawn, sprint,
+    status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
 };
 use crate::args::Globals;
 use crate::context::Context;
@@ -99,6 +99,7 @@ verbs! {
     "why" => Why(why),
     "log" => Log(log),
     "log escalations" => Escalations(escalations),
+    "log export" => Export(export),
     "send" => Send(send),
     "recv" => Recv(recv),
     "settle" => Settle(settle),

@@ -27,7 +27,7 @@ pub(super) const MAIL: &[Shape] = &[
         "A message",
         "id: id; type: name; from: name; to: name; created_at: stamp; \
         correlation_id?: text; causation_id?: text; task_id?: text; attempt?: count; priority: count; \
-        expires_at?: stamp; source?: text; attachment?: @Attachment; body: text",
+        expires_at?: stamp; source?: text; traceparent?: text; attachment?: @Attachment; body: text",
     ),
     (
         "ReadEnvelope",
@@ -35,7 +35,7 @@ pub(super) const MAIL: &[Shape] = &[
         "id: id; \
         type: name; from: name; to: name; created_at: stamp; correlation_id?: text; causation_id?: text; \
         task_id?: text; attempt?: count; priority: count; expires_at?: stamp; source?: text; \
-        attachment?: @Attachment; body: any; body_text: text",
+        traceparent?: text; attachment?: @Attachment; body: any; body_text: text",
     ),
     ("Attachment", "Content that is too large for a message", "sha256: text; bytes: count"),
     (

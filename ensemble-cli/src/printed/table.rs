@@ -48,6 +48,8 @@ pub(super) const ROWS: &[Row] = &[
     ("log replay", "3 75", "Gap Difference Replayed"),
     ("log report", "3 75", "Page Address"),
     ("log escalations", "3 75", "EscalationRow"),
+    ("log export otlp", "3 75", "Traces Sent"),
+    ("log export prometheus", "3 5 75", "Sample Page"),
     ("send", "3 75", "Stored"),
     ("recv", "3 75", "Received"),
     ("settle", "3 75", "Moved"),

@@ -57,7 +57,7 @@ event_types! {
     MAILBOX_QUOTA = "mailbox.quota" by "sender": "`mailbox`, `id`, `messages`, `bytes`";
 
     /// A message was stored in its mailbox.
-    MESSAGE_STORED = "message.stored" by "sender": "`id`, `mailbox`, `type`, `bytes`, `task_id`?, `correlation_id`?, `source`?";
+    MESSAGE_STORED = "message.stored" by "sender": "`id`, `mailbox`, `type`, `bytes`, `task_id`?, `correlation_id`?, `source`?, `traceparent`?";
     /// A message was received, which is its ack.
     MESSAGE_ACKED = "message.acked" by "holder": "`id`, `mailbox`, `epoch`";
     /// A message was settled.

@@ -34,6 +34,7 @@ pub(super) struct Fields {
     pub(super) priority: u8,
     pub(super) expires_at: Option<String>,
     pub(super) source: Option<String>,
+    pub(super) traceparent: Option<String>,
     pub(super) attachment_sha256: Option<String>,
     pub(super) attachment_bytes: Option<u64>,
     pub(super) body_length: Option<u64>,
@@ -75,6 +76,9 @@ pub(super) fn write(envelope: &Envelope) -> Vec<u8> {
         text(&mut out, "expires_at", &expires_at.to_string());
     }
     optional_text(&mut out, "source", envelope.source.as_deref());
+    if let Some(traceparent) = envelope.traceparent {
+        text(&mut out, "traceparent", &traceparent.to_string());
+    }
     if let Some(attachment) = &envelope.attachment {
         text(&mut out, "attachment_sha256", &attachment.sha256.to_string());
         line(&mut out, "attachment_bytes", attachment.bytes);
@@ -244,7 +248,7 @@ pub(crate) fn agrees(file: &str) -> bool {
 }
 
 /// The keys in the order of writing; a file in another order is not canonical.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "version",
     "id",
     "type",
@@ -258,6 +262,7 @@ const KEYS: [&str; 17] = [
     "priority",
     "expires_at",
     "source",
+    "traceparent",
     "attachment_sha256",
     "attachment_bytes",
     "body_length",
@@ -282,6 +287,7 @@ fn set(fields: &mut Fields, key: &str, value: &str, position: usize) -> Option<u
         "task_id" => fields.task_id = Some(string(value)?),
         "expires_at" => fields.expires_at = Some(string(value)?),
         "source" => fields.source = Some(string(value)?),
+        "traceparent" => fields.traceparent = Some(string(value)?),
         "attachment_sha256" => fields.attachment_sha256 = Some(string(value)?),
         "body_sha256" => fields.body_sha256 = Some(string(value)?),
         _ => return None,

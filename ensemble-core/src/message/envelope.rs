@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::canonical::{self, Fields};
 use super::json::JsonEnvelope;
-use super::{Digest, MessageId, Name, Timestamp, yaml};
+use super::{Digest, MessageId, Name, Timestamp, TraceParent, yaml};
 use crate::{Error, Result};
 
 /// The envelope format version of written files. Older versions are read, newer ones refused.
@@ -82,6 +82,9 @@ pub struct Envelope {
     /// Drop-box file that the message was made from, relative to the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// Trace to which the sender's work belongs. Readers drop an invalid one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceParent>,
     /// Content that did not fit into the body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Attachment>,
@@ -115,6 +118,7 @@ impl Envelope {
             priority: 0,
             expires_at: None,
             source: None,
+            traceparent: None,
             attachment: None,
             body: body.into(),
             offered: AtomicBool::new(false),
@@ -189,6 +193,13 @@ impl Envelope {
     #[must_use]
     pub fn with_source(mut self, source: impl Into<String>) -> Self {
         self.source = Some(source.into());
+        self
+    }
+
+    /// Sets the trace to which the sender's work belongs.
+    #[must_use]
+    pub fn with_traceparent(mut self, traceparent: TraceParent) -> Self {
+        self.traceparent = Some(traceparent);
         self
     }
 
@@ -270,6 +281,7 @@ impl TryFrom<JsonEnvelope> for Envelope {
             priority: json.priority,
             expires_at: json.expires_at,
             source: json.source,
+            traceparent: valid(json.traceparent),
             attachment: json.attachment,
             body: json.body,
             offered: AtomicBool::new(false),
@@ -295,6 +307,7 @@ impl Clone for Envelope {
             priority: self.priority,
             expires_at: self.expires_at,
             source: self.source.clone(),
+            traceparent: self.traceparent,
             attachment: self.attachment.clone(),
             body: self.body.clone(),
             offered: AtomicBool::new(self.offered.load(Ordering::Relaxed)),
@@ -350,6 +363,11 @@ fn check_headers(envelope: &Envelope, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A message is delivered whatever its sender writes about traces.
+fn valid(traceparent: Option<String>) -> Option<TraceParent> {
+    traceparent?.parse().ok()
+}
+
 fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
     let bad = |field: &str, detail: String| Error::malformed(path, field, detail);
     let name = |field: &str, value: String| Name::new(value).map_err(|e| bad(field, e.to_string()));
@@ -388,6 +406,7 @@ fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
         priority: fields.priority,
         expires_at: fields.expires_at.map(|t| stamp("expires_at", t)).transpose()?,
         source: fields.source,
+        traceparent: valid(fields.traceparent),
         attachment,
         body: fields.body,
         offered: AtomicBool::new(false),

@@ -21,6 +21,7 @@ pub(super) struct JsonEnvelope {
     pub(super) priority: u8,
     pub(super) expires_at: Option<Timestamp>,
     pub(super) source: Option<String>,
+    pub(super) traceparent: Option<String>,
     pub(super) attachment: Option<Attachment>,
     pub(super) body: String,
 }
@@ -45,6 +46,9 @@ mod tests {
             .with_attachment(Attachment { sha256: Digest::of(b"content"), bytes: 7 });
         envelope.correlation_id = Some("request-1".to_owned());
         envelope.causation_id = Some("message-0".to_owned());
+        let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        envelope.traceparent = traceparent.parse().ok();
+        assert!(envelope.traceparent.is_some());
         envelope.expires_at = Some(Timestamp::from_unix_millis(1_900_000_000_123));
         envelope
     }

@@ -13,6 +13,7 @@ mod purpose;
 #[cfg(feature = "schema")]
 mod schema;
 mod timestamp;
+mod trace;
 pub mod yaml;
 
 #[cfg(feature = "fuzzing")]
@@ -29,6 +30,7 @@ pub use purpose::{
 #[cfg(feature = "schema")]
 pub use schema::EnvelopeFile;
 pub use timestamp::{Timestamp, TimestampError};
+pub use trace::{TraceParent, TraceParentError};
 
 impl crate::error::AreaError for NameError {}
 impl crate::error::AreaError for TimestampError {}

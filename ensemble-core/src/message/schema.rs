@@ -58,6 +58,9 @@ pub struct EnvelopeFile {
     /// The drop-box file that it was made from.
     #[schemars(length(min = 1, max = 256))]
     source: Option<String>,
+    /// The sender's trace, as a W3C traceparent.
+    #[schemars(length(min = 1, max = 256))]
+    traceparent: Option<String>,
     /// Digest of the attachment in `attachments/`.
     attachment_sha256: Option<String>,
     /// Size of the attachment, in bytes.

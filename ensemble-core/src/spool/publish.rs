@@ -353,6 +353,9 @@ impl Spool {
                     data[key] = value.as_str().into();
                 }
             }
+            if let Some(traceparent) = envelope.traceparent {
+                data["traceparent"] = traceparent.to_string().into();
+            }
             data
         });
     }

@@ -44,6 +44,8 @@ pub(crate) struct Send {
     task_id: Option<String>,
     /// The request it belongs to.
     request_id: Option<String>,
+    /// The trace it belongs to, as W3C Trace Context writes it; an invalid one is as good as none.
+    traceparent: Option<String>,
     /// 0 (everyday) to 9 (urgent).
     #[schemars(range(max = 9))]
     priority: Option<u8>,
@@ -131,6 +133,7 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
     if let Some(request) = send.request_id {
         envelope = envelope.with_correlation(request);
     }
+    envelope.traceparent = send.traceparent.and_then(|text| text.parse().ok());
     let (queue, content) = (desk.queue()?, send.message.into_bytes());
     let envelope = match queue.directory() {
         Some(spool) => fill(spool, envelope, content)?,

@@ -179,7 +179,14 @@ pub(in crate::printed) const PROJECT: &[Shape] = &[
         "contradictions: count; unrecorded: count; records: count; \
         log_is_whole: flag; ...",
     ),
-    ("Page", "A page of a session", "file: text; bytes: count"),
+    ("Page", "A written file", "file: text; bytes: count"),
+    ("Traces", "Spans, as OTLP/JSON has them", "resourceSpans: [object]"),
+    ("Sent", "What a collector has taken", "url: text; spans: count"),
+    (
+        "Sample",
+        "A value of a metric",
+        "name: text; type: word(counter gauge histogram); labels: {text}; value: number",
+    ),
     ("Address", "An address for a browser or a client", "url: text; token?: text"),
     (
         "Created",

@@ -1,0 +1,324 @@
+//! Makes spans of records: it follows each message, attempt and step until it is over.
+//!
+//! | records | what they do |
+//! |---|---|
+//! | `message.stored`, `message.redriven` | begin a life of a message |
+//! | `message.acked`, `message.released` | begin and end a delivery |
+//! | `message.settled`, `message.withdrawn`, `message.dead` | end a life |
+//! | `receipt.*`, `nudge.*` | are events of messages that are named, or that wait in the mailbox |
+//! | `worker_assign`, `ladder.*`, `task_*`, `escalation` | are the attempt at a task that a message carries |
+//! | `step.*` | are steps, in the trace of the message that prompted them, or of their task's last message |
+//!
+//! What is over is handed out [`GRACE_MS`] later, in the order of ends, since records of several processes may change
+//! places. A message that is moved by scripts alone has no records, and so no spans.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use ensemble_core::event_log::{LOG_LOCK_PATIENCE, Record, types};
+use ensemble_core::message::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::life::{Life, Origin};
+use super::span::Span;
+use super::steps::Steps;
+
+/// How long a thing that is over is kept for late records, in milliseconds: the patience of a log's writer.
+const GRACE_MS: u64 = 1_000;
+const _: () = assert!(GRACE_MS as u128 == LOG_LOCK_PATIENCE.as_millis());
+/// Most waiting messages to which a nudge of their mailbox is noted, the oldest first.
+const NUDGED_MAX: usize = 32;
+/// A reason that begins so is no failure: an attempt that another one replaced.
+const SUPERSEDED: &str = "superseded by";
+
+/// A record's place in the log.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    session_id: String,
+    seq: u64,
+}
+
+/// Something that is over, and its spans.
+pub(crate) struct Finished {
+    /// The record that ended it; `None` for what is still open.
+    pub(crate) mark: Option<Mark>,
+    pub(crate) at: Timestamp,
+    pub(crate) spans: Vec<Span>,
+}
+
+impl Finished {
+    /// Whether it was over after the record with this mark.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn is_after(&self, mark: &Mark) -> bool {
+        self.mark.as_ref().is_none_or(|own| own > mark)
+    }
+
+    /// The session in which it was over; `None` for what is still open.
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.mark.as_ref().map(|mark| mark.session_id.as_str())
+    }
+}
+
+/// Something that is over and waits for late records.
+enum Over {
+    Message(u64),
+    Step(Box<Span>),
+}
+
+type Key = (String, String);
+
+/// All that is not handed out yet.
+#[derive(Default)]
+pub(crate) struct Assembler {
+    /// All lives by number, in the order of their beginnings.
+    lives: BTreeMap<u64, Life>,
+    begun: u64,
+    /// The last life of each message.
+    current: HashMap<Key, u64>,
+    /// The dead messages that were handed out: a redrive goes on with their traces.
+    dead: HashMap<Key, Origin>,
+    /// The lives that wait for a holder, by mailbox.
+    waiting: HashMap<String, BTreeSet<u64>>,
+    /// The life that carries the attempt of a worker at a task.
+    attempts: HashMap<Key, u64>,
+    steps: Steps,
+    over: VecDeque<(u64, Mark, Over)>,
+}
+
+/// Members of a record's data.
+pub(super) fn text<'a>(record: &'a Record, member: &str) -> &'a str {
+    record.data.get(member).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn epoch(record: &Record) -> u64 {
+    record.data.get("epoch").and_then(Value::as_u64).unwrap_or(0)
+}
+
+impl Assembler {
+    /// Takes the next record. `now_ms` is any clock that only grows.
+    pub(crate) fn take(&mut self, record: &Record, now_ms: u64) {
+        match record.kind.as_str() {
+            types::MESSAGE_STORED => self.stored(record),
+            types::MESSAGE_REDRIVEN => self.redriven(record),
+            kind if kind.starts_with("message.") => self.moved(record, now_ms),
+            types::RECEIPT_NOTIFIED | types::RECEIPT_SUBMITTED => self.receipt(record),
+            types::NUDGE_SENT | types::NUDGE_DEFERRED | types::NUDGE_UNANSWERED => {
+                self.nudged(record);
+            }
+            types::WORKER_ASSIGN | types::LADDER_BEGUN => self.assigned(record),
+            types::TASK_START | types::TASK_COMPLETE | types::TASK_FAILED | types::ESCALATION => {
+                self.tried(record);
+            }
+            kind if kind.starts_with("ladder.") => self.tried(record),
+            kind if kind.starts_with("step.") => {
+                let prompt = self.find(record).map(|(_, life)| life.below());
+                if let Some(span) = self.steps.take(record, prompt) {
+                    self.over.push_back((now_ms, mark(record), Over::Step(Box::new(span))));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Hands out what was over [`GRACE_MS`] ago.
+    pub(crate) fn finished(&mut self, now_ms: u64) -> Vec<Finished> {
+        let mut finished = Vec::new();
+        while let Some((seen, ..)) = self.over.front()
+            && seen.saturating_add(GRACE_MS) <= now_ms
+        {
+            let Some((_, mark, over)) = self.over.pop_front() else { break };
+            finished.extend(self.hand_out(mark, over));
+        }
+        finished
+    }
+
+    /// Hands out all that is over, and with `open` also what is not, as it is now.
+    pub(crate) fn rest(mut self, open: bool) -> Vec<Finished> {
+        let mut finished = self.finished(u64::MAX);
+        if open {
+            let lives = self.lives.into_values();
+            finished.extend(lives.map(|life| Finished {
+                mark: None,
+                at: life.until(),
+                spans: life.spans(),
+            }));
+        }
+        finished
+    }
+
+    fn hand_out(&mut self, mark: Mark, over: Over) -> Option<Finished> {
+        let number = match over {
+            Over::Message(number) => number,
+            Over::Step(span) => {
+                return Some(Finished { mark: Some(mark), at: span.to, spans: vec![*span] });
+            }
+        };
+        let life = self.lives.remove(&number)?;
+        let key = (life.origin.mailbox.clone(), life.origin.id.clone());
+        if self.current.get(&key) == Some(&number) {
+            self.current.remove(&key);
+            if life.is_dead() {
+                self.dead.insert(key, life.origin.clone());
+            }
+        }
+        if let Some(attempt) = life.tried()
+            && self.attempts.get(&attempt) == Some(&number)
+        {
+            self.attempts.remove(&attempt);
+        }
+        Some(Finished { mark: Some(mark), at: life.until(), spans: life.spans() })
+    }
+
+    fn key(record: &Record) -> Key {
+        (text(record, "mailbox").to_owned(), text(record, "id").to_owned())
+    }
+
+    /// The life of the message that a record names.
+    fn find(&mut self, record: &Record) -> Option<(u64, &mut Life)> {
+        let number = *self.current.get(&Self::key(record))?;
+        Some((number, self.lives.get_mut(&number)?))
+    }
+
+    fn begin(&mut self, origin: Origin, epoch: u64, at: Timestamp) -> u64 {
+        self.begun += 1;
+        let number = self.begun;
+        self.current.insert((origin.mailbox.clone(), origin.id.clone()), number);
+        self.waiting.entry(origin.mailbox.clone()).or_default().insert(number);
+        self.lives.insert(number, Life::begin(origin, epoch, at));
+        number
+    }
+
+    fn stored(&mut self, record: &Record) {
+        let (mailbox, id) = Self::key(record);
+        let known =
+            self.find(record).map(|(number, life)| (number, life.is_stored(), life.is_over()));
+        let number = match known {
+            // The records of its holder were faster.
+            Some((number, false, _)) => number,
+            // Other hosts' logs may repeat a record.
+            Some((_, true, false)) => return,
+            Some((_, true, true)) | None => {
+                self.begin(Origin::new(mailbox, id), 0, record.timestamp)
+            }
+        };
+        let Some(life) = self.lives.get_mut(&number) else { return };
+        life.store(record);
+        self.steps.stored(text(record, "task_id"), life.below());
+    }
+
+    fn redriven(&mut self, record: &Record) {
+        let (mailbox, id) = Self::key(record);
+        let before = self.find(record).map(|(_, life)| life.origin.clone());
+        let before = before.or_else(|| self.dead.remove(&(mailbox.clone(), id.clone())));
+        let origin = before.unwrap_or_else(|| Origin::new(mailbox, id));
+        let number = self.begin(origin, epoch(record).max(1), record.timestamp);
+        if let Some(life) = self.lives.get_mut(&number) {
+            life.note(record);
+        }
+    }
+
+    /// A move of a message, which begins a life of its own if the log does not have its publish.
+    fn moved(&mut self, record: &Record, now_ms: u64) {
+        let kind = record.kind.as_str();
+        let begins = [types::MESSAGE_ACKED, types::MESSAGE_SETTLED, types::MESSAGE_DEAD];
+        let number = match self.find(record) {
+            Some((number, _)) => number,
+            None if begins.contains(&kind) => {
+                let (mailbox, id) = Self::key(record);
+                self.begin(Origin::new(mailbox, id), 0, record.timestamp)
+            }
+            None => return,
+        };
+        let Some(life) = self.lives.get_mut(&number) else { return };
+        let (epoch, at) = (epoch(record), record.timestamp);
+        let is_last = match kind {
+            types::MESSAGE_ACKED => {
+                life.ack(record, epoch);
+                false
+            }
+            types::MESSAGE_EXTENDED => {
+                life.note_delivery(record, epoch);
+                false
+            }
+            types::MESSAGE_RELEASED => {
+                life.end_delivery(record, epoch, "released", None);
+                false
+            }
+            types::MESSAGE_SETTLED => {
+                life.end_delivery(record, epoch, "settled", None);
+                life.end(at, "settled", None)
+            }
+            types::MESSAGE_WITHDRAWN => {
+                life.end_delivery(record, epoch, "withdrawn", None);
+                life.end(at, "withdrawn", None)
+            }
+            types::MESSAGE_DEAD => {
+                let reason = text(record, "reason");
+                let failure = (!reason.starts_with(SUPERSEDED)).then(|| reason.to_owned());
+                life.end_delivery(record, epoch, "dead", failure.clone());
+                life.end(at, "dead", failure)
+            }
+            _ => {
+                life.note(record);
+                false
+            }
+        };
+        let (is_waiting, mailbox) = (life.is_waiting(), life.origin.mailbox.clone());
+        let waiting = self.waiting.entry(mailbox).or_default();
+        match is_waiting {
+            true => waiting.insert(number),
+            false => waiting.remove(&number),
+        };
+        if is_last {
+            self.over.push_back((now_ms, mark(record), Over::Message(number)));
+        }
+    }
+
+    fn receipt(&mut self, record: &Record) {
+        let mailbox = text(record, "mailbox");
+        let ids = record.data.get("ids").and_then(Value::as_array);
+        for id in ids.into_iter().flatten().filter_map(Value::as_str) {
+            let number = self.current.get(&(mailbox.to_owned(), id.to_owned()));
+            if let Some(life) = number.and_then(|number| self.lives.get_mut(number)) {
+                life.note(record);
+            }
+        }
+    }
+
+    fn nudged(&mut self, record: &Record) {
+        let waiting = self.waiting.get(text(record, "mailbox"));
+        for number in waiting.into_iter().flatten().take(NUDGED_MAX) {
+            if let Some(life) = self.lives.get_mut(number) {
+                life.note(record);
+            }
+        }
+    }
+
+    fn assigned(&mut self, record: &Record) {
+        let (task, worker) = (text(record, "task_id"), text(record, "worker_id"));
+        let Some((number, life)) = self.find(record) else { return };
+        life.begin_attempt(record, task, worker);
+        self.attempts.insert((task.to_owned(), worker.to_owned()), number);
+    }
+
+    /// A record about the attempt of a worker at a task.
+    fn tried(&mut self, record: &Record) {
+        let key = (text(record, "task_id").to_owned(), text(record, "worker_id").to_owned());
+        let number = self.attempts.get(&key);
+        let Some(life) = number.and_then(|number| self.lives.get_mut(number)) else { return };
+        match record.kind.as_str() {
+            types::TASK_COMPLETE => life.end_attempt(record, None),
+            types::TASK_FAILED => {
+                let (status, reason) = (text(record, "status"), text(record, "reason"));
+                let failure = if reason.is_empty() { status } else { reason };
+                life.end_attempt(record, Some(failure.to_owned()));
+            }
+            types::ESCALATION => life.escalate(record),
+            _ => life.note_attempt(record),
+        }
+    }
+}
+
+fn mark(record: &Record) -> Mark {
+    Mark { session_id: record.session_id.clone(), seq: record.seq }
+}

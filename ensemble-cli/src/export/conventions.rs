@@ -1,0 +1,40 @@
+//! Every name that a trace shows, and the version of the OpenTelemetry semantic conventions from which it comes.
+//!
+//! The conventions' names are constants of their own crate. A name that they do not have begins with `ensemble.`; such
+//! a name is never taken back. An update of the crate changes [`SCHEMA_URL`], which a test compares with the guide.
+
+pub(super) use opentelemetry_semantic_conventions::SCHEMA_URL;
+pub(super) use opentelemetry_semantic_conventions::attribute::{
+    ERROR_TYPE, MESSAGING_CLIENT_ID, MESSAGING_DESTINATION_NAME, MESSAGING_MESSAGE_BODY_SIZE,
+    MESSAGING_MESSAGE_CONVERSATION_ID, MESSAGING_MESSAGE_ID, MESSAGING_OPERATION_NAME,
+    MESSAGING_OPERATION_TYPE, MESSAGING_SYSTEM,
+};
+pub(super) use opentelemetry_semantic_conventions::resource::{
+    SERVICE_NAME, SERVICE_NAMESPACE, SERVICE_VERSION,
+};
+
+/// The value of `messaging.system` and `service.name`, and the name of the scope.
+pub(super) const SYSTEM: &str = "ensemble";
+
+pub(super) const MESSAGE_TYPE: &str = "ensemble.message.type";
+pub(super) const MESSAGE_SOURCE: &str = "ensemble.message.source";
+/// How a span ended: `settled`, `released`, `dead`, …
+pub(super) const OUTCOME: &str = "ensemble.outcome";
+pub(super) const EPOCH: &str = "ensemble.epoch";
+pub(super) const TASK_ID: &str = "ensemble.task.id";
+pub(super) const ATTEMPT: &str = "ensemble.attempt";
+pub(super) const WORKER_ID: &str = "ensemble.worker.id";
+pub(super) const STEP_INDEX: &str = "ensemble.step.index";
+pub(super) const ACTOR: &str = "ensemble.actor";
+/// How a member of a record's data is named in an event, before the member's own name.
+pub(super) const DATA: &str = "ensemble.data.";
+
+/// Words of the conventions for `messaging.operation.type`.
+pub(super) const SEND: &str = "send";
+pub(super) const PROCESS: &str = "process";
+
+/// Our names of operations, which with their destination are the names of spans.
+pub(super) const PUBLISH: &str = "publish";
+pub(super) const REDRIVE: &str = "redrive";
+pub(super) const ATTEMPT_SPAN: &str = "attempt";
+pub(super) const STEP_SPAN: &str = "step";

@@ -1,0 +1,99 @@
+//! Metrics in Prometheus' text format, version 0.0.4.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+/// The type of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Kind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Names and values of labels.
+pub(crate) type Labels = Vec<(&'static str, String)>;
+
+/// One value of a metric.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) kind: Kind,
+    pub(crate) name: &'static str,
+    help: &'static str,
+    /// How a series of a histogram goes on behind its name.
+    pub(crate) part: &'static str,
+    pub(crate) labels: Labels,
+    pub(crate) value: f64,
+}
+
+impl Sample {
+    pub(crate) const fn new(
+        kind: Kind,
+        name: &'static str,
+        help: &'static str,
+        labels: Labels,
+        value: f64,
+    ) -> Self {
+        Self { kind, name, help, part: "", labels, value }
+    }
+
+    pub(super) const fn part(mut self, part: &'static str) -> Self {
+        self.part = part;
+        self
+    }
+}
+
+/// The text of samples; those of one name follow each other.
+pub(crate) fn text(samples: &[Sample]) -> String {
+    let mut out = String::new();
+    let mut before = "";
+    for sample in samples {
+        let Sample { kind, name, help, part, labels, value } = sample;
+        // Writing to a string cannot fail.
+        if *name != before {
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.word());
+            before = name;
+        }
+        let labels: Vec<String> =
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+        let _ = match labels.is_empty() {
+            true => writeln!(out, "{name}{part} {value}"),
+            false => writeln!(out, "{name}{part}{{{}}} {value}", labels.join(",")),
+        };
+    }
+    out
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_explained_once_and_labels_are_escaped() {
+        let sample = |value| {
+            let labels = vec![("mailbox", "a\"b\\c\nd".to_owned())];
+            Sample::new(Kind::Gauge, "ensemble_x", "Help.", labels, value)
+        };
+        assert_eq!(
+            text(&[sample(1.0), sample(0.25)]),
+            "# HELP ensemble_x Help.\n# TYPE ensemble_x gauge\n\
+             ensemble_x{mailbox=\"a\\\"b\\\\c\\nd\"} 1\nensemble_x{mailbox=\"a\\\"b\\\\c\\nd\"} 0.25\n"
+        );
+    }
+}

@@ -1,0 +1,355 @@
+//! One life of a message in the log: from its publish, or redrive, until it is settled or dead. It becomes one trace.
+//!
+//! | span | from | to | kind |
+//! |---|---|---|---|
+//! | `publish MAILBOX`, `redrive MAILBOX` | the message lies in the mailbox | its end | producer |
+//! | `process MAILBOX`, one for each delivery | ack | settle, release, expiry, dead letter | consumer |
+//! | `attempt WORKER` | a ladder began, or the task was delivered | the task's end, or the message's | internal |
+//!
+//! The first is the parent of the others. Records arrive in the order of the log, which is nearly that of the moves:
+//! a fast holder's settle may stand before its sender's publish. So each record only adds what it says.
+
+use std::collections::BTreeMap;
+
+use ensemble_core::event_log::Record;
+use ensemble_core::message::{Timestamp, TraceParent};
+use serde_json::Value;
+
+use super::conventions as names;
+use super::span::{Attributes, Events, Head, Kind, Place, Span, Status, trace_id};
+
+/// The parts of a message's identity of which its trace id is made.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub(super) mailbox: String,
+    pub(super) id: String,
+    /// When it was stored. It tells messages with one chosen id apart: those of other projects, and later ones.
+    stored: Option<Timestamp>,
+    traceparent: Option<TraceParent>,
+}
+
+impl Origin {
+    pub(super) const fn new(mailbox: String, id: String) -> Self {
+        Self { mailbox, id, stored: None, traceparent: None }
+    }
+
+    fn trace_id(&self) -> u128 {
+        let stored = self.stored.map_or_else(String::new, |at| at.unix_millis().to_string());
+        let own = || trace_id(&["message", &self.mailbox, &self.id, &stored]);
+        self.traceparent.map_or_else(own, |parent| parent.trace_id)
+    }
+
+    /// The span of the life that began at this epoch.
+    fn root(&self, epoch: u64) -> u64 {
+        let trace = Place { trace_id: self.trace_id(), parent_id: None, is_remote: false };
+        trace.child(&["message", &self.mailbox, &self.id, &epoch.to_string()])
+    }
+
+    /// The place of that span: below the sender's, or below the message's first life.
+    fn place(&self, epoch: u64) -> Place {
+        let parent_id = match (epoch, self.traceparent) {
+            (0, parent) => parent.map(|parent| parent.parent_id),
+            (_, _) => Some(self.root(0)),
+        };
+        let is_remote = epoch == 0 && parent_id.is_some();
+        Place { trace_id: self.trace_id(), parent_id, is_remote }
+    }
+}
+
+/// The end of a delivery or of a life.
+#[derive(Clone, Debug)]
+struct End {
+    at: Timestamp,
+    outcome: &'static str,
+    /// Why it failed, if it did.
+    failure: Option<String>,
+}
+
+#[derive(Debug)]
+struct Delivery {
+    holder: String,
+    from: Timestamp,
+    end: Option<End>,
+    events: Events,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    task: String,
+    worker: String,
+    number: Option<u64>,
+    from: Timestamp,
+    end: Option<End>,
+    is_escalated: bool,
+    events: Events,
+}
+
+/// What the log has of one life of a message.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) origin: Origin,
+    /// 0 for a published message, else that of the redrive.
+    epoch: u64,
+    from: Timestamp,
+    last: Timestamp,
+    sender: Option<String>,
+    about: Attributes,
+    deliveries: BTreeMap<u64, Delivery>,
+    attempt: Option<Attempt>,
+    events: Events,
+    end: Option<End>,
+}
+
+impl Life {
+    pub(super) fn begin(origin: Origin, epoch: u64, at: Timestamp) -> Self {
+        Self {
+            origin,
+            epoch,
+            from: at,
+            last: at,
+            sender: None,
+            about: Attributes::default(),
+            deliveries: BTreeMap::new(),
+            attempt: None,
+            events: Events::default(),
+            end: None,
+        }
+    }
+
+    /// Whether its publish is in the log.
+    pub(super) const fn is_stored(&self) -> bool {
+        self.origin.stored.is_some()
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.end.is_some()
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.outcome == "dead")
+    }
+
+    /// The task of its attempt, and the worker.
+    pub(super) fn tried(&self) -> Option<(String, String)> {
+        self.attempt.as_ref().map(|attempt| (attempt.task.clone(), attempt.worker.clone()))
+    }
+
+    /// Whether it waits for a holder.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.is_over() && self.deliveries.values().all(|delivery| delivery.end.is_some())
+    }
+
+    /// Time of its end, or of its last record.
+    pub(super) fn until(&self) -> Timestamp {
+        self.end.as_ref().map_or(self.last, |end| end.at)
+    }
+
+    /// The place of spans below its own.
+    pub(super) fn below(&self) -> Place {
+        let parent_id = Some(self.origin.root(self.epoch));
+        Place { trace_id: self.origin.trace_id(), parent_id, is_remote: false }
+    }
+
+    /// `message.stored`.
+    pub(super) fn store(&mut self, record: &Record) {
+        let data = &record.data;
+        let text = |member: &str| data.get(member).and_then(Value::as_str);
+        self.from = self.from.min(record.timestamp);
+        self.origin.stored = Some(record.timestamp);
+        self.origin.traceparent = text("traceparent").and_then(|text| text.parse().ok());
+        self.sender = Some(record.actor.clone());
+        self.about.add_some(names::MESSAGING_MESSAGE_BODY_SIZE, data.get("bytes").cloned());
+        self.about.add_some(names::MESSAGE_TYPE, text("type"));
+        self.about.add_some(names::TASK_ID, text("task_id"));
+        self.about.add_some(names::MESSAGING_MESSAGE_CONVERSATION_ID, text("correlation_id"));
+        self.about.add_some(names::MESSAGE_SOURCE, text("source"));
+    }
+
+    /// `message.acked`.
+    pub(super) fn ack(&mut self, record: &Record, epoch: u64) {
+        self.note(record);
+        let begun = Delivery {
+            holder: record.actor.clone(),
+            from: record.timestamp,
+            end: None,
+            events: Events::default(),
+        };
+        self.deliveries.entry(epoch).or_insert(begun);
+        // The release of an earlier delivery may be missing: its observer was killed.
+        for (_, earlier) in self.deliveries.range_mut(..epoch) {
+            let end = || End { at: record.timestamp, outcome: "lost", failure: None };
+            earlier.end.get_or_insert_with(end);
+        }
+    }
+
+    /// An event of the message.
+    pub(super) fn note(&mut self, record: &Record) {
+        self.last = self.last.max(record.timestamp);
+        self.events.add(record);
+    }
+
+    /// An event of the delivery with this epoch.
+    pub(super) fn note_delivery(&mut self, record: &Record, epoch: u64) {
+        self.last = self.last.max(record.timestamp);
+        match self.deliveries.get_mut(&epoch) {
+            Some(delivery) => delivery.events.add(record),
+            None => self.events.add(record),
+        }
+    }
+
+    /// The end of a delivery; `failure` says why it failed.
+    pub(super) fn end_delivery(
+        &mut self,
+        record: &Record,
+        epoch: u64,
+        outcome: &'static str,
+        failure: Option<String>,
+    ) {
+        self.note(record);
+        let end = End { at: record.timestamp, outcome, failure };
+        if let Some(delivery) = self.deliveries.get_mut(&epoch) {
+            delivery.end.get_or_insert(end);
+        }
+    }
+
+    /// The end of this life; only the first counts. Returns whether it is this one.
+    pub(super) fn end(
+        &mut self,
+        at: Timestamp,
+        outcome: &'static str,
+        failure: Option<String>,
+    ) -> bool {
+        let is_first = self.end.is_none();
+        self.end.get_or_insert(End { at, outcome, failure });
+        is_first
+    }
+
+    /// A ladder began for it, or it was delivered as a task: `ladder.begun`, `worker_assign`.
+    pub(super) fn begin_attempt(&mut self, record: &Record, task: &str, worker: &str) {
+        let attempt = self.attempt.get_or_insert_with(|| Attempt {
+            task: task.to_owned(),
+            worker: worker.to_owned(),
+            number: record.data.get("attempt").and_then(Value::as_u64),
+            from: record.timestamp,
+            end: None,
+            is_escalated: false,
+            events: Events::default(),
+        });
+        attempt.events.add(record);
+        self.last = self.last.max(record.timestamp);
+    }
+
+    /// A record about the attempt at its task.
+    pub(super) fn note_attempt(&mut self, record: &Record) {
+        self.last = self.last.max(record.timestamp);
+        match &mut self.attempt {
+            Some(attempt) => attempt.events.add(record),
+            None => self.events.add(record),
+        }
+    }
+
+    /// `escalation`.
+    pub(super) fn escalate(&mut self, record: &Record) {
+        self.note_attempt(record);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.is_escalated = true;
+        }
+    }
+
+    /// The end of its task: `task_complete`, `task_failed`.
+    pub(super) fn end_attempt(&mut self, record: &Record, failure: Option<String>) {
+        self.note_attempt(record);
+        let outcome = if failure.is_none() { "completed" } else { "failed" };
+        if let Some(attempt) = &mut self.attempt {
+            attempt.end.get_or_insert(End { at: record.timestamp, outcome, failure });
+        }
+    }
+
+    /// Its spans, its own first. What has not ended is shown until its last record, as `open`.
+    pub(super) fn spans(self) -> Vec<Span> {
+        let below = self.below();
+        let end = self.end.clone().unwrap_or(End { at: self.last, outcome: "open", failure: None });
+        let mut shared = Attributes::default();
+        shared.add(names::MESSAGING_DESTINATION_NAME, self.origin.mailbox.as_str());
+        shared.add(names::MESSAGING_MESSAGE_ID, self.origin.id.as_str());
+        let Self { origin, epoch, from, sender, about, deliveries, attempt, events, .. } = self;
+        let operation = if epoch == 0 { names::PUBLISH } else { names::REDRIVE };
+        let mut attributes = named(operation, Some(names::SEND), shared.clone());
+        attributes.add_some(names::MESSAGING_CLIENT_ID, sender);
+        attributes.0.extend(about.0);
+        let root = Head {
+            place: origin.place(epoch),
+            span_id: origin.root(epoch),
+            name: format!("{operation} {}", origin.mailbox),
+            kind: Kind::Producer,
+        };
+        let mut spans = vec![closed(root, from, &end, attributes, events)];
+        for (epoch, delivery) in deliveries {
+            let mut attributes = named(names::PROCESS, Some(names::PROCESS), shared.clone());
+            attributes.add(names::MESSAGING_CLIENT_ID, delivery.holder);
+            attributes.add(names::EPOCH, epoch);
+            let head = Head {
+                place: below,
+                span_id: below.child(&[names::PROCESS, &epoch.to_string()]),
+                name: format!("{} {}", names::PROCESS, origin.mailbox),
+                kind: Kind::Consumer,
+            };
+            let ended = delivery.end.unwrap_or_else(|| end.clone());
+            spans.push(closed(head, delivery.from, &ended, attributes, delivery.events));
+        }
+        spans.extend(attempt.map(|attempt| attempt.span(below, end, shared)));
+        spans
+    }
+}
+
+impl Attempt {
+    fn span(self, below: Place, message: End, shared: Attributes) -> Span {
+        let mut attributes = named(names::ATTEMPT_SPAN, None, shared);
+        attributes.add(names::TASK_ID, self.task);
+        attributes.add(names::WORKER_ID, self.worker.as_str());
+        attributes.add_some(names::ATTEMPT, self.number);
+        let mut end = self.end.unwrap_or(message);
+        if self.is_escalated && end.failure.is_none() && end.outcome != "completed" {
+            end = End { outcome: "escalated", failure: Some("no ack".to_owned()), ..end };
+        }
+        let head = Head {
+            place: below,
+            span_id: below.child(&[names::ATTEMPT_SPAN]),
+            name: format!("{} {}", names::ATTEMPT_SPAN, self.worker),
+            kind: Kind::Internal,
+        };
+        closed(head, self.from, &end, attributes, self.events)
+    }
+}
+
+/// The attributes of an operation; `kind` is the conventions' word for it.
+fn named(operation: &str, kind: Option<&str>, rest: Attributes) -> Attributes {
+    let mut attributes = Attributes::default();
+    attributes.add(names::MESSAGING_SYSTEM, names::SYSTEM);
+    attributes.add(names::MESSAGING_OPERATION_NAME, operation);
+    attributes.add_some(names::MESSAGING_OPERATION_TYPE, kind);
+    attributes.0.extend(rest.0);
+    attributes
+}
+
+/// A span with its end and the verdict that follows from it.
+fn closed(
+    head: Head,
+    from: Timestamp,
+    end: &End,
+    mut attributes: Attributes,
+    events: Events,
+) -> Span {
+    attributes.add(names::OUTCOME, end.outcome);
+    let status = match &end.failure {
+        Some(failure) => {
+            attributes.add(names::ERROR_TYPE, end.outcome);
+            Status::Error(failure.clone())
+        }
+        None if matches!(end.outcome, "settled" | "completed") => Status::Fine,
+        None => Status::Unset,
+    };
+    // A record about it may be written a moment after that of its end.
+    let last = events.kept.iter().map(|event| event.at).max().unwrap_or(from);
+    Span { head, from, to: end.at.max(from).max(last), attributes, events, status }
+}

@@ -1,0 +1,41 @@
+//! What each collector has: `.ensemble/export.json`, which `--follow` alone reads and writes.
+//!
+//! It is written after the collector has answered. A crash before that sends the last request again, with the same
+//! ids. Without the file everything is sent again.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ensemble_core::Result;
+use ensemble_core::durable::{Durability, write_document};
+
+use super::Mark;
+
+const FILE: &str = "export.json";
+
+/// The last finished thing that each collector has, by its address.
+pub(crate) struct Progress {
+    path: PathBuf,
+    sent: BTreeMap<String, Mark>,
+}
+
+impl Progress {
+    /// Reads the file of a project. One that cannot be read is as good as none.
+    pub(crate) fn read(state: &Path) -> Self {
+        let path = state.join(FILE);
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        Self { sent: serde_json::from_str(&text).unwrap_or_default(), path }
+    }
+
+    /// The mark up to which a collector has everything.
+    pub(crate) fn of(&self, url: &str) -> Option<&Mark> {
+        self.sent.get(url)
+    }
+
+    /// Notes that a collector has everything up to a mark.
+    pub(crate) fn note(&mut self, url: &str, mark: Mark) -> Result<()> {
+        self.sent.insert(url.to_owned(), mark);
+        let text = serde_json::to_string(&self.sent).unwrap_or_default();
+        write_document(&self.path, text.as_bytes(), Durability::Process)
+    }
+}

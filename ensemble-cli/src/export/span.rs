@@ -1,0 +1,136 @@
+//! A span as OpenTelemetry defines it, and ids that follow from what it is about.
+
+use ensemble_core::event_log::Record;
+use ensemble_core::message::{Digest, Timestamp};
+use serde_json::Value;
+
+use super::conventions::{ACTOR, DATA};
+
+/// Most events of a span, as in the SDKs' default limits. The rest is counted.
+pub(super) const EVENTS_MAX: usize = 128;
+
+/// The kinds of spans that occur here, with their numbers in OTLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Internal = 1,
+    Producer = 4,
+    Consumer = 5,
+}
+
+/// The verdict on what a span shows, with its number in OTLP.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Status {
+    #[default]
+    Unset,
+    Fine,
+    Error(String),
+}
+
+/// Named values, in the order in which they are shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attributes(pub(super) Vec<(String, Value)>);
+
+impl Attributes {
+    pub(super) fn add(&mut self, name: impl Into<String>, value: impl Into<Value>) {
+        self.0.push((name.into(), value.into()));
+    }
+
+    pub(super) fn add_some(&mut self, name: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.add(name, value);
+        }
+    }
+}
+
+/// A record of the log inside a span.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    pub(super) at: Timestamp,
+    pub(super) name: String,
+    pub(super) attributes: Attributes,
+}
+
+impl Event {
+    /// The record under its type, with the plain members of its data. The log has no contents of messages.
+    pub(super) fn of(record: &Record) -> Self {
+        let mut attributes = Attributes::default();
+        attributes.add(ACTOR, record.actor.as_str());
+        for (member, value) in &record.data {
+            if !matches!(member.as_str(), "id" | "ids" | "mailbox") && is_plain(value) {
+                attributes.add(format!("{DATA}{member}"), value.clone());
+            }
+        }
+        Self { at: record.timestamp, name: record.kind.to_string(), attributes }
+    }
+}
+
+const fn is_plain(value: &Value) -> bool {
+    matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_))
+}
+
+/// The events of a span, up to a limit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Events {
+    pub(super) kept: Vec<Event>,
+    pub(super) dropped: u32,
+}
+
+impl Events {
+    pub(super) fn add(&mut self, record: &Record) {
+        match self.kept.len() < EVENTS_MAX {
+            true => self.kept.push(Event::of(record)),
+            false => self.dropped = self.dropped.saturating_add(1),
+        }
+    }
+}
+
+/// The trace and the span under which other spans stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) trace_id: u128,
+    /// None for the first span of a trace.
+    pub(super) parent_id: Option<u64>,
+    /// Whether that span is another program's.
+    pub(super) is_remote: bool,
+}
+
+impl Place {
+    /// The id of the span at this place that is about these parts.
+    pub(super) fn child(self, parts: &[&str]) -> u64 {
+        let above = format!("{:032x}{:016x}", self.trace_id, self.parent_id.unwrap_or(0));
+        let number = number(&[&[above.as_str()], parts].concat());
+        u64::try_from(number >> 64).unwrap_or(1).max(1)
+    }
+}
+
+/// The identity of a span.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    pub(super) place: Place,
+    pub(super) span_id: u64,
+    pub(super) name: String,
+    pub(super) kind: Kind,
+}
+
+/// A finished span.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(super) head: Head,
+    pub(super) from: Timestamp,
+    pub(super) to: Timestamp,
+    pub(super) attributes: Attributes,
+    pub(super) events: Events,
+    pub(super) status: Status,
+}
+
+/// A number that follows from these parts, and from nothing else. Never zero, which is no id.
+fn number(parts: &[&str]) -> u128 {
+    let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
+    let digest = Digest::of_parts(&parts).to_string();
+    u128::from_str_radix(&digest[..32], 16).unwrap_or(1).max(1)
+}
+
+/// The id of a trace about this.
+pub(super) fn trace_id(parts: &[&str]) -> u128 {
+    number(parts)
+}
