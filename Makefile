@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-agents torture-ways usage-compare mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures book \
+.PHONY: demo test test-agents torture-ways usage-compare test-collector mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures book \
 	test-packages packages check-platforms cargo-package first-value
 
 # The main job: a small team at work in a tmux server of its own.
@@ -37,6 +37,13 @@ usage-compare: needs
 	target=$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
 	npm install --prefix $$target/ccusage --no-audit --no-fund --silent ccusage@$(CCUSAGE) && \
 	python3 tests/usage/compare.py $$target/debug/ensemble $$target/ccusage/node_modules/.bin/ccusage $(SEED)
+
+# Messages as traces at a real collector, and metrics at promtool; docs/evidence/traces.md has the last run.
+COUNT_TRACES ?= 2000
+test-collector: needs
+	cargo build --quiet --package ensemble-broker
+	target=$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
+	tests/export/collector.sh $$target/debug/ensemble $$target/collector $(COUNT_TRACES)
 
 # The pictures of the documentation, from a real team and a real browser.
 pictures: needs

@@ -62,7 +62,7 @@ impl Collector {
         })
     }
 
-    /// Where traces are sent.
+    /// The address to which traces are sent.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }

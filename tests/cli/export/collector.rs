@@ -14,7 +14,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::{attribute, bed, spans, text};
-use crate::bed::Bed;
+use crate::bed::{Bed, to_end, words};
 use crate::tmux_support::{LOOK_INTERVAL, PATIENCE};
 
 const PACKAGES: [&str; 2] = ["rotel==0.0.1a15", "prometheus-client==0.26.0"];
@@ -209,4 +209,55 @@ for family in families(open(sys.argv[1]).read()):
     {
         assert!(read.lines().any(|line| line == family), "{family}\n{read}");
     }
+}
+
+/// Answers one request over TLS, and prints its path, a header, and its number of bytes.
+const SECRET_COLLECTOR: &str = "\
+import http.server, ssl, sys
+class Collector(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers['content-length']))
+        print(self.path, self.headers['authorization'], body[:17].decode(), flush=True)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{}')
+    def log_message(self, *words):
+        pass
+server = http.server.HTTPServer(('127.0.0.1', 0), Collector)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain('cert.pem', 'key.pem')
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_port, flush=True)
+server.serve_forever()";
+
+#[test]
+fn a_collector_behind_tls_must_be_trusted_and_gets_the_headers_of_the_environment() {
+    let bed = bed();
+    let line = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out cert.pem \
+                -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 \
+                -addext basicConstraints=critical,CA:FALSE";
+    let made =
+        Command::new("openssl").current_dir(bed.project()).args(words(line)).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let server = Command::new("python3")
+        .args(["-c", SECRET_COLLECTOR])
+        .current_dir(bed.project())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut server = Following(server);
+    let mut printed = BufReader::new(server.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let port = printed.next().unwrap();
+    let export = |trusted: &str| {
+        let endpoint = format!("https://127.0.0.1:{port}/otlp");
+        let mut command = bed.command(&["log", "export", "otlp", "--endpoint", &endpoint]);
+        command.env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Basic%20eDp5,x-scope=1");
+        to_end(command.env("SSL_CERT_FILE", bed.project().join(trusted)))
+    };
+    let sent = export("cert.pem");
+    assert_eq!((sent.code, sent.stderr.as_str()), (0, ""), "{sent:?}");
+    assert_eq!(printed.next().unwrap(), "/otlp/v1/traces Basic eDp5 {\"resourceSpans\":");
+    let refused = export("ensemble.yaml");
+    assert!(refused.code != 0 && refused.stderr.contains("certificate"), "{refused:?}");
 }

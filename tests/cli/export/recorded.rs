@@ -10,11 +10,14 @@ pub(super) const BEGIN_MS: u64 = 1_768_469_400_000;
 /// The trace of the first message's sender.
 pub(super) const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-/// Writes the log as a session that came before those of the project.
+/// A record: its time in milliseconds since the beginning, type, actor and data.
+type Line = (u64, &'static str, &'static str, Value);
+
+/// The records of the session.
 ///
 /// `m1` is a task that needs a nudge, a rung of the ladder and two deliveries. `m2` prompts its step. The settle of
 /// `m3` stands before its publish. `m4` is dead and is redriven. `m5` waits.
-pub(super) fn write(logs: &Path) {
+fn records() -> Vec<Line> {
     let task = json!({ "task_id": "T1", "worker_id": "w1", "attempt": 1 });
     let with = |more: Value| {
         let mut data = task.clone();
@@ -40,7 +43,7 @@ pub(super) fn write(logs: &Path) {
     let dead = json!({ "id": "m4", "mailbox": "w1", "epoch": 1, "reason": "malformed: x" });
     let done = with(json!({ "status": "success", "by": "settle", "id": "m1" }));
     let taken = with(json!({ "phase": 1, "id": "m1" }));
-    let records = [
+    vec![
         (0, "session_start", "lead", json!({})),
         (0, "message.stored", "lead", first),
         (1, "ladder.begun", "dispatch", with(json!({ "id": "m1", "mailbox": "w1" }))),
@@ -72,9 +75,13 @@ pub(super) fn write(logs: &Path) {
         (460_010, "message.acked", "w1", of("m4", 2)),
         (460_020, "message.settled", "w1", of("m4", 2)),
         (470_000, "message.stored", "lead", stored("m5")),
-    ];
+    ]
+}
+
+/// Writes the log as a session that came before those of the project.
+pub(super) fn write(logs: &Path) {
     let session = "session-20260115-093000";
-    let lines = records.iter().enumerate().map(|(index, (at, kind, actor, data))| {
+    let lines = records().into_iter().enumerate().map(|(index, (at, kind, actor, data))| {
         let minutes = 30 + at / 60_000;
         let (seconds, millis) = (at / 1000 % 60, at % 1000);
         json!({

@@ -30,9 +30,10 @@ const FILE_MODE: u32 = 0o644;
   ensemble log export prometheus | promtool check metrics
   ensemble log export prometheus -o /var/lib/node_exporter/ensemble.prom")]
 pub(super) struct Arguments {
-    /// File to write instead of stdout; node_exporter reads names that end in `.prom`
-    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    output: Option<PathBuf>,
+    /// File to write the metrics to, or `-` for stdout; node_exporter reads names that end in `.prom`
+    #[arg(short, long, value_name = "FILE|-", default_value = "-", hide_default_value = true)]
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    output: PathBuf,
 }
 
 impl Arguments {
@@ -50,19 +51,18 @@ impl Arguments {
         let queue = open(context)?;
         let overview = look(context, &queue, Evidence::Watcher)?;
         samples.extend(gauges(&overview, queue.directory()));
-        match self.output {
-            Some(file) => {
+        let (file, is_json) = (&self.output, context.out.is_json());
+        match (file.as_os_str() == "-", is_json) {
+            (true, true) => samples.iter().try_for_each(|sample| context.out.object(&line(sample))),
+            (true, false) => context.out.content(text(&samples).as_bytes()),
+            (false, _) => {
                 let text = text(&samples);
-                write(&file, text.as_bytes())?;
-                if context.out.is_json() {
-                    return context.out.object(&json!({ "file": file, "bytes": text.len() }));
+                write(file, text.as_bytes())?;
+                match is_json {
+                    true => context.out.object(&json!({ "file": file, "bytes": text.len() })),
+                    false => Ok(()),
                 }
-                Ok(())
             }
-            None if context.out.is_json() => {
-                samples.iter().try_for_each(|sample| context.out.object(&line(sample)))
-            }
-            None => context.out.content(text(&samples).as_bytes()),
         }
     }
 }
@@ -78,7 +78,7 @@ fn write(file: &Path, content: &[u8]) -> Outcome {
     Ok(dir.replace_by(name, content, &dir, &tmp, modes, Durability::Process)?)
 }
 
-/// What is there now.
+/// Gauges of mailboxes, agents and the watcher.
 fn gauges(overview: &Overview, spool: Option<&Spool>) -> Vec<Sample> {
     let mut samples = Vec::new();
     let mut add = |name, help, labels: Labels, value: f64| {
