@@ -109,6 +109,22 @@ fn other_shapes_and_every_spelling_are_delivered() {
 }
 
 #[test]
+fn a_file_of_a_drop_box_carries_its_trace_and_an_invalid_one_hinders_nothing() {
+    let bed = bed();
+    let watcher = Watcher::start(&bed);
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    for (task, traceparent, carried) in [("a", parent, Some(parent)), ("b", "00-mine", None)] {
+        let text = format!("why: no person is there\ntraceparent: {traceparent}\n");
+        bed.land(&format!("reports/escalation-{task}.yaml"), &text);
+        let message = told(&bed, "conductor");
+        assert_eq!(message.body, text);
+        let found = message.traceparent.map(|traceparent| traceparent.to_string());
+        assert_eq!(found.as_deref(), carried);
+    }
+    watcher.stop();
+}
+
+#[test]
 fn a_report_broken_while_no_watcher_runs_is_rejected_by_the_next_one_unless_replaced() {
     let bed = bed();
     bed.land("reports/t-1-completed.yaml", "status: maybe\nworker_id: worker-1\n");

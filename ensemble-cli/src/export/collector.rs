@@ -3,10 +3,22 @@
 //! Nothing is sent anywhere but to the address that the caller names. Headers with secrets come from the environment
 //! variable that OpenTelemetry has for them, since other users see command lines.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::handshake;
+use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Request, Uri};
+use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::exit::{Failure, Outcome};
 use crate::text::one_line;
@@ -16,7 +28,7 @@ const TRACES: &str = "/v1/traces";
 /// How long a collector may take; the default of OpenTelemetry's exporters.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// The most that is read of an answer, in bytes.
-const ANSWER_BYTES_MAX: u64 = 64 * 1024;
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// The most that is shown of it, in characters.
 const SHOWN_CHARS_MAX: usize = 200;
 /// Answers after which OTLP lets a client send the same again.
@@ -33,56 +45,67 @@ pub(crate) enum Refusal {
     Never(String),
 }
 
+/// What goes wrong below HTTP, in words.
+type Fault = Box<dyn std::error::Error + Send + Sync>;
+
+/// A connection, encrypted or not.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
 /// A collector at its address.
 pub(crate) struct Collector {
-    agent: ureq::Agent,
-    url: String,
-    headers: Vec<(String, String)>,
+    url: Uri,
+    host: String,
+    headers: HeaderMap,
+    tls: Option<TlsConnector>,
+    runtime: Runtime,
 }
 
 impl Collector {
     /// Nothing is sent yet.
     pub(crate) fn new(endpoint: &str) -> Outcome<Self> {
-        let is_secret = endpoint.starts_with("https://");
-        if !is_secret && !endpoint.starts_with("http://") {
+        let base = endpoint.trim_end_matches('/');
+        let url = format!("{}{TRACES}", base.strip_suffix(TRACES).unwrap_or(base));
+        let known = url.parse().ok().and_then(|url: Uri| {
+            let is_secret = url.scheme_str()? == "https";
+            let host = url.host()?.trim_matches(['[', ']']).to_owned();
+            (is_secret || url.scheme_str()? == "http").then_some((url, host, is_secret))
+        });
+        let Some((url, host, is_secret)) = known else {
             let text = format!("`{}` is no address of a collector", one_line(endpoint));
             return Err(Failure::usage(text).with_hint("as in --endpoint http://localhost:4318"));
-        }
-        let base = endpoint.trim_end_matches('/');
-        let base = base.strip_suffix(TRACES).unwrap_or(base);
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_global(Some(ANSWER_LIMIT));
-        let config = if is_secret { config.tls_config(tls()) } else { config };
+        };
         let headers = std::env::var(HEADERS).unwrap_or_default();
-        Ok(Self {
-            agent: config.build().new_agent(),
-            url: format!("{base}{TRACES}"),
-            headers: headers.split(',').filter_map(header).collect(),
-        })
+        let mut headers: HeaderMap = headers.split(',').filter_map(header).collect();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let authority = url.authority().map_or("", |authority| authority.as_str());
+        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        headers.extend(HeaderValue::from_str(authority).ok().map(|host| (HOST, host)));
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { url, host, headers, tls: is_secret.then(tls), runtime })
     }
 
     /// The address to which traces are sent.
-    pub(crate) fn url(&self) -> &str {
+    pub(crate) const fn url(&self) -> &Uri {
         &self.url
     }
 
     /// Sends a request. Once this returns, the collector has all of it.
     pub(crate) fn send(&self, request: &Value) -> Result<(), Refusal> {
-        let post = self.agent.post(&self.url).header("content-type", "application/json");
-        let post = self.headers.iter().fold(post, |post, (name, value)| post.header(name, value));
-        let mut answer = match post.send(request.to_string()) {
-            Ok(answer) => answer,
-            Err(
-                error @ (ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::HostNotFound),
-            ) => {
-                return Err(Refusal::Later(format!("{} does not answer: {error}", self.url)));
+        let exchange = self.exchange(request.to_string());
+        let limited = async { tokio::time::timeout(ANSWER_LIMIT, exchange).await };
+        let (status, body) = match self.runtime.block_on(limited) {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(fault)) => {
+                let why = one_line(&fault.to_string());
+                return Err(Refusal::Later(format!("{} does not answer: {why}", self.url)));
             }
-            Err(error) => return Err(Refusal::Never(format!("{}: {error}", self.url))),
+            Err(_) => {
+                let limit = ANSWER_LIMIT.as_secs();
+                let text = format!("{} does not answer within {limit} s", self.url);
+                return Err(Refusal::Later(text));
+            }
         };
-        let status = answer.status().as_u16();
-        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
-        let body = body.unwrap_or_default();
         let shown: String = one_line(&body).chars().take(SHOWN_CHARS_MAX).collect();
         match status {
             200..=299 => rejected(&body).map_or(Ok(()), |text| Err(Refusal::Never(text))),
@@ -91,6 +114,30 @@ impl Collector {
             }
             status => Err(Refusal::Never(format!("{} answers {status}: {shown}", self.url))),
         }
+    }
+
+    /// One request on a connection of its own; status and body of the answer.
+    async fn exchange(&self, body: String) -> Result<(u16, String), Fault> {
+        let port = self.url.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
+        let stream = TcpStream::connect((self.host.as_str(), port)).await?;
+        let stream: Box<dyn Stream> = match &self.tls {
+            Some(tls) => {
+                let name = ServerName::try_from(self.host.clone())?;
+                Box::new(tls.connect(name, stream).await?)
+            }
+            None => Box::new(stream),
+        };
+        let mut request = Request::post(self.url.path()).body(Full::new(Bytes::from(body)))?;
+        *request.headers_mut() = self.headers.clone();
+        let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+        let driver = tokio::spawn(connection);
+        let answer = sender.send_request(request).await?;
+        let status = answer.status().as_u16();
+        // The status alone says whether the spans were taken.
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        driver.abort();
+        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
     }
 }
 
@@ -104,9 +151,11 @@ fn rejected(answer: &str) -> Option<String> {
     (count > 0).then(|| format!("the collector has rejected {count} spans: {why}"))
 }
 
-fn header(pair: &str) -> Option<(String, String)> {
+fn header(pair: &str) -> Option<(HeaderName, HeaderValue)> {
     let (name, value) = pair.split_once('=')?;
-    Some((name.trim().to_owned(), decoded(value.trim())))
+    let mut value = HeaderValue::from_str(&decoded(value.trim())).ok()?;
+    value.set_sensitive(true);
+    Some((name.trim().parse().ok()?, value))
 }
 
 /// A value with its percent signs resolved.
@@ -125,14 +174,11 @@ fn decoded(text: &str) -> String {
 }
 
 /// TLS with the authorities that this machine trusts.
-fn tls() -> TlsConfig {
-    let known = rustls_native_certs::load_native_certs().certs;
-    let known: Vec<Certificate<'static>> =
-        known.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-    TlsConfig::builder()
-        .unversioned_rustls_crypto_provider(rustls::crypto::ring::default_provider().into())
-        .root_certs(RootCerts::from(known.into_iter()))
-        .build()
+fn tls() -> TlsConnector {
+    let mut known = RootCertStore::empty();
+    known.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let config = ClientConfig::builder().with_root_certificates(known).with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
 }
 
 #[cfg(test)]
@@ -141,10 +187,10 @@ mod tests {
 
     #[test]
     fn headers_are_those_of_the_variable_with_their_percent_signs_resolved() {
-        let read: Vec<_> =
+        let read: HeaderMap =
             "a=b, Authorization=Basic%20eA%3D%3D,,x".split(',').filter_map(header).collect();
-        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        assert_eq!(read, [pair("a", "b"), pair("Authorization", "Basic eA==")]);
+        assert_eq!((read.len(), &read["a"]), (2, &HeaderValue::from_static("b")));
+        assert_eq!(read["authorization"], HeaderValue::from_static("Basic eA=="));
         assert_eq!(decoded("100%"), "100%");
         assert_eq!(decoded("%zz%4"), "%zz%4");
     }
@@ -154,8 +200,9 @@ mod tests {
         for endpoint in ["http://h:1", "http://h:1/", "http://h:1/v1/traces"] {
             assert_eq!(Collector::new(endpoint).unwrap().url(), "http://h:1/v1/traces");
         }
-        assert_eq!(Collector::new("https://h/otlp").unwrap().url(), "https://h/otlp/v1/traces");
-        assert!(Collector::new("localhost:4318").is_err());
+        let secret = Collector::new("https://[::1]/otlp").unwrap();
+        assert_eq!((secret.url().path(), secret.host.as_str()), ("/otlp/v1/traces", "::1"));
+        assert!(["localhost:4318", "ftp://h", "h"].iter().all(|it| Collector::new(it).is_err()));
     }
 
     #[test]

@@ -114,7 +114,7 @@ fn blocks_that_are_not_run_are_counted_and_have_a_reason() {
 
 const ONE_PROJECT: &str = "docs/one-project.md";
 /// The pages that have a test below.
-const RUN: [&str; 16] = [
+const RUN: [&str; 17] = [
     "docs/guides/api.md",
     "docs/guides/board.md",
     "docs/guides/dispatch.md",
@@ -125,6 +125,7 @@ const RUN: [&str; 16] = [
     "docs/guides/reports.md",
     "docs/guides/steps.md",
     "docs/guides/supervisors.md",
+    "docs/guides/traces.md",
     "docs/guides/worktrees.md",
     ONE_PROJECT,
     "docs/operating/running.md",
@@ -193,31 +194,36 @@ fn the_guide_to_supervisors_works_as_it_is_written() {
 }
 
 #[test]
-fn the_guide_to_worktrees_works_as_it_is_written() {
+fn the_guide_to_traces_works_as_it_is_written() {
     run(RUN[10]);
 }
 
 #[test]
-fn the_page_of_one_project_works_as_it_is_written() {
+fn the_guide_to_worktrees_works_as_it_is_written() {
     run(RUN[11]);
 }
 
 #[test]
-fn the_page_of_running_and_repairing_works_as_it_is_written() {
+fn the_page_of_one_project_works_as_it_is_written() {
     run(RUN[12]);
 }
 
 #[test]
-fn the_first_five_minutes_work_as_they_are_written() {
+fn the_page_of_running_and_repairing_works_as_it_is_written() {
     run(RUN[13]);
 }
 
 #[test]
-fn the_page_of_running_agents_works_as_it_is_written() {
+fn the_first_five_minutes_work_as_they_are_written() {
     run(RUN[14]);
 }
 
 #[test]
-fn the_page_of_a_team_works_as_it_is_written() {
+fn the_page_of_running_agents_works_as_it_is_written() {
     run(RUN[15]);
+}
+
+#[test]
+fn the_page_of_a_team_works_as_it_is_written() {
+    run(RUN[16]);
 }

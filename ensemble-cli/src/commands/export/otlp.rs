@@ -63,7 +63,7 @@ impl Arguments {
             })?;
             let url = collector.url();
             return match context.out.is_json() {
-                true => context.out.object(&json!({ "url": url, "spans": count })),
+                true => context.out.object(&json!({ "url": url.to_string(), "spans": count })),
                 false => context.out.line(format!("sent {count} spans to {url}")),
             };
         }

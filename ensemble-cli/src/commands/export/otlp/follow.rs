@@ -37,7 +37,7 @@ pub(super) fn follow(
     let logs = project.logs();
     let waiter = Waiter::for_logs(std::slice::from_ref(&logs));
     let mut follower = Follower::from_start(&logs);
-    let mut progress = Progress::read(&project.state);
+    let (mut progress, url) = (Progress::read(&project.state), collector.url().to_string());
     let (mut assembler, mut batch) = (Assembler::default(), Batch::new(context)?);
     // Time as the log tells it, which goes on while nothing is written.
     let (mut now, mut before) = (0, Instant::now());
@@ -49,7 +49,7 @@ pub(super) fn follow(
             now = now.max(u64::try_from(record.timestamp.unix_millis()).unwrap_or(0));
             assembler.take(record, now);
         }
-        let known = progress.of(collector.url());
+        let known = progress.of(&url);
         let mut finished = assembler.finished(now);
         finished.retain(|finished| {
             let is_late = since.is_none_or(|since| finished.at >= since);
@@ -59,7 +59,7 @@ pub(super) fn follow(
             let mut sink = |namespace: &str, spans: &[Span]| deliver(collector, namespace, spans);
             batch.add(finished, &mut sink)?;
             batch.empty(&mut sink)?;
-            progress.note(collector.url(), last)?;
+            progress.note(&url, last)?;
         }
         if records.is_empty() {
             waiter.wait(LOG_POLL);
