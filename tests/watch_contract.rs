@@ -118,7 +118,7 @@ fn a_file_of_a_drop_box_carries_its_trace_and_an_invalid_one_hinders_nothing() {
         bed.land(&format!("reports/escalation-{task}.yaml"), &text);
         let message = told(&bed, "conductor");
         assert_eq!(message.body, text);
-        let found = message.traceparent.map(|traceparent| traceparent.to_string());
+        let found = message.traceparent.map(|traceparent| traceparent.as_str().to_owned());
         assert_eq!(found.as_deref(), carried);
     }
     watcher.stop();

@@ -98,7 +98,7 @@ pub(crate) fn plan(
             Ok(mut envelope) => {
                 envelope = envelope.with_kind(destination.kind.clone());
                 envelope.task_id.clone_from(&task);
-                envelope.traceparent = traceparent;
+                envelope.traceparent.clone_from(&traceparent);
                 if let Some(author) = &author {
                     envelope = envelope.from(author.clone());
                 }

@@ -92,8 +92,8 @@ impl NatsTransport {
             "id": envelope.id, "mailbox": envelope.to, "type": envelope.kind,
             "bytes": envelope.body.len(), "task_id": envelope.task_id,
         });
-        if let Some(traceparent) = envelope.traceparent {
-            data["traceparent"] = traceparent.to_string().into();
+        if let Some(traceparent) = &envelope.traceparent {
+            data["traceparent"] = traceparent.as_str().into();
         }
         self.recorder.record(types::MESSAGE_STORED, envelope.from.as_str(), data);
     }

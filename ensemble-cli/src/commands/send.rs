@@ -235,7 +235,7 @@ impl Arguments {
         envelope.task_id.clone_from(&self.task);
         envelope.attempt = self.attempt;
         envelope.correlation_id.clone_from(&self.correlation);
-        envelope.traceparent = self.traceparent.or_else(args::trace_around);
+        envelope.traceparent = self.traceparent.clone().or_else(args::trace_around);
         envelope.expires_at = self.expires.map(|time| SystemClock.wall().plus(time));
         envelope
     }

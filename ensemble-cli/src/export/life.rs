@@ -25,18 +25,19 @@ pub(super) struct Origin {
     pub(super) id: String,
     /// When it was stored. It tells messages with one chosen id apart: those of other projects, and later ones.
     stored: Option<Timestamp>,
-    traceparent: Option<TraceParent>,
+    /// The trace of its sender, and the sender's span.
+    sender: Option<(u128, u64)>,
 }
 
 impl Origin {
     pub(super) const fn new(mailbox: String, id: String) -> Self {
-        Self { mailbox, id, stored: None, traceparent: None }
+        Self { mailbox, id, stored: None, sender: None }
     }
 
     fn trace_id(&self) -> u128 {
         let stored = self.stored.map_or_else(String::new, |at| at.unix_millis().to_string());
         let own = || trace_id(&["message", &self.mailbox, &self.id, &stored]);
-        self.traceparent.map_or_else(own, |parent| parent.trace_id)
+        self.sender.map_or_else(own, |(trace_id, _)| trace_id)
     }
 
     /// The span of the life that began at this epoch.
@@ -47,13 +48,21 @@ impl Origin {
 
     /// The place of that span: below the sender's, or below the message's first life.
     fn place(&self, epoch: u64) -> Place {
-        let parent_id = match (epoch, self.traceparent) {
-            (0, parent) => parent.map(|parent| parent.parent_id),
+        let parent_id = match (epoch, self.sender) {
+            (0, sender) => sender.map(|(_, span_id)| span_id),
             (_, _) => Some(self.root(0)),
         };
         let is_remote = epoch == 0 && parent_id.is_some();
         Place { trace_id: self.trace_id(), parent_id, is_remote }
     }
+}
+
+/// Trace and span of a `traceparent`.
+fn trace_of(text: &str) -> Option<(u128, u64)> {
+    let valid: TraceParent = text.parse().ok()?;
+    let mut fields = valid.as_str().split('-').skip(1);
+    let trace_id = u128::from_str_radix(fields.next()?, 16).ok()?;
+    Some((trace_id, u64::from_str_radix(fields.next()?, 16).ok()?))
 }
 
 /// The end of a delivery or of a life.
@@ -156,7 +165,7 @@ impl Life {
         let text = |member: &str| data.get(member).and_then(Value::as_str);
         self.from = self.from.min(record.timestamp);
         self.origin.stored = Some(record.timestamp);
-        self.origin.traceparent = text("traceparent").and_then(|text| text.parse().ok());
+        self.origin.sender = text("traceparent").and_then(trace_of);
         self.sender = Some(record.actor.clone());
         self.about.add_some(names::MESSAGING_MESSAGE_BODY_SIZE, data.get("bytes").cloned());
         self.about.add_some(names::MESSAGE_TYPE, text("type"));

@@ -22,7 +22,9 @@ mod progress;
 mod span;
 mod steps;
 
-pub(crate) use assembler::{Assembler, Finished, Mark};
+#[cfg(feature = "otlp")]
+pub(crate) use assembler::Mark;
+pub(crate) use assembler::{Assembler, Finished};
 #[cfg(feature = "otlp")]
 pub(crate) use collector::{Collector, Refusal};
 pub(crate) use exposition::{Kind, Labels, Sample, text};

@@ -9,7 +9,7 @@ use std::fmt::{Display, Write as _};
 
 use serde::Deserialize;
 
-use super::{Digest, Envelope, FORMAT_VERSION};
+use super::{Digest, Envelope, FORMAT_VERSION, TraceParent};
 
 /// The mark at the end of a complete file.
 const END_MARK: &str = "...\n";
@@ -76,9 +76,7 @@ pub(super) fn write(envelope: &Envelope) -> Vec<u8> {
         text(&mut out, "expires_at", &expires_at.to_string());
     }
     optional_text(&mut out, "source", envelope.source.as_deref());
-    if let Some(traceparent) = envelope.traceparent {
-        text(&mut out, "traceparent", &traceparent.to_string());
-    }
+    optional_text(&mut out, "traceparent", envelope.traceparent.as_ref().map(TraceParent::as_str));
     if let Some(attachment) = &envelope.attachment {
         text(&mut out, "attachment_sha256", &attachment.sha256.to_string());
         line(&mut out, "attachment_bytes", attachment.bytes);

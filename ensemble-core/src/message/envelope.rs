@@ -196,13 +196,6 @@ impl Envelope {
         self
     }
 
-    /// Sets the trace to which the sender's work belongs.
-    #[must_use]
-    pub fn with_traceparent(mut self, traceparent: TraceParent) -> Self {
-        self.traceparent = Some(traceparent);
-        self
-    }
-
     /// Attaches content that did not fit into the body.
     #[must_use]
     pub fn with_attachment(mut self, attachment: Attachment) -> Self {
@@ -281,7 +274,7 @@ impl TryFrom<JsonEnvelope> for Envelope {
             priority: json.priority,
             expires_at: json.expires_at,
             source: json.source,
-            traceparent: valid(json.traceparent),
+            traceparent: json.traceparent.and_then(|text| text.parse().ok()),
             attachment: json.attachment,
             body: json.body,
             offered: AtomicBool::new(false),
@@ -307,7 +300,7 @@ impl Clone for Envelope {
             priority: self.priority,
             expires_at: self.expires_at,
             source: self.source.clone(),
-            traceparent: self.traceparent,
+            traceparent: self.traceparent.clone(),
             attachment: self.attachment.clone(),
             body: self.body.clone(),
             offered: AtomicBool::new(self.offered.load(Ordering::Relaxed)),
@@ -363,11 +356,6 @@ fn check_headers(envelope: &Envelope, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A message is delivered whatever its sender writes about traces.
-fn valid(traceparent: Option<String>) -> Option<TraceParent> {
-    traceparent?.parse().ok()
-}
-
 fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
     let bad = |field: &str, detail: String| Error::malformed(path, field, detail);
     let name = |field: &str, value: String| Name::new(value).map_err(|e| bad(field, e.to_string()));
@@ -406,7 +394,7 @@ fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
         priority: fields.priority,
         expires_at: fields.expires_at.map(|t| stamp("expires_at", t)).transpose()?,
         source: fields.source,
-        traceparent: valid(fields.traceparent),
+        traceparent: fields.traceparent.and_then(|text| text.parse().ok()),
         attachment,
         body: fields.body,
         offered: AtomicBool::new(false),

@@ -353,8 +353,8 @@ impl Spool {
                     data[key] = value.as_str().into();
                 }
             }
-            if let Some(traceparent) = envelope.traceparent {
-                data["traceparent"] = traceparent.to_string().into();
+            if let Some(traceparent) = &envelope.traceparent {
+                data["traceparent"] = traceparent.as_str().into();
             }
             data
         });

@@ -9,6 +9,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 
+use ensemble_core::message::TraceParent;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, to_end, words};
@@ -241,4 +242,27 @@ fn a_trace_is_carried_from_every_door_to_the_holder_and_into_the_log() {
         stored.iter().map(|record| record["data"]["traceparent"].as_str()).collect();
     let parent = Some(parent.as_str());
     assert_eq!(logged, [parent, parent, None, None, parent]);
+}
+
+#[test]
+fn only_what_the_recommendation_allows_is_a_traceparent() {
+    let span = "b7ad6b7169203331";
+    let read = |text: &str| text.parse::<TraceParent>().ok().map(|it| it.as_str().to_owned());
+    let known = format!("00-{TRACE}-{span}-01");
+    assert_eq!(read(&known), Some(known));
+    // A later version may say more.
+    assert_eq!(read(&format!("cc-{TRACE}-{span}-01-a-b")), Some(format!("cc-{TRACE}-{span}-01")));
+    for bad in [
+        String::new(),
+        format!("00-{TRACE}-{span}"),
+        format!("00-{TRACE}-{span}-01-more"),
+        format!("ff-{TRACE}-{span}-01"),
+        format!("00-{}-{span}-01", TRACE.to_uppercase()),
+        format!("00-{}-{span}-01", "0".repeat(32)),
+        format!("00-{TRACE}-{}-01", "0".repeat(16)),
+        format!("00-{TRACE}-{span}-1"),
+        format!("00-+{}-{span}-01", &TRACE[1..]),
+    ] {
+        assert_eq!(read(&bad), None, "{bad}");
+    }
 }
