@@ -20,6 +20,7 @@ import time
 
 ENSEMBLE, ROTEL, PROMTOOL = sys.argv[1:4]
 COUNT = int(sys.argv[4]) if len(sys.argv) > 4 else 2000
+ROUND = 500
 PATIENCE_SECONDS = 120
 
 
@@ -55,10 +56,14 @@ def messages(project):
     ensemble(project, "init")
     (project / "ensemble.yaml").write_text("durability: process\n")
     ensemble(project, "mailbox", "add", "worker-1")
-    sent = play(project, "send", [{"to": ["worker-1"], "text": f"message {at}"} for at in range(COUNT)])
-    held = play(project, "recv", [{} for _ in range(COUNT)])
-    play(project, "settle", [{"id": message["id"]} for message in held])
-    return [message["id"] for message in sent]
+    ids = []
+    # A sender may have 1,000 unread messages in a mailbox.
+    for begin in range(0, COUNT, ROUND):
+        texts = [f"message {at}" for at in range(begin, min(begin + ROUND, COUNT))]
+        ids += [message["id"] for message in play(project, "send", [{"to": ["worker-1"], "text": text} for text in texts])]
+        held = play(project, "recv", [{} for _ in texts])
+        play(project, "settle", [{"id": message["id"]} for message in held])
+    return ids
 
 
 def exported(project, log, expected):

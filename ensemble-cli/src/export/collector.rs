@@ -118,7 +118,8 @@ impl Collector {
 
     /// One request on a connection of its own; status and body of the answer.
     async fn exchange(&self, body: String) -> Result<(u16, String), Fault> {
-        let port = self.url.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
+        let usual = if self.tls.is_some() { 443 } else { 80 };
+        let port = self.url.port_u16().unwrap_or(usual);
         let stream = TcpStream::connect((self.host.as_str(), port)).await?;
         let stream: Box<dyn Stream> = match &self.tls {
             Some(tls) => {
