@@ -17,7 +17,7 @@ use ensemble_core::agent::AgentState;
 use ensemble_core::driver::{LOOK_INTERVAL, nap};
 use ensemble_core::message::Name;
 use ensemble_core::pane::Deferral;
-use ensemble_team::roster::{Member, PaneObservation};
+use ensemble_team::roster::{Came, Member, PaneObservation};
 use ensemble_tmux::provider::Judgement;
 use ensemble_watch::members;
 use ensemble_watch::project::Project;
@@ -60,13 +60,12 @@ impl<'a> Starts<'a> {
             }
             Ok(())
         };
-        let members = |of: fn(HowBrought) -> bool| {
-            brought.iter().filter(move |it| of(it.how)).map(|it| &it.member)
-        };
+        let members =
+            |of: fn(&Brought) -> bool| brought.iter().filter(move |it| of(it)).map(|it| &it.member);
         let first = Look { deadline: began + FIRST_LOOK, steady: Duration::ZERO };
         look_at_each(project, members(has_own_pane), first, &mut note)?;
         let once = Look { deadline: began, steady: Duration::ZERO };
-        look_at_each(project, members(|how| how == HowBrought::Joined), once, &mut note)?;
+        look_at_each(project, members(has_joined), once, &mut note)?;
         // An agent that ran before this command is not starting, whatever it shows.
         let of_starting = |names: Vec<&Name>| {
             let is_starting = |it: &&Brought| {
@@ -110,8 +109,14 @@ struct Look {
 }
 
 /// Whether the team has started the agent in a pane of its own.
-const fn has_own_pane(how: HowBrought) -> bool {
-    !matches!(how, HowBrought::Joined | HowBrought::Leaving | HowBrought::Lost)
+fn has_own_pane(brought: &Brought) -> bool {
+    !matches!(brought.how, HowBrought::Leaving | HowBrought::Lost) && !has_joined(brought)
+}
+
+/// Whether the agent runs, now or before this command, in a pane that was there already.
+fn has_joined(brought: &Brought) -> bool {
+    let joined = brought.member.came() == Came::Joined;
+    brought.how == HowBrought::Joined || (brought.how == HowBrought::Running && joined)
 }
 
 /// Looks at all these agents at the same time; `then` gets each result as soon as it is there.

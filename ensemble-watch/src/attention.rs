@@ -99,6 +99,8 @@ pub struct AgentView {
     pub nudges: Option<String>,
     /// Whether a person can attach to it.
     pub has_pane: bool,
+    /// What starts it again once it is gone.
+    pub again: String,
 }
 
 /// A task that became a dead letter.
@@ -256,7 +258,7 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
                 (true, 0) => String::new(),
                 (true, unread) => format!("; {unread} unread"),
             };
-            (Kind::Gone, format!("{name} is gone: {why}{left}"), format!("`ensemble up {name}`"))
+            (Kind::Gone, format!("{name} is gone: {why}{left}"), agent.again.clone())
         }
         State::Limited => {
             let text = format!("{name} is at its usage limit: {why}");

@@ -86,6 +86,21 @@ impl Row {
         }
     }
 
+    /// What starts it again once it is gone: only agents that the team has started come back by `up`.
+    #[must_use]
+    pub fn again(&self) -> String {
+        let Member { name, provider, .. } = &self.member;
+        match self.came {
+            Came::Joined => {
+                format!("start it in its pane, or run `ensemble agent join {name}` in another")
+            }
+            Came::Wrapped => format!("`ensemble {provider} --name {name}`"),
+            Came::Started | Came::Supervised | Came::Registered | Came::Remote | Came::Recorded => {
+                format!("`ensemble up {name}`")
+            }
+        }
+    }
+
     /// How a hint reaches it.
     #[must_use]
     pub fn way_in(&self, project: &Project) -> WayIn {

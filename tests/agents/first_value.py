@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """From a wheel alone to two real agents that talk: how many commands and how many seconds.
 
-    first_value.py WHEEL [--beside WHEEL] [--runs N] [--agents-dir DIR]
+    first_value.py WHEEL [--beside WHEEL] [--runs N] [--agents-dir DIR] [--root DIR]
 
 WHEEL          the wheel of Ensemble, as `make test-packages` builds it
 --beside       the wheel of hcom, measured in turns and in the same way
 --runs         how often each is measured [default: 3]
 --agents-dir   where npm has put or shall put Claude Code [default: a directory that is removed again]
+--root         the root directory of a bare system with Python, entered by bubblewrap (`bwrap`):
+               `debootstrap --variant=minbase --include=python3-venv bookworm DIR` makes one
 
 Each run has an empty home, an empty virtual environment with only that wheel, and a PATH of that environment, of
-Claude Code and of the system. As root it also has process and mount namespaces of its own, which end with it.
+Claude Code and of the system. With --root the system is that one, read-only, with an ordinary user, an empty /tmp
+and a network of nothing but loopback. Without it, root gets process and mount namespaces, which end with the run.
 Two terminals run a shell each. Every line that is typed into one of them is a command and is counted; so is every
 key that a dialog needs. Time runs from the first typed line to the request in which the second agent's model has the
 first message. It fails above two commands or 60 seconds for Ensemble.
@@ -38,6 +41,11 @@ TRIES_MAX = 200
 TEXT = "the build is green at 4f2a91c"
 PROMPT = "Tell the other agent that the build is green."
 INSIDE = "ENSEMBLE_FIRST_VALUE_INSIDE"
+# What is said of the place of the runs, by the value of that variable.
+PLACES = {"": "without namespaces: a clean home and PATH only", "1": "in namespaces of its own",
+          "bare": "in a bare system, with no network but loopback"}
+# Programs that a bare system lacks; what is there is said.
+LACKING = ("cc", "cargo", "git", "tmux", "node", "npm")
 
 
 class Sender:
@@ -141,6 +149,25 @@ def products(options):
     return [ours] + ([theirs] if options.beside else [])
 
 
+def in_bare_system(options, agents_dir):
+    """Runs this script again in the bare system; gives its exit code."""
+    def read_only(place, name):
+        return ["--ro-bind", str(place.resolve()), name]
+    command = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--uid", "1000", "--gid", "1000",
+               *read_only(options.root, "/"), "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
+               "--tmpfs", "/mnt", *read_only(Path(agents_dir), "/mnt/agents"),
+               *read_only(Path(__file__).parent, "/mnt/tests")]
+    wheels = [options.wheel, *([options.beside] if options.beside else [])]
+    for wheel in wheels:
+        command += read_only(wheel, f"/mnt/{wheel.name}")
+    command += ["--clearenv", "--setenv", INSIDE, "bare", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", "/tmp",
+                "--setenv", "LANG", "C.UTF-8", "--chdir", "/tmp", "python3", "-B", "/mnt/tests/first_value.py",
+                f"/mnt/{options.wheel.name}", "--runs", str(options.runs), "--agents-dir", "/mnt/agents"]
+    if options.beside:
+        command += ["--beside", f"/mnt/{options.beside.name}"]
+    return subprocess.run(command).returncode
+
+
 def isolated():
     """Runs this script again in namespaces of its own; gives its exit code, or `None` where that cannot be."""
     if os.environ.get(INSIDE) or os.getuid() != 0 or not shutil.which("unshare"):
@@ -158,19 +185,26 @@ def main():
     asked.add_argument("--beside", type=Path)
     asked.add_argument("--runs", type=int, default=3)
     asked.add_argument("--agents-dir", type=Path)
+    asked.add_argument("--root", type=Path)
     options = asked.parse_args()
     agents_dir = options.agents_dir or Path(tempfile.mkdtemp(prefix="agents."))
-    install(str(agents_dir), ["claude"])
+    if not os.environ.get(INSIDE):
+        install(str(agents_dir), ["claude"])
+    if options.root:
+        sys.exit(in_bare_system(options, agents_dir))
     if not options.agents_dir:
         sys.argv += ["--agents-dir", str(agents_dir)]
     code = isolated()
     if code is not None:
         sys.exit(code)
-    print("in namespaces of its own" if os.environ.get(INSIDE) else "without namespaces: a clean home and PATH only")
+    there = [program for program in LACKING if shutil.which(program)]
+    print(f"{PLACES[os.environ.get(INSIDE, '')]}; of {', '.join(LACKING)} it has: {', '.join(there) or 'none'}", flush=True)
     runs = {product.name: [] for product in products(options)}
     for _ in range(options.runs):
         for product in products(options):
-            runs[product.name].append(measure(product, agents_dir))
+            run = measure(product, agents_dir)
+            runs[product.name].append(run)
+            print(f"{product.name}: {run['commands']} commands, {run['keys']} keys, {run['seconds']:.1f} s", flush=True)
     for name, all_runs in runs.items():
         middle = {key: statistics.median(run[key] for run in all_runs) for key in all_runs[0]}
         print(f"{name}: {middle['commands']} commands, {middle['keys']} keys, first message after"

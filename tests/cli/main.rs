@@ -59,6 +59,7 @@ mod step;
 mod step_driven;
 mod supervise;
 
+mod taken_over;
 mod takeover;
 mod team;
 #[path = "../tmux_support/mod.rs"]

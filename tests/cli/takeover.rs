@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -142,13 +143,24 @@ fn keeps(bed: &Bed, before: &BTreeMap<String, Vec<u8>>) {
     }
 }
 
-/// The fixture as a project; git keeps no directory of the name `.ensemble`.
-fn upstream(bed: &Bed) -> BTreeMap<String, Vec<u8>> {
+/// The fixture as a project; git keeps no directory of the name `.ensemble`. An instruction, its task and
+/// the report follow one another; with `open`, the task is handed out once more after the report.
+pub(crate) fn upstream(bed: &Bed, open: bool) -> BTreeMap<String, Vec<u8>> {
     fs::remove_file(bed.project().join("ensemble.yaml")).unwrap();
     for (name, content) in files(Path::new(FIXTURE)) {
         let path = bed.project().join(name.replacen("dot-ensemble", ".ensemble", 1));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
+    }
+    let order = [
+        ("conductor/dispatch-instruction.yaml", 1),
+        ("tasks/worker-1-task.yaml", if open { 4 } else { 2 }),
+        ("reports/task-001.yaml", 3),
+    ];
+    for (name, minute) in order {
+        let path = bed.project().join("queue").join(name);
+        let file = fs::File::options().append(true).open(path).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(60 * minute)).unwrap();
     }
     files(&bed.project())
 }
@@ -161,7 +173,7 @@ fn inside(bed: &Bed, tmux: &TestServer, line: &str) -> Ran {
 #[test]
 fn a_project_of_ensemble_claude_is_taken_over_and_keeps_its_files() {
     let bed = Bed::empty();
-    let before = upstream(&bed);
+    let before = upstream(&bed, true);
     let tmux = TestServer::start("cat");
     for command in ["cat", "cat"] {
         tmux.server
@@ -179,6 +191,7 @@ fn a_project_of_ensemble_claude_is_taken_over_and_keeps_its_files() {
         "left as it is:\n  CONDUCTOR_SESSION=shop-conductor",
         "WORKER_COUNT=2                   has no meaning here\n",
         "queue/processing                 tasks that its own queue has claimed\n",
+        "queue/conductor/dispatch-instruction.yaml was dealt with: not routed again\n",
         "  ensemble up  ",
     ] {
         assert!(told.stdout.contains(part), "{part}\n{}", told.stdout);
@@ -204,18 +217,35 @@ fn a_project_of_ensemble_claude_is_taken_over_and_keeps_its_files() {
     let _watcher = watch(&bed);
     let routed = |agent: &str| received(&bed, agent);
     assert_eq!(routed("worker-1"), is("tasks/worker-1-task.yaml", "task", "task-001"));
-    let mut dispatch = [routed("dispatch"), routed("dispatch"), routed("dispatch")];
+    let mut dispatch = [routed("dispatch"), routed("dispatch")];
     dispatch.sort_by(|one, other| one.0.cmp(&other.0));
-    assert_eq!(dispatch[0].1, "dispatch.instruction");
-    assert_eq!(dispatch[1], is("reports/task-001.yaml", "report.completed", "task-001"));
-    assert_eq!(dispatch[2], is("reviews/task-001-reviewer-arch.yaml", "report.review", "task-001"));
+    assert_eq!(dispatch[0], is("reports/task-001.yaml", "report.completed", "task-001"));
+    assert_eq!(dispatch[1], is("reviews/task-001-reviewer-arch.yaml", "report.review", "task-001"));
     keeps(&bed, &before);
+}
+
+#[test]
+fn what_was_reported_is_not_handed_out_again() {
+    let bed = Bed::empty();
+    upstream(&bed, false);
+    let told = bed.ok("init --from ensemble-claude .");
+    assert!(told.contains("queue/tasks/worker-1-task.yaml   was dealt with"), "{told}");
+    let _watcher = watch(&bed);
+    let sources = [received(&bed, "dispatch").0, received(&bed, "dispatch").0];
+    assert!(sources.contains(&"reports/task-001.yaml".to_owned()), "{sources:?}");
+    // The next version of either file is news.
+    land(&bed, "tasks/worker-1-task.yaml", "id: task-003\ninstruction: more\n...\n");
+    // Before it there is advice on the wording of the report.
+    assert_eq!(received(&bed, "worker-1").1, "report.advice");
+    assert_eq!(received(&bed, "worker-1"), is("tasks/worker-1-task.yaml", "task", "task-003"));
+    land(&bed, "conductor/dispatch-instruction.yaml", "type: start_workers\n...\n");
+    assert_eq!(received(&bed, "dispatch").0, "conductor/dispatch-instruction.yaml");
 }
 
 #[test]
 fn a_configuration_that_is_there_is_left_and_what_it_lacks_is_said() {
     let bed = Bed::empty();
-    upstream(&bed);
+    upstream(&bed, true);
     let mine = "agents:\n  conductor: {provider: claude, pane: '%0'}\n";
     fs::write(bed.project().join("ensemble.yaml"), mine).unwrap();
     let told = bed.ok("init --from ensemble-claude .");

@@ -13,7 +13,7 @@ use ensemble_core::proto::request::AtExpiry;
 use ensemble_team::authority::Act;
 use ensemble_team::roster::Member;
 use ensemble_tmux::reaper::PASS_VARIABLE;
-use ensemble_tmux::tmux::PaneSigns;
+use ensemble_tmux::tmux::{PaneSigns, Server};
 use ensemble_watch::project::Project;
 use ensemble_watch::team::Team;
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,7 +38,8 @@ const LOG_FILE: &str = "down.log";
 ///
 /// Asks each agent to shut down: workers first, Dispatch next, the Conductor last. An agent that
 /// agrees finishes its work. An agent that does not answer by the deadline is ended. An agent that
-/// rejects stays, and so do the agents it needs. No process, pane or socket is left of the others.
+/// rejects stays, and so do the agents it needs. No process, pane or socket is left of the others. Panes that
+/// were there before, and their session, stay.
 /// Unread mail is kept, and `ensemble up` brings the same team back to it. An agent needs authority for
 /// it: `authority` in ensemble.yaml.
 #[derive(Debug, clap::Args)]
@@ -107,6 +108,9 @@ impl Arguments {
         let panes = server.team_panes(session)?;
         let others: Vec<&str> =
             panes.iter().filter(|p| is_foreign(p)).map(|p| p.id.as_str()).collect();
+        if others.iter().any(|pane| is_configured(project, pane)) {
+            return leave_session(project, server, &panes);
+        }
         if !others.is_empty() && !self.force {
             let text = format!("the team has left, but something runs in {}", others.join(", "));
             return Err(Failure::refused(text)
@@ -168,6 +172,8 @@ impl Arguments {
 enum Was {
     Closed,
     NotRunning,
+    /// It was there before the team, and its panes stay.
+    Left,
 }
 
 impl Was {
@@ -175,6 +181,7 @@ impl Was {
         match self {
             Self::Closed => "closed",
             Self::NotRunning => "was not running",
+            Self::Left => "stays with its own panes",
         }
     }
 }
@@ -198,6 +205,20 @@ pub(super) fn present(project: &Project) -> Outcome<Vec<Member>> {
 /// A pane that a person has opened, in which a program runs.
 fn is_foreign(pane: &PaneSigns) -> bool {
     !pane.dead && !pane.is_sidecar && pane.member.is_none()
+}
+
+/// Whether an agent of the configuration lives in this pane. A session that has such panes is not the team's to close.
+fn is_configured(project: &Project, pane: &str) -> bool {
+    project.config.agents.values().any(|agent| agent.pane.as_deref() == Some(pane))
+}
+
+/// Stops the watcher and closes the panes that the team has opened in a session of the user's.
+fn leave_session(project: &Project, server: &Server, panes: &[PaneSigns]) -> Outcome<Was> {
+    stop_watcher(project)?;
+    for pane in panes.iter().filter(|pane| pane.is_sidecar || pane.member.is_some()) {
+        server.kill_pane(&pane.id)?;
+    }
+    Ok(Was::Left)
 }
 
 /// Asks the watcher to stop, and waits until it has.

@@ -1,5 +1,6 @@
 //! `ensemble init`: a queue to begin with.
 
+mod answered;
 mod next;
 mod takeover;
 mod upstream;
@@ -78,12 +79,14 @@ impl Arguments {
             }
             (None, flag) => Project::discover(flag)?,
         };
-        let upstream = match self.from {
+        let mut upstream = match self.from {
             Some(Origin::EnsembleClaude) => Some(Upstream::read(project.root())?),
             None => None,
         };
-        if upstream.is_some() && !project.queue.join(MAILBOX_DIRECTORY).is_dir() {
+        let is_first = !project.queue.join(MAILBOX_DIRECTORY).is_dir();
+        if let Some(found) = upstream.as_mut().filter(|_| is_first) {
             takeover::begin_log(&project)?;
+            found.leave_answered(answered::enter(&project.queue, &project.state)?);
         }
         let text = upstream.as_ref().map(Upstream::configuration);
         let Created { spool, added, config, config_created } =

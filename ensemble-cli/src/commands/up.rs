@@ -10,6 +10,7 @@ use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
 use ensemble_team::roster::{Came, Member, MemberState};
 use ensemble_tmux::tmux::{PaneSigns, Server};
+use ensemble_watch::panes::PaneEntry;
 use ensemble_watch::project::{AgentConfig, Project};
 use ensemble_watch::team::{Brought, HowBrought, Plan, Team, shell_quoted};
 use serde_json::json;
@@ -67,7 +68,12 @@ impl Arguments {
         session.tell(context)?;
         let mut brought = Vec::new();
         for plan in &plans {
-            brought.push(team.bring_up(plan)?);
+            let one = team.bring_up(plan)?;
+            let is_joined = one.member.came() == Came::Joined;
+            if let Some(entry) = PaneEntry::of(&one.member).filter(|_| is_joined) {
+                super::bind::warn_if_absent(context.project()?, &entry);
+            }
+            brought.push(one);
         }
         session.await_watcher(context)?;
         drop(lock);
@@ -243,7 +249,7 @@ impl Session {
 /// Says what was done; an error if an agent is not up after it.
 pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
     let out = &context.out;
-    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    let (mut rows, mut failed, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let mut starts = Starts::look(context.project()?, brought)?;
     if out.is_json() {
         starts.look_on(|_, _| Ok(()))?;
@@ -255,6 +261,7 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
         let said = match (how, &ended) {
             (HowBrought::Lost, _) => {
                 failed.push(format!("the pane from which {} has joined is gone", member.name));
+                lost.push(member.name.to_string());
                 word
             }
             (HowBrought::Leaving, _) => {
@@ -298,9 +305,13 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
         true => Ok(()),
         false => {
             out.flush()?;
-            Err(Failure::refused(failed.join("; ")).with_hint(
-                "`ensemble agent attach NAME` shows its pane; `ensemble team` shows all",
-            ))
+            let hint = match lost.first() {
+                Some(name) => format!("run `ensemble agent join {name}` in the pane where it runs"),
+                None => {
+                    "`ensemble agent attach NAME` shows its pane; `ensemble team` shows all".into()
+                }
+            };
+            Err(Failure::refused(failed.join("; ")).with_hint(hint))
         }
     }
 }

@@ -21,6 +21,7 @@ fn agent(who: &str, state: State) -> AgentView {
         waited: None,
         nudges: None,
         has_pane: true,
+        again: format!("`ensemble up {who}`"),
     }
 }
 

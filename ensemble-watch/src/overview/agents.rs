@@ -103,6 +103,9 @@ impl Overview {
                 waited: mailbox.waited(),
                 nudges: self.watcher.why_not_notified(&agent),
                 has_pane: true,
+                again: format!(
+                    "start it in its pane, or run `ensemble agent join {agent}` in another"
+                ),
                 name: agent,
             })
         };

@@ -195,6 +195,7 @@ impl Agent {
             waited: self.waited,
             nudges: watcher.why_not_notified(&name),
             has_pane: self.row.member.binding.as_ref().is_some_and(|it| !it.is_terminal()),
+            again: self.row.again(),
             name,
         }
     }

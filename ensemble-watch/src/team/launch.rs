@@ -10,7 +10,7 @@ use ensemble_core::spool::Settings;
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::{Member, MemberState};
 use ensemble_tmux::reaper::{self, PASS_VARIABLE};
-use ensemble_tmux::tmux::{Binding, Server, WindowOrder};
+use ensemble_tmux::tmux::{Binding, PaneSigns, Server, WindowOrder};
 use serde_json::json;
 
 use super::place::Place;
@@ -38,7 +38,7 @@ pub enum HowBrought {
     Joined,
     /// It is being shut down; no action.
     Leaving,
-    /// It had joined from a foreign pane, which is gone; no action is possible.
+    /// Its pane is not the team's, and it is gone; no action is possible.
     Lost,
 }
 
@@ -80,6 +80,10 @@ impl Team<'_> {
                 self.settle_in(plan, binding, generation, HowBrought::Adopted)
             }
             (_, recorded) if plan.command.is_none() => match (&plan.pane, recorded) {
+                (Some(pane), recorded) if self.is_of_another(plan, pane)? => {
+                    let member = recorded.unwrap_or_else(|| not_recorded(plan));
+                    Ok(Brought { member, how: HowBrought::Lost })
+                }
                 (Some(pane), _) => {
                     let binding = self.server_of_panes().bind(pane)?;
                     self.join(plan, &binding)
@@ -251,6 +255,20 @@ impl Team<'_> {
         }
     }
 
+    /// Whether the pane of the configuration is gone, or its id is now that of a pane of ours. A tmux server
+    /// that was started again gives the same ids to other panes.
+    fn is_of_another(&self, plan: &Plan, pane: &str) -> Result<bool> {
+        // An exact name of a pane is left to tmux.
+        if !pane.starts_with('%') {
+            return Ok(false);
+        }
+        let signs = self.server_of_panes().pane_signs(pane)?;
+        let is_foreign = |signs: &PaneSigns| {
+            signs.is_sidecar || signs.member.as_ref().is_some_and(|(name, _)| *name != plan.name)
+        };
+        Ok(signs.is_none_or(|signs| is_foreign(&signs)))
+    }
+
     /// The server of existing panes: the configured one, else the caller's.
     fn server_of_panes(&self) -> Server {
         let around = || std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux));
@@ -259,6 +277,11 @@ impl Team<'_> {
             None => around().unwrap_or_else(|| self.server.clone()),
         }
     }
+}
+
+/// The member of a plan that was never carried out.
+fn not_recorded(plan: &Plan) -> Member {
+    Member::new(plan.name.clone(), plan.role.clone(), plan.provider.clone(), SystemClock.wall())
 }
 
 /// Another process removed the member during the change.

@@ -126,6 +126,13 @@ impl Upstream {
         self.left.push(Said { what: what.into(), why: why.into() });
     }
 
+    /// Notes the files of drop boxes that are not routed, since they were dealt with.
+    pub(super) fn leave_answered(&mut self, paths: Vec<String>) {
+        for path in paths {
+            self.leave(format!("queue/{path}"), "was dealt with: not routed again");
+        }
+    }
+
     fn take_panes(&mut self, text: &str) {
         let assignments = text.lines().filter_map(|line| {
             let line = line.trim();

@@ -1,0 +1,123 @@
+//! `up` and `down` of a project that was taken over: its agents run in panes of the user's own tmux server already.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::bed::{Bed, Ran, ran, words};
+use crate::takeover::upstream;
+use crate::tmux_support::{TestServer, eventually};
+
+/// Shows the composer of Claude Code, and notes each line that it is sent. `quit` ends it.
+const AGENT: &str = r#"#!/usr/bin/env python3
+import os, sys, tty
+tty.setraw(0)
+os.write(1, b"\x1b[?1049h\x1b[?2004h")
+buffer = ""
+def draw():
+    rule = "\u2500" * 60
+    text = f"\x1b[2J\x1b[H{rule}\r\n\u276f {buffer}\r\n{rule}\r\n  ? for shortcuts\x1b[2;{len(buffer) + 3}H"
+    os.write(1, text.encode())
+draw()
+while True:
+    for key in os.read(0, 4096).decode(errors="replace").replace("\x1b[200~", "").replace("\x1b[201~", ""):
+        if key == "\r":
+            if buffer == "quit":
+                os.write(1, b"\x1b[?1049l")
+                sys.exit(0)
+            with open(sys.argv[1], "a") as lines:
+                lines.write(buffer + "\n")
+            buffer = ""
+        elif key >= " ":
+            buffer += key
+    draw()
+"#;
+
+/// The user's tmux server: a session with the Conductor, and one with Dispatch and a worker.
+struct Desk {
+    bed: Bed,
+    tmux: TestServer,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let bed = Bed::empty();
+        upstream(&bed, true);
+        let mut tmux = TestServer::around(tempfile::tempdir().unwrap());
+        let claude = tmux.dir.path().join("claude");
+        fs::write(&claude, AGENT).unwrap();
+        fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).unwrap();
+        // What the user has typed into a shell; the shell stays when the agent ends.
+        let pane = |agent: &str| {
+            let lines = tmux.dir.path().join(agent);
+            format!("{} {}; exec bash --norc --noprofile", claude.display(), lines.display())
+        };
+        let session = |name: &str, agent: &str| {
+            tmux.server.new_session(name, &pane(agent), 132, 24).unwrap();
+        };
+        session("shop-conductor", "conductor");
+        session("shop-workers", "dispatch");
+        tmux.server.run(&["split-window", "-t", "shop-workers", &pane("worker-1")]).unwrap();
+        tmux.adopt();
+        let desk = Self { bed, tmux };
+        for pane in ["%0", "%1", "%2"] {
+            eventually("the agent shows its composer", || {
+                desk.tmux.screen(pane).iter().any(|line| line.contains("? for shortcuts"))
+            });
+        }
+        desk
+    }
+
+    fn inside(&self, line: &str) -> Ran {
+        let variable = format!("{},{},0", self.tmux.server.socket().display(), self.tmux.pid());
+        ran(self.bed.command(&words(line)).env("TMUX", variable).output().unwrap())
+    }
+
+    fn panes(&self) -> Vec<String> {
+        self.tmux.server.panes().unwrap().into_iter().map(|pane| pane.id).collect()
+    }
+}
+
+#[test]
+fn up_takes_in_the_panes_and_down_leaves_them() {
+    let desk = Desk::new();
+    assert_eq!(desk.inside("init --from ensemble-claude .").code, 0);
+    // The fixture's second worker is in a pane that is gone. The others come in all the same.
+    let up = desk.inside("up");
+    let expected =
+        ["conductor  joined", "dispatch   joined", "worker-1   joined", "worker-2   lost"];
+    for part in expected {
+        assert!(up.stdout.contains(part), "{part}: {up:?}");
+    }
+    assert_eq!(up.code, 1, "{up:?}");
+    assert!(up.stderr.contains("hint: run `ensemble agent join worker-2` in the pane"), "{up:?}");
+    // What lay there is announced in the pane.
+    let lines = desk.tmux.dir.path().join("worker-1");
+    eventually("the worker is told of its task", || {
+        fs::read_to_string(&lines).is_ok_and(|text| text.contains(" for worker-1. Run:"))
+    });
+
+    // An agent that ends does not come back by `up`, and no line says so.
+    desk.tmux.human(&["quit", "Enter"]);
+    eventually("the shell is back", || {
+        desk.tmux.server.panes().unwrap().iter().any(|p| p.id == "%0" && p.command == "bash")
+    });
+    eventually("it is seen", || {
+        let status = desk.bed.ok("status");
+        status.contains("start it in its pane, or run `ensemble agent join conductor` in another")
+    });
+    let again = desk.inside("up");
+    assert!(again.stderr.contains("no claude runs in pane %0 yet: bash does"), "{again:?}");
+
+    // Only what the team has opened is closed.
+    let down = desk.inside("down --force");
+    let closed = "session shop-workers stays with its own panes, watcher stopped\n";
+    assert!(down.code == 0 && down.stdout.ends_with(closed), "{down:?}");
+    assert_eq!(desk.panes(), ["%0", "%1", "%2"]);
+
+    // After a restart of tmux the same ids may be those of other panes: of the team's own window here.
+    desk.tmux.server.kill_server().unwrap();
+    let up = desk.bed.run("up");
+    assert!(up.code == 1 && up.stdout.contains("conductor  lost"), "{up:?}");
+    let down = desk.bed.ok("down");
+    assert!(down.ends_with("session shop-workers closed, watcher stopped\n"), "{down}");
+}
