@@ -43,14 +43,57 @@ fn doctor_names_agents_programs_and_what_the_team_lacks() {
     fs::write(bed.project().join("ensemble.yaml"), agents).unwrap();
     let told = with_path(&bed, &path, &["doctor"]);
     assert_eq!(told.code, 1, "{told:?}");
-    assert!(told.stdout.contains("codex 7.8.9; `ensemble codex` brings hooks"), "{told:?}");
+    assert!(told.stdout.contains("ok    agents       codex 7.8.9"), "{told:?}");
     assert!(
         told.stdout.contains("fail  agents       w1: `claude-of-mine` is not on PATH"),
         "{told:?}"
     );
+    let install = "-> `ensemble admin hooks install --provider codex`";
+    assert!(told.stdout.contains(install) && !told.stdout.contains("trust"), "{told:?}");
     bed.ok("admin hooks install --provider codex");
-    let told = with_path(&bed, &path, &["doctor"]);
-    assert!(told.stdout.contains("own sessions have the hooks of the project"), "{told:?}");
+    let told = with_path(&bed, &path, &["doctor"]).stdout;
+    for part in [
+        "by `ensemble codex`; own sessions: those of the project",
+        "warn  trust        codex will ask a person whether it trusts this directory",
+        "warn  trust        codex runs the hooks only after a person has reviewed them",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let home = bed.project().parent().unwrap().join(".codex");
+    fs::create_dir_all(&home).unwrap();
+    let trusted = format!(
+        "[projects.{:?}]\ntrust_level = \"trusted\"\ntrusted_hash = \"x\"\n",
+        bed.project()
+    );
+    fs::write(home.join("config.toml"), trusted).unwrap();
+    let told = with_path(&bed, &path, &["doctor"]).stdout;
+    assert!(told.contains("ok    trust        codex trusts this directory"), "{told}");
+    assert!(!told.contains("warn  trust"), "{told}");
+    let wide = told.lines().filter(|line| line.chars().count() > 80 && !line.contains("/tmp"));
+    assert_eq!(wide.collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn doctor_says_what_an_old_tmux_lacks_and_that_no_watcher_runs() {
+    let bed = Bed::new();
+    let path = programs(&bed, &["tmux"]);
+    let bin = bed.project().parent().unwrap().join("bin/tmux");
+    for (said, expected) in [
+        ("tmux 3.1c", "fail  tmux         tmux 3.1c is too old"),
+        ("tmux 3.2", "ok    tmux         tmux 3.2"),
+    ] {
+        fs::write(&bin, format!("#!/bin/sh\necho '{said}'\n")).unwrap();
+        let told = with_path(&bed, &path, &["doctor"]).stdout;
+        assert!(told.contains(expected), "{told}");
+        assert!(told.contains("warn  watcher      not running"), "{told}");
+        assert!(told.contains("-> `ensemble admin watch` starts it"), "{told}");
+    }
+    // `status` says the same.
+    assert!(
+        bed.ok("status").contains("watcher not running: `ensemble admin watch` starts it"),
+        "{}",
+        bed.ok("status")
+    );
 }
 
 #[test]

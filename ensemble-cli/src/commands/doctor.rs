@@ -7,6 +7,7 @@ mod place;
 mod queue;
 #[cfg(feature = "nats")]
 mod servers;
+mod trust;
 
 use ensemble_watch::overview::Evidence;
 use serde::Serialize;

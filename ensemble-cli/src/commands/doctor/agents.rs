@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ensemble_watch::team::Plan;
 
-use super::{Check, Level};
+use super::{Check, Level, trust};
 use crate::commands::hooks_in_place;
 use crate::context::Context;
 use crate::hooks::Program;
@@ -43,33 +43,54 @@ pub(super) fn programs(context: &Context) -> Vec<Check> {
     found
         .iter()
         .zip(versions)
-        .map(|((program, _), version)| one(context, *program, version))
+        .flat_map(|((program, _), version)| one(context, *program, version))
         .collect()
 }
 
-fn one(context: &Context, program: Program, version: Option<String>) -> Check {
+/// The version of a program, its hooks, and what it trusts.
+fn one(context: &Context, program: Program, version: Option<String>) -> Vec<Check> {
     let word = program.word();
     let Some(version) = version else {
         let text = format!("{word} is on PATH, but does not say its version");
-        return Check::bad(
-            "agents",
-            Level::Warn,
-            text,
-            format!("see whether `{word} --version` works"),
-        );
+        let remedy = format!("see whether `{word} --version` works");
+        return vec![Check::bad("agents", Level::Warn, text, remedy)];
     };
     let version = match version.contains(word) {
         true => version,
         false => format!("{word} {version}"),
     };
-    let hooks = match hooks_in_place(context, program)[..] {
-        [] => {
-            format!("own sessions have no hooks (`ensemble admin hooks install --provider {word}`)")
-        }
-        [place] => format!("own sessions have the hooks of the {place}"),
-        _ => "own sessions have hooks twice: of the user and of the project".to_owned(),
-    };
-    Check::ok("agents", format!("{version}; `ensemble {word}` brings hooks; {hooks}"))
+    let places = hooks_in_place(context, program);
+    let mut checks = vec![Check::ok("agents", version), hooks(word, &places)];
+    let is_used = !places.is_empty() || is_configured(context, word);
+    if let (true, Ok(project)) = (is_used, context.project()) {
+        checks.extend(trust::check(program, project.root(), !places.is_empty()));
+    }
+    checks
+}
+
+/// The ways in of a program's sessions: those that we start, and those that a person starts.
+fn hooks(word: &str, places: &[&str]) -> Check {
+    let text = |own: &str| format!("by `ensemble {word}`; own sessions: {own}");
+    match places {
+        [] => Check {
+            remedy: Some(format!("`ensemble admin hooks install --provider {word}`")),
+            ..Check::ok("hooks", text("none"))
+        },
+        [place] => Check::ok("hooks", text(&format!("those of the {place}"))),
+        _ => Check::bad(
+            "hooks",
+            Level::Warn,
+            format!("own sessions of {word} have them twice: each hint comes twice"),
+            format!("`ensemble admin hooks uninstall --provider {word} --user`"),
+        ),
+    }
+}
+
+/// Whether an agent of the configuration runs this program.
+fn is_configured(context: &Context, word: &str) -> bool {
+    context.project().is_ok_and(|project| {
+        project.config.agents.values().any(|agent| agent.provider.as_deref() == Some(word))
+    })
 }
 
 /// Agents of the configuration whose program cannot be started.
@@ -97,7 +118,7 @@ pub(super) fn configured(context: &Context) -> Vec<Check> {
             }
             Ok(plan) => missing(&plan).map(|program| {
                 let text = format!("{}: `{}` is not on PATH", plan.name, one_line(&program));
-                let remedy = "install it, or change `command` of this agent in ensemble.yaml";
+                let remedy = "install it, or change its `command` in ensemble.yaml";
                 Check::bad("agents", Level::Fail, text, remedy)
             }),
         })

@@ -1,6 +1,7 @@
 //! What is checked of the machine.
 
 use std::io::ErrorKind;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -62,8 +63,13 @@ pub(super) fn clock() -> Check {
 }
 
 pub(super) fn inotify_limits() -> Vec<Check> {
+    limits_in(Path::new("/proc/sys/fs/inotify"))
+}
+
+/// The limits that stand in the files of a directory; one without a file is not checked.
+fn limits_in(directory: &Path) -> Vec<Check> {
     let check = |(name, least, what): (&str, u64, &str)| {
-        let path = format!("/proc/sys/fs/inotify/{name}");
+        let path = directory.join(name);
         let limit: u64 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
         let text = format!("{name} = {limit} ({what})");
         Some(if limit >= least {
@@ -78,7 +84,22 @@ pub(super) fn inotify_limits() -> Vec<Check> {
 
 #[cfg(test)]
 mod tests {
-    use super::version;
+    use super::super::Level;
+    use super::{INOTIFY_LIMITS, limits_in, version};
+
+    #[test]
+    fn a_low_limit_of_inotify_is_a_warning_with_its_command() {
+        let directory = tempfile::tempdir().unwrap();
+        for (index, (name, least, _)) in INOTIFY_LIMITS.into_iter().enumerate() {
+            let limit = if index == 1 { least - 1 } else { least };
+            std::fs::write(directory.path().join(name), format!("{limit}\n")).unwrap();
+        }
+        let checks = limits_in(directory.path());
+        let levels: Vec<Level> = checks.iter().map(|check| check.level).collect();
+        assert_eq!(levels, [Level::Ok, Level::Warn, Level::Ok]);
+        let remedy = checks[1].remedy.as_deref().unwrap();
+        assert!(remedy.starts_with("sysctl fs.inotify.max_user_watches=8192"), "{remedy}");
+    }
 
     #[test]
     fn versions_of_tmux() {

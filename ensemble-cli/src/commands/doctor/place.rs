@@ -9,17 +9,21 @@ use ensemble_watch::project::Project;
 use super::{Check, Level};
 
 /// File systems that other machines change: events and locks may not arrive. Magic numbers as in statfs(2).
-const NETWORKED: [(u64, &str); 6] = [
+const NETWORKED: [(u64, &str); 7] = [
     (0x6969, "NFS"),
     (0xff53_4d42, "CIFS"),
     (0xfe53_4d42, "SMB"),
     (0x0102_1997, "9p (a drive of Windows under WSL, or a virtual machine's share)"),
+    (0x5346_4846, "a drive of Windows under WSL 1"),
     (0x5346_414f, "AFS"),
     (0x6573_5546, "FUSE"),
 ];
 
 pub(super) fn network(queue: &Path) -> Option<Check> {
-    let kind = rustix::fs::statfs(queue).ok()?.f_type as u64 & 0xffff_ffff;
+    of_kind(rustix::fs::statfs(queue).ok()?.f_type as u64 & 0xffff_ffff)
+}
+
+fn of_kind(kind: u64) -> Option<Check> {
     let (_, name) = NETWORKED.iter().find(|(magic, _)| *magic == kind)?;
     let text = format!("the queue lies on {name}: events and locks may not arrive");
     let remedy = "move the project to a disk of this machine; for several hosts set `transport` in ensemble.yaml";
@@ -76,4 +80,32 @@ pub(super) fn git(project: &Project) -> Option<Check> {
     }
     let text = format!("git sees {}: messages could be committed", seen.join(" and "));
     Some(Check::bad("git", Level::Warn, text, "`ensemble init` writes a .gitignore into each"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_kind;
+
+    #[test]
+    fn file_systems_of_other_machines_are_warned_of_and_local_ones_are_not() {
+        // As statfs(2) has them. WSL 2 shows the drives below /mnt as 9p.
+        for (kind, name) in [
+            (0x6969, "NFS"),
+            (0xff53_4d42, "CIFS"),
+            (0x0102_1997, "Windows"),
+            (0x6573_5546, "FUSE"),
+        ] {
+            let check = of_kind(kind).unwrap();
+            assert!(check.text.contains(name), "{}", check.text);
+            assert!(check.remedy.unwrap().contains("move the project to a disk of this machine"));
+        }
+        for (kind, name) in [
+            (0xef53, "ext4"),
+            (0x0102_1994, "tmpfs"),
+            (0x9123_683e, "btrfs"),
+            (0x794c_7630, "overlay"),
+        ] {
+            assert!(of_kind(kind).is_none(), "{name}");
+        }
+    }
 }

@@ -1,0 +1,127 @@
+//! Whether agents' programs trust this directory and our hooks, by their own files. A program that does not asks a person
+//! at its start, and runs no hooks before the answer.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{Check, Level};
+use crate::hooks::Program;
+
+const CHECK: &str = "trust";
+/// The largest file of a program's settings that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Codex writes it beside each hook that a person has reviewed.
+const REVIEWED: &str = "trusted_hash";
+
+/// What a program is told of this directory. `has_hooks`: our hooks are in its configuration.
+pub(super) fn check(program: Program, root: &Path, has_hooks: bool) -> Vec<Check> {
+    let Some(home) = std::env::var_os("HOME").map(PathBuf::from) else { return Vec::new() };
+    let word = program.word();
+    let is_trusted = match program {
+        Program::Claude => by_claude(&place("CLAUDE_CONFIG_DIR", home.clone()), root),
+        Program::Codex => by_codex(&place("CODEX_HOME", home.join(".codex")), root),
+        Program::Gemini => by_gemini(&home.join(".gemini"), root),
+        // It has no such question.
+        Program::Opencode => return Vec::new(),
+    };
+    let mut checks = vec![match is_trusted {
+        true => Check::ok(CHECK, format!("{word} trusts this directory")),
+        false => {
+            let remedy =
+                format!("run `{word}` here once and answer, or answer in the agent's pane");
+            let text = format!("{word} will ask a person whether it trusts this directory");
+            Check::bad(CHECK, Level::Warn, text, remedy)
+        }
+    }];
+    let is_reviewed = || {
+        let file = place("CODEX_HOME", home.join(".codex")).join("config.toml");
+        text(&file).is_some_and(|text| text.contains(REVIEWED))
+    };
+    if program == Program::Codex && has_hooks && !is_reviewed() {
+        let remedy = "run `codex` here once, and choose `Trust all and continue`";
+        let text = "codex runs the hooks only after a person has reviewed them";
+        checks.push(Check::bad(CHECK, Level::Warn, text, remedy));
+    }
+    checks
+}
+
+/// The directory that a variable names, else the usual one.
+fn place(variable: &str, usual: PathBuf) -> PathBuf {
+    std::env::var_os(variable).filter(|it| !it.is_empty()).map_or(usual, PathBuf::from)
+}
+
+fn text(file: &Path) -> Option<String> {
+    let is_small = file.metadata().ok()?.len() <= FILE_BYTES_MAX;
+    is_small.then(|| std::fs::read_to_string(file).ok())?
+}
+
+/// Whether this directory or one that it lies in has been trusted.
+fn any_of(root: &Path, is_trusted: impl Fn(&str) -> bool) -> bool {
+    root.ancestors().any(|dir| is_trusted(&dir.to_string_lossy()))
+}
+
+fn by_claude(place: &Path, root: &Path) -> bool {
+    let known = text(&place.join(".claude.json"))
+        .and_then(|text| serde_json::from_str::<Value>(&text).ok())
+        .unwrap_or_default();
+    any_of(root, |dir| known["projects"][dir]["hasTrustDialogAccepted"] == true)
+}
+
+/// A table `[projects."DIR"]` with `trust_level = "trusted"`.
+fn by_codex(place: &Path, root: &Path) -> bool {
+    let known = text(&place.join("config.toml")).unwrap_or_default();
+    any_of(root, |dir| {
+        let head = format!("[projects.{}]", Value::from(dir));
+        let table = known.split_once(&head).map_or("", |(_, rest)| rest);
+        let lines = table.lines().skip(1).take_while(|line| !line.starts_with('['));
+        lines.map(|line| line.replace(' ', "")).any(|line| line == "trust_level=\"trusted\"")
+    })
+}
+
+fn by_gemini(place: &Path, root: &Path) -> bool {
+    let known = text(&place.join("trustedFolders.json"))
+        .and_then(|text| serde_json::from_str::<Value>(&text).ok())
+        .unwrap_or_default();
+    any_of(root, |dir| known[dir] == "TRUST_FOLDER")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_tells_in_its_own_file() {
+        let home = tempfile::tempdir().unwrap();
+        let (place, root) = (home.path(), Path::new("/work/shop/src"));
+        let write = |name: &str, content: &str| std::fs::write(place.join(name), content).unwrap();
+        type By = fn(&Path, &Path) -> bool;
+        let cases: [(By, &str, &str, &str); 3] = [
+            (
+                by_claude,
+                ".claude.json",
+                r#"{"projects": {"/work/shop": {"hasTrustDialogAccepted": true}}}"#,
+                r#"{"projects": {"/work/shop": {"hasTrustDialogAccepted": false}, "/work/sho": {}}}"#,
+            ),
+            (
+                by_codex,
+                "config.toml",
+                "[projects.\"/work/shop\"]\ntrust_level = \"trusted\"\n",
+                "[projects.\"/work/shop\"]\ntrust_level = \"untrusted\"\n[x]\ntrust_level = \"trusted\"\n",
+            ),
+            (
+                by_gemini,
+                "trustedFolders.json",
+                r#"{"/work/shop": "TRUST_FOLDER"}"#,
+                r#"{"/work/shop": "DO_NOT_TRUST"}"#,
+            ),
+        ];
+        for (by, file, trusts, does_not) in cases {
+            assert!(!by(place, root), "{file}: nothing is known");
+            write(file, trusts);
+            assert!(by(place, root), "{file}");
+            write(file, does_not);
+            assert!(!by(place, root), "{file}");
+        }
+    }
+}
