@@ -71,6 +71,11 @@ pub(crate) fn requests() -> Vec<CompletionCandidate> {
     })
 }
 
+/// What has a story and is not over: messages, requests and agents.
+pub(crate) fn stories() -> Vec<CompletionCandidate> {
+    [messages(), requests(), agents()].into_iter().flatten().collect()
+}
+
 /// Words that the directory of the queue knows. A shell that asks for words is no place for error texts.
 fn of_queue(
     words: impl FnOnce(&Spool) -> ensemble_core::Result<Vec<String>>,

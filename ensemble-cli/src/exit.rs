@@ -390,11 +390,13 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
         return Exit::Usage;
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
-    let hint = match error.get(ContextKind::InvalidSubcommand) {
+    let meant = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) => crate::commands::meant_by(word),
         _ => None,
     };
-    let hint = hint.map(|meant| format!("`ensemble {meant}` does that"));
+    // A known word of another program needs no words that are spelt like it.
+    let text = meant.and_then(|_| text.split("\n\n").next()).unwrap_or(text);
+    let hint = meant.map(|meant| format!("`ensemble {meant}` does that"));
     if is_json() {
         let message = text.split("\n\n").next().unwrap_or(text);
         tell_program(Code::Usage, crate::text::one_line(message), hint, Exit::Usage);

@@ -40,6 +40,9 @@ mod tests;
 pub const MAIL_WAITS_MAX: Duration = Duration::from_secs(30);
 /// How long a request may wait for an agent that is there.
 pub const UNDECIDED_MAX: Duration = Duration::from_secs(5 * 60);
+/// Characters of an id that we have made, and of its time in milliseconds.
+const ID_CHARS: usize = 36;
+const STAMP_CHARS: usize = 13;
 
 /// Kind of a need; the worst comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -203,7 +206,7 @@ pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
     all.extend(ladders.filter_map(of_ladder));
     all.extend(facts.troubles.iter().map(of_trouble));
     all.extend(facts.steps.iter().map(of_step));
-    all.extend(facts.dead.iter().map(of_dead));
+    all.extend(facts.dead.iter().map(|letter| of_dead(letter, facts.dead)));
     all.extend(facts.parked.iter().map(of_budget));
     keep_causes(&mut all);
     all.sort_by_key(|need| (need.need, need.since.is_none(), need.since));
@@ -330,11 +333,18 @@ fn of_step(step: &Standing) -> Need {
     need.about(task).since(step.since.parse().ok())
 }
 
-fn of_dead(letter: &DeadTask) -> Need {
+/// As much of an id of ours as tells it apart from the other dead letters: its time in milliseconds, where that does.
+fn shortened<'a>(id: &'a str, all: &[DeadTask]) -> &'a str {
+    let Some(start) = id.get(..STAMP_CHARS).filter(|_| id.len() == ID_CHARS) else { return id };
+    let same = all.iter().filter(|letter| letter.id.as_str().starts_with(start)).count();
+    if same == 1 { start } else { id }
+}
+
+fn of_dead(letter: &DeadTask, all: &[DeadTask]) -> Need {
     let DeadTask { mailbox, id, task, reason, at } = letter;
     let what = task.as_ref().map_or_else(|| format!("message {id}"), |task| format!("task {task}"));
     let text = format!("{what} of {mailbox} is a dead letter: {reason}");
-    let help = format!("`ensemble dead retry {id}`, or `dead drop`");
+    let help = format!("`ensemble dead retry {}`, or `dead drop`", shortened(id.as_str(), all));
     Need::new(Kind::DeadLetter, text, help).of(mailbox).about(id.as_str()).since(*at)
 }
 

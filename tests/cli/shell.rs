@@ -42,6 +42,27 @@ fn bash_completes_verbs_flags_and_mailboxes() {
 }
 
 #[test]
+fn bash_completes_the_beginning_of_an_id() {
+    let bed = Bed::new();
+    for id in ["task-one", "other", "buried"] {
+        bed.ok(&format!("send --to w1 --id {id} x"));
+    }
+    bed.ok("recv --as w1 --json");
+    for line in ["ensemble settle ta", "ensemble release ta", "ensemble mailbox extend ta"] {
+        assert_eq!(completed(&bed, line), ["task-one"], "{line}");
+    }
+    assert_eq!(completed(&bed, "ensemble why ot"), ["other"]);
+    std::fs::write(bed.project().join("plan.md"), "move it\n").unwrap();
+    bed.ok("request plan plan.md --task t1 --to w1 --id plan-7 --as conductor");
+    assert_eq!(completed(&bed, "ensemble request answer pl"), ["plan-7"]);
+    assert_eq!(completed(&bed, "ensemble request list pl"), ["plan-7"]);
+    bed.ok("mailbox add w2");
+    bed.ok("send --to w2 --id late --expires 1ms x");
+    bed.fails(3, "recv --as w2");
+    assert_eq!(completed(&bed, "ensemble dead retry la"), ["late"]);
+}
+
+#[test]
 fn scripts_for_all_shells() {
     let bed = Bed::new();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {

@@ -57,7 +57,7 @@ const FORMER: [(&str, &[&str]); 46] = [
 ];
 
 /// Words of other programs for our commands.
-const SYNONYMS: [(&str, &str); 19] = [
+const SYNONYMS: [(&str, &str); 27] = [
     ("api", "admin api"),
     ("ls", "inbox"),
     ("list", "inbox"),
@@ -77,6 +77,14 @@ const SYNONYMS: [(&str, &str); 19] = [
     ("approve", "request answer"),
     ("plan", "request plan"),
     ("pane", "agent inspect"),
+    ("kill", "down"),
+    ("agents", "team"),
+    ("tasks", "task list"),
+    ("reject", "request answer"),
+    ("logs", "log"),
+    ("check", "doctor"),
+    ("new", "init"),
+    ("setup", "init"),
 ];
 
 /// The command that a word of another program means.

@@ -2,14 +2,16 @@
 
 use std::path::Path;
 
+use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::driver::LadderStore;
-use ensemble_core::event_log::{Record, Story, read_all, story};
+use ensemble_core::event_log::{Record, Story, read_all, story, types};
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_team::usage::{Spent, by_task};
 use serde_json::{Value, json};
 
 use super::usage::Usage;
 use crate::asking::requests;
+use crate::completion;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::ids;
@@ -18,16 +20,26 @@ use crate::queue::Queue;
 use crate::team_log::TeamLog;
 use crate::text::{age, inline, one_line, plural};
 
+/// Records with which a story ends, and those with which it begins anew.
+const ENDS: [&str; 5] = [
+    types::TASK_FAILED,
+    types::TASK_COMPLETE,
+    types::TASK_START,
+    types::MESSAGE_DEAD,
+    types::MESSAGE_REDRIVEN,
+];
+
 /// Tell the whole story of a message, a task, a step's task, a request or an agent
 ///
 /// Everything that the event log has of it and of the messages about it, from the first record to
-/// the last. Then where it is now.
+/// the last. Then where it is now. The last line of a failed task says why.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble why T-17
   ensemble why 019b3c5e-7b1a-7c44-9d0e-2f6a5b8c1d3e --json | jq -r .records[].type")]
 pub(crate) struct Arguments {
     /// Its id, as `inbox`, `task list`, `request list` or `log` show it, or a unique beginning of it
+    #[arg(add = ArgValueCandidates::new(completion::stories))]
     id: String,
 }
 
@@ -54,6 +66,11 @@ impl Arguments {
             context.out.object(&whole)?;
         } else {
             tell(context, told.as_ref(), &now)?;
+            if let Some((reason, of)) = told.as_ref().and_then(|story| reason(&story.records)) {
+                context
+                    .out
+                    .line(format!("{}  {reason} ({of})", context.out.paint(STRONG, "why")))?;
+            }
             if let Some(took) = took {
                 let took = super::usage::in_words(&took);
                 context.out.line(format!("{}  {took}", context.out.paint(STRONG, "took")))?;
@@ -112,6 +129,14 @@ fn tell(context: &Context, story: Option<&Story>, now: &[Value]) -> Outcome {
     Ok(())
 }
 
+/// Why it failed, and the type and author of the record that says so. A story that went on since has no such end.
+fn reason(records: &[Record]) -> Option<(String, String)> {
+    let last = records.iter().rfind(|record| ENDS.contains(&record.kind.as_str()))?;
+    let reason = last.data.get("reason")?.as_str().filter(|reason| !reason.is_empty())?;
+    let of = format!("{}, {}", last.kind, one_line(&last.actor));
+    (last.kind.as_str() != types::TASK_COMPLETE).then(|| (one_line(reason), of))
+}
+
 /// The whole story, a line each, without styles.
 pub(crate) fn story_lines(context: &Context, id: &str) -> Outcome<Vec<String>> {
     let team = TeamLog::open(context)?;
@@ -128,6 +153,7 @@ pub(crate) fn story_lines(context: &Context, id: &str) -> Outcome<Vec<String>> {
         })
         .collect();
     lines.extend(whereabouts(context, id).iter().map(|place| format!("now  {}", inline(place))));
+    lines.extend(reason(records).map(|(reason, of)| format!("why  {reason} ({of})")));
     if lines.is_empty() {
         lines.push("no event mentions it".to_owned());
     }

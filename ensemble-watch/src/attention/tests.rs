@@ -214,3 +214,17 @@ fn each_need_names_the_command_that_helps() {
     let calm = needs.iter().filter(|need| !need.need.is_urgent()).count();
     assert_eq!(calm, 2);
 }
+
+#[test]
+fn a_long_id_is_shortened_as_far_as_it_is_unique_among_dead_letters() {
+    let help = |ids: &[&str]| -> Vec<String> {
+        let all: Vec<DeadTask> = ids.iter().map(|id| dead(id)).collect();
+        all.iter().map(|letter| of_dead(letter, &all).help).collect()
+    };
+    let (one, two) =
+        ("01a217d5-8fcd-7269-8d43-fa96e245f583", "01a217d5-8fce-7269-8d43-fa96e245f583");
+    let twin = "01a217d5-8fcd-7269-8d43-000000000000";
+    assert_eq!(help(&[one, two])[0], "`ensemble dead retry 01a217d5-8fcd`, or `dead drop`");
+    assert!(help(&[one, twin])[0].contains(one));
+    assert!(help(&["a-name-of-the-senders-own-choice"])[0].contains("own-choice"));
+}

@@ -47,7 +47,7 @@ const TASKS: [(&str, &[Step]); 5] = [
         "See why a task failed",
         &[
             ("ensemble help", &["ensemble why ID"]),
-            ("ensemble why t-fail", &["task_failed", "0 of 3 tests (0%)"]),
+            ("ensemble why t-fail", &["task_failed", "why  0 of 3 tests (0%) ran"]),
         ],
     ),
     (
