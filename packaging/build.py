@@ -4,8 +4,9 @@
     build.py [--target TRIPLE] [--out DIR] [-- CARGO_ARGUMENT...]
 
 maturin, cargo-zigbuild and Zig come from PyPI in the versions of requirements.txt, into an environment below cargo's
-target directory. Zig is the C compiler and the linker, so no other cross compiler is needed. The target's standard
-library comes from `rustup target add`. The wheel has the same program as the archive.
+target directory. Zig is the C compiler, so no cross compiler is needed. The target's standard library comes from
+`rustup target add`. Linux programs are linked by the toolchain's own `rust-lld`, which lays functions of the same code
+upon one another. The wheel has the same program as the archive.
 """
 
 import argparse
@@ -24,6 +25,9 @@ from generate import HERE, ROOT
 LINUX = "x86_64-unknown-linux-musl"
 # The largest released program, with all features.
 PROGRAM_BYTES_MAX = 20_000_000
+# What the last step of a static Linux program is given: musl and its start files come with the standard library.
+LINKED = ["-C", "linker=rust-lld", "-C", "linker-flavor=ld.lld", "-C", "link-self-contained=yes",
+          "-C", "link-arg=--icf=all"]
 
 
 def target_directory():
@@ -86,8 +90,9 @@ def build(triple, out, arguments=()):
         old.unlink()
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     zig = [] if "apple" in triple and sys.platform == "darwin" else ["--zig"]
+    linked = ["--", *LINKED] if "musl" in triple else []
     subprocess.run([programs / "maturin", "build", "--release", "--locked", "--target", triple, *zig,
-                    "--manifest-path", ROOT / "ensemble-cli/Cargo.toml", "--out", wheels, *arguments],
+                    "--manifest-path", ROOT / "ensemble-cli/Cargo.toml", "--out", wheels, *arguments, *linked],
                    check=True, cwd=ROOT, env=environment)
     program = below / triple / "release/ensemble"
     if program.stat().st_size > PROGRAM_BYTES_MAX:

@@ -11,6 +11,9 @@ use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, Recorder};
 use ensemble_core::{Error, Result};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::alerts::AlertThread;
 use crate::departures::Departures;
@@ -246,18 +249,17 @@ fn run_watcher(
     Ok(())
 }
 
-/// Warnings go to stderr; `RUST_LOG` asks for more or less.
+/// Warnings go to stderr; `RUST_LOG` asks for more or less, by levels and targets (`info`, `ensemble_watch=debug`).
 fn tell_trouble_on_stderr() {
-    let filter = tracing_subscriber::EnvFilter::builder()
-        .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
-        .from_env_lossy();
+    let asked = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     // On a full disk a line is lost; telling of that on stderr would panic.
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let layer = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .log_internal_errors(false);
+        .log_internal_errors(false)
+        .with_filter(filter);
     // Fails if the embedder has set a subscriber, which then stays.
-    let _ = subscriber.try_init();
+    let _ = tracing_subscriber::registry().with(layer).try_init();
 }
 
 #[cfg(test)]

@@ -70,7 +70,8 @@ fn the_story_ends_with_what_needs_a_person_and_leaves_nothing() {
     let (story, status) = ran.stdout.split_once("you are back").expect("the status");
     for told in [
         "steady    is done",
-        "silent    is still silent",
+        "silent    has not taken it: told again, phase 1",
+        "silent    is still silent: a person is told",
         "asking    stands at a question",
         "crashing  is gone: its task goes back",
     ] {

@@ -10,7 +10,7 @@
 //! It runs the command as a person would: `init`, `up`, `send`, `status`, `down`. What is told comes from the event
 //! log, and the end of the story is what `status` prints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,10 +115,12 @@ impl Lunch {
         let mut follower = Follower::from_start(&logs);
         let start = Instant::now();
         let mut seen = BTreeSet::new();
+        let mut last = BTreeMap::new();
         loop {
             for record in follower.poll()? {
                 seen.extend(turn(&record));
-                if let Some(line) = line(&record).filter(|_| !context.out.is_json()) {
+                let line = line(&record).filter(|line| is_news(&mut last, line));
+                if let Some(line) = line.filter(|_| !context.out.is_json()) {
                     let at = format!("{:>5.1} s", start.elapsed().as_secs_f64());
                     context.out.line(format!("{}  {line}", context.out.paint(FAINT, at)))?;
                     context.out.flush()?;
@@ -195,6 +197,12 @@ impl Lunch {
     }
 }
 
+/// Whether it is another line than the last one of its agent, the first word of each line.
+fn is_news(last: &mut BTreeMap<String, String>, line: &str) -> bool {
+    let agent = line.split(' ').next().unwrap_or_default().to_owned();
+    last.insert(agent, line.to_owned()).is_none_or(|before| before != line)
+}
+
 /// The agent whose part of the story ends with a record.
 fn turn(record: &Record) -> Option<String> {
     let word = |field: &str| record.data.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -212,6 +220,7 @@ fn turn(record: &Record) -> Option<String> {
 fn line(record: &Record) -> Option<String> {
     let word = |field: &str| record.data.get(field).and_then(Value::as_str).unwrap_or_default();
     let actor = &record.actor;
+    let phase = record.data.get("phase").and_then(Value::as_u64).unwrap_or_default();
     Some(match record.kind.as_str() {
         types::MESSAGE_STORED if word("type") == "task" => {
             format!("{:<8}  a task is stored in its mailbox", word("mailbox"))
@@ -219,7 +228,10 @@ fn line(record: &Record) -> Option<String> {
         types::RECEIPT_NOTIFIED => format!("{:<8}  the watcher has told it", word("mailbox")),
         types::MESSAGE_ACKED => format!("{actor:<8}  has taken the task, under a lease"),
         types::MESSAGE_SETTLED => format!("{actor:<8}  is done"),
-        types::LADDER_NUDGE => format!("{:<8}  has not taken it: told again", word("worker_id")),
+        // The first hint is not repeated.
+        types::LADDER_NUDGE if phase > 0 => {
+            format!("{:<8}  has not taken it: told again, phase {phase}", word("worker_id"))
+        }
         types::ESCALATION if word("reason") == "unanswered" => {
             format!("{:<8}  is still silent: a person is told", word("worker_id"))
         }
