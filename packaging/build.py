@@ -25,9 +25,10 @@ from generate import HERE, ROOT
 LINUX = "x86_64-unknown-linux-musl"
 # The largest released program, with all features.
 PROGRAM_BYTES_MAX = 20_000_000
-# What the last step of a static Linux program is given: musl and its start files come with the standard library.
+# What the last step of a static Linux program is given: musl and its start files come with the standard library. The
+# program is independent of its position; packed, its relocations have 10 kB instead of 600.
 LINKED = ["-C", "linker=rust-lld", "-C", "linker-flavor=ld.lld", "-C", "link-self-contained=yes",
-          "-C", "link-arg=--icf=all"]
+          "-C", "link-arg=--icf=all", "-C", "link-arg=--pack-dyn-relocs=relr"]
 
 
 def target_directory():

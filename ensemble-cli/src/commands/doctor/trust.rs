@@ -93,27 +93,27 @@ mod tests {
     #[test]
     fn each_program_tells_in_its_own_file() {
         let home = tempfile::tempdir().unwrap();
-        let (place, root) = (home.path(), Path::new("/work/shop/src"));
+        let (place, root) = (home.path(), Path::new("/srv/shop/src"));
         let write = |name: &str, content: &str| std::fs::write(place.join(name), content).unwrap();
         type By = fn(&Path, &Path) -> bool;
         let cases: [(By, &str, &str, &str); 3] = [
             (
                 by_claude,
                 ".claude.json",
-                r#"{"projects": {"/work/shop": {"hasTrustDialogAccepted": true}}}"#,
-                r#"{"projects": {"/work/shop": {"hasTrustDialogAccepted": false}, "/work/sho": {}}}"#,
+                r#"{"projects": {"/srv/shop": {"hasTrustDialogAccepted": true}}}"#,
+                r#"{"projects": {"/srv/shop": {"hasTrustDialogAccepted": false}, "/srv/sho": {}}}"#,
             ),
             (
                 by_codex,
                 "config.toml",
-                "[projects.\"/work/shop\"]\ntrust_level = \"trusted\"\n",
-                "[projects.\"/work/shop\"]\ntrust_level = \"untrusted\"\n[x]\ntrust_level = \"trusted\"\n",
+                "[projects.\"/srv/shop\"]\ntrust_level = \"trusted\"\n",
+                "[projects.\"/srv/shop\"]\ntrust_level = \"untrusted\"\n[x]\ntrust_level = \"trusted\"\n",
             ),
             (
                 by_gemini,
                 "trustedFolders.json",
-                r#"{"/work/shop": "TRUST_FOLDER"}"#,
-                r#"{"/work/shop": "DO_NOT_TRUST"}"#,
+                r#"{"/srv/shop": "TRUST_FOLDER"}"#,
+                r#"{"/srv/shop": "DO_NOT_TRUST"}"#,
             ),
         ];
         for (by, file, trusts, does_not) in cases {
