@@ -1,5 +1,5 @@
-//! What a project that is taken over has dealt with already: the watcher routes everything that lies in its drop boxes,
-//! and agents would do that work again.
+//! Files that a taken-over project has dealt with already. The watcher routes everything that lies in its drop boxes, and
+//! agents would do that work again.
 //!
 //! | file | was dealt with if |
 //! |---|---|
