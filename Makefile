@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-agents torture-ways usage-compare test-collector mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures book \
+.PHONY: demo test test-notify test-agents torture-ways usage-compare test-collector mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures book \
 	test-packages packages check-platforms cargo-package first-value
 
 # The main job: a small team at work in a tmux server of its own.
@@ -15,6 +15,11 @@ demo:
 TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 test: needs
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --all-features --quiet --no-fail-fast
+
+# The watcher's own tests with the file events of other systems, which come through the crate `notify`.
+test-notify: needs
+	ENSEMBLE_FILE_EVENTS=notify RUST_TEST_THREADS=$(TEST_THREADS) \
+		cargo test --package ensemble-watch --all-features --quiet --no-fail-fast
 
 # The real Claude Code, Codex, OpenCode and Gemini CLI against a model of ours; docs/evidence/agents.md tells more.
 # AGENTS=claude,codex selects; ARGS=--write-docs writes the results there.

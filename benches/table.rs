@@ -67,6 +67,8 @@ fn in_role(arguments: &[String]) -> Outcome<()> {
         (Some("raw"), [dir, stamps]) => rows::detect::raw_reader(dir, stamps),
         (Some("polled"), [dir, stamps]) => rows::detect::polled_reader(dir, stamps),
         (Some("fs-watcher"), [dir, stamps]) => rows::detect::fs_watcher_reader(dir, stamps),
+        (Some("notify-8"), [dir, stamps]) => rows::watchers::notify_8(dir, stamps),
+        (Some("notify-9"), [dir, stamps]) => rows::watchers::notify_9(dir, stamps),
         (Some("poll"), [dir, stamps, millis]) => rows::watchers::poll(dir, stamps, millis),
         (Some("consumer"), [queue, stamps]) => rows::waiting::consumer(queue, stamps),
         (Some("bare-consumer"), [home, stamps]) => rows::waiting::bare_consumer(home, stamps),

@@ -9,7 +9,7 @@ use ensemble_core::spool::{Options, Spool};
 
 use super::watching::{self, Arrivals};
 use crate::support::latency::{self, Latency};
-use crate::support::process::{Guard, Stamps, in_role, watcher};
+use crate::support::process::{Guard, Stamper, Stamps, end_with_parent, in_role, watcher};
 use crate::support::{Outcome, Spread, go_on, micros, now_ns, place, size, table};
 
 /// Rounds; each subject has the same number of turns in a round.
@@ -84,7 +84,12 @@ fn start(home: &Path) -> Outcome<Vec<Subject>> {
         })
     };
     let mut subjects = Vec::new();
-    for (name, role) in [("ours: the file watcher", "fs-watcher"), ("raw inotify", "raw")] {
+    for (name, role) in [
+        ("ours: the file watcher", "fs-watcher"),
+        ("raw inotify", "raw"),
+        ("the crate notify 8", "notify-8"),
+        ("the crate notify 9", "notify-9"),
+    ] {
         let dir = place::child(home, role)?;
         subjects.push(subject(name, &dir, role_ears(home, role, role, &dir, &[])?)?);
     }
@@ -110,6 +115,32 @@ fn start(home: &Path) -> Outcome<Vec<Subject>> {
     subjects.push(subject("ensemble-watch: report -> in a mailbox", &reports, arrivals)?);
     Ok(subjects)
 }
+
+/// A reader of one version of the crate `notify`: its thread hands events over by a channel.
+macro_rules! bare_notify {
+    ($function:ident, $notify:ident) => {
+        pub fn $function(dir: &str, stamps: &str) -> Outcome<()> {
+            use $notify::Watcher as _;
+            end_with_parent();
+            let (sender, events) = std::sync::mpsc::channel();
+            let mut watcher = $notify::recommended_watcher(sender)?;
+            watcher.watch(Path::new(dir), $notify::RecursiveMode::NonRecursive)?;
+            let stamps = Stamper::new(stamps)?;
+            stamps.ready();
+            for event in events {
+                let stamp = now_ns();
+                for path in event?.paths {
+                    let name = path.file_name().and_then(std::ffi::OsStr::to_str);
+                    stamps.send(stamp, name.ok_or("no name")?);
+                }
+            }
+            Ok(())
+        }
+    };
+}
+
+bare_notify!(notify_8, notify);
+bare_notify!(notify_9, notify9);
 
 /// This program in a role that stamps.
 fn role_ears(

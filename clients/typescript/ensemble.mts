@@ -21,9 +21,8 @@ import { basename, dirname, join } from "node:path";
 /** An envelope without its body. */
 export type Fields = Record<string, string | number | undefined>;
 
-const BODY_BYTES_MAX = 61_440, ENVELOPE_BYTES_MAX = 65_536;
 /** A release without a lock is delayed by more than a search for an id takes. */
-const UNLOCKED_DELAY_MS = 2_500;
+const BODY_BYTES_MAX = 61_440, ENVELOPE_BYTES_MAX = 65_536, UNLOCKED_DELAY_MS = 2_500;
 const RECEIPTS = { new: "stored", front: "stored", cur: "acked", done: "settled", dead: "dead" };
 const NAME = "[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", NUMBER = "(?:0|[1-9][0-9]{0,18})";
 const WORD = "[A-Za-z][A-Za-z0-9._-]*|[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}";

@@ -20,14 +20,17 @@ use crate::queue::Queue;
 use crate::team_log::TeamLog;
 use crate::text::{age, inline, one_line, plural};
 
-/// Records with which a story ends, and those with which it begins anew.
-const ENDS: [&str; 5] = [
-    types::TASK_FAILED,
-    types::TASK_COMPLETE,
-    types::TASK_START,
-    types::MESSAGE_DEAD,
-    types::MESSAGE_REDRIVEN,
-];
+/// Whether a story ends with such a record, or begins anew. A late record of the watcher does neither.
+fn is_end(record: &Record) -> bool {
+    match record.kind.as_str() {
+        types::TASK_FAILED
+        | types::TASK_COMPLETE
+        | types::MESSAGE_DEAD
+        | types::MESSAGE_REDRIVEN => true,
+        types::MESSAGE_STORED => record.data.get("type").is_some_and(|kind| kind == "task"),
+        _ => false,
+    }
+}
 
 /// Tell the whole story of a message, a task, a step's task, a request or an agent
 ///
@@ -131,7 +134,7 @@ fn tell(context: &Context, story: Option<&Story>, now: &[Value]) -> Outcome {
 
 /// Why it failed, and the type and author of the record that says so. A story that went on since has no such end.
 fn reason(records: &[Record]) -> Option<(String, String)> {
-    let last = records.iter().rfind(|record| ENDS.contains(&record.kind.as_str()))?;
+    let last = records.iter().rfind(|record| is_end(record))?;
     let reason = last.data.get("reason")?.as_str().filter(|reason| !reason.is_empty())?;
     let of = format!("{}, {}", last.kind, one_line(&last.actor));
     (last.kind.as_str() != types::TASK_COMPLETE).then(|| (one_line(reason), of))

@@ -7,6 +7,8 @@
 //! The waiting thread reads the descriptor itself. A thread in between would add a second wake-up
 //! to every message (docs/evidence/performance.md, *Detection*). Reading a directory wakes no listener.
 
+#[cfg(all(target_os = "linux", feature = "notify"))]
+mod chosen;
 mod error;
 mod event;
 #[cfg(target_os = "linux")]
@@ -21,9 +23,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+#[cfg(all(target_os = "linux", feature = "notify"))]
+pub use chosen::FsWatcher;
 pub use error::WatchError;
 pub use event::{FsEvent, Landing};
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(feature = "notify")))]
 pub use inotify::FsWatcher;
 #[cfg(not(target_os = "linux"))]
 pub use portable::PortableWatcher as FsWatcher;

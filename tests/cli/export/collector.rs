@@ -8,6 +8,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -21,6 +22,12 @@ const PACKAGES: [&str; 2] = ["rotel==0.0.1a15", "prometheus-client==0.26.0"];
 
 /// A Python with the packages; `None`, and why, if they cannot be installed.
 fn python() -> Option<PathBuf> {
+    // Two tests must not make the same environment at once.
+    static MADE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    MADE.get_or_init(make_python).clone()
+}
+
+fn make_python() -> Option<PathBuf> {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("collector-0.0.1a15");
     let (python, done) = (dir.join("venv/bin/python"), dir.join("installed"));
     if !done.exists() {

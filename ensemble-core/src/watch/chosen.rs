@@ -1,0 +1,112 @@
+//! The backend of file events that the environment asks for, where this program has both.
+//!
+//! | `ENSEMBLE_FILE_EVENTS` | backend |
+//! |---|---|
+//! | not set, `inotify` | inotify, read by the thread that waits |
+//! | `notify` | the crate `notify`, as on other systems |
+//!
+//! So the tests of the watcher also run on Linux with what other systems have.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::inotify::FsWatcher as Inotify;
+use super::portable::PortableWatcher;
+use super::{FsEvent, WatchError};
+
+/// Name of the environment variable.
+const CHOICE: &str = "ENSEMBLE_FILE_EVENTS";
+
+/// Reports files that land in the watched directories, by the backend that `ENSEMBLE_FILE_EVENTS` names.
+#[derive(Debug)]
+pub struct FsWatcher(Backend);
+
+#[derive(Debug)]
+enum Backend {
+    Inotify(Inotify),
+    Notify(PortableWatcher),
+}
+
+impl AsFd for FsWatcher {
+    /// Can be polled together with other descriptors: readable when [`FsWatcher::take`] has an event.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Backend::Inotify(watcher) => watcher.as_fd(),
+            Backend::Notify(watcher) => watcher.as_fd(),
+        }
+    }
+}
+
+impl FsWatcher {
+    /// Creates a file watcher without watched directories.
+    ///
+    /// # Errors
+    /// The system has no instance left, or the environment names an unknown backend.
+    pub fn new() -> Result<Self, WatchError> {
+        let backend = match std::env::var_os(CHOICE) {
+            None => Inotify::new().map(Backend::Inotify),
+            Some(name) if name == "inotify" => Inotify::new().map(Backend::Inotify),
+            Some(name) if name == "notify" => PortableWatcher::new().map(Backend::Notify),
+            Some(_) => Err(WatchError::system("read ENSEMBLE_FILE_EVENTS", Errno::INVAL)),
+        };
+        backend.map(Self)
+    }
+
+    /// Watches a directory, or one file, which must exist.
+    ///
+    /// # Errors
+    /// The directory is gone or the system has no watch left.
+    pub fn watch(&mut self, path: &Path) -> Result<(), WatchError> {
+        match &mut self.0 {
+            Backend::Inotify(watcher) => watcher.watch(path),
+            Backend::Notify(watcher) => watcher.watch(path),
+        }
+    }
+
+    /// As [`FsWatcher::watch`], and also reports growing databases.
+    ///
+    /// # Errors
+    /// As for [`FsWatcher::watch`].
+    pub fn watch_logs(&mut self, path: &Path) -> Result<(), WatchError> {
+        match &mut self.0 {
+            Backend::Inotify(watcher) => watcher.watch_logs(path),
+            Backend::Notify(watcher) => watcher.watch_logs(path),
+        }
+    }
+
+    /// Whether a directory is watched.
+    #[must_use]
+    pub fn is_watched(&self, path: &Path) -> bool {
+        match &self.0 {
+            Backend::Inotify(watcher) => watcher.is_watched(path),
+            Backend::Notify(watcher) => watcher.is_watched(path),
+        }
+    }
+
+    /// Stops watching a directory.
+    pub fn unwatch(&mut self, path: &Path) {
+        match &mut self.0 {
+            Backend::Inotify(watcher) => watcher.unwatch(path),
+            Backend::Notify(watcher) => watcher.unwatch(path),
+        }
+    }
+
+    /// Returns some of the pending events, without waiting.
+    pub fn take(&mut self) -> Vec<FsEvent> {
+        match &mut self.0 {
+            Backend::Inotify(watcher) => watcher.take(),
+            Backend::Notify(watcher) => watcher.take(),
+        }
+    }
+
+    /// Waits for an event, for at most `patience`; returns some of the pending events.
+    pub fn wait(&mut self, patience: Duration) -> Vec<FsEvent> {
+        match &mut self.0 {
+            Backend::Inotify(watcher) => watcher.wait(patience),
+            Backend::Notify(watcher) => watcher.wait(patience),
+        }
+    }
+}
