@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::inotify::FsWatcher as Inotify;
+use super::InotifyWatcher as Inotify;
 use super::portable::PortableWatcher;
 use super::{FsEvent, WatchError};
 

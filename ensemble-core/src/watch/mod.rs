@@ -29,6 +29,8 @@ pub use error::WatchError;
 pub use event::{FsEvent, Landing};
 #[cfg(all(target_os = "linux", not(feature = "notify")))]
 pub use inotify::FsWatcher;
+#[cfg(all(target_os = "linux", feature = "notify"))]
+pub use inotify::FsWatcher as InotifyWatcher;
 #[cfg(not(target_os = "linux"))]
 pub use portable::PortableWatcher as FsWatcher;
 #[cfg(all(target_os = "linux", feature = "notify"))]
