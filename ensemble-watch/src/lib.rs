@@ -58,8 +58,8 @@ mod roles;
 mod routing;
 pub mod rows;
 mod run;
-#[cfg(feature = "nats")]
 mod screens;
+#[cfg(feature = "nats")]
 mod server_ladders;
 mod servers;
 pub mod sessions;
