@@ -17,6 +17,10 @@ wakes the agents. Ends on SIGTERM or SIGINT. One watcher runs for each queue.";
 const EXIT_BUSY: u8 = 75;
 
 fn main() -> ExitCode {
+    #[cfg(all(target_os = "linux", feature = "notify"))]
+    if std::env::var_os("ENSEMBLE_FILE_EVENTS").is_some_and(|backend| backend == "notify") {
+        ensemble_core::watch::choose_notify();
+    }
     let queue = match arguments() {
         Ok(queue) => queue,
         Err(code) => return code,

@@ -11,7 +11,7 @@ const HEADINGS: [&str; 3] = ["## Context", "## Decision", "## Consequence"];
 /// Crates whose modules stand in the map, as far as they exist.
 const CRATES: [&str; 3] = ["ensemble-core", "crates/ensemble-tmux", "crates/ensemble-team"];
 /// Shipped code that reads the environment: variables that a tmux client inherits, and the doubles of tests.
-const READS_ENVIRONMENT: [&str; 2] = ["/tmux/control.rs", "/sim/"];
+const READS_ENVIRONMENT: [&str; 3] = ["/main.rs", "/tmux/control.rs", "/sim/"];
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))

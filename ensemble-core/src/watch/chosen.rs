@@ -1,26 +1,24 @@
-//! The backend of file events that the environment asks for, where this program has both.
-//!
-//! | `ENSEMBLE_FILE_EVENTS` | backend |
-//! |---|---|
-//! | not set, `inotify` | inotify, read by the thread that waits |
-//! | `notify` | the crate `notify`, as on other systems |
-//!
-//! So the tests of the watcher also run on Linux with what other systems have.
+//! The backend of file events that a program has chosen, where it has both. One is inotify, read by the thread that
+//! waits. The other is the crate `notify`, as on other systems, so that the watcher's tests can run with it on Linux.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use rustix::io::Errno;
 
 use super::InotifyWatcher as Inotify;
 use super::portable::PortableWatcher;
 use super::{FsEvent, WatchError};
 
-/// Name of the environment variable.
-const CHOICE: &str = "ENSEMBLE_FILE_EVENTS";
+/// Whether the crate `notify` was chosen.
+static IS_NOTIFY: AtomicBool = AtomicBool::new(false);
 
-/// Reports files that land in the watched directories, by the backend that `ENSEMBLE_FILE_EVENTS` names.
+/// From now on, each new [`FsWatcher`] of this process uses the crate `notify`.
+pub fn choose_notify() {
+    IS_NOTIFY.store(true, Ordering::Relaxed);
+}
+
+/// Reports files that land in the watched directories, by inotify or as [`choose_notify`] says.
 #[derive(Debug)]
 pub struct FsWatcher(Backend);
 
@@ -44,15 +42,13 @@ impl FsWatcher {
     /// Creates a file watcher without watched directories.
     ///
     /// # Errors
-    /// The system has no instance left, or the environment names an unknown backend.
+    /// The system has no instance left.
     pub fn new() -> Result<Self, WatchError> {
-        let backend = match std::env::var_os(CHOICE) {
-            None => Inotify::new().map(Backend::Inotify),
-            Some(name) if name == "inotify" => Inotify::new().map(Backend::Inotify),
-            Some(name) if name == "notify" => PortableWatcher::new().map(Backend::Notify),
-            Some(_) => Err(WatchError::system("read ENSEMBLE_FILE_EVENTS", Errno::INVAL)),
+        let backend = match IS_NOTIFY.load(Ordering::Relaxed) {
+            false => Backend::Inotify(Inotify::new()?),
+            true => Backend::Notify(PortableWatcher::new()?),
         };
-        backend.map(Self)
+        Ok(Self(backend))
     }
 
     /// Watches a directory, or one file, which must exist.

@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 #[cfg(all(target_os = "linux", feature = "notify"))]
-pub use chosen::FsWatcher;
+pub use chosen::{FsWatcher, choose_notify};
 pub use error::WatchError;
 pub use event::{FsEvent, Landing};
 #[cfg(all(target_os = "linux", not(feature = "notify")))]
