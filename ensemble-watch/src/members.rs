@@ -36,8 +36,8 @@ use crate::workload::{self, Books, Workload};
 
 /// The providers whose screens say nothing about work.
 const SCRIPTS: [&str; 2] = ["shell", "generic"];
-/// The least time between two looks that events have asked for.
-const LOOK_INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// The least time between two looks, if events ask for them. A person is to know of a prompt within 2 s.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(500);
 /// How long the pane of an agent may take to open, before the agent counts as never started.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 /// The largest `watch.json` that is read, in bytes.
@@ -185,7 +185,10 @@ pub(crate) struct Members {
     members: BTreeMap<Name, Member>,
     seen: BTreeMap<Name, Observed>,
     next_look: Monotonic,
+    /// The last look at all members.
     last_look: Option<Monotonic>,
+    /// The last look at any.
+    last_drive: Option<Monotonic>,
     interval: Duration,
     /// The members whose mailboxes have changed since.
     stirred: BTreeSet<Name>,
@@ -205,6 +208,7 @@ impl Members {
             seen: seen.into_iter().map(|observed| (observed.agent.clone(), observed)).collect(),
             next_look: now,
             last_look: None,
+            last_drive: None,
             interval: project.config.poll_interval(),
             stirred: BTreeSet::new(),
             waiting: BTreeMap::new(),
@@ -236,7 +240,7 @@ impl Members {
         let members = &self.members;
         self.stirred.extend(agents.into_iter().filter(|agent| members.contains_key(agent)));
         if self.stirred.len() > before {
-            let earliest = self.last_look.map_or(now, |at| at + LOOK_INTERVAL_MIN);
+            let earliest = self.last_drive.map_or(now, |at| at + LOOK_INTERVAL_MIN);
             self.next_look = self.next_look.min(earliest.max(now));
         }
     }
@@ -296,6 +300,7 @@ impl Members {
         if now < self.next_look {
             return false;
         }
+        self.last_drive = Some(now);
         let is_regular = self.last_look.is_none_or(|at| now >= at + self.interval);
         let stirred = std::mem::take(&mut self.stirred);
         if is_regular {

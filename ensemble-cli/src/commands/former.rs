@@ -5,8 +5,8 @@ use std::ffi::OsString;
 
 use super::verbs::positions;
 
-/// Spellings of former versions, and `export`, which is short for its place. `hook`, `mcp`, `watch`, `prime` and `tmux-status` also stand in files of agents,
-/// of tmux and of systemd, so that these stay.
+/// Spellings of former versions, and `export`, which is short for its place. `hook`, `mcp`, `watch`, `prime` and
+/// `tmux-status` also stand in files of agents, of tmux and of systemd, so that these stay.
 const FORMER: [(&str, &[&str]); 46] = [
     ("spawn", &["agent", "start"]),
     ("join", &["agent", "join"]),
