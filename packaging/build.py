@@ -29,6 +29,8 @@ PROGRAM_BYTES_MAX = 20_000_000
 # program is independent of its position; packed, its relocations have 10 kB instead of 600.
 LINKED = ["-C", "linker=rust-lld", "-C", "linker-flavor=ld.lld", "-C", "link-self-contained=yes",
           "-C", "link-arg=--icf=all", "-C", "link-arg=--pack-dyn-relocs=relr"]
+# Parts of SQLite that no table of ours uses: searches of texts and of areas, and statistics of pages.
+SQLITE_FLAGS = " ".join(f"-USQLITE_ENABLE_{part}" for part in ("FTS3", "FTS3_PARENTHESIS", "FTS5", "RTREE", "DBSTAT_VTAB"))
 
 
 def target_directory():
@@ -89,7 +91,7 @@ def build(triple, out, arguments=()):
     wheels = out / "wheels" / triple
     for old in wheels.glob("*.whl"):
         old.unlink()
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LIBSQLITE3_FLAGS": SQLITE_FLAGS}
     zig = [] if "apple" in triple and sys.platform == "darwin" else ["--zig"]
     linked = ["--", *LINKED] if "musl" in triple else []
     subprocess.run([programs / "maturin", "build", "--release", "--locked", "--target", triple, *zig,
