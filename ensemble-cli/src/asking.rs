@@ -141,11 +141,18 @@ pub(crate) fn decided(context: &Context, entry: &Entry) -> Outcome {
         return context.out.object(&entry.to_json());
     }
     let (id, state, from) = (&entry.request.request_id, entry.state(), &entry.request.from);
-    context.out.line(match entry.request.kind.as_str() {
+    let kind = entry.request.kind.as_str();
+    context.out.line(match kind {
         SHUTDOWN => format!("Shutdown {state}"),
         PLAN_APPROVAL => format!("Plan {state} for '{from}'"),
         kind => format!("Request {id} ({kind}) {state} for '{from}'"),
-    })
+    })?;
+    match &entry.request.task_id {
+        Some(task) if kind == PLAN_APPROVAL && entry.untold.is_none() => {
+            context.out.line(format!("{from} has mail about it: {id}, task {task}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Waits for the answer. The waiting command also closes the request at its deadline, so that needs

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use ensemble_core::broker::UnreadMail;
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
-use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
+use ensemble_core::proto::request::{AtExpiry, Outcome as Answer, SHUTDOWN};
 use ensemble_core::requests::{Ask, Entry, Requests};
 use ensemble_team::driver::AgentHost as _;
 use ensemble_team::proto::drain::{Drain, Effect, Event};
 use ensemble_team::proto::shutdown::{GRACE, Worker};
-use ensemble_team::roster::Member;
+use ensemble_team::roster::{Member, State};
+use ensemble_watch::members::{Observed, last_observed};
 use ensemble_watch::project::Project;
 use ensemble_watch::{PaneHost, Stopper};
 
@@ -18,8 +20,10 @@ use crate::asking::{refused, requests};
 use crate::authority::authorize_shutdown;
 use crate::commands::watcher_runs;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
+use crate::interrupt::Interrupt;
 use crate::queue::Queue;
+use crate::text::age;
 use crate::wait_line::WaitLine;
 
 /// How much longer than its deadline and its grace an agent may take to be ended.
@@ -91,6 +95,8 @@ impl<'c> Farewell<'c> {
             open: BTreeMap::new(),
             fates: Vec::new(),
             stand_in: None,
+            interrupt: Interrupt::install()?,
+            has_told: false,
         };
         let mut events = VecDeque::from([Event::Begin]);
         loop {
@@ -117,6 +123,9 @@ struct Leaving<'a> {
     open: BTreeMap<Name, (Entry, Instant)>,
     fates: Vec<Fate>,
     stand_in: Option<StandIn>,
+    interrupt: Interrupt,
+    /// What is waited for was said.
+    has_told: bool,
 }
 
 impl Leaving<'_> {
@@ -157,17 +166,75 @@ impl Leaving<'_> {
             if !events.is_empty() || self.open.is_empty() {
                 return Ok(events);
             }
+            self.explain()?;
             line.get_or_insert_with(|| self.line());
             waiter.wait(LOOK_INTERVAL);
+            if self.interrupt.is_noted() {
+                drop(line);
+                return Err(self.take_back()?);
+            }
         }
     }
 
-    /// The agents that have not gone yet, until the last of them must have.
+    /// The agents that have not gone yet, until the last of them must have answered.
     fn line(&self) -> WaitLine {
-        let names: Vec<&str> = self.open.keys().map(|name| name.as_str()).collect();
-        let end = self.open.values().map(|(_, end)| *end).max();
-        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-        WaitLine::new(format!("{} to go", names.join(", ")), left)
+        WaitLine::new(format!("{} to go", self.names().join(", ")), self.left())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.open.keys().map(|name| name.as_str()).collect()
+    }
+
+    /// The time until the last deadline.
+    fn left(&self) -> Option<Duration> {
+        let now = SystemClock.wall();
+        let left = |(entry, _): &(Entry, Instant)| entry.request.deadline_at().since(now);
+        self.open.values().map(left).max()
+    }
+
+    /// Says once who was asked, what silence means, and who may not be able to answer.
+    fn explain(&mut self) -> Outcome {
+        let is_asked = self.left().is_some_and(|left| !left.is_zero());
+        if !is_asked || std::mem::replace(&mut self.has_told, true) {
+            return Ok(());
+        }
+        let project = self.farewell.context.project()?;
+        let seconds = self.open.values().map(|(entry, _)| entry.request.deadline_seconds).max();
+        let within = age(Duration::from_secs(seconds.unwrap_or_default()));
+        let silent = match self.farewell.on_silence {
+            Some(AtExpiry::Force) => format!("; who does not answer within {within} is ended"),
+            _ => String::new(),
+        };
+        say(&format!("asked {} to shut down{silent}", self.names().join(", ")));
+        for seen in last_observed(&project.watch_status()) {
+            if seen.state == State::Blocked && self.open.contains_key(&seen.agent) {
+                let Observed { agent, why, .. } = seen;
+                say(&format!("{agent} may not answer: {why}; `ensemble agent attach {agent}`"));
+            }
+        }
+        say("Ctrl-C takes it back; `ensemble down --force` ends them at once");
+        Ok(())
+    }
+
+    /// Withdraws the questions that are not answered yet.
+    fn take_back(&self) -> Outcome<Failure> {
+        let requests = requests(self.farewell.context, self.queue)?;
+        let mut stay = Vec::new();
+        for (agent, (entry, _)) in &self.open {
+            let id = entry.request.request_id.as_str();
+            // One that has decided meanwhile goes, or stays, as it has decided.
+            if requests.cancel(id, &self.farewell.from, "interrupted").is_ok() {
+                stay.push(agent.as_str());
+            }
+        }
+        let text = match stay.is_empty() {
+            true => "interrupted: nobody is asked any more".to_owned(),
+            false => {
+                format!("interrupted: {} stay, and the request is taken back", stay.join(", "))
+            }
+        };
+        Ok(Failure::refused(text)
+            .with_hint("`ensemble down` asks again, and `--force` ends them at once"))
     }
 
     fn ids(&self) -> impl Iterator<Item = &Name> {
@@ -289,7 +356,12 @@ pub(crate) fn report(context: &Context, fates: &[Fate]) -> Outcome {
             }))?;
             continue;
         }
-        rows.push(vec![agent.to_string(), (*word).to_owned(), detail.clone()]);
+        let detail = match detail.as_str() {
+            word if word == Answer::Approved.word() => "it agreed",
+            word if word == Answer::Expired.word() => "it was ended without an answer",
+            words => words,
+        };
+        rows.push(vec![agent.to_string(), (*word).to_owned(), detail.to_owned()]);
     }
     if !context.out.is_json() {
         context.out.table(&["agent", "state", "detail"], rows)?;

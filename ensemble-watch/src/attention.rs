@@ -253,6 +253,8 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
                 false => format!("`ensemble why {name}`"),
             };
             let why = why.strip_prefix("waits for a person ").unwrap_or(why);
+            let why = why.trim_start_matches('(').trim_end_matches(')');
+            let why = why.strip_prefix("hooks: ").unwrap_or(why);
             (Kind::Blocked, format!("{name} waits for a person: {why}"), help)
         }
         State::Gone => {
@@ -290,7 +292,7 @@ fn of_request(facts: &Facts<'_>, asked: &Asked) -> Option<Need> {
     }
     let Asked { request_id: id, kind, from, to, .. } = asked;
     let text = format!("{kind} {id} of {from} waits for {to}");
-    let help = format!("`ensemble request answer {id} --approve --as {to}`, or `--reject`");
+    let help = format!("`ensemble request list {id}` shows it, and how to answer");
     Some(
         Need::new(Kind::Decision, text, help)
             .of(to)

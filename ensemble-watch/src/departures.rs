@@ -116,7 +116,12 @@ fn settle_questions(store: &dyn RequestStore, asked: &Asked, decision: &Decision
     };
     for found in waiting.iter().filter(|found| is_question(found)) {
         let reason = format!("{} has gone", asked.to);
-        match store.broker().set_aside(&asked.to, &found.id, &reason) {
+        // The request keeps what was asked, so that the message has nothing more to say.
+        let removed = store
+            .broker()
+            .set_aside(&asked.to, &found.id, &reason)
+            .and_then(|()| store.broker().drop_dead(&asked.to, &found.id));
+        match removed {
             Ok(()) | Err(Error::NoMessage { .. }) => {}
             Err(error) => return Err(error),
         }

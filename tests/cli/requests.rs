@@ -72,7 +72,12 @@ fn requests_are_listed_and_shown() {
     let pending = bed.object("requests --pending");
     assert_eq!((&pending["request_id"], &pending["round"]), (&"p1".into(), &1.into()));
     let shown = bed.ok("requests p1");
-    assert!(shown.contains("task     t-1\n") && shown.ends_with("\n1. think\n2. do\n"), "{shown}");
+    assert!(shown.contains("task     t-1\n") && shown.contains("\n1. think\n2. do\n\n"), "{shown}");
+    assert!(
+        shown.contains("lead decides: ensemble request answer p1 --approve --as lead"),
+        "{shown}"
+    );
+    assert_eq!(bed.ok("request show p1"), shown);
     assert_eq!(bed.object("requests p1")["plan"], "1. think\n2. do\n");
     bed.fails(1, "requests nope");
     std::fs::create_dir(bed.project().join("queue/requests/bad")).unwrap();

@@ -155,7 +155,7 @@ impl Which {
     fn each(
         &self,
         context: &Context,
-        (done, state): (&str, &str),
+        (done, state): (impl Fn(&str, &str) -> String, &str),
         act: impl Fn(&dyn Broker, &DeadLetter) -> ensemble_core::Result<()>,
     ) -> Outcome {
         let places = Places::open(context)?;
@@ -170,9 +170,12 @@ impl Which {
         }
         match (context.out.is_json(), &letters[..]) {
             (true, _) => Ok(()),
-            (false, [(_, letter)]) => context.out.line(format!("{done} {}", letter.id)),
+            (false, [(_, letter)]) => {
+                context.out.line(done(letter.id.as_str(), letter.mailbox.as_str()))
+            }
             (false, all) => {
-                context.out.line(format!("{done} {}", plural(all.len() as u64, "dead letter")))
+                let count = plural(all.len() as u64, "dead letter");
+                context.out.line(done(&count, "their mailboxes"))
             }
         }
     }
@@ -187,7 +190,8 @@ struct Retry {
 
 impl Retry {
     fn run(self, context: &Context) -> Outcome {
-        self.which.each(context, ("gave back", "queued"), |queue, letter| {
+        let done = |what: &str, mailbox: &str| format!("gave {what} back to {mailbox}");
+        self.which.each(context, (done, "queued"), |queue, letter| {
             queue.redrive(&letter.mailbox, &letter.id)
         })
     }
@@ -209,7 +213,8 @@ impl Drop {
             let text = "dropping all dead letters cannot be undone: nothing was removed";
             return Err(Failure::refused(text).with_hint("`--yes` does it"));
         }
-        self.which.each(context, ("dropped", "dropped"), |queue, letter| {
+        let done = |what: &str, _: &str| format!("dropped {what}");
+        self.which.each(context, (done, "dropped"), |queue, letter| {
             queue.drop_dead(&letter.mailbox, &letter.id)
         })
     }

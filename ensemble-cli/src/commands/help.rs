@@ -20,7 +20,7 @@ The first day:
   ensemble send --to NAME TEXT        send a message
   ensemble recv --as NAME --wait 10m  receive the next message
   ensemble settle ID --as NAME        mark its work as done
-  ensemble up                         start the team of ensemble.yaml
+  ensemble up                         start the team; `down` ends it
   ensemble status                     see what needs you; `top` is the live view
   ensemble why ID                     read the story of a task or an agent
   ensemble doctor                     find what is missing on this machine

@@ -106,5 +106,15 @@ fn show(context: &Context, entry: &Entry) -> Outcome {
     }
     context.out.line("")?;
     context.out.content(asked.content.as_bytes())?;
-    if asked.content.ends_with('\n') { Ok(()) } else { context.out.line("") }
+    if !asked.content.ends_with('\n') {
+        context.out.line("")?;
+    }
+    if decision.is_some() {
+        return Ok(());
+    }
+    let (id, to) = (&asked.request_id, &asked.to);
+    context
+        .out
+        .line(format!("\n{to} decides: ensemble request answer {id} --approve --as {to}"))?;
+    context.out.line(format!("          or: ensemble request answer {id} --reject --as {to}"))
 }

@@ -9,6 +9,10 @@ use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_team::usage::{Spent, by_task};
 use serde_json::{Value, json};
 
+use ensemble_watch::attention::Need;
+use ensemble_watch::members::last_observed;
+use ensemble_watch::overview::Evidence;
+
 use super::usage::Usage;
 use crate::asking::requests;
 use crate::completion;
@@ -16,6 +20,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::ids;
 use crate::output::{FAINT, STRONG};
+use crate::overview::gather;
 use crate::queue::Queue;
 use crate::team_log::TeamLog;
 use crate::text::{age, inline, one_line, plural};
@@ -74,6 +79,9 @@ impl Arguments {
                     .out
                     .line(format!("{}  {reason} ({of})", context.out.paint(STRONG, "why")))?;
             }
+            for line in wanted(context, &self.id) {
+                context.out.line(line)?;
+            }
             if let Some(took) = took {
                 let took = super::usage::in_words(&took);
                 context.out.line(format!("{}  {took}", context.out.paint(STRONG, "took")))?;
@@ -81,6 +89,32 @@ impl Arguments {
         }
         told.map_or(Ok(()), |story| complete(story, &logs))
     }
+}
+
+/// What needs a person because of it, and the command that helps.
+fn wanted(context: &Context, id: &str) -> Vec<String> {
+    // The story stands without it.
+    let Ok(overview) = gather(context, Evidence::Watcher) else { return Vec::new() };
+    let is_it = |need: &&Need| {
+        need.about.as_deref() == Some(id) || need.agent.as_ref().is_some_and(|it| it.as_str() == id)
+    };
+    let lines = overview.needs.iter().filter(is_it);
+    lines
+        .flat_map(|need| {
+            [
+                format!("needs you  {}", one_line(&need.text)),
+                format!("    -> {}", one_line(&need.help)),
+            ]
+        })
+        .collect()
+}
+
+/// What is asked, and how to answer, of a request that is not decided.
+fn asked(context: &Context, id: &str) -> Vec<String> {
+    let entry = Queue::open(context).and_then(|queue| Ok(requests(context, &queue)?.get(id)?));
+    let Ok(entry) = entry else { return Vec::new() };
+    let said = entry.request.content.lines().map(|line| format!("asked  {}", one_line(line)));
+    said.collect()
 }
 
 /// The records about an id, and where it is now.
@@ -157,6 +191,8 @@ pub(crate) fn story_lines(context: &Context, id: &str) -> Outcome<Vec<String>> {
         .collect();
     lines.extend(whereabouts(context, id).iter().map(|place| format!("now  {}", inline(place))));
     lines.extend(reason(records).map(|(reason, of)| format!("why  {reason} ({of})")));
+    lines.extend(asked(context, id));
+    lines.extend(wanted(context, id));
     if lines.is_empty() {
         lines.push("no event mentions it".to_owned());
     }
@@ -245,5 +281,12 @@ fn request(context: &Context, id: &str) -> Option<Value> {
 fn agent(context: &Context, id: &str) -> Option<Value> {
     let roster = ensemble_team::roster::Roster::open(&context.project().ok()?.state);
     let member = roster.get(&Name::new(id).ok()?).ok()??;
-    Some(json!({ "what": "agent", "id": member.name, "state": member.state }))
+    let seen = last_observed(&context.project().ok()?.watch_status());
+    let seen = seen.into_iter().find(|seen| seen.agent == member.name && member.is_present());
+    Some(match seen {
+        Some(seen) => {
+            json!({ "what": "agent", "id": member.name, "state": seen.state, "why": seen.why })
+        }
+        None => json!({ "what": "agent", "id": member.name, "state": member.state }),
+    })
 }

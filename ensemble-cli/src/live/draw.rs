@@ -25,6 +25,7 @@ use ratatui::widgets::Paragraph;
 use super::Scene;
 use super::view::{Item, Mode, Purpose, View, items};
 use ensemble_team::usage::Spent;
+use ensemble_watch::attention::Need;
 use ensemble_watch::overview::Agent;
 
 use crate::commands::{cost, token_count};
@@ -32,14 +33,15 @@ use crate::commands::{cost, token_count};
 use crate::overview::{counted, cut, held, mark};
 use crate::text::{age, one_line, plural};
 
+/// Before each further piece of a line that was too long.
+const INDENT: &str = "    ";
 /// Lines for the last events, at the least.
 const EVENTS_MIN: u16 = 3;
 /// From so many columns on, the line of an agent says what it has used.
 const WIDE: usize = 110;
 /// The widest name of an agent, in characters.
 const NAME_CHARS_MAX: usize = 16;
-const KEYS: &str =
-    "enter story  x help  a attach  y/n answer  s send  n nudge  p pause  / filter  q quit";
+const KEYS: &str = "enter story  x run it  a attach  y/n answer  s send  / filter  ? keys  q quit";
 
 /// Colours, if they are wanted.
 fn colour(color: AnsiColor) -> Style {
@@ -83,24 +85,50 @@ fn heading(scene: &Scene) -> Line<'static> {
 }
 
 fn story(frame: &mut Frame<'_>, area: Rect, (title, lines, scroll): (&String, &[String], usize)) {
-    let height = usize::from(area.height).saturating_sub(1);
-    let first = scroll.min(lines.len().saturating_sub(height));
-    let mut shown = vec![Line::styled(
-        format!("story of {} ({} lines)", one_line(title), lines.len()),
-        Style::new().add_modifier(Modifier::BOLD),
-    )];
-    let width = usize::from(area.width);
-    shown.extend(lines.iter().skip(first).take(height).map(|line| Line::raw(cut(line, width))));
-    frame.render_widget(Paragraph::new(shown), area);
+    let [heading, area] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(area);
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let title = format!("{} ({} lines)", one_line(title), lines.len());
+    frame.render_widget(Paragraph::new(Line::styled(title, bold)), heading);
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    let wrapped: Vec<String> = lines.iter().flat_map(|line| wrapped(line, width)).collect();
+    // How many of the wrapped lines stand before the first one that is wanted.
+    let before: usize =
+        lines.iter().take(scroll).map(|line| self::wrapped(line, width).len()).sum();
+    let first = before.min(wrapped.len().saturating_sub(height));
+    let shown = wrapped.into_iter().skip(first).take(height).map(Line::raw);
+    frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), area);
+}
+
+/// A line in pieces that fit, the later ones indented.
+fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let (width, mut lines) = (width.max(20), vec![String::new()]);
+    let chars = |text: &str| text.chars().count();
+    for word in line.split_inclusive(' ') {
+        let last = lines.last_mut().map_or(0, |last| chars(last));
+        if last + chars(word.trim_end()) > width && last > INDENT.len() {
+            lines.push(INDENT.to_owned());
+        }
+        for letter in word.chars() {
+            if lines.last().is_some_and(|last| chars(last) >= width) {
+                lines.push(INDENT.to_owned());
+            }
+            lines.last_mut().expect("there is a line").push(letter);
+        }
+    }
+    lines
 }
 
 fn list(frame: &mut Frame<'_>, area: Rect, scene: &Scene, view: &View) {
     let (overview, width) = (&scene.overview, usize::from(area.width));
     let items = items(overview, &view.filter);
+    let needs = items.iter().filter(|item| matches!(item, Item::Need(_))).count();
     let mut below: Vec<Line<'_>> = waits(scene, width).into_iter().collect();
     below.push(Line::styled(cut(&work(scene), width), Style::new().add_modifier(Modifier::DIM)));
-    let events =
-        area.height.saturating_sub(items.len() as u16 + below.len() as u16).max(EVENTS_MIN);
+    // Each need has a line for its command, where all of them fit.
+    let all = items.len() + needs;
+    let is_roomy = all + below.len() + usize::from(EVENTS_MIN) <= usize::from(area.height);
+    let above = if is_roomy { all } else { items.len() } as u16;
+    let events = area.height.saturating_sub(above + below.len() as u16).max(EVENTS_MIN);
     let lower = below.len() as u16 + events;
     let [upper, lower] =
         Layout::vertical([Constraint::Min(1), Constraint::Length(lower)]).areas(area);
@@ -109,33 +137,43 @@ fn list(frame: &mut Frame<'_>, area: Rect, scene: &Scene, view: &View) {
     // The selected line is always in sight.
     let height = usize::from(upper.height).max(1);
     let first = view.selected.saturating_sub(height - 1);
-    let lines = items.iter().enumerate().skip(first).take(height).map(|(number, item)| {
-        let (text, style) = match item {
+    let lines = items.iter().enumerate().skip(first).take(height).flat_map(|(number, item)| {
+        let (texts, style) = match item {
+            Item::Need(need) if is_roomy => need_lines(need, overview.at),
             Item::Need(need) => need_line(need, overview.at, width),
             Item::Agent(agent) => agent_line(agent, scene, width),
         };
         let selected = if number == view.selected { Modifier::REVERSED } else { Modifier::empty() };
-        Line::styled(cut(&text, width), style.add_modifier(selected))
+        let style = style.add_modifier(selected);
+        texts.into_iter().map(move |text| Line::styled(cut(&text, width), style))
     });
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), upper);
     frame.render_widget(Paragraph::new(below), lower);
 }
 
-/// A need, its age, and the command that helps, which is never cut.
-fn need_line(
-    need: &ensemble_watch::attention::Need,
-    now: Timestamp,
-    width: usize,
-) -> (String, Style) {
+/// A need and its age in a line, and the command that helps in another one.
+fn need_lines(need: &Need, now: Timestamp) -> (Vec<String>, Style) {
+    let text = format!("{}  {}", need_head(need, now), one_line(&need.text));
+    let help = format!("    -> {}", one_line(&need.help));
+    (vec![text, help], need_style(need))
+}
+
+/// The same in one line. The command is never cut.
+fn need_line(need: &Need, now: Timestamp, width: usize) -> (Vec<String>, Style) {
+    let (head, help) = (need_head(need, now), help_shown(&need.help));
+    let room = width.saturating_sub(head.chars().count() + help.chars().count() + 4);
+    let text = cut(&one_line(&need.text), room);
+    (vec![format!("{head}  {text}  {help}")], need_style(need))
+}
+
+fn need_head(need: &Need, now: Timestamp) -> String {
     let mark = if need.need.is_urgent() { "!" } else { "-" };
     let since = need.since.map_or_else(String::new, |at| format!(" {}", age(now.since(at))));
-    let help = help_shown(&need.help);
-    let kind = need.need.word().to_uppercase();
-    let room = width.saturating_sub(kind.len() + since.len() + help.chars().count() + 6);
-    let text = cut(&one_line(&need.text), room.max(20));
-    let style =
-        if need.need.is_urgent() { colour(AnsiColor::Red) } else { colour(AnsiColor::Yellow) };
-    (format!("{mark} {kind}{since}  {text}  {help}"), style)
+    format!("{mark} {}{since}", need.need.word().to_uppercase())
+}
+
+fn need_style(need: &Need) -> Style {
+    colour(if need.need.is_urgent() { AnsiColor::Red } else { AnsiColor::Yellow })
 }
 
 /// The first command of a hint, without the program's name.
@@ -144,7 +182,7 @@ fn help_shown(help: &str) -> String {
     one_line(command.unwrap_or_default())
 }
 
-fn agent_line(agent: &Agent, scene: &Scene, width: usize) -> (String, Style) {
+fn agent_line(agent: &Agent, scene: &Scene, width: usize) -> (Vec<String>, Style) {
     let now = scene.overview.at;
     let since = agent.since.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
     let spent = match scene.spent.agents.get(&agent.row.member.name).filter(|_| width >= WIDE) {
@@ -168,7 +206,7 @@ fn agent_line(agent: &Agent, scene: &Scene, width: usize) -> (String, Style) {
         State::Shutdown => Style::new().add_modifier(Modifier::DIM),
         State::Idle | State::Starting => Style::new(),
     };
-    (text, style)
+    (vec![text], style)
 }
 
 /// Who waits for whose decision.

@@ -216,7 +216,7 @@ impl Live<'_> {
             Action::Story(id) => {
                 let lines =
                     story_lines(self.context, &id).unwrap_or_else(|failure| vec![failure.text()]);
-                self.view.tell(id, lines);
+                self.view.tell(format!("story of {id}"), lines);
             }
             Action::Run(arguments) => {
                 let said = self.verb(&arguments);

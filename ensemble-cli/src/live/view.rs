@@ -4,13 +4,14 @@
 //! mode     key                          does
 //! list     up, down, k, j, PgUp, PgDn   select another line
 //!          Enter                        story of what is selected
-//!          x                            the command that helps, after a question
+//!          x                            run the command that helps, after a question
 //!          y, n                         approve or reject the selected request, after a question
 //!          a                            attach to the selected agent
 //!          n                            nudge the selected agent
 //!          s                            send it a message: type its text
 //!          p                            pause the team, or let it go on, after a question
 //!          /                            show only lines that contain a text
+//!          ?, h                         all keys
 //!          q, Esc, Ctrl-C               leave
 //! story    up, down …                   scroll
 //!          q, Esc, Enter                back
@@ -28,6 +29,20 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// How far PgUp and PgDn go, in lines.
 const PAGE: usize = 10;
+/// All keys of the list, as `?` shows them.
+const KEYS: [&str; 11] = [
+    "up, down, k, j, PgUp, PgDn   select another line",
+    "Enter     the story of what is selected; of a request also what is asked",
+    "x         run the command below the selected need, after a question",
+    "a         attach to the agent's pane; Ctrl-b d comes back",
+    "y, n      approve or reject the selected request, after a question",
+    "n         nudge the selected agent",
+    "s         send it a message",
+    "p         pause the team, or let it go on, after a question",
+    "/         show only the lines that contain a text",
+    "?, h      this list",
+    "q, Esc    leave; the team goes on",
+];
 /// The longest text that is typed, in characters.
 const INPUT_CHARS_MAX: usize = 500;
 
@@ -127,7 +142,7 @@ impl View {
         self.selected = self.selected.min(count.saturating_sub(1));
     }
 
-    /// Shows a story.
+    /// Shows a text, from its end.
     pub(super) fn tell(&mut self, title: String, lines: Vec<String>) {
         let scroll = lines.len();
         self.mode = Mode::Story { title, lines, scroll };
@@ -174,6 +189,10 @@ impl View {
                 self.mode = Mode::Input { purpose: Purpose::Filter, text };
             }
             (KeyCode::Char('p'), _) => self.pause_or_resume(overview),
+            (KeyCode::Char('?' | 'h'), _) => {
+                let lines = KEYS.iter().map(|line| (*line).to_owned()).collect();
+                self.mode = Mode::Story { title: "keys".to_owned(), lines, scroll: 0 };
+            }
             (KeyCode::Enter, Some(item)) => return item.id().map_or(Action::None, Action::Story),
             (KeyCode::Char('y' | 'n'), Some(Item::Need(need))) if need.need == Kind::Decision => {
                 self.answer(need, code == KeyCode::Char('y'));
@@ -225,10 +244,10 @@ impl View {
     fn help(&mut self, need: &Need) -> Action {
         let arguments = command_in(&need.help).unwrap_or_default();
         match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-            ["attach", name] => Name::new(*name).map_or(Action::None, Action::Attach),
-            ["why", id] => Action::Story((*id).to_owned()),
+            ["agent", "attach", name] => Name::new(*name).map_or(Action::None, Action::Attach),
+            ["why", id] | ["request", "list", id] => Action::Story((*id).to_owned()),
             // A watcher would end with this view.
-            [] | ["watch", ..] => {
+            [] | ["admin", "watch", ..] => {
                 self.say(format!("by hand: {}", need.help));
                 Action::None
             }

@@ -201,7 +201,7 @@ fn each_need_names_the_command_that_helps() {
             ("blocked", "`ensemble why w2`"),
             ("blocked", "`ensemble agent attach w1`"),
             ("gone", "`ensemble up w3`"),
-            ("decision", "`ensemble request answer r1 --approve --as lead`, or `--reject`"),
+            ("decision", "`ensemble request list r1` shows it, and how to answer"),
             ("escalation", "`ensemble why t1`; `ensemble agent attach bob`"),
             ("standstill", "`x`"),
             ("dead letter", "`ensemble dead retry m2`, or `dead drop`"),

@@ -26,21 +26,35 @@ this page, too: `make pictures` writes it again.
 type Step = (&'static str, &'static [&'static str]);
 
 const TASKS: [(&str, &[Step]); 5] = [
-    ("Find a stuck agent", &[("ensemble", &["BLOCKED", "reviewer", "agent attach reviewer"])]),
+    (
+        "Find a stuck agent",
+        &[(
+            "ensemble",
+            &[
+                "reviewer waits for a person: permission: Bash",
+                "-> `ensemble agent attach reviewer`",
+            ],
+        )],
+    ),
     (
         "Give back a dead letter",
         &[
-            ("ensemble", &["DEAD LETTER", "dead"]),
-            ("ensemble dead list", &["dead-1", "after 5 attempts"]),
-            ("ensemble dead retry dead-1", &["dead-1"]),
+            ("ensemble", &["DEAD LETTER", "after 5 attempts", "-> `ensemble dead retry dead-1`"]),
+            ("ensemble dead retry dead-1", &["gave dead-1 back to box"]),
         ],
     ),
     (
         "Approve a plan",
         &[
-            ("ensemble", &["DECISION", "request"]),
-            ("ensemble request list plan-1", &["move the cache"]),
-            ("ensemble request answer plan-1 --approve --as boss", &["Plan approved for"]),
+            ("ensemble", &["DECISION", "-> `ensemble request list plan-1` shows it"]),
+            (
+                "ensemble request list plan-1",
+                &["move the cache", "ensemble request answer plan-1 --approve --as boss"],
+            ),
+            (
+                "ensemble request answer plan-1 --approve --as boss",
+                &["Plan approved for", "operator has mail about it"],
+            ),
         ],
     ),
     (
@@ -53,9 +67,11 @@ const TASKS: [(&str, &[Step]); 5] = [
     (
         "Stop everything",
         &[
-            ("ensemble help", &["agents", "end them"]),
-            ("ensemble help agents", &["down         Take the team down"]),
-            ("ensemble down --force", &["reviewer", "coder-2"]),
+            ("ensemble help", &["`down` ends it"]),
+            (
+                "ensemble down --deadline 2s",
+                &["reviewer may not answer", "coder-2", "was ended without an answer"],
+            ),
         ],
     ),
 ];
@@ -93,7 +109,7 @@ fn screen(team: &Team, (command, texts): Step) -> String {
     let screen = Screen::start(&team.bed.project(), verb, SIZE);
     texts.iter().for_each(|text| screen.shows(text));
     // The last line of the live view, or the end of the command.
-    screen.shows(if verb.is_empty() { "filter  q" } else { "left 0" });
+    screen.shows(if verb.is_empty() { "keys  q quit" } else { "left 0" });
     let text = screen.text();
     let shown = text.lines().take_while(|line| !line.starts_with("left 0")).collect::<Vec<_>>();
     let home = team.bed.project().parent().unwrap().display().to_string();

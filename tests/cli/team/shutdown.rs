@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::hooked::hooked;
 use super::{Team, holds, kill, of};
-use crate::bed::{Bed, objects, program};
+use crate::bed::{Bed, objects, program, ran};
 use crate::tmux_support::eventually;
 
 /// Says no to every request for its shutdown, and works on.
@@ -132,7 +135,8 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     let released = team.records("worker_release");
     assert_eq!((released.len(), &released[0]["worker_id"]), (1, &Value::from("deaf")));
     assert_eq!(released[0]["how"], "forced");
-    assert!(team.bed.ok("dead list").contains("unread"));
+    let letters = team.bed.ok("dead list");
+    assert!(letters.contains("unread") && !letters.contains(".request"), "{letters}");
 
     // It comes back alone, and this time its mail waits for it.
     fs::remove_file(team.here("deaf.pids")).unwrap();
@@ -297,4 +301,21 @@ fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
     }
     println!("a shutdown was killed {kills} times");
     assert!(kills > 15, "the harness kills too little: {kills}");
+}
+
+#[test]
+fn an_interrupted_down_takes_back_what_it_has_asked() {
+    let team = hooked(&[("one", "claude")], "");
+    let down = team.bed.start("down --deadline 10m", Stdio::null());
+    eventually("it asks", || !team.bed.json("request list --pending").is_empty());
+    kill_process(Pid::from_raw(down.id().cast_signed()).unwrap(), Signal::INT).unwrap();
+    let ended = ran(down.wait_with_output().unwrap());
+    assert_eq!(ended.code, 1, "{ended:?}");
+    for said in
+        ["asked one to shut down; who does not answer within", "one stay, and the request is"]
+    {
+        assert!(ended.stderr.contains(said), "{ended:?}");
+    }
+    assert!(team.bed.json("request list --pending").is_empty());
+    assert_eq!(team.member("one")["state"], "idle");
 }
