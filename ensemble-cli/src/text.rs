@@ -105,6 +105,28 @@ fn scalar(value: &Value) -> String {
     }
 }
 
+/// Before each further piece of a line that was too long.
+const INDENT: &str = "    ";
+
+/// A line in pieces that fit, the later ones indented.
+pub(crate) fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let (width, mut lines) = (width.max(20), vec![String::new()]);
+    let chars = |text: &str| text.chars().count();
+    for word in line.split_inclusive(' ') {
+        let last = lines.last_mut().map_or(0, |last| chars(last));
+        if last + chars(word.trim_end()) > width && last > INDENT.len() {
+            lines.push(INDENT.to_owned());
+        }
+        for letter in word.chars() {
+            if lines.last().is_some_and(|last| chars(last) >= width) {
+                lines.push(INDENT.to_owned());
+            }
+            lines.last_mut().expect("there is a line").push(letter);
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

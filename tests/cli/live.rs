@@ -141,6 +141,11 @@ fn what_needs_a_person_is_seen_at_once_and_helped_by_keys() {
     viewed.bed.send("news");
     viewed.shows("waiting: 2");
 
+    viewed.shows(">! DECISION");
+    viewed.press(&["?"]);
+    viewed.shows("run the command of the selected need");
+    viewed.press(&["q", "x"]);
+    viewed.shows("asked  the plan");
     viewed.press(&["y"]);
     viewed.shows("--approve --as conductor`? y/n");
     viewed.press(&["z"]);
@@ -151,6 +156,7 @@ fn what_needs_a_person_is_seen_at_once_and_helped_by_keys() {
     viewed.press(&["y"]);
     viewed.shows_no_more("! DECISION");
     assert!(viewed.bed.ok("requests --json").contains("\"approved\""));
+    viewed.shows(">! DEAD LETTER");
 
     viewed.press(&["x"]);
     viewed.shows("run `ensemble dead retry dead-1`? y/n");

@@ -5,6 +5,7 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::{DeadLetter, State};
+use ensemble_watch::panes::read_all;
 use serde_json::json;
 
 use crate::context::Context;
@@ -190,11 +191,27 @@ struct Retry {
 
 impl Retry {
     fn run(self, context: &Context) -> Outcome {
-        let done = |what: &str, mailbox: &str| format!("gave {what} back to {mailbox}");
+        let done = |what: &str, mailbox: &str| {
+            let unread = match is_unread(context, mailbox) {
+                true => format!("; no agent that is up here reads {mailbox}"),
+                false => String::new(),
+            };
+            format!("gave {what} back to {mailbox}{unread}")
+        };
         self.which.each(context, (done, "queued"), |queue, letter| {
             queue.redrive(&letter.mailbox, &letter.id)
         })
     }
+}
+
+/// Whether it is a mailbox that no present member reads, and no agent in a bound pane.
+fn is_unread(context: &Context, mailbox: &str) -> bool {
+    let (Ok(mailbox), Ok(project)) = (Name::new(mailbox), context.project()) else { return false };
+    let members = project.roster().entries().map(|(members, _)| members).unwrap_or_default();
+    let panes = read_all(&project.panes()).map(|(panes, _)| panes).unwrap_or_default();
+    let is_read = members.iter().any(|it| it.is_present() && it.mailbox == mailbox)
+        || panes.iter().any(|pane| pane.mailbox == mailbox);
+    !is_read
 }
 
 /// Remove a dead letter for good

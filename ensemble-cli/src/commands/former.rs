@@ -5,9 +5,9 @@ use std::ffi::OsString;
 
 use super::verbs::positions;
 
-/// Spellings of former versions, `request show` as in `dead show`, and `export`, which is short for its place. `hook`, `mcp`, `watch`, `prime` and
+/// Spellings of former versions, `request show` as in `dead show`, `agent list` as elsewhere, and `export`, which is short for its place. `hook`, `mcp`, `watch`, `prime` and
 /// `tmux-status` also stand in files of agents, of tmux and of systemd, so that these stay.
-const FORMER: [(&str, &[&str]); 47] = [
+const FORMER: [(&str, &[&str]); 48] = [
     ("spawn", &["agent", "start"]),
     ("join", &["agent", "join"]),
     ("adopt", &["agent", "adopt"]),
@@ -33,6 +33,7 @@ const FORMER: [(&str, &[&str]); 47] = [
     ("respond", &["request", "answer"]),
     ("requests", &["request", "list"]),
     ("request show", &["request", "list"]),
+    ("agent list", &["team"]),
     ("goal", &["board", "goal"]),
     ("sprint", &["board", "sprint"]),
     ("discover", &["board", "discover"]),

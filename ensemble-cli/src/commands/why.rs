@@ -192,7 +192,6 @@ pub(crate) fn story_lines(context: &Context, id: &str) -> Outcome<Vec<String>> {
     lines.extend(whereabouts(context, id).iter().map(|place| format!("now  {}", inline(place))));
     lines.extend(reason(records).map(|(reason, of)| format!("why  {reason} ({of})")));
     lines.extend(asked(context, id));
-    lines.extend(wanted(context, id));
     if lines.is_empty() {
         lines.push("no event mentions it".to_owned());
     }

@@ -9,7 +9,7 @@
 //! footer     keys, a question, or what is typed
 //! ```
 //!
-//! A mark at the start of each line says what colour says as well.
+//! A mark at the start of each line says what colour says as well, and `>` stands before the selected one.
 
 use anstyle::AnsiColor;
 use ensemble_core::event_log::Record;
@@ -31,10 +31,8 @@ use ensemble_watch::overview::Agent;
 use crate::commands::{cost, token_count};
 
 use crate::overview::{counted, cut, held, mark};
-use crate::text::{age, one_line, plural};
+use crate::text::{age, one_line, plural, wrapped};
 
-/// Before each further piece of a line that was too long.
-const INDENT: &str = "    ";
 /// Lines for the last events, at the least.
 const EVENTS_MIN: u16 = 3;
 /// From so many columns on, the line of an agent says what it has used.
@@ -90,32 +88,12 @@ fn story(frame: &mut Frame<'_>, area: Rect, (title, lines, scroll): (&String, &[
     let title = format!("{} ({} lines)", one_line(title), lines.len());
     frame.render_widget(Paragraph::new(Line::styled(title, bold)), heading);
     let (width, height) = (usize::from(area.width), usize::from(area.height));
-    let wrapped: Vec<String> = lines.iter().flat_map(|line| wrapped(line, width)).collect();
+    let pieces: Vec<String> = lines.iter().flat_map(|line| wrapped(line, width)).collect();
     // How many of the wrapped lines stand before the first one that is wanted.
-    let before: usize =
-        lines.iter().take(scroll).map(|line| self::wrapped(line, width).len()).sum();
-    let first = before.min(wrapped.len().saturating_sub(height));
-    let shown = wrapped.into_iter().skip(first).take(height).map(Line::raw);
+    let before: usize = lines.iter().take(scroll).map(|line| wrapped(line, width).len()).sum();
+    let first = before.min(pieces.len().saturating_sub(height));
+    let shown = pieces.into_iter().skip(first).take(height).map(Line::raw);
     frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), area);
-}
-
-/// A line in pieces that fit, the later ones indented.
-fn wrapped(line: &str, width: usize) -> Vec<String> {
-    let (width, mut lines) = (width.max(20), vec![String::new()]);
-    let chars = |text: &str| text.chars().count();
-    for word in line.split_inclusive(' ') {
-        let last = lines.last_mut().map_or(0, |last| chars(last));
-        if last + chars(word.trim_end()) > width && last > INDENT.len() {
-            lines.push(INDENT.to_owned());
-        }
-        for letter in word.chars() {
-            if lines.last().is_some_and(|last| chars(last) >= width) {
-                lines.push(INDENT.to_owned());
-            }
-            lines.last_mut().expect("there is a line").push(letter);
-        }
-    }
-    lines
 }
 
 fn list(frame: &mut Frame<'_>, area: Rect, scene: &Scene, view: &View) {
@@ -140,12 +118,14 @@ fn list(frame: &mut Frame<'_>, area: Rect, scene: &Scene, view: &View) {
     let lines = items.iter().enumerate().skip(first).take(height).flat_map(|(number, item)| {
         let (texts, style) = match item {
             Item::Need(need) if is_roomy => need_lines(need, overview.at),
-            Item::Need(need) => need_line(need, overview.at, width),
+            Item::Need(need) => need_line(need, overview.at, width - 1),
             Item::Agent(agent) => agent_line(agent, scene, width),
         };
         let selected = if number == view.selected { Modifier::REVERSED } else { Modifier::empty() };
         let style = style.add_modifier(selected);
-        texts.into_iter().map(move |text| Line::styled(cut(&text, width), style))
+        let mark = if number == view.selected { '>' } else { ' ' };
+        let line = move |text: String| Line::styled(cut(&format!("{mark}{text}"), width), style);
+        texts.into_iter().map(line)
     });
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), upper);
     frame.render_widget(Paragraph::new(below), lower);
@@ -274,7 +254,7 @@ fn footer(view: &View) -> Line<'static> {
         Mode::Input { purpose: Purpose::Send(to), text } => {
             Line::styled(format!("to {to}: {text}_"), bold)
         }
-        Mode::Story { .. } => Line::raw("up/down scroll  q back"),
+        Mode::Story { .. } => Line::raw("up/down scroll  y/n answer a request  q back"),
         Mode::List if !view.said.is_empty() => Line::styled(view.said.clone(), bold),
         Mode::List if !view.filter.is_empty() => {
             Line::raw(format!("filter: {}  (/ changes it)  {KEYS}", view.filter))

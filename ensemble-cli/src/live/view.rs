@@ -14,6 +14,7 @@
 //!          ?, h                         all keys
 //!          q, Esc, Ctrl-C               leave
 //! story    up, down …                   scroll
+//!          y, n                         approve or reject the request whose story it is
 //!          q, Esc, Enter                back
 //! input    characters, Backspace        change the text
 //!          Enter                        send, or apply the filter
@@ -33,10 +34,10 @@ const PAGE: usize = 10;
 const KEYS: [&str; 11] = [
     "up, down, k, j, PgUp, PgDn   select another line",
     "Enter     the story of what is selected; of a request also what is asked",
-    "x         run the command below the selected need, after a question",
+    "x         run the command of the selected need, after a question; a plan is shown",
     "a         attach to the agent's pane; Ctrl-b d comes back",
     "y, n      approve or reject the selected request, after a question",
-    "n         nudge the selected agent",
+    "n         on another line: nudge its agent",
     "s         send it a message",
     "p         pause the team, or let it go on, after a question",
     "/         show only the lines that contain a text",
@@ -90,6 +91,8 @@ pub(super) enum Purpose {
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) selected: usize,
+    /// What stands in the selected line: it stays selected where lines come and go.
+    selected_item: Option<String>,
     pub(super) filter: String,
     pub(super) mode: Mode,
     /// What the last verb said.
@@ -107,6 +110,22 @@ impl Item<'_> {
         match self {
             Self::Need(need) => need.agent.as_ref(),
             Self::Agent(agent) => Some(&agent.row.member.name),
+        }
+    }
+
+    /// What tells it apart from the other lines.
+    fn mark(&self) -> String {
+        match self {
+            Self::Need(need) => format!("{:?} {:?} {:?}", need.need, need.agent, need.about),
+            Self::Agent(agent) => agent.row.member.name.to_string(),
+        }
+    }
+
+    /// The request that waits for a decision.
+    pub(super) fn decision(&self) -> Option<&Need> {
+        match self {
+            Self::Need(need) if need.need == Kind::Decision => Some(need),
+            Self::Need(_) | Self::Agent(_) => None,
         }
     }
 
@@ -136,10 +155,18 @@ pub(super) fn items<'a>(overview: &'a Overview, filter: &str) -> Vec<Item<'a>> {
 }
 
 impl View {
-    /// Keeps the selection on a line.
+    /// Keeps the selection on what is selected; on the first line once that has gone.
     pub(super) fn clamp(&mut self, overview: &Overview) {
-        let count = items(overview, &self.filter).len();
-        self.selected = self.selected.min(count.saturating_sub(1));
+        let items = items(overview, &self.filter);
+        if let Some(wanted) = &self.selected_item {
+            let found = items.iter().position(|item| item.mark() == *wanted);
+            self.selected = found.unwrap_or(0);
+        }
+        self.note_selected(&items);
+    }
+
+    fn note_selected(&mut self, items: &[Item<'_>]) {
+        self.selected_item = items.get(self.selected).map(Item::mark);
     }
 
     /// Shows a text, from its end.
@@ -165,6 +192,13 @@ impl View {
                 let last = lines.len().saturating_sub(1);
                 let scroll = match key.code {
                     KeyCode::Char('q') | KeyCode::Esc | KeyCode::Enter => return Action::None,
+                    KeyCode::Char('y' | 'n') => {
+                        let items = items(overview, &self.filter);
+                        if let Some(need) = items.get(self.selected).and_then(Item::decision) {
+                            self.answer(need, key.code == KeyCode::Char('y'));
+                        }
+                        return Action::None;
+                    }
                     code => moved(scroll.min(last), code, last),
                 };
                 self.mode = Mode::Story { title, lines, scroll };
@@ -194,10 +228,15 @@ impl View {
                 self.mode = Mode::Story { title: "keys".to_owned(), lines, scroll: 0 };
             }
             (KeyCode::Enter, Some(item)) => return item.id().map_or(Action::None, Action::Story),
-            (KeyCode::Char('y' | 'n'), Some(Item::Need(need))) if need.need == Kind::Decision => {
-                self.answer(need, code == KeyCode::Char('y'));
+            (KeyCode::Char('y' | 'n'), Some(item)) if item.decision().is_some() => {
+                if let Some(need) = item.decision() {
+                    self.answer(need, code == KeyCode::Char('y'));
+                }
             }
             (KeyCode::Char('x'), Some(Item::Need(need))) => return self.help(need),
+            (KeyCode::Char('x'), _) => {
+                self.say("nothing to run: select a line with `!`".to_owned())
+            }
             (KeyCode::Char('a'), Some(_)) => return agent.map_or(Action::None, Action::Attach),
             (KeyCode::Char('n'), Some(_)) => {
                 let nudge = |name: Name| Action::Run(vec!["nudge".to_owned(), name.to_string()]);
@@ -208,7 +247,10 @@ impl View {
                     self.mode = Mode::Input { purpose: Purpose::Send(name), text: String::new() };
                 }
             }
-            (code, _) => self.selected = moved(self.selected, code, items.len().saturating_sub(1)),
+            (code, _) => {
+                self.selected = moved(self.selected, code, items.len().saturating_sub(1));
+                self.note_selected(&items);
+            }
         }
         Action::None
     }
