@@ -7,19 +7,29 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+#[cfg(feature = "nats")]
+use std::time::Instant;
 
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
+use ensemble_core::driver::Readied;
 use ensemble_core::message::{Attachment, Name};
 use ensemble_core::requests::{REQUESTS, RequestStore};
 use ensemble_core::spool::{Glance, Spool};
 use ensemble_core::watch::Waiter;
 #[cfg(feature = "nats")]
 use ensemble_nats::NatsTransport;
+#[cfg(feature = "nats")]
+use ensemble_team::roster::Outsiders;
 use ensemble_watch::ForegroundHost;
+use ensemble_watch::hosts::PingCall;
+#[cfg(feature = "nats")]
+use ensemble_watch::hosts::{PingAnswer, host_of};
 use ensemble_watch::project::Project;
 
 use crate::context::Context;
+#[cfg(feature = "nats")]
+use crate::exit::Failure;
 use crate::exit::Outcome;
 
 /// How often a command that waits for the servers looks without being woken.
@@ -75,7 +85,9 @@ impl Queue {
     pub(crate) fn open(context: &Context) -> Outcome<Self> {
         #[cfg(feature = "nats")]
         if let Some(options) = context.nats_options()? {
-            return Ok(Self::Servers(Box::new(NatsTransport::connect(&options)?)));
+            let servers = NatsTransport::connect(&options)?;
+            check_name(context, &servers)?;
+            return Ok(Self::Servers(Box::new(servers)));
         }
         Ok(Self::Directory(context.spool()?))
     }
@@ -108,6 +120,30 @@ impl Queue {
             Self::Directory(spool) => Some(spool),
             #[cfg(feature = "nats")]
             Self::Servers(_) => None,
+        }
+    }
+
+    /// The other host of the team that has an agent.
+    #[cfg_attr(
+        not(feature = "nats"),
+        allow(unused_variables, clippy::allow_attributes, reason = "a directory is of one host")
+    )]
+    pub(crate) fn host_of(&self, project: &Project, agent: &Name) -> Outcome<Option<Name>> {
+        match self {
+            Self::Directory(_) => Ok(None),
+            #[cfg(feature = "nats")]
+            Self::Servers(servers) => other_host(project, servers, agent),
+        }
+    }
+
+    /// Has a worker asked by its own host whether it is ready.
+    pub(crate) fn ping_at(&self, host: &Name, ping: &PingCall) -> ensemble_core::Result<Readied> {
+        match self {
+            Self::Directory(_) => {
+                Ok(Readied::NotReady(ping.unknown(format!("there is no host {host}"))))
+            }
+            #[cfg(feature = "nats")]
+            Self::Servers(servers) => ping_at(servers, host, ping),
         }
     }
 
@@ -176,4 +212,55 @@ impl Queue {
     pub(crate) fn attachment_path(&self, attachment: &Attachment) -> Option<PathBuf> {
         self.directory().map(|spool| spool.attachment_path(attachment))
     }
+}
+
+/// Refuses the name of another host's agent to a caller that merely claims it, as the roster does on its own host.
+#[cfg(feature = "nats")]
+fn check_name(context: &Context, servers: &NatsTransport) -> Outcome {
+    let (identity, project) = (context.identity()?, context.project()?);
+    let Some(name) = identity.name.as_ref().filter(|_| !identity.is_member()) else {
+        return Ok(());
+    };
+    if project.config.identity.outsiders.unwrap_or_default() == Outsiders::Allow {
+        return Ok(());
+    }
+    match other_host(project, servers, name)? {
+        None => Ok(()),
+        Some(host) => {
+            let text =
+                format!("`{name}` is an agent of the team on host {host}, and acts there alone");
+            Err(Failure::refused(text).with_hint("use a name of your own, such as `--as operator`"))
+        }
+    }
+}
+
+/// The other host that has an agent.
+#[cfg(feature = "nats")]
+fn other_host(project: &Project, servers: &NatsTransport, agent: &Name) -> Outcome<Option<Name>> {
+    let here = host_of(&project.state)?;
+    Ok(servers.host_of_member(agent)?.filter(|host| *host != here))
+}
+
+#[cfg(feature = "nats")]
+fn ping_at(
+    servers: &NatsTransport,
+    host: &Name,
+    ping: &PingCall,
+) -> ensemble_core::Result<Readied> {
+    servers.follow_requests()?;
+    let call = servers.call_host(host, &serde_json::to_string(ping).unwrap_or_default())?;
+    let (end, mut seen) = (Instant::now() + ping.patience(), 0);
+    let answer = loop {
+        if let Some(text) = servers.answer(host, &call)? {
+            break serde_json::from_str::<PingAnswer>(&text).ok();
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break None;
+        }
+        seen = servers.wait_for_news(seen, left.min(LOOK_INTERVAL));
+    };
+    servers.forget_call(host, &call)?;
+    let silent = || PingAnswer::NotReady(ping.unknown(format!("host {host} did not answer")));
+    Ok(answer.unwrap_or_else(silent).readied())
 }

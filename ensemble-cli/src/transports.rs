@@ -33,7 +33,6 @@ const BOARD: &str =
 const STEPS: &str =
     "step queues are a database of one host, and this team's mailboxes are on servers";
 const CONTROL: &str = "this concerns this host only; run it on each host of the team";
-const ROSTER: &str = "these are the agents of this host; each other host lists its own";
 
 /// All verbs by their places, in the order of the list of verbs.
 pub(crate) const TABLE: &[(&str, OnServers)] = &[
@@ -43,7 +42,7 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("gemini", Here),
     ("up", Here),
     ("down", Here),
-    ("team", ThisHost(ROSTER)),
+    ("team", Servers),
     ("agent", Refused(BOARD)),
     ("agent start", Here),
     ("agent join", Here),
@@ -53,18 +52,13 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("agent prime", Servers),
     ("agent inspect", Here),
     ("agent nudge", Servers),
-    ("agent ping", Here),
+    ("agent ping", Servers),
     ("agent pong", Here),
     ("agent instruct", Servers),
     ("agent supervise", Refused(BOARD)),
     ("agent usage", ThisHost("this is the usage of the agents of this host")),
-    (
-        "status",
-        ThisHost(
-            "the mailboxes are the team's; agents, watcher and ladders are those of this host",
-        ),
-    ),
-    ("top", ThisHost(ROSTER)),
+    ("status", Servers),
+    ("top", Servers),
     ("why", Servers),
     ("log", Servers),
     ("log escalations", Servers),

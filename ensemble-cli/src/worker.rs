@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::agent::AgentPane;
-use ensemble_core::driver::{Assigner, LadderHost};
+use ensemble_core::driver::{Assigner, LadderHost, Readied};
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
+use ensemble_core::proto::ready;
 use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
 use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::Server;
+use ensemble_watch::hosts::PingCall;
 use ensemble_watch::panes::{self, PaneEntry};
 use ensemble_watch::sessions::hook_reach;
 
@@ -26,6 +28,8 @@ pub(crate) struct Worker {
     pub(crate) name: Name,
     /// The mailbox that the worker reads.
     pub(crate) mailbox: Name,
+    /// The host of the team that has it, if that is another one.
+    pub(crate) host: Option<Name>,
     bound: Option<(PaneEntry, BoundPane)>,
 }
 
@@ -34,15 +38,30 @@ impl Worker {
     pub(crate) fn find(context: &Context, name: &Name) -> Outcome<Self> {
         let project = context.project()?;
         let Some(entry) = panes::find(&project.panes(), name)? else {
+            let queue = Queue::open(context)?;
             // A name without a mailbox is a typing mistake.
-            Queue::open(context)?.settings(name)?;
-            return Ok(Self { name: name.clone(), mailbox: name.clone(), bound: None });
+            queue.settings(name)?;
+            let is_here = project.roster().get(name)?.is_some_and(|member| member.is_present());
+            let host = if is_here { None } else { queue.host_of(project, name)? };
+            return Ok(Self { name: name.clone(), mailbox: name.clone(), host, bound: None });
         };
         let profile = project.profiles()?.get(&entry.provider)?;
         let server = Server::brief(entry.binding.socket.clone());
         let sources = project.sources();
         let pane = entry.open(server, Arc::clone(&profile), &sources, &project.locks())?;
-        Ok(Self { name: name.clone(), mailbox: entry.mailbox.clone(), bound: Some((entry, pane)) })
+        let (name, mailbox) = (name.clone(), entry.mailbox.clone());
+        Ok(Self { name, mailbox, host: None, bound: Some((entry, pane)) })
+    }
+
+    /// How its host is asked whether it is ready, in the name of `by`; `None` if that is this host.
+    pub(crate) fn elsewhere<'q>(
+        &self,
+        queue: &'q Queue,
+        by: Name,
+        times: &ready::Config,
+    ) -> Option<impl Fn(&Name) -> ensemble_core::Result<Readied> + use<'q>> {
+        let (host, call) = (self.host.clone()?, PingCall::new(self.name.clone(), by, times));
+        Some(move |_: &Name| queue.ping_at(&host, &call))
     }
 
     /// Its pane, if it is bound to one.
@@ -107,6 +126,7 @@ pub(crate) fn assigner<'a>(
         readiness: project.config.handshake(),
         ladders,
         hook: Some(hook_reach),
+        elsewhere: None,
     })
 }
 

@@ -104,6 +104,8 @@ pub struct AgentView {
     pub has_pane: bool,
     /// What starts it again once it is gone.
     pub again: String,
+    /// The machine that it runs on, if that is another one.
+    pub machine: Option<String>,
 }
 
 /// A task that became a dead letter.
@@ -237,7 +239,8 @@ fn is_there(state: State) -> bool {
 }
 
 fn of_watcher(facts: &Facts<'_>) -> Option<Need> {
-    let is_needed = facts.agents.iter().any(|agent| is_there(agent.state));
+    let is_here = |agent: &AgentView| is_there(agent.state) && agent.machine.is_none();
+    let is_needed = facts.agents.iter().any(is_here);
     (is_needed && !facts.watcher_runs).then(|| {
         let text = "no watcher runs: agents are not notified, and no lease expires";
         Need::new(Kind::Watcher, text.to_owned(), "`ensemble admin watch`".to_owned())
@@ -250,6 +253,7 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
         State::Blocked => {
             let help = match agent.has_pane {
                 true => format!("`ensemble agent attach {name}`"),
+                false if agent.machine.is_some() => format!("`ensemble agent attach {name}`"),
                 false => format!("`ensemble why {name}`"),
             };
             let why = why.strip_prefix("waits for a person ").unwrap_or(why);
@@ -280,6 +284,13 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
         | State::Unknown
         | State::Waiting
         | State::Shutdown => return None,
+    };
+    let help = match &agent.machine {
+        // Nudges and stories go from host to host.
+        Some(machine) if matches!(kind, Kind::Blocked | Kind::Gone) => {
+            format!("on {machine}: {help}")
+        }
+        Some(_) | None => help,
     };
     Some(Need::new(kind, text, help).of(name).since(agent.since))
 }

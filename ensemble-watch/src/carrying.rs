@@ -45,9 +45,14 @@ impl Troubles {
     }
 
     fn found(&mut self, place: &str, error: &Error) {
-        let why = error.to_string();
+        self.tell(place, Some(error.to_string()));
+    }
+
+    /// Notes what is wrong in a place; `None` for nothing.
+    pub(crate) fn tell(&mut self, place: &str, why: Option<String>) {
+        let Some(why) = why else { return drop(self.0.remove(place)) };
         if self.0.get(place) != Some(&why) {
-            tracing::warn!(%error, %place, "one step at the servers failed");
+            tracing::warn!(%why, %place, "trouble with the servers");
             self.0.insert(place.to_owned(), why);
         }
     }

@@ -37,6 +37,7 @@ mod dead_letters;
 mod departures;
 mod engine;
 mod held_work;
+pub mod hosts;
 pub mod judge;
 mod kinds;
 mod ladders;

@@ -13,6 +13,8 @@
 //! | `ack/` files | the messages of their tasks are received for the workers |
 //! | ended agents, routed reports | what the agents held returns; the messages of the tasks are settled |
 //! | every second: the event log | this host's lines go to the servers, the other hosts' lines come here |
+//! | the same: agents | this host tells of its own, holds their names, and keeps what the others tell |
+//! | another host asks for a ping | it is typed here, and the answer is stored |
 //! | every minute: settled messages | those that were settled some time ago leave the mailboxes |
 //! | every hour: settled messages, closed requests | those past their retention are removed |
 //!
@@ -20,27 +22,31 @@
 //! may observe the same leases safely: one takes a message back, the others come too late. The same
 //! holds for requests. A departing agent is shut down by the host whose roster lists it.
 
+mod calls;
 mod ends;
+mod hosts;
 mod log;
+mod mailboxes;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use ensemble_core::broker::Broker as _;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::Requests;
-use ensemble_core::spool::{Settings, Spool};
+use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_nats::bridge::{Bridge, Carried, Unknown};
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
 use serde_json::json;
 
+use self::calls::Calls;
 use self::ends::AckedTasks;
+use self::hosts::Hosts;
 use self::log::TeamLog;
 use crate::carrying::{Carrier, Troubles};
 use crate::departures::Departures;
@@ -73,7 +79,7 @@ const WORKLOAD_INTERVAL: Duration = Duration::from_secs(1);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Interval at which settled messages are set apart.
 const APART_INTERVAL: Duration = Duration::from_secs(60);
-/// Interval at which the event logs are exchanged.
+/// Interval at which hosts exchange logs and agents.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Holder of messages in transit from the directory to the servers.
 const HOLDER: &str = "bridge";
@@ -110,6 +116,8 @@ pub(crate) struct Follower {
     sight: SharedSight,
     log: TeamLog,
     next_log: Monotonic,
+    hosts: Hosts,
+    calls: Calls,
     /// What `ack/` files have received.
     acked: AckedTasks,
 }
@@ -126,6 +134,7 @@ impl Follower {
         let Some(mut options) = project.nats_options()? else { return Ok(None) };
         options.recorder = Arc::clone(&recorder);
         let now = SystemClock.monotonic();
+        let calls = Calls::open(project, &spool, &recorder, now)?;
         Ok(Some(Self {
             outbox: project.open_outbox()?,
             carrier: Carrier::default(),
@@ -158,6 +167,8 @@ impl Follower {
             condition: serde_json::Value::Null,
             sight: SharedSight::default(),
             log: TeamLog::open(&project.logs(), &project.state)?,
+            hosts: Hosts::open(project, now)?,
+            calls,
             next_log: now,
             acked: AckedTasks::open(&project.state.join("servers/acked.json")),
         }))
@@ -240,7 +251,10 @@ impl Follower {
             seen = heard;
             match self.stop.try_recv() {
                 Err(crossbeam_channel::TryRecvError::Empty) => {}
-                Ok(()) | Err(crossbeam_channel::TryRecvError::Disconnected) => return true,
+                Ok(()) | Err(crossbeam_channel::TryRecvError::Disconnected) => {
+                    self.hosts.farewell(&self.project, queue);
+                    return true;
+                }
             }
         }
     }
@@ -294,9 +308,14 @@ impl Follower {
             self.next_log = now + LOG_INTERVAL;
             let exchanged = self.log.exchange(queue);
             self.troubles.note("event log", exchanged)?;
+            let told = self.hosts.exchange(now, &self.project, queue);
+            self.troubles.tell("agents", self.hosts.conflict());
+            self.troubles.note("hosts", told)?;
         }
         let seen = self.see_to_requests(queue);
         self.troubles.note("requests", seen)?;
+        let answered = self.calls.answer(now, queue);
+        self.troubles.note("calls", answered)?;
         let reported = self.report_workload(queue);
         self.troubles.note("workload", reported)
     }
@@ -390,31 +409,6 @@ impl Follower {
         Ok(())
     }
 
-    /// A mailbox of a local agent that the servers do not have yet.
-    fn add(&self, queue: &NatsTransport, mailbox: &Name) -> Result<()> {
-        let settings = self.spool.settings(mailbox).unwrap_or_else(|_| Settings::default());
-        match queue.add_mailbox(mailbox, &settings) {
-            Ok(()) | Err(Error::MailboxExists { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Every mailbox is known here too, so that files on this host can be routed to it.
-    fn compare_names(&self, queue: &NatsTransport) -> Result<()> {
-        let here = self.spool.mailboxes()?;
-        let there = queue.mailboxes()?;
-        for mailbox in here.iter().filter(|name| !there.contains(name)) {
-            self.add(queue, mailbox)?;
-        }
-        for mailbox in there.iter().filter(|name| !here.contains(name)) {
-            match self.spool.add_mailbox(mailbox, &queue.settings(mailbox)?) {
-                Ok(()) | Err(Error::MailboxExists { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     /// Sends what waits in the outbox.
     fn send_outbox(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
         let waiting = self.outbox.waiting_mailboxes()?;
@@ -444,6 +438,7 @@ impl Follower {
         self.log.sweep();
         let removed = queue.sweep()?;
         let requests = Requests::new(queue).sweep()?;
+        queue.sweep_hosts()?;
         if removed > 0 || requests > 0 {
             let data = json!({ "tmp": 0, "done": removed, "orphans": 0, "requests": requests });
             self.recorder.record(types::QUEUE_SWEPT, ACTOR, data);

@@ -7,7 +7,7 @@
 //! | `wrapped` | `ensemble claude` and its like | a terminal of a person | keystrokes of its wrapper |
 //! | `supervised` | `ensemble agent supervise` outside of the team's panes | the supervisor's process | its next prompt |
 //! | `registered` | an entry on the blackboard, without a file in the roster | unknown | none: it reads by itself |
-//! | `remote` | a mailbox on the servers that no agent of this host reads | another host | that host's |
+//! | `remote` | what another host tells of its agents; a mailbox on the servers of which no host tells | another host | that host's |
 //! | `recorded` | a file in the roster without pane and process | none | none |
 //!
 //! A member with a pane whose command is `ensemble agent supervise` keeps its pane as its host. Its way in is its
@@ -20,6 +20,7 @@ use ensemble_team::holdings::Holding;
 use ensemble_team::roster::{Came, Member, PaneObservation, Presence, State};
 use serde::Serialize;
 
+use crate::hosts::{HostAgent, OtherHost};
 use crate::members;
 use crate::project::Project;
 use crate::sessions;
@@ -49,6 +50,22 @@ pub struct Row {
     pub member: Member,
     /// How the agent came to the team.
     pub came: Came,
+    /// What its host tells of it, if it is an agent of another host.
+    pub elsewhere: Option<Elsewhere>,
+}
+
+/// An agent of another host, as that host's watcher sees it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Elsewhere {
+    /// Where it is, in a few words.
+    pub place: String,
+    /// The machine's name.
+    pub machine: String,
+    /// What it does.
+    pub presence: Presence,
+    /// Start of that.
+    pub since: Option<Timestamp>,
 }
 
 /// The role of an agent of which none is known.
@@ -61,19 +78,38 @@ impl Row {
     #[must_use]
     pub fn of(member: Member) -> Self {
         let came = member.came();
-        Self { member, came }
+        Self { member, came, elsewhere: None }
     }
 
     /// A row without a file in the roster.
     fn beside(name: &Name, role: &str, came: Came, since: Timestamp) -> Option<Self> {
         let role = Name::new(role).or_else(|_| Name::new(ROLE_UNKNOWN)).ok()?;
         let member = Member::new(name.clone(), role, PROVIDER_UNKNOWN, since);
-        Some(Self { member, came })
+        Some(Self { member, came, elsewhere: None })
+    }
+
+    /// An agent of another host.
+    fn of_host(host: &OtherHost, agent: &HostAgent) -> Self {
+        let since = agent.since.unwrap_or(host.at);
+        let mut member =
+            Member::new(agent.name.clone(), agent.role.clone(), agent.provider.clone(), since);
+        member.mailbox = agent.mailbox.clone();
+        (member.generation, member.state) = (agent.generation, agent.member);
+        let (presence, since) = match host.silence() {
+            Some(why) => (Presence::new(State::Unknown, why), None),
+            None => (Presence::new(agent.state, agent.why.clone()), agent.since),
+        };
+        let (place, machine) = (host.place(), host.report.machine.clone());
+        let elsewhere = Some(Elsewhere { place, machine, presence, since });
+        Self { member, came: Came::Remote, elsewhere }
     }
 
     /// Where it runs, in a few words.
     #[must_use]
     pub fn host(&self) -> String {
+        if let Some(elsewhere) = &self.elsewhere {
+            return elsewhere.place.clone();
+        }
         match (&self.member.binding, self.member.supervisor, self.came) {
             (Some(binding), ..) if binding.is_terminal() => {
                 format!("terminal, process {}", binding.pid)
@@ -124,6 +160,9 @@ impl Row {
         waits_for: Option<&String>,
         holds: &[Holding],
     ) -> Result<Presence> {
+        if let Some(elsewhere) = &self.elsewhere {
+            return Ok(elsewhere.presence.clone());
+        }
         let observation = match self.came {
             Came::Registered | Came::Remote => PaneObservation::NoPane,
             Came::Started | Came::Joined | Came::Wrapped | Came::Supervised | Came::Recorded => {
@@ -140,9 +179,14 @@ impl Row {
     }
 }
 
-/// All rows by name: those of the roster's files, of the blackboard, and of `mailboxes` on servers.
+/// All rows by name: those of the roster's files, of the blackboard, of other hosts, and of `mailboxes` on servers.
 #[must_use]
-pub fn rows(members: Vec<Member>, books: &Books, mailboxes: &[Name]) -> Vec<Row> {
+pub fn rows(
+    members: Vec<Member>,
+    books: &Books,
+    mailboxes: &[Name],
+    hosts: &[OtherHost],
+) -> Vec<Row> {
     let mut rows: Vec<Row> = members.into_iter().map(Row::of).collect();
     let now = SystemClock.wall();
     if let Some(state) = books.board() {
@@ -161,6 +205,17 @@ pub fn rows(members: Vec<Member>, books: &Books, mailboxes: &[Name]) -> Vec<Row>
                 }
                 rows.push(row);
             }
+        }
+    }
+    for (host, agent) in
+        hosts.iter().flat_map(|host| host.report.agents.iter().map(move |a| (host, a)))
+    {
+        let at = rows.iter().position(|row| row.member.name == agent.name);
+        // One that was shut down here is up there now.
+        match at {
+            Some(at) if rows[at].member.is_present() => {}
+            Some(at) => rows[at] = Row::of_host(host, agent),
+            None => rows.push(Row::of_host(host, agent)),
         }
     }
     for mailbox in mailboxes {

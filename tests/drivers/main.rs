@@ -161,6 +161,7 @@ impl Bench {
             readiness: ready::Config::default(),
             ladders: None,
             hook: None,
+            elsewhere: None,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The team's key-value bucket with its requests and plan gates. It is created at the first write,
-//! and followed by clients that wait for answers or handle requests.
+//! The team's key-value bucket with its requests and plan gates, and with what its hosts tell each other. It is created
+//! at the first write, and followed by clients that wait for answers or handle requests.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +56,9 @@ pub(super) struct Pages {
     gates: Mutex<HashSet<(Name, String)>>,
     /// The subjects of all demands of plans.
     demands: Mutex<HashSet<String>>,
+    /// Hosts that were called, and whether a host has told something new.
+    called: Mutex<BTreeSet<Name>>,
+    hosts_changed: AtomicBool,
     news: Arc<News>,
     anew: Arc<Notify>,
 }
@@ -84,7 +87,11 @@ impl Hearer for Pages {
             }
             // It is renewed all the time, and read when it is needed.
             Some(Key::Claim) => return false,
-            None => {}
+            Some(Key::Host) => self.hosts_changed.store(true, Ordering::Relaxed),
+            Some(Key::Call(host)) if !message.payload.is_empty() => {
+                lock(&self.called).insert(host);
+            }
+            Some(Key::Call(_) | Key::Answer) | None => {}
         }
         self.news.ring();
         true
@@ -114,6 +121,8 @@ impl NatsTransport {
             changed: Mutex::default(),
             gates: Mutex::default(),
             demands: Mutex::default(),
+            called: Mutex::default(),
+            hosts_changed: AtomicBool::new(true),
             news: Arc::clone(&self.news),
             anew: Arc::default(),
         });
@@ -132,6 +141,20 @@ impl NatsTransport {
         pages.map_or_else(Vec::new, |pages| {
             std::mem::take(&mut *lock(&pages.changed)).into_iter().collect()
         })
+    }
+
+    /// Whether a host has told something since the last call; true at first, and if the requests are not followed.
+    #[must_use]
+    pub fn hosts_have_changed(&self) -> bool {
+        let pages = lock(&self.bucket.pages).clone();
+        pages.is_none_or(|pages| pages.hosts_changed.swap(false, Ordering::Relaxed))
+    }
+
+    /// Whether something was asked of this host since the last call; always true if the requests are not followed.
+    #[must_use]
+    pub fn was_called(&self, host: &Name) -> bool {
+        let pages = lock(&self.bucket.pages).clone();
+        pages.is_none_or(|pages| lock(&pages.called).remove(host))
     }
 
     /// Whether an agent may have plan gates, as far as known; always true if the requests are not

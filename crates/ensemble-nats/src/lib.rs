@@ -47,6 +47,7 @@ mod denials;
 mod gate;
 mod gates;
 mod holder;
+mod hosts;
 mod index;
 mod ladders;
 mod log;
@@ -85,6 +86,7 @@ use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Quota, Settings, Standstill};
 use ensemble_core::{Error, Result};
 
+pub use hosts::{Call, HostReport, SILENCE_MAX};
 pub use ladders::{ClaimReason, LadderClaims};
 pub use log::NatsLog;
 pub use options::{NatsOptions, PATIENCE_DEFAULT};

@@ -257,17 +257,17 @@ impl NatsTransport {
         demand_in(found, task)
     }
 
-    fn list_keys(&self, pattern: String) -> Result<Vec<Listed>> {
+    pub(super) fn list_keys(&self, pattern: String) -> Result<Vec<Listed>> {
         let wire = self.bucket.wire();
         self.call("list the requests", async move { wire.list(&pattern).await })
     }
 
-    fn purge_key(&self, subject: String, seq: u64) -> Result<()> {
+    pub(super) fn purge_key(&self, subject: String, seq: u64) -> Result<()> {
         let wire = self.bucket.wire();
         self.call("remove a request", async move { wire.purge(&subject, seq).await.map(drop) })
     }
 
-    fn is_older(&self, at: u64, age: Duration) -> bool {
+    pub(super) fn is_older(&self, at: u64, age: Duration) -> bool {
         let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         at < self.now_millis().saturating_sub(age)
     }
@@ -329,8 +329,6 @@ fn written(found: Option<Found>) -> Option<StoredFile> {
 fn request_in(subject: &str) -> Option<Name> {
     match super::subject::Subjects::key_of(subject)? {
         super::subject::Key::Request(id) => Some(id),
-        super::subject::Key::Gate(_) | super::subject::Key::Demand | super::subject::Key::Claim => {
-            None
-        }
+        _ => None,
     }
 }

@@ -9,6 +9,10 @@
 //!   gates.<task>.<agent>          the plan that blocks this agent's work on the task
 //!   demands.<task>.plan           a plan is demanded of each agent that takes the task
 //!   ladders.<mailbox>.runner      the host that runs the ladders of the mailbox
+//!   hosts.<host>.report           what a host tells of its agents
+//!   members.<agent>.host          the host that has the agent
+//!   calls.<host>.<call>           what another host asks of this one
+//!   answers.<host>.<call>         what the asked host answers
 //!   rejected.<request>.<page>.<n> rejected versions
 //! enslog.<team>.<session>         the event log, in a stream of its own
 //! ```
@@ -171,6 +175,48 @@ impl Subjects {
         format!("$KV.{}.ladders.{}.runner", self.bucket(), token(mailbox.as_str()))
     }
 
+    /// What a host tells of its agents.
+    pub(super) fn host_report(&self, host: &Name) -> String {
+        format!("$KV.{}.hosts.{}.report", self.bucket(), token(host.as_str()))
+    }
+
+    /// Pattern of what all hosts tell.
+    pub(super) fn all_host_reports(&self) -> String {
+        format!("$KV.{}.hosts.*.report", self.bucket())
+    }
+
+    /// The host that has an agent.
+    pub(super) fn host_of_member(&self, agent: &Name) -> String {
+        format!("$KV.{}.members.{}.host", self.bucket(), token(agent.as_str()))
+    }
+
+    /// A call of a host.
+    pub(super) fn call_of(&self, host: &Name, call: &Name) -> String {
+        format!("$KV.{}.calls.{}.{}", self.bucket(), token(host.as_str()), token(call.as_str()))
+    }
+
+    /// Pattern of the calls of a host.
+    pub(super) fn calls_of(&self, host: &Name) -> String {
+        format!("$KV.{}.calls.{}.*", self.bucket(), token(host.as_str()))
+    }
+
+    /// The answer to a call.
+    pub(super) fn answer_of(&self, host: &Name, call: &Name) -> String {
+        format!("$KV.{}.answers.{}.{}", self.bucket(), token(host.as_str()), token(call.as_str()))
+    }
+
+    /// Patterns of all calls and answers.
+    pub(super) fn all_calls(&self) -> [String; 2] {
+        ["calls", "answers"].map(|kind| format!("$KV.{}.{kind}.*.*", self.bucket()))
+    }
+
+    /// The second and the third token of a key.
+    pub(super) fn parts_of_key(subject: &str) -> Option<(Name, Name)> {
+        let mut tokens = subject.strip_prefix("$KV.")?.split('.').skip(2);
+        let second = Name::new(name_of(tokens.next()?)).ok()?;
+        Some((second, Name::new(name_of(tokens.next()?)).ok()?))
+    }
+
     /// Subject where a rejected version of a page is kept.
     pub(super) fn rejected(&self, id: &Name, page: RequestFile, seq: u64) -> String {
         let (bucket, id) = (self.bucket(), token(id.as_str()));
@@ -190,7 +236,10 @@ impl Subjects {
             ("requests", id, _, None) => Name::new(name_of(id)).ok().map(Key::Request),
             ("gates", _, agent, None) => Name::new(name_of(agent)).ok().map(Key::Gate),
             ("demands", _, _, None) => Some(Key::Demand),
-            ("ladders", _, _, None) => Some(Key::Claim),
+            ("ladders", _, _, None) | ("members", _, _, None) => Some(Key::Claim),
+            ("hosts", _, _, None) => Some(Key::Host),
+            ("calls", host, _, None) => Name::new(name_of(host)).ok().map(Key::Call),
+            ("answers", _, _, None) => Some(Key::Answer),
             _ => None,
         }
     }
@@ -205,8 +254,14 @@ pub(super) enum Key {
     Gate(Name),
     /// The demand of a plan.
     Demand,
-    /// The claim of a mailbox's ladders.
+    /// The claim of a mailbox's ladders, or of an agent's name.
     Claim,
+    /// What a host tells of its agents.
+    Host,
+    /// What is asked of a host.
+    Call(Name),
+    /// What a host answers.
+    Answer,
 }
 
 #[cfg(test)]
@@ -229,6 +284,9 @@ mod tests {
         assert_eq!(Subjects::key_of(&gate), Some(Key::Gate(mailbox.clone())));
         assert_eq!(Subjects::key_of(&subjects.ladders(&mailbox)), Some(Key::Claim));
         assert_eq!(Subjects::key_of(&subjects.rejected(&mailbox, RequestFile::Told, 1)), None);
+        let call = subjects.call_of(&mailbox, &Name::new("c.1").unwrap());
+        assert_eq!(Subjects::key_of(&call), Some(Key::Call(mailbox.clone())));
+        assert_eq!(Subjects::parts_of_key(&call).unwrap().1, Name::new("c.1").unwrap());
         let twin = Name::new("Worker.1").unwrap();
         assert_eq!(subjects.settings(&mailbox), subjects.settings(&twin));
     }

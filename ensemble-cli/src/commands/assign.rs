@@ -15,7 +15,7 @@ use super::ping::not_ready;
 use super::send::{fill, fill_for_servers};
 use crate::content::Content;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome, say};
+use crate::exit::{Exit, Failure, Outcome};
 use crate::queue::Queue;
 use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
@@ -86,13 +86,14 @@ impl Arguments {
             requests.demand_plan(&task, &context.actor()?)?;
         }
         let waiter = worker.waiter(context)?;
-        note_elsewhere(&queue, &mut worker);
         let host = queue.ladder_host(context.project()?)?;
         let ladders: &dyn LadderHost = &host;
         let mut assigner =
             assigner(context, &spool, queue.request_store(), &*recorder, Some(ladders))?;
         let patience = self.waiting.patience().unwrap_or(Duration::MAX);
         assigner.readiness = within(assigner.readiness, patience);
+        let elsewhere = worker.elsewhere(&queue, context.actor()?, &assigner.readiness);
+        assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
         let deadline = self.waiting.deadline();
         // A running watcher has the ladder.
         let project = context.project()?;
@@ -219,17 +220,6 @@ impl Arguments {
         context
             .out
             .line(format!("{message} {state} by {worker} (attempt {attempt}, phase {phase})"))
-    }
-}
-
-/// Said of a worker that this host cannot ask.
-const NO_PANE: &str = "has no pane on this host, so only a pong that is written here counts; \
-     assign it on its own host";
-
-/// Says that a worker of a team on servers may be on another host.
-fn note_elsewhere(queue: &Queue, worker: &mut Worker) {
-    if queue.directory().is_none() && worker.pane().is_none() {
-        say(&format!("note: {} {NO_PANE}", worker.name));
     }
 }
 

@@ -397,8 +397,11 @@ impl Hands for Team<'_> {
         let mut found = Worker::find(self.context, worker).map_err(failed)?;
         let waiter = found.waiter(self.context).map_err(failed)?;
         let store = self.queue.request_store();
-        let assigner =
+        let mut assigner =
             assigner(self.context, self.spool, store, self.recorder, None).map_err(failed)?;
+        let (by, times) = (assigner.actor.clone(), assigner.readiness);
+        let elsewhere = found.elsewhere(self.queue, by, &times);
+        assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
         let readied = assigner.ping(worker, found.agent_pane(), &mut resting(&waiter))?;
         found.remember(self.context).map_err(failed)?;
         match readied {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::queue::Queue;
 use crate::wait_line::WaitLine;
 use crate::worker::{Worker, assigner, resting};
 
@@ -33,7 +34,10 @@ impl Arguments {
         let recorder = context.recorder()?;
         let mut worker = Worker::find(context, &self.worker)?;
         let waiter = worker.waiter(context)?;
-        let assigner = assigner(context, &spool, &spool, &*recorder, None)?;
+        let queue = Queue::open(context)?;
+        let mut assigner = assigner(context, &spool, &spool, &*recorder, None)?;
+        let elsewhere = worker.elsewhere(&queue, context.actor()?, &assigner.readiness);
+        assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
         let line = WaitLine::new(format!("{} to answer the ping", self.worker), None);
         let readied = assigner.ping(&self.worker, worker.agent_pane(), &mut resting(&waiter))?;
         drop(line);

@@ -284,7 +284,9 @@ impl View {
 
     /// Does what helps, as far as a key can.
     fn help(&mut self, need: &Need) -> Action {
-        let arguments = command_in(&need.help).unwrap_or_default();
+        // What helps on another host is not run here.
+        let is_here = need.help.starts_with('`');
+        let arguments = command_in(&need.help).filter(|_| is_here).unwrap_or_default();
         match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
             ["agent", "attach", name] => Name::new(*name).map_or(Action::None, Action::Attach),
             ["why", id] | ["request", "list", id] => Action::Story((*id).to_owned()),

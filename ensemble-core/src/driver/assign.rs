@@ -46,6 +46,9 @@ pub enum HandedOver {
     },
 }
 
+/// Asks a worker that another host has.
+pub type AskElsewhere<'a> = dyn Fn(&Name) -> Result<Readied> + Sync + 'a;
+
 /// Assigns tasks, one controller at a time for each worker.
 pub struct Assigner<'a> {
     /// The queue's directory, where the conductor's files are put.
@@ -66,6 +69,8 @@ pub struct Assigner<'a> {
     pub ladders: Option<&'a dyn LadderHost>,
     /// How far the hooks of a worker reach it, by the state directory; with `None` all pings are typed.
     pub hook: Option<fn(&Path, &Name) -> HookReach>,
+    /// Asks a worker that another host has; with `None` the worker is asked here.
+    pub elsewhere: Option<&'a AskElsewhere<'a>>,
 }
 
 impl Assigner<'_> {
@@ -193,6 +198,9 @@ impl Assigner<'_> {
         pane: Option<&mut dyn AgentPane>,
         rest: &mut dyn FnMut(Duration),
     ) -> Result<Readied> {
+        if let Some(elsewhere) = self.elsewhere {
+            return elsewhere(worker);
+        }
         let pongs = PongBox::open(self.state.join("ready"))?;
         let (worker, actor) = (worker.clone(), self.actor.clone());
         let readiness = Readiness::borrowing(worker, pongs, self.clock, self.recorder, actor);

@@ -47,7 +47,7 @@ use std::time::Duration;
 
 pub use ack::{AckManager, DeliveryId};
 pub use agent::worker_state;
-pub use assign::{Assigned, Assigner, HandedOver};
+pub use assign::{AskElsewhere, Assigned, Assigner, HandedOver};
 pub use delivery::{Ended, Order, message_id};
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use ladder_file::{LADDERS_DIRECTORY, LadderFile, LadderState, LadderStore};

@@ -12,6 +12,7 @@ fn at(minute: u32) -> Timestamp {
 
 fn agent(who: &str, state: State) -> AgentView {
     AgentView {
+        machine: None,
         name: name(who),
         state,
         why: "as seen".to_owned(),

@@ -10,6 +10,7 @@ use ensemble_tmux::tmux::Server;
 
 use super::{Agent, Evidence, MailboxView, Overview, WatcherView};
 use crate::attention::AgentView;
+use crate::hosts::OtherHost;
 use crate::project::Project;
 use crate::rows::{Row, rows};
 use crate::workload::{Books, Workload};
@@ -23,6 +24,7 @@ pub(super) struct Look<'a> {
     pub(super) is_directory: bool,
     pub(super) watcher: &'a WatcherView,
     pub(super) workload: &'a Workload,
+    pub(super) hosts: &'a [OtherHost],
 }
 
 /// What is known of all agents before each is looked up.
@@ -53,7 +55,7 @@ impl Look<'_> {
             is_watched: evidence == Evidence::Watcher && self.watcher.runs(),
             spoken: last_by_actor(&records),
         };
-        let rows = rows(members.to_vec(), books, &elsewhere);
+        let rows = rows(members.to_vec(), books, &elsewhere, self.hosts);
         rows.into_iter().map(|row| self.agent(row, &known)).collect()
     }
 
@@ -66,6 +68,7 @@ impl Look<'_> {
             None => row.presence(self.project, waits_for, &holds)?,
         };
         let since = match presence.state {
+            _ if row.elsewhere.is_some() => row.elsewhere.as_ref().and_then(|it| it.since),
             State::Shutdown => row.member.ended.as_ref().map(|ended| ended.at),
             state => seen.filter(|seen| seen.state == state).map(|seen| seen.since),
         };
@@ -103,6 +106,7 @@ impl Overview {
                 waited: mailbox.waited(),
                 nudges: self.watcher.why_not_notified(&agent),
                 has_pane: true,
+                machine: None,
                 again: format!(
                     "start it in its pane, or run `ensemble agent join {agent}` in another"
                 ),

@@ -196,6 +196,7 @@ impl Agent {
             nudges: watcher.why_not_notified(&name),
             has_pane: self.row.member.binding.as_ref().is_some_and(|it| !it.is_terminal()),
             again: self.row.again(),
+            machine: self.row.elsewhere.as_ref().map(|it| it.machine.clone()),
             name,
         }
     }

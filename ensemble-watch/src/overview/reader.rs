@@ -4,6 +4,7 @@
 //! |---|---|
 //! | the watcher's status | its file |
 //! | the members | the directory of the roster |
+//! | the agents of other hosts | the directory of what these tell |
 //! | a mailbox: counts, held messages, dead tasks | one of its directories; or a message of it is delayed |
 //! | the blackboard | its file |
 //! | ladders | their directory |
@@ -35,6 +36,7 @@ use super::undecided::Undecided;
 use super::watcher_view::Said;
 use super::{Evidence, MailboxView, Overview, WatcherView};
 use crate::attention::DeadTask;
+use crate::hosts::{self, OtherHost};
 use crate::project::Project;
 use crate::troubles;
 use crate::workload::{self, Books, Workload};
@@ -49,6 +51,7 @@ pub struct OverviewReader {
     books: Books,
     said: Kept<Said>,
     roster: Kept<Roster>,
+    hosts: Kept<Vec<OtherHost>>,
     names: Kept<Vec<Name>>,
     mailboxes: BTreeMap<Name, Kept<SeenMailbox>>,
     ladders: Kept<Vec<LadderFile>>,
@@ -83,6 +86,7 @@ impl OverviewReader {
             books: Books::default(),
             said: Kept::of(vec![project.watch_status()]),
             roster: Kept::of(vec![roster.dir().to_owned()]),
+            hosts: Kept::of(vec![hosts::directory(&project.state)]),
             names: Kept::of(vec![parts::mailboxes_dir(project)]),
             mailboxes: BTreeMap::new(),
             ladders: Kept::of(vec![ladders.dir()]),
@@ -120,7 +124,9 @@ impl OverviewReader {
         };
         let roster = self.roster.get(changes, || Roster::read(&self.project))?;
         warnings.extend(roster.errors.iter().cloned());
+        let others = self.hosts.get(changes, || Ok(hosts::others(&self.project.state)))?;
         let look = Look {
+            hosts: if directory.is_some() { &[] } else { &others },
             project: &self.project,
             is_directory: directory.is_some(),
             watcher: &watcher,
@@ -164,6 +170,7 @@ impl OverviewReader {
             project.roster().dir().to_owned(),
             project.panes(),
             project.logs(),
+            hosts::directory(&project.state),
             project.queue.clone(),
             project.queue.join(ensemble_core::requests::REQUESTS),
             LadderStore::new(&project.state).dir(),
@@ -179,6 +186,7 @@ impl OverviewReader {
         self.books = Books::default();
         self.said.forget();
         self.roster.forget();
+        self.hosts.forget();
         self.names.forget();
         self.mailboxes.values_mut().for_each(Kept::forget);
         self.ladders.forget();

@@ -15,19 +15,17 @@ use std::path::{Path, PathBuf};
 
 use ensemble_core::durable::{Durability, write_document};
 use ensemble_core::event_log::{Follower, Position, Record};
-use ensemble_core::message::{Digest, Name};
+use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_nats::{NatsTransport, ShippedLine};
 use serde::{Deserialize, Serialize};
+
+use crate::hosts::host_of;
 
 /// Most lines that one look pulls.
 const PULLED_MAX: usize = 1000;
 /// Most lines that one look ships.
 const SHIPPED_MAX: usize = 500;
-/// Digits of the digest in a host's name, which tells projects of one machine apart.
-const DIGITS: usize = 8;
-/// Longest part of a machine's name that is used.
-const NAME_MAX: usize = 40;
 /// Days that the lines of other hosts are kept, as on the servers.
 const DAYS_MAX: u64 = 30;
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
@@ -123,20 +121,7 @@ impl TeamLog {
     }
 }
 
-/// A name for this host's project that no other has: the machine's, and a digest of the directory.
-fn host_of(state: &Path) -> Result<Name> {
-    let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let state = fs::canonicalize(state).unwrap_or_else(|_| state.to_owned());
-    let digest = Digest::of(format!("{machine}{}", state.display()).as_bytes()).to_string();
-    let is_allowed = |c: &char| c.is_ascii_alphanumeric();
-    let mut name: String = machine.chars().filter(is_allowed).take(NAME_MAX).collect();
-    if name.is_empty() {
-        name.push_str("host");
-    }
-    Ok(Name::new(format!("{name}-{}", digest.chars().take(DIGITS).collect::<String>()))?)
-}
-
-fn make_directory(directory: Option<&Path>) -> Result<()> {
+pub(super) fn make_directory(directory: Option<&Path>) -> Result<()> {
     let Some(directory) = directory else { return Ok(()) };
     fs::create_dir_all(directory).map_err(|error| Error::io("create", directory, error))
 }

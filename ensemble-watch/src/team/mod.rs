@@ -15,6 +15,8 @@
 
 mod hooks;
 mod launch;
+#[cfg(feature = "nats")]
+mod name;
 mod place;
 mod plan;
 mod program;

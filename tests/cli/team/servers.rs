@@ -1,7 +1,10 @@
 //! A team whose mailboxes are on a real NATS server. The request to leave comes from another host.
 //! What an agent has in its hands is seen on its own host.
 
-use serde_json::json;
+use std::process::{Child, Stdio};
+use std::thread;
+
+use serde_json::{Value, json};
 
 use super::{Team, kill};
 use crate::bed::Bed;
@@ -105,4 +108,65 @@ fn what_an_agent_holds_and_waits_for_on_a_server_is_its_state() {
     assert_eq!(away.code, 0, "{away:?}");
     assert!(away.stdout.contains("worker-1"), "{away:?}");
     assert!(away.stderr.contains("what the agents hold is not known"), "{away:?}");
+}
+
+/// The watcher of the other host, which ends with it.
+struct Watching(Child);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        kill(self.0.id());
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_agent_of_another_host_is_seen_and_asked_and_its_name_is_its_own() {
+    let server = Server::start();
+    let (team, other) = up_on(&server, &["worker-1"]);
+    let _watching = Watching(other.start("watch", Stdio::null()));
+    let row = || -> Value {
+        let rows = other.json("team");
+        rows.into_iter().find(|row| row["agent"] == "worker-1").unwrap_or_default()
+    };
+    eventually("the other host sees it idle", || row()["state"] == "idle");
+    assert_eq!((&row()["came"], &row()["role"]), (&json!("remote"), &json!("worker")));
+    assert!(row()["host"].as_str().unwrap().starts_with("host "), "{}", row());
+
+    // Its name is taken, for those who merely say it and for those who would start another one.
+    for line in ["recv --as worker-1", "agent start worker-1 --role worker --command cat"] {
+        let refused = other.run(line);
+        assert_eq!(refused.code, 1, "{line}: {refused:?}");
+        assert!(refused.stderr.contains("is an agent of the team on host"), "{refused:?}");
+    }
+    assert_eq!(team.order("worker-1", "$E inbox").code, 0, "it is itself on its own host");
+
+    // Its own host asks it whether it is ready.
+    let answer = |ping: usize| {
+        eventually("it is asked", || team.records("ready.ping").len() >= ping);
+        assert_eq!(team.order("worker-1", "$E agent pong worker-1 1").code, 0);
+    };
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| other.object("ping worker-1"));
+        answer(1);
+        let ready = asking.join().unwrap();
+        assert_eq!((&ready["ready"], &ready["attempt"]), (&json!(true), &json!(1)));
+    });
+    thread::scope(|scope| {
+        let line = "assign worker-1 work --task t9 --until acked --wait 60s";
+        let assigning = scope.spawn(|| other.run(line));
+        answer(2);
+        assert_eq!(team.order("worker-1", "$E recv --wait 60s").code, 0);
+        let assigned = assigning.join().unwrap();
+        assert_eq!(assigned.code, 0, "{assigned:?}");
+    });
+    eventually("the other host sees what it holds", || row()["tasks"] == json!(["t9"]));
+
+    // What needs a person there is said here, too.
+    kill(team.pane("worker-1").pid);
+    let status = || other.ok("status");
+    eventually("its end is seen", || status().contains("worker-1 is gone"));
+    assert!(status().contains("-> on "), "{}", status());
+    team.bed.ok("down --force");
+    eventually("its name is free", || other.run("recv --as worker-1").code != 1);
 }

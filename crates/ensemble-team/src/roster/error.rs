@@ -21,10 +21,18 @@ pub enum RosterError {
         /// Name in the member.
         member: Name,
     },
+    /// Another host of the team has an agent of this name.
+    #[error("`{agent}` is an agent of the team on host {host}")]
+    Elsewhere {
+        /// The agent.
+        agent: Name,
+        /// The host.
+        host: Name,
+    },
 }
 
 impl AreaError for RosterError {
     fn is_invariant_broken(&self) -> bool {
-        true
+        !matches!(self, Self::Elsewhere { .. })
     }
 }

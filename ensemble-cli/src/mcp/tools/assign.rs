@@ -49,14 +49,17 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
     };
     let host = queue.ladder_host(&desk.project)?;
     let waiter = worker.waiter(&context)?;
+    let times = desk.project.config.handshake();
+    let elsewhere = worker.elsewhere(queue, desk.agent.clone(), &times);
     let assigner = Assigner {
+        elsewhere: elsewhere.as_ref().map(|ask| ask as _),
         spool: &desk.spool,
         queue: queue.request_store(),
         clock: &SystemClock,
         recorder: &*desk.recorder,
         actor: desk.agent.clone(),
         state: desk.project.state.clone(),
-        readiness: desk.project.config.handshake(),
+        readiness: times,
         hook: Some(ensemble_watch::sessions::hook_reach),
         ladders: Some(&host as &dyn LadderHost),
     };

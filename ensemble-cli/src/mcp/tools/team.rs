@@ -158,7 +158,11 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
     queue.overlook()?;
     let books = Books::open(&desk.project);
     let elsewhere = if queue.directory().is_none() { queue.mailboxes()? } else { Vec::new() };
-    let rows = rows(members, &books, &elsewhere);
+    let hosts = match queue.directory() {
+        Some(_) => Vec::new(),
+        None => ensemble_watch::hosts::others(&desk.project.state),
+    };
+    let rows = rows(members, &books, &elsewhere, &hosts);
     let is_one = |name: &Name| rows.iter().any(|row| row.member.name == *name);
     let duties = Workload::of(&**queue, queue.request_store(), &books, is_one)?;
     let mut agents = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::message::Name;
 
@@ -66,7 +66,7 @@ pub enum Obstacle {
 /// | no program, and none had been sent: it was running until then | `workspace_not_open` |
 /// | the program crashed or its command failed | `provider_launch_failed` |
 /// | the program runs; busy, asking, logged out, hung or silent: the observation says which | `no_pong_timeout` |
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorType {
     /// The program runs and did not answer.
@@ -131,7 +131,7 @@ impl ErrorType {
 /// );
 /// # Ok::<(), ensemble_core::message::NameError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReadinessFailure {
     /// The worker that did not answer.

@@ -1,0 +1,240 @@
+//! What the hosts of a team tell each other of their agents, and where that lies here.
+//!
+//! ```text
+//! this host's roster and watch.json   --report-->  the team's servers
+//! .ensemble/servers/hosts/HOST.json   <--pull---   what the other hosts have told
+//! ```
+//!
+//! *Owner.* Only the watcher writes these files; all others read them, and they are replaced as a whole. *A crash* leaves
+//! what was told last. *Silence:* a host that tells nothing for two minutes by the servers' time is marked as silent by
+//! the watcher that pulls; what its agents do is not known then.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ensemble_core::driver::Readied;
+use ensemble_core::message::{Digest, Name, Timestamp};
+use ensemble_core::proto::ready::{self, ErrorType, ReadinessFailure};
+use ensemble_core::{Error, Result};
+use ensemble_team::roster::{Member, MemberState, State};
+use serde::{Deserialize, Serialize};
+
+use crate::members::Observed;
+
+/// The largest report of a host that is read, in bytes.
+const REPORT_BYTES_MAX: u64 = 1024 * 1024;
+/// How long a call may take on its way to another host and back.
+const WAY_PATIENCE: Duration = Duration::from_secs(15);
+/// Digits of the digest in a host's name, which tells projects of one machine apart.
+const DIGITS: usize = 8;
+/// Longest part of a machine's name that is used.
+const NAME_MAX: usize = 40;
+
+/// What a host tells of itself and its agents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HostReport {
+    /// The machine's own name, for people.
+    pub machine: String,
+    /// Whether a watcher runs there.
+    pub watched: bool,
+    /// The agents that are up or leaving there.
+    pub agents: Vec<HostAgent>,
+}
+
+/// An agent of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HostAgent {
+    /// The agent.
+    pub name: Name,
+    /// The agent's role.
+    pub role: Name,
+    /// The program that it is.
+    pub provider: String,
+    /// The mailbox that it reads.
+    pub mailbox: Name,
+    /// How often it was started.
+    pub generation: u64,
+    /// Whether it is up or leaving.
+    pub member: MemberState,
+    /// What it does, as its host's watcher has seen.
+    pub state: State,
+    /// Evidence for the state.
+    pub why: String,
+    /// Start of the state.
+    pub since: Option<Timestamp>,
+}
+
+/// What one host asks of another: to find out whether a worker is ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PingCall {
+    /// The worker.
+    pub worker: Name,
+    /// The asking agent.
+    pub by: Name,
+    /// The times of the handshake, in milliseconds.
+    pub pong_wait_ms: u64,
+    /// The pause before the next ping, in milliseconds.
+    pub retry_delay_ms: u64,
+    /// Number of pings.
+    pub attempts: u8,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PingAnswer {
+    /// The worker has answered this ping.
+    Ready(u8),
+    /// It has not.
+    NotReady(ReadinessFailure),
+}
+
+impl PingCall {
+    /// A handshake with these times.
+    #[must_use]
+    pub fn new(worker: Name, by: Name, times: &ready::Config) -> Self {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let (wait, delay) = (millis(times.pong_wait), millis(times.retry_delay));
+        let attempts = times.attempts_max;
+        Self { worker, by, pong_wait_ms: wait, retry_delay_ms: delay, attempts }
+    }
+
+    /// The times of the handshake.
+    #[must_use]
+    pub fn times(&self) -> ready::Config {
+        ready::Config::default()
+            .with_pong_wait(Duration::from_millis(self.pong_wait_ms))
+            .with_retry_delay(Duration::from_millis(self.retry_delay_ms))
+            .with_attempts_max(self.attempts.clamp(1, ready::ATTEMPTS_LIMIT))
+    }
+
+    /// How long the whole handshake may take, with the looks and the way there and back.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        let times = self.times();
+        let attempt = times.pong_wait + times.retry_delay + ready::ACTION_PATIENCE;
+        attempt * u32::from(times.attempts_max) + WAY_PATIENCE
+    }
+
+    /// That nothing is known of the worker, for this reason.
+    #[must_use]
+    pub fn unknown(&self, why: impl Into<String>) -> ReadinessFailure {
+        let failure = ReadinessFailure::new(
+            self.worker.clone(),
+            self.attempts,
+            ErrorType::UnknownWorkerState,
+        );
+        failure.observed(&why.into())
+    }
+}
+
+impl PingAnswer {
+    /// As a handshake on this host would end.
+    pub fn readied(self) -> Readied {
+        match self {
+            Self::Ready(attempt) => Readied::Ready { attempt },
+            Self::NotReady(failure) => Readied::NotReady(failure),
+        }
+    }
+}
+
+/// Another host, as this one knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct OtherHost {
+    /// Its name in the team.
+    pub host: Name,
+    /// Time of its last report, by the servers.
+    pub at: Timestamp,
+    /// Whether it was silent for too long.
+    pub is_silent: bool,
+    /// What it has told last.
+    pub report: HostReport,
+}
+
+impl HostReport {
+    /// The report of this host.
+    #[must_use]
+    pub fn of(members: &[Member], observed: &[Observed]) -> Self {
+        let agent = |member: &Member| {
+            let seen = observed.iter().find(|seen| seen.agent == member.name);
+            HostAgent {
+                name: member.name.clone(),
+                role: member.role.clone(),
+                provider: member.provider.clone(),
+                mailbox: member.mailbox.clone(),
+                generation: member.generation,
+                member: member.state,
+                state: seen.map_or(State::Unknown, |seen| seen.state),
+                why: seen.map_or_else(String::new, |seen| seen.why.clone()),
+                since: seen.map(|seen| seen.since),
+            }
+        };
+        let agents = members.iter().filter(|member| member.is_present()).map(agent).collect();
+        Self { machine: machine(), watched: true, agents }
+    }
+}
+
+impl OtherHost {
+    /// Where it is, in a few words.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("host {}", self.report.machine)
+    }
+
+    /// Why nothing is known of its agents now; `None` if it tells of them.
+    #[must_use]
+    pub fn silence(&self) -> Option<String> {
+        if self.is_silent {
+            return Some(format!("{} tells nothing since {}", self.place(), self.at));
+        }
+        (!self.report.watched).then(|| format!("no watcher runs on {}", self.place()))
+    }
+}
+
+/// Where the reports of other hosts lie, below this state directory.
+#[must_use]
+pub fn directory(state: &Path) -> PathBuf {
+    state.join("servers/hosts")
+}
+
+/// What the other hosts have told last, by name. A file that cannot be read tells nothing.
+#[must_use]
+pub fn others(state: &Path) -> Vec<OtherHost> {
+    let files = fs::read_dir(directory(state)).into_iter().flatten().flatten();
+    let read = |file: fs::DirEntry| {
+        let is_small = file.metadata().is_ok_and(|data| data.len() <= REPORT_BYTES_MAX);
+        let text = is_small.then(|| fs::read(file.path()).ok()).flatten()?;
+        serde_json::from_slice::<OtherHost>(&text).ok()
+    };
+    let mut others: Vec<OtherHost> = files.filter_map(read).collect();
+    others.sort_by(|one, other| one.host.cmp(&other.host));
+    others
+}
+
+/// The machine's own name.
+fn machine() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// A name for this host's project that no other has: the machine's, and a digest of the directory.
+///
+/// # Errors
+/// None with a host name of a usual system.
+pub fn host_of(state: &Path) -> Result<Name> {
+    let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let state = fs::canonicalize(state).unwrap_or_else(|_| state.to_owned());
+    let digest = Digest::of(format!("{machine}{}", state.display()).as_bytes()).to_string();
+    let is_allowed = |c: &char| c.is_ascii_alphanumeric();
+    let mut name: String = machine.chars().filter(is_allowed).take(NAME_MAX).collect();
+    if name.is_empty() {
+        name.push_str("host");
+    }
+    let digits: String = digest.chars().take(DIGITS).collect();
+    Name::new(format!("{name}-{digits}")).map_err(Error::from)
+}

@@ -1,0 +1,147 @@
+//! Answers what other hosts ask of this one: whether a worker is ready.
+//!
+//! ```text
+//! another host --call-->  this thread --> a thread for each call: types the ping, waits for the pong
+//! another host <--answer-- this thread <-- the answer
+//! ```
+//!
+//! A handshake takes up to half a minute, so no round waits for it. *A crash* loses the handshake: the next watcher
+//! finds the call without an answer and begins anew, as long as its asker waits.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use ensemble_core::Result;
+use ensemble_core::agent::AgentPane;
+use ensemble_core::driver::{Assigner, PongBox, Readied};
+use ensemble_core::env::{Monotonic, SystemClock};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_core::spool::Spool;
+use ensemble_core::watch::Waiter;
+use ensemble_nats::{Call, NatsTransport};
+use ensemble_tmux::tmux::Server;
+
+use crate::hosts::{PingAnswer, PingCall, host_of};
+use crate::panes;
+use crate::project::Project;
+use crate::sessions::hook_reach;
+
+/// Interval of a look at all calls, in case a notice was lost.
+const SCAN_INTERVAL: Duration = Duration::from_secs(30);
+/// Most calls that are answered at the same time.
+const AT_ONCE_MAX: usize = 8;
+
+/// The calls of this host.
+pub(super) struct Calls {
+    host: Name,
+    desk: Desk,
+    next_scan: Monotonic,
+    /// Calls that are being answered.
+    open: BTreeSet<Name>,
+    answered: Receiver<(Name, PingAnswer)>,
+    answers: Sender<(Name, PingAnswer)>,
+}
+
+/// What a call is answered with.
+#[derive(Clone)]
+struct Desk {
+    project: Project,
+    spool: Arc<Spool>,
+    recorder: Arc<dyn Recorder>,
+}
+
+impl Calls {
+    pub(super) fn open(
+        project: &Project,
+        spool: &Arc<Spool>,
+        recorder: &Arc<dyn Recorder>,
+        now: Monotonic,
+    ) -> Result<Self> {
+        let (answers, answered) = unbounded();
+        let (spool, recorder) = (Arc::clone(spool), Arc::clone(recorder));
+        let desk = Desk { project: project.clone(), spool, recorder };
+        let host = host_of(&project.state)?;
+        Ok(Self { host, desk, next_scan: now, open: BTreeSet::new(), answered, answers })
+    }
+
+    /// Stores the answers that have come, and begins with new calls.
+    pub(super) fn answer(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
+        while let Ok((call, answer)) = self.answered.try_recv() {
+            let text = serde_json::to_string(&answer).unwrap_or_default();
+            queue.answer_call(&self.host, &call, &text)?;
+            self.open.remove(&call);
+        }
+        if !queue.was_called(&self.host) && now < self.next_scan {
+            return Ok(());
+        }
+        self.next_scan = now + SCAN_INTERVAL;
+        for call in queue.calls(&self.host)? {
+            if self.open.len() >= AT_ONCE_MAX {
+                break;
+            }
+            if !self.open.contains(&call.id) {
+                self.begin(call);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, call: Call) {
+        // What a later version asks is not answered, and its asker does not wait for ever.
+        let Ok(ping) = serde_json::from_str::<PingCall>(&call.text) else { return };
+        let (desk, answers) = (self.desk.clone(), self.answers.clone());
+        self.open.insert(call.id.clone());
+        thread::spawn(move || {
+            let answer = match desk.ping(&ping) {
+                Ok(Readied::Ready { attempt }) => PingAnswer::Ready(attempt),
+                Ok(Readied::NotReady(failure)) => PingAnswer::NotReady(failure),
+                Err(error) => PingAnswer::NotReady(ping.unknown(error.to_string())),
+            };
+            // The watcher may have ended meanwhile.
+            let _ = answers.send((call.id, answer));
+        });
+    }
+}
+
+impl Desk {
+    /// Asks a worker of this host, as `ensemble agent ping` does.
+    fn ping(&self, ping: &PingCall) -> Result<Readied> {
+        let project = &self.project;
+        let mut bound = match panes::find(&project.panes(), &ping.worker)? {
+            Some(entry) => {
+                let profile = project.profiles()?.get(&entry.provider)?;
+                let server = Server::brief(entry.binding.socket.clone());
+                let pane = entry.open(server, profile, &project.sources(), &project.locks())?;
+                Some((entry, pane))
+            }
+            None => None,
+        };
+        PongBox::open(project.ready())?;
+        let waiter = Waiter::new(&[project.ready()]);
+        let assigner = Assigner {
+            spool: &self.spool,
+            queue: &*self.spool,
+            clock: &SystemClock,
+            recorder: &*self.recorder,
+            actor: ping.by.clone(),
+            state: project.state.clone(),
+            readiness: ping.times(),
+            ladders: None,
+            hook: Some(hook_reach),
+            elsewhere: None,
+        };
+        let pane = bound.as_mut().map(|(_, pane)| pane as &mut dyn AgentPane);
+        let readied = assigner.ping(&ping.worker, pane, &mut |longest| waiter.wait(longest))?;
+        if let Some((entry, pane)) = &mut bound
+            && entry.binding != *pane.binding()
+        {
+            entry.binding = pane.binding().clone();
+            panes::write(&project.panes(), entry)?;
+        }
+        Ok(readied)
+    }
+}

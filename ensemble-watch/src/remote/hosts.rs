@@ -1,0 +1,154 @@
+//! Tells the other hosts of this host's agents, keeps what they tell, and holds the names of the agents here.
+//!
+//! | event | action |
+//! |---|---|
+//! | an agent comes, goes or changes its state; every 30 s | this host's report is written |
+//! | another host has told something; every 30 s | its report is kept in `servers/hosts/` |
+//! | an agent is up here | its name is claimed; another host that has it is a trouble, which `status` shows |
+//! | an agent has ended here | its name is given back |
+//! | the watcher ends | the report says so |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use ensemble_core::Result;
+use ensemble_core::durable::{Durability, write_document};
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+use ensemble_nats::NatsTransport;
+
+use super::log::make_directory;
+use crate::hosts::{HostReport, OtherHost, directory, host_of, others};
+use crate::members::last_observed;
+use crate::project::Project;
+
+/// Interval at which a host tells of itself, and looks at the others, without a reason.
+const BEAT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// What this host has told, and what it knows of the others.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    host: Name,
+    kept: PathBuf,
+    /// Stamps of the roster and of the watcher's status at the last report.
+    stamps: Option<[Option<SystemTime>; 2]>,
+    told: String,
+    next_report: Monotonic,
+    next_pull: Monotonic,
+    claimed: BTreeSet<Name>,
+    /// Agents of this host whose name another host has.
+    elsewhere: BTreeMap<Name, Name>,
+}
+
+impl Hosts {
+    pub(super) fn open(project: &Project, now: Monotonic) -> Result<Self> {
+        Ok(Self {
+            host: host_of(&project.state)?,
+            kept: directory(&project.state),
+            stamps: None,
+            told: String::new(),
+            next_report: now,
+            next_pull: now,
+            claimed: BTreeSet::new(),
+            elsewhere: BTreeMap::new(),
+        })
+    }
+
+    /// Tells what is new here, and keeps what is new there.
+    ///
+    /// # Errors
+    /// The servers do not answer.
+    pub(super) fn exchange(
+        &mut self,
+        now: Monotonic,
+        project: &Project,
+        queue: &NatsTransport,
+    ) -> Result<()> {
+        let stamp = |path: PathBuf| fs::metadata(path).and_then(|data| data.modified()).ok();
+        let places = [project.roster().dir().to_owned(), project.watch_status()];
+        let stamps = Some(places.map(stamp));
+        if stamps != self.stamps || now >= self.next_report {
+            let (members, _) = project.roster().entries()?;
+            let report = HostReport::of(&members, &last_observed(&project.watch_status()));
+            self.claim(&report, queue)?;
+            let text = serde_json::to_string(&report).unwrap_or_default();
+            if text != self.told || now >= self.next_report {
+                queue.report_host(&self.host, &text)?;
+                self.next_report = now + BEAT_INTERVAL;
+                self.told = text;
+            }
+            self.stamps = stamps;
+        }
+        if queue.hosts_have_changed() || now >= self.next_pull {
+            self.next_pull = now + BEAT_INTERVAL;
+            self.pull(project, queue)?;
+        }
+        Ok(())
+    }
+
+    /// An agent of this host whose name another host has.
+    pub(super) fn conflict(&self) -> Option<String> {
+        let (agent, host) = self.elsewhere.iter().next()?;
+        Some(format!("host {host} has an agent {agent}, too: shut one of them down"))
+    }
+
+    /// The watcher ends, so that nobody looks any more at the agents that are still here.
+    pub(super) fn farewell(&mut self, project: &Project, queue: &NatsTransport) {
+        // A host that cannot say so is silent soon.
+        let _ = project.roster().entries().and_then(|(members, _)| {
+            let report = HostReport { watched: false, ..HostReport::of(&members, &[]) };
+            self.claim(&report, queue)?;
+            queue.report_host(&self.host, &serde_json::to_string(&report).unwrap_or_default())
+        });
+    }
+
+    /// Holds the names of the agents that are here, and gives the others back.
+    fn claim(&mut self, report: &HostReport, queue: &NatsTransport) -> Result<()> {
+        let here: BTreeSet<Name> = report.agents.iter().map(|agent| agent.name.clone()).collect();
+        for agent in self.claimed.difference(&here) {
+            queue.release_member(agent, &self.host)?;
+        }
+        self.claimed.retain(|agent| here.contains(agent));
+        self.elsewhere.retain(|agent, _| here.contains(agent));
+        let unclaimed: Vec<Name> = here.difference(&self.claimed).cloned().collect();
+        for agent in unclaimed {
+            match queue.claim_member(&agent, &self.host)? {
+                None => {
+                    self.elsewhere.remove(&agent);
+                    self.claimed.insert(agent);
+                }
+                Some(host) => drop(self.elsewhere.insert(agent, host)),
+            }
+        }
+        Ok(())
+    }
+
+    fn pull(&self, project: &Project, queue: &NatsTransport) -> Result<()> {
+        let reports = queue.host_reports()?;
+        let known = others(&project.state);
+        for known in &known {
+            if !reports.iter().any(|report| report.host == known.host) {
+                let _ = fs::remove_file(self.file(&known.host));
+            }
+        }
+        for told in reports.into_iter().filter(|told| told.host != self.host) {
+            // A host of another version may tell what is not understood here.
+            let Ok(report) = serde_json::from_str::<HostReport>(&told.text) else { continue };
+            let (host, at, is_silent) = (told.host, told.at, told.is_silent);
+            let other = OtherHost { host, at, is_silent, report };
+            if known.contains(&other) {
+                continue;
+            }
+            make_directory(Some(&self.kept))?;
+            let text = serde_json::to_vec(&other).unwrap_or_default();
+            write_document(&self.file(&other.host), &text, Durability::Process)?;
+        }
+        Ok(())
+    }
+
+    fn file(&self, host: &Name) -> PathBuf {
+        self.kept.join(format!("{host}.json"))
+    }
+}

@@ -1,0 +1,30 @@
+//! The name of an agent of a team on servers: one host at a time has it.
+
+use std::time::Duration;
+
+use ensemble_core::Result;
+use ensemble_core::message::Name;
+use ensemble_team::roster::RosterError;
+
+use crate::hosts;
+use crate::project::Project;
+
+/// How long a start waits for the servers.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Takes the name of an agent for this host before it is started. Servers that do not answer do not keep an agent from
+/// its start: the watcher takes the name as soon as they do, and says so if another host has it.
+pub(super) fn claim(project: &Project, agent: &Name) -> Result<()> {
+    let Some(mut options) = project.nats_options()? else { return Ok(()) };
+    options.patience = options.patience.min(PATIENCE);
+    let claimed = ensemble_nats::NatsTransport::connect(&options)
+        .and_then(|queue| queue.claim_member(agent, &hosts::host_of(&project.state)?));
+    match claimed {
+        Ok(None) => Ok(()),
+        Ok(Some(host)) => Err(RosterError::Elsewhere { agent: agent.clone(), host }.into()),
+        Err(error) => {
+            tracing::warn!(%error, %agent, "the name is not taken on the servers yet");
+            Ok(())
+        }
+    }
+}
