@@ -26,7 +26,6 @@ const ROWS: [Row; 15] = [
     ("store", rows::store::run),
     ("queues", rows::queues::run),
     ("shared", rows::shared::run),
-    ("wal", rows::wal::run),
     ("steps", rows::steps::run),
     ("depth", rows::depth::run),
     ("burst", rows::burst::run),

@@ -32,8 +32,6 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("PROTOCOL.md", "found without an event must be unchanged for {} s.", "watch/src/boxes.rs", "FOUND_QUIET"),
     ("PROTOCOL.md", "rejected once unchanged for {} s.", "watch/src/boxes.rs", "INCOMPLETE_PATIENCE"),
     ("docs/protocol/limits.md", "| a file in `tmp/` | {} s unchanged", "core/src/spool/sweep.rs", "TMP_AGE_MAX"),
-    ("docs/protocol/limits.md", "| message in the write-ahead log | {} bytes", "core/src/spool/wal", "LOGGED_BYTES_MAX"),
-    ("docs/protocol/limits.md", "| segment of the write-ahead log | {} bytes", "core/src/spool/wal", "WAL_BYTES_DEFAULT"),
     ("docs/protocol/limits.md", "| finishing after an approved shutdown | {} s", "team/src/proto/shutdown", "GRACE"),
     ("docs/protocol/roster.md", "`SIGTERM`, {} s, then", "team/src/proto/shutdown", "TERMINATE_WAIT"),
     ("docs/protocol/limits.md", "| looking without an event | {} s", "core/src/proto/reconcile.rs", "SCAN_INTERVAL"),

@@ -12,7 +12,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
+use ensemble_core::Error;
 use ensemble_core::durable::{Durability, FileLock};
+use ensemble_core::env::Published;
 use ensemble_core::message::Envelope;
 use ensemble_core::spool::{Options, Spool};
 use support::traced::{between_marks, has_strace, run_traced_with_paths};
@@ -21,6 +23,8 @@ use support::{Bed, given, name, role_command};
 const PUBLISHERS: usize = 4;
 const CONSUMERS: usize = 3;
 const EACH: usize = 12;
+/// More than are synced at the same time.
+const BATCH: usize = 40;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Examined by a process when an operation has returned, with the message's id behind it.
 const STORED: &str = "/returned-stored-";
@@ -29,23 +33,29 @@ const SETTLED: &str = "/returned-settled-";
 #[test]
 fn a_child_process_plays_its_role() {
     let Some(role) = support::role() else { return };
-    let options = || alone(std::env::var("LOGGED").is_ok());
-    let spool = || Spool::open(given("QUEUE").as_ref(), options()).unwrap();
+    let spool = || Spool::open(given("QUEUE").as_ref(), power()).unwrap();
     match role.as_str() {
-        "crowd" | "crowd-logged" => between_marks(|| {
+        "crowd" => between_marks(|| {
             let queue = given("QUEUE");
-            let mut variables = vec![("QUEUE", queue.as_str())];
-            variables.extend((role == "crowd-logged").then_some(("LOGGED", "1")));
-            let start = |role| role_command(role, &variables).spawn().unwrap();
+            let start = |role| role_command(role, &[("QUEUE", &queue)]).spawn().unwrap();
             let mut crowd: Vec<_> = (0..PUBLISHERS).map(|_| start("publisher")).collect();
             crowd.extend((0..CONSUMERS).map(|_| start("consumer")));
             assert!(crowd.iter_mut().all(|child| child.wait().unwrap().success()));
         }),
+        "batch" => {
+            let spool = spool();
+            let batch: Vec<_> = (0..BATCH).map(message).collect();
+            between_marks(|| {
+                spool.publish_batch(&batch).unwrap();
+                for envelope in &batch {
+                    let _ = Path::new(&format!("{STORED}{}", envelope.id)).exists();
+                }
+            });
+        }
         "publisher" => {
             let spool = spool();
             for number in 0..EACH {
-                let envelope = Envelope::new(name("dispatch"), "the body\n")
-                    .with_priority(u8::from(number % 4 == 0));
+                let envelope = message(number);
                 spool.publish(&envelope).unwrap();
                 let _ = Path::new(&format!("{STORED}{}", envelope.id)).exists();
             }
@@ -69,12 +79,12 @@ fn a_child_process_plays_its_role() {
     std::process::exit(0);
 }
 
-/// With the write-ahead log, which then is small, or without.
-fn alone(is_logged: bool) -> Options {
-    let mut options = Options::default().with_durability(Durability::Power);
-    options.wal = is_logged;
-    options.wal_bytes = 20_000;
-    options
+fn message(number: usize) -> Envelope {
+    Envelope::new(name("dispatch"), "the body\n").with_priority(u8::from(number % 4 == 0))
+}
+
+fn power() -> Options {
+    Options::default().with_durability(Durability::Power)
 }
 
 /// A system call of any process: from which line to which line of the trace it ran.
@@ -171,9 +181,34 @@ fn nothing_that_has_returned_can_be_undone_by_a_power_cut() {
 }
 
 #[test]
+fn a_batch_is_synced_before_it_is_moved_and_its_directories_once() {
+    if !has_strace() {
+        return;
+    }
+    let bed = Bed::new();
+    let trace = run_traced_with_paths(&bed, "batch");
+    let (undone, operations, syncs) = judge(&trace);
+    assert_eq!((undone, operations, syncs), (vec![], BATCH, 2));
+}
+
+#[test]
+fn a_batch_that_fails_in_the_middle_stores_what_stands_before_and_leaves_nothing_else() {
+    let bed = Bed::new();
+    let spool = Spool::open(&bed.queue(), power()).unwrap();
+    let (first, lost) = (message(1), Envelope::new(name("nowhere"), "the body\n"));
+    let batch = [first.clone(), first, lost, message(2)];
+    let (stored, tmp) = (spool.publish_batch(&batch), bed.in_queue("tmp"));
+    assert!(matches!(stored, Err(Error::NoMailbox { .. })), "{stored:?}");
+    assert_eq!((bed.total("dispatch"), support::files(&tmp)), (1, vec![]));
+    let outcomes = spool.publish_batch(&batch[..2]).unwrap();
+    assert_eq!(outcomes, [Published::AlreadyStored; 2]);
+    assert_eq!((bed.total("dispatch"), support::files(&tmp)), (1, vec![]));
+}
+
+#[test]
 fn a_stopped_leader_delays_others_only_briefly() {
     let bed = Bed::new();
-    let spool = Spool::open(&bed.queue(), alone(false)).unwrap();
+    let spool = Spool::open(&bed.queue(), power()).unwrap();
     let publish = || spool.publish(&Envelope::new(name("dispatch"), "the body\n")).unwrap();
     publish();
     let counters = bed.in_queue("mailbox/dispatch/new.sync");
@@ -187,7 +222,7 @@ fn a_stopped_leader_delays_others_only_briefly() {
 #[test]
 fn damaged_and_removed_counters_are_harmless() {
     let bed = Bed::new();
-    let options = alone(false);
+    let options = power();
     let counters = bed.in_queue("mailbox/dispatch/new.sync");
     for damage in [&b""[..], b"x", &[0; 32], &[0xff; 64]] {
         std::fs::write(&counters, damage).unwrap();
@@ -200,87 +235,6 @@ fn damaged_and_removed_counters_are_harmless() {
     let spool = Spool::open(&bed.queue(), options).unwrap();
     spool.publish(&Envelope::new(name("dispatch"), "the body\n")).unwrap();
     assert_eq!(bed.total("dispatch"), 9);
-}
-
-/// As [`judge`], for operations made durable by the log. Returns completed operations that a power
-/// cut could undo, and the number of operations and syncs of the log.
-fn judge_logged(trace: &str) -> (Vec<String>, usize, usize) {
-    let calls = calls(trace);
-    let of = |kind: &'static str, part: &str| -> Vec<&Call> {
-        let is_one = |c: &&Call| c.text.starts_with(kind) && c.text.contains(part);
-        calls.iter().filter(is_one).filter(|c| !c.text.contains("= -1")).collect()
-    };
-    let syncs = of("fdatasync(", ".wal>");
-    let (alone, ..) = judge(trace);
-    let (mut undone, mut operations) = (Vec::new(), 0);
-    for returned in &calls {
-        let after = |mark| returned.text.split_once(mark).map(|(_, id)| id.split('"').next());
-        let (id, is_publish) = match (after(STORED), after(SETTLED)) {
-            (Some(Some(id)), _) => (id, true),
-            (_, Some(Some(id))) => (id, false),
-            _ => continue,
-        };
-        operations += 1;
-        let kind = if is_publish { "\"%wal publish" } else { "\"%wal settle" };
-        let record = of("write(", id).into_iter().find(|call| call.text.contains(kind));
-        let places = if is_publish { ["/new>", "/front>"] } else { ["/done>", "/done>"] };
-        let moved = of("renameat2(", id).into_iter().find(|call| {
-            let to = |place| call.text.rsplit_once(place).is_some_and(|(_, n)| n.contains(id));
-            places.into_iter().any(to)
-        });
-        let (Some(record), Some(moved)) = (record, moved) else {
-            // While one process makes the segment, others sync by themselves.
-            let is_this =
-                |lost: &&String| lost.starts_with(id) && lost.contains("/done>") != is_publish;
-            undone.extend(alone.iter().filter(is_this).cloned());
-            continue;
-        };
-        let segment = record.text.split(['<', '>']).nth(1).unwrap_or_default();
-        let until = if is_publish { moved.began } else { returned.began };
-        let is_covered = syncs.iter().any(|sync| {
-            sync.text.contains(segment) && sync.began > record.ended && sync.ended < until
-        });
-        if !is_covered {
-            undone.push(format!("{id}: its record can be lost"));
-        }
-        if !is_publish && moved.ended > record.began {
-            undone.push(format!("{id}: told of before its lease was known to run"));
-        }
-    }
-    (undone, operations, syncs.len())
-}
-
-#[test]
-fn nothing_that_the_log_tells_of_can_be_undone_by_a_power_cut() {
-    if !has_strace() {
-        return;
-    }
-    let bed = Bed::new();
-    let trace = run_traced_with_paths(&bed, "crowd-logged");
-    let (undone, operations, syncs) = judge_logged(&trace);
-    assert_eq!(operations, (PUBLISHERS + CONSUMERS) * EACH);
-    assert!(undone.is_empty(), "{undone:#?}");
-    println!("{operations} operations, {syncs} syncs of the log");
-}
-
-#[test]
-fn a_sync_of_the_log_that_began_before_the_record_covers_nothing() {
-    let record = r#"1 write(3</q/wal/1.wal>, "%wal publish d new/m-1.yaml 9 0\n"..., 99) = 99"#;
-    let rename = r#"1 renameat2(4</q/tmp>, "m-1.x", 5</q/new>, "m-1.yaml", RENAME_NOREPLACE) = 0"#;
-    let sync = "2 fdatasync(3</q/wal/1.wal>) = 0";
-    let returned = r#"1 statx(AT_FDCWD, "/returned-stored-m-1", 0) = -1 ENOENT"#;
-    assert_eq!(judge_logged(&[record, sync, rename, returned].join("\n")), (vec![], 1, 1));
-    let other = "2 fdatasync(3</q/wal/2.wal>) = 0";
-    let failed = "2 fdatasync(3</q/wal/1.wal>) = -1 EIO (Input/output error)";
-    for bad in [
-        [sync, record, rename, returned],
-        [record, rename, sync, returned],
-        [record, other, rename, returned],
-        [record, failed, rename, returned],
-    ] {
-        let (undone, ..) = judge_logged(&bad.join("\n"));
-        assert!(undone.len() == 1 && undone[0].contains("its record"), "{bad:?}: {undone:?}");
-    }
 }
 
 /// The judge must be able to find something.

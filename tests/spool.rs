@@ -10,7 +10,7 @@ use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Counts, Delivery, Monotonic, Published};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
-use ensemble_core::spool::{Options, Settings, Spool, State};
+use ensemble_core::spool::{MailboxError, Options, Settings, Spool, State};
 
 /// Clocks that are moved by hand, together.
 #[derive(Clone, Default)]
@@ -347,6 +347,22 @@ fn a_queue_writable_by_other_users_is_refused() {
     let root = bed.home.path().join("queue");
     std::fs::set_permissions(&root, PermissionsExt::from_mode(0o777)).unwrap();
     assert!(Spool::open(&root, Options::default()).unwrap_err().to_string().contains("chmod o-w"));
+}
+
+/// Former versions alone can read it, and a message may be nowhere else.
+#[test]
+fn a_queue_with_a_log_of_a_former_version_is_refused() {
+    let bed = bed();
+    let root = bed.home.path().join("queue");
+    std::fs::create_dir(root.join("wal")).unwrap();
+    std::fs::write(root.join("wal/lock"), "").unwrap();
+    Spool::open(&root, Options::default()).unwrap();
+    std::fs::write(root.join("wal/3.wal"), "ensemble-wal 1 open - 0 0\n").unwrap();
+    let error = Spool::open(&root, Options::default()).unwrap_err();
+    let expected = MailboxError::FormerLog { path: root.join("wal/3.wal") };
+    assert_eq!(error.area(), Some(&expected), "{error}");
+    assert!(Spool::create(&root, Options::default()).is_err());
+    assert!(root.join("wal/3.wal").exists(), "it stays for the former version");
 }
 
 #[test]

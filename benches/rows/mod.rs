@@ -16,6 +16,5 @@ pub mod store;
 pub mod subjects;
 pub mod top;
 pub mod waiting;
-pub mod wal;
 pub mod watchers;
 pub mod watching;

@@ -84,7 +84,7 @@ fn together(durability: Durability, what: &str, bytes: usize, goal: Goal) -> Out
 }
 
 /// Runs four senders and four consumers for a while. Returns the rate a second.
-pub fn eight(home: &Path, subject: &str, address: &Path, window: Duration) -> Outcome<f64> {
+fn eight(home: &Path, subject: &str, address: &Path, window: Duration) -> Outcome<f64> {
     go_on()?;
     let stamps = Stamps::new(home, &format!("{subject}-{}", now_ns()))?;
     let until = now_ns() + (LEAD + window).as_nanos() as u64;
@@ -116,9 +116,8 @@ pub fn load(subject: &str, side: &str, address: &str, until: u64, stamps: &str) 
     // `ours:16384` has bodies of this many bytes.
     let (subject, bytes) = subject.split_once(':').unwrap_or((subject, "500"));
     let mut queue: Box<dyn Queue> = match subject {
-        "ours" => Box::new(Ours::open(Path::new(address), Durability::Power, false)?),
-        "ours-process" => Box::new(Ours::open(Path::new(address), Durability::Process, false)?),
-        "logged" => Box::new(Ours::open(Path::new(address), Durability::Power, true)?),
+        "ours" => Box::new(Ours::open(Path::new(address), Durability::Power)?),
+        "ours-process" => Box::new(Ours::open(Path::new(address), Durability::Process)?),
         "batches" => Box::new(Batches::open(Path::new(address), Durability::Power, BATCH)?),
         "batches-process" => {
             Box::new(Batches::open(Path::new(address), Durability::Process, BATCH)?)

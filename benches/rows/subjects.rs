@@ -21,9 +21,8 @@ pub struct Ours {
 }
 
 impl Ours {
-    pub fn open(queue: &Path, durability: Durability, wal: bool) -> Outcome<Self> {
-        let mut options = Options::default().with_durability(durability);
-        options.wal = wal;
+    pub fn open(queue: &Path, durability: Durability) -> Outcome<Self> {
+        let options = Options::default().with_durability(durability);
         Ok(Self { spool: Spool::open(queue, options)?, mailbox: Name::new("work")? })
     }
 }
@@ -52,7 +51,7 @@ pub struct Batches {
 
 impl Batches {
     pub fn open(queue: &Path, durability: Durability, count: usize) -> Outcome<Self> {
-        Ok(Self { ours: Ours::open(queue, durability, false)?, count, taken: 0 })
+        Ok(Self { ours: Ours::open(queue, durability)?, count, taken: 0 })
     }
 }
 

@@ -11,7 +11,7 @@ use ensemble_core::Error;
 use ensemble_core::message::{NameError, TimestampError};
 use ensemble_core::proto::request::Refusal;
 use ensemble_core::requests::{Gate, Gated, Undecided};
-use ensemble_core::spool::WalError;
+use ensemble_core::spool::MailboxError;
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{BoardError, ControlFile};
 use ensemble_team::driver::BatchError;
@@ -272,8 +272,10 @@ fn area_hint(error: &Error) -> Option<String> {
     if let Some(TmuxError::NotPrivate { .. }) = error.area() {
         return Some("`team: {socket: PATH}` in ensemble.yaml sets another socket".to_owned());
     }
-    if let Some(WalError::NeedsReplay { .. }) = error.area() {
-        return Some("`ensemble admin fsck --repair` replays it".to_owned());
+    if let Some(MailboxError::FormerLog { .. }) = error.area() {
+        return Some(
+            "set `wal: false` and run `ensemble admin fsck --repair` of that version".to_owned(),
+        );
     }
     if let Some(refused) = error.area::<WorktreeError>() {
         return worktree_hint(&refused.fault);
@@ -457,7 +459,7 @@ mod tests {
                 "--unchanged",
             ),
             (BatchError::Undelivered { path: path() }.into(), "ensemble admin watch"),
-            (WalError::NeedsReplay { path: path() }.into(), "ensemble admin fsck --repair"),
+            (MailboxError::FormerLog { path: path() }.into(), "ensemble admin fsck --repair"),
             (BoardError::Missing { path: path() }.into(), "ensemble board init"),
         ];
         for (error, command) in errors {

@@ -75,9 +75,6 @@ const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 pub struct Config {
     /// Failures that a stored message survives: `power` (default) or `process`.
     pub durability: Option<Durability>,
-    /// How messages at `power` are made durable: one log shared by all processes, or a sync for
-    /// each message (default).
-    pub wal: Option<bool>,
     /// Interval of full scans without an event, in seconds (default 30).
     pub poll_interval_seconds: Option<u64>,
     /// Limit of one sender's unread messages in one mailbox, for the commands and tools that send.
@@ -183,7 +180,6 @@ impl Config {
         }
         Self {
             durability: self.durability.or(fallback.durability),
-            wal: self.wal.or(fallback.wal),
             poll_interval_seconds: self.poll_interval_seconds.or(fallback.poll_interval_seconds),
             sender_quota: QuotaConfig {
                 messages: self.sender_quota.messages.or(fallback.sender_quota.messages),
@@ -422,7 +418,6 @@ impl Project {
     pub fn spool_options(&self, recorder: Arc<dyn Recorder>) -> Options {
         let mut options = Options::default();
         options.durability = self.config.durability.unwrap_or_default();
-        options.wal = self.config.wal.unwrap_or(options.wal);
         options.recorder = recorder;
         let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
         options.owners = Owners::new(users);

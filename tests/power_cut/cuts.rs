@@ -26,12 +26,6 @@ pub enum Sabotage {
     NoDirectorySync,
     /// Renamed files are written directly under their final name.
     InPlace,
-    /// The write-ahead log is appended to and not synced.
-    NoLogSync,
-    /// Its segments are removed without a sync of the file system.
-    NoCheckpoint,
-    /// Settled messages are missing from it.
-    NotSettled,
 }
 
 /// A moment at which the power is cut.
@@ -49,9 +43,7 @@ const fn names_of(act: &Act) -> [Option<&Entry>; 2] {
     match act {
         Act::Add { at, .. } | Act::Remove { at } => [Some(at), None],
         Act::Rename { from, to } => [Some(from), Some(to)],
-        Act::Write { .. } | Act::Resize { .. } | Act::Sync(_) | Act::SyncAll | Act::Mark(_) => {
-            [None, None]
-        }
+        Act::Write { .. } | Act::Resize { .. } | Act::Sync(_) | Act::Mark(_) => [None, None],
     }
 }
 
@@ -74,9 +66,6 @@ impl<'a> Cut<'a> {
     pub fn new(log: &'a Log, at: usize, needs: &'a [Vec<usize>]) -> Self {
         let mut is_safe = vec![false; at];
         for (sync, act) in log.acts[..at].iter().enumerate() {
-            if *act == Act::SyncAll {
-                is_safe[..sync].fill(true);
-            }
             let Act::Sync(inode) = act else { continue };
             for (step, act) in log.acts[..sync].iter().enumerate() {
                 is_safe[step] |= match act {
@@ -90,7 +79,7 @@ impl<'a> Cut<'a> {
                 needs[step].iter().for_each(|need| is_safe[*need] = true);
             }
         }
-        let says_nothing = |act: &Act| matches!(act, Act::Sync(_) | Act::SyncAll | Act::Mark(_));
+        let says_nothing = |act: &Act| matches!(act, Act::Sync(_) | Act::Mark(_));
         let is_open: Vec<bool> =
             (0..at).map(|step| !is_safe[step] && !says_nothing(&log.acts[step])).collect();
         let open = (0..at).filter(|step| is_open[*step]).collect();
@@ -193,33 +182,14 @@ impl Sabotage {
     /// The log of a program without this step.
     pub fn of(self, log: &Log) -> Log {
         let is_directory = |inode: &Inode| log.start.is_directory(*inode);
-        let made = log.acts.iter().filter_map(|act| match act {
-            Act::Add { at, inode } if at.1.starts_with("segment.") => Some(*inode),
-            _ => None,
-        });
-        let segments: BTreeSet<Inode> = made.collect();
         let kept = |act: &&Act| match (self, act) {
             (Self::NoFileSync, Act::Sync(inode)) => is_directory(inode),
             (Self::NoDirectorySync, Act::Sync(inode)) => !is_directory(inode),
-            (Self::NoLogSync, Act::Sync(inode)) => !segments.contains(inode),
-            (Self::NoCheckpoint, Act::SyncAll) => false,
             _ => true,
         };
-        let mut acts: Vec<Act> = log.acts.iter().filter(kept).cloned().collect();
-        if self == Self::NotSettled {
-            acts.iter_mut().for_each(unsettle);
-        }
+        let acts: Vec<Act> = log.acts.iter().filter(kept).cloned().collect();
         let log = Log { acts, start: log.start.clone() };
         if self == Self::InPlace { in_place(&log) } else { log }
-    }
-}
-
-/// Makes a record that says so one that is not read.
-fn unsettle(act: &mut Act) {
-    if let Act::Write { bytes, .. } = act
-        && bytes.starts_with(b"%wal settle ")
-    {
-        bytes[0] = b'!';
     }
 }
 

@@ -43,8 +43,6 @@ pub enum Act {
     },
     /// For a file: its writes. For a directory: its names.
     Sync(Inode),
-    /// Everything.
-    SyncAll,
     /// A line printed by the process, for instance an acknowledgement.
     Mark(String),
 }
@@ -160,7 +158,7 @@ impl Disk {
             Act::Resize { inode, bytes } if fate != Fate::Half => {
                 self.content(*inode).resize(*bytes, 0);
             }
-            Act::Resize { .. } | Act::Sync(_) | Act::SyncAll | Act::Mark(_) => {}
+            Act::Resize { .. } | Act::Sync(_) | Act::Mark(_) => {}
         }
     }
 

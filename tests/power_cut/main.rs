@@ -26,7 +26,6 @@ mod cuts;
 mod disk;
 mod documents;
 mod killed;
-mod logged;
 mod mail;
 mod moves;
 mod real;
@@ -113,9 +112,6 @@ stories! {
     a_new_queue_and_its_mailboxes_are_there: "new-queue",
     an_attachment_is_there_before_its_message: "attach",
     a_routed_file_is_routed_once: "route",
-    what_the_log_tells_of_is_there: "logged",
-    a_log_that_goes_on_to_the_next_segment_loses_nothing: "rotate",
-    a_log_that_is_replayed_can_be_replayed_again: "replay",
     a_request_and_its_decision_are_there: "decide",
     a_decision_that_was_announced_is_there: "decide-again",
     the_board_is_one_of_those_written: "board",
@@ -129,6 +125,7 @@ stories! {
 #[test]
 fn without_syncs_of_files_what_was_acknowledged_is_torn() {
     is_found_out("publish", Sabotage::NoFileSync, &[Kind::Torn]);
+    is_found_out("batch", Sabotage::NoFileSync, &[Kind::Torn]);
     is_found_out("decide", Sabotage::NoFileSync, &[Kind::Torn]);
     is_found_out("board", Sabotage::NoFileSync, &[Kind::Torn]);
     is_found_out("document", Sabotage::NoFileSync, &[Kind::Torn]);
@@ -143,24 +140,6 @@ fn without_syncs_of_directories_what_was_acknowledged_is_lost() {
     is_found_out("decide", Sabotage::NoDirectorySync, &[Kind::Lost]);
     is_found_out("board", Sabotage::NoDirectorySync, &[Kind::Lost]);
     is_found_out("document", Sabotage::NoDirectorySync, &[Kind::Lost]);
-}
-
-#[test]
-fn without_syncs_of_the_log_what_was_acknowledged_is_lost() {
-    is_found_out("logged", Sabotage::NoLogSync, &[Kind::Lost, Kind::Undone]);
-    is_found_out("rotate", Sabotage::NoLogSync, &[Kind::Lost]);
-}
-
-#[test]
-fn a_log_that_is_removed_before_all_else_is_synced_is_missed() {
-    is_found_out("rotate", Sabotage::NoCheckpoint, &[Kind::Lost]);
-    is_found_out("replay", Sabotage::NoCheckpoint, &[Kind::Lost]);
-}
-
-#[test]
-fn a_log_that_does_not_tell_what_was_settled_lets_it_come_back() {
-    is_found_out("logged", Sabotage::NotSettled, &[Kind::Undone]);
-    is_found_out("rotate", Sabotage::NotSettled, &[Kind::Undone]);
 }
 
 #[test]

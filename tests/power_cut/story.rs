@@ -13,7 +13,7 @@ use super::disk::{Act, Disk};
 use super::support::traced::{between_marks, start_traced};
 use super::support::{Bed, Random, given, setting};
 use super::tape::{self, Log};
-use super::{documents, logged, mail, moves, trace};
+use super::{documents, mail, moves, trace};
 
 /// Defects that a power cut may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,9 +89,6 @@ pub const STORIES: &[Story] = &[
     mail::NEW_QUEUE,
     mail::ATTACH,
     mail::ROUTE,
-    logged::LOGGED,
-    logged::ROTATE,
-    logged::REPLAY,
     documents::DECIDE,
     documents::DECIDE_AGAIN,
     documents::BOARD,
@@ -234,8 +231,7 @@ fn examine(story: &Story, disk: &Disk, marks: &[String], at: usize, report: &mut
     disk.write(home.path());
     let bed = Bed::found(home.path());
     let mut found = Findings::default();
-    let replayed = logged::replay(&bed);
-    if let Err(error) = replayed.and_then(|()| (story.judge)(&bed, marks, &mut found)) {
+    if let Err(error) = (story.judge)(&bed, marks, &mut found) {
         found.note(Kind::Stuck, error);
     }
     report.judged += 1;

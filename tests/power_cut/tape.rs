@@ -92,7 +92,6 @@ impl Tape<'_> {
                     self.act(Act::Sync(open.inode));
                 }
             }
-            "syncfs" if self.open.contains_key(&call.number(0)) => self.act(Act::SyncAll),
             "rename" => self.rename(self.entry(None, call, 0), self.entry(None, call, 1)),
             "renameat" | "renameat2" => {
                 assert!(!call.has(4, "RENAME_EXCHANGE"), "{call:?}");

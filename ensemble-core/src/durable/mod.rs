@@ -22,7 +22,6 @@
 //! | `Dir::move_new` | the file at its new name, never over another | the file at one of the two names |
 //! | `Dir::replace` | the new document | the old or the new document, whole |
 //! | `SyncTogether::sync` | all names in a directory | the names from before |
-//! | `Segment::commit` | all records appended before | whole records, and partial ones |
 //! | [`FileLock::acquire`] | exclusion until drop or death | nothing: the kernel unlocks |
 //!
 //! Directories are held open and names are resolved below them without following symlinks.
@@ -35,10 +34,10 @@
 //! `Dir::move_new` can leave the file under both names.
 
 mod lock;
+mod many;
 mod reading;
 #[cfg(feature = "schema")]
 mod schema;
-pub(crate) mod segment;
 mod stat;
 #[cfg(test)]
 mod tests;
@@ -60,6 +59,7 @@ use crate::{Error, Result, sys};
 
 pub use lock::FileLock;
 pub use lock::{LockFile, LockFileGuard, jittered};
+pub(crate) use many::SyncMany;
 pub use reading::read_whole;
 use stat::file_stat;
 pub use stat::{FileId, FileStat};

@@ -53,12 +53,6 @@ impl Dir {
         Ok(self.open_regular(name, OFlags::RDWR)?.map(|(file, _)| file))
     }
 
-    /// Opens a regular file for appending; `None` if it does not exist.
-    pub(super) fn open_at_end(&self, name: &str) -> Result<Option<File>> {
-        let access = OFlags::RDWR | OFlags::APPEND;
-        Ok(self.open_regular(name, access)?.map(|(file, _)| file))
-    }
-
     /// Opens a regular file and reads its metadata.
     fn open_regular(&self, name: &str, access: OFlags) -> Result<Option<(File, FileStat)>> {
         let path = || self.path.join(name);

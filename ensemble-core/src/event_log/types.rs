@@ -78,8 +78,6 @@ event_types! {
     MESSAGE_DAMAGED = "message.damaged" by "sender": "`id`, `mailbox`";
     /// A second copy of a message was set aside.
     MESSAGE_DOUBLE = "message.double" by "consumer": "`id`, `mailbox`, `kept_as`";
-    /// What a power cut had left of the queue was mended.
-    QUEUE_REPLAYED = "queue.replayed" by "the opening process": "`segments`, `restored`, `settled`";
     /// Files that no client needs were removed.
     QUEUE_SWEPT = "queue.swept" by "watcher": "`tmp`, `done`, `orphans`, `requests`";
     /// Messages went between the directory and servers.

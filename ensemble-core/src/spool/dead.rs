@@ -222,7 +222,6 @@ impl Spool {
         // A letter that comes back after a power cut must not have lost its reason.
         self.sync_power(&mailbox.dead)?;
         mailbox.dead.remove(&place::reason(id))?;
-        self.log_gone(&mailbox, id)?;
         self.record(
             types::MESSAGE_DROPPED,
             &mailbox.name,

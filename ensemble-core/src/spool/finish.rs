@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::gated::refusal_to_settle;
 use super::mailbox::{Location, Mailbox};
 use super::place::{self, Front, Held};
-use super::wal::Inside;
 use super::{Admission, LEASE_SECONDS_MAX, Spool, find};
 use crate::durable::{Durability, Moved};
 use crate::env::Lease;
@@ -65,21 +64,15 @@ impl Spool {
         let Some(Lease { mailbox, holder, .. }) = leases.first() else { return Ok(()) };
         let mailbox = self.mailbox(mailbox)?;
         let admission = self.admission_of(&mailbox, holder)?;
-        let inside = if self.is_power() { mailbox.log.enter(&mailbox.queue, 0) } else { None };
         let first = outcomes.len();
-        // Said only once the rename has shown that the lease was not over: a log that is replayed cannot know.
-        let (mut moved, mut is_logged) = (false, inside.is_some());
+        let mut moved = false;
         for lease in leases {
             let outcome = self.move_settled(&mailbox, lease, admission);
-            if matches!(outcome, Ok(Moved::Done)) {
-                moved = true;
-                let log = inside.as_ref();
-                is_logged &= log.is_some_and(|log| log.settle(&mailbox.name, &lease.id));
-            }
+            moved |= matches!(outcome, Ok(Moved::Done));
             outcomes.push(outcome.map(drop));
         }
         if moved && self.is_power() {
-            make_settled_safe(&mailbox, inside.filter(|_| is_logged))?;
+            mailbox.sync_done()?;
         }
         for (lease, _) in leases.iter().zip(&outcomes[first..]).filter(|(_, done)| done.is_ok()) {
             forget_deliveries(&mailbox, &Held::from(lease));
@@ -277,15 +270,6 @@ pub(super) fn read_extension(mailbox: &Mailbox, held: &Held) -> Result<Option<Ex
         Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// By the log, if that has taken all of it.
-fn make_settled_safe(mailbox: &Mailbox, logged: Option<Inside>) -> Result<()> {
-    let Some(inside) = logged else { return mailbox.sync_done() };
-    inside.commit()?;
-    drop(inside);
-    mailbox.log.go_on();
-    Ok(())
 }
 
 /// Removes the side file of a lease that is over, if there can be one. The message has moved on

@@ -26,8 +26,6 @@ pub enum Repair {
     Remove,
     /// The reason is written again as unknown.
     WriteReason,
-    /// The write-ahead log is compared with what is on disk, which is mended, and emptied.
-    Replay,
 }
 
 /// Something in a queue that should not be as it is.
@@ -52,8 +50,7 @@ impl Spool {
     /// # Errors
     /// The queue cannot be read at all; everything else is a finding.
     pub fn fsck(&self, repair: bool) -> Result<Vec<Finding>> {
-        let mut findings = self.check_log(repair)?;
-        findings.extend(self.check_names()?);
+        let mut findings = self.check_names()?;
         findings.extend(self.check_strays(repair)?);
         for name in self.mailboxes()? {
             let mailbox = self.mailbox(&name)?;

@@ -10,7 +10,6 @@ use std::time::Duration;
 use super::emptiness::Emptiness;
 use super::opened::Known;
 use super::settings::Settings;
-use super::wal::Log;
 use super::{Options, place};
 use crate::durable::{self, Dir, FileLock, FileStat, Modes, SyncTogether};
 use crate::env::{Clock as _, SystemClock};
@@ -63,8 +62,6 @@ pub(super) struct Mailbox {
     pub(super) extensions: Mutex<Emptiness>,
     /// The queue, for what holds for all mailboxes.
     pub(super) queue: Dir,
-    /// What happens to messages is made safe there, where it can be.
-    pub(super) log: Log,
     new_syncs: SyncTogether,
     front_syncs: SyncTogether,
     done_syncs: SyncTogether,
@@ -109,7 +106,6 @@ impl Mailbox {
             waiting: Known::default(),
             extensions: Mutex::default(),
             queue,
-            log: Log::new(options),
             new_syncs: SyncTogether::new("new.sync"),
             front_syncs: SyncTogether::new("front.sync"),
             done_syncs: SyncTogether::new("done.sync"),

@@ -79,8 +79,6 @@ mod sweep;
 
 mod fsck;
 
-mod wal;
-
 mod owners;
 
 // What those are made of.
@@ -103,7 +101,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::durable::{self, Dir, Durability, FileId, Modes};
+use crate::durable::{self, Dir, Durability, FileId, Modes, SyncMany};
 use crate::env::{Clock, Counts, Delivery, Lease, Published, SystemClock, Transport};
 use crate::event_log::{NullRecorder, Recorder};
 use crate::message::{Envelope, Name};
@@ -130,7 +128,6 @@ pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
 };
 pub use sweep::{Swept, TMP_AGE_MAX};
-pub use wal::{Replayed, WAL_BYTES_DEFAULT, WalError};
 
 use mailbox::Mailbox;
 use opened::Opened;
@@ -163,19 +160,11 @@ pub struct Options {
     pub quota: Option<Quota>,
     /// What holders may begin and finish; everything if there is none.
     pub admission: Option<Arc<dyn Admission>>,
-    /// Whether a log that all processes share makes safe what is stored and settled at
-    /// [`Durability::Power`]. It takes the place of a sync of each file and directory. Has no
-    /// effect with `owners`. Off unless asked for: docs/evidence/performance.md says what it gains and where
-    /// it loses.
-    pub wal: bool,
-    /// How large a segment of that log grows, in bytes, before its messages are synced all at once.
-    pub wal_bytes: u64,
     /// Directory in which [`Spool::receive_wait`] keeps what it observed of leases, in a file for each
     /// mailbox. Only processes that wait for a short time and end need it: their successors continue
     /// instead of giving each holder a new lease. It is created where it is missing.
     pub observations: Option<PathBuf>,
-    /// Which start of the machine this is; the system's own word if it is not given. Where it differs from the
-    /// one under which the log was written, the log is replayed.
+    /// Id of the machine's boot; the system's own if it is not given. The calendar is kept by it.
     pub boot: Option<String>,
 }
 
@@ -191,8 +180,6 @@ impl Default for Options {
             owners: Owners::default(),
             quota: None,
             admission: None,
-            wal: false,
-            wal_bytes: WAL_BYTES_DEFAULT,
             observations: None,
             boot: None,
         }
@@ -223,7 +210,6 @@ impl fmt::Debug for Options {
             .field("durability", &self.durability)
             .field("modes", &self.modes)
             .field("share_backlog", &self.share_backlog)
-            .field("wal", &self.wal)
             .field("admission", &self.admission)
             .finish_non_exhaustive()
     }
@@ -232,8 +218,8 @@ impl fmt::Debug for Options {
 /// A `done/`, the calendar by which it was looked at, and since when its oldest message has not changed.
 type OldestSettled = (FileId, i64, i64);
 
-/// An open queue. Cheap to share between threads (`&Spool`); starts no threads of its own and keeps
-/// no global state. Calls block only as long as the disk and the named locks do; only
+/// An open queue. Cheap to share between threads (`&Spool`); starts no threads that outlive a call and
+/// keeps no global state. Calls block only as long as the disk and the named locks do; only
 /// [`receive_wait`](Self::receive_wait) waits for a message.
 ///
 /// The methods, in the order of use:
@@ -256,8 +242,6 @@ type OldestSettled = (FileId, i64, i64);
 /// | Time | [`calendar`](Self::calendar), [`keep_calendar`](Self::keep_calendar), [`age`](Self::age), [`now`](Self::now) | `calendar.rs` |
 /// | Sweep and expire | [`sweep`](Self::sweep), [`observe`](Self::observe), [`expire`](Self::expire) | `sweep.rs` |
 /// | Check and repair | [`fsck`](Self::fsck) | `fsck.rs` |
-/// | Replay the write-ahead log | [`replay`](Self::replay) | `wal/replay.rs` |
-/// | Empty the write-ahead log | [`checkpoint`](Self::checkpoint) | `wal/rotate.rs` |
 /// | Owners of files | [`refuse_owner`](Self::refuse_owner), [`proves_sender`](Self::proves_sender) | `owners.rs` |
 #[derive(Debug)]
 pub struct Spool {
@@ -270,6 +254,8 @@ pub struct Spool {
     /// What this process knows of the queue's calendar.
     calendar: Box<Mutex<Option<Calendar>>>,
     waits: Box<receive_wait::Waits>,
+    /// How the files of a batch are synced.
+    syncs: Arc<SyncMany>,
 }
 
 impl Spool {
@@ -317,11 +303,6 @@ impl Spool {
         if self.options.recorder.is_recording() {
             self.record(kind, actor, data());
         }
-    }
-
-    /// For stamps that age nothing.
-    fn wall_millis(&self) -> u64 {
-        u64::try_from(self.options.clock.wall().unix_millis()).unwrap_or(0)
     }
 }
 

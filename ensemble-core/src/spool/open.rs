@@ -1,11 +1,17 @@
 //! Opening a queue.
 
+use std::io;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use super::{Options, Spool, wal};
+use super::{MailboxError, Options, Spool};
 use crate::durable::{self, Dir, Durability};
 use crate::{Error, Result};
+
+/// Directory of the write-ahead log of former versions.
+const FORMER_LOG: &str = "wal";
+/// End of the name of one of its files.
+const FORMER_SEGMENT: &str = ".wal";
 
 /// # Open a queue
 impl Spool {
@@ -37,11 +43,11 @@ impl Spool {
         Self::open(root, options)
     }
 
-    /// Opens a queue. What a power cut has left of it is mended first, from its write-ahead log.
+    /// Opens a queue.
     ///
     /// # Errors
-    /// [`Error::NoQueue`] if there is none, or every user may write to it. Or the log cannot be
-    /// replayed, without which messages that were acknowledged may be missing.
+    /// [`Error::NoQueue`] if there is none, or every user may write to it.
+    /// [`MailboxError::FormerLog`] if a former version has left a write-ahead log.
     pub fn open(root: &Path, options: Options) -> Result<Self> {
         let spool = Self {
             root: root.to_owned(),
@@ -50,10 +56,26 @@ impl Spool {
             oldest_settled: Box::default(),
             calendar: Box::default(),
             waits: Box::default(),
+            syncs: Arc::default(),
         };
         spool.mailboxes_dir()?;
-        wal::replay_if_restarted(&spool)?;
+        spool.refuse_former_log()?;
         Ok(spool)
+    }
+
+    /// Former versions could log messages in `wal/` instead of syncing their files. After a power
+    /// cut such messages may be only there, and only those versions read it.
+    fn refuse_former_log(&self) -> Result<()> {
+        let log = match self.queue_dir()?.open_child(FORMER_LOG) {
+            Ok(log) => log,
+            Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let segment = log.names()?.into_iter().find(|name| name.ends_with(FORMER_SEGMENT));
+        match segment {
+            Some(segment) => Err(MailboxError::FormerLog { path: log.path().join(segment) }.into()),
+            None => Ok(()),
+        }
     }
 
     /// The root directory of the queue.

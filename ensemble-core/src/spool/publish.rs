@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use super::mailbox::{Location, Mailbox, OVERFLOW_FILE};
 use super::place::{self, Front};
-use super::wal::Inside;
-use super::wal::record::Place;
 use super::{Settings, Spool};
-use crate::durable::{self, Dir, Durability, Moved};
+use crate::durable::{self, Dir, Durability, Moved, SyncMany};
 use crate::env::Published;
 use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
 use crate::{Error, Result};
 
+/// Messages of a batch whose files are synced at the same time. Each has a descriptor meanwhile.
+const SYNCED_AT_ONCE: usize = 32;
 /// The largest overflow note, in bytes.
 const OVERFLOW_BYTES_MAX: usize = 4 * 1024;
 
@@ -45,6 +45,7 @@ pub struct Unsynced {
     outcomes: Vec<Published>,
     files: Vec<(File, PathBuf)>,
     touched: Vec<(Arc<Mailbox>, bool)>,
+    syncs: Arc<SyncMany>,
     power: bool,
 }
 
@@ -61,9 +62,7 @@ impl Unsynced {
     /// The disk failed; publish the same envelopes again.
     pub fn sync(self) -> Result<Vec<Published>> {
         if self.power {
-            for (file, path) in &self.files {
-                durable::sync_file(file, path)?;
-            }
+            self.syncs.sync(&self.files)?;
             for (mailbox, urgent) in &self.touched {
                 sync_stored(mailbox, *urgent)?;
             }
@@ -82,11 +81,12 @@ impl Spool {
     /// disk failed. After an error, publishing the same envelope again is safe.
     pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
         let mailbox = self.mailbox(&envelope.to)?;
-        let how = if self.is_power() { How::Logged } else { How::Alone(Durability::Process) };
-        let (published, placed) = self.store(&mailbox, envelope, how)?;
-        mailbox.log.go_on();
+        let content = envelope.encode()?;
+        let durability = self.options.durability;
+        let draft = || self.draft(&mailbox, envelope, &content, durability);
+        let (published, _) = self.store(&mailbox, envelope, draft)?;
         if published == Published::Stored {
-            if self.is_power() && !placed.is_some_and(|placed| placed.is_safe) {
+            if self.is_power() {
                 sync_stored(&mailbox, envelope.priority > 0)?;
             }
             self.record_stored(envelope);
@@ -94,13 +94,17 @@ impl Spool {
         Ok(published)
     }
 
-    /// Stores several messages with one directory sync a mailbox.
+    /// Stores several messages with one directory sync a mailbox. Their files are synced at the
+    /// same time, by threads that have ended when this returns.
     ///
     /// # Errors
     /// As for [`Spool::publish`], for the first message that fails; those before it are stored,
     /// and publishing the same batch again is safe.
     pub fn publish_batch(&self, envelopes: &[Envelope]) -> Result<Vec<Published>> {
-        let (stored, failed) = self.store_all(envelopes, self.options.durability);
+        let (stored, failed) = match self.options.durability {
+            Durability::Power => self.store_synced(envelopes),
+            Durability::Process => self.store_unsynced(envelopes),
+        };
         let outcomes = stored.sync()?;
         failed.map_or(Ok(outcomes), Err)
     }
@@ -111,40 +115,99 @@ impl Spool {
     ///
     /// The error, if any, is that of the first message that failed; those before it are stored.
     pub fn publish_unsynced(&self, envelopes: &[Envelope]) -> (Unsynced, Option<Error>) {
-        self.store_all(envelopes, Durability::Process)
+        self.store_unsynced(envelopes)
     }
 
-    fn store_all(
-        &self,
-        envelopes: &[Envelope],
-        durability: Durability,
-    ) -> (Unsynced, Option<Error>) {
-        let mut all =
-            Unsynced { power: self.options.durability == Durability::Power, ..Unsynced::default() };
+    /// Stores messages one after the other, and leaves all syncs for later.
+    fn store_unsynced(&self, envelopes: &[Envelope]) -> (Unsynced, Option<Error>) {
+        let mut all = self.nothing_stored();
         for envelope in envelopes {
             let stored = self.mailbox(&envelope.to).and_then(|mailbox| {
-                let (published, placed) = self.store(&mailbox, envelope, How::Alone(durability))?;
-                Ok((mailbox, published, placed.map(|placed| placed.file)))
+                let content = envelope.encode()?;
+                let draft = || self.draft(&mailbox, envelope, &content, Durability::Process);
+                let (published, file) = self.store(&mailbox, envelope, draft)?;
+                Ok((mailbox, published, file))
             });
-            let (mailbox, published, file) = match stored {
-                Ok(stored) => stored,
+            match stored {
+                Ok((mailbox, published, file)) => {
+                    if let Some(file) = file.filter(|_| all.power) {
+                        let (dir, name) = target(&mailbox, envelope);
+                        all.files.push((file, dir.path().join(name)));
+                    }
+                    self.note_stored(&mut all, mailbox, envelope, published);
+                }
                 Err(error) => return (all, Some(error)),
-            };
-            all.outcomes.push(published);
-            if published == Published::Stored {
-                self.record_stored(envelope);
-                let urgent = envelope.priority > 0;
-                if let Some(file) = file.filter(|_| all.power && durability == Durability::Process)
-                {
-                    let (dir, name) = target(&mailbox, envelope);
-                    all.files.push((file, dir.path().join(name)));
-                }
-                if !all.touched.iter().any(|(m, u)| m.name == mailbox.name && *u == urgent) {
-                    all.touched.push((mailbox, urgent));
-                }
             }
         }
         (all, None)
+    }
+
+    /// Stores messages whose contents were synced before. Only the directories are left to sync.
+    fn store_synced(&self, envelopes: &[Envelope]) -> (Unsynced, Option<Error>) {
+        let mut all = self.nothing_stored();
+        for group in envelopes.chunks(SYNCED_AT_ONCE) {
+            let (drafts, failed) = self.synced_drafts(group);
+            for (draft, envelope) in drafts.into_iter().zip(group) {
+                let mailbox = Arc::clone(&draft.mailbox);
+                match self.store(&mailbox, envelope, || Ok(draft)) {
+                    Ok((published, _)) => self.note_stored(&mut all, mailbox, envelope, published),
+                    Err(error) => return (all, Some(error)),
+                }
+            }
+            if failed.is_some() {
+                return (all, failed);
+            }
+        }
+        (all, None)
+    }
+
+    /// Writes messages to `tmp/` and syncs all of them. After an error, those before the message
+    /// that failed are returned; none if a sync failed.
+    fn synced_drafts(&self, envelopes: &[Envelope]) -> (Vec<Draft>, Option<Error>) {
+        let (mut drafts, mut files, mut failed) = (Vec::new(), Vec::new(), None);
+        for envelope in envelopes {
+            let written = self.mailbox(&envelope.to).and_then(|mailbox| {
+                let content = envelope.encode()?;
+                self.draft(&mailbox, envelope, &content, Durability::Process)
+            });
+            match written {
+                Ok(mut draft) => {
+                    let path = draft.mailbox.tmp.path().join(&draft.name);
+                    files.extend(draft.file.take().map(|file| (file, path)));
+                    drafts.push(draft);
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        match self.syncs.sync(&files) {
+            Ok(()) => (drafts, failed),
+            Err(error) => (Vec::new(), Some(error)),
+        }
+    }
+
+    fn nothing_stored(&self) -> Unsynced {
+        let syncs = Arc::clone(&self.syncs);
+        Unsynced { syncs, power: self.is_power(), ..Unsynced::default() }
+    }
+
+    fn note_stored(
+        &self,
+        all: &mut Unsynced,
+        mailbox: Arc<Mailbox>,
+        envelope: &Envelope,
+        published: Published,
+    ) {
+        all.outcomes.push(published);
+        if published == Published::Stored {
+            self.record_stored(envelope);
+            let urgent = envelope.priority > 0;
+            if !all.touched.iter().any(|(m, u)| m.name == mailbox.name && *u == urgent) {
+                all.touched.push((mailbox, urgent));
+            }
+        }
     }
 
     /// Stores the same message in several mailboxes (all but the sender's own).
@@ -173,20 +236,21 @@ impl Spool {
         read_overflow(&*self.mailbox(name)?)
     }
 
+    /// Moves the draft to its place, unless the message is stored already or may not be stored.
     fn store(
         &self,
         mailbox: &Mailbox,
         envelope: &Envelope,
-        how: How,
-    ) -> Result<(Published, Option<Placed>)> {
-        let content = envelope.encode()?;
+        draft: impl FnOnce() -> Result<Draft>,
+    ) -> Result<(Published, Option<File>)> {
         let settings = mailbox.settings()?;
         let may_exist = envelope.note_offer();
         if !may_exist && settings.capacity.is_none() {
             self.check_quota(mailbox, envelope)?;
-            return match self.place(mailbox, envelope, &content, how)? {
-                None => Ok((self.stored_before(mailbox, envelope, &Location::New)?, None)),
-                stored => Ok((Published::Stored, stored)),
+            let mut draft = draft()?;
+            return match draft.place(envelope)? {
+                true => Ok((Published::Stored, draft.file.take())),
+                false => Ok((self.stored_before(mailbox, envelope, &Location::New)?, None)),
             };
         }
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
@@ -197,49 +261,22 @@ impl Spool {
         }
         self.check_quota(mailbox, envelope)?;
         self.check_capacity(mailbox, envelope, &settings)?;
-        Ok((Published::Stored, self.place(mailbox, envelope, &content, how)?))
+        let mut draft = draft()?;
+        draft.place(envelope)?;
+        Ok((Published::Stored, draft.file.take()))
     }
 
-    /// The rename that stores a message; `None` if the name is taken.
-    fn place(
+    /// Writes a message to `tmp/`.
+    fn draft(
         &self,
-        mailbox: &Mailbox,
+        mailbox: &Arc<Mailbox>,
         envelope: &Envelope,
         content: &[u8],
-        how: How,
-    ) -> Result<Option<Placed>> {
-        let inside = match how {
-            How::Logged => mailbox.log.enter(&mailbox.queue, content.len()),
-            How::Alone(_) => None,
-        };
-        let durability = match how {
-            How::Logged if inside.is_some() => Durability::Process,
-            How::Logged => Durability::Power,
-            How::Alone(durability) => durability,
-        };
-        let tmp_name = durable::temporary_name(envelope.id.as_str());
-        let written = mailbox.tmp.write_new(&tmp_name, content, self.options.modes, durability)?;
-        let (dir, file) = target(mailbox, envelope);
-        // A message is received only after its sync: a settled message cannot have been lost.
-        let is_safe = inside
-            .as_ref()
-            .map_or(Ok(false), |inside| log_stored(inside, mailbox, envelope, content, &written));
-        let moved =
-            is_safe.and_then(|is_safe| Ok((mailbox.tmp.move_new(&tmp_name, dir, &file)?, is_safe)));
-        if !matches!(moved, Ok((Moved::Done, _))) {
-            let _ = mailbox.tmp.remove(&tmp_name);
-        }
-        let (moved, is_safe) = moved?;
-        drop(inside);
-        match moved {
-            Moved::Done => Ok(Some(Placed { file: written, is_safe })),
-            Moved::Exists => Ok(None),
-            Moved::Gone => Err(Error::io(
-                "move to",
-                dir.path().join(file),
-                io::Error::from(io::ErrorKind::NotFound),
-            )),
-        }
+        durability: Durability,
+    ) -> Result<Draft> {
+        let name = durable::temporary_name(envelope.id.as_str());
+        let file = mailbox.tmp.write_new(&name, content, self.options.modes, durability)?;
+        Ok(Draft { mailbox: Arc::clone(mailbox), name, file: Some(file), is_placed: false })
     }
 
     /// A copy that a power cut has left empty or cut does not count as stored. It is kept aside.
@@ -361,40 +398,35 @@ impl Spool {
     }
 }
 
-/// How a message is made safe from a power cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// By the log; where that cannot be, as alone at `power`.
-    Logged,
-    /// By itself, if at all; the directory is synced by the caller.
-    Alone(Durability),
-}
-
-/// A message that was stored.
+/// A message in `tmp/`, which is removed from there if it does not get to its place.
 #[derive(Debug)]
-struct Placed {
-    file: File,
-    /// It is in the log: nothing is left to sync.
-    is_safe: bool,
+struct Draft {
+    mailbox: Arc<Mailbox>,
+    name: String,
+    file: Option<File>,
+    is_placed: bool,
 }
 
-/// Makes a message that is still in `tmp/` safe by the log. `false` if only its content is, by a
-/// sync of its own, since the log does not take it.
-fn log_stored(
-    inside: &Inside,
-    mailbox: &Mailbox,
-    envelope: &Envelope,
-    content: &[u8],
-    written: &File,
-) -> Result<bool> {
-    let place = match envelope.priority {
-        0 => Place::New,
-        _ => Place::Front(front(envelope)),
-    };
-    if inside.publish(&mailbox.name, &envelope.id, &place, content) {
-        return inside.commit().map(|()| true);
+impl Draft {
+    /// The rename that stores the message; `false` if the name is taken.
+    fn place(&mut self, envelope: &Envelope) -> Result<bool> {
+        let (dir, file) = target(&self.mailbox, envelope);
+        let moved = self.mailbox.tmp.move_new(&self.name, dir, &file)?;
+        self.is_placed = moved == Moved::Done;
+        if moved == Moved::Gone {
+            let source = io::Error::from(io::ErrorKind::NotFound);
+            return Err(Error::io("move to", dir.path().join(file), source));
+        }
+        Ok(self.is_placed)
     }
-    durable::sync_file(written, mailbox.tmp.path()).map(|()| false)
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.is_placed {
+            let _ = self.mailbox.tmp.remove(&self.name);
+        }
+    }
 }
 
 fn front(envelope: &Envelope) -> Front {

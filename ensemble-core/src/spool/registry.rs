@@ -100,8 +100,6 @@ impl Spool {
         }
         let home = self.mailboxes_dir()?.open_child(name.as_str())?;
         std::fs::remove_dir_all(home.path()).map_err(|e| Error::io("remove", home.path(), e))?;
-        // What the log tells of it must not come back into a mailbox that is made later.
-        self.checkpoint()?;
         self.record(
             types::MAILBOX_REMOVED,
             name,

@@ -49,7 +49,6 @@ impl Spool {
     fn sweep_by(&self, calendar: &mut Calendar) -> Result<Swept> {
         let mut swept = Swept::default();
         let queue = self.queue_dir()?;
-        self.checkpoint_if_old()?;
         if let Ok(tmp) = queue.open_child("tmp") {
             let old = older(calendar, &tmp, TMP_AGE_MAX, |_| true)?;
             swept.tmp_removed = remove_all(&tmp, &old.files)?;
@@ -81,10 +80,6 @@ impl Spool {
         }
         let is_message = |file: &str| place::parse_plain(file).is_some();
         let old = older(calendar, &mailbox.done, keep, is_message)?;
-        if !old.files.is_empty() {
-            // The log may still tell that they were stored, and not that a script has finished them.
-            self.checkpoint()?;
-        }
         let removed = remove_all(&mailbox.done, &old.files)?;
         match old.oldest_left {
             Some(oldest) => {

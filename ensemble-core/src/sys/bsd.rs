@@ -9,11 +9,6 @@ use rustix::fs::{Dir, Mode, RawMode, Stat};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
-/// Refuses: `sync` of these systems may return before the disk has everything.
-pub(crate) fn sync_file_system(_: impl AsFd) -> Result<(), Errno> {
-    Err(Errno::NOTSUP)
-}
-
 /// Passes each entry of a directory to `visit` until it breaks, `.` and `..` among them.
 pub(crate) fn list(
     directory: OwnedFd,

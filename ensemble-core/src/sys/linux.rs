@@ -24,11 +24,6 @@ pub(crate) fn sync_names(directory: impl AsFd) -> Result<(), Errno> {
     fs::fsync(directory)
 }
 
-/// Makes everything in the file system of a directory survive a power cut.
-pub(crate) fn sync_file_system(directory: impl AsFd) -> Result<(), Errno> {
-    fs::syncfs(directory)
-}
-
 /// Renames, and fails with `EXIST` if the new name is taken. `NOSYS` or `INVAL` say that the file system cannot.
 pub(crate) fn rename_new(
     from: impl AsFd,
