@@ -80,7 +80,7 @@ fn a_child_process_plays_its_role() {
 }
 
 fn message(number: usize) -> Envelope {
-    Envelope::new(name("dispatch"), "the body\n").with_priority(u8::from(number % 4 == 0))
+    Envelope::new(name("dispatch"), "the body\n").with_priority(u8::from(number.is_multiple_of(4)))
 }
 
 fn power() -> Options {

@@ -84,7 +84,7 @@ fn together(durability: Durability, what: &str, bytes: usize, goal: Goal) -> Out
 }
 
 /// Runs four senders and four consumers for a while. Returns the rate a second.
-fn eight(home: &Path, subject: &str, address: &Path, window: Duration) -> Outcome<f64> {
+pub fn eight(home: &Path, subject: &str, address: &Path, window: Duration) -> Outcome<f64> {
     go_on()?;
     let stamps = Stamps::new(home, &format!("{subject}-{}", now_ns()))?;
     let until = now_ns() + (LEAD + window).as_nanos() as u64;

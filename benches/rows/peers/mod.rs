@@ -87,6 +87,13 @@ pub fn start(home: &Path, durability: Durability) -> Vec<Peer> {
     peers
 }
 
+/// Peers that this program drives itself.
+pub fn servers(home: &Path, durability: Durability) -> Vec<Peer> {
+    let mut all = start(home, durability);
+    all.retain(|peer| matches!(peer.kind, Kind::Direct(_)));
+    all
+}
+
 impl Peer {
     /// The name under which [`open`] knows the peer.
     pub fn role(&self) -> &'static str {
