@@ -237,7 +237,7 @@ pub(in crate::printed) const PROJECT: &[Shape] = &[
         "QueueFinding",
         "A finding in the queue",
         "path: text; problem: text; repair: word(none dead_letter set_aside remove \
-        write_reason replay); repaired: flag",
+        write_reason); repaired: flag",
     ),
     (
         "WorktreeFinding",
