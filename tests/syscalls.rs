@@ -70,6 +70,11 @@ fn operate(
         "release" => spool.release(&held?, Duration::ZERO),
         "extend" => spool.extend(&held?, Duration::from_secs(9)),
         "dead-letter" => spool.dead_letter(&held?, "a reason"),
+        "glance" => {
+            let glance = spool.glance(&name("dispatch"), 9)?;
+            assert_eq!((glance.waiting, glance.held, glance.dead), (0, 1, 0));
+            Ok(())
+        }
         other => panic!("there is no operation `{other}`"),
     }
 }
@@ -174,4 +179,20 @@ fn an_error_at_any_system_call_is_an_error_or_nothing_and_never_a_torn_message()
         println!("{operation}: {points} errors, {refused} refused");
     }
     println!("{:.1} s", start.elapsed().as_secs_f64());
+}
+
+/// A look at all mailboxes costs so many of these.
+#[test]
+fn a_look_at_a_mailbox_opens_only_what_it_counts() {
+    if !has_strace() {
+        return;
+    }
+    let calls = calls(&prepare("glance"), "glance");
+    let during = |call: &str| calls.get(call).map_or(0, |(before, all)| all - before);
+    // The queue, its mailboxes, this one, and four of its six directories. It leaves out `done/`, which is long.
+    assert_eq!(during("open") + during("openat"), 7, "{calls:?}");
+    assert_eq!(during("getdents64"), 2 * 4, "{calls:?}");
+    assert_eq!((during("read"), during("mkdirat")), (0, 0), "{calls:?}");
+    // Whether the queue is there, and whether the mailbox has refused a message.
+    assert_eq!(during("newfstatat"), 2, "{calls:?}");
 }

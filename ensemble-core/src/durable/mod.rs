@@ -33,6 +33,7 @@
 //! network file system without it is not supported. Without `RENAME_NOREPLACE`, a crash inside
 //! `Dir::move_new` can leave the file under both names.
 
+mod listing;
 mod lock;
 mod many;
 mod reading;
@@ -52,7 +53,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::{Error, Result, sys};
@@ -386,13 +387,20 @@ impl Dir {
     }
 
     fn for_each_name(&self, mut visit: impl FnMut(&CStr) -> ControlFlow<()>) -> Result<()> {
+        self.for_each_entry(|name, _| visit(name))
+    }
+
+    fn for_each_entry(
+        &self,
+        mut visit: impl FnMut(&CStr, FileType) -> ControlFlow<()>,
+    ) -> Result<()> {
         let fail = |e: Errno| Error::io("list", &self.path, e);
         // Open another descriptor, which has its own reading position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = retry_on_intr(|| fs::openat(&self.fd, ".", flags, Mode::empty())).map_err(fail)?;
-        let visited = sys::list(fd, |name| match name.to_bytes() {
+        let visited = sys::list(&fd, |name, kind| match name.to_bytes() {
             b"." | b".." => ControlFlow::Continue(()),
-            _ => visit(name),
+            _ => visit(name, kind),
         });
         visited.map_err(fail)
     }

@@ -4,14 +4,14 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 
-use super::mailbox::Mailbox;
+use super::Spool;
+use super::mailbox::{OVERFLOW_FILE, refuse_open_to_all};
 use super::place::{self, Front, Held};
-use super::waiting::Waiting;
-use super::{Spool, waiting};
-use crate::Result;
+use super::waiting::{Waiting, made_at};
 use crate::durable::Dir;
 use crate::env::Counts;
 use crate::message::{MessageId, Name};
+use crate::{Error, Result};
 
 /// How many messages are in which state. Each number is counted up to the limit it was asked
 /// with: one that equals the limit means "so many or more".
@@ -29,6 +29,9 @@ pub struct Glance {
     /// When the oldest of the waiting messages that were counted was made, in milliseconds since
     /// the Unix epoch. Where the limit was reached an older one may have been passed over.
     pub oldest_millis: Option<u64>,
+    /// Whether it has noted that it refused messages ([`Spool::overflow`]).
+    #[serde(skip)]
+    pub has_refused: bool,
 }
 
 /// # Count
@@ -95,60 +98,125 @@ impl Spool {
         Waiting::next_due(&self.mailbox(name)?.front)
     }
 
-    /// Counts the messages of a mailbox up to `limit` in each state, and opens none.
+    /// Counts the messages of a mailbox up to `limit` in each state, and opens none. [`Spool::glances`] is for many
+    /// mailboxes.
     ///
     /// # Errors
     /// The mailbox is unknown or cannot be listed.
     pub fn glance(&self, name: &Name, limit: u64) -> Result<Glance> {
-        let mailbox = self.mailbox(name)?;
-        let mut glance = Glance::default();
-        self.glance_at_waiting(&mailbox, limit, &mut glance)?;
-        glance.held = count(&mailbox.cur, limit, |file| Held::parse(file).is_some())?;
-        glance.dead = count(&mailbox.dead, limit, |file| place::parse_plain(file).is_some())?;
+        self.glances()?.at(name, limit)
+    }
+
+    /// For looks at many mailboxes: each opens what it lists, and nothing stays open.
+    ///
+    /// # Errors
+    /// There is no queue.
+    pub fn glances(&self) -> Result<Glances<'_>> {
+        Ok(Glances { spool: self, mailboxes: self.mailboxes_dir()? })
+    }
+}
+
+/// Looks at mailboxes, each by itself; threads may share it.
+#[derive(Debug)]
+pub struct Glances<'a> {
+    spool: &'a Spool,
+    mailboxes: Dir,
+}
+
+impl Glances<'_> {
+    /// Counts the messages of a mailbox up to `limit` in each state, and opens none.
+    ///
+    /// # Errors
+    /// The mailbox is unknown, cannot be listed, or every user may write to it.
+    pub fn at(&self, name: &Name, limit: u64) -> Result<Glance> {
+        let home = match self.mailboxes.open_child(name.as_str()) {
+            Err(error) if is_missing(&error) => return Err(self.spool.no_mailbox(name)),
+            other => self.guarded(other?)?,
+        };
+        let mut glance =
+            Glance { has_refused: home.stat(OVERFLOW_FILE)?.is_some(), ..Glance::default() };
+        let mut tally = Tally { limit, glance: &mut glance };
+        if let Some(front) = self.child(&home, "front")? {
+            tally.look(&front, |file| {
+                let message = Front::parse(file)?;
+                let is_delayed = !self.spool.is_due(&front, &message);
+                Some((message.id, is_delayed))
+            })?;
+        }
+        if let Some(new) = self.child(&home, "new")? {
+            tally.look(&new, |file| Some((place::parse_plain(file)?, false)))?;
+        }
+        glance.held = self.count(&home, "cur", limit, |file| Held::parse(file).is_some())?;
+        glance.dead =
+            self.count(&home, "dead", limit, |file| place::parse_plain(file).is_some())?;
         Ok(glance)
     }
 
-    fn glance_at_waiting(&self, mailbox: &Mailbox, limit: u64, glance: &mut Glance) -> Result<()> {
-        let mut ids = Vec::new();
-        let mut see = |id, is_delayed: bool| {
-            glance.delayed += u64::from(is_delayed);
-            ids.push(id);
-            if ids.len() as u64 >= limit {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
+    fn guarded(&self, dir: Dir) -> Result<Dir> {
+        refuse_open_to_all(dir.path(), dir.mode()?, self.spool.options.modes)?;
+        Ok(dir)
+    }
+
+    /// A directory of a mailbox; a mailbox that was made by hand may lack it.
+    fn child(&self, home: &Dir, state: &str) -> Result<Option<Dir>> {
+        match home.open_child(state) {
+            Err(error) if is_missing(&error) => Ok(None),
+            other => self.guarded(other?).map(Some),
+        }
+    }
+
+    fn count(
+        &self,
+        home: &Dir,
+        state: &str,
+        limit: u64,
+        is_message: impl Fn(&str) -> bool,
+    ) -> Result<u64> {
+        let mut count = 0;
+        if let Some(dir) = self.child(home, state)? {
+            dir.read_once(|file| {
+                count += u64::from(is_message(file));
+                if count >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+        }
+        Ok(count)
+    }
+}
+
+/// The waiting messages of a mailbox, counted up to a limit.
+struct Tally<'a> {
+    limit: u64,
+    glance: &'a mut Glance,
+}
+
+impl Tally<'_> {
+    /// Counts what `parse` takes for a message; it says whether the message is delayed.
+    fn look(&mut self, dir: &Dir, parse: impl Fn(&str) -> Option<(MessageId, bool)>) -> Result<()> {
+        let mut found = Vec::new();
+        let left = usize::try_from(self.limit - self.glance.waiting).unwrap_or(usize::MAX);
+        if left == 0 {
+            return Ok(());
+        }
+        dir.read_once(|file| {
+            if let Some((id, is_delayed)) = parse(file) {
+                self.glance.delayed += u64::from(is_delayed);
+                found.push((id, file.to_owned()));
             }
-        };
-        mailbox.front.for_each(|file| match Front::parse(file) {
-            Some(message) => {
-                let is_delayed = !self.is_due(&mailbox.front, &message);
-                see((message.id, file.to_owned(), true), is_delayed)
-            }
-            None => ControlFlow::Continue(()),
+            if found.len() >= left { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        mailbox.new.for_each(|file| match place::parse_plain(file) {
-            Some(id) => see((id, file.to_owned(), false), false),
-            None => ControlFlow::Continue(()),
-        })?;
-        ids.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        glance.waiting = ids.len() as u64;
-        for (id, file, is_in_front) in ids {
-            let dir = if is_in_front { &mailbox.front } else { &mailbox.new };
-            let made_at = waiting::made_at(dir, &id, &file)?;
+        self.glance.waiting += found.len() as u64;
+        for (id, file) in found {
+            let made_at = made_at(dir, &id, &file)?;
             // 0 is that of a file which was received meanwhile.
             if made_at > 0 {
-                glance.oldest_millis = Some(glance.oldest_millis.unwrap_or(made_at).min(made_at));
+                let oldest = self.glance.oldest_millis.unwrap_or(made_at);
+                self.glance.oldest_millis = Some(oldest.min(made_at));
             }
         }
         Ok(())
     }
 }
 
-fn count(dir: &Dir, limit: u64, is_message: impl Fn(&str) -> bool) -> Result<u64> {
-    let mut count = 0;
-    dir.for_each(|file| {
-        count += u64::from(is_message(file));
-        if count >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    Ok(count)
+fn is_missing(error: &Error) -> bool {
+    error.io_kind() == Some(std::io::ErrorKind::NotFound)
 }

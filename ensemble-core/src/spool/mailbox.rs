@@ -87,9 +87,7 @@ impl Mailbox {
         let (new, lease, tmp) = (new?, child("lease")?, queue.ensure_child("tmp", options.modes)?);
         let (front, cur, done, dead) = (front?, cur?, done?, dead?);
         for dir in [&home, &new, &front, &cur, &done, &dead, &lease, &tmp] {
-            if let Some(stat) = durable::stat_path(dir.path())? {
-                refuse_open_to_all(dir.path(), stat.mode, options.modes)?;
-            }
+            refuse_open_to_all(dir.path(), dir.mode()?, options.modes)?;
         }
         Ok(Self {
             name: name.clone(),

@@ -117,7 +117,7 @@ pub use files::MessageFile;
 pub use find::{Found, State};
 pub use former::Former;
 pub use fsck::{Finding, Repair};
-pub use glance::Glance;
+pub use glance::{Glance, Glances};
 pub use owners::Owners;
 pub use publish::{Overflow, Unsynced};
 pub use quota::{Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
@@ -236,7 +236,7 @@ type OldestSettled = (FileId, i64, i64);
 /// | Former holders | [`former_holders`](Self::former_holders) | `former.rs` |
 /// | Dead letters | [`dead_letter`](Self::dead_letter), [`dead_letter_waiting`](Self::dead_letter_waiting), [`dead_letters`](Self::dead_letters), [`note_told`](Self::note_told), [`restate_dead`](Self::restate_dead), [`redrive`](Self::redrive), [`drop_dead`](Self::drop_dead) | `dead.rs` |
 /// | Find and read | [`state`](Self::state), [`find`](Self::find), [`peek`](Self::peek), [`unfinished`](Self::unfinished) | `find.rs` |
-/// | Count | [`counts`](Self::counts), [`waiting`](Self::waiting), [`due_ids`](Self::due_ids), [`next_due`](Self::next_due), [`glance`](Self::glance) | `glance.rs` |
+/// | Count | [`counts`](Self::counts), [`waiting`](Self::waiting), [`due_ids`](Self::due_ids), [`next_due`](Self::next_due), [`glance`](Self::glance), [`glances`](Self::glances) | `glance.rs` |
 /// | Count for one holder | [`due_ids_for`](Self::due_ids_for) | `gated.rs` |
 /// | Files | [`message_files`](Self::message_files) | `files.rs` |
 /// | Time | [`calendar`](Self::calendar), [`keep_calendar`](Self::keep_calendar), [`age`](Self::age), [`now`](Self::now) | `calendar.rs` |

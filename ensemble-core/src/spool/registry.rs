@@ -113,14 +113,9 @@ impl Spool {
     /// # Errors
     /// There is no queue.
     pub fn mailboxes(&self) -> Result<Vec<Name>> {
-        let mailboxes = self.mailboxes_dir()?;
-        let mut names = Vec::new();
-        for entry in mailboxes.names()? {
-            let Ok(name) = Name::new(entry) else { continue };
-            if mailboxes.stat(name.as_str())?.is_some_and(|stat| stat.is_directory) {
-                names.push(name);
-            }
-        }
+        let directories = self.mailboxes_dir()?.directories()?;
+        let mut names: Vec<Name> =
+            directories.into_iter().filter_map(|name| Name::new(name).ok()).collect();
         names.sort_unstable();
         Ok(names)
     }

@@ -2,20 +2,21 @@
 
 use std::ffi::CStr;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::fs::{Dir, Mode, RawMode, Stat};
+use rustix::fs::{Dir, FileType, Mode, RawMode, Stat};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
-/// Passes each entry of a directory to `visit` until it breaks, `.` and `..` among them.
+/// Passes each entry of a directory and its kind to `visit` until it breaks, `.` and `..` among them.
 pub(crate) fn list(
-    directory: OwnedFd,
-    mut visit: impl FnMut(&CStr) -> ControlFlow<()>,
+    directory: impl AsFd,
+    mut visit: impl FnMut(&CStr, FileType) -> ControlFlow<()>,
 ) -> Result<(), Errno> {
-    for entry in Dir::new(directory)? {
-        if visit(entry?.file_name()).is_break() {
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        if visit(entry.file_name(), entry.file_type()).is_break() {
             break;
         }
     }

@@ -2,15 +2,16 @@
 
 use std::ffi::CStr;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::fs::{self, Mode, RawDir, RenameFlags, Stat};
+use rustix::fs::{self, FileType, Mode, RawDir, RenameFlags, Stat};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
-/// Bytes of directory entries that are read at once.
-const LISTING_BUFFER_BYTES: usize = 64 * 1024;
+/// Bytes of directory entries that are read at once. A buffer of 64 KiB would make the allocator tidy its whole heap
+/// each time the buffer is freed.
+const LISTING_BUFFER_BYTES: usize = 32 * 1024;
 /// How often the kernel's lock table is read for the holder of a lock that is certainly held.
 const LOCK_TABLE_LOOKS: usize = 5;
 
@@ -34,15 +35,17 @@ pub(crate) fn rename_new(
     fs::renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE)
 }
 
-/// Passes each entry of a directory to `visit` until it breaks, `.` and `..` among them.
+/// Passes each entry of a directory and its kind to `visit` until it breaks, `.` and `..` among them. Begins where
+/// the descriptor stands.
 pub(crate) fn list(
-    directory: OwnedFd,
-    mut visit: impl FnMut(&CStr) -> ControlFlow<()>,
+    directory: impl AsFd,
+    mut visit: impl FnMut(&CStr, FileType) -> ControlFlow<()>,
 ) -> Result<(), Errno> {
     let mut buffer: Vec<u8> = Vec::with_capacity(LISTING_BUFFER_BYTES);
     let mut listing = RawDir::new(directory, buffer.spare_capacity_mut());
     while let Some(entry) = listing.next() {
-        if visit(entry?.file_name()).is_break() {
+        let entry = entry?;
+        if visit(entry.file_name(), entry.file_type()).is_break() {
             break;
         }
     }

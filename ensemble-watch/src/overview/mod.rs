@@ -122,7 +122,7 @@ impl Overview {
         directory: Option<&Spool>,
         evidence: Evidence,
     ) -> Result<Self> {
-        OverviewReader::new(project).look(&Changes::Anywhere, store, directory, evidence)
+        OverviewReader::once(project).look(&Changes::Anywhere, store, directory, evidence)
     }
 
     /// How many needs a person must see to.

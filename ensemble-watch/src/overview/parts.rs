@@ -8,7 +8,7 @@ use ensemble_core::broker::Broker;
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{MessageId, Name, Purpose};
-use ensemble_core::spool::{Glance, Spool};
+use ensemble_core::spool::{Glance, Glances, Spool};
 use ensemble_team::holdings::{Holding, of_mailbox};
 
 use super::{MailboxView, undecided};
@@ -62,17 +62,29 @@ pub(super) struct SeenMailbox {
     warning: Option<String>,
 }
 
+/// The mailboxes that are read: all in a directory, or on servers.
+#[derive(Clone, Copy)]
+pub(super) struct Post<'a> {
+    pub(super) queue: &'a dyn Broker,
+    pub(super) directory: Option<(&'a Spool, &'a Glances<'a>)>,
+}
+
 impl SeenMailbox {
-    pub(super) fn read(queue: &dyn Broker, directory: Option<&Spool>, name: &Name) -> Result<Self> {
-        let glance = glance(queue, directory, name, COUNT_MAX)?;
+    /// Reads what lies there. An empty mailbox costs no more than the counts.
+    pub(super) fn read(Post { queue, directory }: Post<'_>, name: &Name) -> Result<Self> {
+        let glance = match directory {
+            Some((_, glances)) => glances.at(name, COUNT_MAX)?,
+            None => glance(queue, None, name, COUNT_MAX)?,
+        };
         // Damage that `fsck` repairs must not hide the rest.
-        let overflow = directory.map_or(Ok(None), |spool| spool.overflow(name));
+        let refused = directory.filter(|_| glance.has_refused);
+        let overflow = refused.map_or(Ok(None), |(spool, _)| spool.overflow(name));
         let (overflow, warning) = match overflow {
             Ok(overflow) => (overflow, None),
             Err(error) => (None, Some(error.to_string())),
         };
         Ok(Self {
-            held: of_mailbox(queue, name, |_| true)?,
+            held: if glance.held > 0 { of_mailbox(queue, name, |_| true)? } else { Vec::new() },
             dead: if glance.dead > 0 { dead_tasks(queue, name)? } else { Vec::new() },
             notices: if glance.waiting > 0 { undecided::notices(queue, name)? } else { Vec::new() },
             view: MailboxView { name: name.clone(), glance, overflow },

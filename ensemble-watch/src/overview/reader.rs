@@ -16,7 +16,10 @@
 //! of the others are not even looked at. Stamps of files can miss a file that is written in place. So all is read again every [`WHOLE_INTERVAL`].
 
 use std::collections::{BTreeMap, HashSet};
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use ensemble_core::driver::{LadderFile, LadderStore};
@@ -31,7 +34,7 @@ use ensemble_team::roster::Member;
 use super::agents::Look;
 use super::changes::Changes;
 use super::kept::Kept;
-use super::parts::{self, SeenMailbox};
+use super::parts::{self, Post, SeenMailbox};
 use super::undecided::Undecided;
 use super::watcher_view::Said;
 use super::{Evidence, MailboxView, Overview, WatcherView};
@@ -43,6 +46,11 @@ use crate::workload::{self, Books, Workload};
 
 /// How long a part may be shown that no stamp has said to be changed.
 const WHOLE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Fewer mailboxes are not worth another thread.
+const MAILBOXES_A_THREAD: usize = 200;
+/// Most threads that read mailboxes.
+const THREADS_MAX: usize = 8;
 
 /// What the last look has read.
 #[derive(Debug)]
@@ -58,6 +66,7 @@ pub struct OverviewReader {
     closed: HashSet<Name>,
     undecided: Undecided,
     whole_at: Option<Monotonic>,
+    looks_again: bool,
 }
 
 /// The members, and what of the roster cannot be read.
@@ -93,8 +102,14 @@ impl OverviewReader {
             closed: HashSet::new(),
             undecided: Undecided::default(),
             whole_at: None,
+            looks_again: true,
             project: project.clone(),
         }
+    }
+
+    /// As [`OverviewReader::new`], for one look alone: it keeps nothing, and several threads read many mailboxes.
+    pub(super) fn once(project: &Project) -> Self {
+        Self { looks_again: false, ..Self::new(project) }
     }
 
     /// Looks at everything that may have changed. `directory` is the queue, unless its mailboxes are on servers.
@@ -203,22 +218,28 @@ impl OverviewReader {
             Some(_) => self.names.get(changes, || queue.mailboxes())?,
             None => queue.mailboxes()?.into(),
         };
-        self.mailboxes.retain(|name, _| names.contains(name));
-        let (home, mut mail) = (parts::mailboxes_dir(&self.project), Mail::default());
+        let is_listed = |name: &Name| names.binary_search(name).is_ok();
+        self.mailboxes.retain(|name, _| is_listed(name));
+        let home = parts::mailboxes_dir(&self.project);
         for name in names.iter() {
-            let known = self.mailboxes.entry(name.clone()).or_insert_with(|| {
-                // Nothing here says what has changed on servers.
-                let places = directory.map(|_| parts::mailbox_places(&home, name));
+            self.mailboxes.entry(name.clone()).or_insert_with(|| {
+                // Nothing here says what has changed on servers, and one look compares with nothing.
+                let places = directory.filter(|_| self.looks_again);
+                let places = places.map(|_| parts::mailbox_places(&home, name));
                 Kept::of(places.unwrap_or_default())
             });
-            let seen = match known.get(changes, || SeenMailbox::read(queue, directory, name)) {
+        }
+        let glances = directory.map(Spool::glances).transpose()?;
+        let post = Post { queue, directory: directory.zip(glances.as_ref()) };
+        let mut known: Vec<(&Name, &mut Kept<SeenMailbox>)> = self.mailboxes.iter_mut().collect();
+        let is_shared = directory.is_some() && !self.looks_again;
+        let mut mail = Mail::default();
+        for seen in read_all(&mut known, changes, post, is_shared) {
+            let seen = match seen {
                 // Removed since it was listed.
                 Err(Error::NoMailbox { .. }) => continue,
                 other => other?,
             };
-            if !seen.lasts() {
-                known.forget();
-            }
             warnings.extend(seen.warning().cloned());
             mail.views.push(seen.view.clone());
             mail.held.extend(seen.held.iter().cloned());
@@ -229,9 +250,76 @@ impl OverviewReader {
     }
 }
 
+/// Reads mailboxes in their order. With `is_shared`, several threads read a share each if that is worth their start.
+fn read_all(
+    known: &mut [(&Name, &mut Kept<SeenMailbox>)],
+    changes: &Changes,
+    post: Post<'_>,
+    is_shared: bool,
+) -> Vec<Result<Arc<SeenMailbox>>> {
+    let read = |(name, known): &mut (&Name, &mut Kept<SeenMailbox>)| {
+        let seen = known.get(changes, || SeenMailbox::read(post, name));
+        if seen.as_ref().is_ok_and(|seen| !seen.lasts()) {
+            known.forget();
+        }
+        seen
+    };
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = (known.len() / MAILBOXES_A_THREAD).min(processors).min(THREADS_MAX);
+    if !is_shared || threads < 2 {
+        return known.iter_mut().map(read).collect();
+    }
+    let share = known.len().div_ceil(threads);
+    thread::scope(|scope| {
+        let started: Vec<_> = known
+            .chunks_mut(share)
+            .map(|share| scope.spawn(move || share.iter_mut().map(read).collect::<Vec<_>>()))
+            .collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Vec<_>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        started.into_iter().flat_map(join).collect()
+    })
+}
+
 impl Roster {
     fn read(project: &Project) -> Result<Self> {
         let (members, errors) = project.roster().entries()?;
         Ok(Self { members, errors: errors.iter().map(ToString::to_string).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ensemble_core::message::Envelope;
+    use ensemble_core::spool::Options;
+
+    use super::*;
+
+    #[test]
+    fn a_look_at_many_mailboxes_shows_each_once_and_in_order() {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let count = 2 * MAILBOXES_A_THREAD + 3;
+        for number in 0..count {
+            let mailbox = spool.root().join("mailbox").join(format!("w{number:04}"));
+            std::fs::create_dir(&mailbox).unwrap();
+        }
+        let last = Name::new(format!("w{:04}", count - 1)).unwrap();
+        spool.publish(&Envelope::new(last.clone(), "x")).unwrap();
+        spool.receive(&last, &last).unwrap().unwrap();
+        let project = Project::discover(Some(spool.root())).unwrap();
+        let once = Overview::look(&project, &spool, Some(&spool), Evidence::Watcher).unwrap();
+        let names: Vec<&str> = once.mailboxes.iter().map(|view| view.name.as_str()).collect();
+        assert_eq!((names.len(), names.is_sorted()), (count, true));
+        assert_eq!(once.holds.keys().collect::<Vec<_>>(), [&last]);
+        let look = |reader: &mut OverviewReader| {
+            reader.look(&Changes::Anywhere, &spool, Some(&spool), Evidence::Watcher).unwrap()
+        };
+        let mut reader = OverviewReader::new(&project);
+        let first = look(&mut reader);
+        assert_eq!(format!("{:?}", first.mailboxes), format!("{:?}", once.mailboxes));
+        std::fs::remove_dir(spool.root().join("mailbox/w0000")).unwrap();
+        assert_eq!(look(&mut reader).mailboxes.len(), count - 1);
     }
 }
