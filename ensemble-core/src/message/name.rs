@@ -39,13 +39,25 @@ pub enum NameError {
     },
 }
 
+/// Which bytes a name may have.
+const NAME_BYTES: [bool; 256] = {
+    let (mut allowed, mut byte) = ([false; 256], 0);
+    while byte < allowed.len() {
+        let character = byte as u8;
+        allowed[byte] =
+            character.is_ascii_alphanumeric() || matches!(character, b'.' | b'_' | b'-');
+        byte += 1;
+    }
+    allowed
+};
+
 fn check(name: &str) -> Result<(), NameError> {
     let printable = || name.chars().take(NAME_BYTES_MAX).flat_map(char::escape_debug).collect();
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(NameError::Length { name: printable(), bytes: name.len() });
     }
-    // Compares bytes, which is fast; every non-ASCII byte is invalid.
-    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
+    // Listings check every name, so this loop has no branch. Every non-ASCII byte is invalid.
+    if !name.bytes().fold(true, |fine, byte| fine & NAME_BYTES[usize::from(byte)]) {
         let is_wrong = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
         let character = name.chars().find(is_wrong).unwrap_or_default();
         return Err(NameError::Character { name: printable(), character });
