@@ -91,28 +91,31 @@ const MARKS: &[(&str, Mark)] = &[
     (DIRECTIVE, Mark::Directive),
 ];
 
-/// Checks texts; built once, used often.
+/// Checks texts. The first check builds the automaton of 1.4 MiB, so a watcher without reports has none.
 #[derive(Clone, Debug)]
 pub struct Linter {
-    automaton: Arc<AhoCorasick>,
-    sorts: Arc<Vec<Sort>>,
+    built: Arc<OnceLock<Built>>,
     pub(super) options: Options,
+}
+
+/// The automaton of all words and marks, and what each of its patterns is.
+#[derive(Debug)]
+struct Built {
+    automaton: AhoCorasick,
+    sorts: Vec<Sort>,
 }
 
 impl Linter {
     /// A linter with these options.
     #[must_use]
     pub fn new(options: &Options) -> Self {
-        // Build the default automaton once.
-        static USUAL: OnceLock<(Arc<AhoCorasick>, Arc<Vec<Sort>>)> = OnceLock::new();
+        // Linters with the default words share one automaton.
+        static USUAL: OnceLock<Arc<OnceLock<Built>>> = OnceLock::new();
         let is_usual = options.words.is_empty()
             && options.allow.is_empty()
             && Language::ALL.iter().all(|language| options.languages.contains(language));
-        let (automaton, sorts) = match is_usual {
-            true => USUAL.get_or_init(|| build(options)).clone(),
-            false => build(options),
-        };
-        Self { automaton, sorts, options: options.clone() }
+        let built = if is_usual { USUAL.get_or_init(Arc::default).clone() } else { Arc::default() };
+        Self { built, options: options.clone() }
     }
 
     /// Checks a text for vague words, in one pass.
@@ -127,12 +130,13 @@ impl Linter {
     /// `is_prose` has block quotes and fences; a value of a report has none.
     pub(super) fn scan(&self, text: &str, is_prose: bool) -> (Vec<Finding>, Vec<Allowed>) {
         let mut pass = Pass::new(text, is_prose);
-        for found in self.automaton.find_iter(text) {
+        let Built { automaton, sorts } = self.built.get_or_init(|| build(&self.options));
+        for found in automaton.find_iter(text) {
             let (start, end) = (found.start(), found.end());
             if start < pass.skipped_to {
                 continue;
             }
-            match &self.sorts[found.pattern().as_usize()] {
+            match &sorts[found.pattern().as_usize()] {
                 Sort::Exact => {}
                 Sort::Mark(mark) => pass.mark(*mark, start, end),
                 Sort::Word { language, guard, instead } => {
@@ -149,7 +153,7 @@ impl Linter {
     }
 }
 
-fn build(options: &Options) -> (Arc<AhoCorasick>, Arc<Vec<Sort>>) {
+fn build(options: &Options) -> Built {
     let mut patterns: Vec<String> = Vec::new();
     let mut sorts = Vec::new();
     let allowed: Vec<String> = options.allow.iter().map(|word| word.to_lowercase()).collect();
@@ -186,7 +190,7 @@ fn build(options: &Options) -> (Arc<AhoCorasick>, Arc<Vec<Sort>>) {
     let automaton = built.unwrap_or_else(|_| {
         AhoCorasick::new([] as [&str; 0]).unwrap_or_else(|_| unreachable!("nothing to build"))
     });
-    (Arc::new(automaton), Arc::new(sorts))
+    Built { automaton, sorts }
 }
 
 /// The construct that the pass is inside of.
@@ -415,5 +419,19 @@ impl<'t> Pass<'t> {
             self.findings.truncate(kept);
         }
         (self.findings, self.allowed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_text_builds_the_automaton() {
+        let options = Options { allow: vec!["several".to_owned()], ..Options::default() };
+        let linter = Linter::new(&options);
+        assert!(linter.built.get().is_none());
+        assert_eq!(linter.text("some of several").len(), 1);
+        assert!(linter.clone().built.get().is_some());
     }
 }
