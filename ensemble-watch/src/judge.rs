@@ -48,12 +48,8 @@ impl Judge {
         if !contract::is_meant(contract, &file.fields) {
             return None;
         }
-        let path = file.path();
-        let text = std::str::from_utf8(&file.content).ok()?;
-        // What is not YAML never gets here.
-        let node = Node::parse(text, path.as_ref()).ok()?;
-        if let Err(broken) = contract::check(contract, &node, path.as_ref()) {
-            return Some(broken.to_string());
+        if let Some(broken) = broken(file, contract) {
+            return Some(broken);
         }
         // Elsewhere they are for the author, who is told once the message is on its way.
         if self.mode != Mode::Refuse {
@@ -84,6 +80,18 @@ impl Judge {
         let path = file.path();
         self.linter.file(path.as_ref(), &file.content, Shape::Fields(Some(contract))).findings
     }
+}
+
+/// How a file breaks its contract. Its fields were read when it was found, which is enough to see that it keeps the
+/// contract. Only a file that does not is read again, for the lines that its author is told.
+fn broken(file: &Complete, contract: Kind) -> Option<String> {
+    let path = file.path();
+    let check = |node: &Node| contract::check(contract, node, path.as_ref());
+    check(&Node::without_places(&file.fields)).err()?;
+    let text = std::str::from_utf8(&file.content).ok()?;
+    // What is not YAML never gets here.
+    let node = Node::parse(text, path.as_ref()).ok()?;
+    check(&node).err().map(|broken| broken.to_string())
 }
 
 /// The advice to the author of a report that was delivered all the same.

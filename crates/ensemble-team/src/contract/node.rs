@@ -65,6 +65,29 @@ impl Node {
         Ok(node)
     }
 
+    /// The tree of a document that was read without positions: each line and column is 0.
+    #[must_use]
+    pub fn without_places(json: &serde_json::Value) -> Self {
+        let value = match json {
+            serde_json::Value::Null => Value::Null,
+            serde_json::Value::Bool(value) => Value::Bool(*value),
+            serde_json::Value::Number(number) => Value::Number(number.clone()),
+            serde_json::Value::String(text) => Value::Text(text.clone()),
+            serde_json::Value::Array(items) => {
+                Value::List(items.iter().map(Self::without_places).collect())
+            }
+            serde_json::Value::Object(members) => {
+                let field = |(name, member): (&String, &serde_json::Value)| Field {
+                    name: name.clone(),
+                    line: 0,
+                    node: Self::without_places(member),
+                };
+                Value::Map(members.iter().map(field).collect())
+            }
+        };
+        Self { line: 0, column: 0, value }
+    }
+
     /// The fields, if the node is a mapping.
     #[must_use]
     pub fn fields(&self) -> Option<&[Field]> {
@@ -263,6 +286,15 @@ mod tests {
             node.to_json(),
             serde_json::json!({"a": 1, "b": [{"x": "one", "y": "two\n"}, [3, null]], "c": true})
         );
+    }
+
+    #[test]
+    fn a_tree_without_places_has_the_same_values() {
+        let text = "a: 1\nb:\n  - x: one\n  - [3, ~, 1.5]\nc: true\nd: -7\ne: ''\n";
+        let json: serde_json::Value = yaml::parse(text, Path::new("x.yaml")).unwrap();
+        let tree = Node::without_places(&json);
+        assert_eq!((tree.to_json(), tree.line, tree.column), (json, 0, 0));
+        assert_eq!(tree.to_json(), parse(text).to_json());
     }
 
     #[test]
