@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -19,7 +19,7 @@ macro_rules! embedded {
 /// Name and text of the built-in profiles, one for each file in `profiles/`, in alphabetical order.
 const EMBEDDED: &[(&str, &str)] = embedded!["claude" "codex" "gemini" "generic" "opencode" "shell"];
 
-/// Profiles by name.
+/// Profiles by name. A built-in one is parsed when it is asked for, since a team has few of them.
 ///
 /// ```
 /// use ensemble_tmux::provider::Profiles;
@@ -30,7 +30,7 @@ const EMBEDDED: &[(&str, &str)] = embedded!["claude" "codex" "gemini" "generic" 
 /// ```
 #[derive(Clone, Debug)]
 pub struct Profiles {
-    by_name: BTreeMap<String, Arc<Profile>>,
+    by_name: BTreeMap<String, OnceLock<Arc<Profile>>>,
 }
 
 impl Profiles {
@@ -39,11 +39,8 @@ impl Profiles {
     /// # Errors
     /// None in a released build: a test reads them all.
     pub fn embedded() -> Result<Self> {
-        let mut profiles = Self { by_name: BTreeMap::new() };
-        for (name, text) in EMBEDDED {
-            profiles.add(text, Path::new(name))?;
-        }
-        Ok(profiles)
+        let all = EMBEDDED.iter().map(|(name, _)| ((*name).to_owned(), OnceLock::new()));
+        Ok(Self { by_name: all.collect() })
     }
 
     /// Adds a profile, or puts it in the place of the one with its name. `path` is where the text
@@ -53,7 +50,7 @@ impl Profiles {
     /// See [`Profile::parse`].
     pub fn add(&mut self, text: &str, path: &Path) -> Result<()> {
         let profile = Profile::parse(text, path)?;
-        self.by_name.insert(profile.name().to_owned(), Arc::new(profile));
+        self.by_name.insert(profile.name().to_owned(), Arc::new(profile).into());
         Ok(())
     }
 
@@ -73,9 +70,8 @@ impl Profiles {
     /// # Errors
     /// A field is unknown or wrong, or one is missing; see [`Profile::parse`].
     pub fn amend(&mut self, name: &str, fields: &Map<String, Value>, path: &Path) -> Result<()> {
-        let built_in = EMBEDDED.iter().find(|(known, _)| *known == name);
-        let mut whole: Map<String, Value> = match built_in {
-            Some((_, text)) => yaml::parse(text, path)?,
+        let mut whole: Map<String, Value> = match built_in(name) {
+            Some(text) => yaml::parse(text, path)?,
             None => Map::new(),
         };
         whole.extend(fields.iter().map(|(field, value)| (field.clone(), value.clone())));
@@ -89,11 +85,17 @@ impl Profiles {
     /// # Errors
     /// There is none; the error lists the names there are.
     pub fn get(&self, name: &str) -> Result<Arc<Profile>> {
-        self.by_name.get(name).cloned().ok_or_else(|| {
+        let known = self.by_name.get(name);
+        if let Some(profile) = known.and_then(OnceLock::get) {
+            return Ok(Arc::clone(profile));
+        }
+        let Some((known, text)) = known.zip(built_in(name)) else {
             let names: Vec<&str> = self.names().collect();
             let detail = format!("there is no profile `{name}`: known are {}", names.join(", "));
-            Error::malformed("ensemble.yaml", "provider", detail)
-        })
+            return Err(Error::malformed("ensemble.yaml", "provider", detail));
+        };
+        let profile = Arc::new(Profile::parse(text, Path::new(name))?);
+        Ok(Arc::clone(known.get_or_init(|| profile)))
     }
 
     /// The profile whose program is in the foreground of the terminal of `pid`, the first process of a pane. Only
@@ -108,10 +110,9 @@ impl Profiles {
     pub fn in_foreground(&self, pid: u32) -> Option<&str> {
         let found = process::foreground(pid, |_| false);
         let names: Vec<&str> = found.iter().flat_map(|it| &it.names).map(String::as_str).collect();
-        let mut profiles = self.by_name.values().map(|profile| &**profile);
-        let runs = |it: &&Profile| it.is_program(it.name()) && names.contains(&it.name());
         // A profile that names no program takes any.
-        profiles.find(|it| !it.programs.is_empty() && runs(it)).map(Profile::name)
+        let is_it = |it: Arc<Profile>| !it.programs.is_empty() && it.is_program(it.name());
+        self.names().find(|name| names.contains(name) && self.get(name).is_ok_and(is_it))
     }
 
     /// The names of all profiles, in alphabetical order.
@@ -120,9 +121,24 @@ impl Profiles {
     }
 }
 
+/// The text of a built-in profile.
+fn built_in(name: &str) -> Option<&'static str> {
+    EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_built_in_profile_is_parsed_when_it_is_asked_for() {
+        let profiles = Profiles::embedded().unwrap();
+        let parsed = || profiles.by_name.values().filter(|it| it.get().is_some()).count();
+        assert_eq!(parsed(), 0);
+        let first = profiles.get("codex").unwrap();
+        assert!(Arc::ptr_eq(&first, &profiles.get("codex").unwrap()));
+        assert_eq!(parsed(), 1);
+    }
 
     #[test]
     fn every_file_in_profiles_is_built_in_under_its_own_name() {
@@ -138,10 +154,7 @@ mod tests {
             "add the name of the new file to EMBEDDED, in alphabetical order"
         );
         let profiles = Profiles::embedded().unwrap();
-        assert_eq!(
-            profiles.names().collect::<Vec<_>>(),
-            built_in,
-            "its `name` is that of its file"
-        );
+        let name = |file| profiles.get(file).unwrap().name().to_owned();
+        assert_eq!(profiles.names().map(name).collect::<Vec<_>>(), built_in, "its file's name");
     }
 }

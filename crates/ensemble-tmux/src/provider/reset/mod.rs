@@ -15,6 +15,7 @@
 //! time counts from when it was first seen; at the next look the caller passes the earlier result
 //! ([`Limit`]).
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use jiff::civil::{Date, DateTime, Time, Weekday};
@@ -42,6 +43,13 @@ const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 /// The zones that times of day are read in.
 #[derive(Clone, Debug)]
 pub struct Zones {
+    of_this_machine: bool,
+    read: OnceLock<Read>,
+}
+
+/// The local zone, and those that have a name. A database lists all its zones when it is opened.
+#[derive(Clone, Debug)]
+struct Read {
     local: TimeZone,
     database: TimeZoneDatabase,
 }
@@ -50,16 +58,25 @@ impl Zones {
     /// UTC for everything, and no zone has a name.
     #[must_use]
     pub fn utc() -> Self {
-        Self { local: TimeZone::UTC, database: TimeZoneDatabase::none() }
+        Self { of_this_machine: false, read: OnceLock::new() }
     }
 
     /// This machine's zone (`TZ`, `/etc/localtime`; UTC if neither tells) and its database of zones
-    /// (`/usr/share/zoneinfo`). For programs: the library itself reads no configuration of the
-    /// machine.
+    /// (`/usr/share/zoneinfo`), read with the first text that needs them. For programs: the library
+    /// itself reads no configuration of the machine.
     #[must_use]
     pub fn of_this_machine() -> Self {
-        let local = TimeZone::try_system().unwrap_or(TimeZone::UTC);
-        Self { local, database: jiff::tz::db().clone() }
+        Self { of_this_machine: true, read: OnceLock::new() }
+    }
+
+    fn read(&self) -> &Read {
+        self.read.get_or_init(|| match self.of_this_machine {
+            false => Read { local: TimeZone::UTC, database: TimeZoneDatabase::none() },
+            true => Read {
+                local: TimeZone::try_system().unwrap_or(TimeZone::UTC),
+                database: jiff::tz::db().clone(),
+            },
+        })
     }
 
     fn named(&self, name: &str) -> Option<TimeZone> {
@@ -67,7 +84,7 @@ impl Zones {
             return Some(TimeZone::UTC);
         }
         let name = name.strip_prefix("utc").or_else(|| name.strip_prefix("gmt")).unwrap_or(name);
-        offset(name).map(TimeZone::fixed).or_else(|| self.database.get(name).ok())
+        offset(name).map(TimeZone::fixed).or_else(|| self.read().database.get(name).ok())
     }
 }
 
@@ -183,7 +200,7 @@ struct Parts {
 
 fn calendar(text: &str, now: Timestamp, zones: &Zones) -> Option<Timestamp> {
     let parts = Parts::read(text, zones)?;
-    let zone = parts.zone.clone().unwrap_or_else(|| zones.local.clone());
+    let zone = parts.zone.clone().unwrap_or_else(|| zones.read().local.clone());
     let now = jiff::Timestamp::from_millisecond(now.unix_millis()).ok()?;
     let here = now.to_zoned(zone.clone());
     let candidates = parts.candidates(&here)?;
