@@ -74,7 +74,7 @@ impl Look<'_> {
         };
         let shown = if known.is_watched { None } else { active_at(&row)? };
         let sign_of_life = known.spoken.get(name.as_str()).copied().max(shown);
-        let mailbox = known.mailboxes.iter().find(|mailbox| mailbox.name == row.member.mailbox);
+        let mailbox = find(known.mailboxes, &row.member.mailbox);
         Ok(Agent {
             unread: mailbox.map_or(0, |mailbox| mailbox.glance.waiting),
             waited: mailbox.and_then(MailboxView::waited),
@@ -96,7 +96,7 @@ impl Overview {
                 return None;
             }
             let seen = seen.iter().find(|seen| seen.agent == agent)?;
-            let mailbox = self.mailboxes.iter().find(|known| known.name == mailbox)?;
+            let mailbox = find(&self.mailboxes, &mailbox)?;
             Some(AgentView {
                 state: seen.state,
                 why: seen.why.clone(),
@@ -115,6 +115,12 @@ impl Overview {
         };
         self.watcher.notified().into_iter().filter_map(view).collect()
     }
+}
+
+/// The view of a mailbox among those of all, which are sorted by name.
+fn find<'a>(mailboxes: &'a [MailboxView], name: &Name) -> Option<&'a MailboxView> {
+    let at = mailboxes.binary_search_by(|mailbox| mailbox.name.cmp(name)).ok()?;
+    mailboxes.get(at)
 }
 
 /// When an agent's pane has last shown something.
