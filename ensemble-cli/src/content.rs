@@ -111,6 +111,13 @@ pub(crate) fn content_of(path: &Path) -> Outcome<Vec<u8>> {
     }
     let fail = |e: io::Error| Failure::refused(format!("cannot read {}: {e}", path.display()));
     let file = File::open(path).map_err(fail)?;
+    // What is too large is not read. A pipe has no length; of it, no more than the limit is read.
+    let bytes = file.metadata().map_err(fail)?.len();
+    if bytes > CONTENT_BYTES_MAX {
+        let path = path.display();
+        let text = format!("{path} has {bytes} bytes, the limit is {CONTENT_BYTES_MAX}");
+        return Err(Failure::refused(text));
+    }
     read_content(file).map_err(fail)
 }
 

@@ -150,6 +150,7 @@ impl Config {
         drop_boxes::check(&config, text, path)?;
         config.ladder.check(path)?;
         config.budget.check(path)?;
+        config.worktrees.check(path)?;
         config.notify.iter().try_for_each(|rule| rule.check(path))?;
         for (agent, AgentConfig { server, .. }) in &config.agents {
             let field = format!("agents.{agent}.server");

@@ -24,6 +24,7 @@ mod guides;
 mod help;
 mod hooks;
 mod hooks_installed;
+mod hostile_config;
 mod ladders;
 mod late;
 mod left_boards;
@@ -57,6 +58,7 @@ mod shell;
 mod sources;
 mod step;
 mod step_driven;
+mod strays;
 mod supervise;
 
 mod taken_over;

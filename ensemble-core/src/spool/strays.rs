@@ -17,26 +17,22 @@ impl Spool {
     /// Finds stray files; with `repair`, they go to `rejected/`. Directories stay where they are.
     pub(super) fn check_strays(&self, repair: bool) -> Result<Vec<Finding>> {
         let queue = self.queue_dir()?;
-        let mut findings = Vec::new();
-        let mut places = vec![(String::new(), self.queue_dir()?)];
+        let mut findings = strange_names((&queue, ""), &queue, repair)?;
         for child in PLACES {
-            places.extend(queue.open_child(child).ok().map(|dir| (format!("{child}/"), dir)));
+            let Ok(dir) = queue.open_child(child) else { continue };
+            let path = format!("{child}/");
+            findings.extend(strange_names((&dir, &path), &queue, repair)?);
+            if child == "requests" || child == "gates" {
+                findings.extend(self.check_files(&queue, (&path, &dir), repair)?);
+            }
         }
+        // One mailbox at a time: there may be more of them than files that may be open.
         for mailbox in self.mailboxes()? {
             let home = self.mailboxes_dir()?.open_child(mailbox.as_str())?;
             for state in STATES {
+                let Ok(dir) = home.open_child(state) else { continue };
                 let path = format!("mailbox/{mailbox}/{state}/");
-                places.extend(home.open_child(state).ok().map(|dir| (path, dir)));
-            }
-        }
-        for (path, dir) in places {
-            for name in dir.strange_names()? {
-                let shown = name.to_string_lossy().escape_debug().to_string();
-                let problem = "its name is not UTF-8";
-                findings.push(stray(&queue, (&path, &dir), (&name, shown), problem, repair));
-            }
-            if path == "requests/" || path == "gates/" {
-                findings.extend(self.check_files(&queue, (&path, &dir), repair)?);
+                findings.extend(strange_names((&dir, &path), &queue, repair)?);
             }
         }
         Ok(findings)
@@ -59,6 +55,17 @@ impl Spool {
         }
         Ok(findings)
     }
+}
+
+/// The files of a directory whose names are not UTF-8.
+fn strange_names((dir, path): (&Dir, &str), queue: &Dir, repair: bool) -> Result<Vec<Finding>> {
+    let names = dir.strange_names()?.into_iter();
+    Ok(names
+        .map(|name| {
+            let shown = name.to_string_lossy().escape_debug().to_string();
+            stray(queue, (path, dir), (&name, shown), "its name is not UTF-8", repair)
+        })
+        .collect())
 }
 
 fn stray(

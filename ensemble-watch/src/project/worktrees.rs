@@ -1,9 +1,11 @@
 //! Worktrees and merges in `ensemble.yaml`.
 
+use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::event_log::Recorder;
+use ensemble_core::{Error, Result};
 use ensemble_team::worktree::{GIT_LIMIT, Options, Tests};
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +34,28 @@ pub struct WorktreesConfig {
     pub git_limit_seconds: Option<u64>,
 }
 
+/// The longest name of a branch, in bytes: git makes a file of it.
+const BRANCH_BYTES_MAX: usize = 200;
+/// Directories of the project that have files of their own.
+const NOT_FOR_WORKTREES: [&str; 3] = [".git", ".ensemble", "queue"];
+
 impl WorktreesConfig {
+    /// Refuses a branch that git or its commands would not take as a name, and a directory that has other files.
+    pub(super) fn check(&self, path: &Path) -> Result<()> {
+        let refused = |field: &str, detail: String| {
+            Err(Error::malformed(path, format!("worktrees.{field}"), detail))
+        };
+        if let Some(branch) = self.integration_branch.as_deref().filter(|it| !is_branch(it)) {
+            return refused("integration_branch", format!("`{branch}` is no name of a branch"));
+        }
+        match self.directory.as_deref().map(|directory| (directory, trouble_with(directory))) {
+            Some((directory, Some(trouble))) => {
+                refused("directory", format!("`{directory}` {trouble}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Fills absent settings from another configuration.
     #[must_use]
     pub fn or(self, fallback: Self) -> Self {
@@ -43,6 +66,38 @@ impl WorktreesConfig {
             tests_limit_seconds: self.tests_limit_seconds.or(fallback.tests_limit_seconds),
             git_limit_seconds: self.git_limit_seconds.or(fallback.git_limit_seconds),
         }
+    }
+}
+
+/// Whether git takes this as the name of a branch (git-check-ref-format), and no command takes it for an option or
+/// for another revision.
+fn is_branch(name: &str) -> bool {
+    let is_plain = |c: char| !c.is_control() && !" ~^:?*[\\".contains(c);
+    let is_part =
+        |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    name.len() <= BRANCH_BYTES_MAX
+        && name.chars().all(is_plain)
+        && name.split('/').all(is_part)
+        && !name.starts_with('-')
+        && !name.starts_with("refs/")
+        && !name.ends_with('.')
+        && !["..", "@{"].iter().any(|sign| name.contains(sign))
+        && !["@", "HEAD"].contains(&name)
+}
+
+/// The reason why worktrees may not lie in this directory.
+fn trouble_with(directory: &str) -> Option<&'static str> {
+    let mut parts = Path::new(directory).components().filter(|part| *part != Component::CurDir);
+    let first = parts.clone().next();
+    let is_other = |name: &str| first == Some(Component::Normal(name.as_ref()));
+    if directory.chars().any(char::is_control) {
+        Some("has a control character")
+    } else if parts.all(|part| !matches!(part, Component::Normal(_))) {
+        Some("is the project's own directory, or one around it")
+    } else if NOT_FOR_WORKTREES.into_iter().any(is_other) {
+        Some("has other files of the project")
+    } else {
+        None
     }
 }
 
@@ -65,5 +120,62 @@ impl Project {
         options.tests = config.tests.clone().map(|command| Tests { command, limit });
         options.git_limit = config.git_limit_seconds.map_or(GIT_LIMIT, Duration::from_secs);
         options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_git_does_not_take_as_branches_are_refused() {
+        for name in ["integration", "team/work", "a-b_c.d", "é", "release-1.2"] {
+            assert!(is_branch(name), "{name}");
+        }
+        let long = "x".repeat(BRANCH_BYTES_MAX + 1);
+        for name in [
+            "",
+            "-rf",
+            "--force",
+            "a..b",
+            "a b",
+            "../x",
+            "refs/heads/x",
+            "HEAD",
+            "@",
+            "@{-1}",
+            "a\n",
+            "a\u{1b}",
+            "x.lock",
+            "x.lock/y",
+            "/x",
+            "x/",
+            "a//b",
+            ".x",
+            "a/.x",
+            "x.",
+            "a~1",
+            "a^",
+            "a:b",
+            "a?",
+            "a*",
+            "a[b",
+            "a\\b",
+            &long,
+        ] {
+            assert!(!is_branch(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn worktrees_may_lie_beside_the_project_and_in_no_directory_with_other_files() {
+        for directory in [".worktrees", "./trees", "../trees", "/srv/trees", "-rf", "$(touch x)"] {
+            assert_eq!(trouble_with(directory), None, "{directory}");
+        }
+        for directory in
+            ["", ".", "..", "../..", "/", "./.git", ".git/x", ".ensemble", "queue/reports", "a\nb"]
+        {
+            assert!(trouble_with(directory).is_some(), "{directory}");
+        }
     }
 }

@@ -1,0 +1,166 @@
+//! Each field of `ensemble.yaml` with hostile values: an error names the field, or the value does no harm.
+//!
+//! The fields come from the schema that the command prints, so a new field is tried without a change here.
+
+use std::process::Stdio;
+
+use ensemble_watch::project::Project;
+use serde_json::{Map, Value, json};
+
+use crate::bed::{Bed, Ran, to_end};
+use crate::waiting::{end, until_it_listens};
+
+/// Stands for the hostile value in a document; written as JSON, then replaced.
+const HERE: &str = "@here@";
+const NUMBERS: [&str; 11] = [
+    "-1",
+    "0",
+    "1.5",
+    "1e400",
+    ".nan",
+    ".inf",
+    "-.inf",
+    "4294967296",
+    "18446744073709551615",
+    "18446744073709551616",
+    "99999999999999999999999999999999999999999999999999",
+];
+const TEXTS: [&str; 12] = [
+    r#""""#,
+    r#"" ""#,
+    r#""../../etc/passwd""#,
+    r#""/etc/passwd""#,
+    r#""a\0b""#,
+    r#""a\e[31mb""#,
+    r#""a\nb""#,
+    r#""a\u202eb""#,
+    r#""-rf""#,
+    r#""$(touch hacked)""#,
+    r#""nosuch""#,
+    r#""%99:&*""#,
+];
+/// Values that are of another type than any field but a few.
+const SHAPES: [&str; 8] =
+    ["[[[]]]", "{x: {y: z}}", "[a, a]", "true", "7", "!!binary aGk=", "2026-01-01", "~"];
+
+/// A field: the names and positions that lead to it, and a valid document that has it.
+struct Field {
+    key: String,
+    document: Value,
+}
+
+/// A valid value for what an item needs beside the field.
+fn sample(key: &str) -> Value {
+    match key {
+        "match" => json!("reports/x-*.yaml"),
+        "to" => json!(["dispatch"]),
+        "type" => json!("report.x"),
+        _ => json!("x1"),
+    }
+}
+
+fn resolved<'s>(schema: &'s Value, mut node: &'s Value) -> &'s Value {
+    loop {
+        let of_any = |node: &'s Value| {
+            let all = node["anyOf"].as_array()?;
+            all.iter().find(|one| one["type"] != "null")
+        };
+        node = match (node["$ref"].as_str(), of_any(node)) {
+            (Some(place), _) => &schema["$defs"][place.trim_start_matches("#/$defs/")],
+            (None, Some(other)) => other,
+            (None, None) => return node,
+        };
+    }
+}
+
+/// All fields below a part of the schema; `place` puts a value where the part stands.
+fn fields(schema: &Value, node: &Value, key: &str, place: &dyn Fn(Value) -> Value) -> Vec<Field> {
+    let node = resolved(schema, node);
+    let mut found = vec![Field { key: key.to_owned(), document: place(json!(HERE)) }];
+    if let Some(properties) = node["properties"].as_object() {
+        let needed: Map<String, Value> = node["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|it| (it.as_str().unwrap().to_owned(), sample(it.as_str().unwrap())))
+            .collect();
+        for (child, node) in properties {
+            let within = |value: Value| {
+                let mut object = needed.clone();
+                object.insert(child.clone(), value);
+                place(Value::Object(object))
+            };
+            found.extend(fields(schema, node, child, &within));
+        }
+    }
+    let patterns = node["patternProperties"].as_object().and_then(|all| all.values().next());
+    let named =
+        patterns.or_else(|| Some(&node["additionalProperties"]).filter(|it| it.is_object()));
+    if let Some(node) = named {
+        found.extend(fields(schema, node, key, &|value| place(json!({ "w1": value }))));
+    }
+    if node["items"].is_object() {
+        found.extend(fields(schema, &node["items"], key, &|value| place(json!([value]))));
+    }
+    found
+}
+
+fn all_fields() -> Vec<Field> {
+    let printed = Bed::empty().ok("admin schema config");
+    let schema: Value = serde_json::from_str(&printed).unwrap();
+    let mut all = fields(&schema, &schema, "", &|value| value);
+    all.retain(|field| !field.key.is_empty());
+    all
+}
+
+fn text(document: &Value, value: &str) -> String {
+    document.to_string().replace(&format!("\"{HERE}\""), value)
+}
+
+/// What the library says of a configuration.
+fn read(bed: &Bed, text: &str) -> Result<(), String> {
+    std::fs::write(bed.project().join("ensemble.yaml"), text).unwrap();
+    let queue = bed.project().join("queue");
+    Project::discover(Some(&queue)).map(drop).map_err(|error| error.to_string())
+}
+
+#[track_caller]
+fn is_orderly(ran: &Ran, what: &str) {
+    let is_known = [0, 1, 2, 3, 4, 5, 75].contains(&ran.code);
+    assert!(is_known && !ran.stderr.contains("panicked"), "{what}: {ran:?}");
+}
+
+#[test]
+fn an_error_names_the_field_and_what_is_accepted_harms_no_command() {
+    let bed = Bed::new();
+    let (mut rejected, mut accepted) = (0, Vec::new());
+    let fields = all_fields();
+    for Field { key, document } in &fields {
+        let long = format!("\"{}\"", "x".repeat(50_000));
+        let values = NUMBERS.iter().chain(&TEXTS).chain(&SHAPES).copied().chain([long.as_str()]);
+        let mut errors = Vec::new();
+        for value in values {
+            let text = text(document, value);
+            match read(&bed, &text) {
+                Ok(()) => accepted.push(text),
+                Err(error) => {
+                    assert!(error.contains("ensemble.yaml"), "{text}: {error}");
+                    assert!(error.contains(key.as_str()), "{key} by {value}: {error}");
+                    errors.push(text);
+                }
+            }
+        }
+        rejected += errors.len();
+        // The command says the same, for one of them.
+        if let Some(text) = errors.pop() {
+            let _ = read(&bed, &text);
+            let said = bed.fails(2, "status");
+            assert!(said.contains(key.as_str()), "{text}: {said}");
+        }
+    }
+    println!("{} fields, {rejected} rejected, {} accepted", fields.len(), accepted.len());
+    for text in &accepted {
+        println!("ACC {}", text.chars().take(150).collect::<String>());
+    }
+    let _ = (Stdio::null(), end, until_it_listens, to_end);
+}
