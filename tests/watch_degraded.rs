@@ -24,48 +24,60 @@ fn polling_bed() -> Bed {
     Bed::with(&Settings::default(), "poll_interval_seconds: 1\n")
 }
 
-/// Sets how many instances of inotify there are in a user namespace.
-const SET_INSTANCES: &str = "echo $INSTANCES > /proc/sys/user/max_inotify_instances && exec \"$@\"";
+/// Sets how many instances or watches of inotify there are in a user namespace.
+const SET_LIMIT: &str = "echo $NUMBER > /proc/sys/user/max_inotify_$WHAT && exec \"$@\"";
 
-/// Runs the watcher in its own user namespace without inotify instances, so that no other process
+/// Runs the watcher in its own user namespace with so many `instances` or `watches`, so that no other process
 /// is affected. Returns `None`, with the reason printed, if that is not permitted here.
-fn watcher_without_inotify(bed: &Bed) -> Option<Watcher> {
+fn watcher_with_little_inotify(bed: &Bed, what: &str, number: &str) -> Option<Watcher> {
     let wrapped = |program: &str| {
         let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "sh", "-c", SET_INSTANCES, "sh", program]);
-        command.env("INSTANCES", "0");
+        command.args(["--user", "--map-root-user", "sh", "-c", SET_LIMIT, "sh", program]);
+        command.env("WHAT", what).env("NUMBER", number);
         command
     };
     let trial = wrapped("true").output();
     if !trial.as_ref().is_ok_and(|output| output.status.success()) {
-        println!("skipped: no user namespace without inotify: {trial:?}");
+        println!("skipped: no user namespace with little inotify: {trial:?}");
         return None;
     }
     Some(Watcher::launch_by(wrapped(watcher::WATCHER), &bed.queue()))
 }
 
-fn give_inotify_back(watcher: &mut Watcher) {
+fn give_inotify_back(watcher: &mut Watcher, what: &str) {
     let pid = watcher.pid().to_string();
     let status = Command::new("nsenter")
         .args(["--user", "--preserve-credentials", "-t", &pid])
-        .args(["sh", "-c", SET_INSTANCES, "sh", "true"])
-        .env("INSTANCES", "128")
+        .args(["sh", "-c", SET_LIMIT, "sh", "true"])
+        .env("WHAT", what)
+        .env("NUMBER", "128")
         .status();
     assert!(status.unwrap().success(), "inotify is given back");
 }
 
 #[test]
 fn without_inotify_files_are_found_by_polling_and_events_come_back() {
+    polls_until_inotify_is_back("instances", "0");
+}
+
+/// Some directories have a watch then, and the next one has none.
+#[test]
+fn with_too_few_inotify_watches_files_are_found_by_polling_and_events_come_back() {
+    polls_until_inotify_is_back("watches", "3");
+}
+
+fn polls_until_inotify_is_back(what: &str, number: &str) {
     let bed = polling_bed();
-    let Some(mut watcher) = watcher_without_inotify(&bed) else { return };
+    let Some(mut watcher) = watcher_with_little_inotify(&bed, what, number) else { return };
     watcher.wait_for_status("it polls and says why", |status| {
-        status["mode"] == "polling" && status["degraded"].to_string().contains("max_user_instances")
+        let why = format!("max_user_{what}");
+        status["mode"] == "polling" && status["degraded"].to_string().contains(&why)
     });
     let start = Instant::now();
     bed.land("reports/polled-completed.yaml", "n: 1\n");
     assert_eq!(bed.routed_times("reports/polled-completed.yaml", 1), ["n: 1\n"]);
     let found = start.elapsed();
-    give_inotify_back(&mut watcher);
+    give_inotify_back(&mut watcher, what);
     // A source is tried again when a path was replaced, without waiting for the next retry.
     fs::remove_dir_all(bed.in_queue("reports")).unwrap();
     fs::create_dir_all(bed.in_queue("reports")).unwrap();

@@ -80,9 +80,12 @@ impl KindConfig {
         if self.at_expiry == Some(AtExpiry::Force) && name != SHUTDOWN {
             return Some(format!("at_expiry: only `{SHUTDOWN}` can be forced"));
         }
-        let fields = [&self.content_field, &self.comment_field];
-        let fault = fields.into_iter().flatten().find_map(|field| kind_fault(field));
-        fault.map(|fault| format!("a field's name: {fault}"))
+        let fields =
+            [("content_field", &self.content_field), ("comment_field", &self.comment_field)];
+        fields.into_iter().find_map(|(key, field)| {
+            let fault = kind_fault(field.as_deref()?)?;
+            Some(format!("{key}: {fault}"))
+        })
     }
 
     fn apply(&self, kind: Kind) -> Kind {

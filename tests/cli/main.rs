@@ -14,6 +14,7 @@ mod deep;
 mod demo;
 mod dispatch;
 mod door;
+mod edges;
 mod ends;
 mod events;
 #[cfg(feature = "otlp")]

@@ -153,7 +153,7 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
 }
 
 #[track_caller]
-fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");

@@ -45,7 +45,7 @@ fn steps(home: &Path) -> StepStore {
 }
 
 /// Runs a program in namespaces of its own; `None`, with the reason printed, if that is not permitted.
-fn unshared(arguments: &[&str], program: &Path) -> Option<Command> {
+pub(super) fn unshared(arguments: &[&str], program: &Path) -> Option<Command> {
     let mut trial = Command::new("unshare");
     let trial = trial.args(arguments).arg("true").output();
     if !trial.as_ref().is_ok_and(|output| output.status.success()) {
@@ -117,7 +117,7 @@ fn work(id: &str) -> Envelope {
 }
 
 /// Debian's place of libfaketime, by which a program sees another wall clock.
-const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+pub(super) const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 
 #[test]
 fn a_watcher_whose_clock_is_eight_days_ahead_forgets_no_settled_message() {

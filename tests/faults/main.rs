@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `refusals` | ENOSPC, EDQUOT, EIO, EMFILE, EINTR, slow calls, writes that store nothing, at each operation | strace |
 //! | `places` | read-only and full file systems, files cut short, descriptors used up, permissions | mounts, limits, another user |
+//! | `week` | seven days of a busy team | a time namespace, libfaketime |
 //! | `machine` | clocks set both ways, a machine that slept, locks that do not lock | namespaces, a library loaded before the C library |
 //!
 //! A test whose requirement is missing prints `skipped:` with the reason.
@@ -20,6 +21,7 @@ mod machine;
 mod operations;
 mod places;
 mod refusals;
+mod week;
 
 #[test]
 fn a_child_process_plays_its_role() {

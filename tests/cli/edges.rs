@@ -1,0 +1,211 @@
+//! Sizes and numbers far above the usual: each has an error that says its limit, or it works.
+//!
+//! The numbers are small here; `EDGE_MAILBOXES=10000 EDGE_WAITERS=500` makes the long run.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use ensemble_core::durable::Durability;
+use ensemble_core::message::Name;
+use ensemble_core::spool::{Options, Settings, Spool};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::bed::{Bed, Ran, ran, to_end, words};
+use crate::strays::until;
+use crate::waiting::{end, until_it_listens};
+
+const GIB: u64 = 1 << 30;
+/// Address space of a command that reads nothing large, in KiB.
+const LITTLE: u64 = 300_000;
+/// The usual limit of open files of a process.
+const OPEN_FILES: u64 = 1_024;
+/// As many instances of inotify are free on a machine with the usual limit of 128, also beside other tests.
+const LISTENING: usize = 16;
+
+fn setting(variable: &str, usual: usize) -> usize {
+    std::env::var(variable).map_or(usual, |text| text.parse().unwrap())
+}
+
+/// Runs under a limit of the shell's `ulimit`.
+fn limited(bed: &Bed, limit: &str, line: &str) -> Ran {
+    let mut command = bed.command(&words(line));
+    let script = format!("ulimit {limit} && exec \"$@\"");
+    let shell = Command::new("sh");
+    let program = std::mem::replace(&mut command, shell);
+    command.args(["-c", &script, "sh"]).arg(program.get_program()).args(program.get_args());
+    command.env_clear().current_dir(bed.project()).stdin(Stdio::null());
+    for (key, value) in program.get_envs() {
+        command.env(key, value.unwrap());
+    }
+    ran(command.output().unwrap())
+}
+
+fn sparse(path: &std::path::Path) {
+    File::create(path).unwrap().set_len(GIB).unwrap();
+}
+
+#[test]
+fn a_message_of_a_gibibyte_is_refused_unread() {
+    let bed = Bed::new();
+    sparse(&bed.project().join("large"));
+    let little = format!("-v {LITTLE}");
+    let sent = limited(&bed, &little, "send --to w1 --as lead -f large");
+    assert_eq!(sent.code, 1, "{sent:?}");
+    assert!(sent.stderr.contains("large has 1073741824 bytes, the limit is 268435456"), "{sent:?}");
+    // One that was put there by hand.
+    fs::rename(bed.project().join("large"), bed.mailbox("w1/new/by-hand.yaml")).unwrap();
+    let received = limited(&bed, &little, "recv --as w1");
+    assert_eq!(received.code, 3, "{received:?}");
+    let letters = bed.json("dead list");
+    let reason = letters[0]["reason"].as_str().unwrap();
+    assert!(reason.contains("1073741824 bytes"), "{letters:?}");
+}
+
+/// The most memory that a process has had, in KiB.
+fn peak(process: &Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_report_of_a_gibibyte_is_put_aside_unread() {
+    let bed = Bed::new();
+    let watcher = bed.start("watch", Stdio::null());
+    until_it_listens(&watcher);
+    sparse(&bed.project().join("large"));
+    let report = bed.project().join("queue/reports/large-completed.yaml");
+    fs::rename(bed.project().join("large"), &report).unwrap();
+    until("it is put aside", || !report.exists());
+    until("it is recorded", || {
+        bed.ok("log --type file.rejected").contains("has 1073741824 bytes, the limit is 1048576")
+    });
+    let most = peak(&watcher);
+    assert!(most < 200_000, "{most} KiB");
+    interrupt(watcher);
+    println!("the watcher's peak: {most} KiB");
+}
+
+fn interrupt(watcher: Child) {
+    let pid = rustix::process::Pid::from_child(&watcher);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let watcher = end(watcher);
+    assert_eq!(watcher.code, 0, "{watcher:?}");
+}
+
+#[test]
+fn more_mailboxes_than_files_may_be_open() {
+    let count = setting("EDGE_MAILBOXES", 200);
+    let bed = Bed::new();
+    let mut options = Options::default();
+    options.durability = Durability::Process;
+    let spool = Spool::open(&bed.project().join("queue"), options).unwrap();
+    for number in 0..count {
+        let name = Name::new(format!("agent-{number}")).unwrap();
+        spool.add_mailbox(&name, &Settings::default()).unwrap();
+    }
+    let last = format!("agent-{}", count - 1);
+    let open = format!("-n {OPEN_FILES}");
+    for line in [
+        &format!("send --to {last} --as lead --id one -m hello"),
+        &format!("recv --as {last}"),
+        &format!("settle one --as {last}"),
+        &format!("inbox --as {last}"),
+        "status",
+        "mailbox list",
+        "why one",
+        "doctor",
+        "admin fsck",
+    ] {
+        let begin = Instant::now();
+        let ran = limited(&bed, &open, line);
+        assert_eq!(ran.code, 0, "{line}: {ran:?}");
+        println!("{count} mailboxes: {line}: {:.2} s", begin.elapsed().as_secs_f64());
+    }
+    let watcher = bed.start("watch", Stdio::null());
+    fs::write(bed.project().join("r"), "n: 1\n").unwrap();
+    let report = bed.project().join("queue/reports/r-completed.yaml");
+    fs::rename(bed.project().join("r"), report).unwrap();
+    until("a report is routed", || bed.ok("inbox --as dispatch").contains("report."));
+    println!("{count} mailboxes: the watcher's peak: {} KiB", peak(&watcher));
+    interrupt(watcher);
+}
+
+#[test]
+fn each_of_many_waiting_receivers_gets_its_message() {
+    let count = setting("EDGE_WAITERS", 24);
+    let bed = Bed::new();
+    let waiting: Vec<Child> =
+        (0..count).map(|_| bed.start("recv --as w1 --wait 1h --body", Stdio::null())).collect();
+    waiting.iter().take(LISTENING).for_each(until_it_listens);
+    let begin = Instant::now();
+    for number in 0..count {
+        bed.send(&format!("message {number:04}"));
+    }
+    let mut bodies: Vec<String> = Vec::new();
+    for child in waiting {
+        let ran = end(child);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        bodies.push(ran.stdout);
+    }
+    bodies.sort();
+    let expected: Vec<String> = (0..count).map(|number| format!("message {number:04}")).collect();
+    assert_eq!(bodies, expected);
+    println!("{count} waiting receivers: {:.1} s", begin.elapsed().as_secs_f64());
+}
+
+#[test]
+fn content_of_any_bytes_and_from_files_of_any_name_arrives_as_it_was() {
+    let bed = Bed::new();
+    let all: Vec<u8> = (0..=255).collect();
+    let contents = [b"\0".to_vec(), all.repeat(300), b"\xff\xfe".to_vec(), vec![b'x'; 61_441]];
+    for (file, content) in
+        ["-rf", "two\nlines", "$(touch hacked)", "../up.txt"].iter().zip(contents)
+    {
+        fs::write(bed.project().join(file), &content).unwrap();
+        let sent = to_end(&mut bed.command(&["send", "--to", "w1", "--as", "lead", "-f", file]));
+        assert_eq!((sent.code, sent.stderr.as_str()), (0, ""), "{file}: {sent:?}");
+        let got = bed.command(&["recv", "--as", "w1", "--body"]).output().unwrap();
+        assert!(got.status.success(), "{file}: {got:?}");
+        assert!(got.stdout == content, "{file}");
+    }
+    assert!(!bed.project().join("hacked").exists());
+    let kept = fs::read_dir(bed.project().join("queue/attachments")).unwrap().flatten();
+    let names: Vec<String> = kept.map(|it| it.file_name().into_string().unwrap()).collect();
+    assert!(names.iter().all(|name| name.len() == 64), "named by digest alone: {names:?}");
+}
+
+#[test]
+fn an_attachment_that_is_not_what_was_sent_is_an_error_and_no_wait() {
+    let bed = Bed::new();
+    fs::write(bed.project().join("file"), vec![b'y'; 61_441]).unwrap();
+    let pipe = |path: &std::path::Path| {
+        mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    };
+    let replace: [(&str, &dyn Fn(&std::path::Path)); 5] = [
+        ("missing", &|_| ()),
+        ("a pipe", &pipe),
+        ("a link", &|path| symlink("/etc/passwd", path).unwrap()),
+        ("a directory", &|path| fs::create_dir(path).unwrap()),
+        ("other content", &|path| fs::write(path, vec![b'z'; 61_441]).unwrap()),
+    ];
+    for (what, make) in replace {
+        bed.ok("send --to w1 --as lead -f file");
+        let place = bed.project().join("queue/attachments");
+        let path = fs::read_dir(&place).unwrap().flatten().next().unwrap().path();
+        fs::remove_file(&path).unwrap();
+        make(&path);
+        let ran = bed.run("recv --as w1 --body");
+        assert!([1, 3, 4].contains(&ran.code), "{what}: {ran:?}");
+        assert!(
+            !ran.stdout.contains("root:") && ran.stderr.contains("ttachment"),
+            "{what}: {ran:?}"
+        );
+        match path.is_dir() && !path.is_symlink() {
+            true => fs::remove_dir(&path).unwrap(),
+            false => drop(fs::remove_file(&path)),
+        }
+    }
+}
