@@ -20,6 +20,8 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("docs/protocol/limits.md", "bytes, {} lines without an answer", "tmux/src/nudge/pace.rs", "NUDGES_MAX"),
     ("docs/protocol/limits.md", "| envelope, body | {} and", "core/src/message/envelope.rs", "ENVELOPE_BYTES_MAX"),
     ("PROTOCOL.md", "An envelope is immutable, at most {} bytes", "core/src/message/envelope.rs", "ENVELOPE_BYTES_MAX"),
+    ("docs/protocol/limits.md", "report check, each list | {} bytes", "team/src/lint/config.rs", "WORD_BYTES_MAX"),
+    ("docs/protocol/limits.md", "bytes; {} bytes together", "team/src/lint/config.rs", "WORDS_BYTES_MAX"),
     ("docs/protocol/limits.md", "| name | {} bytes", "core/src/message/name.rs", "NAME_BYTES_MAX"),
     ("docs/protocol/limits.md", "| attachment | {} bytes", "core/src/spool/attachment.rs", "ATTACHMENT_BYTES_MAX"),
     ("docs/protocol/limits.md", "| lease | 300 s; at most {} s", "core/src/spool/settings.rs", "LEASE_SECONDS_MAX"),

@@ -151,6 +151,7 @@ impl Config {
         config.ladder.check(path)?;
         config.budget.check(path)?;
         config.worktrees.check(path)?;
+        config.lint.check(path)?;
         config.notify.iter().try_for_each(|rule| rule.check(path))?;
         for (agent, AgentConfig { server, .. }) in &config.agents {
             let field = format!("agents.{agent}.server");

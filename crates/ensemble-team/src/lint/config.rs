@@ -1,10 +1,18 @@
 //! The section `lint` of `ensemble.yaml`.
 
+use std::path::Path;
+
+use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::facts::Fact;
 use super::scan::Options;
 use super::words::Language;
+
+/// The longest word that a project adds or allows, in bytes.
+pub const WORD_BYTES_MAX: usize = 200;
+/// All of them together, in bytes: the automaton that finds them is built at each start.
+pub const WORDS_BYTES_MAX: usize = 16_384;
 
 /// How reports with findings are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +71,32 @@ impl LintConfig {
         self.mode.unwrap_or_default()
     }
 
+    /// Refuses words that would take seconds to build the search for.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] with the list at fault; `path` is the file of the configuration.
+    pub fn check(&self, path: &Path) -> Result<()> {
+        let words = || self.words.iter().map(|own| own.word.as_str());
+        let lists: [(&str, Vec<&str>); 3] = [
+            ("words", words().collect()),
+            ("allow", self.allow.iter().map(String::as_str).collect()),
+            ("names", self.names.iter().map(String::as_str).collect()),
+        ];
+        for (key, texts) in lists {
+            let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
+            let together: usize = texts.iter().map(|text| text.len()).sum();
+            let fault = match (longest > WORD_BYTES_MAX, together > WORDS_BYTES_MAX) {
+                (true, _) => format!("a word has {longest} bytes, the limit is {WORD_BYTES_MAX}"),
+                (_, true) => {
+                    format!("the words have {together} bytes, the limit is {WORDS_BYTES_MAX}")
+                }
+                _ => continue,
+            };
+            return Err(Error::malformed(path, format!("lint.{key}"), fault));
+        }
+        Ok(())
+    }
+
     /// Options of a linter that looks up places below `root`.
     #[must_use]
     pub fn options(&self, root: Option<std::path::PathBuf>) -> Options {
@@ -88,5 +122,29 @@ impl LintConfig {
             allow: self.allow.into_iter().chain(fallback.allow).collect(),
             names: self.names.into_iter().chain(fallback.names).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_would_take_seconds_are_refused_with_their_list() {
+        let check = |config: LintConfig| {
+            config.check(Path::new("x.yaml")).map_err(|error| error.to_string())
+        };
+        let own = |word: String| OwnWord { word, instead: None, language: None };
+        let of = |words: Vec<OwnWord>| check(LintConfig { words, ..LintConfig::default() });
+        assert_eq!(of(vec![own("x".repeat(WORD_BYTES_MAX))]), Ok(()));
+        let long = of(vec![own("x".repeat(WORD_BYTES_MAX + 1))]).unwrap_err();
+        assert_eq!(long, "x.yaml: lint.words: a word has 201 bytes, the limit is 200");
+        let most = WORDS_BYTES_MAX / WORD_BYTES_MAX;
+        let many = |count| of(vec![own("x".repeat(WORD_BYTES_MAX)); count]);
+        assert_eq!(many(most), Ok(()));
+        assert!(many(most + 1).unwrap_err().contains("the limit is 16384"));
+        let allow = vec!["y".repeat(WORD_BYTES_MAX + 1)];
+        let allowed = check(LintConfig { allow, ..LintConfig::default() }).unwrap_err();
+        assert!(allowed.starts_with("x.yaml: lint.allow: "), "{allowed}");
     }
 }
