@@ -55,6 +55,7 @@ mod servers_requests;
 #[cfg(feature = "nats")]
 mod servers_verbs;
 mod session_page;
+mod several_users;
 mod shell;
 mod sources;
 mod step;

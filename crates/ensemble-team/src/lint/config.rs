@@ -10,9 +10,9 @@ use super::scan::Options;
 use super::words::Language;
 
 /// The longest word that a project adds or allows, in bytes.
-pub const WORD_BYTES_MAX: usize = 200;
+const WORD_BYTES_MAX: usize = 200;
 /// All of them together, in bytes: the automaton that finds them is built at each start.
-pub const WORDS_BYTES_MAX: usize = 16_384;
+const WORDS_BYTES_MAX: usize = 16_384;
 
 /// How reports with findings are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
