@@ -149,7 +149,7 @@ fn an_error_names_the_field() {
     let bed = Bed::new();
     let (mut rejected, mut accepted, mut unnamed) = (0, 0, Vec::new());
     let fields = all_fields();
-    for Field { key, document } in &fields {
+    for (number, Field { key, document }) in fields.iter().enumerate() {
         let long = format!("\"{}\"", "x".repeat(50_000));
         let values = NUMBERS.iter().chain(&TEXTS).chain(&SHAPES).copied().chain([long.as_str()]);
         let mut errors = Vec::new();
@@ -166,7 +166,10 @@ fn an_error_names_the_field() {
             }
         }
         rejected += errors.len();
-        // The command says the same, for one of them: a list of lists is what no field takes.
+        // The command says the same, for some: a list of lists is what no field takes.
+        if number % 10 != 0 {
+            continue;
+        }
         let text = errors.into_iter().find(|text| text.contains(SHAPES[0])).unwrap();
         write(&bed, &text);
         let said = bed.fails(2, "status");

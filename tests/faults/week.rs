@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
