@@ -16,6 +16,9 @@ use crate::bed::{Bed, Ran, ran, to_end, words};
 use crate::strays::until;
 use crate::waiting::{end, until_it_listens};
 
+/// Puts something in the place of a file.
+type Put<'p> = &'p dyn Fn(&std::path::Path);
+
 const GIB: u64 = 1 << 30;
 /// Address space of a command that reads nothing large, in KiB.
 const LITTLE: u64 = 300_000;
@@ -184,7 +187,7 @@ fn an_attachment_that_is_not_what_was_sent_is_an_error_and_no_wait() {
     let pipe = |path: &std::path::Path| {
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     };
-    let replace: [(&str, &dyn Fn(&std::path::Path)); 5] = [
+    let replace: [(&str, Put<'_>); 5] = [
         ("missing", &|_| ()),
         ("a pipe", &pipe),
         ("a link", &|path| symlink("/etc/passwd", path).unwrap()),
