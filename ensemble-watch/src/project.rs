@@ -151,7 +151,9 @@ impl Config {
         config.ladder.check(path)?;
         config.budget.check(path)?;
         config.worktrees.check(path)?;
-        config.lint.check(path)?;
+        if let Some((field, detail)) = config.lint.fault() {
+            return Err(Error::malformed(path, field, detail));
+        }
         config.notify.iter().try_for_each(|rule| rule.check(path))?;
         for (agent, AgentConfig { server, .. }) in &config.agents {
             let field = format!("agents.{agent}.server");

@@ -17,11 +17,15 @@ impl Spool {
     /// Finds stray files; with `repair`, they go to `rejected/`. Directories stay where they are.
     pub(super) fn check_strays(&self, repair: bool) -> Result<Vec<Finding>> {
         let queue = self.queue_dir()?;
-        let mut findings = strange_names((&queue, ""), &queue, repair)?;
+        let strange = |dir: &Dir, path: &str| -> Result<Vec<Finding>> {
+            let names = dir.strange_names()?.into_iter();
+            let problem = "its name is not UTF-8";
+            Ok(names.map(|name| stray(&queue, (path, dir), &name, problem, repair)).collect())
+        };
+        let mut findings = strange(&queue, "")?;
         for child in PLACES {
-            let Ok(dir) = queue.open_child(child) else { continue };
-            let path = format!("{child}/");
-            findings.extend(strange_names((&dir, &path), &queue, repair)?);
+            let (Ok(dir), path) = (queue.open_child(child), format!("{child}/")) else { continue };
+            findings.extend(strange(&dir, &path)?);
             if child == "requests" || child == "gates" {
                 findings.extend(self.check_files(&queue, (&path, &dir), repair)?);
             }
@@ -31,8 +35,7 @@ impl Spool {
             let home = self.mailboxes_dir()?.open_child(mailbox.as_str())?;
             for state in STATES {
                 let Ok(dir) = home.open_child(state) else { continue };
-                let path = format!("mailbox/{mailbox}/{state}/");
-                findings.extend(strange_names((&dir, &path), &queue, repair)?);
+                findings.extend(strange(&dir, &format!("mailbox/{mailbox}/{state}/"))?);
             }
         }
         Ok(findings)
@@ -49,29 +52,17 @@ impl Spool {
             let Some(stat) = place.1.stat(&name)? else { continue };
             let is_right = if of_directories { stat.is_directory } else { stat.is_file };
             if !is_right || (of_directories && Name::new(name.clone()).is_err()) {
-                let shown = name.escape_debug().to_string();
-                findings.push(stray(queue, place, (OsStr::new(&name), shown), problem, repair));
+                findings.push(stray(queue, place, OsStr::new(&name), problem, repair));
             }
         }
         Ok(findings)
     }
 }
 
-/// The files of a directory whose names are not UTF-8.
-fn strange_names((dir, path): (&Dir, &str), queue: &Dir, repair: bool) -> Result<Vec<Finding>> {
-    let names = dir.strange_names()?.into_iter();
-    Ok(names
-        .map(|name| {
-            let shown = name.to_string_lossy().escape_debug().to_string();
-            stray(queue, (path, dir), (&name, shown), "its name is not UTF-8", repair)
-        })
-        .collect())
-}
-
 fn stray(
     queue: &Dir,
     (path, dir): (&str, &Dir),
-    (name, shown): (&OsStr, String),
+    name: &OsStr,
     problem: &str,
     repair: bool,
 ) -> Finding {
@@ -81,7 +72,7 @@ fn stray(
         dir.move_named(name, &rejected, &durable::temporary_name("stray"))
     };
     Finding {
-        path: format!("{path}{shown}"),
+        path: format!("{path}{}", name.to_string_lossy().escape_debug()),
         problem: problem.to_owned(),
         repair: if is_directory { Repair::None } else { Repair::SetAside },
         repaired: repair && !is_directory && move_it().is_ok(),

@@ -1,8 +1,5 @@
 //! The section `lint` of `ensemble.yaml`.
 
-use std::path::Path;
-
-use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::facts::Fact;
@@ -71,30 +68,26 @@ impl LintConfig {
         self.mode.unwrap_or_default()
     }
 
-    /// Refuses words that would take seconds to build the search for.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] with the list at fault; `path` is the file of the configuration.
-    pub fn check(&self, path: &Path) -> Result<()> {
-        let words = || self.words.iter().map(|own| own.word.as_str());
+    /// The list with words that would take seconds to build the search for, and what is wrong with them.
+    #[must_use]
+    pub fn fault(&self) -> Option<(String, String)> {
         let lists: [(&str, Vec<&str>); 3] = [
-            ("words", words().collect()),
+            ("words", self.words.iter().map(|own| own.word.as_str()).collect()),
             ("allow", self.allow.iter().map(String::as_str).collect()),
             ("names", self.names.iter().map(String::as_str).collect()),
         ];
-        for (key, texts) in lists {
+        lists.into_iter().find_map(|(key, texts)| {
             let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
             let together: usize = texts.iter().map(|text| text.len()).sum();
-            let fault = match (longest > WORD_BYTES_MAX, together > WORDS_BYTES_MAX) {
-                (true, _) => format!("a word has {longest} bytes, the limit is {WORD_BYTES_MAX}"),
-                (_, true) => {
-                    format!("the words have {together} bytes, the limit is {WORDS_BYTES_MAX}")
-                }
-                _ => continue,
+            let fault = if longest > WORD_BYTES_MAX {
+                format!("a word has {longest} bytes, the limit is {WORD_BYTES_MAX}")
+            } else if together > WORDS_BYTES_MAX {
+                format!("the words have {together} bytes, the limit is {WORDS_BYTES_MAX}")
+            } else {
+                return None;
             };
-            return Err(Error::malformed(path, format!("lint.{key}"), fault));
-        }
-        Ok(())
+            Some((format!("lint.{key}"), fault))
+        })
     }
 
     /// Options of a linter that looks up places below `root`.
@@ -131,20 +124,18 @@ mod tests {
 
     #[test]
     fn words_that_would_take_seconds_are_refused_with_their_list() {
-        let check = |config: LintConfig| {
-            config.check(Path::new("x.yaml")).map_err(|error| error.to_string())
-        };
         let own = |word: String| OwnWord { word, instead: None, language: None };
-        let of = |words: Vec<OwnWord>| check(LintConfig { words, ..LintConfig::default() });
-        assert_eq!(of(vec![own("x".repeat(WORD_BYTES_MAX))]), Ok(()));
-        let long = of(vec![own("x".repeat(WORD_BYTES_MAX + 1))]).unwrap_err();
-        assert_eq!(long, "x.yaml: lint.words: a word has 201 bytes, the limit is 200");
+        let of = |words: Vec<OwnWord>| LintConfig { words, ..LintConfig::default() }.fault();
+        assert_eq!(of(vec![own("x".repeat(WORD_BYTES_MAX))]), None);
+        let long = of(vec![own("x".repeat(WORD_BYTES_MAX + 1))]).unwrap();
+        assert_eq!(long.0, "lint.words");
+        assert_eq!(long.1, "a word has 201 bytes, the limit is 200");
         let most = WORDS_BYTES_MAX / WORD_BYTES_MAX;
         let many = |count| of(vec![own("x".repeat(WORD_BYTES_MAX)); count]);
-        assert_eq!(many(most), Ok(()));
-        assert!(many(most + 1).unwrap_err().contains("the limit is 16384"));
+        assert_eq!(many(most), None);
+        assert!(many(most + 1).unwrap().1.contains("the limit is 16384"));
         let allow = vec!["y".repeat(WORD_BYTES_MAX + 1)];
-        let allowed = check(LintConfig { allow, ..LintConfig::default() }).unwrap_err();
-        assert!(allowed.starts_with("x.yaml: lint.allow: "), "{allowed}");
+        let allowed = LintConfig { allow, ..LintConfig::default() }.fault().unwrap();
+        assert_eq!(allowed.0, "lint.allow");
     }
 }
