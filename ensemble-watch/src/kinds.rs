@@ -131,7 +131,7 @@ mod tests {
             ("kinds: {a b: {}}", "requests.kinds.a b"),
             ("kinds: {tea: {at_expiry: force}}", "only `shutdown` can be forced"),
             ("kinds: {tea: {deadline_seconds: 99999999}}", "deadline_seconds is above"),
-            ("kinds: {tea: {content_field: \"a:b\"}}", "a field's name"),
+            ("kinds: {tea: {content_field: \"a:b\"}}", "content_field: `"),
             ("kinds: {tea: {deadlin_seconds: 1}}", "deadlin_seconds"),
         ] {
             let error = kinds(text).unwrap_err().to_string();
