@@ -228,7 +228,7 @@ impl Leaving<'_> {
             }
         }
         let text = match stay.is_empty() {
-            true => "interrupted: nobody is asked any more".to_owned(),
+            true => "interrupted: all of them have answered".to_owned(),
             false => {
                 format!("interrupted: {} stay, and the request is taken back", stay.join(", "))
             }

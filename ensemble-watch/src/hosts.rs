@@ -83,13 +83,13 @@ pub struct PingCall {
     pub attempts: u8,
 }
 
-/// What came of it.
+/// The end of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PingAnswer {
     /// The worker has answered this ping.
     Ready(u8),
-    /// It has not.
+    /// The worker has not answered.
     NotReady(ReadinessFailure),
 }
 

@@ -62,7 +62,7 @@ pub struct Elsewhere {
     pub place: String,
     /// The machine's name.
     pub machine: String,
-    /// What it does.
+    /// State of the agent, with its evidence.
     pub presence: Presence,
     /// Start of that.
     pub since: Option<Timestamp>,

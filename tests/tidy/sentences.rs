@@ -15,9 +15,6 @@ const WORDS_MAX: usize = 25;
 /// Longer sentences left in the tree. These numbers only ever shrink.
 const LONG_IN_PAGES_MAX: usize = 0;
 const LONG_IN_COMMENTS_MAX: usize = 0;
-const LONG_IN_FIGURES_MAX: usize = 17;
-/// The page of measured figures.
-const FIGURES: &str = "docs/evidence/performance.md";
 /// Vague texts for the linter, and screens and mail of other programs.
 const SAMPLES: [&str; 2] = ["tests/lint/", "tests/fixtures/"];
 /// The test of real agents writes what it has seen below this heading.
@@ -151,7 +148,7 @@ fn long(paragraph: &str) -> Vec<(usize, String)> {
 
 #[test]
 fn sentences_are_short() {
-    let (mut pages, mut comments, mut figures) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut pages, mut comments) = (Vec::new(), Vec::new());
     for (path, text) in files(&[".rs", ".md"]) {
         if SAMPLES.iter().any(|samples| path.starts_with(samples)) {
             continue;
@@ -160,7 +157,6 @@ fn sentences_are_short() {
         let written = if path == page { text.split(heading).next().unwrap() } else { &text };
         let kind = match path.ends_with(".rs") {
             true => &mut comments,
-            false if path == FIGURES => &mut figures,
             false => &mut pages,
         };
         for paragraph in Reader::read(written, path.ends_with(".rs")) {
@@ -169,11 +165,7 @@ fn sentences_are_short() {
             }
         }
     }
-    for (found, max) in [
-        (pages, LONG_IN_PAGES_MAX),
-        (comments, LONG_IN_COMMENTS_MAX),
-        (figures, LONG_IN_FIGURES_MAX),
-    ] {
+    for (found, max) in [(pages, LONG_IN_PAGES_MAX), (comments, LONG_IN_COMMENTS_MAX)] {
         if found.len() > max {
             assert_none("a sentence of more than 25 words: cut it in two", &found);
         }

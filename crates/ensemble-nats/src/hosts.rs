@@ -22,7 +22,7 @@ use ensemble_core::message::{MessageId, Name, Timestamp};
 pub const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// How long the report of a host is kept that tells nothing more.
 const REPORT_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// How long a call is kept that nobody removes.
+/// How long a call is kept that its asker does not remove.
 const CALL_KEPT: Duration = Duration::from_secs(10 * 60);
 /// Most tries of one compare-and-set, each of which another process was quicker at.
 const TRIES_MAX: usize = 4;

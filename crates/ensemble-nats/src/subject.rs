@@ -260,7 +260,7 @@ pub(super) enum Key {
     Host,
     /// What is asked of a host.
     Call(Name),
-    /// What a host answers.
+    /// The answer of a host.
     Answer,
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
-use ensemble_core::driver::{Assigned, Ended, LadderHost, Order};
+use ensemble_core::driver::{Assigned, Ended, Order};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::proto::ready;
@@ -87,9 +87,8 @@ impl Arguments {
         }
         let waiter = worker.waiter(context)?;
         let host = queue.ladder_host(context.project()?)?;
-        let ladders: &dyn LadderHost = &host;
-        let mut assigner =
-            assigner(context, &spool, queue.request_store(), &*recorder, Some(ladders))?;
+        let store = queue.request_store();
+        let mut assigner = assigner(context, &spool, store, &*recorder, Some(&host as _))?;
         let patience = self.waiting.patience().unwrap_or(Duration::MAX);
         assigner.readiness = within(assigner.readiness, patience);
         let elsewhere = worker.elsewhere(&queue, context.actor()?, &assigner.readiness);

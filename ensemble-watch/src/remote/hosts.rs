@@ -94,7 +94,7 @@ impl Hosts {
         Some(format!("host {host} has an agent {agent}, too: shut one of them down"))
     }
 
-    /// The watcher ends, so that nobody looks any more at the agents that are still here.
+    /// The watcher ends, so that the agents that are still here are not looked at any more.
     pub(super) fn farewell(&mut self, project: &Project, queue: &NatsTransport) {
         // A host that cannot say so is silent soon.
         let _ = project.roster().entries().and_then(|(members, _)| {
