@@ -4,7 +4,6 @@
 //! |---|---|---|---|
 //! | sync of a file's content | `fdatasync` | `F_FULLFSYNC`, for `fsync` leaves it in the drive | `fdatasync` |
 //! | sync of a directory's names | `fsync` | `F_FULLFSYNC` | `fsync` |
-//! | sync of a file system, for the write-ahead log | `syncfs` | refused | refused |
 //! | rename that does not replace | `renameat2` | `renameatx_np` | refused, so the caller links and unlinks |
 //! | listing | `getdents64` | `readdir` | `readdir` |
 //! | clock that counts suspended time | `CLOCK_BOOTTIME` | `CLOCK_MONOTONIC` | `CLOCK_MONOTONIC` |
