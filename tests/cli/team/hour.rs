@@ -178,7 +178,7 @@ fn check_view(team: &Team) {
     let text = screen.text();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert_eq!(text.lines().filter(is_need).count(), NEEDS.len(), "{text}");
-    let first = text.lines().find(|line| line.starts_with("! ")).unwrap();
+    let first = text.lines().find(is_need).unwrap();
     assert!(first.contains("BLOCKED") && first.contains("attach reviewer"), "{text}");
     picture::keep("top", "The live view: what needs a person comes first", &screen.coloured(), 80);
 }

@@ -21,6 +21,8 @@ pub(super) fn needs(team: &Team) -> BTreeSet<String> {
 
 /// Whether a line of the live view is a need. The lines of agents follow: a mark, and a name in small letters.
 pub(super) fn is_need(line: &&str) -> bool {
+    // The selected line has a mark before it.
+    let line = line.trim_start_matches([' ', '>']);
     let kind = line.strip_prefix("! ").or_else(|| line.strip_prefix("- "));
     kind.is_some_and(|kind| kind.starts_with(|c: char| c.is_ascii_uppercase()))
 }
