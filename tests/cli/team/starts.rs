@@ -156,7 +156,8 @@ fn agents_take_part_however_they_are_started() {
         let asked = ["request", "shutdown", "chained", "--as", "operator", "--wait", "2m"];
         let gone = ok(&team, &asked);
         assert!(gone.contains("chained has gone"), "{gone:?}");
-        ok(&team, &["down", "--deadline", "60s"]);
+        let down = run(&team, &["down", "--deadline", "60s"]);
+        assert!(down.code == 0 && down.stderr.contains("within 1m is ended"), "{down:?}");
         let mark = team.here("bin/claude").display().to_string();
         eventually("no agent is left", || running(&mark).is_empty());
     }
