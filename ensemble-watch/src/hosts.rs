@@ -6,8 +6,8 @@
 //! ```
 //!
 //! *Owner.* Only the watcher writes these files; all others read them, and they are replaced as a whole. *A crash* leaves
-//! what was told last. *Silence:* a host that tells nothing for two minutes by the servers' time is marked as silent by
-//! the watcher that pulls; what its agents do is not known then.
+//! what was told last. *Silence:* the watcher that pulls marks a host that tells nothing for two minutes by the servers'
+//! time. What its agents do is not known then.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use crate::project::Project;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Takes the name of an agent for this host before it is started. Servers that do not answer do not keep an agent from
-/// its start: the watcher takes the name as soon as they do, and says so if another host has it.
+/// its start. The watcher takes the name as soon as they do, and says so if another host has it.
 pub(super) fn claim(project: &Project, agent: &Name) -> Result<()> {
     let Some(mut options) = project.nats_options()? else { return Ok(()) };
     options.patience = options.patience.min(PATIENCE);
