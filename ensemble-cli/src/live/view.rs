@@ -10,7 +10,7 @@
 //!          n                            nudge the selected agent
 //!          s                            send it a message: type its text
 //!          p                            pause the team, or let it go on, after a question
-//!          /                            show only lines that contain a text
+//!          /                            show only lines that contain a text; Esc shows all again
 //!          ?, h                         all keys
 //!          q, Esc, Ctrl-C               leave
 //! story    up, down …                   scroll
@@ -40,7 +40,7 @@ const KEYS: [&str; 11] = [
     "n         on another line: nudge its agent",
     "s         send it a message",
     "p         pause the team, or let it go on, after a question",
-    "/         show only the lines that contain a text",
+    "/         show only the needs and agents that a text is in; Esc shows all again",
     "?, h      this list",
     "q, Esc    leave; the team goes on",
 ];
@@ -217,6 +217,7 @@ impl View {
         let item = items.get(self.selected);
         let agent = item.and_then(Item::agent).cloned();
         match (code, item) {
+            (KeyCode::Esc, _) if !self.filter.is_empty() => self.filter.clear(),
             (KeyCode::Char('q') | KeyCode::Esc, _) => return Action::Quit,
             (KeyCode::Char('/'), _) => {
                 let text = std::mem::take(&mut self.filter);
@@ -305,7 +306,7 @@ impl View {
     fn answer(&mut self, need: &Need, is_yes: bool) {
         let (Some(id), Some(to)) = (&need.about, &need.agent) else { return };
         let how = if is_yes { "--approve" } else { "--reject" };
-        let arguments = ["respond", id.as_str(), how, "--as", to.as_str()];
+        let arguments = ["request", "answer", id.as_str(), how, "--as", to.as_str()];
         self.ask(arguments.map(str::to_owned).to_vec());
     }
 
