@@ -238,6 +238,9 @@ impl From<Error> for Failure {
 fn hint_for(error: &Error) -> Option<String> {
     let hint = match error {
         Error::Ambiguous { .. } => "`--mailbox NAME` says which",
+        Error::Full { mailbox, .. } | Error::Quota { mailbox, .. } => {
+            return Some(format!("`ensemble inbox {mailbox}` shows what waits, and since when"));
+        }
         Error::NoQueue { .. } => {
             "`ensemble init` creates one; `--queue DIR` or ENSEMBLE_QUEUE names another place"
         }
@@ -452,6 +455,7 @@ mod tests {
         let errors = [
             (Error::NoQueue { path: path() }, "ensemble init"),
             (Error::NoMailbox { name: "m".to_owned(), nearest: vec![] }, "ensemble mailbox add"),
+            (Error::Full { mailbox: "m".to_owned(), capacity: 1 }, "ensemble inbox m"),
             (StepError::NoTask { task_id: "t".to_owned() }.into(), "ensemble step list"),
             (StepError::OtherPlan { task_id: "t".to_owned() }.into(), "ensemble step split"),
             (

@@ -52,7 +52,8 @@ impl Which {
         };
         if let Some(agent) = agent.filter(|agent| *agent != holder) {
             let text = format!("message `{}` is held by {holder}, not by {agent}", self.id);
-            return Err(Failure::refused(text));
+            let hint = format!("`ensemble why {}` tells since when", self.id);
+            return Err(Failure::refused(text).with_hint(hint));
         }
         // An older epoch is refused where it is checked against the file itself.
         let epoch = self.epoch.unwrap_or(epoch);

@@ -45,6 +45,8 @@ impl Arguments {
         let team = open(context, &spool)?;
         let plan = self.plan(context)?;
         require_programs(&team, std::slice::from_ref(&plan))?;
+        // Before a session is made for it.
+        team.claim_name(&plan.name)?;
         let lock = team.lock()?;
         let session = Session::start(context, &team)?;
         let brought = team.bring_up(&plan)?;

@@ -174,8 +174,7 @@ impl Team<'_> {
         pass: Option<Digest>,
         binding: Option<&Binding>,
     ) -> Result<Member> {
-        #[cfg(feature = "nats")]
-        super::name::claim(self.project, &plan.name)?;
+        self.claim_name(&plan.name)?;
         let since = SystemClock.wall();
         let changed = self.roster().change(&plan.name, |current| {
             let mut member =

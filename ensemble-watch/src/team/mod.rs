@@ -114,6 +114,17 @@ impl<'a> Team<'a> {
         self.project.roster()
     }
 
+    /// Takes the name of an agent for this host, before anything is started for it. One of a team on one host is free.
+    ///
+    /// # Errors
+    /// [`RosterError::Elsewhere`](ensemble_team::roster::RosterError::Elsewhere): another host has it.
+    pub fn claim_name(&self, agent: &Name) -> Result<()> {
+        #[cfg(feature = "nats")]
+        name::claim(self.project, agent)?;
+        let _ = agent;
+        Ok(())
+    }
+
     /// Starts the session, if it does not exist, with `sidecar` in its first window, as `sh -c`
     /// takes it. Returns whether it was started.
     ///

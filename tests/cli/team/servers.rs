@@ -139,6 +139,8 @@ fn an_agent_of_another_host_is_seen_and_asked_and_its_name_is_its_own() {
         assert_eq!(refused.code, 1, "{line}: {refused:?}");
         assert!(refused.stderr.contains("is an agent of the team on host"), "{refused:?}");
     }
+    let socket = other.project().join(".ensemble/tmux.sock");
+    assert!(!socket.exists(), "no session was made for it");
     assert_eq!(team.order("worker-1", "$E inbox").code, 0, "it is itself on its own host");
 
     // Its own host asks it whether it is ready.
