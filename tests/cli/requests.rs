@@ -230,7 +230,8 @@ fn a_gated_task_is_neither_received_nor_settled_nor_assigned() {
     until_it_listens(&waiting);
     bed.ok("plan review p1 --approve --as lead");
     // The decision opens the gate, and then the answer is sent: who looks in between gets the task first.
-    let woken = crate::bed::objects(&end(waiting).stdout).remove(0);
+    let ended = end(waiting);
+    let woken = crate::bed::objects(&ended.stdout).pop().unwrap_or_else(|| panic!("{ended:?}"));
     let both = [woken, bed.object("recv --as w1")];
     let is_there = |field: &str, value: &str| both.iter().any(|m| m["envelope"][field] == value);
     assert!(is_there("type", "plan_approval_response") && is_there("body", "more"), "{both:?}");
