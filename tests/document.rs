@@ -151,7 +151,8 @@ fn an_error_names_the_field_and_its_place() {
     use std::collections::BTreeMap;
     let said = |text: &str| {
         let path = Path::new("x.yaml");
-        let read = ensemble_core::message::yaml::parse::<BTreeMap<String, Vec<u8>>>(text, path);
+        type Lists = BTreeMap<String, Vec<u8>>;
+        let read = ensemble_core::message::yaml::parse_naming_field::<Lists>(text, path);
         read.unwrap_err().to_string()
     };
     let negative = said("a: [1]\nb: [1, -1]\n");

@@ -146,7 +146,7 @@ impl Config {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self::default());
         }
-        let config: Self = yaml::parse(text, path)?;
+        let config: Self = yaml::parse_naming_field(text, path)?;
         drop_boxes::check(&config, text, path)?;
         config.ladder.check(path)?;
         config.budget.check(path)?;
