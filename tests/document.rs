@@ -145,20 +145,3 @@ fn a_killed_writer_leaves_the_old_or_the_new_content() {
     lock(&path).replace(b"end").unwrap();
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 2, "no temporary file is left");
 }
-
-#[test]
-fn an_error_names_the_field_and_its_place() {
-    use std::collections::BTreeMap;
-    let said = |text: &str| {
-        let path = Path::new("x.yaml");
-        type Lists = BTreeMap<String, Vec<u8>>;
-        let read = ensemble_core::message::yaml::parse_naming_field::<Lists>(text, path);
-        read.unwrap_err().to_string()
-    };
-    let negative = said("a: [1]\nb: [1, -1]\n");
-    assert!(negative.starts_with("x.yaml: line 2, column 8, in `b[1]`: "), "{negative}");
-    let shape = said("a: {}\n");
-    assert!(shape.starts_with("x.yaml: line 1, column 4, in `a`: "), "{shape}");
-    let whole = said("[]\n");
-    assert!(whole.starts_with("x.yaml: line 1, column 1: "), "{whole}");
-}

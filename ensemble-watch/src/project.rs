@@ -33,6 +33,7 @@ use ensemble_core::spool::{Options, Owners, Spool};
 use ensemble_core::{Error, Result};
 use ensemble_team::admission::{Admissions, MailAdmission};
 use ensemble_team::authority::Authority;
+use ensemble_team::contract::Node;
 use ensemble_team::driver::{Reviews, TaskEnds, departure_note};
 use ensemble_team::lint::LintConfig;
 use ensemble_team::roster::Roster;
@@ -146,7 +147,10 @@ impl Config {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self::default());
         }
-        let config: Self = yaml::parse_naming_field(text, path)?;
+        let config: Self = yaml::read(text).map_err(|fault| {
+            let field = fault.place.and_then(|place| Node::field_at(text, place));
+            fault.at(path, field.as_deref())
+        })?;
         drop_boxes::check(&config, text, path)?;
         config.ladder.check(path)?;
         config.budget.check(path)?;

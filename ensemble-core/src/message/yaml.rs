@@ -2,7 +2,7 @@
 //!
 //! Every text is capped before it is parsed. The parser has a budget: depth 16, no aliases, no
 //! duplicate keys, one document, YAML 1.2 booleans only. A hostile file costs milliseconds and
-//! gives an error that names the field.
+//! gives an error that names its line.
 
 use std::path::Path;
 
@@ -39,46 +39,47 @@ fn budget() -> Option<Budget> {
     }
 }
 
+/// Why and where a text is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Line and column in characters, as YAML counts them, each starting at 1.
+    pub place: Option<(u64, u64)>,
+    /// The parser's message, one line.
+    pub detail: String,
+}
+
+impl Fault {
+    /// The error of the file at `path`; `field` is where the fault stands, if that is known.
+    #[must_use]
+    pub fn at(self, path: &Path, field: Option<&str>) -> Error {
+        let place = self.place.map_or_else(
+            || "file".to_owned(),
+            |(line, column)| format!("line {line}, column {column}"),
+        );
+        let field = field.map(|field| format!(", in `{field}`")).unwrap_or_default();
+        Error::malformed(path, place + &field, self.detail)
+    }
+}
+
 /// Reads a document that came from `path`.
 ///
 /// # Errors
 ///
 /// [`Error::Malformed`] with line, column and the parser's message.
 pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
-    read(text).map_err(|(place, detail)| Error::malformed(path, place, detail))
+    read(text).map_err(|fault| fault.at(path, None))
 }
 
-/// As [`parse`], for documents that people write. Its code is twice that of [`parse`].
+/// As [`parse`], for a caller that says more of the place.
 ///
 /// # Errors
 ///
-/// [`Error::Malformed`] with line, column, the field and the parser's message.
-pub fn parse_naming_field<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
-    read(text).map_err(|(place, detail)| {
-        let field = field_in_error::<T>(text).map(|field| format!("{place}, in `{field}`"));
-        Error::malformed(path, field.unwrap_or(place), detail)
+/// The text is no YAML, or no `T`.
+pub fn read<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Fault> {
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| Fault {
+        place: error.location().map(|at| (at.line(), at.column())),
+        detail: one_line(&error.to_string()),
     })
-}
-
-/// Reads a text; else the place of the error and its message.
-fn read<T: DeserializeOwned>(text: &str) -> std::result::Result<T, (String, String)> {
-    serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
-        let place = error.location().map_or_else(
-            || "file".to_owned(),
-            |at| format!("line {}, column {}", at.line(), at.column()),
-        );
-        (place, one_line(&error.to_string()))
-    })
-}
-
-/// The field at which a text stops being a `T`, if it is one. Only errors cost the second reading.
-fn field_in_error<T: DeserializeOwned>(text: &str) -> Option<String> {
-    let mut track = serde_path_to_error::Track::new();
-    let read = |yaml: serde_saphyr::Deserializer<'_, '_>| {
-        T::deserialize(serde_path_to_error::Deserializer::new(yaml, &mut track))
-    };
-    drop(serde_saphyr::with_deserializer_from_str_with_options(text, options(), read));
-    Some(track.path().to_string()).filter(|path| path != ".") // the root
 }
 
 /// Writes a document.

@@ -48,6 +48,8 @@ pub struct Field {
     pub name: String,
     /// Line of the name, starting at 1; 0 if unknown.
     pub line: u64,
+    /// Column of the name in characters, starting at 1; 0 if unknown.
+    pub column: u64,
     /// The field's value.
     pub node: Node,
 }
@@ -65,6 +67,37 @@ impl Node {
         Ok(node)
     }
 
+    /// The path of the value at a place of [`yaml::Fault`], such as `routes[1].to`. At a name it is
+    /// the mapping that has it. `None` for the document as a whole, and where it cannot be read.
+    #[must_use]
+    pub fn field_at(text: &str, place: (u64, u64)) -> Option<String> {
+        let Located(root) = yaml::read(text).ok()?;
+        let (mut path, mut node) = (String::new(), &root);
+        loop {
+            node = match &node.value {
+                Value::Map(fields) => {
+                    let begun = |field: &&Field| (field.line, field.column) <= place;
+                    match fields.iter().rfind(begun) {
+                        Some(field) if (field.line, field.column) < place => {
+                            let separator = if path.is_empty() { "" } else { "." };
+                            path = format!("{path}{separator}{}", field.name);
+                            &field.node
+                        }
+                        _ => break,
+                    }
+                }
+                Value::List(items) => {
+                    let begun = |item: &Self| (item.line, item.column) <= place;
+                    let Some(index) = items.iter().rposition(begun) else { break };
+                    path = format!("{path}[{index}]");
+                    &items[index]
+                }
+                _ => break,
+            }
+        }
+        Some(path).filter(|path| !path.is_empty())
+    }
+
     /// The tree of a document that was read without positions: each line and column is 0.
     #[must_use]
     pub fn without_places(json: &serde_json::Value) -> Self {
@@ -80,6 +113,7 @@ impl Node {
                 let field = |(name, member): (&String, &serde_json::Value)| Field {
                     name: name.clone(),
                     line: 0,
+                    column: 0,
                     node: Self::without_places(member),
                 };
                 Value::Map(members.iter().map(field).collect())
@@ -164,7 +198,10 @@ impl Lines {
             Value::List(nodes) => nodes.iter_mut().for_each(|node| self.correct(node)),
             Value::Map(fields) => {
                 for field in fields {
-                    field.line = self.place(field.line).map_or(field.line, |(line, _)| line);
+                    if let Some((line, before)) = self.place(field.line) {
+                        field.line = line;
+                        field.column += before;
+                    }
                     self.correct(&mut field.node);
                 }
             }
@@ -256,7 +293,8 @@ impl<'de> Visitor<'de> for AnyValue {
         let mut fields = Vec::new();
         while let Some(name) = map.next_key::<Spanned<String>>()? {
             let Located(node) = map.next_value()?;
-            fields.push(Field { name: name.value, line: name.referenced.line(), node });
+            let (line, column) = (name.referenced.line(), name.referenced.column());
+            fields.push(Field { name: name.value, line, column, node });
         }
         Ok(Value::Map(fields))
     }
@@ -305,6 +343,19 @@ mod tests {
         assert_eq!(places, [(1, 1, 4), (1, 1, 9), (2, 2, 4), (3, 3, 4)]);
         let Value::List(items) = &fields[3].node.value else { panic!("{fields:?}") };
         assert_eq!((items[1].line, items[1].column), (3, 10));
+    }
+
+    #[test]
+    fn a_place_has_its_field() {
+        let text = "a: 1\nb:\n  c: [x, {d: 2}]\n  e:\n    - f: g\n      h: 4\nempty:\n";
+        let field = |line, column| Node::field_at(text, (line, column));
+        let of = |path: &str| Some(path.to_owned());
+        assert_eq!([field(1, 1), field(1, 4), field(2, 1)], [None, of("a"), None]);
+        assert_eq!([field(3, 3), field(3, 6), field(3, 7)], [of("b"), of("b.c"), of("b.c[0]")]);
+        assert_eq!([field(3, 10), field(3, 14)], [of("b.c[1]"), of("b.c[1].d")]);
+        assert_eq!([field(5, 7), field(6, 10)], [of("b.e[0]"), of("b.e[0].h")]);
+        assert_eq!([field(7, 7), field(9, 9)], [of("empty"), of("empty")]);
+        assert_eq!(Node::field_at("a: [", (1, 4)), None);
     }
 
     #[test]
