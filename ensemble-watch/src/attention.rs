@@ -257,7 +257,8 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
                 false => format!("`ensemble why {name}`"),
             };
             let why = why.strip_prefix("waits for a person ").unwrap_or(why);
-            let why = why.trim_start_matches('(').trim_end_matches(')');
+            let enclosed = why.strip_prefix('(').and_then(|why| why.strip_suffix(')'));
+            let why = enclosed.unwrap_or(why);
             let why = why.strip_prefix("hooks: ").unwrap_or(why);
             (Kind::Blocked, format!("{name} waits for a person: {why}"), help)
         }

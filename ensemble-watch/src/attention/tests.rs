@@ -229,3 +229,15 @@ fn a_long_id_is_shortened_as_far_as_it_is_unique_among_dead_letters() {
     assert!(help(&[one, twin])[0].contains(one));
     assert!(help(&["a-name-of-the-senders-own-choice"])[0].contains("own-choice"));
 }
+
+#[test]
+fn a_blocked_agent_is_told_with_its_reason() {
+    let reason = |why: &str| {
+        let need = of_agent(&AgentView { why: why.to_owned(), ..agent("w1", State::Blocked) });
+        need.unwrap().text
+    };
+    let whole = "w1 waits for a person: permission (Bash)";
+    assert_eq!(reason("waits for a person (permission (Bash))"), whole);
+    assert_eq!(reason("permission (Bash)"), whole);
+    assert_eq!(reason("waits for a person (hooks: permission (Bash))"), whole);
+}
