@@ -76,8 +76,13 @@ impl Worker {
 
     /// Its pane, which it must have.
     pub(crate) fn pane_required(&mut self) -> Outcome<&mut BoundPane> {
-        let missing = Failure::nothing(format!("no agent `{}` is bound to a pane", self.name))
-            .with_hint("`ensemble mailbox bind` binds one");
+        let name = &self.name;
+        let missing = match &self.host {
+            Some(host) => Failure::nothing(format!("`{name}` runs on host {host}"))
+                .with_hint("say it there: its watcher has its pane"),
+            None => Failure::nothing(format!("no agent `{name}` is bound to a pane"))
+                .with_hint("`ensemble mailbox bind` binds one"),
+        };
         self.pane().ok_or(missing)
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::demand::Demand;
 use super::file::{Asked, PAGE_BYTES_MAX};
-use super::gate::{GATES, Gate, GateFile, Gates, demand_file, file_name};
+use super::gate::{GATES, Gate, GateFile, demand_file, file_name};
+use super::gates::Gates;
 use super::store::{
     RequestFile, RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome,
 };

@@ -18,7 +18,7 @@
 //! of an approved plan stays, as the proof of it.
 //!
 //! It is written before the request, and removed after all recipients were notified. Reading a gate
-//! takes no lock and needs no [`Requests`]. A queue that was given [`PlanGates`] asks for each
+//! takes no lock and needs no [`Requests`]. A queue that was given [`PlanGates`](super::PlanGates) asks for each
 //! message, if there are gates at all. On servers a gate carries the request until that is written,
 //! and stays closed until then. A process that reads such a gate first writes the request, so that
 //! of two simultaneous plans one is the first.
@@ -27,23 +27,20 @@ use serde::{Deserialize, Serialize};
 
 use super::demand::Demand;
 use super::file::{Home, Standing};
-use super::store::RequestFile;
-use super::{Asked, REQUESTS, Requests, directory};
-use crate::durable::Dir;
+use super::{Asked, Requests};
 use crate::error::AreaError;
 use crate::event_log::types;
-use crate::message::{Digest, Envelope, MessageId, Name, Purpose, Timestamp, yaml};
+use crate::message::{Digest, Envelope, Name, Purpose, Timestamp};
 use crate::proto::request::{Decision, Outcome};
-use crate::spool::Admission;
 use crate::{Error, Result};
 
 /// The directory below the queue; there is none while there is no gate.
 pub(crate) const GATES: &str = "gates";
 /// The largest gate file, in bytes.
-const FILE_BYTES_MAX: usize = 4 * 1024;
-const EXTENSION: &str = ".yaml";
+pub(super) const FILE_BYTES_MAX: usize = 4 * 1024;
+pub(super) const EXTENSION: &str = ".yaml";
 /// The end of the name of a demand: in the place of the agent stands none.
-const DEMAND_END: &str = "@.yaml";
+pub(super) const DEMAND_END: &str = "@.yaml";
 
 /// The state of a plan gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -300,129 +297,6 @@ impl GateFile {
     #[must_use]
     pub fn with_question(self, asked: &Asked) -> Self {
         Self { question: Some(Box::new(asked.clone())), ..self }
-    }
-}
-
-/// The gates of a queue that has any.
-#[derive(Debug)]
-pub(crate) struct Gates<'q> {
-    queue: &'q Dir,
-    pub(super) dir: Dir,
-}
-
-impl<'q> Gates<'q> {
-    /// `None`, after one failed open, if there are none.
-    pub(crate) fn open(queue: &'q Dir) -> Result<Option<Self>> {
-        match queue.open_child(GATES) {
-            Ok(dir) => Ok(Some(Self { queue, dir })),
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether this agent has a gate, open or closed, or a task demands a plan of each agent.
-    pub(crate) fn has_any(&self, agent: &Name) -> Result<bool> {
-        let end = format!("@{agent}{EXTENSION}");
-        let concerns = |file: &String| file.ends_with(&end) || file.ends_with(DEMAND_END);
-        Ok(self.dir.names()?.iter().any(concerns))
-    }
-
-    /// The files of all demands.
-    pub(super) fn demands(&self) -> Result<Vec<String>> {
-        let mut files = self.dir.names()?;
-        files.retain(|file| file.ends_with(DEMAND_END));
-        Ok(files)
-    }
-
-    /// What is demanded for a task. A damaged file demands a plan, too.
-    pub(super) fn demand(&self, task: &str) -> Result<Option<Demand>> {
-        let file = demand_file(task);
-        let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else { return Ok(None) };
-        Demand::parse(&content, task).map(Some)
-    }
-
-    /// The gate of an agent's work on a task; `None` if there is none.
-    pub(crate) fn find(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
-        let file = file_name(task, agent);
-        let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else {
-            return Ok(self.demand(task)?.map(|demand| Gate::needed(&demand, agent)));
-        };
-        let path = self.dir.path().join(file);
-        let file = yaml::parse::<GateFile>(&String::from_utf8_lossy(&content), &path).ok();
-        let gate = Gate::of(file, task, agent);
-        if gate.state == GateState::Unreadable {
-            return Ok(Some(gate));
-        }
-        let home = self.home(&gate.request_id);
-        gate.judge(home).map(Some)
-    }
-
-    /// The closed gate between an agent and a message; `None` if there is none.
-    pub(super) fn closed(&self, envelope: &Envelope, agent: &Name) -> Result<Option<Gate>> {
-        let Some(task) = gated_task(envelope) else { return Ok(None) };
-        Ok(self.find(task, agent)?.filter(Gate::is_closed))
-    }
-
-    fn home(&self, id: &Name) -> Result<Option<Home>> {
-        let requests = match self.queue.open_child(REQUESTS) {
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
-            other => other?,
-        };
-        let Some(files) = directory::files(&requests, id)? else { return Ok(None) };
-        let place =
-            |page: RequestFile| requests.path().join(id.as_str()).join(directory::file_of(page));
-        Home::of(id, files, place).map(Some)
-    }
-
-    /// All request ids that gates name, with the files that name them.
-    pub(super) fn named(&self) -> Result<Vec<(String, GateFile)>> {
-        let mut named = Vec::new();
-        for file in self.dir.names()?.into_iter().filter(|file| file.ends_with(EXTENSION)) {
-            let read = self.dir.read(&file, FILE_BYTES_MAX);
-            let Some(content) = read.or_else(super::sweep::pass_over)? else { continue };
-            let text = String::from_utf8_lossy(&content).into_owned();
-            if let Ok(gate) = yaml::parse(&text, &self.dir.path().join(&file)) {
-                named.push((file, gate));
-            }
-        }
-        Ok(named)
-    }
-}
-
-/// The [`Admission`] of a queue with plan gates: a task whose plan is not approved is refused to the agent that has
-/// submitted the plan. A message that belongs to a request passes, the answer to the plan above all.
-///
-/// A queue without gates pays one failed look for this.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PlanGates;
-
-impl Admission for PlanGates {
-    fn concerns(&self, queue: &Dir, holder: &Name) -> Result<bool> {
-        // Most often there are none: look only, in the queue that is open anyway.
-        if queue.stat(GATES)?.is_none() {
-            return Ok(false);
-        }
-        Gates::open(queue)?.map_or(Ok(false), |gates| gates.has_any(holder))
-    }
-
-    fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>> {
-        let Some(gates) = Gates::open(queue)? else { return Ok(None) };
-        let gate = gates.closed(envelope, holder)?.filter(Gate::keeps_back);
-        Ok(gate.map(|gate| Gated(Box::new(gate)).into()))
-    }
-
-    fn refusal_to_settle(
-        &self,
-        queue: &Dir,
-        holder: &Name,
-        envelope: &Envelope,
-    ) -> Result<Option<Error>> {
-        let Some(gates) = Gates::open(queue)? else { return Ok(None) };
-        Ok(gates.closed(envelope, holder)?.map(|gate| Gated(Box::new(gate)).into()))
-    }
-
-    fn unfinished(&self, queue: &Dir, message: &MessageId) -> Result<Option<Error>> {
-        Ok(directory::undecided(queue, message)?.map(|request| Undecided { request }.into()))
     }
 }
 
