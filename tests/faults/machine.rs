@@ -73,23 +73,18 @@ fn library(home: &Path, source: &Path) -> Option<PathBuf> {
 fn a_clock_that_is_set_takes_nothing_from_its_holder_and_stops_nothing() {
     const DAY: i64 = 86_400;
     let bed = Bed::with(&ensemble_core::spool::Settings::default(), "poll_interval_seconds: 1\n");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/supervisors/clock.c");
-    let Some(library) = library(&bed.outside(), &source) else { return };
+    let Some(clock) = WallClock::build(&bed.outside()) else { return };
     let spool = bed.spool();
     let id = MessageId::new("held").expect("an id");
     spool.publish(&Envelope::new(name("dispatch"), "work\n").with_id(id.clone())).expect("stored");
     let held = spool.receive(&name("dispatch"), &name("holder")).expect("a look").expect("it");
-    let clock = bed.outside().join("clock");
-    fs::write(&clock, "0").expect("a clock");
-    let mut command = Command::new("env");
-    command.arg(format!("LD_PRELOAD={}", library.display()));
-    command.arg(format!("ENSEMBLE_TEST_CLOCK={}", clock.display())).arg(WATCHER);
+    let mut command = Command::new(WATCHER);
+    command.envs(clock.variables());
     let mut watcher = Watcher::launch_by(command, &bed.queue());
     watcher.wait_for_status("it watches", |status| status["pid"].is_u64());
     // A day on, two back, and on again: something is routed after each.
     for (number, offset) in [DAY, -DAY, 0, 400 * DAY].into_iter().enumerate() {
-        let staged = bed.stage(offset.to_string());
-        fs::rename(staged, &clock).expect("the clock is set");
+        clock.set(offset);
         let report = format!("reports/r{number}-completed.yaml");
         bed.land(&report, format!("number: {number}\n"));
         bed.routed_times(&report, 1);

@@ -14,6 +14,8 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/wall_clock.rs"]
+mod wall_clock;
 #[path = "../support/watcher.rs"]
 mod watcher;
 

@@ -4,7 +4,7 @@
 //! task ends MERGED or BLOCKED with a reason. No agent works in another agent's worktree, nothing
 //! is left behind, and the user's checkout is unchanged.
 //!
-//! A small library loaded before the C library (`clock.c`) sets the clock. It needs no privileges
+//! A small library loaded before the C library (`support/clock.c`) sets the clock. It needs no privileges
 //! and leaves the machine's own clock alone. It needs `cc` and a 64-bit Linux with a dynamic
 //! linker. It cannot simulate a suspended machine (the boottime clock): the tests of `proto/lease`
 //! and `proto/beat` cover that.
@@ -22,6 +22,8 @@ mod judge;
 mod killer;
 mod plans;
 mod team;
+#[path = "../support/wall_clock.rs"]
+mod wall_clock;
 
 use std::time::{Duration, Instant};
 

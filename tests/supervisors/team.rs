@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bed::{Bed, ISOLATED};
+use crate::wall_clock::WallClock;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ensemble");
 const AGENT: &str = include_str!("agent.sh");
-const CLOCK: &str = include_str!("clock.c");
 /// Another one holds the name, or is just ending what its dead supervisor has left.
 const BUSY: i32 = 75;
 
@@ -30,8 +30,8 @@ impl Member {
 /// All of them. What still runs is killed with this.
 pub(crate) struct Team {
     home: PathBuf,
-    /// The library that sets the wall clock of all processes, if there is a C compiler.
-    clock: Option<PathBuf>,
+    /// The wall clock of all processes, if there is a C compiler.
+    clock: Option<WallClock>,
     pub(crate) members: Vec<Member>,
     started: usize,
     /// How often a name was still in use.
@@ -45,10 +45,7 @@ impl Team {
         std::fs::create_dir_all(own.join("working")).unwrap();
         std::fs::write(own.join("agent.sh"), AGENT).unwrap();
         std::fs::write(home.join("ensemble.yaml"), "durability: process\n").unwrap();
-        let clock = build_clock(&own);
-        if clock.is_none() {
-            println!("skipped: clock jumps: no `cc` that makes a shared library");
-        }
+        let clock = WallClock::build(&own);
         Self { home, clock, members: Vec::new(), started: 0, busy: 0 }
     }
 
@@ -87,7 +84,7 @@ impl Team {
             .stdout(Stdio::null())
             .stderr(File::options().append(true).create(true).open(own.join("told")).unwrap());
         if let Some(clock) = &self.clock {
-            command.env("LD_PRELOAD", clock).env("ENSEMBLE_TEST_CLOCK", own.join("clock"));
+            command.envs(clock.variables());
         }
         self.members.push(Member { id, role, process: command.spawn().unwrap() });
     }
@@ -117,10 +114,7 @@ impl Team {
 
     /// Sets the wall clock of all of them, by so many seconds from the machine's.
     pub(crate) fn set_clock(&self, seconds: i64) -> bool {
-        let (own, text) = (own(&self.home), seconds.to_string());
-        std::fs::write(own.join("clock.new"), text).unwrap();
-        std::fs::rename(own.join("clock.new"), own.join("clock")).unwrap();
-        self.clock.is_some()
+        self.clock.as_ref().map(|clock| clock.set(seconds)).is_some()
     }
 
     /// Ends them as a user would.
@@ -163,15 +157,6 @@ fn last(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(40)..].join("\n")
-}
-
-fn build_clock(own: &Path) -> Option<PathBuf> {
-    let (source, library) = (own.join("clock.c"), own.join("clock.so"));
-    std::fs::write(&source, CLOCK).unwrap();
-    std::fs::write(own.join("clock"), "0").unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source);
-    compiler.status().is_ok_and(|status| status.success()).then_some(library)
 }
 
 pub(crate) fn signal(pid: u32, signal: Signal) -> bool {

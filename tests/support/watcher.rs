@@ -36,9 +36,14 @@ pub struct Watcher {
 impl Watcher {
     /// Starts the watcher of a queue, without waiting for anything.
     pub fn launch(queue: &Path) -> Self {
+        Self::launch_with(queue, &[])
+    }
+
+    /// As [`Watcher::launch`], with more in its environment.
+    pub fn launch_with(queue: &Path, variables: &[(&str, &Path)]) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("a test program"));
         command.args(["--exact", BECOME_TEST, "--nocapture"]).env(BECOME_VARIABLE, queue);
-        Self::run(&mut command, queue)
+        Self::run(command.envs(variables.iter().copied()), queue)
     }
 
     /// As [`Watcher::launch`], by a command to which only the queue is added.
@@ -56,11 +61,14 @@ impl Watcher {
     #[track_caller]
     pub fn start(bed: &Bed) -> Self {
         let mut watcher = Self::launch(&bed.queue());
-        let pid = watcher.pid();
-        eventually_true(PATIENCE, "the watcher says that it watches", || {
-            watcher.status().is_some_and(|status| status["pid"] == pid)
-        });
+        watcher.wait_until_it_watches();
         watcher
+    }
+
+    #[track_caller]
+    pub fn wait_until_it_watches(&mut self) {
+        let pid = self.pid();
+        self.wait_for_status("the watcher says that it watches", |status| status["pid"] == pid);
     }
 
     /// The last state that the watcher wrote.

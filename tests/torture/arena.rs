@@ -1,7 +1,7 @@
 //! The processes under test, their restarts and disturbances, and the final state.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::durable::Durability;
@@ -18,20 +18,24 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::checker::Disk;
 use super::journal::{self, Operation};
-use super::players::{PLAN, open_board, open_steps, recorder};
+use super::players::{AWAY, PLAN, moves, open_board, open_steps, recorder};
 use super::support::{
     Bed, PATIENCE, Process, Random, eventually_true, files, messages, name, options,
 };
 use super::tmux_support::TestServer;
+use super::wall_clock::WallClock;
 use super::watcher::Watcher;
 
 const PLAYERS: [(&str, u64); 5] =
     [("publisher", 2), ("consumer", 3), ("decider", 2), ("writer", 2), ("stepper", 2)];
-/// More than the consumers can process in an hour.
-const STEPS: u32 = 5_000;
+/// More than the steppers can process in an hour.
+const STEPS: u32 = 10_000;
 /// The longest time between two disturbances, and the longest stop of a process.
 const PACE_MAX_MS: u64 = 120;
 const STANDSTILL_MAX_MS: u64 = 1_500;
+/// Where the wall clock may go, in days from the machine's.
+const JUMPS: [i64; 6] = [0, 3, -3, 8, 400, -3_650];
+const DAY_SECONDS: i64 = 86_400;
 
 pub struct Arena {
     bed: Bed,
@@ -39,6 +43,7 @@ pub struct Arena {
     players: BTreeMap<String, Process>,
     watcher: Option<Watcher>,
     tmux: TestServer,
+    clock: Option<WallClock>,
     landed: u64,
     /// How often each kind of trouble was made.
     troubles: BTreeMap<&'static str, u64>,
@@ -52,7 +57,9 @@ impl Arena {
         settings.attempts_max = 1_000;
         let bed = Bed::with(&settings, "poll_interval_seconds: 1\n");
         let home = bed.home.path();
-        std::fs::create_dir(home.join("journals")).expect("a directory");
+        for directory in ["journals", "clock"] {
+            std::fs::create_dir(home.join(directory)).expect("a directory");
+        }
         let options = BoardOptions::new("test").with_durability(Durability::Process);
         Board::create(home, options).expect("a board");
         let steppers = PLAYERS[4].1;
@@ -67,6 +74,7 @@ impl Arena {
             players: BTreeMap::new(),
             watcher: None,
             tmux: TestServer::reader(),
+            clock: WallClock::build(&home.join("clock")),
             landed: 0,
             troubles: BTreeMap::new(),
             bed,
@@ -93,18 +101,40 @@ impl Arena {
         for (role, count) in PLAYERS {
             (0..count).for_each(|number| self.play(&format!("{role}-{number}")));
         }
-        self.watcher = Some(Watcher::launch(&self.bed.queue()));
+        self.launch_watcher();
+    }
+
+    fn launch_watcher(&mut self) {
+        let variables = self.clock.as_ref().map(WallClock::variables);
+        let variables = variables.as_ref().map_or(&[][..], |all| &all[..]);
+        self.watcher = Some(Watcher::launch_with(&self.bed.queue(), variables));
     }
 
     fn play(&mut self, player: &str) {
         let role = player.split('-').next().expect("a role");
-        let home = self.home();
-        let variables = [
-            ("HOME_DIRECTORY", home.to_str().expect("a path in UTF-8")),
-            ("ME", player),
-            ("SEED", &self.random.next().to_string()),
-        ];
+        let (home, seed) = (self.home(), self.random.next().to_string());
+        let utf8 = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
+        let mut variables =
+            vec![("HOME_DIRECTORY", utf8(&home)), ("ME", player.to_owned()), ("SEED", seed)];
+        for (variable, path) in self.clock.iter().flat_map(WallClock::variables) {
+            variables.push((variable, utf8(path)));
+        }
+        let variables: Vec<_> = variables.iter().map(|(v, text)| (*v, text.as_str())).collect();
         self.players.insert(player.to_owned(), Process::role(role, &variables));
+    }
+
+    /// Starts those anew that ended because the queue was away. No other one ends by itself.
+    fn revive(&mut self) {
+        let ended = |(player, process): (&String, &mut Process)| {
+            let status = process.child().try_wait().expect("a child can be waited for")?;
+            assert_eq!(status.code(), Some(AWAY), "{player} has ended by itself: see its message");
+            Some(player.clone())
+        };
+        let ended: Vec<String> = self.players.iter_mut().filter_map(ended).collect();
+        for player in ended {
+            self.play(&player);
+            self.count("ends without a queue");
+        }
     }
 
     fn count(&mut self, trouble: &'static str) {
@@ -122,16 +152,19 @@ impl Arena {
     /// Disturbs a random process at a random moment.
     pub fn trouble(&mut self) {
         self.wait_up_to(PACE_MAX_MS);
+        self.revive();
         self.bed.land(
             &format!("reports/r{}-completed.yaml", self.landed),
             format!("number: {}\n", self.landed),
         );
         self.landed += 1;
         match self.random.below(100) {
-            0..=59 => self.kill_a_player(),
-            60..=79 => self.stop_a_player(),
-            80..=89 => self.trouble_the_watcher(),
-            _ => self.restart_tmux(),
+            0..=54 => self.kill_a_player(),
+            55..=73 => self.stop_a_player(),
+            74..=83 => self.trouble_the_watcher(),
+            84..=89 => self.restart_tmux(),
+            90..=95 => self.set_clock(),
+            _ => self.move_the_queue(),
         }
     }
 
@@ -143,9 +176,7 @@ impl Arena {
 
     fn kill_a_player(&mut self) {
         let player = self.random_player();
-        let mut process = self.players.remove(&player).expect("a player");
-        assert!(process.is_running(), "{player} has ended by itself: see its message");
-        process.kill();
+        self.players.remove(&player).expect("a player").kill();
         self.play(&player);
         self.count("kills");
     }
@@ -175,7 +206,7 @@ impl Arena {
             self.count("watcher stops");
         } else {
             watcher.kill();
-            self.watcher = Some(Watcher::launch(&self.bed.queue()));
+            self.launch_watcher();
             self.count("watcher kills");
         }
     }
@@ -191,6 +222,27 @@ impl Arena {
         self.count("tmux restarts");
     }
 
+    fn set_clock(&mut self) {
+        let days = JUMPS[usize::try_from(self.random.below(JUMPS.len() as u64)).expect("a number")];
+        if let Some(clock) = &self.clock {
+            clock.set(days * DAY_SECONDS);
+            self.count("clock jumps");
+        }
+    }
+
+    /// Moves the queue away and back. What holds its directories works on; others find none.
+    fn move_the_queue(&mut self) {
+        // One that starts meanwhile finds no queue, and ends.
+        self.watcher.as_mut().expect("a watcher").wait_until_it_watches();
+        let (queue, away) = (self.bed.queue(), self.home().join("away"));
+        moves(&self.home(), 1);
+        std::fs::rename(&queue, &away).expect("moved away");
+        self.wait_up_to(STANDSTILL_MAX_MS);
+        std::fs::rename(&away, &queue).expect("moved back: nothing made another one meanwhile");
+        moves(&self.home(), 1);
+        self.count("moves of the queue");
+    }
+
     pub fn told(&self) -> String {
         let told: Vec<String> =
             self.troubles.iter().map(|(what, n)| format!("{n} {what}")).collect();
@@ -199,9 +251,14 @@ impl Arena {
 
     /// Lets every process end, and the watcher route and release the rest; then reads the result.
     pub fn finish(&mut self) -> (Vec<Operation>, Disk) {
+        if let Some(clock) = &self.clock {
+            clock.set(0);
+        }
+        self.revive();
         std::fs::write(self.home().join("stop"), "").expect("a file");
-        for (_, player) in std::mem::take(&mut self.players) {
-            player.succeeds();
+        for (player, mut process) in std::mem::take(&mut self.players) {
+            let code = process.end(PATIENCE).code();
+            assert!(matches!(code, Some(0 | AWAY)), "{player} ended with {code:?}");
         }
         let landed = usize::try_from(self.landed).expect("a number");
         // The watcher still gives back what the dead held: what is looked at may move on.

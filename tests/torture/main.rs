@@ -1,7 +1,7 @@
 //! Many processes work on one queue, one board and one table of steps. The test kills, stops and
-//! restarts them at random, and also the watcher and the tmux server with the agent's pane. Each
-//! process notes every operation before and after it, and a checker then proves or refutes the
-//! history.
+//! restarts them at random, and also the watcher and the tmux server with the agent's pane. It sets
+//! the wall clock of all of them, by up to ten years, and moves the queue away and back. Each process
+//! notes every operation before and after it, and a checker then proves or refutes the history.
 //!
 //! `TORTURE_SECONDS` (6), `TORTURE_SEED`; see docs/evidence/torture.md.
 
@@ -11,6 +11,8 @@
 mod support;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;
+#[path = "../support/wall_clock.rs"]
+mod wall_clock;
 #[path = "../support/watcher.rs"]
 mod watcher;
 

@@ -1,6 +1,9 @@
 //! Roles of the killed and stopped processes: publish, receive, decide, write the board, complete
 //! steps. Each is restarted under its own name and retries the operations with an unknown outcome.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +19,17 @@ use ensemble_team::board::{Board, BoardOptions, NewTask};
 use ensemble_team::steps::{Ask as AskStep, Completion, Next, Status, StepOptions, StepStore};
 
 use super::journal::{self, Journal};
-use super::support::{Random, durability, given, name, options, pause};
+use super::support::{Random, durability, given, name, options, pause, setting};
 
 /// How long a lock holder may stand still before others give up.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A publisher waits while so many messages are unread.
 const BACKLOG_MAX: u64 = 100;
+/// The exit code of a player that has met no queue.
+pub const AWAY: i32 = 75;
+/// A longer run has steps to its end: between two of them a stepper pauses so often.
+const A_MINUTE: u64 = 60;
+const STEP_PAUSES: u32 = 80;
 /// The one step queue.
 pub const PLAN: &str = "the-plan";
 
@@ -57,19 +65,39 @@ pub fn open_board(home: &Path, me: &str) -> Board {
     Board::find(home, options).expect("the board")
 }
 
+/// Says that the queue is about to move, or has moved, so many times; returns how often in all.
+pub fn moves(home: &Path, more: usize) -> u64 {
+    let file = OpenOptions::new().create(true).append(true).open(home.join("moves"));
+    let mut file = file.expect("a file");
+    file.write_all(&vec![b'.'; more]).expect("written");
+    file.metadata().expect("its size").len()
+}
+
 pub fn play(role: &str) {
-    let mut player = Player::new();
+    let home = PathBuf::from(given("HOME_DIRECTORY"));
+    let mut player = unless_moved(&home, Player::new);
     let mut number = player.begun.len() as u64;
     while !player.stop.exists() {
         number += 1;
-        match role {
+        unless_moved(&home, || match role {
             "publisher" => player.publish_next(number),
             "consumer" => player.consume(),
             "decider" => player.decide(number),
             "writer" => player.write(number),
             "stepper" => player.step(),
             other => panic!("there is no role `{other}`"),
-        }
+        });
+    }
+}
+
+/// Does something. If that fails while the queue moves, its outcome is unknown, and the process ends.
+fn unless_moved<T>(home: &Path, action: impl FnOnce() -> T) -> T {
+    let before = moves(home, 0);
+    match catch_unwind(AssertUnwindSafe(action)) {
+        Ok(value) => value,
+        // An odd number: it is away.
+        Err(_) if before % 2 == 1 || moves(home, 0) != before => std::process::exit(AWAY),
+        Err(failure) => resume_unwind(failure),
     }
 }
 
@@ -251,5 +279,8 @@ impl Player {
                 Err(error) => panic!("{key}: {error}"),
             }
         });
+        if setting("TORTURE_SECONDS", 0) > A_MINUTE {
+            (0..STEP_PAUSES).for_each(|_| pause());
+        }
     }
 }

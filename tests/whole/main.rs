@@ -25,6 +25,8 @@
 mod git;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/wall_clock.rs"]
+mod wall_clock;
 
 mod aftermath;
 mod cast;

@@ -10,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::git::{ISOLATED, git};
 use super::support::Mount;
+use super::wall_clock::WallClock;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ensemble");
 /// How long a received message, a claim or a step is held without a sign of life, in seconds.
@@ -33,8 +34,9 @@ pub struct Stage {
     pub home: PathBuf,
     /// The test's own directory.
     pub own: PathBuf,
-    /// Whether the wall clock can be set, and whether the disk can be filled.
-    pub has_clock: bool,
+    /// The wall clock of all processes, if there is a C compiler.
+    clock: Option<WallClock>,
+    /// Whether the disk can be filled.
     pub has_disk: bool,
     _mount: Option<Mount>,
     _directories: [tempfile::TempDir; 2],
@@ -48,14 +50,8 @@ impl Stage {
         let [home, own] = [&directories[0], &directories[1]].map(|d| d.path().to_owned());
         let mount = Mount::tmpfs(&home, &format!("size={DISK_MIB}m,mode=700"));
         let has_disk = mount.is_some();
-        let mut stage = Self {
-            home,
-            own,
-            has_clock: false,
-            has_disk,
-            _mount: mount,
-            _directories: directories,
-        };
+        let mut stage =
+            Self { home, own, clock: None, has_disk, _mount: mount, _directories: directories };
         stage.prepare();
         stage
     }
@@ -67,7 +63,7 @@ impl Stage {
         for (name, text) in SCRIPTS {
             fs::write(self.own.join(name), text).unwrap();
         }
-        self.has_clock = self.build_clock();
+        self.clock = WallClock::build(&self.own);
         fs::write(self.home.join("README"), "one line\n").unwrap();
         fs::write(self.home.join("ensemble.yaml"), self.config()).unwrap();
         for line in ["init -q -b main", "add README", "commit -q -m begin", "branch integration"] {
@@ -133,9 +129,8 @@ impl Stage {
             .env("LEASE", LEASE_SECONDS.to_string())
             .current_dir(&self.home)
             .stdin(Stdio::null());
-        if self.has_clock {
-            command.env("LD_PRELOAD", self.own.join("clock.so"));
-            command.env("ENSEMBLE_TEST_CLOCK", self.own.join("clock"));
+        if let Some(clock) = &self.clock {
+            command.envs(clock.variables());
         }
     }
 
@@ -170,23 +165,11 @@ impl Stage {
         file.write_all(format!("{at:.2} {line}\n").as_bytes()).unwrap();
     }
 
-    fn build_clock(&self) -> bool {
-        let source = self.own.join("clock.c");
-        fs::write(&source, include_str!("../supervisors/clock.c")).unwrap();
-        fs::write(self.own.join("clock"), "0").unwrap();
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(self.own.join("clock.so")).arg(source);
-        let is_built = compiler.status().is_ok_and(|status| status.success());
-        if !is_built {
-            println!("skipped: clock jumps: no `cc` that makes a shared library");
-        }
-        is_built
-    }
-
     /// Sets the wall clock of all processes, by so many seconds from the machine's.
     pub fn set_clock(&self, seconds: i64) {
-        fs::write(self.own.join("clock.new"), seconds.to_string()).unwrap();
-        fs::rename(self.own.join("clock.new"), self.own.join("clock")).unwrap();
+        if let Some(clock) = &self.clock {
+            clock.set(seconds);
+        }
     }
 
     /// Copies the project beside the journals if they are kept; where to look after a failure.
