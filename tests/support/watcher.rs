@@ -36,23 +36,23 @@ pub struct Watcher {
 impl Watcher {
     /// Starts the watcher of a queue, without waiting for anything.
     pub fn launch(queue: &Path) -> Self {
-        Self::launch_with(queue, &[])
+        Self::launch_with(queue, &[], Stdio::null())
     }
 
-    /// As [`Watcher::launch`], with more in its environment.
-    pub fn launch_with(queue: &Path, variables: &[(&str, &Path)]) -> Self {
+    /// As [`Watcher::launch`], with more in its environment, and with its complaints.
+    pub fn launch_with(queue: &Path, variables: &[(&str, &Path)], complaints: Stdio) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("a test program"));
         command.args(["--exact", BECOME_TEST, "--nocapture"]).env(BECOME_VARIABLE, queue);
-        Self::run(command.envs(variables.iter().copied()), queue)
+        Self::run(command.envs(variables.iter().copied()).stderr(complaints), queue)
     }
 
     /// As [`Watcher::launch`], by a command to which only the queue is added.
     pub fn launch_by(program: Command, queue: &Path) -> Self {
-        Self::run(&mut complete(program, queue), queue)
+        Self::run(complete(program, queue).stderr(Stdio::null()), queue)
     }
 
     fn run(command: &mut Command, queue: &Path) -> Self {
-        let process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        let process = Process::start(command.stdout(Stdio::null()));
         let status = queue.parent().expect("a project").join(".ensemble/watch.json");
         Self { process, status }
     }
@@ -115,6 +115,10 @@ impl Watcher {
         self.signal(Signal::TERM);
         let status = self.end(PATIENCE);
         assert!(status.success(), "the watcher ended with {status}");
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.process.is_running()
     }
 
     #[track_caller]

@@ -1,6 +1,7 @@
 //! The processes under test, their restarts and disturbances, and the final state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -107,7 +108,14 @@ impl Arena {
     fn launch_watcher(&mut self) {
         let variables = self.clock.as_ref().map(WallClock::variables);
         let variables = variables.as_ref().map_or(&[][..], |all| &all[..]);
-        self.watcher = Some(Watcher::launch_with(&self.bed.queue(), variables));
+        let complaints = OpenOptions::new().create(true).append(true).open(self.complaints());
+        let complaints = complaints.expect("a file").into();
+        self.watcher = Some(Watcher::launch_with(&self.bed.queue(), variables, complaints));
+    }
+
+    /// What the watchers have written to stderr.
+    fn complaints(&self) -> PathBuf {
+        self.home().join("complaints")
     }
 
     fn play(&mut self, player: &str) {
@@ -197,7 +205,10 @@ impl Arena {
 
     fn trouble_the_watcher(&mut self) {
         let mut watcher = self.watcher.take().expect("a watcher");
-        watcher.assert_running();
+        if !watcher.is_running() {
+            let said = std::fs::read_to_string(self.complaints()).unwrap_or_default();
+            panic!("the watcher has ended by itself: {said}");
+        }
         if self.random.percent(30) {
             watcher.signal(Signal::STOP);
             self.wait_up_to(STANDSTILL_MAX_MS);

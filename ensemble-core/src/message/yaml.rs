@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Budget, Options};
 
 use crate::{Error, Result};
@@ -76,10 +76,25 @@ pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
 ///
 /// The text is no YAML, or no `T`.
 pub fn read<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Fault> {
-    serde_saphyr::from_str_with_options(text, options()).map_err(|error| Fault {
+    serde_saphyr::from_str_with_options(text, options()).map_err(fault)
+}
+
+/// As [`read`], with infinite numbers and those that are none.
+///
+/// # Errors
+///
+/// As for [`read`].
+pub fn read_any<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Fault> {
+    let mut options = options();
+    options.non_finite_float_policy = NonFiniteFloatPolicy::PassThrough;
+    serde_saphyr::from_str_with_options(text, options).map_err(fault)
+}
+
+fn fault(error: serde_saphyr::Error) -> Fault {
+    Fault {
         place: error.location().map(|at| (at.line(), at.column())),
         detail: one_line(&error.to_string()),
-    })
+    }
 }
 
 /// Writes a document.

@@ -71,7 +71,7 @@ impl Node {
     /// the mapping that has it. `None` for the document as a whole, and where it cannot be read.
     #[must_use]
     pub fn field_at(text: &str, place: (u64, u64)) -> Option<String> {
-        let Located(root) = yaml::read(text).ok()?;
+        let Located(root) = yaml::read_any(text).ok()?;
         let (mut path, mut node) = (String::new(), &root);
         loop {
             node = match &node.value {
@@ -356,6 +356,7 @@ mod tests {
         assert_eq!([field(5, 7), field(6, 10)], [of("b.e[0]"), of("b.e[0].h")]);
         assert_eq!([field(7, 7), field(9, 9)], [of("empty"), of("empty")]);
         assert_eq!(Node::field_at("a: [", (1, 4)), None);
+        assert_eq!(Node::field_at("a: {b: .inf}", (1, 8)), of("a.b"));
     }
 
     #[test]
