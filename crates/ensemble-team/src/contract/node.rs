@@ -67,8 +67,8 @@ impl Node {
         Ok(node)
     }
 
-    /// The path of the value at a place of [`yaml::Fault`], such as `routes[1].to`. At a name it is
-    /// the mapping that has it. `None` for the document as a whole, and where it cannot be read.
+    /// The path of the value at a place of [`yaml::Fault`], such as `routes[1].to`. Where a mapping
+    /// begins it is the mapping, not its first field. `None` for the document as a whole, and where it cannot be read.
     #[must_use]
     pub fn field_at(text: &str, place: (u64, u64)) -> Option<String> {
         let Located(root) = yaml::read_any(text).ok()?;
@@ -78,7 +78,7 @@ impl Node {
                 Value::Map(fields) => {
                     let begun = |field: &&Field| (field.line, field.column) <= place;
                     match fields.iter().rfind(begun) {
-                        Some(field) if (field.line, field.column) < place => {
+                        Some(field) if place != (node.line, node.column) => {
                             let separator = if path.is_empty() { "" } else { "." };
                             path = format!("{path}{separator}{}", field.name);
                             &field.node
@@ -350,7 +350,7 @@ mod tests {
         let text = "a: 1\nb:\n  c: [x, {d: 2}]\n  e:\n    - f: g\n      h: 4\nempty:\n";
         let field = |line, column| Node::field_at(text, (line, column));
         let of = |path: &str| Some(path.to_owned());
-        assert_eq!([field(1, 1), field(1, 4), field(2, 1)], [None, of("a"), None]);
+        assert_eq!([field(1, 1), field(1, 4), field(2, 1)], [None, of("a"), of("b")]);
         assert_eq!([field(3, 3), field(3, 6), field(3, 7)], [of("b"), of("b.c"), of("b.c[0]")]);
         assert_eq!([field(3, 10), field(3, 14)], [of("b.c[1]"), of("b.c[1].d")]);
         assert_eq!([field(5, 7), field(6, 10)], [of("b.e[0]"), of("b.e[0].h")]);
