@@ -70,7 +70,8 @@ class Checks:
                 # Also what went wrong in the check itself: the others are still walked.
                 what = str(failed) if isinstance(failed, Failed) else repr(failed)
                 word, note = "fail", " ".join(what.split())
-                usable = self.recover()
+                # Where no agent became ready, the rest is walked with another one.
+                usable = self.recover() and not (self.agent is None and name in self.of_a_ready_agent)
             took, load = time.monotonic() - began, os.getloadavg()[0]
             print(f"{self.provider:9} {self.scratch.width:4} {name:30} {word:9} {took:5.1f} s, load {load:4.1f}  {note}",
                   flush=True)
@@ -88,7 +89,7 @@ class Checks:
         self.model.follow(Reader())
         agent = self.other("-alone")
         self.answer_dialogs(agent, "trust")
-        self.is_state(agent, "ready", 90)
+        self.is_steady(agent, 90)
         return agent
 
     def recover(self):
@@ -131,6 +132,14 @@ class Checks:
     def is_state(self, agent, state, seconds=20):
         seen = agent.wait(state, seconds)
         expect(seen == state, f"expected {state}, seen {seen}: {agent.inspect().get('evidence')}")
+
+    @staticmethod
+    def is_steady(agent, seconds):
+        """Ready, and to stay so: Codex shows its composer, and then starts its servers."""
+        def stays():
+            return agent.state() == "ready" and rests(agent) and agent.state() == "ready"
+
+        expect(settled(stays, seconds), f"it does not become ready: {agent.inspect().get('evidence')}")
 
     def send(self, text="mail"):
         """Sends a message; gives when."""

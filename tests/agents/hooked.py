@@ -42,7 +42,8 @@ class Hooked(Checks):
         if self.provider in WOKEN:
             checks = (*checks[:1], ("ping", self.ping), *checks[1:])
         if self.provider == "opencode":
-            checks = (*checks, ("usage", self.usage))
+            # The last check takes the agent down.
+            checks = (*checks[:-1], ("usage", self.usage), checks[-1])
         return [(f"{self.KIND}: {name}", check) for name, check in checks]
 
     @property
@@ -57,7 +58,7 @@ class Hooked(Checks):
             agent.keys("2")
             agent.keys("Enter")
         self.answer_dialogs(agent, "trust")
-        self.is_state(agent, "ready", 90)
+        self.is_steady(agent, 90)
         self.waits(agent)
         return agent
 

@@ -33,7 +33,7 @@ class Plugin(Hooked):
             agent.keys("2")
             agent.keys("Enter")
         self.answer_dialogs(agent, "trust")
-        self.is_state(agent, "ready", self.READY)
+        self.is_steady(agent, self.READY)
         self.waits(agent)
         return agent
 

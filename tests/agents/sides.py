@@ -103,7 +103,7 @@ class Ours(Side):
         code, said = agent.up()
         expect(code == 0, f"up: exit {code}: {said}")
         self.answer_trust()
-        self.steady()
+        self.checks.is_steady(self.agent, READY_SECONDS)
         self.waits()
 
     def answer_trust(self):
@@ -113,13 +113,6 @@ class Ours(Side):
         expect(settled(lambda: "need review" in str(self.agent.inspect()), 60), "it asks for no trust in hooks")
         self.agent.keys("2")
         self.agent.keys("Enter")
-
-    def steady(self):
-        """Codex shows its composer, and then starts its servers."""
-        def stays():
-            return self.agent.state() == "ready" and rests(self.agent) and self.agent.state() == "ready"
-
-        expect(settled(stays, READY_SECONDS), f"it does not become ready: {self.agent.inspect().get('evidence')}")
 
     def waits(self):
         if self.hooked and self.provider in WOKEN:
@@ -153,7 +146,7 @@ class OurTerminal(Ours):
         expect(settled(lambda: agent.member().get("state") in ("idle", "blocked"), READY_SECONDS), "it does not start")
         if self.provider == "codex":
             self.answer_trust()
-        self.steady()
+        self.checks.is_steady(self.agent, READY_SECONDS)
         self.waits()
 
     def shows(self, text):

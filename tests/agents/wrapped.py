@@ -96,7 +96,7 @@ class Wrapped(Hooked):
             expect(settled(lambda: "need review" in str(agent.inspect()), 60), "it asks for no trust in hooks")
             agent.keys("2", "Enter")
         self.answer_dialogs(agent, "trust")
-        self.is_state(agent, "ready", READY_SECONDS)
+        self.is_steady(agent, READY_SECONDS)
         self.waits(agent)
         return agent
 
