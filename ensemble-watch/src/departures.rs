@@ -12,7 +12,7 @@ use ensemble_core::broker::UnreadMail;
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::Name;
+use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::requests::{Asked, Entry, RequestStore, Requests};
 use ensemble_core::spool::{Found, State};
@@ -110,18 +110,20 @@ fn settle_questions(store: &dyn RequestStore, asked: &Asked, decision: &Decision
         Err(Error::NoMailbox { .. }) => return Ok(()),
         other => other?,
     };
-    let is_question = |found: &Found| {
-        matches!(found.state, State::Queued { .. })
-            && questions.iter().any(|stem| found.id.as_str().starts_with(stem))
-    };
-    for found in waiting.iter().filter(|found| is_question(found)) {
+    let is_question = |id: &MessageId| questions.iter().any(|stem| id.as_str().starts_with(stem));
+    let is_queued = |found: &&Found| matches!(found.state, State::Queued { .. });
+    let queued = waiting.iter().filter(is_queued).map(|found| &found.id);
+    for id in queued.filter(|id| is_question(id)) {
         let reason = format!("{} has gone", asked.to);
-        // The request keeps what was asked, so that the message has nothing more to say.
-        let removed = store
-            .broker()
-            .set_aside(&asked.to, &found.id, &reason)
-            .and_then(|()| store.broker().drop_dead(&asked.to, &found.id));
-        match removed {
+        match store.broker().set_aside(&asked.to, id, &reason) {
+            Ok(()) | Err(Error::NoMessage { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // The request keeps what was asked, so that the message has nothing more to say.
+    let dead = store.broker().dead_letters(&asked.to)?;
+    for letter in dead.iter().filter(|letter| is_question(&letter.id)) {
+        match store.broker().drop_dead(&asked.to, &letter.id) {
             Ok(()) | Err(Error::NoMessage { .. }) => {}
             Err(error) => return Err(error),
         }

@@ -135,7 +135,7 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     let released = team.records("worker_release");
     assert_eq!((released.len(), &released[0]["worker_id"]), (1, &Value::from("deaf")));
     assert_eq!(released[0]["how"], "forced");
-    assert!(!team.bed.ok("dead list").contains(".request"), "questions are no dead letters");
+    assert!(!team.bed.ok("dead list --json").contains(".request"), "questions are no dead letters");
 
     // It comes back alone, and this time its mail waits for it.
     fs::remove_file(team.here("deaf.pids")).unwrap();
