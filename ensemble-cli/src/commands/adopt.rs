@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
 use ensemble_tmux::tmux::{Binding, PaneInfo, Server};
+use ensemble_watch::panes::PaneEntry;
 use ensemble_watch::project::{AgentConfig, Project};
 use ensemble_watch::team::{Brought, Plan};
 use serde_json::json;
@@ -91,6 +92,9 @@ impl Arguments {
             brought.push(team.join(&plan(context.project()?, &found.provider)?, &binding)?);
         }
         drop(lock);
+        for entry in brought.iter().filter_map(|one| PaneEntry::of(&one.member)) {
+            super::bind::warn_if_absent(context.project()?, &entry);
+        }
         report(context, &brought)?;
         say_next(context, &brought)
     }

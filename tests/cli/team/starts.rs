@@ -316,25 +316,34 @@ fn two_codex_of_one_home_are_two_agents() {
     }
 }
 
+const WARNED: &str = "was not started as `codex --no-daemon`";
+
 #[test]
 fn a_codex_that_joins_with_a_shared_server_is_warned_of() {
     let team = team("/bin/dash", &[("named", "claude")]);
     ok(&team, &["up"]);
     let (server, here) = (team.server(), team.here("").display().to_string());
     let socket = server.socket().display().to_string();
-    for (name, options, warned) in [("shares", "", true), ("own", " --no-daemon", false)] {
+    let started = |name: &str, options: &str| {
         let command = format!("env HERE={here} ENSEMBLE_AGENT_ID={name} {here}/bin/codex{options}");
         let window = ["new-window", "-d", "-P", "-F", "#{pane_id}", "-t", "=crew:", &command];
         let pane = server.run(&window).unwrap().remove(0);
         let file = team.here(&format!("{name}.env"));
         eventually("it has started", || file.exists());
+        pane
+    };
+    for (name, options, warned) in [("shares", "", true), ("own", " --no-daemon", false)] {
+        let pane = started(name, options);
         let arguments =
             ["join", name, "--pane", &pane, "--tmux-socket", &socket, "--provider", "codex"];
         let joined = run(&team, &arguments);
         assert_eq!(joined.code, 0, "{joined:?}");
-        let is_warned = joined.stderr.contains("was not started as `codex --no-daemon`");
+        let is_warned = joined.stderr.contains(WARNED);
         assert_eq!(is_warned, warned, "{name}: {joined:?}");
     }
+    let pane = started("taken", "");
+    let adopted = run(&team, &["agent", "adopt", &pane, "--tmux-socket", &socket]);
+    assert!(adopted.code == 0 && adopted.stderr.contains(WARNED), "{adopted:?}");
 }
 
 /// A run that goes on, and the lines that it prints.
