@@ -277,12 +277,19 @@ pub(crate) fn counted(number: u64) -> String {
     if number >= COUNT_MAX { format!("{COUNT_MAX}+") } else { number.to_string() }
 }
 
-/// A text of at most so many characters.
+/// A text of at most so many characters. Where it is cut, its open brackets are closed.
 pub(crate) fn cut(text: &str, chars_max: usize) -> String {
-    match text.chars().count() > chars_max {
-        true => text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect(),
-        false => text.to_owned(),
+    if text.chars().count() <= chars_max {
+        return text.to_owned();
     }
+    let start = |chars: usize| text.chars().take(chars);
+    let open = |chars: usize| {
+        let count = |bracket| start(chars).filter(|it| *it == bracket).count();
+        count('(').saturating_sub(count(')'))
+    };
+    let room = chars_max.saturating_sub(1);
+    let kept = (0..=room).rev().find(|kept| kept + open(*kept) <= room).unwrap_or_default();
+    start(kept).chain(['…']).chain(std::iter::repeat_n(')', open(kept))).collect()
 }
 
 /// Columns of the terminal; [`COLUMNS`] elsewhere.
@@ -290,4 +297,20 @@ fn width(out: &Output) -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
     let columns = size.filter(|_| out.is_terminal()).map(|size| usize::from(size.ws_col));
     columns.filter(|columns| *columns > 0).unwrap_or(COLUMNS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn a_text_that_is_cut_closes_its_brackets() {
+        let text = "w1 waits: dialog (menu: Enter to stay)";
+        assert_eq!(cut(text, 38), text);
+        assert_eq!(cut(text, 30), "w1 waits: dialog (menu: Ente…)");
+        assert_eq!(cut(text, 19), "w1 waits: dialog …");
+        assert_eq!(cut(text, 10), "w1 waits:…");
+        assert_eq!(cut("a (b) c", 6), "a (b)…");
+        assert_eq!((cut("abc", 1), cut("abc", 0)), ("…".to_owned(), "…".to_owned()));
+    }
 }

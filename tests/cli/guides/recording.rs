@@ -119,7 +119,8 @@ fn a_first_team_is_typed_and_recorded() {
     recorder.run("ensemble send --to worker-1 --task t1 'count the lines' --until settled", "-");
     recorder.run("ensemble why t1", "settled");
     recorder.type_line("ensemble top");
-    let idle = || recorder.text().matches("ready (ready)").count() == 2;
+    let is_idle = |line: &&str| line.trim_end().ends_with(" ready");
+    let idle = || recorder.text().lines().filter(is_idle).count() == 2;
     eventually("the live view shows both agents at rest", idle);
     recorder.keep(2 * SHOWN);
     let screens = std::mem::take(&mut recorder.screens);

@@ -316,15 +316,16 @@ fn is_at_rest(diagnosis: &Judgement) -> bool {
     matches!(diagnosis.state, AgentState::Ready | AgentState::Draft)
 }
 
-/// The decisive piece of evidence, in a few words.
+/// The decisive piece of evidence, in a few words, none of them twice.
 fn seen(diagnosis: &Judgement) -> String {
     let word = diagnosis.state.word();
-    match diagnosis.evidence.first() {
-        Some(evidence) if evidence.text.is_empty() || evidence.what == word => {
-            format!("{word} ({})", evidence.what)
-        }
-        Some(evidence) => format!("{word} ({}: {})", evidence.what, evidence.text),
-        None => word.to_owned(),
+    let Some(evidence) = diagnosis.evidence.first().filter(|it| it.what != word) else {
+        return word.to_owned();
+    };
+    let (what, text) = (&evidence.what, &evidence.text);
+    match text.is_empty() || text.eq_ignore_ascii_case(what) {
+        true => format!("{word} ({what})"),
+        false => format!("{word} ({what}: {text})"),
     }
 }
 
@@ -400,6 +401,18 @@ mod tests {
         let [none, holds, waits, both] = row(&claude(READY), false);
         assert_eq!((none, holds), (State::Idle, State::Idle));
         assert_eq!((waits, both), (State::Waiting, State::Waiting));
+    }
+
+    #[test]
+    fn evidence_that_is_named_as_the_state_is_not_said_twice() {
+        for (screen, expected) in [(READY, "ready"), (PERMISSION, "permission")] {
+            let evidence = Evidence::new(MemberState::Up, claude(screen));
+            assert_eq!(presence(&evidence).why, expected);
+        }
+        let review = "  Hooks need review\n\n› 1. Review hooks\n  2. Trust all and continue";
+        let sight = in_pane("codex", "codex", review, |_| {});
+        let why = presence(&Evidence::new(MemberState::Up, sight)).why;
+        assert_eq!(why, "dialog (hooks need review)");
     }
 
     #[test]
