@@ -336,14 +336,16 @@ fn agents_without_hooks_are_told_once_in_their_instructions() {
     let bed = Bed::empty();
     let file = bed.project().join("AGENTS.md");
     std::fs::write(&file, "# Rules\nBe kind.").unwrap();
-    bed.ok("init --agents-md");
+    let said = bed.ok("init --agents-md");
+    assert!(said.contains("added the team's rules to AGENTS.md"), "{said}");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("# Rules\nBe kind.\n\n<!-- ensemble -->\n"), "{text}");
     assert!(
         text.contains("`ensemble agent prime`") && text.contains("ensemble settle ID"),
         "{text}"
     );
-    bed.ok("init --agents-md");
+    let said = bed.ok("init --agents-md");
+    assert!(said.contains("the team's rules stand in AGENTS.md already"), "{said}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 

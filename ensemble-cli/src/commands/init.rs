@@ -92,7 +92,13 @@ impl Arguments {
         let Created { spool, added, config, config_created } =
             create(context, &project, text.as_deref())?;
         if self.agents_md {
-            add_section(&project.root().join(AGENTS_FILE))?;
+            let is_added = add_section(&project.root().join(AGENTS_FILE))?;
+            if !context.out.is_json() {
+                context.out.line(match is_added {
+                    true => format!("added the team's rules to {AGENTS_FILE}"),
+                    false => format!("the team's rules stand in {AGENTS_FILE} already"),
+                })?;
+            }
         }
         let lacking = upstream.as_ref().map(|found| match config_created {
             true => Vec::new(),
@@ -188,11 +194,11 @@ fn write_schema(project: &Project) -> Outcome {
     Ok(durable::write_document(&path, text.as_bytes(), Durability::Process)?)
 }
 
-/// Adds a section on the team to the instructions of agents, unless it is there.
-fn add_section(path: &Path) -> Outcome {
+/// Adds a section on the team to the instructions of agents, unless it is there; says whether it did.
+fn add_section(path: &Path) -> Outcome<bool> {
     let fail = |error| Failure::refused(format!("cannot write {}: {error}", path.display()));
     let before = match std::fs::read_to_string(path) {
-        Ok(text) if text.contains(SECTION) => return Ok(()),
+        Ok(text) if text.contains(SECTION) => return Ok(false),
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => return Err(fail(error)),
@@ -207,7 +213,8 @@ fn add_section(path: &Path) -> Outcome {
          `ensemble agent prime`: it prints who you are, what you hold and what waits.\n\n{RULES}\n"
     );
     let mut file = OpenOptions::new().append(true).create(true).open(path).map_err(fail)?;
-    file.write_all(section.as_bytes()).map_err(fail)
+    file.write_all(section.as_bytes()).map_err(fail)?;
+    Ok(true)
 }
 
 /// Writes the configuration unless there is one; says whether it did. The commented one, in which no value
