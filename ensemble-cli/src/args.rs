@@ -23,9 +23,9 @@ const GLOBALS_NAMED: &str =
 pub(crate) const AFTER_HELP: &str = "\
 Durations are plain seconds or have units: 90, 90s, 5m, \"1h 30m\", 500ms.
 
-Exit codes: 0 done · 1 refused or failed · 2 usage · 3 nothing there, or a wait timed out ·
-4 broken invariant or corrupt data · 5 a needed program is missing · 42 an agent's graceful abort ·
-75 busy, try again";
+Exit codes: 0 done · 1 refused or failed · 2 usage · 3 nothing there, or a wait
+timed out · 4 broken invariant or corrupt data · 5 a needed program is missing ·
+42 an agent's graceful abort · 75 busy, try again";
 
 /// What the command line says: the global options, the verb, and the place where it stands.
 pub(crate) struct Cli {

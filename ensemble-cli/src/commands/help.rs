@@ -108,7 +108,8 @@ fn print_all(context: &Context, program: &Command) -> Outcome {
         context.out.line("")?;
     }
     let topics: Vec<&str> = TOPICS.iter().map(|topic| topic.name).collect();
-    context.out.line(format!("Topics, as in `ensemble help leases`: {}", topics.join(", ")))?;
+    context.out.line("Topics, as in `ensemble help leases`:")?;
+    context.out.line(topics.join(", "))?;
     context.out.line("")?;
     context.out.line("Every command has --queue DIR, --as NAME and --json.")?;
     context.out.line("")?;

@@ -25,26 +25,29 @@ A message goes through these states, and `ensemble why ID` tells its story:
   settled    its work is done
   dead       it was given up; `ensemble dead retry ID` delivers it again
 
-The watcher tells agents by the best way that each offers. Mail waits as long as the agent is away.
+The watcher tells agents by the best way that each offers. Mail waits as long as
+the agent is away.
 `send --until STATE --wait DURATION` returns when the message has got so far.
 ";
 
 const LEASES: &str = "\
-An agent that receives a message holds it for a time, the lease: 5 minutes unless the mailbox has
-another. Three commands end or prolong it:
+An agent that receives a message holds it for a time, the lease: 5 minutes
+unless the mailbox has another. Three commands end or prolong it:
 
   ensemble settle ID               the work is done
   ensemble release ID              another agent shall do it
   ensemble mailbox extend ID 10m   the work goes on
 
-When a lease is over, the message is delivered again. After too many deliveries it becomes a dead
-letter. Each delivery has a higher number, the epoch; who held an older one can no longer settle.
+When a lease is over, the message is delivered again. After too many deliveries
+it becomes a dead letter. Each delivery has a higher number, the epoch. A holder
+of an older epoch can no longer settle.
 ";
 
 const IDENTITY: &str = "\
-An agent is known by the pass that it was started with, or by the pane in which it runs. It may use
-no other name. From outside, `--as NAME` or ENSEMBLE_AGENT_ID names an agent that is not up.
-Without either, `operator` acts.
+An agent is known by the pass that it was started with, or by the pane in which
+it runs. It may use no other name. From outside, `--as NAME` or
+ENSEMBLE_AGENT_ID names an agent that is not up. Without either, `operator`
+acts.
 
 `ensemble agent whoami` says who is asking, and how that is known.
 ";
@@ -61,7 +64,9 @@ Each command ends with one of these:
   42  an agent's graceful abort, passed on
   75  busy: the same call may succeed later
 
-With --json a failure is one line on stderr: {\"error\":{\"code\",\"message\",\"hint\",\"exit\"}}.
+With --json a failure is one line on stderr:
+
+  {\"error\":{\"code\",\"message\",\"hint\",\"exit\"}}
 ";
 
 const FOR_AGENTS: &str = "\
@@ -72,17 +77,18 @@ The whole work of an agent in four commands:
   ensemble send --to NAME TEXT     say something to another agent
   ensemble request answer ID --approve
 
-`ensemble agent prime` prints what an agent should know now: its name, what it holds, what waits.
-`ensemble init --agents-md` prints a paragraph for AGENTS.md or CLAUDE.md.
+`ensemble agent prime` prints what an agent should know now: its name, what it
+holds, what waits. `ensemble init --agents-md` adds the team's rules to
+AGENTS.md.
 ";
 
 const OPTIONS: &str = "\
 Every command has these options:
 
-  --queue DIR  the queue's directory [default: $ENSEMBLE_QUEUE, else that of the project, which is
-               searched upwards from the working directory]
-  --as NAME    act as this agent [default: $ENSEMBLE_AGENT_ID, else $LIZA_AGENT_ID, else the agent
-               of this pane, else operator]
+  --queue DIR  the queue's directory [default: $ENSEMBLE_QUEUE, else that of the
+               project, which is searched upwards from the working directory]
+  --as NAME    act as this agent [default: $ENSEMBLE_AGENT_ID, else
+               $LIZA_AGENT_ID, else the agent of this pane, else operator]
   --json       print JSON, one object a line; failures, too, on stderr
 
 Durations are plain seconds or have units: 90, 90s, 5m, \"1h 30m\", 500ms.
@@ -94,7 +100,7 @@ mod tests {
     use super::*;
 
     /// Lines and columns of a terminal.
-    const SCREEN: (usize, usize) = (24, 100);
+    const SCREEN: (usize, usize) = (24, 80);
 
     #[test]
     fn each_topic_fits_one_screen() {
