@@ -126,6 +126,7 @@ impl Arguments {
         }
         let stands = !self.once && self.batch.is_none();
         queue.ensure(&spool, &actor)?;
+        announce(project, stands);
         loop {
             if stands {
                 others.read();
@@ -188,6 +189,13 @@ impl Arguments {
             }
         }
         Ok(None)
+    }
+}
+
+/// Says that a run without an end has begun.
+fn announce(project: &Project, stands: bool) {
+    if stands {
+        say(&format!("handing out tasks in {}; Ctrl-C ends it", project.queue.display()));
     }
 }
 

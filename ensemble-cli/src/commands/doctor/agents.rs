@@ -51,7 +51,8 @@ pub(super) fn programs(context: &Context) -> Vec<Check> {
 fn one(context: &Context, program: Program, version: Option<String>) -> Vec<Check> {
     let word = program.word();
     let Some(version) = version else {
-        let text = format!("{word} is on PATH, but does not say its version");
+        let seconds = VERSION_PATIENCE.as_secs();
+        let text = format!("{word} is on PATH, but has said no version within {seconds} s");
         let remedy = format!("see whether `{word} --version` works");
         return vec![Check::bad("agents", Level::Warn, text, remedy)];
     };
