@@ -33,6 +33,8 @@ fn round(bed: &Bed, watcher: &Watcher, round: usize, files: usize) {
     // The long run takes longer, too.
     let patience = PATIENCE * u32::try_from(files / 5_000 + 1).unwrap();
     eventually_true(patience, "all are routed", || routed() >= goal);
+    let overwritten = watcher.status().map(|status| status["overwritten"].clone());
+    assert_eq!(overwritten, Some(0.into()), "each file has one version");
     while let Some(delivery) = spool.receive(&dispatch, &dispatch).unwrap() {
         spool.settle(&delivery.lease).unwrap();
     }

@@ -18,10 +18,11 @@
 //! `reject` puts a file aside.
 
 mod examine;
+mod listed;
 mod pending;
 mod reject;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ use ensemble_core::watch::Landing;
 use ensemble_team::contract::Kind;
 
 use crate::project::BoxTable;
+use listed::Listed;
 use pending::Pending;
 pub(crate) use reject::Rejected;
 
@@ -131,6 +133,13 @@ impl Unfit {
     }
 }
 
+/// Gives back what a map that was full once does not need now.
+fn give_back<T>(map: &mut HashMap<String, T>) {
+    if map.capacity() > 4 * map.len() {
+        map.shrink_to_fit();
+    }
+}
+
 /// A file on which the loop must act.
 #[derive(Debug)]
 pub(crate) enum Finding {
@@ -142,14 +151,6 @@ pub(crate) enum Finding {
     Again(Unfit, Entry),
 }
 
-/// A file of the last scan that was not examined yet.
-#[derive(Debug)]
-struct Listed {
-    box_name: Arc<str>,
-    file: String,
-    modified_ns: i128,
-}
-
 #[derive(Debug)]
 struct OpenBox {
     drop_box: DropBox,
@@ -158,7 +159,7 @@ struct OpenBox {
     pending: HashMap<String, Pending>,
     /// Files that no route matches, and directories: recorded once, shown in `status`.
     unmatched: HashMap<String, FileId>,
-    /// Complete files that were found since the last listing and not by an event, which may still come.
+    /// Complete files that were found by a listing, and whose events may still come.
     found: HashSet<String>,
     /// How many versions of a file landed that were not read, because the next one took their place.
     overwritten: HashMap<String, u64>,
@@ -171,7 +172,9 @@ pub(crate) struct Boxes {
     open: Vec<OpenBox>,
     /// Drop boxes that could not be opened, and why.
     refused: Vec<(PathBuf, String)>,
-    listed: VecDeque<Listed>,
+    listed: Listed,
+    /// No event waited at the last step.
+    is_drained: bool,
 }
 
 impl Boxes {
@@ -182,7 +185,8 @@ impl Boxes {
             queue: queue.to_owned(),
             open: Vec::new(),
             refused: Vec::new(),
-            listed: VecDeque::new(),
+            listed: Listed::default(),
+            is_drained: true,
         };
         if is_open_to_all {
             boxes.refused.push((queue.to_owned(), OPEN_TO_ALL.to_owned()));
@@ -236,13 +240,12 @@ impl Boxes {
 
     /// How many files are still to be examined and how many are unmatched, by box, for `status`.
     pub(crate) fn summary(&self) -> Vec<serde_json::Value> {
-        let row = |open: &OpenBox| {
+        let row = |(place, open): (usize, &OpenBox)| {
             let name = open.drop_box.spec.name();
-            let listed = self.listed.iter().filter(|listed| listed.box_name == *name).count();
-            let pending = open.pending.len() + listed;
+            let pending = open.pending.len() + self.listed.count(place);
             serde_json::json!({ "box": **name, "pending": pending, "unmatched": open.unmatched.len() })
         };
-        self.open.iter().map(row).collect()
+        self.open.iter().enumerate().map(row).collect()
     }
 
     fn get_mut(&mut self, box_name: &str) -> Option<&mut OpenBox> {
@@ -289,16 +292,20 @@ impl Boxes {
     }
 
     /// Lists all boxes. [`Boxes::examine_listed`] works off the files that no event has named.
-    pub(crate) fn scan(&mut self, ledger: &mut Ledger) -> Result<()> {
-        self.listed.clear();
+    pub(crate) fn scan(&mut self, now: Monotonic, ledger: &mut Ledger) -> Result<()> {
+        self.listed.begin(now);
         for open in &mut self.open {
-            open.found.clear();
+            if self.is_drained {
+                open.found = HashSet::new();
+            }
             let dir = open.drop_box.dir();
             open.unmatched.retain(|file, _| matches!(dir.stat(file), Ok(Some(_))));
+            give_back(&mut open.unmatched);
+            give_back(&mut open.pending);
         }
         ledger.begin_listing();
-        for open in &self.open {
-            let (listed, box_name) = (&mut self.listed, open.drop_box.spec.name());
+        for (place, open) in self.open.iter().enumerate() {
+            let listed = &mut self.listed;
             open.drop_box.dir().for_each(|file| {
                 let is_passed = !open.drop_box.takes(file) || open.pending.contains_key(file);
                 if !is_passed
@@ -306,8 +313,7 @@ impl Boxes {
                     && open.unmatched.get(file) != Some(&stat.id)
                     && !ledger.is_listed_routed(&open.drop_box.path_of(file), &stat)
                 {
-                    let (file, modified_ns) = (file.to_owned(), stat.modified_ns);
-                    listed.push_back(Listed { box_name: box_name.clone(), file, modified_ns });
+                    listed.push(place, file, stat.modified_ns);
                 }
                 ControlFlow::Continue(())
             })?;
@@ -352,8 +358,14 @@ impl Boxes {
     }
 
     /// Whether files of the last scan are still to be examined.
-    pub(crate) fn has_listed(&self) -> bool {
+    pub(crate) const fn has_listed(&self) -> bool {
         !self.listed.is_empty()
+    }
+
+    /// Whether files of a scan are to be examined now. They wait while there are events, but not for too long.
+    pub(crate) fn may_examine_listed(&mut self, now: Monotonic, has_events: bool) -> bool {
+        self.is_drained = !has_events;
+        self.is_drained || self.listed.is_overdue(now)
     }
 
     /// Examines up to `count` of the files of the last scan.
@@ -367,11 +379,9 @@ impl Boxes {
             SystemClock.wall().unix_millis() - i64::try_from(FOUND_QUIET.as_millis()).unwrap_or(0);
         let mut findings = Vec::new();
         for _ in 0..count {
-            let Some(Listed { box_name, file, modified_ns }) = self.listed.pop_front() else {
-                break;
-            };
-            let Some(open) = self.get_mut(&box_name) else { continue };
-            findings.extend(if modified_ns < i128::from(quiet_before) * 1_000_000 {
+            let Some((place, file, modified_ms)) = self.listed.pop() else { break };
+            let Some(open) = self.open.get_mut(place) else { continue };
+            findings.extend(if modified_ms < quiet_before {
                 open.examine(now, &file, false, ledger)
             } else {
                 open.examine_unless_written(now, &file, ledger)

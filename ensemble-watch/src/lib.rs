@@ -36,6 +36,7 @@ pub mod consumption;
 mod dead_letters;
 mod departures;
 mod engine;
+mod event_queue;
 mod held_work;
 pub mod hosts;
 pub mod judge;

@@ -138,11 +138,11 @@ impl Watcher {
     /// # Errors
     /// None at the moment: each failure while watching is recorded and tried again.
     pub fn run(mut self, ready: impl FnOnce()) -> Result<()> {
-        self.engine.step(Vec::new());
+        self.engine.step(Vec::new(), false);
         ready();
         loop {
             let wakes = self.next_wakes();
-            self.engine.step(wakes);
+            self.engine.step(wakes, self.wakes.has_events());
             if let Some(alerts) = &self.alerts {
                 alerts.changed();
             }

@@ -9,7 +9,6 @@
 //!
 //! So a file that lands wakes the thread that acts on it, and no other one before.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +22,7 @@ use ensemble_team::roster::PaneObservation;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::event_queue::EventQueue;
 use crate::ladders::LadderNews;
 use crate::processes::{Process, Processes};
 use crate::servers::ServerNews;
@@ -100,7 +100,7 @@ impl Waker {
 pub(crate) struct Wakes {
     receiver: Receiver<Wake>,
     signal: Arc<OwnedFd>,
-    events: VecDeque<FsEvent>,
+    events: EventQueue,
 }
 
 /// Both ends.
@@ -115,7 +115,7 @@ pub(crate) fn wakes() -> Result<(Waker, Wakes)> {
     let (sender, receiver) = unbounded();
     let signal = Arc::new(signal);
     let waker = Waker { sender, signal: Arc::clone(&signal) };
-    Ok((waker, Wakes { receiver, signal, events: VecDeque::new() }))
+    Ok((waker, Wakes { receiver, signal, events: EventQueue::default() }))
 }
 
 impl Wakes {
@@ -132,14 +132,19 @@ impl Wakes {
             let mut wakes = self.received();
             self.read(watch_set);
             wakes.extend(processes.take_ended().into_iter().map(Wake::Ended));
-            let room = WAKES_A_STEP.saturating_sub(wakes.len()).min(self.events.len());
-            wakes.extend(self.events.drain(..room).map(Wake::Changed));
+            let room = WAKES_A_STEP.saturating_sub(wakes.len());
+            wakes.extend(std::iter::from_fn(|| self.events.pop()).take(room).map(Wake::Changed));
             let left = longest.map(|longest| longest.saturating_sub(began.elapsed()));
             if !wakes.is_empty() || left.is_some_and(|left| left.is_zero()) {
                 return wakes;
             }
             self.sleep(watch_set, processes, left);
         }
+    }
+
+    /// Whether events wait for a later step.
+    pub(crate) const fn has_events(&self) -> bool {
+        self.events.len() > 0
     }
 
     /// Reads the pending events of the system.
@@ -149,7 +154,7 @@ impl Wakes {
                 return;
             }
             let (events, may_have_more) = watch_set.take();
-            self.events.extend(events);
+            events.into_iter().for_each(|event| self.events.push(event));
             if !may_have_more {
                 return;
             }

@@ -1,21 +1,34 @@
-//! Where the last line of each path begins in the ledger: eight bytes a path, however long it is.
+//! Where the last line of each path begins in the ledger: nine bytes a path, however long it is.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::os::unix::fs::FileExt as _;
 
 use super::ledger::Entry;
 
 /// The longest line that is read, in bytes: far more than a path and its lease take.
 const LINE_BYTES_MAX: usize = 8 * 1024;
+/// What is read of a line at first, in bytes: most lines are shorter.
+const LINE_BYTES_USUAL: usize = 512;
+/// Number of parts of an index. Each grows by itself, so that none is copied as a whole.
+const SHARDS: usize = 256;
+/// A part that is full grows by one in so many.
+const GROWTH_SHARE: usize = 8;
 
 /// Offsets by path. Paths whose keys are equal are told apart by reading their lines.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Index {
-    by_key: HashMap<u32, u32>,
+    /// Pairs of a key and an offset, sorted by key, in the part that the key's last byte names.
+    shards: Vec<Vec<(u32, u32)>>,
     /// Paths whose key another path has.
     by_path: HashMap<String, u32>,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self { shards: vec![Vec::new(); SHARDS], by_path: HashMap::new() }
+    }
 }
 
 impl Index {
@@ -26,46 +39,78 @@ impl Index {
             *known = at;
             return;
         }
-        match self.by_key.get_mut(&key(path)) {
-            Some(known) if entry_at(file, *known).is_some_and(|other| other.path != path) => {
-                self.by_path.insert(path.to_owned(), at);
+        let key = key(path);
+        let shard = self.shard_mut(key);
+        match shard.binary_search_by_key(&key, |(known, _)| *known) {
+            Ok(place) => {
+                let known = &mut shard[place].1;
+                if entry_at(file, *known).is_some_and(|other| other.path != path) {
+                    self.by_path.insert(path.to_owned(), at);
+                } else {
+                    *known = at;
+                }
             }
-            Some(known) => *known = at,
-            None => drop(self.by_key.insert(key(path), at)),
+            Err(place) => {
+                if shard.len() == shard.capacity() {
+                    shard.reserve_exact(shard.len() / GROWTH_SHARE + 1);
+                }
+                shard.insert(place, (key, at));
+            }
         }
+    }
+
+    fn shard_mut(&mut self, key: u32) -> &mut Vec<(u32, u32)> {
+        &mut self.shards[key as usize % SHARDS]
     }
 
     /// The last entry of a path.
     pub(super) fn find(&self, file: &File, path: &str) -> Option<Entry> {
-        let at = self.by_path.get(path).or_else(|| self.by_key.get(&key(path)))?;
-        entry_at(file, *at).filter(|entry| entry.path == path)
+        let at = self.by_path.get(path).copied().or_else(|| self.offset(key(path)))?;
+        entry_at(file, at).filter(|entry| entry.path == path)
+    }
+
+    fn offset(&self, key: u32) -> Option<u32> {
+        let shard = &self.shards[key as usize % SHARDS];
+        let place = shard.binary_search_by_key(&key, |(known, _)| *known).ok()?;
+        Some(shard[place].1)
     }
 
     /// The offsets of all last lines, in the order of the file.
     pub(super) fn offsets(&self) -> Vec<u32> {
-        let mut offsets: Vec<u32> =
-            self.by_key.values().chain(self.by_path.values()).copied().collect();
+        let mut offsets = Vec::with_capacity(self.len());
+        offsets.extend(self.shards.iter().flatten().map(|(_, at)| *at));
+        offsets.extend(self.by_path.values());
         offsets.sort_unstable();
         offsets
     }
 
     /// Number of paths.
     pub(super) fn len(&self) -> usize {
-        self.by_key.len() + self.by_path.len()
+        self.shards.iter().map(Vec::len).sum::<usize>() + self.by_path.len()
     }
 }
 
 /// The key of a path, the same in every process.
 pub(super) fn key(path: &str) -> u32 {
-    let mut hasher = DefaultHasher::new();
-    path.hash(&mut hasher);
     // Its lower half is as good as the whole.
-    (hasher.finish() & u64::from(u32::MAX)) as u32
+    (hash(path) & u64::from(u32::MAX)) as u32
+}
+
+/// A digest that is the same in every process.
+pub(super) fn hash(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The entry whose line begins there.
 pub(super) fn entry_at(file: &File, at: u32) -> Option<Entry> {
-    let mut text = [0; LINE_BYTES_MAX];
+    let mut text = [0; LINE_BYTES_USUAL];
+    let bytes = file.read_at(&mut text, u64::from(at)).ok()?;
+    if let Some(end) = memchr::memchr(b'\n', &text[..bytes]) {
+        return serde_json::from_slice(&text[..end]).ok();
+    }
+    let mut text = vec![0; LINE_BYTES_MAX];
     let bytes = file.read_at(&mut text, u64::from(at)).ok()?;
     let line = text[..bytes].split(|byte| *byte == b'\n').next()?;
     serde_json::from_slice(line).ok()

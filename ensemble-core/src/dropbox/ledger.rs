@@ -4,10 +4,10 @@
 //! The line is written last, so a crash before it leads to the same messages being published again
 //! under the same ids, which stores nothing. The ids count the versions of a path. So a
 //! file that is rewritten with earlier content is a new version, while one that is deleted and
-//! restored as it was is not. In memory are the entries of files that lie in the drop boxes. Of the others it
-//! knows where their lines are, and forgets them after some days. Of an `ack/` file every one that lands is a version: it is an event.
+//! restored as it was is not. In memory are digests of the files that lie in the drop boxes, some 24 bytes each. Of
+//! all files it knows where their lines are, and forgets those that are gone after some days. Of an `ack/` file every one that lands is a version: it is an event.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Seek as _, Write as _};
 use std::path::Path;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::index::{Index, entry_at, key};
+use super::index::{Index, entry_at, hash, key};
 use crate::durable::{Dir, Durability, FileStat, Modes};
 use crate::env::Lease;
 use crate::message::{Digest, MessageId, Name, Timestamp};
@@ -53,7 +53,7 @@ pub struct Entry {
 }
 
 /// Which state of which file was routed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp(u64, u64, u64, i128, i128);
 
 impl Stamp {
@@ -107,7 +107,7 @@ impl From<&AckedLease> for Lease {
     }
 }
 
-/// The ledger on disk, and in memory the entries of files that lie in the drop boxes.
+/// The ledger on disk, and in memory digests of the files that lie in the drop boxes.
 #[derive(Debug)]
 pub struct Ledger {
     file: File,
@@ -128,10 +128,18 @@ pub struct Ledger {
     looked_at: Option<i64>,
 }
 
+/// A file that lies in a drop box. The same digests stand for the same file in the same state.
 #[derive(Debug)]
 struct Present {
-    entry: Entry,
+    path: u64,
+    stamp: u64,
     listing: u32,
+}
+
+impl Present {
+    fn new(path: &str, stamp: &Stamp, listing: u32) -> Self {
+        Self { path: hash(path), stamp: hash(stamp), listing }
+    }
 }
 
 impl Ledger {
@@ -156,7 +164,7 @@ impl Ledger {
         };
         ledger.read()?;
         if ledger.lines > ledger.index.len() + SUPERSEDED_LINES_MAX {
-            ledger.rewrite(&mut |_| true)?;
+            ledger.rewrite(&[])?;
         }
         Ok(ledger)
     }
@@ -188,14 +196,17 @@ impl Ledger {
         }
     }
 
-    /// Replaces the file by one with the last lines of the paths that are to be kept.
-    fn rewrite(&mut self, keep: &mut dyn FnMut(&Entry) -> bool) -> Result<()> {
+    /// Replaces the file by one with the last lines of all paths, but for those that begin at these offsets, which
+    /// are sorted.
+    fn rewrite(&mut self, gone: &[u32]) -> Result<()> {
         let state = self.path.parent().unwrap_or_else(|| Path::new("."));
         let dir = Dir::open(state)?;
         let (file, index) = (&self.file, &self.index);
         let write = |out: &mut dyn std::io::Write| {
             for at in index.offsets() {
-                if let Some(entry) = entry_at(file, at).filter(|entry| keep(entry)) {
+                if gone.binary_search(&at).is_err()
+                    && let Some(entry) = entry_at(file, at)
+                {
                     out.write_all(&line(&entry))?;
                 }
             }
@@ -217,22 +228,17 @@ impl Ledger {
         if is_recent && self.lines <= self.index.len() + SUPERSEDED_LINES_MAX {
             return Ok(0);
         }
-        let offsets = self.index.offsets();
-        let mut gone = HashSet::new();
-        for at in offsets {
+        let mut gone = Vec::new();
+        for at in self.index.offsets() {
             let Some(entry) = entry_at(&self.file, at) else { continue };
             let is_present = self.present.contains_key(&key(&entry.path));
             if !is_present && calendar.age(entry.stamp.changed()) > keep {
-                gone.insert(at);
+                gone.push(at);
             }
         }
         let before = self.index.len();
         if !gone.is_empty() || self.lines > before + SUPERSEDED_LINES_MAX {
-            let paths: HashSet<String> = gone
-                .into_iter()
-                .filter_map(|at| entry_at(&self.file, at).map(|entry| entry.path))
-                .collect();
-            self.rewrite(&mut |entry| !paths.contains(&entry.path))?;
+            self.rewrite(&gone)?;
         }
         self.looked_at = Some(calendar.steady());
         Ok(before - self.index.len())
@@ -255,8 +261,7 @@ impl Ledger {
     /// What was last routed of a path.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<Entry> {
-        let present = self.present.get(&key(path)).filter(|present| present.entry.path == path);
-        present.map(|present| present.entry.clone()).or_else(|| self.index.find(&self.file, path))
+        self.index.find(&self.file, path)
     }
 
     /// Begins a listing of the drop boxes: ask [`Ledger::is_listed_routed`] of each file, then call
@@ -265,17 +270,17 @@ impl Ledger {
         self.listing = self.listing.wrapping_add(1);
     }
 
-    /// As [`Ledger::is_routed`], for a file that is listed and whose entry therefore stays in memory.
+    /// As [`Ledger::is_routed`], for a file that is listed and whose digests therefore stay in memory.
     pub fn is_listed_routed(&mut self, path: &str, stat: &FileStat) -> bool {
         let listing = self.listing;
         if let Some(present) = self.present_mut(path) {
             present.listing = listing;
-            return present.entry.stamp == Stamp::from(stat);
+            return present.stamp == hash(&Stamp::from(stat));
         }
         false
     }
 
-    /// Drops the entries of files that were not listed from memory. On disk they stay.
+    /// Forgets the digests of files that were not listed. Their lines on disk stay.
     pub fn end_listing(&mut self) {
         let listing = self.listing;
         self.present.retain(|_, present| present.listing == listing);
@@ -284,12 +289,12 @@ impl Ledger {
         }
     }
 
-    /// The entry of a path in memory, read from disk if need be.
+    /// The digests of a path, from its line on disk if need be.
     fn present_mut(&mut self, path: &str) -> Option<&mut Present> {
         let (key, listing) = (key(path), self.listing);
-        if self.present.get(&key).is_none_or(|present| present.entry.path != path) {
+        if self.present.get(&key).is_none_or(|present| present.path != hash(path)) {
             let entry = self.index.find(&self.file, path)?;
-            self.present.insert(key, Present { entry, listing });
+            self.present.insert(key, Present::new(path, &entry.stamp, listing));
         }
         self.present.get_mut(&key)
     }
@@ -297,7 +302,11 @@ impl Ledger {
     /// Whether this very state of the file was routed.
     #[must_use]
     pub fn is_routed(&self, path: &str, stat: &FileStat) -> bool {
-        self.get(path).is_some_and(|entry| entry.stamp == Stamp::from(stat))
+        let stamp = Stamp::from(stat);
+        match self.present.get(&key(path)).filter(|present| present.path == hash(path)) {
+            Some(present) => present.stamp == hash(&stamp),
+            None => self.get(path).is_some_and(|entry| entry.stamp == stamp),
+        }
     }
 
     /// The entry for the next version of a path; `None` if this content was the last one routed.
@@ -330,7 +339,7 @@ impl Ledger {
     /// Notes that a file was touched but not changed, so that it is not read again.
     pub fn refresh(&mut self, path: &str, stat: &FileStat) {
         if let Some(present) = self.present_mut(path) {
-            present.entry.stamp = stat.into();
+            present.stamp = hash(&Stamp::from(stat));
         }
     }
 
@@ -358,7 +367,8 @@ impl Ledger {
         self.lines += routed.len();
         for (entry, at) in routed.into_iter().zip(begins) {
             self.index.insert(&self.file, &entry.path, at);
-            self.present.insert(key(&entry.path), Present { entry, listing: self.listing });
+            let present = Present::new(&entry.path, &entry.stamp, self.listing);
+            self.present.insert(key(&entry.path), present);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::mailbox::{Location, Mailbox};
 use super::place::{self, Held};
-use super::waiting::list_new;
+use super::waiting::oldest_new;
 use super::{Spool, dead::no_message};
 use crate::env::Lease;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
@@ -163,12 +163,8 @@ impl Spool {
             let state = State::Queued { epoch: f.epoch, not_before: f.not_before };
             found(f.id, state)
         }));
-        let new = list_new(&mailbox.new)?;
-        all.extend(
-            new.into_ids()
-                .take(limit)
-                .map(|id| found(id, State::Queued { epoch: 0, not_before: 0 })),
-        );
+        let new = oldest_new(&mailbox.new, limit)?;
+        all.extend(new.into_iter().map(|id| found(id, State::Queued { epoch: 0, not_before: 0 })));
         all.truncate(limit);
         Ok(all)
     }

@@ -15,6 +15,7 @@
 //! the others are: see [`super::backlog`]. While there is none, a consumer that has lost picks at
 //! random among the next few.
 
+use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
 use super::backlog::{Ahead, Backlog};
@@ -251,6 +252,38 @@ pub(super) fn list_new(new: &Dir) -> Result<Listing> {
     found.sorted(|id| made_at(new, id, &place::plain(id)))
 }
 
+/// The oldest messages of `new/`, at most `limit`, in as little memory as those take.
+pub(super) fn oldest_new(new: &Dir, limit: usize) -> Result<Vec<MessageId>> {
+    let mut oldest: BinaryHeap<(u64, MessageId)> = BinaryHeap::new();
+    let mut failed = None;
+    new.for_each(|file| {
+        let Some(id) = place::parse_plain(file) else { return ControlFlow::Continue(()) };
+        match made_at(new, &id, file) {
+            Ok(made) => {
+                let is_among = oldest.len() < limit
+                    || oldest
+                        .peek()
+                        .is_some_and(|youngest| (made, &id) < (youngest.0, &youngest.1));
+                if is_among {
+                    oldest.push((made, id));
+                }
+                if oldest.len() > limit {
+                    oldest.pop();
+                }
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(oldest.into_sorted_vec().into_iter().map(|(_, id)| id).collect()),
+    }
+}
+
 /// Lists `front/`, most urgent and then oldest last.
 pub(super) fn list_front(front: &Dir) -> Result<Vec<Front>> {
     let mut found = Vec::new();
@@ -306,6 +339,19 @@ mod tests {
             std::fs::write(new.path().join(file), "").unwrap();
         }
         Place { _root: root, home, tmp, new, front }
+    }
+
+    #[test]
+    fn the_oldest_are_those_that_a_whole_listing_begins_with() {
+        let place = place(40);
+        for id in ["r-1", "7", "r-0", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"] {
+            std::fs::write(place.new.path().join(format!("{id}.yaml")), "").unwrap();
+        }
+        let all: Vec<MessageId> = list_new(&place.new).unwrap().into_ids().collect();
+        for limit in [0, 1, 7, 43, 44, usize::MAX] {
+            let oldest = oldest_new(&place.new, limit).unwrap();
+            assert_eq!(oldest, all[..limit.min(all.len())], "{limit}");
+        }
     }
 
     /// A process that receives, and how many races it has lost.

@@ -107,9 +107,9 @@ impl DropBoxes {
     }
 
     /// Lists the boxes; [`DropBoxes::examine`] works the list off.
-    pub(super) fn scan(&mut self, context: &Context) {
+    pub(super) fn scan(&mut self, now: Monotonic, context: &Context) {
         self.reject_strange(context);
-        let scanned = self.boxes.as_mut().map_or(Ok(()), |boxes| boxes.scan(&mut self.ledger));
+        let scanned = self.boxes.as_mut().map_or(Ok(()), |boxes| boxes.scan(now, &mut self.ledger));
         if let Err(error) = scanned {
             tracing::warn!(%error, "cannot list the drop boxes");
         }
@@ -149,11 +149,14 @@ impl DropBoxes {
         self.boxes.as_mut()?.landed(now, box_name, file, how, &mut self.ledger)
     }
 
-    /// Examines files that are due, and some of those that were listed.
-    pub(super) fn examine(&mut self, now: Monotonic) -> Vec<Finding> {
+    /// Examines files that are due, and some of those that were listed. What was listed waits while there are events,
+    /// which name most of it.
+    pub(super) fn examine(&mut self, now: Monotonic, has_events: bool) -> Vec<Finding> {
         let Some(boxes) = &mut self.boxes else { return Vec::new() };
         let mut findings = boxes.examine_due(now, FILES_A_STEP, &mut self.ledger);
-        findings.extend(boxes.examine_listed(now, FILES_A_STEP, &mut self.ledger));
+        if boxes.may_examine_listed(now, has_events) {
+            findings.extend(boxes.examine_listed(now, FILES_A_STEP, &mut self.ledger));
+        }
         findings
     }
 

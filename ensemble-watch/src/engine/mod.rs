@@ -149,8 +149,8 @@ impl Engine {
         deadlines.into_iter().flatten().min()
     }
 
-    /// One step.
-    pub(crate) fn step(&mut self, wakes: Vec<Wake>) {
+    /// One step. `has_events` says whether further events wait for the next one.
+    pub(crate) fn step(&mut self, wakes: Vec<Wake>, has_events: bool) {
         let now = SystemClock.monotonic();
         self.status.changed_if(!wakes.is_empty());
         let mut findings: Vec<Finding> =
@@ -164,7 +164,7 @@ impl Engine {
         self.drive_ladders();
         self.reconcile.handle_timeout(now);
         self.reconcile(now);
-        findings.extend(self.drop_boxes.examine(now));
+        findings.extend(self.drop_boxes.examine(now, has_events));
         self.drop_boxes.route(now, findings, &self.context, &mut self.mail, &mut self.team);
         self.pass_time(now);
         self.processes.watch(self.team.processes());

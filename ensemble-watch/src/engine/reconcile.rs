@@ -171,7 +171,7 @@ impl Engine {
 
     /// Lists everything.
     pub(super) fn scan(&mut self, now: Monotonic) {
-        self.drop_boxes.scan(&self.context);
+        self.drop_boxes.scan(now, &self.context);
         if let Some(ladders) = &self.ladders {
             ladders.all_changed();
         }
