@@ -105,10 +105,12 @@ fn more_mailboxes_than_files_may_be_open() {
     let mut options = Options::default();
     options.durability = Durability::Process;
     let spool = Spool::open(&bed.project().join("queue"), options).unwrap();
+    let begin = Instant::now();
     for number in 0..count {
         let name = Name::new(format!("agent-{number}")).unwrap();
         spool.add_mailbox(&name, &Settings::default()).unwrap();
     }
+    println!("{count} mailboxes: added: {:.2} s", begin.elapsed().as_secs_f64());
     let last = format!("agent-{}", count - 1);
     let open = format!("-n {OPEN_FILES}");
     for line in [

@@ -93,6 +93,7 @@ mod place;
 mod quota;
 mod settings;
 mod strays;
+mod twins;
 mod waiting;
 
 use std::collections::HashMap;
@@ -253,6 +254,7 @@ pub struct Spool {
     oldest_settled: Box<Mutex<HashMap<Name, OldestSettled>>>,
     /// What this process knows of the queue's calendar.
     calendar: Box<Mutex<Option<Calendar>>>,
+    twins: Box<Mutex<twins::Twins>>,
     waits: Box<receive_wait::Waits>,
     /// How the files of a batch are synced.
     syncs: Arc<SyncMany>,

@@ -54,6 +54,7 @@ impl Spool {
             options: Box::new(options),
             open: Mutex::default(),
             oldest_settled: Box::default(),
+            twins: Box::default(),
             calendar: Box::default(),
             waits: Box::default(),
             syncs: Arc::default(),

@@ -1,5 +1,7 @@
 //! The list of existing mailboxes.
 
+use std::sync::PoisonError;
+
 use super::MailboxError;
 use super::mailbox::{SETTINGS_FILE, STATES};
 use super::{Settings, Spool};
@@ -22,17 +24,16 @@ impl Spool {
     /// or the settings are out of their limits.
     pub fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
         let mailboxes = self.mailboxes_dir()?;
-        let twin = self
-            .mailboxes()?
-            .into_iter()
-            .find(|other| other.as_str().eq_ignore_ascii_case(name.as_str()));
-        if let Some(existing) = twin {
+        let mut twins = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(existing) = twins.find(&mailboxes, name)? {
             return Err(Error::MailboxExists { existing: existing.into() });
         }
         if let Some((field, detail)) = settings.fault() {
             return Err(Error::malformed(mailboxes.path().join(name.as_str()), field, detail));
         }
         let home = mailboxes.ensure_child(name.as_str(), self.options.modes)?;
+        twins.note_added(&mailboxes, name);
+        drop(twins);
         for state in STATES.into_iter().chain(["lease"]) {
             home.ensure_child(state, self.options.modes)?;
         }
