@@ -37,6 +37,7 @@
 //! | [`leases`] | returns the messages of dead holders to their mailboxes |
 //! | [`dropbox`] | routes files that any program puts down |
 //! | [`requests`] | questions with an id, one addressee and one answer: shutdown, plan approval and others |
+//! | [`history`] | removes what was kept for a time: attachments that nothing names, rejected files |
 //! | [`event_log`] | one line for each event, written by any number of processes |
 //! | [`document`] | changes shared files under a lock |
 //! | [`durable`] | the only place that renames, locks and syncs |
@@ -121,6 +122,7 @@ pub mod event_log;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod history;
 pub mod leases;
 pub mod message;
 pub mod pane;

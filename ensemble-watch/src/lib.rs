@@ -38,6 +38,7 @@ mod departures;
 mod engine;
 mod event_queue;
 mod held_work;
+mod history;
 pub mod hosts;
 pub mod judge;
 mod kinds;

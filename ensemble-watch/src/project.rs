@@ -10,6 +10,7 @@ mod budget;
 mod door;
 mod drop_boxes;
 mod git;
+mod history;
 mod hooks;
 mod leases;
 mod nats;
@@ -82,6 +83,8 @@ pub struct Config {
     pub sender_quota: QuotaConfig,
     /// The largest drop-box file, in bytes (default 1 MiB).
     pub report_bytes_max: Option<u64>,
+    /// How long rejected files, counts of reviews, batches and segments of the event log are kept, in days (default 30).
+    pub history_days: Option<u64>,
     /// How long Dispatch waits for reports before it polls, in seconds (default 180).
     pub dispatch_patience_seconds: Option<u64>,
     /// How long Conductor waits for the summary, in seconds (default 1800).
@@ -194,6 +197,7 @@ impl Config {
                 bytes: self.sender_quota.bytes.or(fallback.sender_quota.bytes),
             },
             report_bytes_max: self.report_bytes_max.or(fallback.report_bytes_max),
+            history_days: self.history_days.or(fallback.history_days),
             dispatch_patience_seconds: self
                 .dispatch_patience_seconds
                 .or(fallback.dispatch_patience_seconds),

@@ -1,6 +1,7 @@
 //! The wall clock jumps: nothing is removed, expired, delayed or hurried by it.
 
 mod calendar;
+mod retention;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,48 @@
-//! Whole directories: built elsewhere, moved into place at once, and removed the same way.
+//! Whole directories: built elsewhere, moved into place at once, and removed the same way; and what is removed of one.
 
 use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
 
-use rustix::fs::{self, AtFlags};
+use rustix::fs::{self, AtFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 
-use super::{Dir, Durability, Modes, Moved};
+use super::{Dir, Durability, FileStat, Modes, Moved};
 use crate::{Error, Result, sys};
+
+/// How many files [`remove_where`] removes at most, so that it stays short.
+const REMOVALS_MAX: usize = 10_000;
+
+/// Removes the files of a directory, and the directories in it without subdirectories, for which `goes` says so: at
+/// most 10,000. Returns their number, which is 0 if there is no such directory.
+///
+/// # Errors
+/// The directory cannot be listed or a file cannot be removed.
+pub fn remove_where(path: &Path, goes: &mut dyn FnMut(&str, &FileStat) -> bool) -> Result<usize> {
+    let dir = match Dir::open(path) {
+        Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(0),
+        other => other?,
+    };
+    let mut going = Vec::new();
+    dir.for_each(|name| {
+        if let Ok(Some(stat)) = dir.stat(name)
+            && goes(name, &stat)
+        {
+            going.push((name.to_owned(), stat.is_directory));
+        }
+        match going.len() < REMOVALS_MAX {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    })?;
+    for (name, is_directory) in &going {
+        match is_directory {
+            true => dir.remove_tree(name)?,
+            false => dir.remove(name)?,
+        }
+    }
+    Ok(going.len())
+}
 
 impl Dir {
     /// Creates a directory below this one, which must not exist.
@@ -47,6 +83,13 @@ impl Dir {
             Err(Errno::NOENT) => Ok(Moved::Gone),
             Err(e) => Err(Error::io("move to", to.path.join(new_name), e)),
         }
+    }
+
+    /// Sets the times of a file to now. Says whether it is there; one that this user may not change stays as it is.
+    pub(crate) fn touch(&self, name: &str) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        fs::utimensat(&self.fd, name, &times, AtFlags::SYMLINK_NOFOLLOW) != Err(Errno::NOENT)
     }
 
     /// Removes a directory with its files. If it has subdirectories, they and the directory stay.

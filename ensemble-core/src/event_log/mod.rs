@@ -55,6 +55,7 @@ mod record;
 mod segment;
 mod setters;
 mod story;
+mod sweep;
 mod tail;
 pub mod types;
 mod writer;
@@ -68,6 +69,7 @@ pub use recent::recent;
 pub use record::{Record, RecordType, RecordTypeError, SEQ_MAX, TYPE_BYTES_MAX};
 pub use segment::Segment;
 pub use story::{Story, story};
+pub use sweep::sweep;
 
 use crate::{Error, Result};
 use line::Body;

@@ -80,6 +80,8 @@ event_types! {
     MESSAGE_DOUBLE = "message.double" by "consumer": "`id`, `mailbox`, `kept_as`";
     /// Files that no client needs were removed.
     QUEUE_SWEPT = "queue.swept" by "watcher": "`tmp`, `done`, `orphans`, `requests`";
+    /// What was kept for people was removed after its time.
+    HISTORY_SWEPT = "history.swept" by "watcher": "`logs`, `rejected`, `attachments`, `reviews`, `batches`, `merges`";
     /// Messages went between the directory and servers.
     BRIDGE_CARRIED = "bridge.carried" by "`bridge`, watcher": "`from`, `carried`, `buried`, `direction`?";
 

@@ -1,5 +1,6 @@
 //! Content that is too large for an envelope: `attachments/<sha256>`, stored before the message
-//! that names it. The same content is stored once.
+//! that names it. The same content is stored once. A sender that finds it there gives it a new time, so that it does
+//! not go before the message comes ([`history`](crate::history)).
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use crate::{Error, Result};
 /// The largest attachment, in bytes.
 pub(super) const ATTACHMENT_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// The directory below the queue.
-pub(super) const ATTACHMENTS: &str = "attachments";
+pub(crate) const ATTACHMENTS: &str = "attachments";
 
 /// # Attachments
 impl Spool {
@@ -31,7 +32,13 @@ impl Spool {
         let name = attachment.sha256.to_string();
         let tmp_name = durable::temporary_name(&name[..16]);
         tmp.write_new(&tmp_name, content, self.options.modes, self.options.durability)?;
-        let moved = tmp.move_new(&tmp_name, &attachments, &name);
+        let moved = loop {
+            match tmp.move_new(&tmp_name, &attachments, &name) {
+                // A sweep may remove it just now.
+                Ok(Moved::Exists) if !attachments.touch(&name) => {}
+                other => break other,
+            }
+        };
         if !matches!(moved, Ok(Moved::Done)) {
             tmp.remove(&tmp_name)?;
         }

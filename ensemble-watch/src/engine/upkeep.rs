@@ -15,6 +15,7 @@ use super::{Context, Engine};
 use crate::alarms::{self, Alarms};
 use crate::budget::BudgetWatch;
 use crate::dead_letters::DeadLetters;
+use crate::history::HistorySweep;
 use crate::project::Project;
 use crate::steps::Steps;
 use crate::watch_set::{Place, WatchSet};
@@ -32,6 +33,7 @@ pub(super) struct Upkeep {
     dead: DeadLetters,
     budget: BudgetWatch,
     next_sweep: Monotonic,
+    history: HistorySweep,
 }
 
 impl Upkeep {
@@ -43,11 +45,13 @@ impl Upkeep {
             dead: DeadLetters::new(now, project.config.poll_interval()),
             budget: BudgetWatch::new(now, project),
             next_sweep: now + FIRST_SWEEP_AFTER,
+            history: HistorySweep::new(now),
         }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Monotonic> {
-        let always = self.next_sweep.min(self.alarms.next_timeout()).min(self.dead.next_timeout());
+        let sweeps = self.next_sweep.min(self.history.next_timeout());
+        let always = sweeps.min(self.alarms.next_timeout()).min(self.dead.next_timeout());
         let sometimes = self.steps.next_timeout().into_iter().chain(self.budget.next_timeout());
         sometimes.chain([always]).min()
     }
@@ -96,6 +100,7 @@ impl Upkeep {
         let steps = self.steps.drive(now, spool);
         let alarms = self.alarms.drive(now, project, spool, recorder);
         self.dead.drive(now, spool);
+        self.history.drive(now, project, spool, recorder);
         let parked = self.budget.drive(now, project, &**recorder);
         for condition in &parked {
             self.alarms.happened(condition, project, spool, recorder);

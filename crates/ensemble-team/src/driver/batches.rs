@@ -23,7 +23,7 @@ use serde_json::json;
 use crate::contract::{self, Reading, Summary};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::dropbox::Ledger;
-use ensemble_core::durable::{Dir, Durability, Modes, Moved, temporary_name};
+use ensemble_core::durable::{Dir, Durability, FileStat, Modes, Moved, temporary_name};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Name};
 use ensemble_core::{Error, Result};
@@ -134,6 +134,31 @@ impl Batches {
         self.publish(&document, &content)?;
         self.remember(&dir, batch, &counts, actor, recorder)?;
         Ok(Told::Now(counts))
+    }
+
+    /// Forgets batches that were told of and that are old by `is_old`. Returns their number. One that was decided and
+    /// not told of stays.
+    ///
+    /// # Errors
+    /// The directory cannot be listed or a file cannot be removed.
+    pub fn sweep(&self, is_old: &mut dyn FnMut(&FileStat) -> bool) -> Result<usize> {
+        let dir = self.state.join("batches");
+        if !dir.is_dir() {
+            return Ok(0);
+        }
+        let dir = Dir::open(&dir)?;
+        let mut forgotten = 0;
+        for told in dir.names()? {
+            let batch = told.strip_suffix(".told").and_then(|batch| Name::new(batch).ok());
+            let Some(batch) = batch else { continue };
+            if dir.stat(&told)?.is_some_and(|stat| is_old(&stat)) {
+                // In this order: what is decided and not told would be told again.
+                dir.remove(&decided_name(&batch))?;
+                dir.remove(&told)?;
+                forgotten += 1;
+            }
+        }
+        Ok(forgotten)
     }
 
     fn lock(&self) -> Result<LockedDocument> {

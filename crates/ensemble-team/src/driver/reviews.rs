@@ -10,10 +10,11 @@
 //! Each review is recorded once, as `review_result`, with a `review_start` before it. A reviewer that
 //! says beforehand that it begins ([`Reviews::begin`]) has its `review_start` at that time.
 //!
-//! The count stands in `.ensemble/reviews/<task>.yaml`, changed under its lock. A review that is seen
+//! The count stands in `.ensemble/reviews/<task>.yaml`, changed under the lock of the directory. A review that is seen
 //! twice (by the command that wrote it and by the watcher that routes it) counts once. The conductor
 //! is told before the stop is written down: a crash in between tells twice, and never not at all.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,8 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::contract::{self, EscalationReport, Reading, Review, Verdict};
-use ensemble_core::document::{DocumentOptions, LockedDocument};
-use ensemble_core::durable::{Dir, Durability, Modes};
+use ensemble_core::durable::{Dir, Durability, FileLock, FileStat, Modes, temporary_name};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
@@ -32,6 +32,8 @@ use ensemble_core::{Error, Result};
 pub const REVIEW_CYCLES_DEFAULT: u32 = 3;
 /// How long another process's count is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Only ever locked. No task's file has its name.
+const LOCK_FILE: &str = ".lock";
 /// The largest count file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
 /// How many reviews of a task are remembered one by one.
@@ -168,17 +170,51 @@ impl Reviews {
     ) -> Result<ReviewCount> {
         std::fs::create_dir_all(&self.dir)
             .map_err(|source| Error::io("create directory", &self.dir, source))?;
-        let path = self.dir.join(format!("{}.yaml", file_stem(task)));
-        let options = DocumentOptions::default().with_bytes_max(BYTES_MAX);
-        let document = LockedDocument::lock_with(&path, LOCK_PATIENCE, options)?;
-        let mut count = match document.read()? {
-            Some(content) => parse(&content, &path)?,
+        let name = format!("{}.yaml", file_stem(task));
+        let _lock = FileLock::acquire(&self.dir.join(LOCK_FILE), LOCK_PATIENCE)?;
+        let dir = Dir::open(&self.dir)?;
+        let mut count = match dir.read(&name, BYTES_MAX)? {
+            Some(content) => parse(&content, &self.dir.join(&name))?,
             None => ReviewCount { task_id: task.to_owned(), ..ReviewCount::default() },
         };
         if change(&mut count)? {
-            document.replace(yaml::render(&count).as_bytes())?;
+            let (text, tmp) = (yaml::render(&count), format!(".{}", temporary_name(&name)));
+            let modes = Modes::default();
+            dir.replace_by(&name, text.as_bytes(), &dir, &tmp, modes, Durability::Power)?;
         }
         Ok(count)
+    }
+
+    /// Forgets counts that are old by `is_old`, unless their task is one of those that `open` gives, or is stopped.
+    /// Also removes what killed processes have left. `open` is called once, if something is old. Returns how many
+    /// files were removed.
+    ///
+    /// # Errors
+    /// The directory cannot be listed, `open` fails, or a file cannot be removed.
+    pub fn sweep(
+        &self,
+        is_old: &mut dyn FnMut(&FileStat) -> bool,
+        open: &mut dyn FnMut() -> Result<BTreeSet<String>>,
+    ) -> Result<usize> {
+        if !self.dir.is_dir() {
+            return Ok(0);
+        }
+        let _lock = FileLock::acquire(&self.dir.join(LOCK_FILE), LOCK_PATIENCE)?;
+        let dir = Dir::open(&self.dir)?;
+        let mut old = dir.names()?;
+        old.retain(|name| {
+            name != LOCK_FILE && dir.stat(name).is_ok_and(|it| it.is_some_and(|it| is_old(&it)))
+        });
+        if old.is_empty() {
+            return Ok(0);
+        }
+        let open: BTreeSet<String> = open()?.iter().map(|task| file_stem(task)).collect();
+        old.retain(|name| match name.strip_suffix(".yaml") {
+            Some(task) => !open.contains(task) && !is_stopped(&dir, name),
+            None => true,
+        });
+        old.iter().try_for_each(|name| dir.remove(name))?;
+        Ok(old.len())
     }
 
     /// Tells the conductor that a task goes round in circles.
@@ -209,6 +245,13 @@ impl Reviews {
         );
         Ok(())
     }
+}
+
+/// Whether the task of a count waits for a decision.
+fn is_stopped(dir: &Dir, name: &str) -> bool {
+    let count = dir.read(name, BYTES_MAX).ok().flatten();
+    let count = count.and_then(|content| parse(&content, &dir.path().join(name)).ok());
+    count.is_some_and(|count| count.stopped_at.is_some())
 }
 
 /// Records that a reviewer begins, unless it has begun before.
@@ -281,6 +324,12 @@ mod tests {
         assert!(reviews.get("t").unwrap().stopped_at.is_some());
         let told = std::fs::read_to_string(queue.join("reports/escalation-t.yaml")).unwrap();
         assert!(told.contains("review_loop") && told.contains("3 reviews in a row"), "{told}");
+        let none = &mut || Ok(BTreeSet::new());
+        let open = &mut || Ok(BTreeSet::from(["u".to_owned()]));
+        assert_eq!(reviews.sweep(&mut |_| false, none).unwrap(), 0, "nothing is old");
+        assert_eq!(reviews.sweep(&mut |_| true, open).unwrap(), 0, "one is stopped, one is open");
+        assert_eq!(reviews.sweep(&mut |_| true, none).unwrap(), 1);
+        assert_eq!([reviews.get("u").unwrap().cycles, reviews.get("t").unwrap().cycles], [0, 3]);
         assert_eq!(reviews.lift("t").unwrap().cycles, 0);
         assert!(reviews.get("t").unwrap().stopped_at.is_none());
     }

@@ -148,6 +148,14 @@ pub struct QueueView {
 }
 
 impl QueueView {
+    /// Whether a step is left to take, is held, or waits for an intervention.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.open + self.held + self.stuck > 0
+    }
+}
+
+impl QueueView {
     /// Whether the queue hands out nothing until a person or the orchestrator intervenes.
     #[must_use]
     pub const fn is_paused(&self) -> bool {
