@@ -1,8 +1,8 @@
 //! Whether a name is taken, also by one that differs only in case, for a process that adds many mailboxes.
 //!
 //! The first look lists all names. From the second one on, the process remembers them as long as the directory is as it
-//! left it: the same stamps, and as many links as there are directories in it. Otherwise it lists them again, always so
-//! on file systems that count no such links.
+//! left it. It then has the same stamps, and as many links as there are directories in it. Otherwise the process lists
+//! the names again, always so on file systems that count no such links.
 
 use std::collections::HashSet;
 
