@@ -147,6 +147,13 @@ impl Context {
         }
     }
 
+    /// The directory of the blackboard on this host; the state directory without one.
+    pub(crate) fn board_directory(&self) -> Outcome<PathBuf> {
+        let board = self.board_if_any()?;
+        let directory = board.as_ref().and_then(|board| board.path().parent());
+        Ok(directory.unwrap_or(&self.project()?.state).to_owned())
+    }
+
     /// How this command keeps a blackboard.
     pub(crate) fn board_options(&self, project: &Project) -> Outcome<BoardOptions> {
         Ok(self.board_options_for(project, self.actor()?.to_string()))
@@ -158,11 +165,7 @@ impl Context {
         project: &Project,
         actor: impl Into<String>,
     ) -> BoardOptions {
-        let mut options = BoardOptions::new(actor)
-            .with_durability(project.config.durability.unwrap_or_default())
-            .with_recorder(self.log(project));
-        options.worktrees.clone_from(&project.config.worktrees.directory);
-        options
+        project.board_options(actor, self.log(project))
     }
 
     /// Refuses a name that is not this one's to use.

@@ -32,7 +32,6 @@ const BOARD: &str =
     "the blackboard is a file of one host, and this team's mailboxes are on servers";
 const STEPS: &str =
     "step queues are a database of one host, and this team's mailboxes are on servers";
-const CONTROL: &str = "this concerns this host only; run it on each host of the team";
 
 /// All verbs by their places, in the order of the list of verbs.
 pub(crate) const TABLE: &[(&str, OnServers)] = &[
@@ -81,8 +80,8 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("request plan", Servers),
     ("request answer", Servers),
     ("request list", Servers),
-    ("pause", ThisHost(CONTROL)),
-    ("resume", ThisHost(CONTROL)),
+    ("pause", Servers),
+    ("resume", Servers),
     ("board", Refused(BOARD)),
     ("board goal", Refused(BOARD)),
     ("board sprint", Refused(BOARD)),
@@ -90,8 +89,8 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("board anomaly", Refused(BOARD)),
     ("board analyze", Refused(BOARD)),
     ("board prompt", Refused(BOARD)),
-    ("board checkpoint", ThisHost(CONTROL)),
-    ("board abort", ThisHost(CONTROL)),
+    ("board checkpoint", Servers),
+    ("board abort", Servers),
     ("step", Refused(STEPS)),
     ("init", Here),
     ("doctor", Servers),

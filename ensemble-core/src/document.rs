@@ -6,6 +6,8 @@
 //! document is replaced by renaming a complete file over it. So readers need no lock and see the
 //! old or the new content, whole, even after a kill or a power cut.
 //!
+//! What several hosts change is behind [`SharedFiles`]: compare-and-set takes the place of the lock.
+//!
 //! ```
 //! use std::time::Duration;
 //! use ensemble_core::document::with_file_lock;
@@ -29,6 +31,10 @@ use std::time::Duration;
 
 use crate::durable::{Dir, Durability, FileLock, Modes, sync_file, temporary_name};
 use crate::{Error, Result};
+
+mod shared;
+
+pub use shared::{SharedFile, SharedFiles, SharedLock, TAKE_OVER};
 
 /// Largest document by default, in bytes.
 pub const DOCUMENT_BYTES_DEFAULT: usize = 4 * 1024 * 1024;

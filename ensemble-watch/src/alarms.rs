@@ -31,7 +31,7 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_team::board::{
-    AlarmKey, Board, Condition, Control, FILE_NAME, PLACES, State, conditions, stale,
+    AlarmKey, Board, Condition, FILE_NAME, PLACES, State, conditions, stale,
 };
 use ensemble_team::board::{BoardError, is_missing};
 use ensemble_team::driver::BoardUpkeep;
@@ -97,9 +97,10 @@ pub(crate) struct Alarms {
     unsent: BTreeMap<AlarmKey, String>,
 }
 
-/// The directories of a project in which a board may lie.
+/// The directories of a project in which a board may lie, and this host's copy of one.
 pub(crate) fn places(project: &Project) -> Vec<PathBuf> {
-    PLACES.iter().map(|place| project.root().join(place)).collect()
+    let here = PLACES.iter().map(|place| project.root().join(place));
+    here.chain(project.shared_copy()).collect()
 }
 
 impl Alarms {
@@ -245,7 +246,7 @@ impl Alarms {
         if let Some(Read { state: Ok(state), .. }) = &self.read {
             look_after(&board, state);
         }
-        let mut found = stale(&Control::read_all(directory)?, SystemClock.wall());
+        let mut found = stale(&board.controls()?, SystemClock.wall());
         let graces = project.config.alarms.graces();
         let is_whole = match self.read.as_ref().map(|read| &read.state) {
             Some(Ok(state)) => {

@@ -8,7 +8,7 @@ use ensemble_core::Result;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
-use ensemble_team::board::{Board, BoardOptions, Leased, is_missing};
+use ensemble_team::board::{Board, Leased, is_missing};
 use ensemble_team::driver::{BoardLeases, Seat};
 use serde_json::{Value, json};
 
@@ -21,11 +21,7 @@ use crate::status::ACTOR;
 /// # Errors
 /// There is no board.
 pub(crate) fn find(project: &Project, recorder: &Arc<dyn Recorder>) -> Result<Board> {
-    let mut options = BoardOptions::new(ACTOR)
-        .with_durability(project.config.durability.unwrap_or_default())
-        .with_recorder(Arc::clone(recorder));
-    options.worktrees.clone_from(&project.config.worktrees.directory);
-    Board::find(project.root(), options)
+    Board::find(project.root(), project.board_options(ACTOR, Arc::clone(recorder)))
 }
 
 /// The watcher's observation of a board's leases.

@@ -11,6 +11,7 @@
 //! | changed requests, and all every 30 s | due announcements, reminders, expiries and results are sent |
 //! | every 30 s: leases | those of silent holders are taken back; those of working agents and gated tasks are kept |
 //! | `ack/` files | the messages of their tasks are received for the workers |
+//! | the blackboard, or what stops the team, has changed, and every 30 s | this host's copy is made new |
 //! | ended agents, routed reports | what the agents held returns; the messages of the tasks are settled |
 //! | every second: the event log | this host's lines go to the servers, the other hosts' lines come here |
 //! | the same: agents | this host tells of its own, holds their names, and keeps what the others tell |
@@ -22,6 +23,7 @@
 //! may observe the same leases safely: one takes a message back, the others come too late. The same
 //! holds for requests. A departing agent is shut down by the host whose roster lists it.
 
+mod board;
 mod calls;
 mod ends;
 mod hosts;
@@ -44,6 +46,7 @@ use ensemble_nats::bridge::{Bridge, Carried, Unknown};
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
 use serde_json::json;
 
+use self::board::SharedBoard;
 use self::calls::Calls;
 use self::ends::AckedTasks;
 use self::hosts::Hosts;
@@ -103,6 +106,7 @@ pub(crate) struct Follower {
     next_sweep: Monotonic,
     next_apart: Monotonic,
     next_scan: Monotonic,
+    board: SharedBoard,
     requests: RequestWatch,
     /// The waiting messages that were reported last, by mailbox.
     waiting: BTreeMap<Name, Vec<MessageId>>,
@@ -156,6 +160,7 @@ impl Follower {
             next_sweep: now,
             next_apart: now,
             next_scan: now,
+            board: SharedBoard::new(now),
             requests: RequestWatch::new(&project.queue, project.kinds()?)
                 .only_for(project.roster())
                 .with_project(project),
@@ -312,6 +317,8 @@ impl Follower {
             self.troubles.tell("agents", self.hosts.conflict());
             self.troubles.note("hosts", told)?;
         }
+        let copied = self.board.look(now, &self.project, queue);
+        self.troubles.note("blackboard", copied)?;
         let seen = self.see_to_requests(queue);
         self.troubles.note("requests", seen)?;
         let answered = self.calls.answer(now, queue);

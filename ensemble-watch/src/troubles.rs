@@ -8,8 +8,6 @@
 //! It is read from the board alone, so `status` says it without a watcher, and at once. The grace
 //! of an alarm delays its message only.
 
-use std::path::Path;
-
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
@@ -56,12 +54,11 @@ impl Trouble {
 /// # Errors
 /// The control files cannot be read.
 pub fn of_project(project: &Project, books: &Books) -> Result<Vec<Trouble>> {
-    let control = project.admissions().control()?;
+    let control = project.admissions().control(None)?;
     let Some(board) = books.place() else { return Ok(control.iter().map(in_force).collect()) };
     let mut found = match (books.board(), books.unreadable()) {
         (Some(state), _) => {
-            let directory = board.path().parent().unwrap_or_else(|| Path::new("."));
-            let controls = Control::read_all(directory)?;
+            let controls = board.controls()?;
             let now = SystemClock.wall();
             of_board(
                 board,

@@ -11,13 +11,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::durable::{Dir, FileId};
+use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_core::requests::{Asked, RequestStore, Requests};
-use ensemble_team::board::{self, Board, BoardOptions, State};
+use ensemble_team::board::{self, Board, State};
 use ensemble_team::holdings::{self, Holding, Places};
 use ensemble_team::steps::{STEPS_FILE, Standing, StepOptions, StepStore};
 
@@ -48,8 +50,8 @@ impl Books {
 
     /// Reads again what has changed.
     pub fn look(&mut self, project: &Project) {
-        let options = || BoardOptions::new(ACTOR);
-        let board = Board::find(project.root(), options()).ok();
+        let options = project.board_options(ACTOR, Arc::new(NullRecorder));
+        let board = Board::find(project.root(), options).ok();
         let seen = board.as_ref().and_then(|board| {
             let dir = Dir::open(board.path().parent()?).ok()?;
             let stat = dir.stat(board::FILE_NAME).ok()??;

@@ -180,7 +180,6 @@ fn arrange(bed: &Bed, circumstance: &str) {
             demand(bed, doors());
             review("--approve");
         }
-        // For a team on servers it says that it is about this host.
         "paused" => assert_eq!(bed.run("pause").code, 0),
         "aborted" => std::fs::write(bed.project().join(".ensemble/ABORT"), "").unwrap(),
         "shutdown agreed" => leave(bed),

@@ -10,6 +10,7 @@ use async_nats::jetstream::stream::Config;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::shared_files::Remembered;
 use super::subject::{Key, Subjects};
 use super::watch::{self, Following, Hearer, News};
 use super::wire::{Put, Wire};
@@ -43,6 +44,11 @@ impl Bucket {
         Wire { may_be_absent: !self.is_there(), ..self.wire.clone() }
     }
 
+    /// What was heard of the bucket, if it is followed.
+    pub(super) fn followed(&self) -> Option<Arc<Pages>> {
+        lock(&self.pages).clone()
+    }
+
     /// Records that something was read or written.
     pub(super) fn note_there(&self) {
         self.is_there.store(true, Ordering::Relaxed);
@@ -59,8 +65,17 @@ pub(super) struct Pages {
     /// Hosts that were called, and whether a host has told something new.
     called: Mutex<BTreeSet<Name>>,
     hosts_changed: AtomicBool,
+    shared_changed: AtomicBool,
+    pub(super) control: Remembered,
     news: Arc<News>,
     anew: Arc<Notify>,
+}
+
+impl Pages {
+    /// Whether a shared file has changed since the last call.
+    pub(super) fn shared_changed(&self) -> bool {
+        self.shared_changed.swap(false, Ordering::Relaxed)
+    }
 }
 
 impl Hearer for Pages {
@@ -87,6 +102,11 @@ impl Hearer for Pages {
             }
             // It is renewed all the time, and read when it is needed.
             Some(Key::Claim) => return false,
+            Some(Key::Control) => {
+                self.control.forget();
+                self.shared_changed.store(true, Ordering::Relaxed);
+            }
+            Some(Key::Board) => self.shared_changed.store(true, Ordering::Relaxed),
             Some(Key::Host) => self.hosts_changed.store(true, Ordering::Relaxed),
             Some(Key::Call(host)) if !message.payload.is_empty() => {
                 lock(&self.called).insert(host);
@@ -123,6 +143,8 @@ impl NatsTransport {
             demands: Mutex::default(),
             called: Mutex::default(),
             hosts_changed: AtomicBool::new(true),
+            shared_changed: AtomicBool::new(true),
+            control: Remembered::default(),
             news: Arc::clone(&self.news),
             anew: Arc::default(),
         });
@@ -186,11 +208,25 @@ impl NatsTransport {
         expected: u64,
         content: impl Into<Bytes>,
     ) -> Result<Put> {
-        let (wire, content) = (self.bucket_for_writing()?, content.into());
+        self.write_noted(subject, expected, content, ("", ""))
+    }
+
+    /// As [`NatsTransport::write_key`], with one more header of the same version, unless it is empty.
+    pub(super) fn write_noted(
+        &self,
+        subject: String,
+        expected: u64,
+        content: impl Into<Bytes>,
+        (header, note): (&'static str, &str),
+    ) -> Result<Put> {
+        let (wire, content, note) = (self.bucket_for_writing()?, content.into(), note.to_owned());
         self.call("write a request", async move {
             let mut headers = HeaderMap::new();
             if content.is_empty() {
                 headers.insert(OPERATION, "DEL");
+            }
+            if !note.is_empty() {
+                headers.insert(header, note.as_str());
             }
             wire.create(&subject, expected, content, headers).await
         })

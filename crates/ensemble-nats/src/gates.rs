@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::NatsTransport;
 use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::requests::{Gate, Gated, RequestStore as _, gated_task};
-use ensemble_core::spool::begins_work;
+use ensemble_core::spool::{Standstill, begins_work};
 use ensemble_core::{Error, Result};
 
 /// The plan gates of one holder, each read once.
@@ -77,7 +78,8 @@ fn task_of(id: &MessageId, content: &[u8]) -> Option<String> {
 impl NatsTransport {
     /// Why a holder may begin nothing now.
     pub(super) fn standstill(&self, holder: &Name) -> Result<Option<Error>> {
-        self.standstill.as_ref().map_or(Ok(None), |standstill| standstill.refusal(holder))
+        let refusal = |standstill: &Arc<dyn Standstill>| standstill.refusal(holder, Some(self));
+        self.standstill.as_ref().map_or(Ok(None), refusal)
     }
 
     pub(super) fn gates_of<'a>(&'a self, holder: &'a Name) -> Gates<'a> {

@@ -65,6 +65,7 @@ mod reserve;
 mod restore;
 mod runtime;
 mod server_time;
+mod shared_files;
 mod shipping;
 mod stream_probe;
 mod subject;

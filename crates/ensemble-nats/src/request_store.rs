@@ -14,6 +14,7 @@ use futures_util::future::{join, join4};
 use super::NatsTransport;
 use super::wire::{Listed, Put};
 use ensemble_core::broker::Broker;
+use ensemble_core::document::SharedFiles;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Attachment, Name, Timestamp, yaml};
@@ -47,6 +48,10 @@ impl RequestStore for NatsTransport {
 
     fn lock(&self) -> Result<RequestLock> {
         Ok(RequestLock::shared())
+    }
+
+    fn shared_files(&self) -> Option<&dyn SharedFiles> {
+        Some(self)
     }
 
     fn ids(&self) -> Result<Vec<Name>> {

@@ -14,6 +14,9 @@
 //!   calls.<host>.<call>           what another host asks of this one
 //!   answers.<host>.<call>         what the asked host answers
 //!   rejected.<request>.<page>.<n> rejected versions
+//!   board.<file>                  the blackboard and its lock
+//!   leases.<agent>/<epoch>=<kind> beats and signs of a registered agent
+//!   control.<file>                what stops the team: PAUSE, CHECKPOINT, ABORT
 //! enslog.<team>.<session>         the event log, in a stream of its own
 //! ```
 //!
@@ -217,6 +220,22 @@ impl Subjects {
         Some((second, Name::new(name_of(tokens.next()?)).ok()?))
     }
 
+    /// A file that the hosts share. No name contains a slash, so it stands for `@`, which no key may contain.
+    pub(super) fn shared(&self, path: &str) -> String {
+        let (directory, name) = path.split_once('/').unwrap_or(("board", path));
+        format!("$KV.{}.{directory}.{}", self.bucket(), token(name).replace('@', "/"))
+    }
+
+    /// Pattern of the files of a directory that the hosts share.
+    pub(super) fn all_shared(&self, directory: &str) -> String {
+        format!("$KV.{}.{directory}.*", self.bucket())
+    }
+
+    /// Name of a shared file in its directory.
+    pub(super) fn shared_name(subject: &str) -> Option<String> {
+        Some(name_of(subject.rsplit('.').next()?).replace('/', "@"))
+    }
+
     /// Subject where a rejected version of a page is kept.
     pub(super) fn rejected(&self, id: &Name, page: RequestFile, seq: u64) -> String {
         let (bucket, id) = (self.bucket(), token(id.as_str()));
@@ -232,7 +251,16 @@ impl Subjects {
     /// Parses a subject of the bucket.
     pub(super) fn key_of(subject: &str) -> Option<Key> {
         let mut tokens = subject.strip_prefix("$KV.")?.split('.').skip(1);
-        match (tokens.next()?, tokens.next()?, tokens.next()?, tokens.next()) {
+        let (kind, name) = (tokens.next()?, tokens.next()?);
+        let Some(third) = tokens.next() else {
+            return match kind {
+                "board" if name == LOCK => None,
+                "board" | "leases" => Some(Key::Board),
+                "control" => Some(Key::Control),
+                _ => None,
+            };
+        };
+        match (kind, name, third, tokens.next()) {
             ("requests", id, _, None) => Name::new(name_of(id)).ok().map(Key::Request),
             ("gates", _, agent, None) => Name::new(name_of(agent)).ok().map(Key::Gate),
             ("demands", _, _, None) => Some(Key::Demand),
@@ -244,6 +272,9 @@ impl Subjects {
         }
     }
 }
+
+/// The key of the blackboard's lock, whose changes are no news.
+const LOCK: &str = "lock";
 
 /// Meaning of a subject of the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -262,6 +293,10 @@ pub(super) enum Key {
     Call(Name),
     /// The answer of a host.
     Answer,
+    /// The blackboard, or a beat.
+    Board,
+    /// What stops the team.
+    Control,
 }
 
 #[cfg(test)]
@@ -287,6 +322,12 @@ mod tests {
         let call = subjects.call_of(&mailbox, &Name::new("c.1").unwrap());
         assert_eq!(Subjects::key_of(&call), Some(Key::Call(mailbox.clone())));
         assert_eq!(Subjects::parts_of_key(&call).unwrap().1, Name::new("c.1").unwrap());
+        let beat = subjects.shared("leases/worker.1@3.beat");
+        assert_eq!(beat, "$KV.ENSEMBLE_REQUESTS_a=team.leases.worker=1/3=beat");
+        assert_eq!(Subjects::shared_name(&beat).unwrap(), "worker.1@3.beat");
+        assert_eq!(Subjects::key_of(&beat), Some(Key::Board));
+        assert_eq!(Subjects::key_of(&subjects.shared("board/lock")), None);
+        assert_eq!(Subjects::key_of(&subjects.shared("control/PAUSE")), Some(Key::Control));
         let twin = Name::new("Worker.1").unwrap();
         assert_eq!(subjects.settings(&mailbox), subjects.settings(&twin));
     }

@@ -4,7 +4,7 @@ use ensemble_team::board::{Board, ControlFile, Verdict, analyze};
 use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
-use super::controls::{directory, lift, person};
+use super::controls::{lift, person, place};
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::output::{BAD, GOOD};
@@ -66,7 +66,7 @@ fn resume(context: &Context, board: &Board) -> Outcome {
     locked.resume(&by)?;
     locked.step_sprint(SprintEvent::Resume)?;
     locked.commit()?;
-    lift(context, directory(board), ControlFile::Checkpoint)?;
+    lift(context, &place(context)?, ControlFile::Checkpoint)?;
     if context.out.is_json() {
         return context.out.object(&json!({ "resumed": true, "by": by }));
     }

@@ -129,8 +129,7 @@ fn summary(state: &State) -> String {
 
 /// The files that stop the team.
 pub(super) fn controls(board: &Board) -> Outcome<Vec<Control>> {
-    let directory = board.path().parent().unwrap_or_else(|| std::path::Path::new("."));
-    Ok(Control::read_all(directory)?)
+    Ok(board.controls()?)
 }
 
 /// Check the blackboard against all its rules

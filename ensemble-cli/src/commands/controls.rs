@@ -2,14 +2,16 @@
 //! blackboard that stop the team.
 //!
 //! A file that stops the team is there before the board says so, and the step that lets it go on is
-//! done last. So a crash in between leaves a team that stands still.
+//! done last. So a crash in between leaves a team that stands still. A team on servers has the files there, and all of
+//! its hosts obey them.
 
 use std::path::{Path, PathBuf};
 
+use ensemble_core::document::SharedFiles;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
 use ensemble_team::authority::Act;
-use ensemble_team::board::{Board, Control, ControlFile};
+use ensemble_team::board::{Board, Control, ControlFile, SharedCopy};
 use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
@@ -17,30 +19,88 @@ use super::reporter;
 use crate::authority::authorize;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 use crate::text::one_line;
 
-/// The directory of the control files.
+/// The directory of a board.
 pub(super) fn directory(board: &Board) -> &Path {
     board.path().parent().unwrap_or_else(|| Path::new("."))
 }
 
-/// The directory of the control files of this project, which may have no blackboard.
-pub(super) fn place(context: &Context) -> Outcome<PathBuf> {
-    let board = context.board_if_any()?;
-    let place = board.as_ref().map_or(&*context.project()?.state, directory);
-    Ok(place.to_owned())
+/// Where the control files of this project are: on the servers of a team of several hosts, else beside its blackboard,
+/// else in the state directory.
+pub(super) struct Place {
+    directory: PathBuf,
+    shared: Option<(Queue, PathBuf)>,
+}
+
+/// The place of the control files of this project, which may have no blackboard.
+pub(super) fn place(context: &Context) -> Outcome<Place> {
+    let project = context.project()?;
+    let shared = match project.shared_copy() {
+        Some(copy) => Some((Queue::open(context)?, copy)),
+        None => None,
+    };
+    let directory = context.board_directory()?;
+    Ok(Place { directory, shared })
+}
+
+impl Place {
+    fn files(&self) -> Option<&dyn SharedFiles> {
+        self.shared.as_ref().and_then(|(queue, _)| queue.request_store().shared_files())
+    }
+
+    /// The control files in force here, the strongest last.
+    pub(super) fn read(&self) -> Outcome<Vec<Control>> {
+        let mut found = Control::read_all(&self.directory)?;
+        if let Some(files) = self.files() {
+            Control::merge(&mut found, Control::read_shared(files)?);
+        }
+        Ok(found)
+    }
+
+    fn put(&self, file: ControlFile, reason: &str) -> Outcome<bool> {
+        let now = SystemClock.wall();
+        let put = match self.files() {
+            Some(files) => Control::put_shared(files, file, now, reason)?,
+            None => Control::put(&self.directory, file, now, reason)?,
+        };
+        self.renew();
+        Ok(put)
+    }
+
+    /// Removes a file, beside the blackboard of this host, too.
+    pub(super) fn remove(&self, file: ControlFile) -> Outcome {
+        if let Some(files) = self.files() {
+            Control::remove_shared(files, file)?;
+        }
+        if self.files().is_none()
+            || Control::read_all(&self.directory)?.iter().any(|c| c.file == file)
+        {
+            Control::remove(&self.directory, file)?;
+        }
+        self.renew();
+        Ok(())
+    }
+
+    /// This host's copy changes at once. Where that fails, its watcher does it.
+    fn renew(&self) {
+        if let (Some(files), Some((_, copy))) = (self.files(), &self.shared) {
+            let _ = SharedCopy::new(copy.clone(), files).pull_controls();
+        }
+    }
 }
 
 /// Puts a file down and tells of it; one that is there stays as it is.
 pub(super) fn stop(context: &Context, file: ControlFile, reason: &str) -> Outcome {
-    let directory = place(context)?;
+    let place = place(context)?;
     let by = reporter(context)?;
-    let put = Control::put(&directory, file, SystemClock.wall(), reason)?;
+    let put = place.put(file, reason)?;
     if put {
         let data = json!({ "file": file, "reason": reason });
         context.recorder()?.record(types::CONTROL_PUT, &by, data);
     }
-    let found = Control::read_all(&directory)?;
+    let found = place.read()?;
     let Some(control) = found.into_iter().find(|control| control.file == file) else {
         return Err(Failure::refused(format!("{} was removed meanwhile", file.name())));
     };
@@ -74,9 +134,9 @@ pub(super) fn stop_sprint(
 }
 
 /// Removes a file and tells the log of it.
-pub(super) fn lift(context: &Context, directory: &Path, file: ControlFile) -> Outcome {
+pub(super) fn lift(context: &Context, place: &Place, file: ControlFile) -> Outcome {
     let by = reporter(context)?;
-    Control::remove(directory, file)?;
+    place.remove(file)?;
     context.recorder()?.record(types::CONTROL_REMOVED, &by, json!({ "file": file }));
     Ok(())
 }

@@ -121,7 +121,8 @@ fn nothing(context: &Context, queue: &Queue, mailbox: &Name, agent: &Name) -> Ou
         .iter()
         .map(|gate| format!("task {} is gated: {}", gate.task_id, gate.advice()))
         .collect();
-    let circumstances = context.project()?.admissions().whatever_the_task(agent)?;
+    let shared = queue.request_store().shared_files();
+    let circumstances = context.project()?.admissions().whatever_the_task(agent, shared)?;
     let obstacle = match circumstances.obstacle(Act::TakeUp) {
         None => over_budget(context, queue, mailbox)?,
         obstacle => obstacle,

@@ -1,12 +1,10 @@
 //! `ensemble resume`: a person has looked, and the team goes on.
 
-use std::path::Path;
-
 use ensemble_team::board::{Control, ControlFile};
 use ensemble_team::proto::goal::{SprintEvent, SprintState};
 use serde_json::json;
 
-use super::controls::{lift, person, place};
+use super::controls::{Place, lift, person, place};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
@@ -24,8 +22,8 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let by = person(context)?;
-        let directory = place(context)?;
-        let found = Control::read_all(&directory)?;
+        let place = place(context)?;
+        let found = place.read()?;
         let is_there = |file| found.iter().any(|control| control.file == file);
         if is_there(ControlFile::Abort) && !self.lift_abort {
             let text = "the team was told to abort: nothing was resumed";
@@ -33,7 +31,7 @@ impl Arguments {
                 .with_hint("`ensemble resume --lift-abort` lets it begin again"));
         }
         let Some(board) = context.board_if_any()? else {
-            return resume_without_board(context, &directory, &found, &by);
+            return resume_without_board(context, &place, &found, &by);
         };
         let mut locked = board.lock()?;
         let state = locked.state();
@@ -50,7 +48,7 @@ impl Arguments {
         locked.step_sprint(SprintEvent::Resume)?;
         locked.commit()?;
         let lifted: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
-        lifted.iter().try_for_each(|file| lift(context, &directory, *file))?;
+        lifted.iter().try_for_each(|file| lift(context, &place, *file))?;
         if context.out.is_json() {
             return context.out.object(&json!({
                 "resumed": true, "by": by, "lifted": lifted, "acknowledged": is_triggered,
@@ -69,7 +67,7 @@ impl Arguments {
 }
 
 /// A team without a blackboard has neither a sprint nor a circuit breaker.
-fn resume_without_board(context: &Context, at: &Path, found: &[Control], by: &str) -> Outcome {
+fn resume_without_board(context: &Context, at: &Place, found: &[Control], by: &str) -> Outcome {
     if found.is_empty() {
         return Err(Failure::nothing("nothing stops the team"));
     }

@@ -87,7 +87,7 @@ fn standing(
     if !open.is_empty() {
         lines.push(format!("Requests that wait for your answer: {open}."));
     }
-    let circumstances = project.admissions().whatever_the_task(agent)?;
+    let circumstances = project.admissions().whatever_the_task(agent, store.shared_files())?;
     if let Some(obstacle) = circumstances.obstacle(Act::TakeUp) {
         lines.push(format!("Not now: {}.", one_line(&obstacle.to_string())));
     }

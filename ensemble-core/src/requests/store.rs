@@ -20,6 +20,7 @@ use super::file::Asked;
 use super::gate::Gate;
 use crate::Result;
 use crate::broker::Broker;
+use crate::document::SharedFiles;
 use crate::durable::FileLock;
 use crate::env::Lease;
 use crate::event_log::Recorder;
@@ -243,6 +244,11 @@ pub trait RequestStore: Send + Sync {
     /// # Errors
     /// The medium failed.
     fn open_gate(&self, asked: &Asked) -> Result<()>;
+
+    /// Where the hosts of a team share files, such as those that stop the team. `None` for a queue of one host.
+    fn shared_files(&self) -> Option<&dyn SharedFiles> {
+        None
+    }
 
     /// How long ago a stamp of this medium was made, as far as this host can tell.
     fn age(&self, stamp: Timestamp) -> Duration {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::document::SharedFiles;
 use crate::durable::Dir;
 use crate::message::{Envelope, MessageId, Name, Purpose};
 use crate::{Error, Result};
@@ -54,11 +55,11 @@ pub trait Admission: fmt::Debug + Send + Sync {
 /// Why an agent may begin nothing now, whatever the work is: the team is paused, it ends, or the agent is leaving.
 /// What an agent has begun it may finish, and what is not work it may receive.
 pub trait Standstill: fmt::Debug + Send + Sync {
-    /// Why this agent may begin nothing; `None` if it may.
+    /// Why this agent may begin nothing; `None` if it may. `shared` is where the hosts of a team keep what stops it.
     ///
     /// # Errors
-    /// The disk failed.
-    fn refusal(&self, agent: &Name) -> Result<Option<Error>>;
+    /// The disk or the servers failed.
+    fn refusal(&self, agent: &Name, shared: Option<&dyn SharedFiles>) -> Result<Option<Error>>;
 }
 
 /// Whether an agent that receives this message begins work with it: an assignment, or a message about a task.

@@ -28,6 +28,7 @@ use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
+use ensemble_team::board::SharedCopy;
 use ensemble_team::holdings::{Holding, Places};
 use ensemble_team::roster::Member;
 
@@ -129,6 +130,11 @@ impl OverviewReader {
             self.whole_at = Some(now);
         }
         let mut warnings = Vec::new();
+        if let (Some(files), Some(copy)) = (store.shared_files(), self.project.shared_copy())
+            && let Err(error) = SharedCopy::new(copy, files).pull()
+        {
+            warnings.push(format!("the blackboard: {error}"));
+        }
         self.books.look(&self.project);
         let watcher = WatcherView::look(&self.project, (&mut self.said, changes), &mut warnings);
         let mail = self.mail(changes, (store, directory), &mut warnings)?;
@@ -191,6 +197,7 @@ impl OverviewReader {
             LadderStore::new(&project.state).dir(),
             mailboxes,
         ]);
+        places.extend(project.shared_copy());
         if let Some(board) = self.books.place().and_then(|board| board.path().parent()) {
             places.push(board.to_owned());
         }

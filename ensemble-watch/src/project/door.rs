@@ -38,7 +38,7 @@ impl Doorkeeper for Door {
             Ok(spool) => self.ask(&spool, act, task, agent),
             // A blackboard needs no queue. Without one there are no plans.
             Err(Error::NoQueue { .. }) => {
-                let circumstances = self.0.admissions().whatever_the_task(agent)?;
+                let circumstances = self.0.admissions().whatever_the_task(agent, None)?;
                 let obstacle = circumstances.obstacle(act);
                 obstacle.map_or(Ok(()), |obstacle| Err(obstacle.into_error()))
             }

@@ -1,5 +1,6 @@
 //! What mailboxes ask: the same answer, for messages.
 
+use ensemble_core::document::SharedFiles;
 use ensemble_core::durable::Dir;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::requests::PlanGates;
@@ -21,8 +22,8 @@ impl MailAdmission {
 }
 
 impl Standstill for MailAdmission {
-    fn refusal(&self, agent: &Name) -> Result<Option<Error>> {
-        let circumstances = self.0.whatever_the_task(agent)?;
+    fn refusal(&self, agent: &Name, shared: Option<&dyn SharedFiles>) -> Result<Option<Error>> {
+        let circumstances = self.0.whatever_the_task(agent, shared)?;
         Ok(circumstances.obstacle(Act::TakeUp).map(NotAdmitted::into_error))
     }
 }
@@ -30,13 +31,13 @@ impl Standstill for MailAdmission {
 impl Admission for MailAdmission {
     fn concerns(&self, queue: &Dir, holder: &Name) -> Result<bool> {
         Ok(PlanGates.concerns(queue, holder)?
-            || Standstill::refusal(self, holder)?.is_some()
+            || Standstill::refusal(self, holder, None)?.is_some()
             || !self.0.budget().stands_in_the_way()?.is_empty())
     }
 
     fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>> {
         if begins_work(envelope)
-            && let Some(refusal) = Standstill::refusal(self, holder)?
+            && let Some(refusal) = Standstill::refusal(self, holder, None)?
         {
             return Ok(Some(refusal));
         }

@@ -25,6 +25,7 @@ mod mail;
 
 use std::path::Path;
 
+use ensemble_core::document::SharedFiles;
 use ensemble_core::message::Name;
 use ensemble_core::requests::{Gate, Gated, RequestStore};
 use ensemble_core::{AreaError, Error, Result};
@@ -160,6 +161,8 @@ pub struct Admissions {
     project: std::path::PathBuf,
     roster: Roster,
     budget: BudgetFile,
+    /// This host's copy of the files that the hosts of a team share.
+    copy: Option<std::path::PathBuf>,
 }
 
 impl Admissions {
@@ -170,7 +173,14 @@ impl Admissions {
             project: project.to_owned(),
             roster: Roster::open(state),
             budget: BudgetFile::open(state),
+            copy: None,
         }
+    }
+
+    /// The same for a team on several hosts, with this host's copy of what they share.
+    #[must_use]
+    pub fn with_copy(self, copy: Option<std::path::PathBuf>) -> Self {
+        Self { copy, ..self }
     }
 
     /// Why this agent may not do this with this task; `None` if it may.
@@ -183,7 +193,7 @@ impl Admissions {
         requests: &dyn RequestStore,
         (task, agent): (&str, &Name),
     ) -> Result<Option<NotAdmitted>> {
-        let mut circumstances = self.whatever_the_task(agent)?;
+        let mut circumstances = self.whatever_the_task(agent, requests.shared_files())?;
         if circumstances.budget.is_none() {
             circumstances.budget = self.budget.obstacle(Some(task), agent)?;
         }
@@ -205,12 +215,17 @@ impl Admissions {
         obstacle.map_or(Ok(()), |obstacle| Err(obstacle.into_error()))
     }
 
-    /// What keeps this agent from beginning anything, whatever the task is.
+    /// What keeps this agent from beginning anything, whatever the task is. `shared` are the files of all hosts, if
+    /// they can be reached.
     ///
     /// # Errors
-    /// The disk failed.
-    pub fn whatever_the_task(&self, agent: &Name) -> Result<Circumstances> {
-        let control = self.control()?;
+    /// The disk or the servers failed.
+    pub fn whatever_the_task(
+        &self,
+        agent: &Name,
+        shared: Option<&dyn SharedFiles>,
+    ) -> Result<Circumstances> {
+        let control = self.control(shared)?;
         let leaving = match self.roster.get(agent)?.map(|member| member.state) {
             Some(MemberState::Leaving) => Some(agent.clone()),
             Some(MemberState::Up | MemberState::Shutdown) | None => None,
@@ -224,14 +239,20 @@ impl Admissions {
         &self.budget
     }
 
-    /// The strongest control file. It lies beside the blackboard; without one, in `.ensemble`.
+    /// The strongest control file. It lies beside the blackboard; without one, in `.ensemble`. A team on several hosts
+    /// has it in `shared`, and each host has a copy.
     ///
     /// # Errors
-    /// The disk failed.
-    pub fn control(&self) -> Result<Option<Control>> {
+    /// The disk or the servers failed.
+    pub fn control(&self, shared: Option<&dyn SharedFiles>) -> Result<Option<Control>> {
         let mut found = Vec::new();
         for place in PLACES {
             found.extend(Control::read_all(&self.project.join(place))?);
+        }
+        match (shared, &self.copy) {
+            (Some(files), Some(_)) => found.extend(Control::read_shared(files)?),
+            (None, Some(copy)) => found.extend(Control::read_all(copy)?),
+            (_, None) => {}
         }
         Ok(found.into_iter().max_by_key(|control| control.file))
     }

@@ -15,6 +15,9 @@
 //! | ABORT is there | IN_PROGRESS, CHECKPOINT | ABORTED, for good |
 //!
 //! PAUSE changes no sprint: the work that has begun goes on.
+//!
+//! A team on servers has these files there, for all hosts ([`SharedFiles`], `control/PAUSE`). A file beside the board of
+//! one host stops that host only. Each host keeps a copy ([`super::SharedCopy`]) for readers without a connection.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -25,6 +28,7 @@ use serde::Serialize;
 use super::locked::LockedBoard;
 use super::state::State;
 use crate::proto::goal::{SprintEvent, SprintState};
+use ensemble_core::document::SharedFiles;
 use ensemble_core::durable::{Dir, Durability, write_document};
 use ensemble_core::message::Timestamp;
 use ensemble_core::{Error, Result};
@@ -63,6 +67,8 @@ const STALE_SECONDS: [(u64, Staleness); 3] = [
 ];
 /// Largest control file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
+/// Directory of the control files that the hosts of a team share.
+pub const CONTROLS: &str = "control";
 
 impl ControlFile {
     /// All kinds, the strongest last.
@@ -150,11 +156,7 @@ impl Control {
         if Dir::open(directory)?.stat(file.name())?.is_some() {
             return Ok(false);
         }
-        let text = format!("{now}\n{}\n", reason.trim());
-        if text.len() > BYTES_MAX {
-            let (what, limit) = (file.name().to_owned(), BYTES_MAX as u64);
-            return Err(Error::TooLarge { what, bytes: text.len() as u64, limit });
-        }
+        let text = written(file, now, reason)?;
         write_document(&directory.join(file.name()), text.as_bytes(), Durability::Process)?;
         Ok(true)
     }
@@ -167,11 +169,79 @@ impl Control {
         Dir::open(directory)?.remove(file.name())
     }
 
+    /// The control files of all hosts, the strongest last.
+    ///
+    /// # Errors
+    /// The servers failed.
+    pub fn read_shared(files: &dyn SharedFiles) -> Result<Vec<Self>> {
+        let mut found = Vec::new();
+        for (name, content) in files.list_files(CONTROLS)? {
+            if let Some(file) = ControlFile::ALL.into_iter().find(|file| file.name() == name) {
+                let text = String::from_utf8_lossy(&content.content);
+                let at = content.at.unwrap_or_else(|| Timestamp::from_unix_millis(0));
+                found.push(Self::parse(file, &text, at));
+            }
+        }
+        found.sort_by_key(|control| control.file);
+        Ok(found)
+    }
+
+    /// Writes a control file for all hosts unless it exists: the first writer gives the reason.
+    ///
+    /// # Errors
+    /// The servers failed.
+    pub fn put_shared(
+        files: &dyn SharedFiles,
+        file: ControlFile,
+        now: Timestamp,
+        reason: &str,
+    ) -> Result<bool> {
+        let (path, text) = (shared_path(file), written(file, now, reason)?);
+        let found = files.read_file(&path)?;
+        if !found.is_missing() {
+            return Ok(false);
+        }
+        // Another writer that was quicker has put it.
+        Ok(files.write_file(&path, text.as_bytes(), "", found.revision)?.is_some())
+    }
+
+    /// Removes a control file of all hosts.
+    ///
+    /// # Errors
+    /// The servers failed.
+    pub fn remove_shared(files: &dyn SharedFiles, file: ControlFile) -> Result<()> {
+        files.put_file(&shared_path(file), &[])
+    }
+
+    /// Adds control files of another place, unless the same kind is there already. The strongest stays last.
+    pub fn merge(found: &mut Vec<Self>, more: Vec<Self>) {
+        for control in more {
+            if found.iter().all(|known| known.file != control.file) {
+                found.push(control);
+            }
+        }
+        found.sort_by_key(|control| control.file);
+    }
+
     /// The control file that keeps agents from starting new work, if there is one.
     #[must_use]
     pub fn gate(found: &[Self]) -> Option<&Self> {
         found.last()
     }
+}
+
+fn shared_path(file: ControlFile) -> String {
+    format!("{CONTROLS}/{}", file.name())
+}
+
+/// Content of a control file.
+fn written(file: ControlFile, now: Timestamp, reason: &str) -> Result<String> {
+    let text = format!("{now}\n{}\n", reason.trim());
+    if text.len() > BYTES_MAX {
+        let (what, limit) = (file.name().to_owned(), BYTES_MAX as u64);
+        return Err(Error::TooLarge { what, bytes: text.len() as u64, limit });
+    }
+    Ok(text)
 }
 
 /// The sprint's step that the files ask for, if it is not taken yet.
@@ -219,7 +289,7 @@ impl LockedBoard<'_> {
     /// # Errors
     /// The board's directory cannot be read.
     pub fn follow(&mut self) -> Result<()> {
-        let found = Control::read_all(&self.directory())?;
+        let found = self.board().controls()?;
         match sprint_step(self.state(), &found) {
             Some(event) => self.step_sprint(event),
             None => Ok(()),

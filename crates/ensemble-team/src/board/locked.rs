@@ -94,6 +94,11 @@ impl<'a> LockedBoard<'a> {
         stamps::fold_into(&mut self.value, &self.state, directory)
     }
 
+    /// The board that is locked.
+    pub(super) const fn board(&self) -> &'a Board {
+        self.board
+    }
+
     /// The board's directory.
     pub(super) fn directory(&self) -> PathBuf {
         self.board.path.parent().map_or_else(PathBuf::new, Path::to_owned)

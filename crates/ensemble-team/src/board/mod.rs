@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use ensemble_core::document::{DocumentOptions, LockedDocument};
+use ensemble_core::document::{DocumentOptions, LockedDocument, SharedFiles};
 use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::env::{Clock, SystemClock};
 use ensemble_core::event_log::{NullRecorder, Recorder};
@@ -53,6 +53,7 @@ mod analyze;
 mod breaker;
 mod claims;
 mod control;
+mod copy;
 mod draft;
 mod error;
 mod fsck;
@@ -83,7 +84,8 @@ pub use alarms::{
 pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
 pub use breaker::REPORT;
 pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted, released_claim};
-pub use control::{Control, ControlFile, Staleness, sprint_step};
+pub use control::{CONTROLS, Control, ControlFile, Staleness, sprint_step};
+pub use copy::SharedCopy;
 pub use draft::Draft;
 pub use error::{BoardError, is_fenced, is_missing};
 pub use fsck::BoardFinding;
@@ -134,6 +136,10 @@ pub struct BoardOptions {
     pub clock: Arc<dyn Clock + Send + Sync>,
     /// Directory of tasks' worktrees, relative to the project; [`DIRECTORY_DEFAULT`] if `None`.
     pub worktrees: Option<String>,
+    /// This host's copy of the files that the hosts of a team share; `None` for a team of one host.
+    pub copy: Option<PathBuf>,
+    /// Where the hosts of a team share files. Without it, the copy is read.
+    pub shared: Option<Arc<dyn SharedFiles>>,
 }
 
 impl BoardOptions {
@@ -147,6 +153,8 @@ impl BoardOptions {
             recorder: Arc::new(NullRecorder),
             clock: Arc::new(SystemClock),
             worktrees: None,
+            copy: None,
+            shared: None,
         }
     }
 
@@ -154,6 +162,13 @@ impl BoardOptions {
     #[must_use]
     pub fn with_worktrees(mut self, directory: impl Into<String>) -> Self {
         self.worktrees = Some(directory.into());
+        self
+    }
+
+    /// Sets this host's copy of the files that the hosts of a team share, and where they are, if they can be reached.
+    #[must_use]
+    pub fn with_shared(mut self, copy: PathBuf, files: Option<Arc<dyn SharedFiles>>) -> Self {
+        (self.copy, self.shared) = (Some(copy), files);
         self
     }
 }
@@ -231,6 +246,22 @@ impl Board {
     #[must_use]
     pub fn worktrees(&self) -> &str {
         self.options.worktrees.as_deref().unwrap_or(DIRECTORY_DEFAULT)
+    }
+
+    /// The control files, the strongest last: those beside the board, and those of all hosts.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or the servers failed.
+    pub fn controls(&self) -> Result<Vec<Control>> {
+        let mut found = Control::read_all(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
+        let BoardOptions { copy, shared, .. } = &self.options;
+        let others = match (shared, copy) {
+            (Some(files), _) => Control::read_shared(&**files)?,
+            (None, Some(copy)) => Control::read_all(copy)?,
+            (None, None) => Vec::new(),
+        };
+        Control::merge(&mut found, others);
+        Ok(found)
     }
 
     /// Reads the board. A text that is the same as at the last reading is not parsed again.

@@ -10,10 +10,7 @@
 //! Each of them is read from the board and its directory, so a crash loses nothing: the next one that
 //! looks does it. A board that is locked is looked at again.
 
-use std::path::Path;
-
-use super::board_leases::directory;
-use crate::board::{Board, Control, State, sprint_step};
+use crate::board::{Board, State, sprint_step};
 use ensemble_core::Result;
 
 /// The upkeep of one board.
@@ -35,7 +32,7 @@ impl BoardUpkeep {
     /// The board cannot be changed. [`ensemble_core::Error::Locked`] if another process writes.
     pub fn look(&self, state: &State) -> Result<bool> {
         let mut changed = false;
-        if sprint_step(state, &Control::read_all(self.directory())?).is_some() {
+        if sprint_step(state, &self.board.controls()?).is_some() {
             let mut locked = self.board.lock()?;
             locked.follow()?;
             locked.commit()?;
@@ -49,9 +46,5 @@ impl BoardUpkeep {
             changed = true;
         }
         Ok(changed)
-    }
-
-    fn directory(&self) -> &Path {
-        directory(&self.board)
     }
 }

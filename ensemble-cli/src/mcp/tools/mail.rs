@@ -231,7 +231,9 @@ fn remark(desk: &Desk, delivery: &Delivery) -> Result<Option<String>, Trouble> {
 /// Why there is nothing: perhaps something waits that this agent may not begin now.
 fn nothing(desk: &Desk) -> Result<Trouble, Trouble> {
     let queue = desk.queue()?;
-    let obstacle = desk.project.admissions().whatever_the_task(&desk.agent)?.obstacle(Act::TakeUp);
+    let shared = queue.request_store().shared_files();
+    let circumstances = desk.project.admissions().whatever_the_task(&desk.agent, shared)?;
+    let obstacle = circumstances.obstacle(Act::TakeUp);
     let gates = queue.request_store().gated(&desk.mailbox, &desk.agent)?;
     let why: Vec<String> = obstacle
         .map(|obstacle| obstacle.to_string())

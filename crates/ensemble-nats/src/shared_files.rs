@@ -1,0 +1,152 @@
+//! Files that the hosts of a team share, as keys of the team's bucket: the blackboard, its lock, beats, and what stops
+//! the team.
+//!
+//! | file | key |
+//! |---|---|
+//! | `board/state.yaml` | `board.state=yaml` |
+//! | `leases/coder-1@3.beat` | `leases.coder-1/3=beat` |
+//! | `control/PAUSE` | `control.PAUSE` |
+//!
+//! A key without content is a missing file. A file's note is the header `Ensemble-Note` of the same version, so both are
+//! written in one step. A connection that follows the bucket remembers what stops the team until it hears of a change.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::subject::Subjects;
+use super::wire::{Listed, Put, millis};
+use super::{NatsTransport, lock};
+use ensemble_core::document::{SharedFile, SharedFiles};
+use ensemble_core::message::Timestamp;
+use ensemble_core::{Error, Result};
+
+/// Header of a version with its writer's note.
+const NOTE: &str = "Ensemble-Note";
+/// Bytes of a message that headers and the subject may need in addition to the note.
+const HEADERS_MAX: usize = 1024;
+/// Directory of the files that stop the team.
+pub(super) const CONTROL: &str = "control";
+
+/// What stops the team, as it was read last, and the number of changes that were heard.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    heard: AtomicU64,
+    read: Mutex<Option<(u64, Vec<(String, SharedFile)>)>>,
+}
+
+impl Remembered {
+    /// Forgets what was read: it has changed.
+    pub(super) fn forget(&self) {
+        self.heard.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn known(&self) -> Option<Vec<(String, SharedFile)>> {
+        let heard = self.heard.load(Ordering::SeqCst);
+        lock(&self.read).as_ref().filter(|(at, _)| *at == heard).map(|(_, files)| files.clone())
+    }
+}
+
+impl SharedFiles for NatsTransport {
+    fn place_of(&self, path: &str) -> String {
+        format!("{} {path}", self.wire.server)
+    }
+
+    fn read_file(&self, path: &str) -> Result<SharedFile> {
+        let (wire, subject) = (self.bucket.wire(), self.subjects.shared(path));
+        let found = self.call("read a shared file", async move { wire.last(&subject).await })?;
+        let Some(found) = found else { return Ok(SharedFile::default()) };
+        self.bucket.note_there();
+        let note = found.headers.get(NOTE).map_or_else(String::new, |note| note.to_string());
+        Ok(SharedFile {
+            content: found.payload.to_vec(),
+            note,
+            revision: found.sequence,
+            at: Some(timestamp(millis(found.time))),
+        })
+    }
+
+    fn list_files(&self, directory: &str) -> Result<Vec<(String, SharedFile)>> {
+        if directory == CONTROL {
+            return self.controls();
+        }
+        self.list_shared(directory)
+    }
+
+    fn write_file(
+        &self,
+        path: &str,
+        content: &[u8],
+        note: &str,
+        expected: u64,
+    ) -> Result<Option<u64>> {
+        let payload_max = self.wire.client.server_info().max_payload;
+        let limit = payload_max.saturating_sub(note.len() + HEADERS_MAX);
+        if content.len() > limit {
+            let what =
+                format!("{} (its server takes messages up to `max_payload`)", self.place_of(path));
+            let (bytes, limit) = (content.len() as u64, limit as u64);
+            return Err(Error::TooLarge { what, bytes, limit });
+        }
+        let subject = self.subjects.shared(path);
+        let put = self.write_noted(subject, expected, content.to_vec(), (NOTE, note))?;
+        if path.starts_with(CONTROL)
+            && let Some(pages) = self.pages()
+        {
+            pages.control.forget();
+        }
+        Ok(match put {
+            Put::Done(revision) => Some(revision),
+            Put::Stale => None,
+        })
+    }
+
+    fn rest(&self, duration: Duration) {
+        std::thread::sleep(duration);
+        // What another process takes is not the servers' delay.
+        self.wire.patience.renew();
+    }
+}
+
+impl NatsTransport {
+    /// What stops the team. It costs no question if the bucket is followed and has not changed there.
+    fn controls(&self) -> Result<Vec<(String, SharedFile)>> {
+        let Some(pages) = self.pages() else { return self.list_shared(CONTROL) };
+        let remembered: &Remembered = &pages.control;
+        if let Some(known) = remembered.known() {
+            return Ok(known);
+        }
+        // Before the question: a change that comes meanwhile counts as not read.
+        let heard = remembered.heard.load(Ordering::SeqCst);
+        let files = self.list_shared(CONTROL)?;
+        *lock(&remembered.read) = Some((heard, files.clone()));
+        Ok(files)
+    }
+
+    fn list_shared(&self, directory: &str) -> Result<Vec<(String, SharedFile)>> {
+        let listed = self.list_keys(self.subjects.all_shared(directory))?;
+        let file = |found: Listed| {
+            let name = Subjects::shared_name(&found.subject)?;
+            let content = found.payload.to_vec();
+            let (revision, at) = (found.seq, Some(timestamp(found.at)));
+            let file = SharedFile { content, note: String::new(), revision, at };
+            (!file.is_missing()).then_some((name, file))
+        };
+        Ok(listed.into_iter().filter_map(file).collect())
+    }
+
+    fn pages(&self) -> Option<Arc<super::bucket::Pages>> {
+        self.bucket.followed()
+    }
+
+    /// Whether the blackboard, its beats or what stops the team has changed since the last call; true at first, and if
+    /// the bucket is not followed.
+    #[must_use]
+    pub fn shared_has_changed(&self) -> bool {
+        self.pages().is_none_or(|pages| pages.shared_changed())
+    }
+}
+
+fn timestamp(at: u64) -> Timestamp {
+    Timestamp::from_unix_millis(i64::try_from(at).unwrap_or(i64::MAX))
+}

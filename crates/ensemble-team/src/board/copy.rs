@@ -1,0 +1,126 @@
+//! This host's copy of the files that the hosts of a team share: for readers without a connection, and for all that
+//! waits for a file to change.
+//!
+//! ```text
+//! servers                 --pull-->  this host, in the copy's directory
+//! control/PAUSE                      PAUSE
+//! board/state.yaml                   state.yaml
+//! leases/coder-1@3.beat              leases/coder-1@3.beat
+//! ```
+//!
+//! The servers are the truth. A copy is never written back. *A crash* between two files leaves some of them old; the next
+//! pull replaces them. The lock `copy.lock` is held for each pull, so that no older list replaces a newer one.
+
+use std::path::{Path, PathBuf};
+
+use super::control::{CONTROLS, ControlFile};
+use super::leases::BEATS;
+use super::{BOARD_BYTES_MAX, FILE_NAME, LOCK_PATIENCE};
+use ensemble_core::Result;
+use ensemble_core::document::{SharedFile, SharedFiles};
+use ensemble_core::durable::{Dir, Durability, FileLock, write_document};
+
+/// The lock of the copy.
+const LOCK: &str = "copy.lock";
+/// Path of the board among the shared files.
+pub(super) const BOARD: &str = "board/state.yaml";
+
+/// A copy of shared files in a directory.
+#[derive(Clone, Debug)]
+pub struct SharedCopy<'a> {
+    directory: PathBuf,
+    files: &'a dyn SharedFiles,
+}
+
+impl<'a> SharedCopy<'a> {
+    /// A copy in this directory, which is created at the first pull.
+    #[must_use]
+    pub const fn new(directory: PathBuf, files: &'a dyn SharedFiles) -> Self {
+        Self { directory, files }
+    }
+
+    /// Pulls everything. Without a board there are no beats.
+    ///
+    /// # Errors
+    /// The servers or the disk failed.
+    pub fn pull(&self) -> Result<()> {
+        self.pull_controls()?;
+        match self.pull_board()?.is_missing() {
+            true => Ok(()),
+            false => self.pull_beats(),
+        }
+    }
+
+    /// Makes the control files those of the servers.
+    ///
+    /// # Errors
+    /// The servers or the disk failed.
+    pub fn pull_controls(&self) -> Result<()> {
+        let _lock = self.lock()?;
+        let found = self.files.list_files(CONTROLS)?;
+        let names = ControlFile::ALL.map(ControlFile::name);
+        replace(&self.directory, &found, |name| names.contains(&name))
+    }
+
+    /// Makes the beats and signs those of the servers.
+    ///
+    /// # Errors
+    /// The servers or the disk failed.
+    pub fn pull_beats(&self) -> Result<()> {
+        let _lock = self.lock()?;
+        let found = self.files.list_files(BEATS)?;
+        let directory = self.directory.join(BEATS);
+        ensure(&directory)?;
+        replace(&directory, &found, |name| !name.starts_with('.'))
+    }
+
+    /// Makes the board that of the servers; returns the board as it was read.
+    ///
+    /// # Errors
+    /// The servers or the disk failed.
+    pub fn pull_board(&self) -> Result<SharedFile> {
+        let _lock = self.lock()?;
+        let found = self.files.read_file(BOARD)?;
+        let files: Vec<(String, SharedFile)> = match found.is_missing() {
+            true => Vec::new(),
+            false => vec![(FILE_NAME.to_owned(), found.clone())],
+        };
+        replace(&self.directory, &files, |name| name == FILE_NAME)?;
+        Ok(found)
+    }
+
+    fn lock(&self) -> Result<FileLock> {
+        ensure(&self.directory)?;
+        FileLock::acquire(&self.directory.join(LOCK), LOCK_PATIENCE)
+    }
+}
+
+/// Creates a directory of the copy, private to its owner.
+pub(super) fn ensure(directory: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(|error| ensemble_core::Error::io("create directory", directory, error))
+}
+
+/// Writes the files that differ, and removes those of this kind that are not there.
+fn replace(
+    directory: &Path,
+    files: &[(String, SharedFile)],
+    is_of_kind: impl Fn(&str) -> bool,
+) -> Result<()> {
+    let dir = Dir::open(directory)?;
+    for name in dir.names()?.into_iter().filter(|name| is_of_kind(name)) {
+        if !files.iter().any(|(kept, _)| *kept == name) {
+            dir.remove(&name)?;
+        }
+    }
+    for (name, file) in files.iter().filter(|(name, _)| is_of_kind(name)) {
+        if dir.read(name, BOARD_BYTES_MAX).ok().flatten().as_ref() != Some(&file.content) {
+            write_document(&directory.join(name), &file.content, Durability::Process)?;
+        }
+    }
+    Ok(())
+}
