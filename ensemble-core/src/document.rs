@@ -34,7 +34,7 @@ use crate::{Error, Result};
 
 mod shared;
 
-pub use shared::{SharedFile, SharedFiles, SharedLock, TAKE_OVER};
+pub use shared::{SharedFile, SharedFiles};
 
 /// Largest document by default, in bytes.
 pub const DOCUMENT_BYTES_DEFAULT: usize = 4 * 1024 * 1024;

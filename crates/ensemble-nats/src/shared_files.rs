@@ -27,12 +27,17 @@ const NOTE: &str = "Ensemble-Note";
 const HEADERS_MAX: usize = 1024;
 /// Directory of the files that stop the team.
 pub(super) const CONTROL: &str = "control";
+/// Directory of the beats.
+const LEASES: &str = "leases/";
+
+/// Files with their names in their directory.
+type NamedFiles = Vec<(String, SharedFile)>;
 
 /// What stops the team, as it was read last, and the number of changes that were heard.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     heard: AtomicU64,
-    read: Mutex<Option<(u64, Vec<(String, SharedFile)>)>>,
+    read: Mutex<Option<(u64, NamedFiles)>>,
 }
 
 impl Remembered {
@@ -41,7 +46,7 @@ impl Remembered {
         self.heard.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn known(&self) -> Option<Vec<(String, SharedFile)>> {
+    fn known(&self) -> Option<NamedFiles> {
         let heard = self.heard.load(Ordering::SeqCst);
         lock(&self.read).as_ref().filter(|(at, _)| *at == heard).map(|(_, files)| files.clone())
     }
@@ -66,7 +71,7 @@ impl SharedFiles for NatsTransport {
         })
     }
 
-    fn list_files(&self, directory: &str) -> Result<Vec<(String, SharedFile)>> {
+    fn list_files(&self, directory: &str) -> Result<NamedFiles> {
         if directory == CONTROL {
             return self.controls();
         }
@@ -80,6 +85,11 @@ impl SharedFiles for NatsTransport {
         note: &str,
         expected: u64,
     ) -> Result<Option<u64>> {
+        // A beat that is over leaves nothing.
+        if content.is_empty() && path.starts_with(LEASES) {
+            self.purge_key(self.subjects.shared(path), expected)?;
+            return Ok(Some(0));
+        }
         let payload_max = self.wire.client.server_info().max_payload;
         let limit = payload_max.saturating_sub(note.len() + HEADERS_MAX);
         if content.len() > limit {
@@ -101,6 +111,10 @@ impl SharedFiles for NatsTransport {
         })
     }
 
+    fn may_have_changed(&self) -> bool {
+        self.shared_has_changed()
+    }
+
     fn rest(&self, duration: Duration) {
         std::thread::sleep(duration);
         // What another process takes is not the servers' delay.
@@ -110,7 +124,7 @@ impl SharedFiles for NatsTransport {
 
 impl NatsTransport {
     /// What stops the team. It costs no question if the bucket is followed and has not changed there.
-    fn controls(&self) -> Result<Vec<(String, SharedFile)>> {
+    fn controls(&self) -> Result<NamedFiles> {
         let Some(pages) = self.pages() else { return self.list_shared(CONTROL) };
         let remembered: &Remembered = &pages.control;
         if let Some(known) = remembered.known() {
@@ -123,14 +137,14 @@ impl NatsTransport {
         Ok(files)
     }
 
-    fn list_shared(&self, directory: &str) -> Result<Vec<(String, SharedFile)>> {
+    fn list_shared(&self, directory: &str) -> Result<NamedFiles> {
         let listed = self.list_keys(self.subjects.all_shared(directory))?;
         let file = |found: Listed| {
             let name = Subjects::shared_name(&found.subject)?;
             let content = found.payload.to_vec();
             let (revision, at) = (found.seq, Some(timestamp(found.at)));
             let file = SharedFile { content, note: String::new(), revision, at };
-            (!file.is_missing()).then_some((name, file))
+            (!file.content.is_empty()).then_some((name, file))
         };
         Ok(listed.into_iter().filter_map(file).collect())
     }
@@ -139,7 +153,7 @@ impl NatsTransport {
         self.bucket.followed()
     }
 
-    /// Whether the blackboard, its beats or what stops the team has changed since the last call; true at first, and if
+    /// Whether the blackboard or what stops the team has changed since the last call; true at first, and if
     /// the bucket is not followed.
     #[must_use]
     pub fn shared_has_changed(&self) -> bool {

@@ -254,8 +254,9 @@ impl Subjects {
         let (kind, name) = (tokens.next()?, tokens.next()?);
         let Some(third) = tokens.next() else {
             return match kind {
-                "board" if name == LOCK => None,
-                "board" | "leases" => Some(Key::Board),
+                "board" if name == LOCK => Some(Key::Claim),
+                "leases" => Some(Key::Claim),
+                "board" => Some(Key::Board),
                 "control" => Some(Key::Control),
                 _ => None,
             };
@@ -273,7 +274,7 @@ impl Subjects {
     }
 }
 
-/// The key of the blackboard's lock, whose changes are no news.
+/// The key of the blackboard's lock.
 const LOCK: &str = "lock";
 
 /// Meaning of a subject of the bucket.
@@ -285,7 +286,7 @@ pub(super) enum Key {
     Gate(Name),
     /// The demand of a plan.
     Demand,
-    /// The claim of a mailbox's ladders, or of an agent's name.
+    /// The claim of a mailbox's ladders, of an agent's name or of the blackboard's lock; or a beat. Its changes are no news.
     Claim,
     /// What a host tells of its agents.
     Host,
@@ -293,9 +294,9 @@ pub(super) enum Key {
     Call(Name),
     /// The answer of a host.
     Answer,
-    /// The blackboard, or a beat.
+    /// The blackboard.
     Board,
-    /// What stops the team.
+    /// A file that stops the team.
     Control,
 }
 
@@ -325,8 +326,9 @@ mod tests {
         let beat = subjects.shared("leases/worker.1@3.beat");
         assert_eq!(beat, "$KV.ENSEMBLE_REQUESTS_a=team.leases.worker=1/3=beat");
         assert_eq!(Subjects::shared_name(&beat).unwrap(), "worker.1@3.beat");
-        assert_eq!(Subjects::key_of(&beat), Some(Key::Board));
-        assert_eq!(Subjects::key_of(&subjects.shared("board/lock")), None);
+        assert_eq!(Subjects::key_of(&beat), Some(Key::Claim));
+        assert_eq!(Subjects::key_of(&subjects.shared("board/lock")), Some(Key::Claim));
+        assert_eq!(Subjects::key_of(&subjects.shared("board/state.yaml")), Some(Key::Board));
         assert_eq!(Subjects::key_of(&subjects.shared("control/PAUSE")), Some(Key::Control));
         let twin = Name::new("Worker.1").unwrap();
         assert_eq!(subjects.settings(&mailbox), subjects.settings(&twin));

@@ -1,282 +1,37 @@
 //! Files that the hosts of a team share: small documents that are replaced by compare-and-set.
-//!
-//! ```text
-//! read                revision and content; a file without content is missing
-//! write               replaces the file, if it still has the revision that was read
-//! lock                SharedLock: a file that names its holder. It only spares lost races
-//! ```
-//!
-//! Correctness never depends on the lock: of two writers that have read the same revision, one succeeds.
-//! A file and its note are one version, so a crash keeps both or none. A holder that dies leaves the lock.
-//! The next process takes it over once it has itself seen the same revision for [`TAKE_OVER`].
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use crate::Result;
+use crate::message::Timestamp;
 
-use crate::message::{MessageId, Timestamp};
-use crate::{Error, Result};
-
-/// How long an observer sees the lock of a dead holder unchanged before it takes the lock over.
-pub const TAKE_OVER: Duration = Duration::from_secs(5);
-/// How long a process waits in addition, so that it lives to take a lock over.
-const MARGIN: Duration = Duration::from_secs(1);
-/// Interval of looks at a lock that another process holds.
-const LOOK_INTERVAL: Duration = Duration::from_millis(25);
-/// Most tries of a replacement that other writers were quicker at.
-const TRIES_MAX: usize = 8;
-
-/// A shared file as it was found.
+/// A shared file as it was found; without content it is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedFile {
-    /// Content; empty if the file is missing.
+    /// Content of the file.
     pub content: Vec<u8>,
-    /// What its writer has noted beside the content, in the same version.
+    /// Note of its writer, in the same version.
     pub note: String,
     /// Number of the version; 0 if there was never one.
     pub revision: u64,
-    /// When it was written, by the clock of the medium.
+    /// Time of the write, by the clock of the medium.
     pub at: Option<Timestamp>,
 }
 
-impl SharedFile {
-    /// Whether there is no such file.
-    #[must_use]
-    pub const fn is_missing(&self) -> bool {
-        self.content.is_empty()
-    }
-}
-
-/// Where the hosts of a team keep files that they share. A path is `directory/name`. Calls fail with the errors
-/// of the medium.
+/// Where the hosts of a team keep files that they share. A path is `directory/name`. Calls fail as the medium does.
 pub trait SharedFiles: fmt::Debug + Send + Sync {
     /// Where a file is, for people.
     fn place_of(&self, path: &str) -> String;
-
     /// Reads a file.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn read_file(&self, path: &str) -> Result<SharedFile>;
-
     /// The files of a directory that are not missing, by name.
-    ///
-    /// # Errors
-    /// The medium failed.
     fn list_files(&self, directory: &str) -> Result<Vec<(String, SharedFile)>>;
-
-    /// Replaces a file whose revision is still `expected`, and returns its new revision. `None` if another writer
-    /// was quicker. A file without content is removed.
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`], or the medium failed.
-    fn write_file(
-        &self,
-        path: &str,
-        content: &[u8],
-        note: &str,
-        expected: u64,
-    ) -> Result<Option<u64>>;
-
+    /// Replaces a file that still has the revision `last`, and returns the new one. `None` if another writer was
+    /// quicker. A file without content is removed.
+    fn write_file(&self, path: &str, content: &[u8], note: &str, last: u64) -> Result<Option<u64>>;
+    /// Whether a file may have changed since the last call of this.
+    fn may_have_changed(&self) -> bool;
     /// Waits so long for another process, and not for the medium.
     fn rest(&self, duration: Duration);
-
-    /// Replaces a file, whatever it contains. Of several writers, the last one counts.
-    ///
-    /// # Errors
-    /// As for [`SharedFiles::write_file`]; [`Error::Locked`] if others were quicker each time.
-    fn put_file(&self, path: &str, content: &[u8]) -> Result<()> {
-        for _ in 0..TRIES_MAX {
-            let found = self.read_file(path)?;
-            if found.is_missing() && content.is_empty() {
-                return Ok(());
-            }
-            if self.write_file(path, content, "", found.revision)?.is_some() {
-                return Ok(());
-            }
-        }
-        let holder = "writers that were quicker".to_owned();
-        Err(Error::Locked { path: self.place_of(path).into(), holder, waited: Duration::ZERO })
-    }
-}
-
-/// Content of a lock's file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-struct Holder {
-    /// Random name of this acquisition; absent if no process holds the lock.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    holder: Option<String>,
-    /// The holder's host and process, for people.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    by: String,
-    /// What the last holder has noted.
-    note: String,
-}
-
-impl Holder {
-    fn parse(content: &[u8]) -> Self {
-        serde_json::from_slice(content).unwrap_or_default()
-    }
-
-    fn render(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-}
-
-/// A lock among the hosts of a team, held until this is dropped. It spares its holder lost races, and no more.
-#[derive(Debug)]
-pub struct SharedLock<'a> {
-    files: &'a dyn SharedFiles,
-    path: &'a str,
-    revision: u64,
-    /// What the next holder learns.
-    note: String,
-}
-
-impl<'a> SharedLock<'a> {
-    /// Waits for the lock: for `patience`, and at least long enough to take it over from a dead holder. `by` names
-    /// this process to people.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] names the holder; or the medium failed.
-    pub fn take(
-        files: &'a dyn SharedFiles,
-        path: &'a str,
-        by: &str,
-        patience: Duration,
-    ) -> Result<Self> {
-        let begin = Instant::now();
-        let patience = patience.max(TAKE_OVER + MARGIN);
-        let mut seen: Option<(u64, Instant)> = None;
-        loop {
-            let found = files.read_file(path)?;
-            let now = Instant::now();
-            let since = match seen {
-                Some((revision, since)) if revision == found.revision => since,
-                _ => seen.insert((found.revision, now)).1,
-            };
-            let standing = Holder::parse(&found.content);
-            if standing.holder.is_none() || now - since >= TAKE_OVER {
-                let holder = Some(MessageId::generate().to_string());
-                let mine = Holder { holder, by: by.to_owned(), note: standing.note };
-                if let Some(revision) =
-                    files.write_file(path, &mine.render(), "", found.revision)?
-                {
-                    return Ok(Self { files, path, revision, note: mine.note });
-                }
-            } else if now - begin >= patience {
-                let (path, waited) = (files.place_of(path).into(), now - begin);
-                return Err(Error::Locked { path, holder: standing.by, waited });
-            }
-            files.rest(LOOK_INTERVAL);
-        }
-    }
-
-    /// What the last holder has noted.
-    #[must_use]
-    pub fn note(&self) -> &str {
-        &self.note
-    }
-
-    /// Notes something for the next holder, which learns it once this lock is released.
-    pub fn set_note(&mut self, note: String) {
-        self.note = note;
-    }
-}
-
-impl Drop for SharedLock<'_> {
-    fn drop(&mut self) {
-        let free = Holder { note: std::mem::take(&mut self.note), ..Holder::default() };
-        // A lock that stays is taken over; one that was taken over is no longer this one.
-        let _ = self.files.write_file(self.path, &free.render(), "", self.revision);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::sync::Mutex;
-
-    use super::*;
-
-    /// Files in memory, whose time passes at each rest.
-    #[derive(Debug, Default)]
-    struct Memory(Mutex<BTreeMap<String, SharedFile>>);
-
-    impl SharedFiles for Memory {
-        fn place_of(&self, path: &str) -> String {
-            path.to_owned()
-        }
-        fn read_file(&self, path: &str) -> Result<SharedFile> {
-            Ok(self.0.lock().unwrap().get(path).cloned().unwrap_or_default())
-        }
-        fn list_files(&self, _directory: &str) -> Result<Vec<(String, SharedFile)>> {
-            Ok(Vec::new())
-        }
-        fn write_file(
-            &self,
-            path: &str,
-            content: &[u8],
-            note: &str,
-            expected: u64,
-        ) -> Result<Option<u64>> {
-            let mut files = self.0.lock().unwrap();
-            let file = files.entry(path.to_owned()).or_default();
-            if file.revision != expected {
-                return Ok(None);
-            }
-            (file.content, file.note) = (content.to_vec(), note.to_owned());
-            file.revision += 1;
-            Ok(Some(file.revision))
-        }
-        fn rest(&self, duration: Duration) {
-            std::thread::park_timeout(duration);
-        }
-    }
-
-    const PATH: &str = "board/lock";
-
-    #[test]
-    fn a_released_lock_tells_the_next_holder_what_was_noted() {
-        let files = Memory::default();
-        let mut first = SharedLock::take(&files, PATH, "one", Duration::ZERO).unwrap();
-        assert_eq!(first.note(), "");
-        first.set_note("7".to_owned());
-        drop(first);
-        let second = SharedLock::take(&files, PATH, "two", Duration::ZERO).unwrap();
-        assert_eq!(second.note(), "7");
-    }
-
-    #[test]
-    fn a_lock_that_changes_hands_is_waited_for_and_its_holder_is_named() {
-        let files = Memory::default();
-        let write = |content: &[u8]| files.put_file(PATH, content).unwrap();
-        write(br#"{"holder":"a","by":"host far, process 7","note":""}"#);
-        let error = std::thread::scope(|scope| {
-            let waiting =
-                scope.spawn(|| SharedLock::take(&files, PATH, "me", Duration::ZERO).map(drop));
-            while !waiting.is_finished() {
-                write(br#"{"holder":"b","by":"host far, process 7","note":""}"#);
-                files.rest(Duration::from_millis(100));
-            }
-            waiting.join().unwrap().unwrap_err()
-        });
-        assert!(error.is_transient() && error.to_string().contains("host far"), "{error}");
-    }
-
-    #[test]
-    fn a_lock_whose_holder_is_dead_is_taken_over() {
-        let files = Memory::default();
-        let dead = SharedLock::take(&files, PATH, "one", Duration::ZERO).unwrap();
-        let before = Instant::now();
-        let next = SharedLock::take(&files, PATH, "two", Duration::ZERO).unwrap();
-        assert!(before.elapsed() >= TAKE_OVER);
-        // The dead one wakes up, and releases a lock that it has lost.
-        drop(dead);
-        let standing = Holder::parse(&files.read_file(PATH).unwrap().content);
-        assert_eq!(standing.by, "two");
-        drop(next);
-    }
 }

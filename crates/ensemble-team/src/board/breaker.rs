@@ -14,7 +14,7 @@
 use std::path::Path;
 
 use super::analyze::{Analysis, Verdict, analyze};
-use super::control::{Control, ControlFile};
+use super::control::ControlFile;
 use super::state::State;
 use super::{Board, LockedBoard};
 use crate::proto::goal::SprintEvent;
@@ -62,7 +62,7 @@ impl Board {
         }
         let directory = self.path.parent().unwrap_or_else(|| Path::new("."));
         let now = self.options.clock.wall();
-        if Control::put(directory, ControlFile::Checkpoint, now, REASON)? {
+        if self.put_control(ControlFile::Checkpoint, now, REASON)? {
             let data = json!({ "file": ControlFile::Checkpoint, "reason": REASON });
             self.options.recorder.record(types::CONTROL_PUT, &self.options.actor, data);
         }

@@ -121,8 +121,12 @@ impl LockedBoard<'_> {
         self.step(&plan.task, Event::Claim(holder.clone()), "claim", entry)?;
         let lease = self.state().config.lease_duration();
         let end = self.lease_end(lease);
+        let host = self.board().host().map(str::to_owned);
         let mut fields = self.fields(&plan.task)?;
         fields.set("worktree", plan.worktree.as_str()).set("lease_expires", end);
+        if let Some(host) = host {
+            fields.set("host", host);
+        }
         if let Some(commit) = base_commit {
             fields.set("base_commit", commit);
         }

@@ -26,6 +26,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::locked::LockedBoard;
+use super::shared_lock::{is_missing, put_shared};
 use super::state::State;
 use crate::proto::goal::{SprintEvent, SprintState};
 use ensemble_core::document::SharedFiles;
@@ -198,7 +199,7 @@ impl Control {
     ) -> Result<bool> {
         let (path, text) = (shared_path(file), written(file, now, reason)?);
         let found = files.read_file(&path)?;
-        if !found.is_missing() {
+        if !is_missing(&found) {
             return Ok(false);
         }
         // Another writer that was quicker has put it.
@@ -210,7 +211,7 @@ impl Control {
     /// # Errors
     /// The servers failed.
     pub fn remove_shared(files: &dyn SharedFiles, file: ControlFile) -> Result<()> {
-        files.put_file(&shared_path(file), &[])
+        put_shared(files, &shared_path(file), &[])
     }
 
     /// Adds control files of another place, unless the same kind is there already. The strongest stays last.

@@ -1,5 +1,5 @@
-//! This host's copy of the files that the hosts of a team share: for readers without a connection, and for all that
-//! waits for a file to change.
+//! This host's copy of the files that the hosts of a team share. It is for readers without a connection, and for programs
+//! that wait for a file to change.
 //!
 //! ```text
 //! servers                 --pull-->  this host, in the copy's directory
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use super::control::{CONTROLS, ControlFile};
 use super::leases::BEATS;
+use super::shared_lock::is_missing;
 use super::{BOARD_BYTES_MAX, FILE_NAME, LOCK_PATIENCE};
 use ensemble_core::Result;
 use ensemble_core::document::{SharedFile, SharedFiles};
@@ -45,7 +46,7 @@ impl<'a> SharedCopy<'a> {
     /// The servers or the disk failed.
     pub fn pull(&self) -> Result<()> {
         self.pull_controls()?;
-        match self.pull_board()?.is_missing() {
+        match is_missing(&self.pull_board()?) {
             true => Ok(()),
             false => self.pull_beats(),
         }
@@ -74,6 +75,17 @@ impl<'a> SharedCopy<'a> {
         replace(&directory, &found, |name| !name.starts_with('.'))
     }
 
+    /// Makes one beat or sign that of the servers. The copy must be locked.
+    pub(super) fn put_beat(&self, name: &str, found: &SharedFile) -> Result<()> {
+        let directory = self.directory.join(BEATS);
+        ensure(&directory)?;
+        let files: Vec<(String, SharedFile)> = match is_missing(found) {
+            true => Vec::new(),
+            false => vec![(name.to_owned(), found.clone())],
+        };
+        replace(&directory, &files, |found| found == name)
+    }
+
     /// Makes the board that of the servers; returns the board as it was read.
     ///
     /// # Errors
@@ -81,7 +93,7 @@ impl<'a> SharedCopy<'a> {
     pub fn pull_board(&self) -> Result<SharedFile> {
         let _lock = self.lock()?;
         let found = self.files.read_file(BOARD)?;
-        let files: Vec<(String, SharedFile)> = match found.is_missing() {
+        let files: Vec<(String, SharedFile)> = match is_missing(&found) {
             true => Vec::new(),
             false => vec![(FILE_NAME.to_owned(), found.clone())],
         };
@@ -89,7 +101,7 @@ impl<'a> SharedCopy<'a> {
         Ok(found)
     }
 
-    fn lock(&self) -> Result<FileLock> {
+    pub(super) fn lock(&self) -> Result<FileLock> {
         ensure(&self.directory)?;
         FileLock::acquire(&self.directory.join(LOCK), LOCK_PATIENCE)
     }

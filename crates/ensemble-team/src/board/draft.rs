@@ -7,8 +7,9 @@ use serde_json::json;
 
 use super::journal::Last;
 use super::locked::write;
+use super::shared::Held;
 use super::text::Text;
-use super::{Board, State, load, utf8};
+use super::{Board, State, load};
 use super::{BoardError, Obstacle};
 use ensemble_core::Result;
 
@@ -46,15 +47,15 @@ impl Draft {
             return Ok(None);
         }
         let (text, mut value, state) = load(edited, &board.path)?;
-        let document = board.lock_document()?;
-        let current = document.read()?.unwrap_or_default();
-        let current = utf8(current, &board.path)?;
+        let (mut document, current) = board.hold()?;
         if current != self.before {
             let what = "replace the board by the edited copy".to_owned();
             let why = Obstacle::ChangedSinceCopy;
             return Err(BoardError::NotAllowed { what, why }.into());
         }
-        Last::recover(&board.path, &current, &board.options)?;
+        if matches!(document, Held::File(_)) {
+            Last::recover(&board.path, &current, &board.options)?;
+        }
         // Revision and epoch only grow, whatever was edited. A broken board has neither.
         let old = Text::parse(&current, &board.path).map(|text| text.value()).unwrap_or_default();
         let number = |name: &str| old.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
@@ -71,7 +72,7 @@ impl Draft {
         let new = text.update(&value, &board.path)?;
         let (_, _, state) = load(new.source(), &board.path)?;
         let data = json!({ "steps": [{ "what": "board.edited_by_hand" }], "count": 1 });
-        write(board, &document, revision, (&current, new.source()), data)?;
+        write(board, &mut document, revision, (&current, new.source()), data)?;
         Ok(Some(state))
     }
 }

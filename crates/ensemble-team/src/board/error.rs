@@ -48,6 +48,12 @@ pub enum BoardError {
         /// How the lease was lost.
         why: Lost,
     },
+    /// Another process has written the board since it was read; nothing was changed.
+    #[error("the blackboard at {path} has changed meanwhile, and nothing was written: do it again")]
+    Changed {
+        /// The blackboard.
+        path: PathBuf,
+    },
     /// There is no such task, agent or plan on the blackboard.
     #[error("there is no {what} `{id}` on the blackboard{}", alternatives(nearest))]
     Unknown {
@@ -60,7 +66,11 @@ pub enum BoardError {
     },
 }
 
-impl AreaError for BoardError {}
+impl AreaError for BoardError {
+    fn is_transient(&self) -> bool {
+        matches!(self, Self::Changed { .. })
+    }
+}
 
 /// Whether this error says that there is no blackboard.
 #[must_use]

@@ -72,7 +72,7 @@ impl Board {
     /// # Errors
     /// [`BoardError::Missing`]; [`Error::Locked`] if it is to be repaired; or the disk failed.
     pub fn fsck(&self, repair: bool) -> Result<Vec<BoardFinding>> {
-        let place = self.path.display().to_string();
+        let place = self.place().display().to_string();
         let state = match self.read().map_err(Error::into_area) {
             Ok(state) => state,
             Err(Ok(BoardError::Invalid { violations, .. })) => {
@@ -88,23 +88,38 @@ impl Board {
             Err(Err(other)) => return Err(other),
         };
         let mut found = Vec::new();
+        disagreements(&state, &place, &mut found);
+        // What lies beside a board on servers is this host's copy, which is made new anyway.
+        if !self.is_shared() {
+            self.unlogged(&place, repair, &mut found)?;
+            self.beats(repair, &mut found)?;
+            self.beside_it(&mut found)?;
+        }
+        self.outdated(&state, &place, &mut found);
+        Ok(found)
+    }
+
+    /// Writes that the log does not have.
+    fn unlogged(&self, place: &str, repair: bool, found: &mut Vec<BoardFinding>) -> Result<()> {
         let source = self.read_text()?;
         match Last::unknown_to_log(&self.path, &source)? {
             Some(true) => {
                 // Locking the board records the missing write.
                 let repaired = repair && self.lock().is_ok();
                 let problem = "the last write is not in the event log: its writer died";
-                found.push(BoardFinding::new(&place, problem).repairable(repaired));
+                found.push(BoardFinding::new(place, problem).repairable(repaired));
             }
             Some(false) => {
                 let problem = "was changed by another program or by hand since the last record";
-                found.push(BoardFinding::new(&place, problem).note());
+                found.push(BoardFinding::new(place, problem).note());
             }
             None => {}
         }
-        disagreements(&state, &place, &mut found);
-        self.beats(repair, &mut found)?;
-        self.beside(&mut found)?;
+        Ok(())
+    }
+
+    /// Claims that their holders have not renewed.
+    fn outdated(&self, state: &State, place: &str, found: &mut Vec<BoardFinding>) {
         let now = self.options.clock.wall();
         for task in &state.tasks {
             let (by, end) = match task.status {
@@ -118,7 +133,6 @@ impl Board {
                 found.push(BoardFinding::new(path, problem).note());
             }
         }
-        Ok(found)
     }
 
     /// Beats of registrations that are over.
@@ -149,7 +163,7 @@ impl Board {
     }
 
     /// Edited copies that were not applied to the board.
-    fn beside(&self, found: &mut Vec<BoardFinding>) -> Result<()> {
+    fn beside_it(&self, found: &mut Vec<BoardFinding>) -> Result<()> {
         let dir = Dir::open(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
         for name in dir.names()?.into_iter().filter(|name| name.starts_with(EDITED)) {
             let path = dir.path().join(&name).display().to_string();

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::BoardOptions;
 use ensemble_core::durable::{Dir, Durability, Modes};
-use ensemble_core::event_log::types;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Digest;
 use ensemble_core::{Error, Result};
 
@@ -76,9 +76,29 @@ impl Last {
         dir.replace_by(&name, &text, &dir, &tmp, Modes::default(), Durability::Process)
     }
 
+    /// An entry in the text of [`Last::render`]; `None` for any other text.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// The entry as one line.
+    pub(super) fn render(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Whether it is about the content with this digest.
+    pub(super) fn is_of(&self, sha256: &str) -> bool {
+        self.sha256 == sha256
+    }
+
+    /// Records the write in the log.
+    pub(super) fn record(&self, recorder: &dyn Recorder) {
+        recorder.record(types::BOARD_WRITTEN, &self.actor, self.data.clone());
+    }
+
     /// Records the write in the log and marks it as logged.
     pub(super) fn log(&mut self, board: &Path, options: &BoardOptions) -> Result<()> {
-        options.recorder.record(types::BOARD_WRITTEN, &self.actor, self.data.clone());
+        self.record(&*options.recorder);
         self.is_logged = true;
         self.write(board)
     }
@@ -130,6 +150,6 @@ fn place(board: &Path) -> Result<(Dir, String)> {
     Ok((Dir::open(parent)?, format!("{}{ENDING}", super::file_name(board))))
 }
 
-fn digest(content: &str) -> String {
+pub(super) fn digest(content: &str) -> String {
     Digest::of(content.as_bytes()).to_string()
 }

@@ -18,9 +18,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::locked::LockedBoard;
-use super::signs::{self, Sign};
+use super::shared_lock::put_shared;
+use super::signs::{self, Say, Sign};
 use super::state::{State, Status};
-use super::{BoardError, Lost, Obstacle};
+use super::{Board, BoardError, Lost, Obstacle};
 use crate::proto::task::Holder;
 use ensemble_core::Result;
 use ensemble_core::durable::{Dir, Durability, Modes};
@@ -246,30 +247,95 @@ fn read_beat(dir: &Dir, agent: &Holder) -> Option<Beat> {
 /// # Errors
 /// The directory cannot be listed, or a file cannot be removed.
 pub fn sweep_beats(state: &State, directory: &Path) -> Result<usize> {
+    let (dir, over) = over(state, directory)?;
+    let Some(dir) = dir else { return Ok(0) };
+    over.iter().try_for_each(|file| dir.remove(file).map(drop))?;
+    Ok(over.len())
+}
+
+/// The directory of beats, if it exists, and the files in it of registrations that are over.
+fn over(state: &State, directory: &Path) -> Result<(Option<Dir>, Vec<String>)> {
     let dir = match Dir::open(directory)?.open_child(BEATS) {
         Ok(dir) => dir,
-        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(0),
+        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
+            return Ok((None, Vec::new()));
+        }
         Err(error) => return Err(error),
     };
-    let is_over = |file: &String| {
-        let Some(agent) = file.strip_suffix(ENDING).or_else(|| file.strip_suffix(signs::ENDING))
-        else {
-            return false;
-        };
-        let Some((by, epoch)) = agent.rsplit_once('@') else { return false };
-        let (Ok(by), Ok(epoch)) = (Name::new(by), epoch.parse::<u64>()) else { return false };
-        let registered = state.agents.get(&by).map(|agent| agent.epoch.unwrap_or_default());
-        epoch <= state.epoch && registered != Some(epoch)
+    let over = dir.names()?.into_iter().filter(|file| is_over(state, file)).collect();
+    Ok((Some(dir), over))
+}
+
+/// Whether a file is the beat or sign of a registration that is over.
+fn is_over(state: &State, file: &str) -> bool {
+    let Some(agent) = file.strip_suffix(ENDING).or_else(|| file.strip_suffix(signs::ENDING)) else {
+        return false;
     };
-    let over: Vec<String> = dir.names()?.into_iter().filter(is_over).collect();
-    for file in &over {
-        dir.remove(file)?;
-    }
-    Ok(over.len())
+    let Some((by, epoch)) = agent.rsplit_once('@') else { return false };
+    let (Ok(by), Ok(epoch)) = (Name::new(by), epoch.parse::<u64>()) else { return false };
+    let registered = state.agents.get(&by).map(|agent| agent.epoch.unwrap_or_default());
+    epoch <= state.epoch && registered != Some(epoch)
 }
 
 fn file_name(agent: &Holder) -> String {
     format!("{}@{}{ENDING}", agent.by, agent.epoch)
+}
+
+/// # Beats, wherever the board is
+impl Board {
+    /// As [`scan`], with the beats of all hosts.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or the servers failed.
+    pub fn scan(&self, state: &State) -> Result<Vec<Event<Leased>>> {
+        if let Some(copy) = self.copy() {
+            copy.pull_beats()?;
+        }
+        scan(state, self.beside())
+    }
+
+    /// As [`write_beat`], for all hosts.
+    ///
+    /// # Errors
+    /// The disk or the servers failed.
+    pub fn beat(&self, agent: &Holder, sequence: u64, duration: Duration) -> Result<()> {
+        self.with_beat(&file_name(agent), |at| write_beat(at, agent, sequence, duration))
+    }
+
+    /// As [`Sign::give`], for all hosts.
+    ///
+    /// # Errors
+    /// The disk or the servers failed.
+    pub fn give_sign(&self, agent: &Holder, say: &Say<'_>, usual: Duration) -> Result<Sign> {
+        self.with_beat(&signs::file_name(agent), |at| Sign::give(at, agent, say, usual))
+    }
+
+    /// As [`Sign::note_context`], for all hosts.
+    ///
+    /// # Errors
+    /// The disk or the servers failed.
+    pub fn note_context(&self, sign: Sign, agent: &Holder, percent: u64) -> Result<Sign> {
+        let name = signs::file_name(agent);
+        self.with_beat(&name, |at| sign.note_context(at, agent, percent))
+    }
+
+    /// As [`sweep_beats`], for all hosts. On servers, it removes those that the last [`Board::scan`] has found.
+    ///
+    /// # Errors
+    /// The disk or the servers failed.
+    pub fn sweep_beats(&self, state: &State) -> Result<usize> {
+        if let Some(files) = self.files() {
+            for name in over(state, self.beside())?.1 {
+                put_shared(files, &format!("{BEATS}/{name}"), &[])?;
+            }
+        }
+        sweep_beats(state, self.beside())
+    }
+
+    /// The directory of the board, or of this host's copy.
+    pub(super) fn beside(&self) -> &Path {
+        self.path().parent().unwrap_or_else(|| Path::new("."))
+    }
 }
 
 impl LockedBoard<'_> {
@@ -280,8 +346,7 @@ impl LockedBoard<'_> {
     /// [`BoardError::Fenced`] if the lease is a different one now; [`BoardError::NotAllowed`] if its holder
     /// has renewed it.
     pub fn expire(&mut self, lease: &Leased, sequence: u64) -> Result<()> {
-        let directory = self.directory();
-        let now = scan(self.state(), &directory)?;
+        let now = self.board().scan(self.state())?;
         let is_it =
             |event: &Event<Leased>| matches!(event, Event::Seen { key, .. } if key == lease);
         match now.iter().find(|event| is_it(event)) {

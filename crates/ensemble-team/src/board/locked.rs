@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use super::BoardError;
 use super::journal::Last;
 use super::schema::{self, BOARD, Field, TASK};
+use super::shared::Held;
 use super::stamps;
 use super::state::{State, Task};
 use super::text::Text;
-use super::{Board, load, utf8, validated};
-use ensemble_core::document::LockedDocument;
+use super::{Board, load, validated};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::edits;
 use ensemble_core::{Error, Result};
@@ -28,7 +28,7 @@ const NEAREST_EDITS_MAX: usize = 2;
 #[derive(Debug)]
 pub struct LockedBoard<'a> {
     board: &'a Board,
-    document: LockedDocument,
+    document: Held<'a>,
     /// The text on disk.
     source: String,
     text: Text,
@@ -39,15 +39,10 @@ pub struct LockedBoard<'a> {
 
 impl<'a> LockedBoard<'a> {
     pub(super) fn new(board: &'a Board) -> Result<Self> {
-        let no_board = || BoardError::Missing { path: board.path.clone() };
-        let document = match board.lock_document() {
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-                return Err(no_board().into());
-            }
-            other => other?,
-        };
-        let source = utf8(document.read()?.ok_or_else(no_board)?, &board.path)?;
-        Last::recover(&board.path, &source, &board.options)?;
+        let (document, source) = board.hold()?;
+        if matches!(document, Held::File(_)) {
+            Last::recover(&board.path, &source, &board.options)?;
+        }
         let (text, value, state) = load(&source, &board.path)?;
         Ok(Self { board, document, source, text, value, state, steps: Vec::new() })
     }
@@ -85,7 +80,7 @@ impl<'a> LockedBoard<'a> {
         let told = self.steps.len().min(STEPS_TOLD_MAX);
         let data = json!({ "steps": self.steps[..told], "count": self.steps.len() });
         let contents = (self.source.as_str(), text.source());
-        write(self.board, &self.document, revision, contents, data)?;
+        write(self.board, &mut self.document, revision, contents, data)?;
         Ok(state)
     }
 
@@ -185,12 +180,16 @@ impl<'a> LockedBoard<'a> {
 /// Replaces the board and records the write. The lock must be held.
 pub(super) fn write(
     board: &Board,
-    document: &LockedDocument,
+    document: &mut Held<'_>,
     revision: u64,
     contents: (&str, &str),
     data: Value,
 ) -> Result<()> {
     let mut last = Last::new(revision, contents, &board.options.actor, data);
+    let document = match document {
+        Held::File(document) => document,
+        Held::Shared(shared) => return shared.write(board, &last, contents.1),
+    };
     last.write(&board.path)?;
     document.replace(contents.1.as_bytes())?;
     last.log(&board.path, &board.options)

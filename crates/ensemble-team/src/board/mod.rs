@@ -17,6 +17,8 @@
 //! `state.yaml.last` and records the write. A board whose content is not announced in
 //! `state.yaml.last` was edited by hand or by another program. That is recorded as `board.edited`.
 //!
+//! A team on servers has the board there: [`Board::find_shared`], with compare-and-set in place of the file and its lock.
+//!
 //! Two numbers only grow. `revision` counts writes. Every registration, claim and review draws its
 //! fencing epoch from `epoch`. A call under a lease states its epoch, and an outdated epoch is
 //! [`BoardError::Fenced`].
@@ -45,6 +47,7 @@ use ensemble_core::document::{DocumentOptions, LockedDocument, SharedFiles};
 use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::env::{Clock, SystemClock};
 use ensemble_core::event_log::{NullRecorder, Recorder};
+use ensemble_core::message::Timestamp;
 use ensemble_core::{Error, Result};
 
 mod agents;
@@ -68,6 +71,8 @@ pub mod prompt;
 mod rules;
 mod schema;
 mod shape;
+mod shared;
+mod shared_lock;
 mod signs;
 pub mod stamps;
 mod state;
@@ -99,6 +104,7 @@ pub use obstacle::{Lost, Obstacle};
 pub use plans::{NewGoal, NewSprint, metrics};
 pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
 pub use shape::Violation;
+pub use shared_lock::{TAKE_OVER, put_shared};
 pub use signs::{Leaving, Say, Sign};
 pub use state::{
     Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, HumanNote, Scope, Sprint,
@@ -140,6 +146,8 @@ pub struct BoardOptions {
     pub copy: Option<PathBuf>,
     /// Where the hosts of a team share files. Without it, the copy is read.
     pub shared: Option<Arc<dyn SharedFiles>>,
+    /// The name of this host, for boards on servers.
+    pub host: Option<String>,
 }
 
 impl BoardOptions {
@@ -155,6 +163,7 @@ impl BoardOptions {
             worktrees: None,
             copy: None,
             shared: None,
+            host: None,
         }
     }
 
@@ -185,6 +194,8 @@ impl fmt::Debug for BoardOptions {
 #[derive(Clone, Debug)]
 pub struct Board {
     path: PathBuf,
+    /// The project of a board on servers, whose `path` is this host's copy.
+    home: Option<PathBuf>,
     options: BoardOptions,
     /// The text that was parsed last, and what it says.
     parsed: Arc<Mutex<Option<(String, State)>>>,
@@ -198,7 +209,7 @@ impl Board {
     pub fn find(project: &Path, options: BoardOptions) -> Result<Self> {
         let mut paths = PLACES.map(|place| project.join(place).join(FILE_NAME)).into_iter();
         match paths.find(|path| path.symlink_metadata().is_ok()) {
-            Some(path) => Ok(Self { path, options, parsed: Arc::default() }),
+            Some(path) => Ok(Self::at(path, options)),
             None => {
                 Err(BoardError::Missing { path: project.join(PLACES[0]).join(FILE_NAME) }.into())
             }
@@ -208,7 +219,7 @@ impl Board {
     /// The board at a path.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>, options: BoardOptions) -> Self {
-        Self { path: path.into(), options, parsed: Arc::default() }
+        Self { path: path.into(), home: None, options, parsed: Arc::default() }
     }
 
     /// Creates an empty board in a project, and `.ensemble/` if needed.
@@ -222,7 +233,7 @@ impl Board {
         }
         let modes = ensemble_core::durable::Modes::default();
         let dir = Dir::open(project)?.ensure_child_safe(PLACES[0], modes, options.durability)?;
-        let board = Self { path: dir.path().join(FILE_NAME), options, parsed: Arc::default() };
+        let board = Self::at(dir.path().join(FILE_NAME), options);
         let document = board.lock_document()?;
         if document.read()?.is_none() {
             document.replace(NEW_BOARD.as_bytes())?;
@@ -230,16 +241,17 @@ impl Board {
         Ok(board)
     }
 
-    /// Path of the board's file.
+    /// Path of the board's file; for a board on servers, of this host's copy.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory that holds `.ensemble/` or `.liza/`.
+    /// The directory that holds `.ensemble/` or `.liza/`; for a board on servers, the project of this host.
     #[must_use]
     pub fn project(&self) -> &Path {
-        self.path.parent().and_then(Path::parent).unwrap_or_else(|| Path::new("."))
+        let around = self.path.parent().and_then(Path::parent);
+        self.home.as_deref().or(around).unwrap_or_else(|| Path::new("."))
     }
 
     /// Directory of tasks' worktrees, relative to the project.
@@ -262,6 +274,14 @@ impl Board {
         };
         Control::merge(&mut found, others);
         Ok(found)
+    }
+
+    /// Puts a control file down: beside the board, or for all hosts of a team on servers.
+    fn put_control(&self, file: ControlFile, now: Timestamp, reason: &str) -> Result<bool> {
+        match &self.options.shared {
+            Some(files) => Control::put_shared(&**files, file, now, reason),
+            None => Control::put(self.beside(), file, now, reason),
+        }
     }
 
     /// Reads the board. A text that is the same as at the last reading is not parsed again.
@@ -287,8 +307,11 @@ impl Board {
     /// # Errors
     /// [`BoardError::Missing`]; it is too large, no UTF-8, or cannot be read.
     pub fn read_text(&self) -> Result<String> {
+        if let Some(copy) = self.copy() {
+            return self.read_shared(&copy);
+        }
         let parent = self.path.parent().unwrap_or_else(|| Path::new("."));
-        let no_board = || BoardError::Missing { path: self.path.clone() };
+        let no_board = || self.missing();
         let dir = match Dir::open(parent) {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
                 return Err(no_board().into());

@@ -106,6 +106,7 @@ pub(crate) const TASK: &[Field] = &[
     field("created", Kind::Time),
     field("assigned_to", Kind::Name),
     field("worktree", Kind::Text),
+    field("host", Kind::Text),
     field("base_commit", Kind::Text),
     field("lease_expires", Kind::Time),
     field("lease_epoch", Kind::Count),

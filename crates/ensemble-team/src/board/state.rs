@@ -154,6 +154,9 @@ pub struct Task {
     /// Path of the worktree, relative to the project.
     #[serde(default, deserialize_with = "text")]
     pub worktree: Option<String>,
+    /// The host that has the worktree, for a board on servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Commit at which the worktree began.
     #[serde(default, deserialize_with = "text")]
     pub base_commit: Option<String>,

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::supervise::{end_orphan, seated};
 use crate::board::stamps::fold_due;
-use crate::board::{self, Board, Leased, Say, Sign, State, is_fenced};
+use crate::board::{self, Board, Leased, Say, State, is_fenced};
 use crate::proto::beat::LEASE_DURATION;
 use crate::proto::task::Holder;
 use crate::worktree::is_not_allowed;
@@ -60,8 +60,7 @@ impl BoardLeases {
     /// The board cannot be read, or not be changed.
     pub fn look(&mut self, clock: &dyn Clock, recorder: &dyn Recorder) -> Result<Vec<Leased>> {
         let state = self.board.read()?;
-        let directory = directory(&self.board);
-        let seen = board::scan(&state, directory)?;
+        let seen = self.board.scan(&state)?;
         // After they were read: a lease that begins while this observer stands still must not look older
         // than it is. What changes from now on is noticed before anything is taken away.
         let now = clock.boottime();
@@ -71,7 +70,7 @@ impl BoardLeases {
         for event in seen {
             self.watch.handle(now, event);
         }
-        board::sweep_beats(&state, directory)?;
+        self.board.sweep_beats(&state)?;
         self.fold(&state, clock)?;
         let mut taken = Vec::new();
         while let Some(effect) = self.watch.poll_effect() {
@@ -96,7 +95,7 @@ impl BoardLeases {
             match self.board.fold_beats() {
                 Ok(()) => wait = due(&self.board.read()?),
                 // Another process writes, and folds with its write.
-                Err(Error::Locked { .. }) => {}
+                Err(error) if error.is_transient() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -201,7 +200,7 @@ impl BoardLeases {
     /// # Errors
     /// The disk failed.
     pub fn sign_for(&self, agent: &Unsupervised) -> Result<()> {
-        Sign::give(directory(&self.board), &agent.holder, &Say::Alive, agent.lease).map(drop)
+        self.board.give_sign(&agent.holder, &Say::Alive, agent.lease).map(drop)
     }
 
     /// Takes away the leases of an agent that is known to have ended. Those of an agent whose supervisor lives
@@ -215,7 +214,7 @@ impl BoardLeases {
         }
         let state = self.board.read()?;
         let mut taken = Vec::new();
-        for event in board::scan(&state, directory(&self.board))? {
+        for event in self.board.scan(&state)? {
             let Event::Seen { key, sequence, .. } = event else { continue };
             // The end of a registration releases what was claimed under it.
             if key.by() == by && self.expire(&key, sequence, recorder)? {

@@ -150,6 +150,9 @@ impl Worktrees {
             return Err(self.not_there(id).into());
         };
 
+        if plan.keeps_worktree {
+            self.must_be_here(&task, Operation::Claim)?;
+        }
         let prepared = self.prepare(&lock, &plan, &task)?;
         let path = self.project.join(&plan.worktree);
         let commit = || -> Result<Granted> {
@@ -198,6 +201,7 @@ impl Worktrees {
         let Some(task) = task else {
             return Err(self.not_there(id).into());
         };
+        self.must_be_here(&task, Operation::Review(id.clone()))?;
         let path = self.path_of(&task);
         if self.entry_at(&path)?.is_none() || !path.exists() {
             let lock = self.lock()?;

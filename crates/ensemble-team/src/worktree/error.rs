@@ -124,6 +124,12 @@ pub enum WorktreeFault {
         /// The expected place of the worktree.
         path: PathBuf,
     },
+    /// Another host of the team has the worktree.
+    #[error("its worktree is on host {host}: run this there")]
+    OtherHost {
+        /// The host.
+        host: String,
+    },
     /// The worktree's HEAD names no commit.
     #[error("the worktree has no commit")]
     NoHead,

@@ -107,6 +107,9 @@ impl Worktrees {
     }
 
     fn merge_within(&self, patience: Duration, id: &Name) -> Result<Merged> {
+        if let Some(task) = self.board.read()?.task(id) {
+            self.must_be_here(task, Operation::Merge(id.clone()))?;
+        }
         let merging = FileLock::acquire(&self.common.join(MERGE_LOCK), patience)?;
         let tried = self.try_merge(&merging, id);
         if let Err(error) = &tried

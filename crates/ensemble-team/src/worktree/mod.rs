@@ -233,6 +233,14 @@ impl Worktrees {
         }
     }
 
+    /// Refuses an operation on a worktree that another host has.
+    fn must_be_here(&self, task: &Task, operation: Operation) -> Result<()> {
+        match self.board.other_host(task) {
+            None => Ok(()),
+            Some(host) => Err(WorktreeFault::OtherHost { host: host.to_owned() }.to(operation)),
+        }
+    }
+
     /// The branch of a task.
     #[must_use]
     pub fn branch_of(task: &Name) -> String {

@@ -62,7 +62,8 @@ impl Worktrees {
         let state = self.board.read()?;
         // Query git once for all tasks: most of them are in order.
         let (entries, branches) = (self.entries()?, self.task_branches()?);
-        for task in &state.tasks {
+        // Another host looks after its own worktrees.
+        for task in state.tasks.iter().filter(|task| self.board.other_host(task).is_none()) {
             let path = self.path_of(task);
             let entry = entries.iter().find(|entry| entry.path == path);
             let has_branch = branches.contains(&Self::branch_of(&task.id));

@@ -47,6 +47,7 @@ impl Worktrees {
         drop(locked);
 
         let operation = || Operation::Submit(id.clone());
+        self.must_be_here(&task, operation())?;
         let (entry, head) = self.worked_in(&task, operation())?;
         let branch = Self::branch_of(id);
         if entry.branch != Some(format!("refs/heads/{branch}")) {
@@ -94,6 +95,7 @@ impl Worktrees {
         let named = named.unwrap_or_default();
         // Check the holder before the worktree. This change is not written.
         drop(say(&named)?);
+        self.must_be_here(&task, Operation::Judge(id.clone()))?;
         self.at_submitted(&task)?;
         self.must_be_clean(&task, Operation::Judge(id.clone()))?;
         say(&named)?.commit()?;

@@ -166,6 +166,10 @@ impl Worktrees {
 
     /// Checks the worktree.
     fn place_of(&self, task: &Task, epoch: u64) -> Result<std::result::Result<Duty, Unfit>> {
+        if let Some(host) = self.board.other_host(task) {
+            let text = format!("the worktree of task `{}` is on host {host}", task.id);
+            return Ok(Err(Unfit::NothingAssigned(text)));
+        }
         let path = self.path_of(task);
         let id = task.id.clone();
         let Some(entry) = self.entry_at(&path)?.filter(|_| path.exists()) else {

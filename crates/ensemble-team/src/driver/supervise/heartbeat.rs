@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::agent::Running;
-use crate::board::{Leaving, Sign, State, write_beat};
+use crate::board::{Board, Leaving, Sign, State};
+use crate::driver::board_leases::directory;
 use crate::proto::beat::{Beat, Effect, Event};
 use crate::proto::task::Holder;
 use ensemble_core::Result;
@@ -51,11 +52,11 @@ impl Heartbeat {
     }
 
     /// Prepares for a fresh agent: an announcement of the last one does not count.
-    pub(super) fn fresh(&mut self, directory: &Path) {
-        let sign = Sign::read(directory, &self.agent);
-        // A fresh agent has used nothing of its context. Without the disk, the next sign says so.
+    pub(super) fn fresh(&mut self, board: &Board) {
+        let sign = Sign::read(directory(board), &self.agent);
+        // A fresh agent has used nothing of its context. If that cannot be written, the next sign says so.
         let sign = sign.map(|sign| match sign.context_percent {
-            Some(1..) => sign.clone().note_context(directory, &self.agent, 0).unwrap_or(sign),
+            Some(1..) => board.note_context(sign.clone(), &self.agent, 0).unwrap_or(sign),
             _ => sign,
         });
         self.seen = sign.map_or(self.seen, |sign| sign.sequence);
@@ -128,11 +129,11 @@ impl Heartbeat {
     /// should be read to confirm the leases.
     ///
     /// # Errors
-    /// The disk failed.
+    /// The disk or the servers failed.
     pub(super) fn beat(
         &mut self,
         now: Monotonic,
-        directory: &Path,
+        board: &Board,
         running: Option<&mut Running>,
         recorder: &dyn Recorder,
     ) -> Result<bool> {
@@ -155,7 +156,7 @@ impl Heartbeat {
         let moved = running.map(Running::has_moved);
         if moved.unwrap_or(true) || self.has_signed {
             self.has_signed = false;
-            write_beat(directory, &self.agent, sequence, duration)?;
+            board.beat(&self.agent, sequence, duration)?;
             self.beat.handle(now, Event::Beaten { sequence });
         }
         Ok(is_doubtful)

@@ -22,6 +22,7 @@ mod agent;
 mod environment;
 mod heartbeat;
 mod mail;
+mod news;
 mod office;
 mod plans;
 mod register;

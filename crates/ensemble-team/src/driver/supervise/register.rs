@@ -14,7 +14,7 @@
 
 use super::heartbeat::Heartbeat;
 use super::run::Run;
-use crate::board::{NewAgent, is_fenced, sweep_beats};
+use crate::board::{NewAgent, is_fenced};
 use crate::proto::agent;
 use crate::proto::supervise::{Event, Lost};
 use crate::proto::task::Holder;
@@ -81,7 +81,7 @@ impl Run<'_> {
             Ok(state) => {
                 (self.registered, self.work, self.heartbeat) = (None, None, None);
                 // Its beats are no longer needed; the next sweep removes what remains.
-                if let Err(error) = sweep_beats(&state, &self.directory) {
+                if let Err(error) = self.board.sweep_beats(&state) {
                     self.failed("remove beats", &error);
                 }
                 Event::Left

@@ -64,6 +64,8 @@ pub(super) struct Run<'a> {
     pub(super) seen: Option<(FileId, u64, i128)>,
     pub(super) is_over: bool,
     pub(super) desk: Desk,
+    /// Whether the copy of a board on servers is older than the board.
+    pub(super) is_stale: bool,
     last_failure: String,
     pub(super) lines: Vec<String>,
 }
@@ -104,6 +106,7 @@ impl<'a> Run<'a> {
             seen: None,
             is_over: false,
             desk: Desk::default(),
+            is_stale: false,
             last_failure: String::new(),
             lines: Vec::new(),
             lock,
@@ -171,7 +174,8 @@ impl<'a> Run<'a> {
             self.is_over = true;
             self.handle(Event::Stop);
         }
-        match Control::read_all(&self.directory) {
+        self.refresh();
+        match self.board.controls() {
             Ok(found) => self.notice_controls(&found),
             Err(error) => self.failed("read the control files", &error),
         }
@@ -244,15 +248,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks whether the control file was removed, and the plan was reviewed.
-    fn notice_gate(&mut self) {
-        if Control::read_all(&self.directory).is_ok_and(|found| found.is_empty())
-            && !self.waits_for_review()
-        {
-            self.handle(Event::Woken);
-        }
-    }
-
     /// The loss of work or registration, if the board shows one.
     fn lost(&mut self, state: &State) -> Option<Lost> {
         let registered = self.registered.as_ref()?;
@@ -304,7 +299,7 @@ impl<'a> Run<'a> {
             }
             heartbeat.listen(now, &self.directory);
             let running = self.agent.as_mut();
-            match heartbeat.beat(now, &self.directory, running, &*order.recorder) {
+            match heartbeat.beat(now, self.board, running, &*order.recorder) {
                 Ok(false) => {}
                 // The board shows whether another agent has taken over.
                 Ok(true) => self.seen = None,

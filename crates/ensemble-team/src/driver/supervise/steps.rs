@@ -29,7 +29,7 @@ const PLANNING_LOCK: &str = "locks/planning.lock";
 impl Run<'_> {
     /// The event of a control file, if one exists.
     fn gate(&mut self) -> Result<Option<Event>> {
-        let found = Control::read_all(&self.directory)?;
+        let found = self.board.controls()?;
         let Some(control) = Control::gate(&found) else { return Ok(None) };
         let gate = match control.file {
             ControlFile::Abort => Gate::Abort,
@@ -137,7 +137,9 @@ impl Run<'_> {
         };
         let mut refused: Vec<Name> = Vec::new();
         for _ in 0..CLAIMS_A_LOOK {
-            let next = open(&state, &agent.by).into_iter().find(|task| !refused.contains(&task.id));
+            let is_free =
+                |task: &&Task| !refused.contains(&task.id) && !self.board.is_kept_elsewhere(task);
+            let next = open(&state, &agent.by).into_iter().find(is_free);
             let Some(task) = next else { break };
             match take(worktrees, &task.id, agent) {
                 Ok(work) => return Ok(Some(work)),
@@ -167,8 +169,10 @@ impl Run<'_> {
     /// Merges approved work of all reviewers. Returns the board's content afterwards.
     fn merge(&mut self, state: State) -> Result<State> {
         let Some(worktrees) = self.worktrees else { return Ok(state) };
-        let approved: Vec<&Task> =
-            state.tasks.iter().filter(|task| task.status == Status::Approved).collect();
+        // Another host merges what was made there.
+        let is_due =
+            |task: &&Task| task.status == Status::Approved && !self.board.is_kept_elsewhere(task);
+        let approved: Vec<&Task> = state.tasks.iter().filter(is_due).collect();
         if approved.is_empty() {
             return Ok(state);
         }
@@ -283,7 +287,7 @@ impl Run<'_> {
         self.lock.record.loops = self.machine.loops();
         self.lock.write()?;
         if let Some(heartbeat) = &mut self.heartbeat {
-            heartbeat.fresh(&self.directory);
+            heartbeat.fresh(self.board);
         }
         let mail = self.take_mail();
         let prompt = brief.text + &mail.section;
