@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ensemble_core::document::SharedFiles;
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Options, Spool};
@@ -17,6 +18,7 @@ use serde_json::json;
 use crate::args::Globals;
 use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
+use crate::queue::Queue;
 
 /// Variables that name the agent without a flag; the first that is set and not empty counts.
 pub(crate) const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
@@ -34,6 +36,9 @@ pub(crate) struct Context {
     identity: OnceCell<Identity>,
     project: OnceCell<Project>,
     log: OnceCell<Arc<EventLog>>,
+    shared: OnceCell<Arc<dyn SharedFiles>>,
+    /// Whether connections outlive one verb, so that their calls share no patience.
+    lasts: bool,
 }
 
 impl Context {
@@ -42,7 +47,8 @@ impl Context {
         let Globals { queue, agent, json } = globals;
         let out = Output::new(json);
         let (identity, project, log) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Self { out, queue, agent, verb, identity, project, log }
+        let (shared, lasts) = (OnceCell::new(), false);
+        Self { out, queue, agent, verb, identity, project, log, shared, lasts }
     }
 
     /// For one call of `verb` in a process that answers many: what it prints is kept.
@@ -62,6 +68,8 @@ impl Context {
             identity: self.identity.clone(),
             project: self.project.clone(),
             log: self.log.clone(),
+            shared: OnceCell::new(),
+            lasts: true,
         })
     }
 
@@ -89,10 +97,11 @@ impl Context {
     pub(crate) fn nats_options(&self) -> Outcome<Option<ensemble_nats::NatsOptions>> {
         let project = self.project()?;
         let options = project.nats_options()?;
-        // The caller waits for the verb, not for its calls.
+        // The caller of a verb waits for the verb, not for its calls.
         let for_verb = |options: ensemble_nats::NatsOptions| {
             let quota = project.config.sender_quota.quota();
-            options.with_recorder(self.log(project)).with_quota(quota).with_shared_patience()
+            let options = options.with_recorder(self.log(project)).with_quota(quota);
+            if self.lasts { options } else { options.with_shared_patience() }
         };
         Ok(options.map(for_verb))
     }
@@ -132,19 +141,31 @@ impl Context {
 
     /// The blackboard, which must exist.
     pub(crate) fn board(&self) -> Outcome<Board> {
-        crate::transports::admit_board(self)?;
         let project = self.project()?;
-        Ok(Board::find(project.root(), self.board_options(project)?)?)
+        Ok(project.find_board(self.board_options(project)?, self.shared_files()?)?)
     }
 
     /// The blackboard, if the project has one.
     pub(crate) fn board_if_any(&self) -> Outcome<Option<Board>> {
         let project = self.project()?;
-        match Board::find(project.root(), self.board_options(project)?) {
+        match project.find_board(self.board_options(project)?, self.shared_files()?) {
             Ok(board) => Ok(Some(board)),
             Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The files that the hosts of a team on servers share, over one connection; `None` for a team of one host.
+    pub(crate) fn shared_files(&self) -> Outcome<Option<Arc<dyn SharedFiles>>> {
+        if self.project()?.shared_copy().is_none() {
+            return Ok(None);
+        }
+        if self.shared.get().is_none()
+            && let Some(files) = Queue::open(self)?.into_shared()
+        {
+            return Ok(Some(Arc::clone(self.shared.get_or_init(|| files))));
+        }
+        Ok(self.shared.get().cloned())
     }
 
     /// The directory of the blackboard on this host; the state directory without one.

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
+use ensemble_core::document::SharedFiles;
 use ensemble_core::driver::Readied;
 use ensemble_core::message::{Attachment, Name};
 use ensemble_core::requests::{REQUESTS, RequestStore};
@@ -80,7 +81,29 @@ impl Listener<'_> {
     }
 }
 
+/// One connection of a program that runs for long: its calls do not share one patience.
+pub(crate) struct Lasting {
+    pub(crate) store: Arc<dyn RequestStore + Send + Sync>,
+    pub(crate) files: Arc<dyn SharedFiles>,
+}
+
 impl Queue {
+    /// A connection to the servers for a program that runs for long, which follows what the hosts share; `None` for a
+    /// directory.
+    #[cfg(feature = "nats")]
+    pub(crate) fn lasting(context: &Context) -> Outcome<Option<Lasting>> {
+        let Some(mut options) = context.nats_options()? else { return Ok(None) };
+        options.shares_patience = false;
+        let servers = Arc::new(NatsTransport::connect(&options)?);
+        servers.follow_requests()?;
+        Ok(Some(Lasting { store: Arc::<NatsTransport>::clone(&servers), files: servers }))
+    }
+
+    #[cfg(not(feature = "nats"))]
+    pub(crate) fn lasting(_context: &Context) -> Outcome<Option<Lasting>> {
+        Ok(None)
+    }
+
     /// The queue of this project.
     pub(crate) fn open(context: &Context) -> Outcome<Self> {
         #[cfg(feature = "nats")]
@@ -111,6 +134,15 @@ impl Queue {
             Self::Directory(spool) => Arc::new(spool),
             #[cfg(feature = "nats")]
             Self::Servers(servers) => Arc::new(*servers),
+        }
+    }
+
+    /// The files that the hosts share; `None` for a directory.
+    pub(crate) fn into_shared(self) -> Option<Arc<dyn SharedFiles>> {
+        match self {
+            Self::Directory(_) => None,
+            #[cfg(feature = "nats")]
+            Self::Servers(servers) => Some(Arc::new(*servers)),
         }
     }
 

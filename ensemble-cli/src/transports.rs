@@ -5,7 +5,7 @@
 //! | `servers` | the verb works on the servers, for all hosts |
 //! | `here` | by its nature, the verb concerns this host, or no team at all |
 //! | `this host` | the verb works on this host alone, and says so on stderr, unless `--json` is given |
-//! | `refused` | the verb does nothing, and says why in one sentence, unless this host has the blackboard and the step queues (`nats: {board_here: true}`) |
+//! | `refused` | the verb does nothing, and says why in one sentence, unless this host has the step queues (`nats: {board_here: true}`) |
 //!
 //! The table is keyed by the verbs' places. Tests compare it with the list of verbs and with docs/guides/hosts.md.
 
@@ -27,9 +27,7 @@ pub(crate) enum OnServers {
 
 use OnServers::{Here, Refused, Servers, ThisHost};
 
-/// Sentences that several verbs share.
-const BOARD: &str =
-    "the blackboard is a file of one host, and this team's mailboxes are on servers";
+/// Why step queues are refused.
 const STEPS: &str =
     "step queues are a database of one host, and this team's mailboxes are on servers";
 
@@ -42,7 +40,7 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("up", Here),
     ("down", Here),
     ("team", Servers),
-    ("agent", Refused(BOARD)),
+    ("agent", Servers),
     ("agent start", Here),
     ("agent join", Here),
     ("agent adopt", Here),
@@ -54,7 +52,7 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("agent ping", Servers),
     ("agent pong", Here),
     ("agent instruct", Servers),
-    ("agent supervise", Refused(BOARD)),
+    ("agent supervise", Servers),
     ("agent usage", ThisHost("this is the usage of the agents of this host")),
     ("status", Servers),
     ("top", Servers),
@@ -72,7 +70,7 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("mailbox extend", Servers),
     ("assign", Servers),
     ("report", Servers),
-    ("task", Refused(BOARD)),
+    ("task", Servers),
     ("task review", ThisHost("this reads the reports that were dropped on this host")),
     ("task summary", ThisHost("this gathers the reports that were dropped on this host")),
     ("task dispatch", Servers),
@@ -82,13 +80,13 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("request list", Servers),
     ("pause", Servers),
     ("resume", Servers),
-    ("board", Refused(BOARD)),
-    ("board goal", Refused(BOARD)),
-    ("board sprint", Refused(BOARD)),
-    ("board discover", Refused(BOARD)),
-    ("board anomaly", Refused(BOARD)),
-    ("board analyze", Refused(BOARD)),
-    ("board prompt", Refused(BOARD)),
+    ("board", Servers),
+    ("board goal", Servers),
+    ("board sprint", Servers),
+    ("board discover", Servers),
+    ("board anomaly", Servers),
+    ("board analyze", Servers),
+    ("board prompt", Servers),
     ("board checkpoint", Servers),
     ("board abort", Servers),
     ("step", Refused(STEPS)),
@@ -104,7 +102,12 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("admin tmux-status", Here),
     ("admin bridge", Servers),
     ("admin migrate", Servers),
-    ("admin fsck", ThisHost("this checks the files of this host; a server checks its own store")),
+    (
+        "admin fsck",
+        ThisHost(
+            "this checks the files of this host and the blackboard; a server checks its own store",
+        ),
+    ),
     ("admin lint", Here),
     ("admin schema", Here),
     ("admin conformance", Here),
@@ -131,11 +134,6 @@ pub(crate) fn admit(context: &Context, place: &str) -> Outcome {
         }
         Refused(_) => Ok(()),
     }
-}
-
-/// Refuses access to the blackboard of a team on servers, for tools.
-pub(crate) fn admit_board(context: &Context) -> Outcome {
-    admit(context, "board")
 }
 
 /// Refuses access to the step queues of a team on servers, for tools.

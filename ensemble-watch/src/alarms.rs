@@ -243,7 +243,9 @@ impl Alarms {
             let state = board.read().map_err(|error| error.to_string());
             self.read = Some(Read { stat, state });
         }
-        if let Some(Read { state: Ok(state), .. }) = &self.read {
+        if let Some(Read { state: Ok(state), .. }) = &self.read
+            && !board.is_shared()
+        {
             look_after(&board, state);
         }
         let mut found = stale(&board.controls()?, SystemClock.wall());

@@ -21,13 +21,15 @@ use crate::status::ACTOR;
 /// # Errors
 /// There is no board.
 pub(crate) fn find(project: &Project, recorder: &Arc<dyn Recorder>) -> Result<Board> {
-    Board::find(project.root(), project.board_options(ACTOR, Arc::clone(recorder)))
+    project.find_board(project.board_options(ACTOR, Arc::clone(recorder)), None)
 }
 
 /// The watcher's observation of a board's leases.
 #[derive(Default)]
 pub(crate) struct BoardWatch {
     leases: Option<BoardLeases>,
+    /// Whether the board is this host's copy of one on servers, which is read only.
+    is_copy: bool,
     last_failure: String,
 }
 
@@ -40,11 +42,26 @@ impl BoardWatch {
         recorder: &Arc<dyn Recorder>,
     ) {
         if self.leases.is_none() {
+            // The thread that follows the servers looks after a board there.
             let Ok(board) = find(project, recorder) else { return };
+            self.is_copy = board.is_shared();
             self.leases = Some(BoardLeases::new(board, ACTOR, clock));
         }
+        if !self.is_copy {
+            self.look_at(clock, &**recorder);
+        }
+    }
+
+    /// The same for a board that was found before.
+    pub(crate) fn of(board: Board, clock: &dyn Clock) -> Self {
+        let leases = Some(BoardLeases::new(board, ACTOR, clock));
+        Self { leases, is_copy: false, last_failure: String::new() }
+    }
+
+    /// Looks at the leases of the board that was found.
+    pub(crate) fn look_at(&mut self, clock: &dyn Clock, recorder: &dyn Recorder) {
         let Some(leases) = &mut self.leases else { return };
-        match leases.look(clock, &**recorder) {
+        match leases.look(clock, recorder) {
             Ok(_) => self.last_failure.clear(),
             Err(error) if is_missing(&error) => self.leases = None,
             Err(error) => {
@@ -66,7 +83,7 @@ impl BoardWatch {
         kept: &mut KeptLeases,
         recorder: &dyn Recorder,
     ) {
-        let Some(leases) = &self.leases else { return };
+        let Some(leases) = self.leases.as_ref().filter(|_| !self.is_copy) else { return };
         for (agent, evidence) in working {
             let Ok(Some(found)) = leases.unsupervised(agent) else { continue };
             // What it works on is part of the name, so each claim has a ceiling of its own.
@@ -93,7 +110,7 @@ impl BoardWatch {
 
     /// The board, to take back what an ended agent holds there.
     pub(crate) fn hands<'a>(&'a mut self, recorder: &'a dyn Recorder) -> BoardHands<'a> {
-        BoardHands { leases: self.leases.as_mut(), recorder }
+        BoardHands { leases: self.leases.as_mut().filter(|_| !self.is_copy), recorder }
     }
 }
 

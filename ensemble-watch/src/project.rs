@@ -6,6 +6,7 @@
 
 mod alarms;
 mod assigning;
+mod board;
 mod budget;
 mod door;
 mod drop_boxes;
@@ -34,7 +35,6 @@ use ensemble_core::spool::{Options, Owners, Spool};
 use ensemble_core::{Error, Result};
 use ensemble_team::admission::{Admissions, MailAdmission};
 use ensemble_team::authority::Authority;
-use ensemble_team::board::BoardOptions;
 use ensemble_team::contract::Node;
 use ensemble_team::driver::{Reviews, TaskEnds, departure_note};
 use ensemble_team::lint::LintConfig;
@@ -418,28 +418,6 @@ impl Project {
             )?;
         }
         Ok(())
-    }
-
-    /// This host's copy of the files that the hosts of the team share; `None` for a team of one host.
-    #[must_use]
-    pub fn shared_copy(&self) -> Option<PathBuf> {
-        let is_shared = self.servers().ok().flatten().is_some();
-        is_shared.then(|| self.state.join("servers/board"))
-    }
-
-    /// How this project's blackboard is kept. The files that the hosts share are read from this host's copy.
-    #[must_use]
-    pub fn board_options(
-        &self,
-        actor: impl Into<String>,
-        recorder: Arc<dyn Recorder>,
-    ) -> BoardOptions {
-        let mut options = BoardOptions::new(actor)
-            .with_durability(self.config.durability.unwrap_or_default())
-            .with_recorder(recorder);
-        options.worktrees.clone_from(&self.config.worktrees.directory);
-        options.copy = self.shared_copy();
-        options
     }
 
     /// What each door asks before an agent begins something.

@@ -222,6 +222,7 @@ impl Follower {
         let (store, recorder) = (Arc::<NatsTransport>::clone(queue), Arc::clone(&self.recorder));
         let departures = Departures::new(&self.project, store, recorder);
         self.requests.set_decision_handler(Box::new(departures));
+        self.board.forget();
         let mut follows_team = false;
         let mut ladders = None;
         loop {
@@ -282,7 +283,7 @@ impl Follower {
 
     /// Each step by itself: one that fails is noted, and the others are done. Only servers that do not answer
     /// end the round.
-    fn round(&mut self, queue: &NatsTransport) -> Result<()> {
+    fn round(&mut self, queue: &Arc<NatsTransport>) -> Result<()> {
         let now = SystemClock.monotonic();
         let sent = self.send_outbox(now, queue);
         self.troubles.note("outbox", sent)?;
@@ -317,7 +318,7 @@ impl Follower {
             self.troubles.tell("agents", self.hosts.conflict());
             self.troubles.note("hosts", told)?;
         }
-        let copied = self.board.look(now, &self.project, queue);
+        let copied = self.look_at_board(now, queue);
         self.troubles.note("blackboard", copied)?;
         let seen = self.see_to_requests(queue);
         self.troubles.note("requests", seen)?;

@@ -51,7 +51,7 @@ impl Books {
     /// Reads again what has changed.
     pub fn look(&mut self, project: &Project) {
         let options = project.board_options(ACTOR, Arc::new(NullRecorder));
-        let board = Board::find(project.root(), options).ok();
+        let board = project.find_board(options, None).ok();
         let seen = board.as_ref().and_then(|board| {
             let dir = Dir::open(board.path().parent()?).ok()?;
             let stat = dir.stat(board::FILE_NAME).ok()??;

@@ -47,6 +47,8 @@ mod servers;
 #[cfg(feature = "nats")]
 mod servers_access;
 #[cfg(feature = "nats")]
+mod servers_board;
+#[cfg(feature = "nats")]
 mod servers_control;
 #[cfg(feature = "nats")]
 mod servers_failures;

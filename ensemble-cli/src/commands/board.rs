@@ -46,11 +46,16 @@ struct Init {}
 
 fn init(context: &Context) -> Outcome {
     let project = context.project()?;
-    let board = Board::create(project.root(), context.board_options(project)?)?;
+    let mut options = context.board_options(project)?;
+    options.shared = context.shared_files()?;
+    let board = match project.has_shared_board() {
+        true => Board::create_shared(project.root(), options)?,
+        false => Board::create(project.root(), options)?,
+    };
     if context.out.is_json() {
         return context.out.object(&json!({ "path": board.path() }));
     }
-    context.out.line(format!("created {}", board.path().display()))
+    context.out.line(format!("created {}", board.place().display()))
 }
 
 /// Show what is on the blackboard

@@ -6,6 +6,7 @@
 //! its hosts obey them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ensemble_core::document::SharedFiles;
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -19,7 +20,6 @@ use super::reporter;
 use crate::authority::authorize;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
-use crate::queue::Queue;
 use crate::text::one_line;
 
 /// The directory of a board.
@@ -27,27 +27,24 @@ pub(super) fn directory(board: &Board) -> &Path {
     board.path().parent().unwrap_or_else(|| Path::new("."))
 }
 
-/// Where the control files of this project are: on the servers of a team of several hosts, else beside its blackboard,
-/// else in the state directory.
+/// Where the control files of this project are. A team of several hosts has them on its servers. Another team has them
+/// beside its blackboard, and without one in the state directory.
 pub(super) struct Place {
     directory: PathBuf,
-    shared: Option<(Queue, PathBuf)>,
+    shared: Option<(Arc<dyn SharedFiles>, PathBuf)>,
 }
 
 /// The place of the control files of this project, which may have no blackboard.
 pub(super) fn place(context: &Context) -> Outcome<Place> {
     let project = context.project()?;
-    let shared = match project.shared_copy() {
-        Some(copy) => Some((Queue::open(context)?, copy)),
-        None => None,
-    };
+    let shared = context.shared_files()?.zip(project.shared_copy());
     let directory = context.board_directory()?;
     Ok(Place { directory, shared })
 }
 
 impl Place {
     fn files(&self) -> Option<&dyn SharedFiles> {
-        self.shared.as_ref().and_then(|(queue, _)| queue.request_store().shared_files())
+        self.shared.as_ref().map(|(files, _)| &**files)
     }
 
     /// The control files in force here, the strongest last.

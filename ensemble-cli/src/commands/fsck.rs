@@ -3,8 +3,6 @@
 use ensemble_core::dropbox::DropBox;
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::{Finding, Repair};
-use ensemble_team::board::Board;
-use ensemble_team::board::is_missing;
 use ensemble_team::worktree::Finding as Left;
 use ensemble_watch::project::Project;
 use serde::Serialize;
@@ -76,9 +74,12 @@ impl Arguments {
     /// What crashes left of worktrees and merges. Without a blackboard or a repository there are none.
     fn worktrees(&self, context: &Context, notes: &mut Vec<Note>) -> Outcome<Vec<Left>> {
         let project = context.project()?;
-        let board = match Board::find(project.root(), context.board_options(project)?) {
-            Err(error) if is_missing(&error) => return Ok(Vec::new()),
-            other => other?,
+        let board = match board::find(context) {
+            Ok(Some(board)) => board,
+            Ok(None) => return Ok(Vec::new()),
+            // A note says that the blackboard was not checked.
+            Err(_) if project.has_shared_board() => return Ok(Vec::new()),
+            Err(failure) => return Err(failure),
         };
         if !project.root().join(board.worktrees()).exists() {
             return Ok(Vec::new());

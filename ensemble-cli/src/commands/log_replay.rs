@@ -6,7 +6,6 @@ use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
-use ensemble_team::board::Board;
 use ensemble_team::board::is_missing;
 use ensemble_team::replay::{Difference, DifferenceKind, Disk, Replay};
 use serde_json::json;
@@ -127,7 +126,7 @@ fn look(context: &Context) -> Outcome<Disk> {
         Err(Error::NoQueue { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    match Board::find(project.root(), context.board_options(project)?) {
+    match project.find_board(context.board_options(project)?, context.shared_files()?) {
         Err(error) if is_missing(&error) => {}
         found => disk.add_board(&found?, project.root())?,
     }

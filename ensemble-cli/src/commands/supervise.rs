@@ -26,7 +26,7 @@ use serde_json::json;
 use crate::args;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
-use crate::queue::Queue;
+use crate::queue::{Lasting, Queue};
 
 /// How often an idle supervisor looks at the roster and the requests without an event.
 const OFFICE_EVERY: Duration = Duration::from_secs(1);
@@ -92,7 +92,9 @@ impl Arguments {
             None => context.agent_required()?,
         };
         let project = context.project()?;
-        let board = Board::find(project.root(), context.board_options_for(project, id.as_str()))?;
+        let lasting = Queue::lasting(context)?;
+        let files = lasting.as_ref().map(|lasting| Arc::clone(&lasting.files));
+        let board = project.find_board(context.board_options_for(project, id.as_str()), files)?;
         check_name(context, &board, &id)?;
         let worktrees = match self.role {
             Role::Planner => None,
@@ -101,7 +103,7 @@ impl Arguments {
                 Some(Worktrees::open(&board, options)?)
             }
         };
-        let order = self.order(context, &board, id)?;
+        let order = self.order(context, &board, (id, lasting))?;
         let mut here = Here::new(context, project, &board, &order.id)?;
         if order.role == Role::CodeReviewer
             && let Some(CheckedOut { branch, path, .. }) =
@@ -125,7 +127,12 @@ impl Arguments {
         }
     }
 
-    fn order(self, context: &Context, board: &Board, id: Name) -> Outcome<Order> {
+    fn order(
+        self,
+        context: &Context,
+        board: &Board,
+        (id, lasting): (Name, Option<Lasting>),
+    ) -> Outcome<Order> {
         let project = context.project()?;
         let queue = std::path::absolute(&project.queue).unwrap_or_else(|_| project.queue.clone());
         let program = std::env::current_exe().map_err(|error| {
@@ -140,7 +147,7 @@ impl Arguments {
         order.terminal = terminal();
         order.takes_over = self.take_over;
         order.recorder = context.recorder()?;
-        order.office = office(context, &order.command);
+        order.office = office(context, &order.command, lasting);
         order.pace.restart = self.restart_delay;
         order.pace.hand_over = self.hand_over_delay;
         order.pace.crashes_max = self.crashes;
@@ -209,11 +216,14 @@ fn check_name(context: &Context, board: &Board, id: &Name) -> Outcome {
 }
 
 /// Where the supervisor speaks for its agent. Without a queue it supervises all the same.
-fn office(context: &Context, command: &[String]) -> Option<Office> {
-    let open = || -> Outcome<Office> {
+fn office(context: &Context, command: &[String], lasting: Option<Lasting>) -> Option<Office> {
+    let open = move || -> Outcome<Office> {
         let project = context.project()?;
         project.ensure_state()?;
-        let store = Queue::open(context)?.into_store();
+        let store = match lasting {
+            Some(lasting) => lasting.store,
+            None => Queue::open(context)?.into_store(),
+        };
         let program = command.first().map_or("", String::as_str);
         let program = Path::new(program).file_name().and_then(|name| name.to_str());
         let known = program.filter(|name| project.profiles().is_ok_and(|it| it.get(name).is_ok()));

@@ -33,7 +33,7 @@ pub struct NatsConfig {
     pub patience_seconds: Option<u64>,
     /// Capacity of a mailbox in the outbox while the server is away, in messages (default 10000).
     pub outbox_capacity: Option<u64>,
-    /// Whether this host has the blackboard and the step queues of the team. Other hosts refuse their verbs
+    /// Whether this host has a blackboard of its own, and step queues, which other hosts do not see
     /// (default false).
     pub board_here: Option<bool>,
 }

@@ -1,39 +1,116 @@
-//! The blackboard and what stops the team, for a team on servers: this host's copy of both.
+//! The blackboard and what stops the team, for a team on servers: this host's copy, the leases and the upkeep.
+//!
+//! | when | what |
+//! |---|---|
+//! | a shared file has changed, and every 30 s | this host's copy is made new, and the board is looked after as by a supervisor |
+//! | every 30 s | leases of silent holders are taken back, and those of working agents are kept |
+//! | an agent of this host has ended | what it holds on the board is taken back |
+//!
+//! Each host's watcher does the first two, each by its own observation. The first that is right does it, and the others
+//! find it done.
+
+use std::sync::Arc;
 
 use ensemble_core::Result;
-use ensemble_core::env::Monotonic;
+use ensemble_core::document::SharedFiles;
+use ensemble_core::env::{Monotonic, SystemClock};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_nats::NatsTransport;
-use ensemble_team::board::SharedCopy;
+use ensemble_team::board::{Board, SharedCopy, is_missing};
+use ensemble_team::driver::BoardUpkeep;
 
 use super::SCAN_INTERVAL;
+use crate::board_leases::{BoardHands, BoardWatch};
+use crate::held_work::{KeptLeases, Working};
 use crate::project::Project;
+use crate::status::ACTOR;
 
 /// What this host knows of the shared blackboard.
 pub(super) struct SharedBoard {
     /// When the copy is made new without news.
     next_copy: Monotonic,
+    next_look: Monotonic,
+    /// The board over the present connection, if there is one.
+    board: Option<Board>,
+    watch: BoardWatch,
 }
 
 impl SharedBoard {
-    pub(super) const fn new(now: Monotonic) -> Self {
-        Self { next_copy: now }
+    pub(super) fn new(now: Monotonic) -> Self {
+        Self { next_copy: now, next_look: now, board: None, watch: BoardWatch::default() }
     }
 
-    /// Makes the copy new, if something has changed or it was not made for long.
+    /// Forgets the board of a connection that has ended.
+    pub(super) fn forget(&mut self) {
+        self.board = None;
+        self.watch = BoardWatch::default();
+    }
+
+    /// Does what is due.
     pub(super) fn look(
         &mut self,
         now: Monotonic,
         project: &Project,
-        queue: &NatsTransport,
+        queue: &Arc<NatsTransport>,
+        recorder: &Arc<dyn Recorder>,
+        (working, kept): (&Working, &mut KeptLeases),
     ) -> Result<()> {
         let Some(copy) = project.shared_copy() else { return Ok(()) };
-        if !queue.shared_has_changed() && now < self.next_copy {
+        if queue.shared_has_changed() || now >= self.next_copy {
+            // One that fails is tried again in the next round.
+            self.next_copy = now;
+            SharedCopy::new(copy, &**queue).pull()?;
+            self.find(project, queue, recorder)?;
+            self.look_after()?;
+            self.next_copy = now + SCAN_INTERVAL;
+        }
+        if now >= self.next_look && self.board.is_some() {
+            self.next_look = now + LOOK_INTERVAL;
+            self.watch.keep(now, working, kept, &**recorder);
+            self.watch.look_at(&SystemClock, &**recorder);
+        }
+        Ok(())
+    }
+
+    /// What an ended agent holds on the board.
+    pub(super) fn hands<'a>(&'a mut self, recorder: &'a dyn Recorder) -> BoardHands<'a> {
+        self.watch.hands(recorder)
+    }
+
+    fn find(
+        &mut self,
+        project: &Project,
+        queue: &Arc<NatsTransport>,
+        recorder: &Arc<dyn Recorder>,
+    ) -> Result<()> {
+        if self.board.is_some() || !project.has_shared_board() {
             return Ok(());
         }
-        // One that fails is tried again in the next round.
-        self.next_copy = now;
-        SharedCopy::new(copy, queue).pull()?;
-        self.next_copy = now + SCAN_INTERVAL;
-        Ok(())
+        let files: Arc<dyn SharedFiles> = Arc::<NatsTransport>::clone(queue);
+        let options = project.board_options(ACTOR, Arc::clone(recorder));
+        match project.find_board(options, Some(files)) {
+            Ok(board) => {
+                self.watch = BoardWatch::of(board.clone(), &SystemClock);
+                self.board = Some(board);
+                Ok(())
+            }
+            Err(error) if is_missing(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn look_after(&mut self) -> Result<()> {
+        let Some(board) = &self.board else { return Ok(()) };
+        match board.read().and_then(|state| BoardUpkeep::new(board.clone()).look(&state)) {
+            Ok(_) => Ok(()),
+            Err(error) if is_missing(&error) => {
+                self.forget();
+                Ok(())
+            }
+            // Another host writes, and sees the same.
+            Err(error) if error.is_transient() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ensemble_core::broker::TaskEnd;
 use ensemble_core::durable::{Durability, write_document};
-use ensemble_core::env::Lease;
+use ensemble_core::env::{Lease, Monotonic};
 use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result};
 use ensemble_nats::NatsTransport;
 use serde_json::json;
 
 use super::Follower;
-use crate::held_work::{Ended, held_by, return_all};
+use crate::held_work::{Ended, Hands, held_by, return_all};
 use crate::routing;
 use crate::servers::{AckFile, Reported, ServerNews};
 use crate::status::ACTOR;
@@ -63,6 +64,17 @@ impl AckedTasks {
 }
 
 impl Follower {
+    /// Looks at the blackboard and at what stops the team.
+    pub(super) fn look_at_board(
+        &mut self,
+        now: Monotonic,
+        queue: &Arc<NatsTransport>,
+    ) -> Result<()> {
+        let working = self.sighted(|sight| sight.working.clone());
+        let Self { board, project, recorder, kept, .. } = self;
+        board.look(now, project, queue, recorder, (&working, kept))
+    }
+
     /// Returns what ended agents hold, and settles the tasks of routed reports. What fails is not repeated: the
     /// leases run out.
     pub(super) fn end_what_was_seen(&mut self, queue: &NatsTransport) -> Result<()> {
@@ -72,7 +84,10 @@ impl Follower {
         });
         for Ended { agent, why, .. } in ended {
             let leases = held_by(&agent, queue)?;
-            let returned = return_all(&agent, &why, &leases, queue, &mut [], &*self.recorder);
+            let recorder = Arc::clone(&self.recorder);
+            let mut hands = self.board.hands(&*recorder);
+            let others: &mut [&mut dyn Hands] = &mut [&mut hands];
+            let returned = return_all(&agent, &why, &leases, queue, others, &*recorder);
             if let Some(alarm) = returned.alarm(&agent, &why) {
                 self.waker.wake(Wake::Servers(ServerNews::Gone(alarm)));
             }

@@ -1,7 +1,7 @@
 //! `ensemble agent exit`: how an agent is about to end.
 
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_team::board::{Say, Sign};
+use ensemble_team::board::Say;
 use ensemble_team::driver::supervise::seated;
 use serde_json::json;
 
@@ -40,7 +40,7 @@ impl Exit {
         match is_supervised {
             true => {
                 let say = Say::Leaving { code, reason: &self.reason };
-                Sign::give(directory, &agent, &say, state.config.lease_duration())?;
+                board.give_sign(&agent, &say, state.config.lease_duration())?;
             }
             false => {
                 let reason = Some(self.reason.as_str()).filter(|reason| !reason.is_empty());

@@ -1,12 +1,11 @@
 //! `ensemble agent handoff`: notes for the agent that continues the task.
 
 use ensemble_core::message::Name;
-use ensemble_team::board::{NewHandoff, Say, Sign, Status};
+use ensemble_team::board::{NewHandoff, Say, Status};
 use ensemble_team::proto::agent;
 use ensemble_team::proto::task::Holder;
 use serde_json::{Map, Value, json};
 
-use super::directory;
 use crate::acting;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -107,10 +106,9 @@ pub(crate) fn hand_over(
     }
     let state = locked.commit()?;
     let say = Say::Leaving { code: 42, reason: &notes.summary };
-    let directory = directory(&board);
-    let sign = Sign::give(directory, &agent, &say, state.config.lease_duration())?;
+    let sign = board.give_sign(&agent, &say, state.config.lease_duration())?;
     if let Some(percent) = used {
-        sign.note_context(directory, &agent, percent)?;
+        board.note_context(sign, &agent, percent)?;
     }
     Ok(task.map(|(id, _)| id))
 }

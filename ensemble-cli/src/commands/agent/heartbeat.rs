@@ -64,9 +64,9 @@ pub(crate) fn live(context: &Context, says: Live<'_>) -> Outcome<(Holder, Sign)>
     acting::check_number(&agent, on_board)?;
     let say = says.long.map_or(Say::Alive, Say::Long);
     let directory = directory(&board);
-    let mut sign = Sign::give(directory, &agent, &say, state.config.lease_duration())?;
+    let mut sign = board.give_sign(&agent, &say, state.config.lease_duration())?;
     if let Some(percent) = says.context_percent {
-        sign = sign.note_context(directory, &agent, percent)?;
+        sign = board.note_context(sign, &agent, percent)?;
     }
     // A supervisor that listens records it itself.
     let is_heard = seated(directory, &agent.by)?.is_some_and(|(_, lives)| lives);

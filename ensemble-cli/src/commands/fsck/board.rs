@@ -15,10 +15,16 @@ pub(super) fn look(
     repair: bool,
     notes: &mut Vec<Note>,
 ) -> Outcome<Vec<BoardFinding>> {
-    let project = context.project()?;
-    let found = match Board::find(project.root(), context.board_options(project)?) {
-        Err(error) if is_missing(&error) => return Ok(Vec::new()),
-        other => other?.fsck(repair)?,
+    let found = match find(context) {
+        Ok(None) => return Ok(Vec::new()),
+        Ok(Some(board)) => board.fsck(repair)?,
+        // The files of this host are checked without the servers.
+        Err(failure) if context.project()?.has_shared_board() => {
+            let (path, text) = ("the blackboard".to_owned(), failure.text());
+            notes.push(Note { path, text: format!("was not checked: {text}") });
+            return Ok(Vec::new());
+        }
+        Err(failure) => return Err(failure),
     };
     let (harmless, problems): (Vec<BoardFinding>, Vec<BoardFinding>) =
         found.into_iter().partition(|finding| finding.is_note);
@@ -26,6 +32,16 @@ pub(super) fn look(
         harmless.into_iter().map(|BoardFinding { path, problem: text, .. }| Note { path, text }),
     );
     Ok(problems)
+}
+
+/// The blackboard, if there is one.
+pub(super) fn find(context: &Context) -> Outcome<Option<Board>> {
+    let project = context.project()?;
+    match project.find_board(context.board_options(project)?, context.shared_files()?) {
+        Ok(board) => Ok(Some(board)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 pub(super) fn print(context: &Context, finding: &BoardFinding) -> Outcome {

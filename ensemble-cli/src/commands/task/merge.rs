@@ -31,7 +31,8 @@ impl Merge {
             None => {
                 let state = board.read()?;
                 let approved = state.tasks.iter().filter(|task| task.status == Status::Approved);
-                approved.map(|task| task.id.clone()).collect()
+                let here = approved.filter(|task| !board.is_kept_elsewhere(task));
+                here.map(|task| task.id.clone()).collect()
             }
         };
         if ids.is_empty() {

@@ -54,7 +54,7 @@ pub(in crate::printed) const BOARD: &[Shape] = &[
         "A task of the blackboard",
         "id: name; description: text?; status: word(DRAFT UNCLAIMED CLAIMED \
         READY_FOR_REVIEW APPROVED REJECTED MERGED INTEGRATION_FAILED BLOCKED SUPERSEDED ABANDONED); priority: count?; \
-        assigned_to: name?; worktree: text?; base_commit: text?; lease_expires: stamp?; lease_epoch: count?; \
+        assigned_to: name?; worktree: text?; host?: text; base_commit: text?; lease_expires: stamp?; lease_epoch: count?; \
         iteration: count?; max_iterations: count?; review_cycles_current: count?; review_cycles_total: count?; \
         review_commit: text?; reviewing_by: name?; review_lease_expires: stamp?; review_epoch: count?; \
         approved_by: name?; merge_commit: text?; merge_error: text?; spec_ref: text?; done_when: text?; scope: text?; \

@@ -1,0 +1,171 @@
+//! The blackboard of a team on servers, from host to host.
+
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, git};
+use crate::mcp_client::Mcp;
+use crate::nats_server::{Server, fresh_team};
+use crate::servers::bed_on;
+use crate::servers_failures::watch;
+use crate::tmux_support::eventually;
+
+/// A host of a team, with a repository of its own.
+fn host(server: &Server, team: &str) -> Bed {
+    let bed = bed_on(server, team);
+    git(&bed.project(), "init --quiet -b main");
+    std::fs::write(bed.project().join(".gitignore"), "*\n!*.txt\n").unwrap();
+    git(&bed.project(), "add --force .gitignore");
+    git(&bed.project(), "commit --quiet -m begin");
+    bed
+}
+
+fn hosts(server: &Server) -> (Bed, Bed) {
+    let team = fresh_team();
+    (host(server, &team), host(server, &team))
+}
+
+fn add(bed: &Bed, task: &str) {
+    bed.ok(&format!("task add {task} -d work --spec s.md --done-when works"));
+}
+
+/// Commits something in the worktree of a task.
+fn work(bed: &Bed, task: &str) {
+    let tree = bed.project().join(".worktrees").join(task);
+    std::fs::write(tree.join("done.txt"), "x").unwrap();
+    git(&tree, "add .");
+    git(&tree, "commit --quiet -m work");
+}
+
+fn task(bed: &Bed, id: &str) -> Value {
+    bed.object(&format!("task show {id}"))
+}
+
+#[test]
+fn a_board_that_one_host_makes_is_that_of_every_host() {
+    let server = Server::start();
+    let (near, far) = hosts(&server);
+    assert!(near.fails(3, "task list").contains("there is no blackboard at nats://"));
+    assert!(near.ok("board init").starts_with("created nats://"));
+    assert!(far.fails(1, "board init").contains("exists"));
+    near.ok("board goal set g1 -d count --spec s.md");
+    add(&near, "t1");
+    assert_eq!(far.object("task list")["id"], json!("t1"));
+    assert_eq!(far.object("board show")["goal"]["id"], json!("g1"));
+    far.ok("board validate");
+    far.ok("board edit --editor true");
+    let status = far.ok("status");
+    assert!(!status.contains("cannot be read"), "{status}");
+    let copy = far.project().join(".ensemble/servers/board/state.yaml");
+    assert!(std::fs::read_to_string(copy).unwrap().contains("t1"), "agents may read it");
+    assert!(!far.project().join(".ensemble/state.yaml").exists());
+    assert_eq!(far.run("admin fsck").code, 0);
+}
+
+#[test]
+fn a_task_is_done_on_the_host_that_has_its_worktree() {
+    let server = Server::start();
+    let (near, far) = hosts(&server);
+    near.ok("board init");
+    add(&near, "t1");
+    for (bed, name, role) in
+        [(&near, "ann", "coder"), (&near, "rob", "code-reviewer"), (&far, "bob", "coder")]
+    {
+        bed.ok(&format!("agent register --role {role} --as {name}"));
+    }
+    far.ok("task claim t1 --as bob");
+    assert!(near.fails(1, "task claim t1 --as ann").contains("its status is CLAIMED"));
+    assert_eq!(task(&near, "t1")["assigned_to"], json!("bob"));
+    work(&far, "t1");
+    assert!(near.fails(1, "task submit t1 --as bob").contains("its worktree is on host"));
+    far.ok("agent heartbeat --as bob");
+    far.ok("task submit t1 --as bob");
+
+    assert!(near.fails(1, "task claim t1 --review --as rob").contains("its worktree is on host"));
+    assert!(near.fails(3, "task claim --review --as rob").contains("no task can be reviewed"));
+    far.ok("agent register --role code-reviewer --as lea");
+    far.ok("task claim --review --as lea");
+    far.ok("task verdict t1 --approve --as lea");
+    assert!(near.fails(1, "task merge t1").contains("its worktree is on host"));
+    assert!(near.fails(3, "task merge").contains("no task is APPROVED"));
+    assert_eq!(far.object("task merge")["status"], json!("MERGED"));
+    assert_eq!(task(&near, "t1")["status"], json!("MERGED"));
+}
+
+#[test]
+fn the_tools_of_an_agent_work_on_the_shared_board() {
+    let server = Server::start();
+    let (near, far) = hosts(&server);
+    near.ok("board init");
+    add(&near, "t1");
+    far.ok("mailbox add bob");
+    far.ok("agent register --role coder --as bob");
+    let mut bob = Mcp::of(&far, "bob");
+    assert!(bob.call("claim_task", &json!({ "task_id": "t1" })).contains("t1"));
+    assert_eq!(task(&near, "t1")["assigned_to"], json!("bob"));
+    work(&far, "t1");
+    near.ok("pause");
+    assert!(bob.call("submit_task", &json!({ "task_id": "t1" })).contains("t1"), "it may end it");
+    assert_eq!(task(&near, "t1")["status"], json!("READY_FOR_REVIEW"));
+}
+
+#[test]
+fn a_board_of_one_host_is_moved_there_by_its_editor() {
+    let server = Server::start();
+    let (near, far) = hosts(&server);
+    let config = near.project().join("ensemble.yaml");
+    let shared = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{shared}  board_here: true\n")).unwrap();
+    near.ok("board init");
+    add(&near, "t1");
+    std::fs::write(&config, shared).unwrap();
+    near.ok("board init");
+    let edited = ["board", "edit", "--editor", "cp .ensemble/state.yaml"];
+    assert!(near.command(&edited).status().unwrap().success());
+    assert_eq!(far.object("task list")["id"], json!("t1"));
+}
+
+#[test]
+fn a_supervisor_takes_a_task_of_another_host_and_stops_at_its_pause() {
+    let server = Server::start();
+    let (near, far) = hosts(&server);
+    near.ok("board init");
+    near.ok("pause");
+    let line = "agent supervise --role coder --name coder-1 --poll 1s -- sleep 600";
+    let mut supervisor = far.start(line, Stdio::null());
+    let agents = || near.object("board show")["agents"].clone();
+    eventually("it is registered", || agents().get("coder-1").is_some());
+    add(&near, "t1");
+    let is_gated = || {
+        let logs = far.json("log --type supervise.gated");
+        !logs.is_empty()
+    };
+    eventually("it says that the team is paused", is_gated);
+    assert_eq!(task(&near, "t1")["status"], json!("UNCLAIMED"));
+    near.ok("resume");
+    eventually("it has the task", || task(&near, "t1")["assigned_to"] == json!("coder-1"));
+    near.ok("board abort");
+    assert_eq!(supervisor.wait().unwrap().code(), Some(0), "it obeys");
+    assert_eq!(task(&near, "t1")["status"], json!("UNCLAIMED"));
+    assert_eq!(agents(), json!({}));
+    // Whatever became of it, no process of the test stays.
+    let _ = kill_process(Pid::from_child(&supervisor), Signal::KILL);
+}
+
+#[test]
+fn the_watcher_of_another_host_takes_back_what_a_silent_agent_holds() {
+    let server = Server::start();
+    let (near, far) = hosts(&server);
+    near.ok("board init");
+    let shorten = "sed -i s/lease_duration:.*/lease_duration:\\ 1/";
+    let edited = ["board", "edit", "--editor", shorten];
+    assert!(near.command(&edited).status().unwrap().success());
+    add(&near, "t1");
+    near.ok("agent register --role coder --as bob");
+    near.ok("task claim t1 --as bob");
+    let _watcher = watch(&far);
+    eventually("the task is free again", || task(&near, "t1")["status"] == json!("UNCLAIMED"));
+    assert_eq!(near.object("board show")["agents"], json!({}));
+}
