@@ -25,7 +25,7 @@ const FILE_LINES_MAX: usize = 500;
 const FILE_LINES_MEDIAN_MAX: usize = 200;
 const FUNCTION_LINES_MAX: usize = 70;
 /// An embedder compiles all of `ensemble-core`: what only teams need stands in other crates.
-const BROKER_LINES_MAX: usize = 30_800;
+const BROKER_LINES_MAX: usize = 30_900;
 /// The broker's system calls, most of them for systems other than the embedder's.
 const SYSTEMS: [&str; 3] = [
     "ensemble-core/src/sys/",

@@ -11,6 +11,7 @@ use ensemble_core::message::{Envelope, MessageId};
 use ensemble_team::steps::{Ask, Next, Plan, PlannedStep, StepOptions, StepStore};
 
 use super::support::{Bed, PATIENCE, Process, eventually_true, given, name, role_command};
+use super::wall_clock::WallClock;
 use super::watcher::{WATCHER, Watcher};
 
 const WAIT: Duration = Duration::from_secs(5);
