@@ -262,7 +262,12 @@ fn work(
     let mut extended = Instant::now();
     loop {
         match turn(run, job, &mut extended) {
-            Ok(Some(told)) => return Ok(told),
+            Ok(Some(told)) => {
+                if let Some(others) = others {
+                    others.finish();
+                }
+                return Ok(told);
+            }
             Ok(None) => {}
             Err(error) if error.is_transient() => {}
             Err(error) => return Err(error.into()),
@@ -277,7 +282,7 @@ fn work(
 /// One look at a batch; its end, once the conductor was told.
 fn turn(run: &DispatchRun<'_>, job: &Job, extended: &mut Instant) -> Result<Option<Told>> {
     let progress = run.step(&job.batch, &job.instruction)?;
-    settle_reports(run, &job.batch)?;
+    settle_reports(run, job)?;
     if let Progress::Told(told) = progress {
         return Ok(Some(*told));
     }
@@ -288,8 +293,9 @@ fn turn(run: &DispatchRun<'_>, job: &Job, extended: &mut Instant) -> Result<Opti
     Ok(None)
 }
 
-/// The reports of the batch that were routed to this mailbox are read.
-fn settle_reports(run: &DispatchRun<'_>, batch: &Batch) -> Result<()> {
+/// The reports of the batch that were routed to this mailbox are read: those of this host as files, the others here.
+fn settle_reports(run: &DispatchRun<'_>, job: &Job) -> Result<()> {
+    let batch = &job.batch;
     for found in run.queue.unfinished(&run.actor, MESSAGES_MAX)? {
         let Ok(envelope) = run.queue.peek(&run.actor, &found.id) else { continue };
         let is_report = envelope.kind.as_str().starts_with("report.");
@@ -297,6 +303,7 @@ fn settle_reports(run: &DispatchRun<'_>, batch: &Batch) -> Result<()> {
         if !is_report || !is_ours || !matches!(found.state, State::Queued { .. }) {
             continue;
         }
+        run.take_mailed(batch, &job.instruction, &envelope)?;
         if let Some(delivery) = run.queue.receive_id(&run.actor, &found.id, &run.actor)? {
             settle(run.queue, &delivery.lease)?;
         }
@@ -420,6 +427,14 @@ impl Hands for Team<'_> {
                 Ok(false)
             }
         }
+    }
+
+    fn is_elsewhere(&self, worker: &Name) -> Result<bool> {
+        if self.queue.directory().is_some() {
+            return Ok(false);
+        }
+        let failed = |failure: Failure| Error::malformed("worker", worker.as_str(), failure.text());
+        Ok(Worker::find(self.context, worker).map_err(failed)?.host.is_some())
     }
 
     fn handed_out(&self, mailbox: &Name) -> Result<()> {

@@ -2,13 +2,14 @@
 //! What an agent has in its hands is seen on its own host.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::thread;
 
 use serde_json::{Value, json};
 
 use super::{Team, kill};
-use crate::bed::{Bed, ran};
+use crate::bed::Bed;
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
@@ -175,7 +176,10 @@ fn an_agent_of_another_host_is_seen_and_asked_and_its_name_is_its_own() {
     eventually("its name is free", || other.run("recv --as worker-1").code != 1);
 }
 
-/// Both ask the worker first, through the watcher of its host.
+const DONE: &str = "--status success --summary '1 of 1 (100%) is counted, see ensemble.yaml:1'";
+const FAILED: &str = "--status failed --reason '0 of 1 (0%) is counted, see ensemble.yaml:1'";
+
+/// Both ask the worker first, through the watcher of its host. Its reports come by mail.
 #[test]
 fn an_mcp_client_and_dispatch_hand_tasks_to_a_worker_of_another_host() {
     let server = Server::start();
@@ -185,10 +189,10 @@ fn an_mcp_client_and_dispatch_hand_tasks_to_a_worker_of_another_host() {
         let rows = other.json("team");
         rows.iter().any(|row| row["agent"] == "worker-1" && row["state"] == "idle")
     });
-    let works_on = |ping: usize, task: &str| {
+    let works_on = |ping: usize, task: &str, outcome: &str| {
         eventually("it is asked", || team.records("ready.ping").len() >= ping);
-        let done = format!("$E report {task} --status success --lint off --summary done");
-        for line in ["$E agent pong worker-1 1", "$E recv --wait 60s", done.as_str()] {
+        let report = format!("$E report {task} {outcome}");
+        for line in ["$E agent pong worker-1 1", "$E recv --wait 60s", &report] {
             let told = team.order("worker-1", line);
             assert_eq!(told.code, 0, "{line}: {told:?}");
         }
@@ -198,20 +202,21 @@ fn an_mcp_client_and_dispatch_hand_tasks_to_a_worker_of_another_host() {
             let work = json!({ "worker": "worker-1", "task_id": "t1", "instruction": "count" });
             Mcp::of(&other, "operator").object("assign", &work)
         });
-        works_on(1, "t1");
+        works_on(1, "t1", DONE);
         let assigned = assigning.join().unwrap();
         assert_eq!((&assigned["state"], &assigned["ready_attempt"]), (&json!("stored"), &json!(1)));
     });
 
-    let batch =
-        "type: start_workers\ntasks:\n- {id: t2, instruction: count, worker: worker-1}\n...\n";
+    let batch = "type: start_workers\ntasks:\n\
+                 - {id: t2, instruction: count, worker: worker-1, retry: {attempts: 2, delay: 0}}\n...\n";
     fs::write(other.project().join("i.yaml"), batch).unwrap();
     other.ok("instruct i.yaml");
-    let dispatch = other.start("dispatch --once --json", Stdio::null());
-    works_on(2, "t2");
-    let done = ran(dispatch.wait_with_output().unwrap());
-    assert_eq!(done.code, 0, "{done:?}");
-    let summary: Value = serde_json::from_str(done.stdout.lines().next().unwrap()).unwrap();
+    let mut dispatch = Watching(other.start("dispatch --once --json", Stdio::null()));
+    works_on(2, "t2", FAILED);
+    works_on(3, "t2", DONE);
+    let out = dispatch.0.stdout.take().unwrap();
+    let summary: Value =
+        serde_json::from_str(&BufReader::new(out).lines().next().unwrap().unwrap()).unwrap();
     let result = &summary["task_results"][0];
     assert_eq!((&result["worker_id"], &result["status"]), (&json!("worker-1"), &json!("success")));
     team.bed.ok("down --force");

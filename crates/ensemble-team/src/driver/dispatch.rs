@@ -36,6 +36,7 @@ use ensemble_core::message::{Digest, Envelope, MessageId, Name, yaml};
 use ensemble_core::spool::{self, Spool};
 use ensemble_core::{Error, Result};
 
+mod mailed;
 mod summary;
 
 /// The directory below the state directory.
@@ -103,6 +104,15 @@ pub trait Hands {
     /// # Errors
     /// It cannot be asked. A worker that another process is asking is [`Error::Locked`].
     fn is_ready(&self, worker: &Name) -> Result<bool>;
+
+    /// Whether the worker runs on another host, whose reports come by mail alone.
+    ///
+    /// # Errors
+    /// That cannot be told at the moment.
+    fn is_elsewhere(&self, worker: &Name) -> Result<bool> {
+        let _ = worker;
+        Ok(false)
+    }
 
     /// A task was stored in a mailbox: this host is to run its ladder, where others see the mailbox, too.
     ///

@@ -2,7 +2,8 @@
 //!
 //! | message | becomes |
 //! |---|---|
-//! | a report of a task of a batch of this process | settled: the summary tells it |
+//! | a report of a task of the batch that is worked on | left for that |
+//! | a report of a task of another batch of this process | settled: the summary tells it |
 //! | a report of success | settled |
 //! | any other report, a review | passed on to the conductor, then settled |
 //! | `mail.returned` | settled: the dead letter has ended its attempt |
@@ -33,6 +34,8 @@ pub(super) struct Others<'a> {
     actor: &'a Name,
     /// The tasks of all batches of this process.
     expected: BTreeSet<String>,
+    /// Those of the batch that is worked on.
+    current: BTreeSet<String>,
     /// The last error, which is said once.
     said: String,
 }
@@ -47,12 +50,24 @@ enum Fate {
 
 impl<'a> Others<'a> {
     pub(super) const fn new(queue: &'a dyn Broker, actor: &'a Name) -> Self {
-        Self { queue, actor, expected: BTreeSet::new(), said: String::new() }
+        Self {
+            queue,
+            actor,
+            expected: BTreeSet::new(),
+            current: BTreeSet::new(),
+            said: String::new(),
+        }
     }
 
     /// The reports of this batch are told in its summary.
     pub(super) fn expect(&mut self, batch: &Batch) {
         self.expected.extend(batch.tasks.iter().cloned());
+        self.current = batch.tasks.iter().cloned().collect();
+    }
+
+    /// The batch is told.
+    pub(super) fn finish(&mut self) {
+        self.current.clear();
     }
 
     /// Reads all that waits. What fails is tried again at the next look.
@@ -116,9 +131,17 @@ impl<'a> Others<'a> {
         if !kind.starts_with(REPORT_PREFIX) {
             return Fate::Leave;
         }
-        let is_expected =
-            envelope.task_id.as_ref().is_some_and(|task| self.expected.contains(task));
-        if is_expected || is_success(&envelope.body) { Fate::Settle } else { Fate::PassOn }
+        let is_of = |tasks: &BTreeSet<String>| {
+            envelope.task_id.as_ref().is_some_and(|task| tasks.contains(task))
+        };
+        if is_of(&self.current) {
+            return Fate::Leave;
+        }
+        if is_of(&self.expected) || is_success(&envelope.body) {
+            Fate::Settle
+        } else {
+            Fate::PassOn
+        }
     }
 
     fn pass_on(&self, envelope: &Envelope) -> Result<()> {

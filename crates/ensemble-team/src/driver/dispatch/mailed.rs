@@ -1,0 +1,39 @@
+//! Reports of workers on other hosts. Their files lie there; here is only the mail that tells of them.
+
+use ensemble_core::Result;
+use ensemble_core::message::Envelope;
+
+use super::{Batch, DispatchRun, Event, is_of, plan_of};
+use crate::contract::{self, Instruction, Reading, Report, Status};
+
+impl DispatchRun<'_> {
+    /// Takes in the report of a worker on another host. One of this host is read from its file instead, so
+    /// that it counts once. Settle the message afterwards: taking it in twice changes nothing.
+    ///
+    /// # Errors
+    /// The state cannot be read or written, or it cannot be told where the worker runs.
+    pub fn take_mailed(
+        &self,
+        batch: &Batch,
+        instruction: &Instruction,
+        envelope: &Envelope,
+    ) -> Result<()> {
+        let plan = plan_of(instruction)?;
+        let mut file = self.read(batch, &plan)?;
+        let found = file.state.hands().find(|(task, _)| envelope.task_id.as_ref() == Some(*task));
+        let Some((task, hand)) = found.map(|(task, hand)| (task.clone(), hand.clone())) else {
+            return Ok(());
+        };
+        if envelope.from != hand.worker || !self.hands.is_elsewhere(&hand.worker)? {
+            return Ok(());
+        }
+        let read = contract::read_as::<Report>(&envelope.body, "report.yaml".as_ref());
+        let Ok(Reading::Whole(report)) = read else { return Ok(()) };
+        if report.task_id != task || !is_of(&report, hand.attempt) {
+            return Ok(());
+        }
+        let is_success = report.status == Status::Success;
+        let summary = report.failure_reason.or(report.summary);
+        self.change(&plan, &mut file, &task, Event::Reported { is_success, summary })
+    }
+}
