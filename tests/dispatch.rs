@@ -2,7 +2,7 @@
 //! conductor is told once.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use ensemble_core::Result;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_team::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
@@ -78,7 +78,7 @@ impl Recorder for Log {
     }
 }
 
-/// Two workers, of which one may be slow to answer a ping.
+/// Two workers, of which one may be slow to answer a ping. The second one is of another host.
 struct Team {
     fuse: Fuse,
     pings: RefCell<u32>,
@@ -107,6 +107,10 @@ impl Hands for Team {
         *pings += 1;
         Ok(!pings.is_multiple_of(3))
     }
+    fn is_elsewhere(&self, worker: &Name) -> Result<bool> {
+        self.fuse.burn();
+        Ok(worker.as_str() == "w2")
+    }
 }
 
 const TEXT: &str = "type: start_workers\nworker_count: 2\ntasks:\n\
@@ -114,7 +118,8 @@ const TEXT: &str = "type: start_workers\nworker_count: 2\ntasks:\n\
     - {id: b, instruction: fails once, retry: {attempts: 2, delay: 3}}\n\
     - {id: c, instruction: x, blocked_by: [a, b]}\n\
     - {id: d, instruction: fails, worker: w2}\n\
-    - {id: e, instruction: x, blocked_by: [d]}\n...\n";
+    - {id: e, instruction: x, blocked_by: [d]}\n\
+    - {id: f, instruction: fails once, worker: w2, retry: {attempts: 2, delay: 0}}\n...\n";
 
 struct Bed {
     home: tempfile::TempDir,
@@ -123,6 +128,8 @@ struct Bed {
     log: Log,
     instruction: Instruction,
     batch: Batch,
+    /// Reports of the other host that are not settled.
+    mails: RefCell<VecDeque<Envelope>>,
 }
 
 impl Bed {
@@ -137,7 +144,15 @@ impl Bed {
         let Reading::Whole(instruction) = read else { panic!("an instruction") };
         let batch = Batch::of(&instruction).unwrap();
         let log = Log { fuse: Mutex::new(None), lines: Mutex::default() };
-        Self { home, spool, clock: Hand(Cell::new(1)), log, instruction, batch }
+        Self {
+            home,
+            spool,
+            clock: Hand(Cell::new(1)),
+            log,
+            instruction,
+            batch,
+            mails: RefCell::default(),
+        }
     }
 
     /// One process, until it has nothing to do or is killed at effect `kill` of the team or of the log.
@@ -162,7 +177,13 @@ impl Bed {
         };
         let process = AssertUnwindSafe(|| {
             let _lock = run.lock(&self.batch.id).unwrap();
-            run.step(&self.batch, &self.instruction).unwrap()
+            let progress = run.step(&self.batch, &self.instruction).unwrap();
+            loop {
+                let Some(mail) = self.mails.borrow().front().cloned() else { return progress };
+                run.take_mailed(&self.batch, &self.instruction, &mail).unwrap();
+                team.fuse.burn(); // Killed between the two, it finds the message again.
+                self.mails.borrow_mut().pop_front();
+            }
         });
         catch_unwind(process).map_err(|panic| {
             assert!(panic.is::<Killed>(), "a process failed by itself");
@@ -176,17 +197,23 @@ impl Bed {
             let (task, attempt) =
                 (taken.envelope.task_id.clone().unwrap(), taken.envelope.attempt.unwrap());
             begun.push(format!("{task} {attempt}"));
-            let fails = task == "d" || (task == "b" && attempt == 1);
+            let fails = task == "d" || (matches!(&*task, "b" | "f") && attempt == 1);
             let status = if fails { "failed" } else { "success" };
             let text = format!(
                 "task_id: {task}\nworker_id: {worker}\nstatus: {status}\nfailure_reason: no\n...\n"
             );
+            self.spool.settle(&taken.lease).unwrap();
+            if worker.as_str() == "w2" {
+                let mail =
+                    Envelope::new(name("dispatch"), text).with_task(task).from(worker.clone());
+                self.mails.borrow_mut().push_back(mail);
+                continue;
+            }
             let reports = self.spool.root().join("reports");
             std::fs::create_dir_all(&reports).unwrap();
             let whole = self.home.path().join("whole");
             std::fs::write(&whole, text).unwrap();
             std::fs::rename(whole, reports.join(format!("{task}-completed.yaml"))).unwrap();
-            self.spool.settle(&taken.lease).unwrap();
         }
     }
 }
@@ -203,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn kills_at_any_effect_publish_nothing_twice_and_tell_once(
-        kills in prop::collection::vec(prop::option::weighted(0.7, (any::<bool>(), 0..14_usize)), 1..40),
+        kills in prop::collection::vec(prop::option::weighted(0.7, (any::<bool>(), 0..24_usize)), 1..40),
     ) {
         silence_kills();
         let bed = Bed::new();
@@ -222,11 +249,11 @@ proptest! {
         texts.insert(std::fs::read_to_string(bed.spool.root().join(SUMMARY_PATH)).unwrap());
         prop_assert_eq!(texts.len(), 1, "one summary");
         let summary = told.summary();
-        prop_assert_eq!((summary.completed_tasks, summary.failed_tasks), (3, 2));
+        prop_assert_eq!((summary.completed_tasks, summary.failed_tasks), (4, 2));
         let c = begun.iter().position(|it| it == "c 1").unwrap();
         prop_assert!(begun.iter().position(|it| it == "b 2").unwrap() < c, "{:?}", begun);
         begun.sort_unstable();
-        prop_assert_eq!(begun, ["a 1", "b 1", "b 2", "c 1", "d 1"]);
+        prop_assert_eq!(begun, ["a 1", "b 1", "b 2", "c 1", "d 1", "f 1", "f 2"]);
         // A start now changes nothing.
         let again = bed.process(None).unwrap();
         let is_before = matches!(&again, Progress::Told(told) if matches!(**told, Told::Before(_)));

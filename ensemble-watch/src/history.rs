@@ -3,11 +3,14 @@
 //!
 //! A thread does it, since each message may have to be read. *A crash* leaves what was not removed yet; the next
 //! watcher goes on. *A jump* of the wall clock removes nothing: all ages are by the queue's calendar. What names open
-//! work stays, however old it is.
+//! work stays, however old it is. A team on servers has its open work there, so segments, counts and outputs stay.
+//!
+//! *A watcher that stops* waits for the part of a sweep that runs, and leaves the others.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -38,10 +41,12 @@ const MERGES: (&str, &str) = ("merges", ".log");
 pub(crate) struct HistorySweep {
     next: Monotonic,
     running: Option<JoinHandle<()>>,
+    ends: Arc<AtomicBool>,
 }
 
 impl Drop for HistorySweep {
     fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
         if let Some(running) = self.running.take() {
             let _ = running.join();
         }
@@ -50,7 +55,7 @@ impl Drop for HistorySweep {
 
 impl HistorySweep {
     pub(crate) fn new(now: Monotonic) -> Self {
-        Self { next: now + FIRST_AFTER, running: None }
+        Self { next: now + FIRST_AFTER, running: None, ends: Arc::default() }
     }
 
     pub(crate) const fn next_timeout(&self) -> Monotonic {
@@ -74,12 +79,16 @@ impl HistorySweep {
             return;
         }
         let (project, spool, recorder) = (project.clone(), Arc::clone(spool), Arc::clone(recorder));
+        let ends = Arc::clone(&self.ends);
         let sweep = move || {
-            Sweep { project: &project, spool: &spool, recorder: &recorder, open: None }.run()
+            Sweep { project: &project, spool: &spool, recorder: &recorder, open: None }.run(&ends)
         };
         self.running = thread::Builder::new().name("history".to_owned()).spawn(sweep).ok();
     }
 }
+
+/// A part of a sweep: it says how much it removed.
+type Part<'p> = fn(&mut Sweep<'p>, &mut Calendar) -> Result<usize>;
 
 /// One sweep.
 struct Sweep<'p> {
@@ -90,19 +99,25 @@ struct Sweep<'p> {
     open: Option<BTreeSet<String>>,
 }
 
-impl Sweep<'_> {
-    fn run(mut self) {
+impl<'p> Sweep<'p> {
+    fn run(mut self, ends: &AtomicBool) {
         let mut calendar = self.spool.calendar();
-        let removed = [
-            ("rejected", Self::rejected as fn(&mut Self, &mut Calendar) -> Result<usize>),
+        let is_open_elsewhere = self.project.shared_copy().is_some();
+        let by_open_work =
+            |part: Part<'p>| if is_open_elsewhere { |_: &mut Self, _: &mut _| Ok(0) } else { part };
+        let parts: [(&str, Part<'p>); 6] = [
+            ("rejected", Self::rejected),
             ("attachments", Self::attachments),
-            ("reviews", Self::reviews),
             ("batches", Self::batches),
-            ("merges", Self::merges),
-            ("logs", Self::logs),
-        ]
-        .map(|(what, sweep)| {
-            let removed = sweep(&mut self, &mut calendar).unwrap_or_else(|error| {
+            ("reviews", by_open_work(Self::reviews)),
+            ("merges", by_open_work(Self::merges)),
+            ("logs", by_open_work(Self::logs)),
+        ];
+        let removed = parts.map(|(what, part)| {
+            if ends.load(Ordering::Relaxed) {
+                return (what, 0);
+            }
+            let removed = part(&mut self, &mut calendar).unwrap_or_else(|error| {
                 tracing::warn!(%error, "cannot sweep {what}");
                 0
             });
@@ -183,5 +198,48 @@ impl Sweep<'_> {
         }
         self.open = Some(open.clone());
         Ok(open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use ensemble_core::event_log::{EventLog, NullRecorder};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// How many of two segments are left once the files of `rejected/`, which are younger, are gone.
+    fn segments_left(config: &str) -> usize {
+        let home = tempfile::tempdir().unwrap();
+        let queue = home.path().join("queue");
+        std::fs::write(home.path().join("ensemble.yaml"), config).unwrap();
+        let spool = Arc::new(Spool::create(&queue, Default::default()).unwrap());
+        let project = Project::discover(Some(&queue)).unwrap();
+        for _ in 0..2 {
+            let log = EventLog::start_session(&project.logs(), "test").unwrap();
+            log.record("task_start", "test", json!({ "task_id": "t1" }));
+        }
+        let rejected = queue.join("rejected/a.yaml");
+        std::fs::create_dir(queue.join("rejected")).unwrap();
+        std::fs::write(&rejected, "").unwrap();
+        let recorder: Arc<dyn Recorder> = Arc::new(NullRecorder);
+        let begin = Instant::now();
+        while rejected.exists() {
+            assert!(begin.elapsed() < PATIENCE, "it is older than no day");
+            let mut history = HistorySweep::new(Monotonic::ZERO);
+            history.drive(Monotonic::ZERO + FIRST_AFTER, &project, &spool, &recorder);
+            history.running.take().unwrap().join().unwrap();
+        }
+        let logs = std::fs::read_dir(project.logs()).unwrap().map(|entry| entry.unwrap().path());
+        logs.filter(|path| path.extension().is_some_and(|it| it == "ndjson")).count()
+    }
+
+    #[test]
+    fn old_segments_go_but_where_the_open_work_is_on_servers() {
+        assert_eq!(segments_left("history_days: 0\n"), 1);
+        assert_eq!(segments_left("history_days: 0\ntransport: nats://127.0.0.1:1\n"), 2);
     }
 }

@@ -433,8 +433,10 @@ impl Hands for Team<'_> {
         if self.queue.directory().is_some() {
             return Ok(false);
         }
-        let failed = |failure: Failure| Error::malformed("worker", worker.as_str(), failure.text());
-        Ok(Worker::find(self.context, worker).map_err(failed)?.host.is_some())
+        // The roster remembers those that have ended.
+        let is_here = panes::find(&self.project.panes(), worker)?.is_some()
+            || self.project.roster().get(worker)?.is_some();
+        Ok(!is_here)
     }
 
     fn handed_out(&self, mailbox: &Name) -> Result<()> {

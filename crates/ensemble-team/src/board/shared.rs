@@ -198,7 +198,7 @@ impl Board {
         let here = FileLock::acquire(&self.path.with_extension("yaml.lock"), patience)?;
         let host = self.options.host.as_deref().unwrap_or("of another");
         let by = format!("{}, process {} on host {host}", self.options.actor, std::process::id());
-        let mut lock = SharedLock::take(files, LOCK, &by, patience)?;
+        let mut lock = SharedLock::take(files, LOCK, &by, patience, &*self.options.clock)?;
         let found = files.read_file(BOARD)?;
         if is_missing(&found) {
             return Err(self.missing().into());

@@ -3,11 +3,12 @@
 //! Correctness never depends on it: each change is a compare-and-set. A holder that dies leaves the lock. The next process
 //! takes it over once it has itself seen the same revision for [`TAKE_OVER`].
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use ensemble_core::document::{SharedFile, SharedFiles};
+use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::message::MessageId;
 use ensemble_core::{Error, Result};
 
@@ -88,19 +89,20 @@ impl<'a> SharedLock<'a> {
         path: &'a str,
         by: &str,
         patience: Duration,
+        clock: &dyn Clock,
     ) -> Result<Self> {
-        let begin = Instant::now();
+        let begin = clock.monotonic();
         let patience = patience.max(TAKE_OVER + MARGIN);
-        let mut seen: Option<(u64, Instant)> = None;
+        let mut seen: Option<(u64, Monotonic)> = None;
         loop {
             let found = files.read_file(path)?;
-            let now = Instant::now();
+            let now = clock.monotonic();
             let since = match seen {
                 Some((revision, since)) if revision == found.revision => since,
                 _ => seen.insert((found.revision, now)).1,
             };
             let standing = Holder::parse(&found.content);
-            if standing.holder.is_none() || now - since >= TAKE_OVER {
+            if standing.holder.is_none() || now.since(since) >= TAKE_OVER {
                 let holder = Some(MessageId::generate().to_string());
                 let mine = Holder { holder, by: by.to_owned(), note: standing.note };
                 if let Some(revision) =
@@ -108,8 +110,8 @@ impl<'a> SharedLock<'a> {
                 {
                     return Ok(Self { files, path, revision, note: mine.note });
                 }
-            } else if now - begin >= patience {
-                let (path, waited) = (files.place_of(path).into(), now - begin);
+            } else if now.since(begin) >= patience {
+                let (path, waited) = (files.place_of(path).into(), now.since(begin));
                 return Err(Error::Locked { path, holder: standing.by, waited });
             }
             files.rest(LOOK_INTERVAL);
@@ -140,18 +142,33 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
+    use ensemble_core::message::Timestamp;
+
     use super::*;
 
-    /// Files in memory, whose time passes at each rest.
+    /// Files in memory, whose time passes at each rest. Another host may take the lock over and over meanwhile.
     #[derive(Debug, Default)]
-    struct Memory(Mutex<BTreeMap<String, SharedFile>>);
+    struct Memory {
+        files: Mutex<BTreeMap<String, SharedFile>>,
+        passed: Mutex<Duration>,
+        is_busy: bool,
+    }
+
+    impl Clock for Memory {
+        fn monotonic(&self) -> Monotonic {
+            Monotonic::from_duration(*self.passed.lock().unwrap())
+        }
+        fn wall(&self) -> Timestamp {
+            Timestamp::from_unix_millis(0)
+        }
+    }
 
     impl SharedFiles for Memory {
         fn place_of(&self, path: &str) -> String {
             path.to_owned()
         }
         fn read_file(&self, path: &str) -> Result<SharedFile> {
-            Ok(self.0.lock().unwrap().get(path).cloned().unwrap_or_default())
+            Ok(self.files.lock().unwrap().get(path).cloned().unwrap_or_default())
         }
         fn list_files(&self, _directory: &str) -> Result<Vec<(String, SharedFile)>> {
             Ok(Vec::new())
@@ -163,7 +180,7 @@ mod tests {
             note: &str,
             expected: u64,
         ) -> Result<Option<u64>> {
-            let mut files = self.0.lock().unwrap();
+            let mut files = self.files.lock().unwrap();
             let file = files.entry(path.to_owned()).or_default();
             if file.revision != expected {
                 return Ok(None);
@@ -176,47 +193,47 @@ mod tests {
             true
         }
         fn rest(&self, duration: Duration) {
-            std::thread::park_timeout(duration);
+            *self.passed.lock().unwrap() += duration;
+            if self.is_busy {
+                put_shared(self, PATH, BUSY).unwrap();
+            }
         }
     }
 
     const PATH: &str = "board/lock";
+    const BUSY: &[u8] = br#"{"holder":"b","by":"host far, process 7","note":""}"#;
+
+    fn take<'a>(files: &'a Memory, by: &str) -> Result<SharedLock<'a>> {
+        SharedLock::take(files, PATH, by, Duration::ZERO, files)
+    }
 
     #[test]
     fn a_released_lock_tells_the_next_holder_what_was_noted() {
         let files = Memory::default();
-        let mut first = SharedLock::take(&files, PATH, "one", Duration::ZERO).unwrap();
+        let mut first = take(&files, "one").unwrap();
         assert_eq!(first.note(), "");
         first.set_note("7".to_owned());
         drop(first);
-        let second = SharedLock::take(&files, PATH, "two", Duration::ZERO).unwrap();
+        let second = take(&files, "two").unwrap();
         assert_eq!(second.note(), "7");
     }
 
     #[test]
     fn a_lock_that_changes_hands_is_waited_for_and_its_holder_is_named() {
-        let files = Memory::default();
-        let write = |content: &[u8]| put_shared(&files, PATH, content).unwrap();
-        write(br#"{"holder":"a","by":"host far, process 7","note":""}"#);
-        let error = std::thread::scope(|scope| {
-            let waiting =
-                scope.spawn(|| SharedLock::take(&files, PATH, "me", Duration::ZERO).map(drop));
-            while !waiting.is_finished() {
-                write(br#"{"holder":"b","by":"host far, process 7","note":""}"#);
-                files.rest(Duration::from_millis(100));
-            }
-            waiting.join().unwrap().unwrap_err()
-        });
+        let files = Memory { is_busy: true, ..Memory::default() };
+        put_shared(&files, PATH, BUSY).unwrap();
+        let error = take(&files, "me").map(drop).unwrap_err();
+        assert_eq!(files.monotonic(), Monotonic::ZERO + TAKE_OVER + MARGIN);
         assert!(error.is_transient() && error.to_string().contains("host far"), "{error}");
     }
 
     #[test]
     fn a_lock_whose_holder_is_dead_is_taken_over() {
         let files = Memory::default();
-        let dead = SharedLock::take(&files, PATH, "one", Duration::ZERO).unwrap();
-        let before = Instant::now();
-        let next = SharedLock::take(&files, PATH, "two", Duration::ZERO).unwrap();
-        assert!(before.elapsed() >= TAKE_OVER);
+        let dead = take(&files, "one").unwrap();
+        let before = files.monotonic();
+        let next = take(&files, "two").unwrap();
+        assert!(files.monotonic().since(before) >= TAKE_OVER);
         // The dead one wakes up, and releases a lock that it has lost.
         drop(dead);
         let standing = Holder::parse(&files.read_file(PATH).unwrap().content);

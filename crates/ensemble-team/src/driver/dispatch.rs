@@ -5,7 +5,7 @@
 //! 1  .ensemble/dispatch/<batch>.yaml says which worker     a choice: the next process publishes it
 //! 2  the message <batch>.<task>.<attempt> is published     the same: this id is stored once
 //! 3  the file says that it is stored                       a delivery, whose ladder is the watcher's
-//! 4  a report, a dead letter or the end of the ladder      the same: it is read again
+//! 4  a report, a dead letter or the end of the ladder      the same: it is read again, a mailed report by its id once
 //! 5  the file says how the attempt ended                   everything done, or the next attempt
 //! 6  the summary                                           driver::Batches: told once
 //! ```
@@ -14,6 +14,7 @@
 //! killed is simply started again. *Silence* of a worker is the business of the ladder, whose end
 //! is the end of the attempt. Its message is taken back before the task goes to another worker.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -56,6 +57,9 @@ pub struct DispatchFile {
     pub batch: Name,
     /// The boot by whose clock retries are delayed; in another one they are due at once.
     pub boot: String,
+    /// The last message by task whose report was taken in, of workers of other hosts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mailed: BTreeMap<String, MessageId>,
     /// The tasks.
     #[serde(flatten)]
     pub state: State,
@@ -105,10 +109,10 @@ pub trait Hands {
     /// It cannot be asked. A worker that another process is asking is [`Error::Locked`].
     fn is_ready(&self, worker: &Name) -> Result<bool>;
 
-    /// Whether the worker runs on another host, whose reports come by mail alone.
+    /// Whether the worker is of another host, whose reports come by mail alone. It is so also after its end.
     ///
     /// # Errors
-    /// That cannot be told at the moment.
+    /// The roster cannot be read.
     fn is_elsewhere(&self, worker: &Name) -> Result<bool> {
         let _ = worker;
         Ok(false)
@@ -249,6 +253,7 @@ impl DispatchRun<'_> {
         let fresh = || DispatchFile {
             batch: batch.id.clone(),
             boot: boot_id().to_owned(),
+            mailed: BTreeMap::new(),
             state: State::new(plan),
         };
         let Some(content) = dir.read(&name, FILE_BYTES_MAX)? else {

@@ -7,11 +7,11 @@ use super::{Batch, DispatchRun, Event, is_of, plan_of};
 use crate::contract::{self, Instruction, Reading, Report, Status};
 
 impl DispatchRun<'_> {
-    /// Takes in the report of a worker on another host. One of this host is read from its file instead, so
-    /// that it counts once. Settle the message afterwards: taking it in twice changes nothing.
+    /// Takes in the report of a worker of another host. One of this host is read from its file instead, so
+    /// that it counts once. Settle the message afterwards: taken in again after a crash, it changes nothing.
     ///
     /// # Errors
-    /// The state cannot be read or written, or it cannot be told where the worker runs.
+    /// The state cannot be read or written, or it cannot be told of which host the worker is.
     pub fn take_mailed(
         &self,
         batch: &Batch,
@@ -24,14 +24,18 @@ impl DispatchRun<'_> {
         let Some((task, hand)) = found.map(|(task, hand)| (task.clone(), hand.clone())) else {
             return Ok(());
         };
-        if envelope.from != hand.worker || !self.hands.is_elsewhere(&hand.worker)? {
+        let is_known = file.mailed.get(&task) == Some(&envelope.id);
+        if is_known || !self.hands.is_elsewhere(&hand.worker)? {
             return Ok(());
         }
         let read = contract::read_as::<Report>(&envelope.body, "report.yaml".as_ref());
         let Ok(Reading::Whole(report)) = read else { return Ok(()) };
-        if report.task_id != task || !is_of(&report, hand.attempt) {
+        // A file here that says the same is that report.
+        let is_here = self.report(&task)?.is_some_and(|(_, here)| here == report);
+        if report.task_id != task || !is_of(&report, hand.attempt) || is_here {
             return Ok(());
         }
+        file.mailed.insert(task.clone(), envelope.id.clone());
         let is_success = report.status == Status::Success;
         let summary = report.failure_reason.or(report.summary);
         self.change(&plan, &mut file, &task, Event::Reported { is_success, summary })
