@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-notify test-agents torture-ways usage-compare test-collector mcp-conformance lint docs bench curves torture torture-clients torture-whole power-cut fuzz sim deny needs pictures book \
+.PHONY: demo test test-notify test-agents torture-ways usage-compare test-collector mcp-conformance lint docs bench curves torture torture-clients torture-whole torture-hosts power-cut fuzz sim deny needs pictures book \
 	test-packages packages check-platforms cargo-package first-value
 
 # The main job: a small team at work in a tmux server of its own.
@@ -123,6 +123,9 @@ torture-clients: needs
 	CLIENTS_MESSAGES=50000 CLIENTS_PROCESSES=8 TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test clients -- all_clients --nocapture
 
 # Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; docs/evidence/torture.md tells more.
+torture-hosts: needs
+	TORTURE_SEED=$(SEED) HOSTS_SECONDS=$(SECONDS) HOSTS_MESSAGES=2000 HOSTS_TASKS=200 cargo test --release --package ensemble-broker --all-features --test hosts -- --nocapture
+
 torture-whole: needs
 	TORTURE_SEED=$(SEED) WHOLE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test whole -- --nocapture
 

@@ -7,6 +7,8 @@ mod conformance;
 mod nats_support;
 
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ use ensemble_core::spool::{Options, Settings, Spool};
 use ensemble_nats::bridge::{Bridge, Unknown};
 use ensemble_nats::migrate::migrate;
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
-use nats_support::{PATIENCE, Server, connect_impatient, free_port, fresh_team};
+use nats_support::{Cluster, PATIENCE, Server, connect_impatient, free_port, fresh_team};
 use rustix::process::Signal;
 
 fn queue_on(server: &Server) -> (NatsOptions, NatsTransport) {
@@ -189,36 +191,13 @@ fn a_silent_server_ends_every_call_and_stores_once() {
 
 #[test]
 fn a_cluster_goes_on_without_one_of_three() {
-    let home = tempfile::tempdir().unwrap();
-    let ports: Vec<(u16, u16)> = (0..3).map(|_| (free_port(), free_port())).collect();
-    let monitors: Vec<u16> = (0..3).map(|_| free_port()).collect();
-    let routes: Vec<String> =
-        ports.iter().map(|(_, route)| format!("nats-route://127.0.0.1:{route}")).collect();
-    let servers: Vec<Server> = ports
-        .iter()
-        .enumerate()
-        .map(|(n, (port, route))| {
-            let home = home.path().join(n.to_string());
-            std::fs::create_dir(&home).unwrap();
-            let arguments = [
-                ("--name", format!("server-{n}")),
-                ("--cluster_name", "ensemble-test".to_owned()),
-                ("--cluster", format!("nats://127.0.0.1:{route}")),
-                ("--routes", routes.join(",")),
-                ("--http_port", monitors[n].to_string()),
-            ];
-            let arguments: Vec<String> =
-                arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-            Server::at(&home, *port, &arguments)
-        })
-        .collect();
-    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    let cluster = Cluster::start();
     let options =
-        NatsOptions::new(urls.join(","), name("team")).with_replicas(3).with_patience(PATIENCE);
+        NatsOptions::new(cluster.urls(), name("team")).with_replicas(3).with_patience(PATIENCE);
     let queue = NatsTransport::connect(&options).unwrap();
     queue.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
     let mut expected = Vec::new();
-    for (round, (server, monitor)) in servers.iter().zip(&monitors).enumerate() {
+    for (round, server) in cluster.servers.iter().enumerate() {
         for n in 0..10 {
             let body = format!("{round}.{n}");
             queue.publish(&message(&body)).unwrap();
@@ -230,9 +209,70 @@ fn a_cluster_goes_on_without_one_of_three() {
         queue.publish(&message(&body)).unwrap();
         expected.push(body);
         server.run();
-        server.is_current(*monitor);
+        cluster.catches_up(round);
     }
     assert_eq!(settle_all(&queue), expected);
+}
+
+/// A consumer that was made on another server than the one that is asked: its first question must arrive. It is
+/// not replaced by another consumer, which would cost seconds and might be as deaf.
+#[test]
+fn a_reader_of_a_cluster_needs_one_consumer() {
+    const READERS: usize = 30;
+    let cluster = Cluster::start();
+    let options = |url: String| NatsOptions::new(url, name("team")).with_replicas(3);
+    let first = NatsTransport::connect(&options(cluster.urls())).unwrap();
+    first.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
+    for (n, server) in cluster.servers.iter().enumerate() {
+        server.kill();
+        server.run();
+        server.answers();
+        cluster.catches_up(n);
+    }
+    let mut made = Made::listen(&cluster.servers[0]);
+    for n in 0..READERS {
+        let url = cluster.servers[n % cluster.servers.len()].url();
+        let queue = NatsTransport::connect(&options(url).with_patience(PATIENCE)).unwrap();
+        queue.publish(&message(&n.to_string())).unwrap();
+        assert_eq!(settle_all(&queue), [n.to_string()]);
+    }
+    // One that follows the mailbox, and one that tells the time.
+    let made = made.count();
+    assert!(made <= 2 * READERS, "{made} consumers for {READERS} readers");
+}
+
+/// What a server tells of consumers that are made.
+struct Made(BufReader<TcpStream>);
+
+impl Made {
+    fn listen(server: &Server) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut made = Self(BufReader::new(stream));
+        made.say("CONNECT {\"verbose\":false}\r\nSUB $JS.EVENT.ADVISORY.CONSUMER.CREATED.> 1\r\n");
+        made.count();
+        made
+    }
+
+    fn say(&mut self, text: &str) {
+        self.0.get_mut().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// How many were made since it was asked last.
+    fn count(&mut self) -> usize {
+        self.say("PING\r\n");
+        let mut count = 0;
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the connection ended");
+            match line.split_whitespace().next() {
+                Some("PONG") => return count,
+                Some("PING") => self.say("PONG\r\n"),
+                Some("MSG") => count += 1,
+                _ => {}
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Each version of a drop-box file reaches its mailbox exactly once: after a stop, after lost
 //! events, and however often the watcher is killed.
 //!
-//! `TORTURE_FILES` (50,000), `TORTURE_WATCHER_KILLS` (30); see docs/evidence/torture.md.
+//! `TORTURE_FILES` (25,000), `TORTURE_WATCHER_KILLS` (30); see docs/evidence/torture.md.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -115,7 +115,7 @@ fn consume_slowly(bed: &Bed, stop: &AtomicBool) -> u64 {
 
 #[test]
 fn files_that_landed_while_no_watcher_ran_are_routed_once() {
-    let files = setting("TORTURE_FILES", 50_000);
+    let files = setting("TORTURE_FILES", 25_000);
     let bed = Bed::new();
     stage(&bed, files);
     land(&bed, 0..files);
@@ -132,7 +132,7 @@ fn files_that_landed_while_no_watcher_ran_are_routed_once() {
 
 #[test]
 fn files_whose_events_were_lost_are_routed_once_with_a_slow_consumer() {
-    let files = setting("TORTURE_FILES", 50_000);
+    let files = setting("TORTURE_FILES", 25_000);
     // Only the overflow itself can lead to a look.
     let bed = Bed::with(&Settings::default(), "poll_interval_seconds: 3600\n");
     stage(&bed, files);
@@ -168,7 +168,7 @@ impl Drop for StopGuard<'_> {
 
 #[test]
 fn a_watcher_that_is_killed_in_the_middle_of_routing_routes_once() {
-    let files = setting("TORTURE_FILES", 50_000) / 5;
+    let files = setting("TORTURE_FILES", 25_000) / 5;
     let kills = setting("TORTURE_WATCHER_KILLS", 30);
     let bed = Bed::new();
     stage(&bed, files);

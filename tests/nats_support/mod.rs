@@ -7,8 +7,10 @@
 )]
 
 pub mod bed;
+mod cluster;
 mod link;
 mod server;
 
+pub use cluster::Cluster;
 pub use link::Link;
 pub use server::*;

@@ -23,6 +23,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 pub struct Server {
     pub port: u16,
     home: PathBuf,
+    program: PathBuf,
     arguments: Vec<String>,
     running: Mutex<Option<Running>>,
     /// Removed with the server, if it is its own.
@@ -62,7 +63,7 @@ pub fn connect_impatient(options: &NatsOptions) -> NatsTransport {
 }
 
 /// Debian's directory for it is not on every user's PATH.
-fn program() -> &'static str {
+pub fn program() -> &'static str {
     let in_sbin = "/usr/sbin/nats-server";
     if Path::new(in_sbin).exists() { in_sbin } else { "nats-server" }
 }
@@ -78,8 +79,14 @@ impl Server {
 
     /// A server that keeps its messages there, running.
     pub fn at(home: &Path, port: u16, arguments: &[String]) -> Self {
+        Self::by(Path::new(program()), home, port, arguments)
+    }
+
+    /// As [`Server::at`], by this program.
+    pub fn by(program: &Path, home: &Path, port: u16, arguments: &[String]) -> Self {
         let server = Self {
             port,
+            program: program.to_owned(),
             home: home.to_owned(),
             arguments: arguments.to_vec(),
             running: Mutex::default(),
@@ -112,7 +119,7 @@ impl Server {
     /// Starts it; its port and its messages are those of before.
     pub fn run(&self) {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", program(), "-a", "127.0.0.1", "-js"]);
+        command.args(["--pdeathsig", "KILL"]).arg(&self.program).args(["-a", "127.0.0.1", "-js"]);
         command.args(["-p", &self.port.to_string(), "-sd"]).arg(&self.home);
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(std::fs::File::create(self.home.join("stderr")).unwrap());

@@ -25,8 +25,14 @@ finish() {
     exit 3
 }
 
-# What a task says of itself.
-field() { "$ENSEMBLE" task show "$task" --json 9>&- | grep -q "\"$1\":$2"; }
+# Whether a task says this of itself; a blackboard that is busy is asked again.
+field() {
+    while :; do
+        shown=$("$ENSEMBLE" task show "$task" --json 2> /dev/null 9>&-)
+        [ $? = 75 ] || break
+    done
+    echo "$shown" | grep -q "\"$1\":$2"
+}
 
 # Two coders have failed, by being killed often enough: that is no fault of the task.
 if [ "$1" = planner ]; then

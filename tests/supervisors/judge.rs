@@ -1,13 +1,13 @@
 //! Invariants of the final state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use ensemble_core::event_log::{Record, read_all};
-use ensemble_team::board::{LEASE_RAN_OUT, Status, Task};
-use serde_json::Value;
+use ensemble_team::board::{Status, Task};
 
 use crate::bed::{Bed, git};
+use crate::claims::{Claims, one_holder_at_a_time};
 use crate::is_hopeless;
 use crate::killer::Killer;
 use crate::team::own;
@@ -46,56 +46,6 @@ fn writes(bed: &Bed) -> Vec<Record> {
     let by_revision: BTreeMap<u64, Record> =
         writes.map(|record| (revision(&record), record)).collect();
     by_revision.into_values().collect()
-}
-
-/// The claims and reviews in the log.
-#[derive(Default)]
-struct Claims {
-    count: usize,
-    lost: usize,
-    /// Holders whose leases ran out.
-    ran_out: BTreeSet<u64>,
-}
-
-/// Checks by the log alone that each task and each review has at most one holder at a time. Every
-/// holder must have a new epoch.
-fn one_holder_at_a_time<'a>(steps: impl Iterator<Item = &'a Value>) -> Claims {
-    let mut held: BTreeMap<(String, bool), u64> = BTreeMap::new();
-    let mut drawn = BTreeSet::new();
-    let mut claims = Claims::default();
-    for step in steps {
-        let Some(task) = step["task"].as_str() else { continue };
-        let what = step["what"].as_str().unwrap();
-        let epoch = step["epoch"].as_u64();
-        let is_review =
-            what.contains("review_claim") || matches!(what, "task.approved" | "task.rejected");
-        let key = (task.to_owned(), is_review);
-        match what {
-            "task.claimed"
-            | "task.reclaimed_after_rejection"
-            | "task.reassigned_after_rejection"
-            | "task.claimed_for_integration_fix"
-            | "task.review_claimed" => {
-                let epoch = epoch.unwrap();
-                assert_eq!(held.insert(key, epoch), None, "two at once: {step}");
-                assert!(drawn.insert(epoch), "given out twice: {step}");
-                claims.count += 1;
-            }
-            "task.ready_for_review" | "task.approved" | "task.rejected" | "task.blocked" => {
-                assert_eq!(held.remove(&key), epoch, "by another agent: {step}");
-            }
-            "task.coder_claim_released" | "task.review_claim_released" => {
-                assert_eq!(held.remove(&key), epoch, "of another agent: {step}");
-                claims.lost += 1;
-                if step["reason"] == LEASE_RAN_OUT {
-                    claims.ran_out.extend(epoch);
-                }
-            }
-            _ => {}
-        }
-    }
-    assert!(held.is_empty(), "leases are still held: {held:?}");
-    claims
 }
 
 /// Two processes may meet at one task only if the first stood still, itself or with its supervisor.
@@ -147,7 +97,7 @@ pub(crate) fn judge(bed: &Bed, killer: &Killer) -> String {
 
     let writes = writes(bed);
     let steps = writes.iter().flat_map(|record| record.data["steps"].as_array().unwrap());
-    let claims = one_holder_at_a_time(steps);
+    let claims = one_holder_at_a_time(steps).unwrap();
     let journal = journal(&bed.path());
     let beside = two_processes(&journal, killer, &claims);
     let at = |record: &Record| record.timestamp.unix_millis();

@@ -16,6 +16,8 @@
 mod bed;
 #[path = "../children/mod.rs"]
 mod children;
+#[path = "../support/claims.rs"]
+mod claims;
 #[path = "../support/git.rs"]
 mod git;
 mod judge;

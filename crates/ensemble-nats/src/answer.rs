@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"stream": …, "seq": 7}               Stored(7)
-//! {"error": {"err_code": 10071, …}}     Stale: another version came before
+//! {"error": {"err_code": 10071, …}}     Stale: another version came before (10164 from newer servers)
 //! {"error": {"description": "maximum bytes exceeded", …}}   Crowded: it has no room
 //! {"error": …}                          Refused
 //! no responder, connection broken       Failed
@@ -88,7 +88,7 @@ impl Answered {
     fn of(answer: &[u8]) -> Self {
         match serde_json::from_slice::<Answer>(answer) {
             Ok(Answer { error: Some(error), .. }) => match error.error_code() {
-                ErrorCode::STREAM_WRONG_LAST_SEQUENCE => Self::Stale,
+                ErrorCode::STREAM_WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_UNTOLD => Self::Stale,
                 code if is_full(code, &error.to_string()) => Self::Crowded(error.to_string()),
                 _ => Self::Refused(error.to_string()),
             },
@@ -108,6 +108,9 @@ fn is_full(code: ErrorCode, text: &str) -> bool {
         || code == ErrorCode::STORAGE_RESOURCES_EXCEEDED
         || FULL.iter().any(|said| text.contains(said))
 }
+
+/// A server from 2.12 on that does not know the right sequence says this, and not the code of before.
+const WRONG_LAST_SEQUENCE_UNTOLD: ErrorCode = ErrorCode(10164);
 
 /// What a server without room says.
 const FULL: [&str; 4] = [
@@ -134,6 +137,8 @@ mod tests {
         assert_eq!(Answered::of(stored), Answered::Stored(7));
         let stale = br#"{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"s","seq":0}"#;
         assert_eq!(Answered::of(stale), Answered::Stale);
+        let untold = br#"{"error":{"code":400,"err_code":10164,"description":"wrong last sequence"},"stream":"s","seq":0}"#;
+        assert_eq!(Answered::of(untold), Answered::Stale);
         let full = r#"{"error":{"code":400,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"s","seq":0}"#;
         let answered = Answered::of(full.as_bytes());
         assert!(matches!(answered, Answered::Crowded(why) if why.contains("maximum bytes")));

@@ -156,6 +156,13 @@ impl NatsTransport {
         &self.wire.server
     }
 
+    /// The version of the server that this connection has reached, such as `2.12.1`, and whether it is one of a cluster.
+    #[must_use]
+    pub fn server_version(&self) -> (String, bool) {
+        let info = self.wire.client.server_info();
+        (info.version, info.cluster.is_some())
+    }
+
     /// Runs a call in the runtime. The call's own patience ends it; this limit only guards against
     /// a task that does not return.
     fn call<T: Send + 'static>(
@@ -201,6 +208,7 @@ impl NatsTransport {
     fn catch_up(&self, mailbox: &Name, watch: &Watch) -> Result<()> {
         let _haste = self.news.haste();
         let (wire, pattern) = (self.wire.clone(), self.subjects.messages(mailbox));
+        let asked_at = std::time::Instant::now();
         let head = self.call("read a mailbox's state", async move {
             Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
         })?;
@@ -209,7 +217,8 @@ impl NatsTransport {
         }
         let _waiting = self.runtime.waiting();
         let denied = || self.wire.denial_of_consumers();
-        if watch.catch_up(head, self.wire.patience.left(), || denied().is_some()) {
+        let (left, round_trip) = (self.wire.patience.left(), asked_at.elapsed());
+        if watch.catch_up(head, left, round_trip, || denied().is_some()) {
             return Ok(());
         }
         Err(match denied() {

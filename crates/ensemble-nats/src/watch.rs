@@ -25,6 +25,10 @@ use super::wire::Wire;
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// After this silence, a reader that expects updates restarts the follower.
 pub(super) const SILENCE: Duration = Duration::from_secs(2);
+/// The first silence is shorter: the consumer of a new follower may be on a server that is behind its cluster.
+const SILENCE_MIN: Duration = Duration::from_millis(500);
+/// The first silence lasts for this many round trips, on a slow network.
+const SILENCE_ROUND_TRIPS: u32 = 8;
 /// Pause after each pull in which updates accumulate, unless a caller waits for them. A working
 /// connection mostly receives its own changes, and all changes of the pause come in one batch.
 const GATHERING: Duration = Duration::from_millis(4);
@@ -106,23 +110,26 @@ impl Watch {
     }
 
     /// Waits until everything up to sequence `head` is known; `false` once `patience` is over.
-    /// It ends early once following is denied.
+    /// It ends early once following is denied. To learn of `head` has taken `round_trip`.
     pub(super) fn catch_up(
         &self,
         head: u64,
         patience: Duration,
+        round_trip: Duration,
         is_denied: impl Fn() -> bool,
     ) -> bool {
         let deadline = Instant::now() + patience;
         let mut heard = self.index().heard;
+        let mut silence = (round_trip * SILENCE_ROUND_TRIPS).clamp(SILENCE_MIN, SILENCE);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if self.wait_until(left.min(SILENCE), |index| index.seen_seq >= head) {
+            if self.wait_until(left.min(silence), |index| index.seen_seq >= head) {
                 return true;
             }
-            if left <= SILENCE || is_denied() {
+            if left <= silence || is_denied() {
                 return false;
             }
+            silence = SILENCE.min(silence * 2);
             let now = self.index().heard;
             if now == heard {
                 self.anew.notify_one();

@@ -56,5 +56,35 @@ fn connected(options: &ensemble_nats::NatsOptions) -> ensemble_core::Result<Vec<
         let remedy = "the servers' time counts for delays and deadlines; set this host's clock";
         Check::bad("server time", Level::Warn, text, remedy)
     };
-    Ok(vec![Check::ok("servers", text), clock])
+    let mut checks = vec![Check::ok("servers", text), clock];
+    let (version, is_clustered) = servers.server_version();
+    if is_clustered {
+        checks.push(cluster(&version));
+    }
+    Ok(checks)
+}
+
+/// Servers of 2.9 whose processes are killed may keep different copies, and a reader at one of them misses messages.
+fn cluster(version: &str) -> Check {
+    let text = format!("nats-server {version}");
+    match version.starts_with("2.9.") {
+        false => Check::ok("cluster", text),
+        true => Check::bad(
+            "cluster",
+            Level::Warn,
+            format!("{text}: its copies may differ after one was killed"),
+            "use a newer nats-server (2.15 was tried)",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_of_old_servers_is_warned_of() {
+        assert!(matches!(cluster("2.9.10").level, Level::Warn));
+        assert!(matches!(cluster("2.15.1").level, Level::Ok));
+    }
 }

@@ -1,0 +1,93 @@
+//! One team on two hosts, over a cluster of three servers, with mail, a blackboard and requests at the same time.
+//! Meanwhile servers are killed one after the other, links are cut and slow, and watchers, verbs, agents and
+//! supervisors are killed.
+//!
+//! | player | host | does |
+//! |---|---|---|
+//! | `ann`, `amy`, `bob`, `ben` | two each | send messages to all mailboxes, each with an id of its own, until the command has taken them |
+//! | `m0`, `m1` | both | receive, and settle what they have received |
+//! | `planner` | the second | asks for the approval of plans |
+//! | `lead`, twice | both | decide the same requests, one by yes and one by no |
+//! | coders, reviewers, planners | both | work off the blackboard under `ensemble agent supervise` |
+//!
+//! Each player notes what the command answered (`journal.rs`). Once all is quiet, `checker.rs` compares the notes
+//! with the servers, the logs and the repositories of both hosts. `HOSTS_SECONDS` (10) is how long the
+//! disturbances last, and `HOSTS_MESSAGES` (40) how many messages each sender has at least; `HOSTS_TASKS` (6)
+//! is the size of the blackboard. `TORTURE_SEED` repeats the choices. docs/evidence/torture.md tells more.
+
+#![allow(unreachable_pub, reason = "modules of one test program")]
+
+#[path = "../support/claims.rs"]
+mod claims;
+#[path = "../support/git.rs"]
+mod git;
+#[path = "../nats_support/servers.rs"]
+mod nats_support;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod chaos;
+mod checker;
+mod crew;
+mod host;
+mod journal;
+mod net;
+mod players;
+mod tampered;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use chaos::Chaos;
+use crew::Crew;
+use host::Host;
+use nats_support::Cluster;
+use net::Net;
+use players::Stage;
+use support::{Random, setting};
+
+/// Between two looks at what all do.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// How long what is left may take once nothing is disturbed any more.
+const QUIET_PATIENCE: Duration = Duration::from_secs(300);
+
+#[test]
+fn two_hosts_lose_nothing_and_do_nothing_twice() {
+    let seconds = Duration::from_secs(setting("HOSTS_SECONDS", 10));
+    let tasks = setting("HOSTS_TASKS", 6);
+    let mut random = Random::printed("hosts");
+    let Some(cluster) = Cluster::of_today() else { return };
+    let net = Net::over(cluster);
+    let hosts = [Host::new("a", &net, 0), Host::new("b", &net, 1)];
+    let stage = Stage::new(&hosts, setting("HOSTS_MESSAGES", 40));
+    let mut crew = Crew::new(&hosts, tasks);
+    let mut chaos = Chaos::new(random.next());
+    let start = Instant::now();
+    let facts = std::thread::scope(|scope| {
+        let players = players::begin(scope, &stage);
+        while start.elapsed() < seconds || !chaos.has_done_all() {
+            crew.tend();
+            chaos.act(&net, &hosts, &mut crew);
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        chaos.end(&net);
+        stage.over.store(true, Ordering::Relaxed);
+        println!("{}; {:.0} s", chaos.told(), start.elapsed().as_secs_f64());
+        let quiet = Instant::now();
+        while !(players.iter().all(|player| player.is_finished()) && crew.is_over()) {
+            let left = || format!("{}\n{}", stage.told(), crew.told());
+            if quiet.elapsed() > QUIET_PATIENCE {
+                stage.given_up.store(true, Ordering::Relaxed);
+                panic!("not over {QUIET_PATIENCE:?} after the last disturbance:\n{}", left());
+            }
+            crew.tend();
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        players.into_iter().flat_map(|player| player.join().unwrap()).collect::<Vec<_>>()
+    });
+    crew.stop();
+    let facts = checker::gather(&hosts, facts);
+    println!("{}; {:.0} s in all", facts.counts(), start.elapsed().as_secs_f64());
+    let wrong = checker::violations(&facts);
+    assert!(wrong.is_empty(), "{} violations: {wrong:#?}", wrong.len());
+}

@@ -1,0 +1,260 @@
+//! Those who send, receive, ask and decide, each in a thread of its own, by one command after the other.
+//!
+//! | answer of the command | the player |
+//! |---|---|
+//! | 0 | notes what was accepted, and goes on |
+//! | 75, or it was killed | repeats the same |
+//! | 3 | nothing is there: looks again |
+//! | 1 | it came too late: goes on, notes nothing |
+//! | another | notes it as wrong |
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::host::{BUSY, Host, MAILBOXES, Ran};
+use crate::journal::Fact;
+use crate::support::pause;
+
+/// Nothing is there.
+const NOTHING: i32 = 3;
+/// Senders wait while so many messages have not been settled yet.
+const OPEN_MAX: u64 = 40;
+/// Host and name of each sender.
+const SENDERS: [(usize, &str); 4] = [(0, "ann"), (0, "amy"), (1, "bob"), (1, "ben")];
+/// Plans that wait for their decision.
+const PLANS_OPEN_MAX: usize = 3;
+
+/// What all players share.
+pub struct Stage<'a> {
+    hosts: &'a [Host; 2],
+    start: Instant,
+    messages_min: u64,
+    /// No new work is begun.
+    pub over: AtomicBool,
+    /// The test has failed: each player ends at once.
+    pub given_up: AtomicBool,
+    sent: AtomicU64,
+    settled: AtomicU64,
+    senders: AtomicU64,
+    asked: AtomicU64,
+    decided: AtomicU64,
+    askers: AtomicU64,
+}
+
+impl<'a> Stage<'a> {
+    pub fn new(hosts: &'a [Host; 2], messages_min: u64) -> Self {
+        let zero = AtomicU64::default;
+        Self {
+            hosts,
+            start: Instant::now(),
+            messages_min,
+            over: AtomicBool::default(),
+            given_up: AtomicBool::default(),
+            sent: zero(),
+            settled: zero(),
+            senders: AtomicU64::new(SENDERS.len() as u64),
+            asked: zero(),
+            decided: zero(),
+            askers: AtomicU64::new(1),
+        }
+    }
+
+    pub fn told(&self) -> String {
+        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        format!(
+            "{} sent, {} settled; {} plans, {} decided",
+            of(&self.sent),
+            of(&self.settled),
+            of(&self.asked),
+            of(&self.decided)
+        )
+    }
+
+    /// Milliseconds since the begin.
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed) || self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// Repeats a verb until it has ended by itself with another word than "busy"; `None` if the test has failed.
+    fn insist(&self, host: &Host, arguments: &[&str]) -> Option<Ran> {
+        while !self.given_up.load(Ordering::Relaxed) {
+            match host.verb(arguments) {
+                Some(ran) if ran.code != BUSY => return Some(ran),
+                _ => pause(),
+            }
+        }
+        None
+    }
+}
+
+type Player<'scope> = ScopedJoinHandle<'scope, Vec<Fact>>;
+
+/// Starts all of them.
+pub fn begin<'scope, 'a: 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    stage: &'scope Stage<'a>,
+) -> Vec<Player<'scope>> {
+    let [a, b] = stage.hosts;
+    let mut players = vec![
+        scope.spawn(|| ask(stage, b)),
+        scope.spawn(|| decide(stage, a, true)),
+        scope.spawn(|| decide(stage, b, false)),
+    ];
+    for (host, name) in SENDERS {
+        let host = &stage.hosts[host];
+        players.push(scope.spawn(move || send(stage, host, name)));
+    }
+    for host in stage.hosts {
+        for mailbox in MAILBOXES {
+            players.push(scope.spawn(move || receive(stage, host, mailbox)));
+        }
+    }
+    players
+}
+
+fn wrong(arguments: &[&str], ran: &Ran) -> Fact {
+    let told = format!("{}: {}", ran.code, ran.stderr.trim());
+    Fact::Wrong { command: arguments.join(" "), told }
+}
+
+fn send(stage: &Stage<'_>, host: &Host, name: &str) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let mut number = 0;
+    while number < stage.messages_min || !stage.is_over() {
+        let sent = stage.sent.load(Ordering::Relaxed);
+        if sent - stage.settled.load(Ordering::Relaxed).min(sent) > OPEN_MAX {
+            if stage.given_up.load(Ordering::Relaxed) {
+                break;
+            }
+            pause();
+            continue;
+        }
+        let to = MAILBOXES[usize::try_from(number).unwrap() % MAILBOXES.len()];
+        let id = format!("{name}-{number}");
+        let line = ["send", "--as", name, "--to", to, "--id", &id, "-m", &id];
+        let Some(ran) = stage.insist(host, &line) else { break };
+        match ran.code {
+            0 => facts.push(Fact::Sent { id, to: to.to_owned() }),
+            _ => facts.push(wrong(&line, &ran)),
+        }
+        number += 1;
+        stage.sent.fetch_add(1, Ordering::Relaxed);
+    }
+    stage.senders.fetch_sub(1, Ordering::Relaxed);
+    facts
+}
+
+fn receive(stage: &Stage<'_>, host: &Host, mailbox: &str) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let line = ["recv", "--as", mailbox, "--json", "--wait", "1s"];
+    let is_all_settled = || {
+        stage.senders.load(Ordering::Relaxed) == 0
+            && stage.settled.load(Ordering::Relaxed) >= stage.sent.load(Ordering::Relaxed)
+    };
+    while !is_all_settled() && !stage.given_up.load(Ordering::Relaxed) {
+        let asked_at = stage.now();
+        let Some(ran) = stage.insist(host, &line) else { break };
+        if ran.code == NOTHING {
+            continue;
+        }
+        let Some((id, epoch, body)) = received(&ran) else {
+            facts.push(wrong(&line, &ran));
+            continue;
+        };
+        facts.push(Fact::Received { id: id.clone(), epoch, body, asked_at });
+        let number = epoch.to_string();
+        let line = ["settle", "--as", mailbox, &id, "--epoch", &number];
+        let Some(ran) = stage.insist(host, &line) else { break };
+        match ran.code {
+            0 => {
+                stage.settled.fetch_add(1, Ordering::Relaxed);
+                facts.push(Fact::Settled { id, epoch, answered_at: stage.now() });
+            }
+            // Its lease was over, and it was delivered again.
+            1 => {}
+            _ => facts.push(wrong(&line, &ran)),
+        }
+    }
+    facts
+}
+
+fn received(ran: &Ran) -> Option<(String, u64, String)> {
+    let got: Value = serde_json::from_str(ran.stdout.lines().next()?).ok()?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    Some((text(&got["id"])?, got["epoch"].as_u64()?, text(&got["envelope"]["body"])?))
+}
+
+/// The ids of the plans without a decision; `None` if the command did not answer.
+fn pending(host: &Host) -> Option<Vec<String>> {
+    let ran = host.verb(&["request", "list", "--pending", "--json"])?;
+    if ran.code != 0 && ran.code != NOTHING {
+        return None;
+    }
+    let id = |line: &str| {
+        let request: Value = serde_json::from_str(line).ok()?;
+        Some(request["request_id"].as_str()?.to_owned())
+    };
+    Some(ran.stdout.lines().filter_map(id).collect())
+}
+
+fn ask(stage: &Stage<'_>, host: &Host) -> Vec<Fact> {
+    let plan = host.own().join("plan.md");
+    std::fs::write(&plan, "1. count\n").unwrap();
+    let plan = plan.to_str().unwrap();
+    let mut facts = Vec::new();
+    for number in 0.. {
+        while pending(host).is_none_or(|open| open.len() >= PLANS_OPEN_MAX) && !stage.is_over() {
+            pause();
+        }
+        if stage.is_over() && number > 0 {
+            break;
+        }
+        let id = format!("plan-{number}");
+        let line = ["request", "plan", "--as", "planner", "--to", "lead", "--id", &id, "-f", plan];
+        let Some(ran) = stage.insist(host, &line) else { break };
+        match ran.code {
+            0 => facts.push(Fact::Asked { id }),
+            _ => facts.push(wrong(&line, &ran)),
+        }
+        stage.asked.fetch_add(1, Ordering::Relaxed);
+    }
+    stage.askers.fetch_sub(1, Ordering::Relaxed);
+    facts
+}
+
+/// Decides whatever is open, always in the same way: one of two who decide at once comes too late.
+fn decide(stage: &Stage<'_>, host: &Host, approves: bool) -> Vec<Fact> {
+    let verdict = if approves { "--approve" } else { "--reject" };
+    let mut facts = Vec::new();
+    while !stage.given_up.load(Ordering::Relaxed) {
+        let has_ended = stage.askers.load(Ordering::Relaxed) == 0;
+        let Some(open) = pending(host) else {
+            pause();
+            continue;
+        };
+        if has_ended && open.is_empty() {
+            break;
+        }
+        for id in open {
+            let line = ["request", "answer", "--as", "lead", &id, verdict, "--reason", host.name];
+            let Some(ran) = stage.insist(host, &line) else { break };
+            match ran.code {
+                0 => {
+                    stage.decided.fetch_add(1, Ordering::Relaxed);
+                    facts.push(Fact::Decided { id, approves });
+                }
+                1 if ran.stderr.contains("the first decision stands") => {}
+                _ => facts.push(wrong(&line, &ran)),
+            }
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    facts
+}

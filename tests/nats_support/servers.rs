@@ -1,0 +1,15 @@
+//! The servers and links alone, for tests without the conformance suite.
+#![allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "each test program uses a part of it"
+)]
+
+mod cluster;
+mod link;
+mod server;
+
+pub use cluster::Cluster;
+pub use link::Link;
+pub use server::*;
