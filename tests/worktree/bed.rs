@@ -27,6 +27,8 @@ pub(crate) struct Bed {
     pub(crate) home: tempfile::TempDir,
     pub(crate) board: Board,
     pub(crate) memory: Arc<SimRecorder>,
+    /// Whether branches go through the remote `origin`.
+    pub(crate) has_remote: bool,
 }
 
 impl Bed {
@@ -35,7 +37,22 @@ impl Bed {
         let home = tempfile::tempdir().unwrap();
         make_repository(home.path());
         let board = Board::create(home.path(), board_options()).unwrap();
-        Self { home, board, memory: Arc::default() }
+        Self { home, board, memory: Arc::default(), has_remote: false }
+    }
+
+    /// A clone of a remote that lies in its `.ensemble/`, and an empty board of this host alone.
+    pub(crate) fn with_remote() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let hidden = home.path().join(".ensemble");
+        std::fs::create_dir(&hidden).unwrap();
+        crate::hosts::make_remote(&hidden);
+        make_repository(home.path());
+        git(home.path(), &["remote", "add", "origin", ".ensemble/team.git"]);
+        git(home.path(), &["fetch", "--quiet", "origin"]);
+        git(home.path(), &["reset", "--quiet", "--hard", "origin/main"]);
+        git(home.path(), &["branch", "--quiet", "--set-upstream-to=origin/main"]);
+        let board = Board::create(home.path(), board_options()).unwrap();
+        Self { home, board, memory: Arc::default(), has_remote: true }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -43,7 +60,8 @@ impl Bed {
     }
 
     pub(crate) fn options(&self) -> Options {
-        options().with_recorder(Arc::<SimRecorder>::clone(&self.memory))
+        let options = options().with_recorder(Arc::<SimRecorder>::clone(&self.memory));
+        if self.has_remote { options.with_remote("origin") } else { options }
     }
 
     pub(crate) fn trees(&self) -> Worktrees {

@@ -2,7 +2,8 @@
 //! The next process finishes or reverts the operation. A `git` placed first in the path does the
 //! killing, and continues by itself, as git does after its caller's death.
 //!
-//! Each command is met once; with `ENSEMBLE_KILL_ALL=1` both before and after its work.
+//! In one repository each command is met once. With a remote, each command that asks the remote is met, before and after
+//! its work. With `ENSEMBLE_KILL_ALL=1` all commands are, before and after.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -18,7 +19,7 @@ use crate::children::Child;
 /// Kills its caller at one of its runs, before or after it has done its work.
 const KILLER: &str = r#"#!/bin/sh
 here=$(dirname "$0")
-echo >> "$here/runs"
+printf '%s\n' "$(printf '%s ' "$@" | tr '\n' ' ')" >> "$here/runs"
 run=$(wc -l < "$here/runs")
 [ "$run" = "$KILL_AT" ] && [ "$KILL_WHEN" = before ] && kill -9 $PPID
 PATH=${PATH#*:} git "$@"
@@ -29,17 +30,18 @@ exit $code
 
 /// In a child: runs the operation, with the git that kills.
 pub(crate) fn play(role: &[String]) {
-    let [operation, home, agent, epoch, at, when] = role else { panic!("{role:?}") };
+    let [operation, home, agent, epoch, at, when, remote] = role else { panic!("{role:?}") };
     let home = Path::new(home);
     let board = Board::find(home, board_options()).unwrap();
     let trees = Worktrees::open(&board, options()).unwrap();
     drop(trees);
     let path = format!("{}:{}", home.join("bin").display(), std::env::var("PATH").unwrap());
-    let options: Options = options()
+    let mut options: Options = options()
         .with_tests(Tests { command: "test -e new".into(), limit: crate::children::DEADLINE })
         .with_variable("PATH", path)
         .with_variable("KILL_AT", at)
         .with_variable("KILL_WHEN", when);
+    options.remote = Some(remote.clone()).filter(|remote| !remote.is_empty());
     let trees = Worktrees::open(&board, options).unwrap();
     let holder = Holder { by: name(agent), epoch: epoch.parse().unwrap() };
     match operation.as_str() {
@@ -52,8 +54,8 @@ pub(crate) fn play(role: &[String]) {
 }
 
 /// A board on which the operation can be done, and by whom.
-fn prepare(operation: &str) -> (Bed, Holder) {
-    let bed = Bed::new();
+fn prepare(operation: &str, has_remote: bool) -> (Bed, Holder) {
+    let bed = if has_remote { Bed::with_remote() } else { Bed::new() };
     bed.task("t1");
     let bin = bed.home.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -86,7 +88,9 @@ fn prepare(operation: &str) -> (Bed, Holder) {
 
 fn run(bed: &Bed, operation: &str, by: &Holder, at: usize, when: &str) -> bool {
     let (home, epoch) = (bed.path(), by.epoch.to_string());
-    let role = [operation, home.to_str().unwrap(), by.by.as_str(), &epoch, &at.to_string(), when];
+    let remote = if bed.has_remote { "origin" } else { "" };
+    let (home, at) = (home.to_str().unwrap(), at.to_string());
+    let role = [operation, home, by.by.as_str(), &epoch, &at, when, remote];
     Child::spawn(&role).was_killed()
 }
 
@@ -121,54 +125,104 @@ fn judge(bed: &Bed, operation: &str, by: &Holder, what: &str) {
     }
     let task = bed.on_board("t1");
     assert_eq!(task.status, Status::Merged, "{what}");
-    let merges = git(bed.home.path(), &["rev-list", "--merges", "integration"]);
+    let integration = if bed.has_remote { "origin/integration" } else { "integration" };
+    let merges = git(bed.home.path(), &["rev-list", "--merges", integration]);
     assert_eq!(Some(merges), task.merge_commit, "{what}: merged once");
     assert!(bed.directories().is_empty(), "{what}: {:?}", bed.directories());
     assert!(bed.refs("refs/heads/task").is_empty(), "{what}");
     let user = git(bed.home.path(), &["status", "--porcelain", "--branch"]);
-    assert_eq!(user, "## main\n?? bin/", "{what}: the checkout of the user");
+    let branch = if bed.has_remote { "## main...origin/main" } else { "## main" };
+    assert_eq!(user, format!("{branch}\n?? bin/"), "{what}: the checkout of the user");
+    if bed.has_remote {
+        judge_remote(bed, &task.merge_commit.unwrap(), what);
+    }
 }
 
-fn is_finished_after_any_kill(operation: &str) {
+/// The remote has the merge, the saved work, and nothing else.
+fn judge_remote(bed: &Bed, merge: &str, what: &str) {
+    let remote = git(bed.home.path(), &["ls-remote", "origin"]);
+    let mut there: Vec<&str> = remote.lines().filter(|line| !line.ends_with("\tHEAD")).collect();
+    there.retain(|line| !line.ends_with("\trefs/heads/main"));
+    let mut expected = vec![format!("{merge}\trefs/heads/integration")];
+    for saved in bed.refs("refs/ensemble/salvage") {
+        let commit = git(bed.home.path(), &["rev-parse", &saved]);
+        expected.push(format!("{commit}\t{saved}"));
+    }
+    expected.sort_by_key(|line| line.split('\t').nth(1).unwrap().to_owned());
+    there.sort_by_key(|line| line.split('\t').nth(1).unwrap().to_owned());
+    assert_eq!(there, expected, "{what}: the remote");
+}
+
+fn is_finished_after_any_kill(operation: &str, has_remote: bool) {
     let start = Instant::now();
-    let (bed, by) = prepare(operation);
+    let (bed, by) = prepare(operation, has_remote);
     assert!(!run(&bed, operation, &by, 0, "never"), "{operation} succeeds without a kill");
     let runs = std::fs::read_to_string(bed.home.path().join("bin/runs")).unwrap();
     let count = runs.lines().count();
     judge(&bed, operation, &by, operation);
+    let all = std::env::var_os("ENSEMBLE_KILL_ALL").is_some();
+    let mut kills = 0;
     // The first one finds the repository.
-    for at in 2..=count {
+    for (at, run_of) in (1..).zip(runs.lines()).skip(1) {
+        let asks = [" ls-remote ", " fetch ", " push "].iter().any(|verb| run_of.contains(verb));
         let both = ["before", "after"];
-        let all = std::env::var_os("ENSEMBLE_KILL_ALL").is_some();
-        for when in both.iter().skip(if all { 0 } else { at % 2 }).take(if all { 2 } else { 1 }) {
-            let (bed, by) = prepare(operation);
-            let what = format!("{operation} killed {when} git command {at} of {count}");
+        let whens = match has_remote {
+            _ if all => &both[..],
+            true if asks => &both[..],
+            true => &[],
+            false => &both[at % 2..=at % 2],
+        };
+        for when in whens {
+            let (bed, by) = prepare(operation, has_remote);
+            let what = format!("{operation} killed {when} git command {at} of {count}: {run_of}");
             assert!(run(&bed, operation, &by, at, when), "{what}: no process was killed");
             judge(&bed, operation, &by, &what);
+            kills += 1;
         }
     }
+    assert!(kills > 0, "{operation}: {runs}");
     let seconds = start.elapsed().as_secs_f64();
-    println!("{operation}: killed at {count} git commands, {seconds:.1} s");
+    println!("{operation}: killed {kills} times at {count} git commands, {seconds:.1} s");
 }
 
 // One test each, so that they run side by side.
 
 #[test]
 fn a_claim_is_finished_or_taken_back_after_any_kill() {
-    is_finished_after_any_kill("claim");
+    is_finished_after_any_kill("claim", false);
 }
 
 #[test]
 fn a_hand_in_is_finished_or_never_was_after_any_kill() {
-    is_finished_after_any_kill("submit");
+    is_finished_after_any_kill("submit", false);
 }
 
 #[test]
 fn a_merge_is_finished_once_after_any_kill() {
-    is_finished_after_any_kill("merge");
+    is_finished_after_any_kill("merge", false);
 }
 
 #[test]
 fn a_recovery_is_finished_after_any_kill() {
-    is_finished_after_any_kill("recover");
+    is_finished_after_any_kill("recover", false);
+}
+
+#[test]
+fn a_claim_with_a_remote_is_finished_or_taken_back_after_any_kill() {
+    is_finished_after_any_kill("claim", true);
+}
+
+#[test]
+fn a_hand_in_with_a_remote_is_finished_or_never_was_after_any_kill() {
+    is_finished_after_any_kill("submit", true);
+}
+
+#[test]
+fn a_merge_with_a_remote_is_finished_once_after_any_kill() {
+    is_finished_after_any_kill("merge", true);
+}
+
+#[test]
+fn a_recovery_with_a_remote_is_finished_after_any_kill() {
+    is_finished_after_any_kill("recover", true);
 }

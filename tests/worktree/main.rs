@@ -6,9 +6,11 @@ mod children;
 mod claims;
 #[path = "../support/git.rs"]
 mod git;
+mod hosts;
 mod killed;
 mod left;
 mod merges;
+mod remote;
 mod stopped;
 
 #[test]

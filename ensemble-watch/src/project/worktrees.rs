@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ensemble_core::event_log::Recorder;
 use ensemble_core::{Error, Result};
-use ensemble_team::worktree::{GIT_LIMIT, Options, Tests};
+use ensemble_team::worktree::{GIT_LIMIT, Options, REMOTE_LIMIT, Tests, is_branch, is_remote};
 use serde::{Deserialize, Serialize};
 
 use super::Project;
@@ -25,6 +25,11 @@ pub struct WorktreesConfig {
     /// The branch for approved work (default: `config.integration_branch` on the blackboard, else
     /// `integration`). The first claim makes it at HEAD.
     pub integration_branch: Option<String>,
+    /// The git remote through which the hosts of a team share branches, and to which approved work goes
+    /// (default: none, and each host merges in its own repository).
+    pub remote: Option<String>,
+    /// Time limit of a git command that asks the remote, in seconds (default 60).
+    pub remote_limit_seconds: Option<u64>,
     /// Command that must pass before that branch moves, as `sh -c` takes it. It runs in a worktree
     /// of the merge (default: none).
     pub tests: Option<String>,
@@ -34,8 +39,6 @@ pub struct WorktreesConfig {
     pub git_limit_seconds: Option<u64>,
 }
 
-/// The longest name of a branch, in bytes: git makes a file of it.
-const BRANCH_BYTES_MAX: usize = 200;
 /// Directories of the project that have files of their own.
 const NOT_FOR_WORKTREES: [&str; 3] = [".git", ".ensemble", "queue"];
 
@@ -47,6 +50,9 @@ impl WorktreesConfig {
         };
         if let Some(branch) = self.integration_branch.as_deref().filter(|it| !is_branch(it)) {
             return refused("integration_branch", format!("`{branch}` is no name of a branch"));
+        }
+        if let Some(remote) = self.remote.as_deref().filter(|it| !is_remote(it)) {
+            return refused("remote", format!("`{remote}` is no name of a git remote"));
         }
         match self.directory.as_deref().map(|directory| (directory, trouble_with(directory))) {
             Some((directory, Some(trouble))) => {
@@ -62,27 +68,13 @@ impl WorktreesConfig {
         Self {
             directory: self.directory.or(fallback.directory),
             integration_branch: self.integration_branch.or(fallback.integration_branch),
+            remote: self.remote.or(fallback.remote),
+            remote_limit_seconds: self.remote_limit_seconds.or(fallback.remote_limit_seconds),
             tests: self.tests.or(fallback.tests),
             tests_limit_seconds: self.tests_limit_seconds.or(fallback.tests_limit_seconds),
             git_limit_seconds: self.git_limit_seconds.or(fallback.git_limit_seconds),
         }
     }
-}
-
-/// Whether git takes this as the name of a branch (git-check-ref-format), and no command takes it for an option or
-/// for another revision.
-fn is_branch(name: &str) -> bool {
-    let is_plain = |c: char| !c.is_control() && !" ~^:?*[\\".contains(c);
-    let is_part =
-        |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
-    name.len() <= BRANCH_BYTES_MAX
-        && name.chars().all(is_plain)
-        && name.split('/').all(is_part)
-        && !name.starts_with('-')
-        && !name.starts_with("refs/")
-        && !name.ends_with('.')
-        && !["..", "@{"].iter().any(|sign| name.contains(sign))
-        && !["@", "HEAD"].contains(&name)
 }
 
 /// The reason why worktrees may not lie in this directory.
@@ -116,6 +108,9 @@ impl Project {
             .with_recorder(recorder)
             .with_door(self.doorkeeper());
         options.integration.clone_from(&config.integration_branch);
+        options.remote.clone_from(&config.remote);
+        options.remote_limit =
+            config.remote_limit_seconds.map_or(REMOTE_LIMIT, Duration::from_secs);
         let limit = config.tests_limit_seconds.map_or(TESTS_LIMIT, Duration::from_secs);
         options.tests = config.tests.clone().map(|command| Tests { command, limit });
         options.git_limit = config.git_limit_seconds.map_or(GIT_LIMIT, Duration::from_secs);
@@ -126,46 +121,6 @@ impl Project {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_that_git_does_not_take_as_branches_are_refused() {
-        for name in ["integration", "team/work", "a-b_c.d", "é", "release-1.2"] {
-            assert!(is_branch(name), "{name}");
-        }
-        let long = "x".repeat(BRANCH_BYTES_MAX + 1);
-        for name in [
-            "",
-            "-rf",
-            "--force",
-            "a..b",
-            "a b",
-            "../x",
-            "refs/heads/x",
-            "HEAD",
-            "@",
-            "@{-1}",
-            "a\n",
-            "a\u{1b}",
-            "x.lock",
-            "x.lock/y",
-            "/x",
-            "x/",
-            "a//b",
-            ".x",
-            "a/.x",
-            "x.",
-            "a~1",
-            "a^",
-            "a:b",
-            "a?",
-            "a*",
-            "a[b",
-            "a\\b",
-            &long,
-        ] {
-            assert!(!is_branch(name), "{name}");
-        }
-    }
 
     #[test]
     fn worktrees_may_lie_beside_the_project_and_in_no_directory_with_other_files() {

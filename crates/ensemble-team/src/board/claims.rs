@@ -152,7 +152,14 @@ impl LockedBoard<'_> {
         self.step(id, Event::Review(holder.clone()), "review", entry)?;
         let lease = self.state().config.lease_duration();
         let end = self.lease_end(lease);
-        self.fields(id)?.set("review_lease_expires", end);
+        // A review on another host has its worktree there.
+        let is_on_a_host = self.task(id)?.host.is_some();
+        let host = self.board().host().filter(|_| is_on_a_host).map(str::to_owned);
+        let mut fields = self.fields(id)?;
+        fields.set("review_lease_expires", end);
+        if let Some(host) = host {
+            fields.set("host", host);
+        }
         self.refresh()?;
         self.agent_step(&holder.by, agent::Event::Review, Some(id))?;
         Ok(Granted { holder, lease })

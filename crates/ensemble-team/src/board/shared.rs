@@ -21,6 +21,7 @@
 //! lie. The copy is read, and never written back.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -36,6 +37,8 @@ use ensemble_core::{Error, Result};
 
 /// The lock among the hosts.
 const LOCK: &str = "board/lock";
+/// The lock of merges among the hosts, for a team whose worktrees go through a git remote.
+const MERGE_LOCK: &str = "merge/lock";
 /// Largest beat or sign, in bytes.
 const BEAT_BYTES_MAX: usize = 8_192;
 
@@ -196,9 +199,7 @@ impl Board {
         let patience = self.options.patience;
         super::copy::ensure(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
         let here = FileLock::acquire(&self.path.with_extension("yaml.lock"), patience)?;
-        let host = self.options.host.as_deref().unwrap_or("of another");
-        let by = format!("{}, process {} on host {host}", self.options.actor, std::process::id());
-        let mut lock = SharedLock::take(files, LOCK, &by, patience, &*self.options.clock)?;
+        let mut lock = self.take_shared(files, LOCK, patience)?;
         let found = files.read_file(BOARD)?;
         if is_missing(&found) {
             return Err(self.missing().into());
@@ -207,6 +208,37 @@ impl Board {
         let source = utf8(found.content, &self.place())?;
         self.recover_shared(&note, &source, &mut lock);
         Ok((Held::Shared(Shared { lock, revision, _here: here }), source))
+    }
+
+    fn take_shared<'a>(
+        &self,
+        files: &'a dyn SharedFiles,
+        path: &'a str,
+        patience: Duration,
+    ) -> Result<SharedLock<'a>> {
+        let host = self.options.host.as_deref().unwrap_or("of another");
+        let by = format!("{}, process {} on host {host}", self.options.actor, std::process::id());
+        SharedLock::take(files, path, &by, patience, &*self.options.clock)
+    }
+
+    /// Runs a merge while no other host merges. The lock spares hosts lost races, and no more: a merge moves its branch by
+    /// compare-and-set. Without servers there is no other host.
+    pub(crate) fn merge_alone<T>(
+        &self,
+        patience: Duration,
+        merge: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        match self.files() {
+            Some(files) => self.take_shared(files, MERGE_LOCK, patience)?.hold_while(merge),
+            None => merge(),
+        }
+    }
+
+    /// Tells the connection that its caller waited for something else than the servers.
+    pub(crate) fn waited(&self) {
+        if let Some(files) = self.files() {
+            files.rest(Duration::ZERO);
+        }
     }
 
     /// Records what a dead writer could not, and notices edits by other programs, as the table of [`super::journal`] says.

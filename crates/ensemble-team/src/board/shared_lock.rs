@@ -1,8 +1,11 @@
 //! A lock among the hosts of a team: a shared file that names its holder. It spares its holder lost races, and no more.
 //!
 //! Correctness never depends on it: each change is a compare-and-set. A holder that dies leaves the lock. The next process
-//! takes it over once it has itself seen the same revision for [`TAKE_OVER`].
+//! takes it over once it has itself seen the same revision for [`TAKE_OVER`]. A holder that needs longer renews it every
+//! [`RENEW_EVERY`].
 
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +17,8 @@ use ensemble_core::{Error, Result};
 
 /// How long an observer sees the lock of a dead holder unchanged before it takes the lock over.
 pub const TAKE_OVER: Duration = Duration::from_secs(5);
+/// Interval at which a holder that needs long writes the lock again.
+const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// How long a process waits in addition, so that it lives to take a lock over.
 const MARGIN: Duration = Duration::from_secs(1);
 /// Interval of looks at a lock that another process holds.
@@ -74,8 +79,8 @@ pub(super) struct SharedLock<'a> {
     files: &'a dyn SharedFiles,
     path: &'a str,
     revision: u64,
-    /// What the next holder learns.
-    note: String,
+    /// The content of the lock's file. Its note is what the next holder learns.
+    mine: Holder,
 }
 
 impl<'a> SharedLock<'a> {
@@ -108,7 +113,7 @@ impl<'a> SharedLock<'a> {
                 if let Some(revision) =
                     files.write_file(path, &mine.render(), "", found.revision)?
                 {
-                    return Ok(Self { files, path, revision, note: mine.note });
+                    return Ok(Self { files, path, revision, mine });
                 }
             } else if now.since(begin) >= patience {
                 let (path, waited) = (files.place_of(path).into(), now.since(begin));
@@ -120,18 +125,43 @@ impl<'a> SharedLock<'a> {
 
     /// What the last holder has noted.
     pub(super) fn note(&self) -> &str {
-        &self.note
+        &self.mine.note
     }
 
     /// Notes something for the next holder, which learns it once this lock is released.
     pub(super) fn set_note(&mut self, note: String) {
-        self.note = note;
+        self.mine.note = note;
+    }
+
+    /// Holds the lock while `work` runs, for as long as that takes, and releases it.
+    pub(super) fn hold_while<T>(mut self, work: impl FnOnce() -> T) -> T {
+        let (end, ended) = channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while ended.recv_timeout(RENEW_EVERY) == Err(RecvTimeoutError::Timeout) {
+                    self.renew();
+                }
+            });
+            // A panic of `work` drops it, too.
+            let _end = end;
+            work()
+        })
+    }
+
+    /// Writes the lock again. A lock that was taken over stays with its new holder.
+    fn renew(&mut self) {
+        // Time that the holder spends on its work is not the medium's delay.
+        self.files.rest(Duration::ZERO);
+        let written = self.files.write_file(self.path, &self.mine.render(), "", self.revision);
+        if let Ok(Some(revision)) = written {
+            self.revision = revision;
+        }
     }
 }
 
 impl Drop for SharedLock<'_> {
     fn drop(&mut self) {
-        let free = Holder { note: std::mem::take(&mut self.note), ..Holder::default() };
+        let free = Holder { note: std::mem::take(&mut self.mine.note), ..Holder::default() };
         // A lock that stays is taken over; one that was taken over is no longer this one.
         let _ = self.files.write_file(self.path, &free.render(), "", self.revision);
     }
@@ -225,6 +255,22 @@ mod tests {
         let error = take(&files, "me").map(drop).unwrap_err();
         assert_eq!(files.monotonic(), Monotonic::ZERO + TAKE_OVER + MARGIN);
         assert!(error.is_transient() && error.to_string().contains("host far"), "{error}");
+    }
+
+    #[test]
+    fn a_lock_is_renewed_while_its_holder_works_and_free_afterwards() {
+        let files = Memory::default();
+        let revision = || files.read_file(PATH).unwrap().revision;
+        take(&files, "one").unwrap().hold_while(|| {
+            let begin = revision();
+            while revision() == begin {
+                thread::yield_now();
+            }
+            let standing = Holder::parse(&files.read_file(PATH).unwrap().content);
+            assert_eq!(standing.by, "one");
+        });
+        let standing = Holder::parse(&files.read_file(PATH).unwrap().content);
+        assert_eq!(standing.holder, None);
     }
 
     #[test]

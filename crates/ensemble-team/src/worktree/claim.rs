@@ -9,6 +9,9 @@
 //! release ensemble.lock
 //! ```
 //!
+//! With a remote, the claim looks at it before all that. git pushes the task's branch, at the base, before the second
+//! check.
+//!
 //! A process killed before the second check leaves a worktree that no claim names. The next claim
 //! of the task or [`Worktrees::recover`] removes it. A process killed later leaves a claim whose
 //! lease no process renews.
@@ -141,6 +144,7 @@ impl Worktrees {
 
     fn claim_once(&self, id: &Name, agent: &Holder) -> Result<Claimed, Failed> {
         check_name(id)?;
+        let seen = self.look(Some(id))?;
         let lock = self.lock()?;
         let locked = self.board.lock()?;
         let plan = locked.plan_claim(id, agent)?;
@@ -151,9 +155,9 @@ impl Worktrees {
         };
 
         if plan.keeps_worktree {
-            self.must_be_here(&task, Operation::Claim)?;
+            self.must_be_reachable(&task, Operation::Claim, seen.as_ref())?;
         }
-        let prepared = self.prepare(&lock, &plan, &task)?;
+        let prepared = self.prepare(&lock, &plan, &task, seen.as_ref())?;
         let path = self.project.join(&plan.worktree);
         let commit = || -> Result<Granted> {
             let mut locked = self.board.lock()?;
@@ -189,6 +193,7 @@ impl Worktrees {
     }
 
     fn review_once(&self, id: &Name, reviewer: &Holder) -> Result<ReviewClaimed, Failed> {
+        let seen = self.look(Some(id))?;
         let ask = || -> Result<(Granted, crate::board::LockedBoard<'_>)> {
             let mut locked = self.board.lock()?;
             let granted = locked.claim_review(id, reviewer)?;
@@ -201,11 +206,14 @@ impl Worktrees {
         let Some(task) = task else {
             return Err(self.not_there(id).into());
         };
-        self.must_be_here(&task, Operation::Review(id.clone()))?;
+        self.must_be_reachable(&task, Operation::Review(id.clone()), seen.as_ref())?;
         let path = self.path_of(&task);
+        if let (Some(seen), Some(submitted)) = (&seen, &task.review_commit) {
+            self.bring_here(&task, seen, submitted)?;
+        }
         if self.entry_at(&path)?.is_none() || !path.exists() {
             let lock = self.lock()?;
-            self.rebuild(&lock, &task, &path)?;
+            self.rebuild(&lock, &task, &path, None)?;
         }
         self.back_to_submitted(&task)?;
         let commit = self.at_submitted(&task)?;

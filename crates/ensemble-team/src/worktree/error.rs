@@ -68,7 +68,11 @@ pub struct WorktreeError {
     pub fault: WorktreeFault,
 }
 
-impl AreaError for WorktreeError {}
+impl AreaError for WorktreeError {
+    fn is_transient(&self) -> bool {
+        matches!(self.fault, WorktreeFault::RemoteMoved { .. })
+    }
+}
 
 impl WorktreeError {
     /// The error of an operation that meets an fault.
@@ -103,6 +107,9 @@ pub enum Operation {
     /// A branch is removed.
     #[error("remove branch `{0}`")]
     RemoveBranch(String),
+    /// Branches are fetched from the remote, or pushed there.
+    #[error("share branches")]
+    Share,
 }
 
 /// The condition that an operation needs and that is not met.
@@ -191,6 +198,18 @@ pub enum WorktreeFault {
     /// The blackboard is outside of a git repository.
     #[error("there is no git repository around the blackboard")]
     NoRepository,
+    /// The repository has no such git remote.
+    #[error("there is no git remote `{remote}`: make one with `git remote add {remote} URL`")]
+    NoRemote {
+        /// The remote that was configured.
+        remote: String,
+    },
+    /// Another host has moved the branch on the remote since it was looked at.
+    #[error("another host has moved `{branch}` on the remote: try again")]
+    RemoteMoved {
+        /// The branch.
+        branch: String,
+    },
     /// git does not allow the name of the branch.
     #[error("git allows no branch of this name: supersede the task by one with another name")]
     BranchName,

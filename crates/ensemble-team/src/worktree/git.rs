@@ -66,6 +66,8 @@ pub(super) struct Call<'a> {
     git: &'a Git,
     at: &'a Path,
     lock: Option<&'a FileLock>,
+    limit: Duration,
+    settings: Vec<String>,
     variables: Vec<(&'static str, OsString)>,
 }
 
@@ -79,7 +81,14 @@ struct Answer {
 impl Git {
     /// A command that runs in this directory.
     pub(super) const fn at<'a>(&'a self, at: &'a Path) -> Call<'a> {
-        Call { git: self, at, lock: None, variables: Vec::new() }
+        Call {
+            git: self,
+            at,
+            lock: None,
+            limit: self.limit,
+            settings: Vec::new(),
+            variables: Vec::new(),
+        }
     }
 }
 
@@ -88,6 +97,18 @@ impl<'a> Call<'a> {
     /// this process is killed.
     pub(super) const fn under(mut self, lock: &'a FileLock) -> Self {
         self.lock = Some(lock);
+        self
+    }
+
+    /// Sets another time limit.
+    pub(super) const fn within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Adds a setting, as `git -c` takes it.
+    pub(super) fn set(mut self, setting: impl Into<String>) -> Self {
+        self.settings.push(setting.into());
         self
     }
 
@@ -153,6 +174,9 @@ impl<'a> Call<'a> {
         for setting in [synced, "gc.auto=0", "maintenance.auto=false", "core.fsmonitor=false"] {
             command.args(["-c", setting]);
         }
+        for setting in &self.settings {
+            command.args(["-c", setting]);
+        }
         command.args(arguments);
         command.stdin(match self.lock {
             Some(lock) => lock.as_input()?,
@@ -169,7 +193,7 @@ impl<'a> Call<'a> {
         // Drop the command, which holds another handle of the lock.
         drop(command);
         let mut running = Running(child);
-        let limit = self.git.limit;
+        let limit = self.limit;
         running.answer(limit).map_err(|interrupted| {
             let (command, path) = (shown(arguments), self.at.to_owned());
             let error = match interrupted {

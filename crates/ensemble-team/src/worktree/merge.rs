@@ -13,6 +13,10 @@
 //! A failed merge has moved nothing, so there is nothing to undo. A killed merge has either moved
 //! the branch or not. If it has, the branch contains the commit, and the next merge of the task
 //! records MERGED.
+//!
+//! With a remote, the branch is that of the remote. It is fetched for each try, and moved by a push upon the tip that was
+//! merged with. This repository's own branch stays where it is, so it may be checked out. A lock among the hosts is held
+//! for the whole merge, too.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -22,7 +26,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::git::{Running, last_bytes, without_git};
-use super::prepare::epoch;
+use super::remote::{Move, Seen};
 use super::retire::Retired;
 use super::salvage::IDENTITY;
 use super::{GitError, Operation, WorktreeError, WorktreeFault, Worktrees, is_not_allowed};
@@ -107,13 +111,14 @@ impl Worktrees {
     }
 
     fn merge_within(&self, patience: Duration, id: &Name) -> Result<Merged> {
-        if let Some(task) = self.board.read()?.task(id) {
-            self.must_be_here(task, Operation::Merge(id.clone()))?;
-        }
         let merging = FileLock::acquire(&self.common.join(MERGE_LOCK), patience)?;
-        let tried = self.try_merge(&merging, id);
+        let tried = match self.options.remote {
+            Some(_) => self.board.merge_alone(patience, || self.try_merge(&merging, id)),
+            None => self.try_merge(&merging, id),
+        };
         if let Err(error) = &tried
             && (is_not_allowed(error) || error.area::<GitError>().is_some())
+            && !is_elsewhere(error)
         {
             self.note_refused(id, error)?;
         }
@@ -142,9 +147,13 @@ impl Worktrees {
     }
 
     fn try_merge(&self, merging: &FileLock, id: &Name) -> Result<Merged> {
+        let seen = self.look(Some(id))?;
+        if let Some(task) = self.board.read()?.task(id) {
+            self.must_be_reachable(task, Operation::Merge(id.clone()), seen.as_ref())?;
+        }
         let (task, commit) = self.approved(id)?;
         self.sweep_scratches(merging)?;
-        let failed = match self.integrate(&task, &commit)? {
+        let failed = match self.integrate(merging, &task, &commit, seen)? {
             Ok(merge) => return self.finish_merge(id, &merge),
             Err(reason) => reason,
         };
@@ -169,10 +178,16 @@ impl Worktrees {
     }
 
     /// The commit that brought the task into the integration branch, or why there is none.
-    fn integrate(&self, task: &Task, commit: &str) -> Result<Result<String, String>> {
+    fn integrate(
+        &self,
+        merging: &FileLock,
+        task: &Task,
+        commit: &str,
+        mut seen: Option<Seen>,
+    ) -> Result<Result<String, String>> {
         for _ in 0..MERGE_TRIES_MAX {
             let lock = self.lock()?;
-            let old = self.integration_head(&lock)?;
+            let old = self.integration_head(&lock, seen.as_ref())?;
             if self.is_ancestor(commit, &old)? {
                 return self.brought_by(commit, &old).map(Ok);
             }
@@ -187,21 +202,31 @@ impl Worktrees {
             if let Some(reason) = self.run_tests(task, &scratch.path)? {
                 return Ok(Err(reason));
             }
-            let lock = self.lock()?;
-            self.must_be_free(task)?;
-            let reference = format!("refs/heads/{}", self.integration_branch()?);
-            let note = format!("ensemble: merge task {}", task.id);
-            let arguments = ["update-ref", "-m", &note, &reference, &new, &old];
-            let moved = self.git.at(&self.common).under(&lock).run(&arguments);
-            match moved {
-                Ok(_) => return Ok(Ok(new)),
-                // Another process moved the branch first: the tested tree is not what the merge
-                // would give.
-                Err(_) if self.integration_head(&lock)? != old => {}
-                Err(error) => return Err(error),
+            let is_moved = match &seen {
+                Some(_) => self.advance(merging, Some(&old), &new)?,
+                None => self.move_branch(task, &old, &new)?,
+            };
+            if is_moved {
+                return Ok(Ok(new));
             }
+            // Another process moved the branch first: the tested tree is not what the merge would give.
+            seen = self.look(Some(&task.id))?;
         }
         Err(WorktreeFault::KeepsMoving.to(Operation::Merge(task.id.clone())))
+    }
+
+    /// Moves the branch of this repository. Returns `false` if it was not at `old` any more.
+    fn move_branch(&self, task: &Task, old: &str, new: &str) -> Result<bool> {
+        let lock = self.lock()?;
+        self.must_be_free(task)?;
+        let reference = format!("refs/heads/{}", self.integration_branch()?);
+        let note = format!("ensemble: merge task {}", task.id);
+        let arguments = ["update-ref", "-m", &note, &reference, new, old];
+        match self.git.at(&self.common).under(&lock).run(&arguments) {
+            Ok(_) => Ok(true),
+            Err(_) if self.integration_head(&lock, None)? != old => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Records a merge that is in the integration branch, and removes the worktree.
@@ -212,7 +237,7 @@ impl Worktrees {
         locked.merged(id, merge)?;
         locked.commit()?;
         // The task is merged even if its worktree cannot be removed; `recover` finds the rest.
-        let gone = self.lock().and_then(|lock| self.retire(&lock, id, epoch(&task), &path));
+        let gone = self.lock().and_then(|lock| self.put_off(&lock, &task, &path, Move::Away));
         let retired = gone.unwrap_or_else(|error| Retired {
             kept: Some((path, error.to_string())),
             ..Retired::default()
@@ -233,11 +258,15 @@ impl Worktrees {
         Err(fault.to(Operation::Merge(task.id.clone())))
     }
 
-    /// The place where the integration branch is checked out, if it is. No task can be merged then.
+    /// The place where the integration branch is checked out, if it is. No task can be merged then. With a remote, the
+    /// branch of this repository does not count.
     ///
     /// # Errors
     /// As for [`Board::read`](crate::board::Board::read); [`GitError`].
     pub fn checked_out(&self) -> Result<Option<CheckedOut>> {
+        if self.options.remote.is_some() {
+            return Ok(None);
+        }
         let branch = self.integration_branch()?;
         let reference = format!("refs/heads/{branch}");
         let mut entries = self.entries()?.into_iter();
@@ -304,6 +333,7 @@ impl Worktrees {
         shell.stdout(output.try_clone().map_err(share)?).stderr(output);
         let child = shell.spawn().map_err(|error| Error::io("run tests in", at, error))?;
         let ended = Running(child).wait_until(Instant::now() + *limit);
+        self.board.waited();
         let why = match ended {
             Ok(status) if status.success() => return Ok(None),
             Ok(status) => format!("ended with {status}"),
@@ -316,6 +346,12 @@ impl Worktrees {
             path.display()
         )))
     }
+}
+
+/// Whether only another host can do this.
+fn is_elsewhere(error: &Error) -> bool {
+    let fault = error.area().map(|error: &WorktreeError| &error.fault);
+    matches!(fault, Some(WorktreeFault::OtherHost { .. } | WorktreeFault::RemoteMoved { .. }))
 }
 
 /// The worktree of a merge, which is removed when this is dropped.
@@ -368,6 +404,13 @@ impl<'a> Scratch<'a> {
                 let files =
                     git.at(&self.path).run(&unmerged)?.trim_end_matches('\0').replace('\0', ", ");
                 let head = git.at(&self.path).run(&["rev-parse", "--short", "HEAD"])?;
+                // The copy of a remote's branch is what the coder merges to repair that.
+                let head = match &self.worktrees.options.remote {
+                    Some(remote) => {
+                        format!("{remote}/{} at {head}", self.worktrees.integration_branch()?)
+                    }
+                    None => head,
+                };
                 Ok(Tried::Conflict(match files.is_empty() {
                     true => format!("git refused the merge into {head}: {words}"),
                     false => format!("the merge into {head} has conflicts in {files}"),

@@ -21,6 +21,9 @@
 //! until git has ended, so no process sees a half-made worktree. `ensemble-merge.lock` is held for
 //! a whole merge. The board is locked inside both, briefly, and no program runs meanwhile.
 //!
+//! *A remote.* Hosts that share a blackboard may share branches through a git remote ([`Options::remote`]). Then the
+//! remote's integration branch is the one that counts, and a task's branch and saved work are pushed (`remote`).
+//!
 //! *A crash* at any point leaves a state that [`Worktrees::recover`] completes or undoes.
 //!
 //! The user's own checkout, its index and its HEAD are never touched. A merge into a checked-out
@@ -48,6 +51,7 @@ mod list;
 mod merge;
 mod prepare;
 mod recover;
+mod remote;
 mod retire;
 mod salvage;
 mod submit;
@@ -58,12 +62,14 @@ pub use claim::{CLAIM_TRIES_MAX, Claimed, ReviewClaimed};
 pub use error::{GitError, Operation, WorktreeError, WorktreeFault, is_not_allowed};
 pub use merge::{CheckedOut, Merged, Tests};
 pub use recover::Finding;
+pub use remote::{REMOTE_LIMIT, RemoteState, is_branch, is_remote};
 pub use retire::Retired;
 pub use salvage::{SALVAGE, Salvage};
 pub use submit::Verdict;
 pub use verify::{Duty, Unfit, Verified};
 
 use git::Git;
+use remote::Seen;
 
 /// The branch for approved work, if neither the board nor a configuration names one. It is created
 /// at HEAD when the first worktree is needed.
@@ -84,6 +90,10 @@ pub struct Options {
     /// The branch for approved work. Otherwise the board's `config.integration_branch`, else
     /// [`INTEGRATION_DEFAULT`].
     pub integration: Option<String>,
+    /// The git remote through which the hosts of a team share branches; `None` if each has its own.
+    pub remote: Option<String>,
+    /// Time limit of a git command that asks the remote.
+    pub remote_limit: Duration,
     /// Tests that must pass before the integration branch moves.
     pub tests: Option<Tests>,
     /// Time limit of a git command.
@@ -109,6 +119,8 @@ impl Options {
         Self {
             actor: actor.into(),
             integration: None,
+            remote: None,
+            remote_limit: REMOTE_LIMIT,
             tests: None,
             git_limit: GIT_LIMIT,
             patience: PATIENCE,
@@ -138,6 +150,13 @@ impl Options {
     #[must_use]
     pub fn with_integration(mut self, branch: impl Into<String>) -> Self {
         self.integration = Some(branch.into());
+        self
+    }
+
+    /// Sets the git remote through which the hosts of a team share branches.
+    #[must_use]
+    pub fn with_remote(mut self, remote: impl Into<String>) -> Self {
+        self.remote = Some(remote.into());
         self
     }
 
@@ -233,6 +252,20 @@ impl Worktrees {
         }
     }
 
+    /// Refuses an operation on a submitted commit that only another host has.
+    fn must_be_reachable(
+        &self,
+        task: &Task,
+        operation: Operation,
+        seen: Option<&Seen>,
+    ) -> Result<()> {
+        let submitted = task.review_commit.as_ref().filter(|_| seen.is_some());
+        match submitted.map(|commit| self.commit_at(commit)).transpose()?.flatten() {
+            Some(_) => Ok(()),
+            None => self.must_be_here(task, operation),
+        }
+    }
+
     /// Refuses an operation on a worktree that another host has.
     fn must_be_here(&self, task: &Task, operation: Operation) -> Result<()> {
         match self.board.other_host(task) {
@@ -308,21 +341,29 @@ impl Worktrees {
         Ok(call.ask(&["merge-base", "--is-ancestor", old, new])?.is_some())
     }
 
-    /// The head of the integration branch. A missing branch is created at HEAD.
-    fn integration_head(&self, lock: &FileLock) -> Result<String> {
+    /// The head of the integration branch, which with a remote is that of the remote. A missing branch is created at
+    /// HEAD.
+    fn integration_head(&self, lock: &FileLock, seen: Option<&Seen>) -> Result<String> {
+        if let Some(seen) = seen {
+            return self.shared_head(lock, seen);
+        }
         let branch = self.integration_branch()?;
         let reference = format!("refs/heads/{branch}");
         if let Some(head) = self.commit_at(&reference)? {
             return Ok(head);
         }
-        let call = self.git.at(&self.project).with("GIT_CEILING_DIRECTORIES", "");
-        let found = call.ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
-        let Some(head) = found else {
-            return Err(WorktreeFault::EmptyRepository.to(Operation::MakeBranch(branch)));
-        };
+        let head = self.checked_out_commit(&branch)?;
         let call = self.git.at(&self.common).under(lock);
         call.run(&["update-ref", "-m", "ensemble: begin", &reference, &head, ""])?;
         Ok(head)
+    }
+
+    /// The commit at which the integration branch begins: that of the user's checkout.
+    fn checked_out_commit(&self, branch: &str) -> Result<String> {
+        let call = self.git.at(&self.project).with("GIT_CEILING_DIRECTORIES", "");
+        let found = call.ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
+        let operation = || Operation::MakeBranch(branch.to_owned());
+        found.ok_or_else(|| WorktreeFault::EmptyRepository.to(operation()))
     }
 
     fn record(&self, kind: &str, data: serde_json::Value) {

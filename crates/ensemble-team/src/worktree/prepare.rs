@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::remote::{Move, Seen};
 use super::salvage::Salvage;
 use super::{Operation, WorktreeFault, Worktrees, list::Entry};
 use crate::board::{ClaimPlan, Task};
@@ -20,30 +21,38 @@ pub(super) struct Prepared {
 }
 
 impl Worktrees {
-    /// Makes or finds the worktree.
+    /// Makes or finds the worktree. With a remote, the task's branch there is made or found, too.
     pub(super) fn prepare(
         &self,
         lock: &FileLock,
         plan: &ClaimPlan,
         task: &Task,
+        seen: Option<&Seen>,
     ) -> Result<Prepared> {
         self.ensure_directory()?;
         let path = self.project.join(&plan.worktree);
         let kept = match plan.keeps_worktree {
-            true => self.keep(lock, &plan.agent, task, &path)?,
+            true => self.keep(lock, &plan.agent, task, &path, seen)?,
             false => None,
         };
         if let Some(salvage) = kept {
+            if let Some(seen) = seen {
+                self.publish(lock, task, seen, Move::Stay)?;
+            }
             return Ok(Prepared { base: None, salvage });
         }
-        let base = self.integration_head(lock)?;
-        let retired = self.retire(lock, &task.id, epoch(task), &path)?;
+        let base = self.integration_head(lock, seen)?;
+        let mut salvage = self.retire(lock, &task.id, epoch(task), &path)?.salvage;
+        if let Some(seen) = seen {
+            let left_there = self.publish(lock, task, seen, Move::To(&base))?;
+            salvage = salvage.or(left_there);
+        }
         if let Err(error) = self.add(lock, &path, &plan.branch, Some(&base)) {
             // Remove the partial worktree, which no agent has used.
             let _ = self.retire(lock, &task.id, epoch(task), &path);
             return Err(error);
         }
-        Ok(Prepared { base: Some(base), salvage: retired.salvage })
+        Ok(Prepared { base: Some(base), salvage })
     }
 
     /// Returns the existing worktree, rebuilt if its directory is missing. `None` if nothing is
@@ -54,7 +63,13 @@ impl Worktrees {
         agent: &Holder,
         task: &Task,
         path: &Path,
+        seen: Option<&Seen>,
     ) -> Result<Option<Option<Salvage>>> {
+        let submitted = task.review_commit.as_deref().filter(|_| seen.is_some());
+        let left = match submitted {
+            Some(submitted) => self.catch_up(lock, task, path, submitted)?,
+            None => None,
+        };
         match self.entry_at(path)? {
             Some(entry) if path.exists() && !entry.is_half_made => {
                 let is_own = task.assigned_to.as_ref() == Some(&agent.by);
@@ -62,10 +77,44 @@ impl Worktrees {
                     true => None,
                     false => self.copy_dirt(lock, task, &entry)?,
                 };
-                Ok(Some(salvage))
+                Ok(Some(salvage.or(left)))
             }
-            _ => Ok(self.rebuild(lock, task, path)?.then_some(None)),
+            _ => Ok(self.rebuild(lock, task, path, None)?.then_some(left)),
         }
+    }
+
+    /// Brings the worktree and the branch of a task to a commit with which another host went on, if they lack it. What
+    /// they have besides is saved, and returned.
+    pub(super) fn catch_up(
+        &self,
+        lock: &FileLock,
+        task: &Task,
+        path: &Path,
+        wanted: &str,
+    ) -> Result<Option<Salvage>> {
+        let branch = format!("refs/heads/{}", Self::branch_of(&task.id));
+        let entry = self.entry_at(path)?.filter(|entry| path.exists() && !entry.is_half_made);
+        let here = match &entry {
+            Some(entry) => entry.head.clone(),
+            None => self.commit_at(&branch)?,
+        };
+        let Some(here) = here else { return Ok(None) };
+        if self.is_ancestor(wanted, &here)? {
+            return Ok(None);
+        }
+        let Some(entry) = entry.filter(|entry| entry.branch.as_ref() == Some(&branch)) else {
+            return Ok(self.retire(lock, &task.id, epoch(task), path)?.salvage);
+        };
+        if !self.dirt(&entry.path)?.changed.is_empty() {
+            return Ok(self.retire(lock, &task.id, epoch(task), path)?.salvage);
+        }
+        // A clean worktree keeps its ignored files, such as caches of builds.
+        let saved = match self.is_ancestor(&here, wanted)? {
+            true => None,
+            false => Some(self.keep_commit(lock, &task.id, epoch(task), &here)?),
+        };
+        self.git.at(&entry.path).under(lock).run(&["reset", "--quiet", "--keep", wanted])?;
+        Ok(saved)
     }
 
     /// Saves the uncommitted work of an earlier holder in a worktree that a claim continues. The
@@ -78,12 +127,19 @@ impl Worktrees {
         self.keep_commit(lock, &task.id, epoch(task), &snapshot.commit).map(Some)
     }
 
-    /// Rebuilds a worktree from its committed state. Returns whether there was any.
-    pub(super) fn rebuild(&self, lock: &FileLock, task: &Task, path: &Path) -> Result<bool> {
+    /// Rebuilds a worktree from its committed state: its branch, or else `pushed`, or else what was submitted. Returns
+    /// whether there was any.
+    pub(super) fn rebuild(
+        &self,
+        lock: &FileLock,
+        task: &Task,
+        path: &Path,
+        pushed: Option<&str>,
+    ) -> Result<bool> {
         self.ensure_directory()?;
         let branch = Self::branch_of(&task.id);
         let tip = self.commit_at(&format!("refs/heads/{branch}"))?;
-        let submitted = match &task.review_commit {
+        let submitted = match pushed.or(task.review_commit.as_deref()) {
             Some(commit) if tip.is_none() => self.commit_at(commit)?,
             _ => None,
         };

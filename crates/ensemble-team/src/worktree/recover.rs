@@ -18,6 +18,7 @@ use serde_json::json;
 use super::list::Entry;
 use super::merge::{MERGE_LOCK, SCRATCH};
 use super::prepare::epoch;
+use super::remote::Move;
 use super::salvage::Salvage;
 use super::{Worktrees, is_not_allowed};
 use crate::board::{State, Status, Task};
@@ -45,7 +46,7 @@ pub struct Finding {
 impl Worktrees {
     /// Finds what crashes left, and repairs it if `repair` is set. Supervisors call it at their
     /// start and periodically, and `fsck` calls it. It never changes a worktree in which an agent
-    /// works.
+    /// works. If the remote is away, what needs it is left, and the error says so at the end.
     ///
     /// # Errors
     /// As for [`Board::read`](crate::board::Board::read); [`Error::Locked`], [`GitError`](super::GitError).
@@ -62,12 +63,22 @@ impl Worktrees {
         let state = self.board.read()?;
         // Query git once for all tasks: most of them are in order.
         let (entries, branches) = (self.entries()?, self.task_branches()?);
-        // Another host looks after its own worktrees.
-        for task in state.tasks.iter().filter(|task| self.board.other_host(task).is_none()) {
+        let mut away = None;
+        for task in &state.tasks {
+            // Another host looks after its own worktrees.
+            if self.board.other_host(task).is_some() && self.options.remote.is_none() {
+                continue;
+            }
             let path = self.path_of(task);
             let entry = entries.iter().find(|entry| entry.path == path);
             let has_branch = branches.contains(&Self::branch_of(&task.id));
-            self.recover_task(&lock, task, (entry, has_branch), repair, &mut found)?;
+            match self.recover_task(&lock, task, (entry, has_branch), repair, &mut found) {
+                // The remote is away. Other tasks may not need it.
+                Err(error @ Error::Server { unreachable: true, .. }) => {
+                    away.get_or_insert(error);
+                }
+                other => other?,
+            }
         }
         self.look_around(&state, &mut found)?;
         for finding in found.iter().filter(|finding| finding.repaired) {
@@ -75,7 +86,7 @@ impl Worktrees {
                 json!({ "task": finding.task, "path": finding.path, "problem": finding.problem });
             self.record(types::WORKTREE_RECOVERED, data);
         }
-        Ok(found)
+        away.map_or(Ok(found), Err)
     }
 
     fn recover_merges(
@@ -98,7 +109,7 @@ impl Worktrees {
             }
         }
         let state = self.board.read()?;
-        let integration = format!("refs/heads/{}", self.integration_branch()?);
+        let integration = self.integration_ref()?;
         let Some(head) = self.commit_at(&integration)? else { return Ok(()) };
         for task in state.tasks.iter().filter(|task| task.status == Status::Approved) {
             let commit = match &task.review_commit {
@@ -133,7 +144,16 @@ impl Worktrees {
         let path = self.path_of(task);
         let is_there = path.exists() && entry.is_some_and(|entry| !entry.is_half_made);
         let mut is_note = false;
+        let there = self.board.other_host(task);
         let (problem, repaired) = match task.status.needs_worktree() {
+            // Another host works on it. This host's copy of a task that is not claimed may be needed again.
+            true if there.is_some() => {
+                if task.status != Status::Claimed || (entry.is_none() && !has_branch) {
+                    return Ok(());
+                }
+                let repaired = repair && self.take_away(lock, task, &path)?;
+                (format!("host {} works on this task", there.unwrap_or_default()), repaired)
+            }
             true if is_there => return Ok(()),
             true => {
                 let repaired = repair && self.put_back(lock, task, &path)?;
@@ -143,7 +163,7 @@ impl Worktrees {
                 )
             }
             false => {
-                if entry.is_none() && !has_branch {
+                if entry.is_none() && !has_branch && !self.is_on_remote(task)? {
                     return Ok(());
                 }
                 let repaired = repair && self.take_away(lock, task, &path)?;
@@ -188,7 +208,7 @@ impl Worktrees {
             // Something else is in its place.
             return Ok(false);
         }
-        if self.rebuild(lock, task, path)? {
+        if self.rebuild(lock, task, path, None)? {
             return Ok(true);
         }
         if task.status != Status::Claimed {
@@ -201,9 +221,18 @@ impl Worktrees {
         Ok(true)
     }
 
-    /// Removes a worktree that should not exist.
+    /// Whether the remote had a branch of this task when it was fetched last.
+    fn is_on_remote(&self, task: &Task) -> Result<bool> {
+        Ok(match self.copy_of(&task.id) {
+            Some(copy) => self.commit_at(&copy)?.is_some(),
+            None => false,
+        })
+    }
+
+    /// Removes a worktree that should not exist. If no host works on the task, its branch on the remote goes, too.
     fn take_away(&self, lock: &FileLock, task: &Task, path: &Path) -> Result<bool> {
-        let retired = match self.retire(lock, &task.id, epoch(task), path) {
+        let to = if task.status.needs_worktree() { Move::Stay } else { Move::Away };
+        let retired = match self.put_off(lock, task, path, to) {
             Ok(retired) => retired,
             // The branch is checked out elsewhere.
             Err(error) if is_not_allowed(&error) => return Ok(false),
@@ -212,7 +241,9 @@ impl Worktrees {
         let salvage = retired.salvage.as_ref();
         let salvage =
             salvage.map(|Salvage { reference, commit }| (reference.as_str(), commit.as_str()));
-        if salvage.is_some() || task.worktree.is_some() {
+        // What another host has stays on the board.
+        let is_ours = self.board.other_host(task).is_none();
+        if salvage.is_some() || (task.worktree.is_some() && is_ours) {
             let mut locked = self.board.lock()?;
             locked.note_retired(&task.id, salvage)?;
             locked.commit()?;

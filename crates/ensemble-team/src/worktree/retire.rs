@@ -13,8 +13,11 @@
 use std::path::{Path, PathBuf};
 
 use super::list::Entry;
+use super::prepare::epoch;
+use super::remote::Move;
 use super::salvage::{Salvage, Snapshot};
 use super::{GitError, Operation, WorktreeFault, Worktrees};
+use crate::board::Task;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -78,6 +81,24 @@ impl Worktrees {
             self.delete_ref(lock, &branch, &tip)?;
         }
         self.tell_retired(task, epoch, path, &retired);
+        Ok(retired)
+    }
+
+    /// Removes the worktree and the branch of a task, and pushes what was saved of them. The remote is asked first, so
+    /// nothing is saved twice, and nothing is removed while the remote is away.
+    pub(super) fn put_off(
+        &self,
+        lock: &FileLock,
+        task: &Task,
+        path: &Path,
+        to: Move<'_>,
+    ) -> Result<Retired> {
+        let seen = self.look(Some(&task.id))?;
+        let mut retired = self.retire(lock, &task.id, epoch(task), path)?;
+        if let Some(seen) = &seen {
+            let left_there = self.publish(lock, task, seen, to)?;
+            retired.salvage = retired.salvage.or(left_there);
+        }
         Ok(retired)
     }
 
@@ -161,8 +182,7 @@ impl Worktrees {
         tip: Option<&str>,
         retired: &mut Retired,
     ) -> Result<()> {
-        let integration = format!("refs/heads/{}", self.integration_branch()?);
-        let integration = self.commit_at(&integration)?;
+        let integration = self.commit_at(&self.integration_ref()?)?;
         let mut tips: Vec<String> = Vec::new();
         for commit in [found, tip].into_iter().flatten() {
             let mut is_safe = false;

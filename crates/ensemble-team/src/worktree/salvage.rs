@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::list::Entry;
+use super::remote::digits;
 use super::{GitError, Worktrees};
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
@@ -161,11 +162,16 @@ impl Worktrees {
             let commit = self.commit_at(reference)?.unwrap_or_else(|| commit.to_owned());
             return Ok(Salvage { reference: reference.to_owned(), commit });
         }
-        let mut reference = format!("{below}{epoch}");
+        // Hosts that share a remote choose names without asking each other.
+        let mut reference = match &self.options.remote {
+            Some(_) => format!("{below}{epoch}.{}", digits(commit)),
+            None => format!("{below}{epoch}"),
+        };
+        let first = reference.clone();
         let mut number = 1;
         while self.commit_at(&reference)?.is_some() {
             number += 1;
-            reference = format!("{below}{epoch}.{number}");
+            reference = format!("{first}.{number}");
         }
         let call = self.git.at(&self.common).under(lock);
         call.run(&["update-ref", "-m", "ensemble: salvage", &reference, commit, ""])?;

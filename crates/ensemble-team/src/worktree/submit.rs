@@ -1,8 +1,10 @@
 //! Submissions of coders and verdicts of reviewers. Both are about one commit, in a worktree
-//! without other changes.
+//! without other changes. With a remote, the commit is pushed before the board says that it was submitted.
 
 use super::list::Entry;
 use super::prepare::epoch;
+use super::remote::{Move, Seen};
+use super::salvage::Salvage;
 use super::{Operation, WorktreeFault, Worktrees};
 use crate::admission::Act;
 use crate::board::Task;
@@ -40,6 +42,7 @@ impl Worktrees {
 
     fn submit_checked(&self, id: &Name, holder: &Holder, may_be_empty: bool) -> Result<String> {
         self.check(Act::HandIn, id, &holder.by)?;
+        let seen = self.look(Some(id))?;
         let mut locked = self.board.lock()?;
         let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
         // Check the holder before the worktree. This change is not written.
@@ -47,7 +50,7 @@ impl Worktrees {
         drop(locked);
 
         let operation = || Operation::Submit(id.clone());
-        self.must_be_here(&task, operation())?;
+        self.bring_pushed(&task, seen.as_ref())?;
         let (entry, head) = self.worked_in(&task, operation())?;
         let branch = Self::branch_of(id);
         if entry.branch != Some(format!("refs/heads/{branch}")) {
@@ -59,10 +62,42 @@ impl Worktrees {
         {
             return Err(WorktreeFault::NothingCommitted.to(operation()));
         }
+        let replaced = match &seen {
+            Some(seen) => self.publish(&self.lock()?, &task, seen, Move::To(&head))?,
+            None => None,
+        };
         let mut locked = self.board.lock()?;
         locked.submit(id, holder, &head)?;
+        if let Some(Salvage { reference, commit }) = &replaced {
+            locked.note_retired(id, Some((reference, commit)))?;
+        }
         locked.commit()?;
         Ok(head)
+    }
+
+    /// Makes the worktree of a task that is worked on on another host, at what was pushed from there.
+    fn bring_pushed(&self, task: &Task, seen: Option<&Seen>) -> Result<()> {
+        let pushed = seen.and_then(|seen| Some((seen, seen.branch.as_ref()?)));
+        match pushed.filter(|(_, tip)| task.base_commit.as_ref() != Some(tip)) {
+            Some((seen, tip)) if self.board.other_host(task).is_some() => {
+                self.bring_here(task, seen, tip)
+            }
+            _ => self.must_be_here(task, Operation::Submit(task.id.clone())),
+        }
+    }
+
+    /// Makes the worktree of a task on this host, or brings it to what another host has pushed.
+    pub(super) fn bring_here(&self, task: &Task, seen: &Seen, wanted: &str) -> Result<()> {
+        let (lock, path) = (self.lock()?, self.path_of(task));
+        let saved = self.catch_up(&lock, task, &path, wanted)?;
+        if self.entry_at(&path)?.is_none() || !path.exists() {
+            self.rebuild(&lock, task, &path, Some(wanted))?;
+        }
+        self.publish(&lock, task, seen, Move::Stay)?;
+        let Some(Salvage { reference, commit }) = saved else { return Ok(()) };
+        let mut locked = self.board.lock()?;
+        locked.note_retired(&task.id, Some((&reference, &commit)))?;
+        locked.commit().map(drop)
     }
 
     /// A reviewer gives its verdict on the submitted commit. The worktree must be clean and at that
@@ -95,7 +130,13 @@ impl Worktrees {
         let named = named.unwrap_or_default();
         // Check the holder before the worktree. This change is not written.
         drop(say(&named)?);
-        self.must_be_here(&task, Operation::Judge(id.clone()))?;
+        if self.board.other_host(&task).is_some() {
+            let seen = self.look(Some(id))?;
+            self.must_be_reachable(&task, Operation::Judge(id.clone()), seen.as_ref())?;
+            if let Some(seen) = &seen {
+                self.bring_here(&task, seen, &named)?;
+            }
+        }
         self.at_submitted(&task)?;
         self.must_be_clean(&task, Operation::Judge(id.clone()))?;
         say(&named)?.commit()?;
@@ -129,6 +170,9 @@ impl Worktrees {
         }
         let lock = self.lock()?;
         let kept = self.keep_commit(&lock, &task.id, epoch(task), &head)?;
+        if let Some(seen) = self.look(Some(&task.id))? {
+            self.publish(&lock, task, &seen, Move::Stay)?;
+        }
         self.git.at(&entry.path).under(&lock).run(&["reset", "--quiet", "--keep", submitted])?;
         let mut locked = self.board.lock()?;
         locked.note_retired(&task.id, Some((&kept.reference, &kept.commit)))?;

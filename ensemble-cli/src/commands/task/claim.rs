@@ -1,8 +1,8 @@
 //! `ensemble task claim`: a task, and a worktree to do it in.
 
 use ensemble_core::message::Name;
-use ensemble_team::board::{Board, State, claimable, reviewable};
-use ensemble_team::worktree::{Claimed, ReviewClaimed};
+use ensemble_team::board::{State, claimable, reviewable};
+use ensemble_team::worktree::{Claimed, ReviewClaimed, Worktrees};
 use serde_json::{Value, json};
 
 use crate::acting::registered;
@@ -55,11 +55,11 @@ pub(crate) fn take(context: &Context, id: Option<Name>, is_review: bool) -> Outc
     let board = context.board()?;
     let state = board.read()?;
     let agent = registered(context, &state)?;
+    let worktrees = context.worktrees(&board)?;
     let id = match id {
         Some(id) => id,
-        None => first(&board, &state, &agent.by, is_review)?,
+        None => first(&worktrees, &state, &agent.by, is_review)?,
     };
-    let worktrees = context.worktrees(&board)?;
     Ok(match is_review {
         true => {
             let claimed = worktrees.claim_review(&id, &agent)?;
@@ -72,12 +72,12 @@ pub(crate) fn take(context: &Context, id: Option<Name>, is_review: bool) -> Outc
     })
 }
 
-fn first(board: &Board, state: &State, agent: &Name, is_review: bool) -> Outcome<Name> {
+fn first(worktrees: &Worktrees, state: &State, agent: &Name, is_review: bool) -> Outcome<Name> {
     let (tasks, what) = match is_review {
         true => (reviewable(state, Some(agent)), "reviewed"),
         false => (claimable(state, Some(agent)), "claimed"),
     };
-    let first = tasks.into_iter().find(|task| !board.is_kept_elsewhere(task));
+    let first = tasks.into_iter().find(|task| !worktrees.is_kept_elsewhere(task));
     let first = first.map(|task| task.id.clone());
     first.ok_or_else(|| Failure::nothing(format!("no task can be {what} by `{agent}` now")))
 }

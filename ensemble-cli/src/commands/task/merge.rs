@@ -31,7 +31,7 @@ impl Merge {
             None => {
                 let state = board.read()?;
                 let approved = state.tasks.iter().filter(|task| task.status == Status::Approved);
-                let here = approved.filter(|task| !board.is_kept_elsewhere(task));
+                let here = approved.filter(|task| !worktrees.is_kept_elsewhere(task));
                 here.map(|task| task.id.clone()).collect()
             }
         };

@@ -138,7 +138,7 @@ impl Run<'_> {
         let mut refused: Vec<Name> = Vec::new();
         for _ in 0..CLAIMS_A_LOOK {
             let is_free =
-                |task: &&Task| !refused.contains(&task.id) && !self.board.is_kept_elsewhere(task);
+                |task: &&Task| !refused.contains(&task.id) && !worktrees.is_kept_elsewhere(task);
             let next = open(&state, &agent.by).into_iter().find(is_free);
             let Some(task) = next else { break };
             match take(worktrees, &task.id, agent) {
@@ -169,9 +169,9 @@ impl Run<'_> {
     /// Merges approved work of all reviewers. Returns the board's content afterwards.
     fn merge(&mut self, state: State) -> Result<State> {
         let Some(worktrees) = self.worktrees else { return Ok(state) };
-        // Another host merges what was made there.
+        // Without a remote, another host merges what was made there.
         let is_due =
-            |task: &&Task| task.status == Status::Approved && !self.board.is_kept_elsewhere(task);
+            |task: &&Task| task.status == Status::Approved && !worktrees.is_kept_elsewhere(task);
         let approved: Vec<&Task> = state.tasks.iter().filter(is_due).collect();
         if approved.is_empty() {
             return Ok(state);
