@@ -55,6 +55,8 @@ mod servers_failures;
 #[cfg(feature = "nats")]
 mod servers_ladders;
 #[cfg(feature = "nats")]
+mod servers_remote;
+#[cfg(feature = "nats")]
 mod servers_requests;
 #[cfg(feature = "nats")]
 mod servers_verbs;

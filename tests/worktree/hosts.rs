@@ -44,7 +44,7 @@ impl SharedFiles for Memory {
         true
     }
     fn rest(&self, duration: Duration) {
-        std::thread::sleep(duration);
+        std::thread::park_timeout(duration);
     }
 }
 

@@ -31,6 +31,12 @@ fn submitted(bed: &Bed, id: &str, file: &str, content: &str) -> Claimed {
     claimed
 }
 
+/// An agent under its registration.
+fn registered(bed: &Bed, id: &str) -> Holder {
+    let epoch = bed.board.read().unwrap().agents[&name(id)].epoch.unwrap();
+    Holder { by: name(id), epoch }
+}
+
 fn reject(bed: &Bed, id: &str) {
     let review = bed.review(id);
     let verdict = Verdict::Reject("no".to_owned());
@@ -129,13 +135,7 @@ fn a_coder_on_another_host_repairs_a_failed_merge_and_each_round_is_seen_by_the_
     // The coder's host comes back, and reviews what was repaired, in its own worktree.
     reject(&hosts.near, "t1");
     assert!(hosts.near.path().join(".worktrees/t1/repaired").exists());
-    let again = hosts.far.trees().claim_task(
-        &name("t1"),
-        &Holder {
-            epoch: hosts.far.board.read().unwrap().agents[&name("fixer")].epoch.unwrap(),
-            by: name("fixer"),
-        },
-    );
+    let again = hosts.far.trees().claim_task(&name("t1"), &registered(&hosts.far, "fixer"));
     let again = again.unwrap();
     assert_eq!(again.path, fix.path);
     commit(&again.path, "rejected", "y");
@@ -310,6 +310,57 @@ fn without_its_remote_a_verb_ends_as_busy_and_changes_nothing() {
     assert!(hosts.far.directories().is_empty());
     hosts.take_away(false);
     hosts.near.trees().submit(&name("t1"), &begun.granted.holder).unwrap();
+}
+
+#[test]
+fn a_push_that_the_remote_refuses_is_on_the_board_and_moves_nothing() {
+    let hosts = Hosts::new();
+    submitted(&hosts.near, "t1", "new", "x");
+    hosts.near.approve("t1");
+    let before = hosts.tip(INTEGRATION);
+    let hook = hosts.remote().join("hooks/pre-receive");
+    std::fs::write(&hook, "#!/bin/sh\necho frozen >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(&hook, PermissionsExt::from_mode(0o755)).unwrap();
+    let refused = hosts.far.trees().merge(&name("t1")).unwrap_err();
+    assert!(!refused.is_transient() && refused.to_string().contains("frozen"), "{refused}");
+    assert_eq!(hosts.tip(INTEGRATION), before);
+    let why = hosts.near.on_board("t1").merge_error.unwrap();
+    assert!(why.contains("frozen"), "{why}");
+    std::fs::remove_file(hook).unwrap();
+    done(hosts.far.trees().merge(&name("t1")).unwrap());
+}
+
+#[test]
+fn a_copy_with_changes_is_saved_before_another_hosts_work_takes_its_place() {
+    let hosts = Hosts::new();
+    submitted(&hosts.near, "t1", "new", "1");
+    let reviewer = hosts.far.agent("reviewer", "code-reviewer");
+    let review = hosts.far.trees().claim_review(&name("t1"), &reviewer).unwrap();
+    let verdict = Verdict::Reject("no".to_owned());
+    let holder = &review.granted.holder;
+    hosts.far.trees().verdict(&name("t1"), holder, None, &verdict).unwrap();
+    std::fs::write(review.path.join("note"), "of the reviewer").unwrap();
+    let coder = registered(&hosts.near, "coder-t1");
+    let again = hosts.near.trees().claim_task(&name("t1"), &coder).unwrap();
+    commit(&again.path, "new", "2");
+    hosts.near.trees().submit(&name("t1"), &again.granted.holder).unwrap();
+    hosts.far.approve("t1");
+    assert_eq!(std::fs::read_to_string(review.path.join("new")).unwrap(), "2");
+    assert_eq!(hosts.file(&hosts.refs(SAVED)[0], "note"), "of the reviewer");
+}
+
+#[test]
+fn an_integration_branch_with_a_hostile_name_is_refused() {
+    let hosts = Hosts::new();
+    hosts.near.task("t1");
+    let coder = hosts.near.agent("coder-1", "coder");
+    for branch in ["x:refs/heads/main", "--mirror", "../x", "*"] {
+        let options = hosts.near.options().with_integration(branch);
+        let trees = Worktrees::open(&hosts.near.board, options).unwrap();
+        let refused = refusal(trees.claim_task(&name("t1"), &coder));
+        assert!(refused.contains("git allows no branch of this name"), "{refused}");
+    }
+    assert_eq!(hosts.refs("refs/heads"), ["refs/heads/main"]);
 }
 
 #[test]

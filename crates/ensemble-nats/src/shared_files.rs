@@ -1,9 +1,10 @@
-//! Files that the hosts of a team share, as keys of the team's bucket: the blackboard, its lock, beats, and what stops
-//! the team.
+//! Files that the hosts of a team share, as keys of the team's bucket: the blackboard, its lock and that of merges,
+//! beats, and what stops the team.
 //!
 //! | file | key |
 //! |---|---|
 //! | `board/state.yaml` | `board.state=yaml` |
+//! | `merge/lock` | `merge.lock` |
 //! | `leases/coder-1@3.beat` | `leases.coder-1/3=beat` |
 //! | `control/PAUSE` | `control.PAUSE` |
 //!

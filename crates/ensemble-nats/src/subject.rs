@@ -255,7 +255,7 @@ impl Subjects {
         let Some(third) = tokens.next() else {
             return match kind {
                 "board" if name == LOCK => Some(Key::Claim),
-                "leases" => Some(Key::Claim),
+                "leases" | "merge" => Some(Key::Claim),
                 "board" => Some(Key::Board),
                 "control" => Some(Key::Control),
                 _ => None,
@@ -286,7 +286,7 @@ pub(super) enum Key {
     Gate(Name),
     /// The demand of a plan.
     Demand,
-    /// The claim of a mailbox's ladders, of an agent's name or of the blackboard's lock; or a beat. Its changes are no news.
+    /// The claim of a mailbox's ladders, of an agent's name of the blackboard's lock or of the merges'; or a beat. Its changes are no news.
     Claim,
     /// What a host tells of its agents.
     Host,
@@ -328,6 +328,7 @@ mod tests {
         assert_eq!(Subjects::shared_name(&beat).unwrap(), "worker.1@3.beat");
         assert_eq!(Subjects::key_of(&beat), Some(Key::Claim));
         assert_eq!(Subjects::key_of(&subjects.shared("board/lock")), Some(Key::Claim));
+        assert_eq!(Subjects::key_of(&subjects.shared("merge/lock")), Some(Key::Claim));
         assert_eq!(Subjects::key_of(&subjects.shared("board/state.yaml")), Some(Key::Board));
         assert_eq!(Subjects::key_of(&subjects.shared("control/PAUSE")), Some(Key::Control));
         let twin = Name::new("Worker.1").unwrap();

@@ -26,7 +26,7 @@ pub struct WorktreesConfig {
     /// `integration`). The first claim makes it at HEAD.
     pub integration_branch: Option<String>,
     /// The git remote through which the hosts of a team share branches, and to which approved work goes
-    /// (default: none, and each host merges in its own repository).
+    /// (default: none). Without one, each host merges in its own repository.
     pub remote: Option<String>,
     /// Time limit of a git command that asks the remote, in seconds (default 60).
     pub remote_limit_seconds: Option<u64>,

@@ -200,9 +200,9 @@ impl Worktrees {
             Ok((granted, locked))
         };
         // Check first without committing, so that git is not started in vain.
-        let (_, locked) = ask()?;
-        let task = locked.state().task(id).cloned();
-        drop(locked);
+        drop(ask()?);
+        // As it is on the board, with the host that has its worktree now.
+        let task = self.board.read()?.task(id).cloned();
         let Some(task) = task else {
             return Err(self.not_there(id).into());
         };

@@ -243,7 +243,8 @@ impl Worktrees {
         let Err(refused) = pushed else {
             let note = "ensemble: pushed";
             let copy = self.integration_ref()?;
-            self.git.at(&self.common).run(&["update-ref", "-m", note, &copy, new])?;
+            // The next look does it, too.
+            let _ = self.git.at(&self.common).run(&["update-ref", "-m", note, &copy, new]);
             return Ok(true);
         };
         let now = self.look(None)?.and_then(|seen| seen.integration);

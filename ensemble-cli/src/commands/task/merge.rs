@@ -16,6 +16,9 @@ use crate::text::{one_line, plural};
 /// nothing. The task is then INTEGRATION_FAILED with the reason, for a coder to repair, and the
 /// exit code is 1. A branch that is checked out somewhere is not moved. Exit code 75 if another
 /// merge runs, 3 if there is nothing to merge.
+///
+/// With `worktrees: {remote: …}` in ensemble.yaml, the branch is that of the git remote. Exit code
+/// 75 if the remote is away.
 #[derive(Debug, clap::Args)]
 pub(super) struct Merge {
     /// Task to merge [default: all that are APPROVED]
