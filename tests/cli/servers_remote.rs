@@ -189,6 +189,21 @@ fn a_merge_waits_for_the_merge_of_another_host_and_both_are_in_the_history() {
 }
 
 #[test]
+fn tests_that_take_longer_than_the_patience_for_servers_hold_no_merge_up() {
+    let team = Team::new();
+    let Team { near, .. } = &team;
+    team.add("t1");
+    submit(near, "t1", "ann");
+    approve(near, "t1", "rob");
+    let config = near.project().join("ensemble.yaml");
+    // Each host merges in its own repository.
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text = text.replace("patience_seconds: 120", "patience_seconds: 5");
+    std::fs::write(&config, text.replace("remote: origin", "tests: sleep 6")).unwrap();
+    assert_eq!(near.object("task merge t1")["status"], json!("MERGED"));
+}
+
+#[test]
 fn while_the_remote_is_away_verbs_end_with_75_and_name_it() {
     let team = Team::new();
     let Team { near, far, .. } = &team;
