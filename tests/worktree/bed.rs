@@ -40,21 +40,6 @@ impl Bed {
         Self { home, board, memory: Arc::default(), has_remote: false }
     }
 
-    /// A clone of a remote that lies in its `.ensemble/`, and an empty board of this host alone.
-    pub(crate) fn with_remote() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let hidden = home.path().join(".ensemble");
-        std::fs::create_dir(&hidden).unwrap();
-        crate::hosts::make_remote(&hidden);
-        make_repository(home.path());
-        git(home.path(), &["remote", "add", "origin", ".ensemble/team.git"]);
-        git(home.path(), &["fetch", "--quiet", "origin"]);
-        git(home.path(), &["reset", "--quiet", "--hard", "origin/main"]);
-        git(home.path(), &["branch", "--quiet", "--set-upstream-to=origin/main"]);
-        let board = Board::create(home.path(), board_options()).unwrap();
-        Self { home, board, memory: Arc::default(), has_remote: true }
-    }
-
     pub(crate) fn path(&self) -> PathBuf {
         self.home.path().canonicalize().unwrap()
     }

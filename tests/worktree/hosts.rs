@@ -111,6 +111,21 @@ pub(crate) fn make_remote(at: &Path) {
     git(at, &["clone", "--quiet", "--bare", "first", "team.git"]);
 }
 
+/// A clone of a remote that lies in its `.ensemble/`, and an empty board of this host alone.
+pub(crate) fn alone() -> Bed {
+    let home = tempfile::tempdir().unwrap();
+    let hidden = home.path().join(".ensemble");
+    std::fs::create_dir(&hidden).unwrap();
+    make_remote(&hidden);
+    make_repository(home.path());
+    git(home.path(), &["remote", "add", "origin", ".ensemble/team.git"]);
+    git(home.path(), &["fetch", "--quiet", "origin"]);
+    git(home.path(), &["reset", "--quiet", "--hard", "origin/main"]);
+    git(home.path(), &["branch", "--quiet", "--set-upstream-to=origin/main"]);
+    let board = Board::create(home.path(), board_options()).unwrap();
+    Bed { home, board, memory: Arc::default(), has_remote: true }
+}
+
 /// A clone with the board that all hosts share.
 fn host(remote: &Path, name: &str, files: &Arc<Memory>) -> Bed {
     let home = tempfile::tempdir().unwrap();

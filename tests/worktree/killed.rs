@@ -15,6 +15,7 @@ use ensemble_team::worktree::{Options, Tests, Worktrees};
 
 use crate::bed::{Bed, board_options, commit, git, name, options};
 use crate::children::Child;
+use crate::hosts;
 
 /// Kills its caller at one of its runs, before or after it has done its work.
 const KILLER: &str = r#"#!/bin/sh
@@ -55,7 +56,7 @@ pub(crate) fn play(role: &[String]) {
 
 /// A board on which the operation can be done, and by whom.
 fn prepare(operation: &str, has_remote: bool) -> (Bed, Holder) {
-    let bed = if has_remote { Bed::with_remote() } else { Bed::new() };
+    let bed = if has_remote { hosts::alone() } else { Bed::new() };
     bed.task("t1");
     let bin = bed.home.path().join("bin");
     std::fs::create_dir(&bin).unwrap();

@@ -1,4 +1,4 @@
-//! Files that the hosts of a team share, as keys of the team's bucket: the blackboard, its lock and that of merges,
+//! Files that the hosts of a team share, as keys of the team's bucket. They are the blackboard, its lock, that of merges,
 //! beats, and what stops the team.
 //!
 //! | file | key |
