@@ -41,13 +41,16 @@ pub(crate) struct Context {
     lasts: bool,
 }
 
+/// Verbs that run for as long as the team works, so that no patience can be that of the whole verb.
+const LASTING_VERBS: [&str; 2] = ["task dispatch", "agent supervise"];
+
 impl Context {
     /// For one run of `verb`.
     pub(crate) fn new(globals: Globals, verb: &'static str) -> Self {
         let Globals { queue, agent, json } = globals;
         let out = Output::new(json);
         let (identity, project, log) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        let (shared, lasts) = (OnceCell::new(), false);
+        let (shared, lasts) = (OnceCell::new(), LASTING_VERBS.contains(&verb));
         Self { out, queue, agent, verb, identity, project, log, shared, lasts }
     }
 
@@ -338,5 +341,32 @@ const fn advice(refusal: &Refusal) -> &'static str {
         Refusal::Contradiction { .. } | Refusal::UnknownPass { .. } | Refusal::Ended { .. } => {
             "without ENSEMBLE_AGENT_PASS in the environment, the pane it runs in decides"
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbs_that_last_are_verbs() {
+        assert!(LASTING_VERBS.iter().all(|verb| crate::commands::PLACES.contains(verb)));
+    }
+
+    /// What has worked for longer than a command may wait for its servers must go on.
+    #[cfg(feature = "nats")]
+    #[test]
+    fn calls_of_a_verb_that_lasts_share_no_patience() {
+        let home = tempfile::tempdir().unwrap();
+        let config = "transport: nats://127.0.0.1:1\n";
+        std::fs::write(home.path().join("ensemble.yaml"), config).unwrap();
+        let shares = |verb| {
+            let queue = Some(home.path().join("queue"));
+            let globals = Globals { queue, agent: None, json: false };
+            let options = Context::new(globals, verb).nats_options().unwrap();
+            options.expect("it is on servers").shares_patience
+        };
+        assert!(shares("send"));
+        assert!(!shares("task dispatch"));
     }
 }
