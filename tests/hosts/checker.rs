@@ -2,7 +2,7 @@
 //!
 //! | promise | refuted by |
 //! |---|---|
-//! | nothing that `send` took is lost | a message that nobody has settled, or that is a dead letter, or waits |
+//! | nothing that `send` took is lost | a message that no receiver has settled, or that is a dead letter, or waits |
 //! | nothing is done twice | a message that was settled twice, or handed out after it was settled |
 //! | a delivery has one holder | an epoch of a message that was handed out twice |
 //! | content arrives as it was sent | another text |

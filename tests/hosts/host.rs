@@ -129,7 +129,7 @@ impl Host {
         let pid = child.id();
         self.running().push(pid);
         let (stdout, stderr) = outputs(&mut child);
-        // It has ended, and is not reaped before nobody can mean another process by its number.
+        // It has ended. It is reaped once no killer can choose its number, which another process may have then.
         self.running().retain(|other| *other != pid);
         let code = child.wait().expect("a child can be waited for").code()?;
         Some(Ran { code, stdout, stderr })

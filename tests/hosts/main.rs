@@ -11,9 +11,9 @@
 //! | coders, reviewers, planners | both | work off the blackboard under `ensemble agent supervise` |
 //!
 //! Each player notes what the command answered (`journal.rs`). Once all is quiet, `checker.rs` compares the notes
-//! with the servers, the logs and the repositories of both hosts. `HOSTS_SECONDS` (10) is how long the
-//! disturbances last, and `HOSTS_MESSAGES` (40) how many messages each sender has at least; `HOSTS_TASKS` (6)
-//! is the size of the blackboard. `TORTURE_SEED` repeats the choices. docs/evidence/torture.md tells more.
+//! with the servers, the logs and the repositories of both hosts. The disturbances last for `HOSTS_SECONDS` (10).
+//! Each sender has at least `HOSTS_MESSAGES` (40), and the blackboard `HOSTS_TASKS` (6). `TORTURE_SEED` repeats the
+//! choices. docs/evidence/torture.md tells more.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 

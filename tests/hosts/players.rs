@@ -10,10 +10,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::LOOK_INTERVAL;
 use crate::host::{BUSY, Host, MAILBOXES, Ran};
 use crate::journal::Fact;
 use crate::support::pause;
@@ -27,7 +28,7 @@ const SENDERS: [(usize, &str); 4] = [(0, "ann"), (0, "amy"), (1, "bob"), (1, "be
 /// Plans that wait for their decision.
 const PLANS_OPEN_MAX: usize = 3;
 
-/// What all players share.
+/// The hosts, and the counts by which the players know that all is done.
 pub struct Stage<'a> {
     hosts: &'a [Host; 2],
     start: Instant,
@@ -254,7 +255,7 @@ fn decide(stage: &Stage<'_>, host: &Host, approves: bool) -> Vec<Fact> {
                 _ => facts.push(wrong(&line, &ran)),
             }
         }
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(LOOK_INTERVAL);
     }
     facts
 }
