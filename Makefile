@@ -122,10 +122,11 @@ torture: needs
 torture-clients: needs
 	CLIENTS_MESSAGES=50000 CLIENTS_PROCESSES=8 TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test clients -- all_clients --nocapture
 
-# Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; docs/evidence/torture.md tells more.
+# One team on two hosts over a cluster that is killed and cut, for SECONDS; docs/evidence/torture.md tells more.
 torture-hosts: needs
 	TORTURE_SEED=$(SEED) HOSTS_SECONDS=$(SECONDS) HOSTS_MESSAGES=2000 HOSTS_TASKS=200 cargo test --release --package ensemble-broker --all-features --test hosts -- --nocapture
 
+# Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; docs/evidence/torture.md tells more.
 torture-whole: needs
 	TORTURE_SEED=$(SEED) WHOLE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test whole -- --nocapture
 

@@ -109,7 +109,7 @@ fn is_full(code: ErrorCode, text: &str) -> bool {
         || FULL.iter().any(|said| text.contains(said))
 }
 
-/// A server from 2.12 on that does not know the right sequence says this, and not the code of before.
+/// Newer servers (2.15.1 for one) that do not know the right sequence say this, and not the code of before.
 const WRONG_LAST_SEQUENCE_UNTOLD: ErrorCode = ErrorCode(10164);
 
 /// What a server without room says.

@@ -286,7 +286,7 @@ pub(super) enum Key {
     Gate(Name),
     /// The demand of a plan.
     Demand,
-    /// The claim of a mailbox's ladders, of an agent's name of the blackboard's lock or of the merges'; or a beat. Its changes are no news.
+    /// The claim of a mailbox's ladders, of an agent's name, of the blackboard's lock or of the merges'; or a beat. Its changes are no news.
     Claim,
     /// What a host tells of its agents.
     Host,
