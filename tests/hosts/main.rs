@@ -56,7 +56,7 @@ fn two_hosts_lose_nothing_and_do_nothing_twice() {
     let seconds = Duration::from_secs(setting("HOSTS_SECONDS", 10));
     let tasks = setting("HOSTS_TASKS", 6);
     let mut random = Random::printed("hosts");
-    let Some(cluster) = Cluster::of_today() else { return };
+    let Some(cluster) = Cluster::start() else { return };
     let net = Net::over(cluster);
     let hosts = [Host::new("a", &net, 0), Host::new("b", &net, 1)];
     let stage = Stage::new(&hosts, setting("HOSTS_MESSAGES", 40));

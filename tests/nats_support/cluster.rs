@@ -1,8 +1,8 @@
 //! Three servers that keep each message three times.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::server::{Server, free_port, program};
+use super::server::{Server, free_port};
 
 /// As many as a cluster needs to go on without one.
 const SERVERS: usize = 3;
@@ -15,22 +15,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Of the installed program: running, and every server has caught up. Clients know those servers whose
-    /// addresses they were given.
-    pub fn start() -> Self {
-        Self::by(Path::new(program()))
-    }
-
-    /// Of a program that keeps its servers alike although they are killed, which that of Debian 12 does not.
-    /// `.ci/needs` installs it; `None`, with the reason printed, without it.
-    pub fn of_today() -> Option<Self> {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?;
-        let program = target.join("nats-server/bin/nats-server");
-        if program.exists() {
-            return Some(Self::by(&program));
-        }
-        println!("skipped: no {} (`.ci/needs` installs it)", program.display());
-        None
+    /// Of the program for clusters: running, and every server has caught up. Clients know those servers whose
+    /// addresses they were given. `None`, with the reason printed, without it.
+    pub fn start() -> Option<Self> {
+        cluster_program().map(|program| Self::by(&program))
     }
 
     fn by(program: &Path) -> Self {
@@ -69,4 +57,16 @@ impl Cluster {
     pub fn urls(&self) -> String {
         self.servers.iter().map(Server::url).collect::<Vec<_>>().join(",")
     }
+}
+
+/// A program that keeps its servers alike although they are killed or cut off, which that of Debian 12 does not.
+/// `.ci/needs` installs it; `None`, with the reason printed, without it.
+pub fn cluster_program() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?;
+    let program = target.join("nats-server/bin/nats-server");
+    if !program.exists() {
+        println!("skipped: no {} (`.ci/needs` installs it)", program.display());
+        return None;
+    }
+    Some(program)
 }
