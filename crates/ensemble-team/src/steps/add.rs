@@ -1,7 +1,7 @@
 //! Storing a plan: all steps of a subtask at once.
 
 use super::StepError;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use super::db::{DbResult, Tx, values};
 use serde_json::json;
 
 use super::plan::{Pauses, Plan, PlannedStep, Policy};
@@ -35,10 +35,11 @@ impl StepStore {
         plan.check().map_err(wrong)?;
         let now = self.stamp();
         let added = self.write("store the plan in", |tx| {
-            let stored: Option<String> = tx
-                .prepare_cached("SELECT plan_sha256 FROM task_queues WHERE task_id = ?1")?
-                .query_row([&plan.task_id], |row| row.get(0))
-                .optional()?;
+            let stored: Option<String> = tx.first(
+                "SELECT plan_sha256 FROM task_queues WHERE task_id = ?1",
+                values![&plan.task_id],
+                |row| row.get(0),
+            )?;
             match stored {
                 Some(digest) if digest == plan.digest().to_string() => {
                     return Ok(Added::AlreadyStored);
@@ -72,33 +73,33 @@ fn taken(task_id: &str) -> StepError {
     StepError::OtherPlan { task_id: task_id.to_owned() }
 }
 
-fn insert_queue(tx: &Connection, plan: &Plan, now: &str) -> rusqlite::Result<()> {
-    tx.prepare_cached(
+fn insert_queue(tx: &Tx<'_>, plan: &Plan, now: &str) -> DbResult<()> {
+    tx.execute(
         "INSERT INTO task_queues (task_id, number, title, orchestrator, parallel, pauses, policy, \
            attempts_max, lease_seconds, constraints, template, plan_sha256, created_at) \
          VALUES (?1, (SELECT coalesce(max(number), 0) + 1 FROM task_queues), ?2, ?3, ?4, ?5, ?6, \
            ?7, ?8, ?9, ?10, ?11, ?12)",
-    )?
-    .execute(params![
-        plan.task_id,
-        plan.title,
-        plan.orchestrator.as_ref().map(|name| name.as_str()),
-        plan.parallel,
-        match plan.blocked_pauses {
-            Pauses::Queue => "queue",
-            Pauses::Step => "step",
-        },
-        match plan.policy {
-            Policy::None => "none",
-            Policy::Tdd => "tdd",
-        },
-        plan.attempts_max,
-        i64::try_from(plan.lease_seconds).unwrap_or(i64::MAX),
-        list(&plan.constraints),
-        plan.template,
-        plan.digest().to_string(),
-        now,
-    ])?;
+        values![
+            plan.task_id,
+            plan.title,
+            plan.orchestrator.as_ref().map(|name| name.as_str()),
+            plan.parallel,
+            match plan.blocked_pauses {
+                Pauses::Queue => "queue",
+                Pauses::Step => "step",
+            },
+            match plan.policy {
+                Policy::None => "none",
+                Policy::Tdd => "tdd",
+            },
+            plan.attempts_max,
+            plan.lease_seconds,
+            list(&plan.constraints),
+            plan.template,
+            plan.digest().to_string(),
+            now,
+        ],
+    )?;
     let resources = plan.resources.iter().map(|resource| (&resource.path, resource.access));
     insert_resources(tx, &plan.task_id, WHOLE_TASK, resources)
 }
@@ -114,19 +115,16 @@ pub(super) struct Place<'a> {
 }
 
 pub(super) fn insert_step(
-    tx: &Connection,
+    tx: &Tx<'_>,
     place: &Place<'_>,
     step: &PlannedStep,
     now: &str,
-) -> rusqlite::Result<()> {
+) -> DbResult<()> {
     let fix_files: Vec<String> = step.fix_files.iter().map(ToString::to_string).collect();
     let fix_files = list(&fix_files);
-    tx.prepare_cached(
-        "INSERT INTO task_steps (task_id, step_index, position, agent, fix_by, goal, instructions, \
+    tx.execute("INSERT INTO task_steps (task_id, step_index, position, agent, fix_by, goal, instructions, \
            constraints, phase, cycle, parent_index, fixes, fixes_epoch, fix_files, needs_plan, created_at, updated_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16)",
-    )?
-    .execute(params![
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16)", values![
         place.task_id,
         place.index,
         place.position,
@@ -139,7 +137,7 @@ pub(super) fn insert_step(
         step.cycle,
         place.parent,
         place.fixes.map(|(index, _)| index),
-        place.fixes.map(|(_, epoch)| i64::try_from(epoch).unwrap_or(i64::MAX)),
+        place.fixes.map(|(_, epoch)| epoch),
         fix_files,
         step.plan,
         now,
@@ -150,22 +148,22 @@ pub(super) fn insert_step(
 }
 
 fn insert_resources<'a>(
-    tx: &Connection,
+    tx: &Tx<'_>,
     task_id: &str,
     index: i64,
     resources: impl Iterator<Item = (&'a FilePath, Access)>,
-) -> rusqlite::Result<()> {
-    let mut insert = tx.prepare_cached(
-        "INSERT INTO task_resources (task_id, step_index, number, path, access) \
-         VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?;
+) -> DbResult<()> {
     for (number, (path, access)) in resources.enumerate() {
         let access = match access {
             Access::Read => "read",
             Access::Write => "write",
         };
         let number = i64::try_from(number).unwrap_or(i64::MAX);
-        insert.execute(params![task_id, index, number, path.as_str(), access])?;
+        tx.execute(
+            "INSERT INTO task_resources (task_id, step_index, number, path, access) \
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+            values![task_id, index, number, path.as_str(), access],
+        )?;
     }
     Ok(())
 }

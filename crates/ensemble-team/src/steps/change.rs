@@ -1,9 +1,8 @@
 //! One event of one step: the machine decides, and the row is updated.
 
 use super::StepError;
+use super::db::{DbResult, Tx, values};
 use std::collections::VecDeque;
-
-use rusqlite::{Connection, params};
 
 use super::rows::{StepKey, list};
 use super::working::{self, Charter, Work};
@@ -33,7 +32,7 @@ pub(super) struct Words<'a> {
 impl StepStore {
     /// Applies an event to a step and stores the result.
     pub(super) fn apply(
-        tx: &Connection,
+        tx: &Tx<'_>,
         key: &StepKey,
         event: Event,
         words: Option<&Words<'_>>,
@@ -44,7 +43,7 @@ impl StepStore {
     }
 
     pub(super) fn apply_to(
-        tx: &Connection,
+        tx: &Tx<'_>,
         queue: Charter,
         before: Work,
         event: Event,
@@ -78,23 +77,22 @@ impl StepStore {
     }
 }
 
-fn beat(tx: &Connection, key: &StepKey) -> rusqlite::Result<()> {
-    tx.prepare_cached(
+fn beat(tx: &Tx<'_>, key: &StepKey) -> DbResult<()> {
+    tx.execute(
         "UPDATE task_steps SET beat = beat + 1 WHERE task_id = ?1 AND step_index = ?2",
-    )?
-    .execute(params![key.task_id, key.step_index])
-    .map(drop)
+        values![key.task_id, key.step_index],
+    )
 }
 
 /// Stores the machine's state and nothing else. The last error and the blockers stay until they are
 /// replaced, for the next prompt and for people.
 fn save(
-    tx: &Connection,
+    tx: &Tx<'_>,
     key: &StepKey,
     step: &Step,
     words: Option<&Words<'_>>,
     now: &str,
-) -> rusqlite::Result<()> {
+) -> DbResult<()> {
     let (mut resolution, mut fix_due, mut waits, mut holder) = (None, false, false, None);
     let (mut error, mut blockers) = (None, None);
     let status = match step.state() {
@@ -122,15 +120,12 @@ fn save(
             "FAILED"
         }
     };
-    tx.prepare_cached(
-        "UPDATE task_steps SET status = ?3, resolution = ?4, fix_due = ?5, holder = ?6, \
+    tx.execute("UPDATE task_steps SET status = ?3, resolution = ?4, fix_due = ?5, holder = ?6, \
            attempt = ?7, epoch = ?8, last_error = coalesce(?9, last_error), \
            blockers = coalesce(?10, blockers), updated_at = ?11, \
-           summary = iif(?12 IS NULL, summary, ?13), artifacts = coalesce(?12, artifacts), \
+           summary = CASE WHEN ?12 IS NULL THEN summary ELSE ?13 END, artifacts = coalesce(?12, artifacts), \
            waits_for_fix = ?14 \
-         WHERE task_id = ?1 AND step_index = ?2",
-    )?
-    .execute(params![
+         WHERE task_id = ?1 AND step_index = ?2", values![
         key.task_id,
         key.step_index,
         status,
@@ -138,7 +133,7 @@ fn save(
         fix_due,
         holder,
         step.attempt(),
-        i64::try_from(step.epoch()).unwrap_or(i64::MAX),
+        step.epoch(),
         error,
         blockers,
         now,
@@ -146,5 +141,4 @@ fn save(
         words.and_then(|words| words.summary),
         waits,
     ])
-    .map(drop)
 }

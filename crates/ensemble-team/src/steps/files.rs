@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::{Component, Path};
 
-use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
 
+use super::db::{DbResult, Tx, values};
 use super::rows::StepKey;
 
 /// Longest path, in bytes.
@@ -93,31 +93,29 @@ impl From<FilePath> for String {
 }
 
 /// Files that a step changes.
-pub(super) fn of_step(tx: &Connection, key: &StepKey) -> rusqlite::Result<Vec<String>> {
-    tx.prepare_cached(
+pub(super) fn of_step(tx: &Tx<'_>, key: &StepKey) -> DbResult<Vec<String>> {
+    tx.all(
         "SELECT path FROM task_resources
          WHERE task_id = ?1 AND step_index = ?2 AND access = 'write' ORDER BY number",
-    )?
-    .query_map(params![key.task_id, key.step_index], |row| row.get(0))?
-    .collect()
+        values![key.task_id, key.step_index],
+        |row| row.get(0),
+    )
 }
 
 /// A lock that conflicts with one of these files, as file and holder. A lock on a directory above
 /// or a file below conflicts, too.
-pub(super) fn conflict(
-    tx: &Connection,
-    names: &[String],
-) -> rusqlite::Result<Option<(String, String)>> {
+pub(super) fn conflict(tx: &Tx<'_>, names: &[String]) -> DbResult<Option<(String, String)>> {
     if names.is_empty() {
         return Ok(None);
     }
-    let mut find = tx.prepare_cached(
-        "SELECT path, holder FROM file_locks
+    for name in names {
+        let found = tx.first(
+            "SELECT path, holder FROM file_locks
          WHERE path = ?1 OR substr(path, 1, length(?1) + 1) = ?1 || '/'
             OR substr(?1, 1, length(path) + 1) = path || '/' LIMIT 1",
-    )?;
-    for name in names {
-        let found = find.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+            values![name],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
         if found.is_some() {
             return Ok(found);
         }
@@ -127,26 +125,24 @@ pub(super) fn conflict(
 
 /// Locks files for the holder of a step.
 pub(super) fn lock(
-    tx: &Connection,
+    tx: &Tx<'_>,
     names: &[String],
     key: &StepKey,
     epoch: u64,
     holder: &str,
-) -> rusqlite::Result<()> {
-    let mut insert = tx.prepare_cached(
-        "INSERT INTO file_locks (path, task_id, step_index, epoch, holder) VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?;
+) -> DbResult<()> {
     for name in names {
-        insert.execute(params![name, key.task_id, key.step_index, epoch as i64, holder])?;
+        tx.execute("INSERT INTO file_locks (path, task_id, step_index, epoch, holder) VALUES (?1, ?2, ?3, ?4, ?5)", values![name, key.task_id, key.step_index, epoch, holder])?;
     }
     Ok(())
 }
 
 /// Unlocks all files of a step.
-pub(super) fn free(tx: &Connection, key: &StepKey) -> rusqlite::Result<()> {
-    tx.prepare_cached("DELETE FROM file_locks WHERE task_id = ?1 AND step_index = ?2")?
-        .execute(params![key.task_id, key.step_index])
-        .map(drop)
+pub(super) fn free(tx: &Tx<'_>, key: &StepKey) -> DbResult<()> {
+    tx.execute(
+        "DELETE FROM file_locks WHERE task_id = ?1 AND step_index = ?2",
+        values![key.task_id, key.step_index],
+    )
 }
 
 #[cfg(test)]

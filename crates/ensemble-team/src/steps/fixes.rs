@@ -21,9 +21,8 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, params};
-
 use super::add::{POSITION_STEP, Place, insert_step};
+use super::db::{DbResult, Tx, values};
 use super::orders::end_run;
 use super::plan::{LIST_MAX, PlannedStep};
 use super::rows::{self, StepKey};
@@ -87,7 +86,7 @@ fn file_of(root: &Path, word: &str) -> Option<FilePath> {
 
 /// Inserts a fix step after the failed step. The failed step's machine already waits for it.
 pub(super) fn order(
-    tx: &Connection,
+    tx: &Tx<'_>,
     failed: &Work,
     failure: &Failure<'_>,
     now: &str,
@@ -143,27 +142,28 @@ fn instructions(failed: &Work, failure: &Failure<'_>) -> Vec<String> {
     all
 }
 
-fn fix_files(tx: &Connection, key: &StepKey) -> rusqlite::Result<Vec<FilePath>> {
-    tx.prepare_cached("SELECT fix_files FROM task_steps WHERE task_id = ?1 AND step_index = ?2")?
-        .query_row(params![key.task_id, key.step_index], |row| rows::json(row, 0))
+fn fix_files(tx: &Tx<'_>, key: &StepKey) -> DbResult<Vec<FilePath>> {
+    tx.only(
+        "SELECT fix_files FROM task_steps WHERE task_id = ?1 AND step_index = ?2",
+        values![key.task_id, key.step_index],
+        |row| rows::json(row, 0),
+    )
 }
 
 fn derived_files(
-    tx: &Connection,
+    tx: &Tx<'_>,
     failed: &Work,
     agent: &Name,
     places: &[ErrorPlace],
-) -> rusqlite::Result<Vec<FilePath>> {
+) -> DbResult<Vec<FilePath>> {
     let key = &failed.key;
-    let mut found = paths(
-        tx.prepare_cached(
-            "SELECT r.path FROM task_steps s JOIN task_resources r USING (task_id, step_index) \
+    let mut found = paths(tx.all(
+        "SELECT r.path FROM task_steps s JOIN task_resources r USING (task_id, step_index) \
              WHERE s.task_id = ?1 AND s.cycle = ?2 AND s.agent = ?3 AND r.access = 'write' \
              GROUP BY r.path ORDER BY min(s.position), min(r.number)",
-        )?
-        .query_map(params![key.task_id, failed.cycle, agent.as_str()], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?,
-    );
+        values![key.task_id, failed.cycle, agent.as_str()],
+        |row| row.get(0),
+    )?);
     for place in places {
         if !found.contains(&place.file) {
             found.push(place.file.clone());
@@ -177,13 +177,12 @@ fn derived_files(
 }
 
 /// All files of the failed step, which its fixer has to see.
-fn shown_files(tx: &Connection, key: &StepKey) -> rusqlite::Result<Vec<FilePath>> {
-    let found = tx
-        .prepare_cached(
-            "SELECT path FROM task_resources WHERE task_id = ?1 AND step_index = ?2 ORDER BY number",
-        )?
-        .query_map(params![key.task_id, key.step_index], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
+fn shown_files(tx: &Tx<'_>, key: &StepKey) -> DbResult<Vec<FilePath>> {
+    let found = tx.all(
+        "SELECT path FROM task_resources WHERE task_id = ?1 AND step_index = ?2 ORDER BY number",
+        values![key.task_id, key.step_index],
+        |row| row.get(0),
+    )?;
     Ok(paths(found))
 }
 
@@ -193,38 +192,34 @@ fn paths(found: Vec<String>) -> Vec<FilePath> {
 }
 
 /// Number of the next step that is inserted into a task.
-pub(super) fn next_index(tx: &Connection, task_id: &str) -> rusqlite::Result<u32> {
-    tx.prepare_cached("SELECT max(step_index) + 1 FROM task_steps WHERE task_id = ?1")?
-        .query_row([task_id], |row| row.get(0))
+pub(super) fn next_index(tx: &Tx<'_>, task_id: &str) -> DbResult<u32> {
+    tx.value("SELECT max(step_index) + 1 FROM task_steps WHERE task_id = ?1", values![task_id])
 }
 
 /// A free position after a step and after its earlier fix steps, before all other later steps.
-fn position_after(tx: &Connection, key: &StepKey) -> rusqlite::Result<i64> {
-    let last: i64 = tx
-        .prepare_cached(
-            "SELECT max(f.position) FROM task_steps f JOIN task_steps s USING (task_id) \
+fn position_after(tx: &Tx<'_>, key: &StepKey) -> DbResult<i64> {
+    let last: i64 = tx.value(
+        "SELECT max(f.position) FROM task_steps f JOIN task_steps s USING (task_id) \
              WHERE s.task_id = ?1 AND s.step_index = ?2 AND f.position >= s.position \
                AND (f.step_index = ?2 OR f.fixes = ?2)",
-        )?
-        .query_row(params![key.task_id, key.step_index], |row| row.get(0))?;
-    let is_taken: bool = tx
-        .prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 AND position = ?2)",
-        )?
-        .query_row(params![key.task_id, last + 1], |row| row.get(0))?;
+        values![key.task_id, key.step_index],
+    )?;
+    let is_taken: bool = tx.value(
+        "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 AND position = ?2)",
+        values![key.task_id, last + 1],
+    )?;
     if is_taken {
         // No two positions may be equal at any moment, so they move in two leaps.
-        let mut leap = tx.prepare_cached(
-            "UPDATE task_steps SET position = position + ?3 WHERE task_id = ?1 AND position > ?2",
-        )?;
-        leap.execute(params![key.task_id, last, OUT_OF_THE_WAY])?;
-        leap.execute(params![key.task_id, OUT_OF_THE_WAY / 2, POSITION_STEP - OUT_OF_THE_WAY])?;
+        let leap =
+            "UPDATE task_steps SET position = position + ?3 WHERE task_id = ?1 AND position > ?2";
+        tx.execute(leap, values![key.task_id, last, OUT_OF_THE_WAY])?;
+        tx.execute(leap, values![key.task_id, OUT_OF_THE_WAY / 2, POSITION_STEP - OUT_OF_THE_WAY])?;
     }
     Ok(last + 1)
 }
 
 /// A step is done: if it was the last fix step of another one, that one can be taken again.
-pub(super) fn done(tx: &Connection, fix: &Work, now: &str) -> Result<(), Trouble> {
+pub(super) fn done(tx: &Tx<'_>, fix: &Work, now: &str) -> Result<(), Trouble> {
     let Some(failed) = fix.fixes else { return Ok(()) };
     let key = StepKey::new(fix.key.task_id.clone(), failed);
     if unfinished(tx, &key)?.is_empty() {
@@ -234,21 +229,17 @@ pub(super) fn done(tx: &Connection, fix: &Work, now: &str) -> Result<(), Trouble
 }
 
 /// Numbers of the fix steps of a step that are not done.
-fn unfinished(tx: &Connection, failed: &StepKey) -> rusqlite::Result<Vec<u32>> {
-    tx.prepare_cached(
+fn unfinished(tx: &Tx<'_>, failed: &StepKey) -> DbResult<Vec<u32>> {
+    tx.all(
         "SELECT step_index FROM task_steps WHERE task_id = ?1 AND fixes = ?2 \
            AND status <> 'COMPLETED' ORDER BY position",
-    )?
-    .query_map(params![failed.task_id, failed.step_index], |row| row.get(0))?
-    .collect()
+        values![failed.task_id, failed.step_index],
+        |row| row.get(0),
+    )
 }
 
 /// Skips the fix steps of a step that an order has changed. Returns what was skipped.
-pub(super) fn withdraw(
-    tx: &Connection,
-    failed: &StepKey,
-    now: &str,
-) -> Result<Vec<StepKey>, Trouble> {
+pub(super) fn withdraw(tx: &Tx<'_>, failed: &StepKey, now: &str) -> Result<Vec<StepKey>, Trouble> {
     let mut skipped = Vec::new();
     for index in unfinished(tx, failed)? {
         let key = StepKey::new(failed.task_id.clone(), index);
@@ -260,10 +251,10 @@ pub(super) fn withdraw(
         }
         StepStore::apply(tx, &key, Event::Skipped, None, now)?;
         let note = format!("step {} was changed by an order", failed.step_index);
-        tx.prepare_cached(
+        tx.execute(
             "UPDATE task_steps SET note = ?3 WHERE task_id = ?1 AND step_index = ?2",
-        )?
-        .execute(params![key.task_id, key.step_index, note])?;
+            values![key.task_id, key.step_index, note],
+        )?;
         let below = withdraw(tx, &key, now)?;
         skipped.push(key);
         skipped.extend(below);
@@ -272,14 +263,13 @@ pub(super) fn withdraw(
 }
 
 /// Inserts the fix steps of the failures that version 1 has left.
-pub(super) fn migrate(tx: &Connection, root: &Path) -> Result<(), Trouble> {
-    let keys: Vec<StepKey> = tx
-        .prepare(
-            "SELECT task_id, step_index FROM task_steps \
+pub(super) fn migrate(tx: &Tx<'_>, root: &Path) -> Result<(), Trouble> {
+    let keys: Vec<StepKey> = tx.all(
+        "SELECT task_id, step_index FROM task_steps \
              WHERE status = 'FAILED' AND fix_due = 1 AND fix_by IS NOT NULL",
-        )?
-        .query_map([], |row| Ok(StepKey { task_id: row.get(0)?, step_index: row.get(1)? }))?
-        .collect::<rusqlite::Result<_>>()?;
+        &[],
+        |row| Ok(StepKey { task_id: row.get(0)?, step_index: row.get(1)? }),
+    )?;
     for key in keys {
         let (queue, failed, _) = working::find(tx, &key)?;
         let Charter { attempts_max, .. } = queue;
@@ -291,16 +281,15 @@ pub(super) fn migrate(tx: &Connection, root: &Path) -> Result<(), Trouble> {
         order(tx, &failed, &failure, &now)?;
         tx.execute(
             "UPDATE task_steps SET waits_for_fix = 1 WHERE task_id = ?1 AND step_index = ?2",
-            params![key.task_id, key.step_index],
+            values![key.task_id, key.step_index],
         )?;
     }
     Ok(())
 }
 
-fn failed_at(tx: &Connection, key: &StepKey) -> rusqlite::Result<String> {
-    tx.query_row(
+fn failed_at(tx: &Tx<'_>, key: &StepKey) -> DbResult<String> {
+    tx.value(
         "SELECT updated_at FROM task_steps WHERE task_id = ?1 AND step_index = ?2",
-        params![key.task_id, key.step_index],
-        |row| row.get(0),
+        values![key.task_id, key.step_index],
     )
 }

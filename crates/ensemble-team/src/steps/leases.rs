@@ -1,9 +1,9 @@
 //! Leases of steps, and the observation that expires them.
 
+use super::db::values;
 use super::error::is_unknown;
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -106,14 +106,14 @@ impl StepStore {
     /// [`StepError::Database`](super::StepError::Database).
     pub fn take_back(&self, agent: &Name) -> Result<Vec<(StepKey, u64)>> {
         let held = self.read(|tx| {
-            let mut held = tx.prepare_cached(
+            tx.all(
                 "SELECT task_id, step_index, epoch, beat FROM task_steps WHERE holder = ?1",
-            )?;
-            held.query_map([agent.as_str()], |row| {
-                let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
-                Ok((Key { step, epoch: rows::number(row, 2)? }, rows::number(row, 3)?))
-            })?
-            .collect::<rusqlite::Result<Vec<(Key, u64)>>>()
+                values![agent.as_str()],
+                |row| {
+                    let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
+                    Ok((Key { step, epoch: rows::number(row, 2)? }, rows::number(row, 3)?))
+                },
+            )
         })?;
         let mut taken = Vec::new();
         for (key, sequence) in held {
@@ -130,29 +130,28 @@ impl StepStore {
     /// [`StepError::Database`](super::StepError::Database).
     pub fn leases_of(&self, agent: &Name) -> Result<Vec<(StepKey, u64, Duration)>> {
         self.read(|tx| {
-            let mut held = tx.prepare_cached(
+            tx.all(
                 "SELECT s.task_id, s.step_index, s.epoch, q.lease_seconds \
                  FROM task_steps s JOIN task_queues q USING (task_id) WHERE s.holder = ?1",
-            )?;
-            held.query_map([agent.as_str()], |row| {
-                let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
-                let duration = Duration::from_secs(rows::number(row, 3)?);
-                Ok((step, rows::number(row, 2)?, duration))
-            })?
-            .collect()
+                values![agent.as_str()],
+                |row| {
+                    let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
+                    let duration = Duration::from_secs(rows::number(row, 3)?);
+                    Ok((step, rows::number(row, 2)?, duration))
+                },
+            )
         })
     }
 
     fn remember(&self, boot_id: &str, snapshot: &Snapshot<Key>) -> Result<()> {
         let snapshot = serde_json::to_string(snapshot).unwrap_or_default();
         self.write("remember leases in", |tx| {
-            tx.prepare_cached("DELETE FROM lease_observations WHERE boot_id <> ?1")?
-                .execute([boot_id])?;
-            tx.prepare_cached(
+            tx.execute("DELETE FROM lease_observations WHERE boot_id <> ?1", values![boot_id])?;
+            tx.execute(
                 "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
                  ON CONFLICT (boot_id) DO UPDATE SET snapshot = excluded.snapshot",
-            )?
-            .execute(params![boot_id, snapshot])?;
+                values![boot_id, snapshot],
+            )?;
             Ok(())
         })
     }
@@ -160,22 +159,22 @@ impl StepStore {
     #[expect(clippy::type_complexity, reason = "three columns and the stored snapshot")]
     fn leases(&self, boot_id: &str) -> Result<(Vec<(Key, u64, Duration)>, Option<Snapshot<Key>>)> {
         self.read(|tx| {
-            let mut held = tx.prepare_cached(
+            let leases = tx.all(
                 "SELECT s.task_id, s.step_index, s.epoch, s.beat, q.lease_seconds \
                  FROM task_steps s JOIN task_queues q USING (task_id) WHERE s.holder IS NOT NULL",
-            )?;
-            let leases = held
-                .query_map([], |row| {
+                &[],
+                |row| {
                     let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
                     let key = Key { step, epoch: rows::number(row, 2)? };
                     let duration = Duration::from_secs(rows::number(row, 4)?);
                     Ok((key, rows::number(row, 3)?, duration))
-                })?
-                .collect::<rusqlite::Result<Vec<_>>>()?;
-            let snapshot: Option<String> = tx
-                .prepare_cached("SELECT snapshot FROM lease_observations WHERE boot_id = ?1")?
-                .query_row([boot_id], |row| row.get(0))
-                .optional()?;
+                },
+            )?;
+            let snapshot: Option<String> = tx.first(
+                "SELECT snapshot FROM lease_observations WHERE boot_id = ?1",
+                values![boot_id],
+                |row| row.get(0),
+            )?;
             // Ignore an unreadable snapshot: the observation starts again.
             let snapshot = snapshot.and_then(|text| serde_json::from_str(&text).ok());
             Ok((leases, snapshot))

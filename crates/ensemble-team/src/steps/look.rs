@@ -1,7 +1,7 @@
 //! Reading queues and steps without changing them.
 
 use super::StepError;
-use rusqlite::params;
+use super::db::values;
 use serde::Serialize;
 
 use super::rows::{self, QueueView, RunView, STEP_COLUMNS, StepKey, StepView};
@@ -36,29 +36,29 @@ impl StepStore {
     /// [`StepError::Database`].
     pub fn standing(&self) -> Result<Vec<Standing>> {
         self.read(|tx| {
-            tx.prepare_cached(
+            tx.all(
                 "SELECT s.task_id, s.step_index, s.status, s.blockers, \
                    coalesce(s.last_error, ''), s.updated_at, q.pauses \
                  FROM task_queues q JOIN task_steps s USING (task_id) \
                  WHERE s.life = 'stuck' ORDER BY q.number, s.updated_at, s.position",
-            )?
-            .query_map([], |row| {
-                let status: String = row.get(2)?;
-                let is_blocked = status == "BLOCKED";
-                let reason = match is_blocked {
-                    true => rows::json::<Vec<String>>(row, 3)?.join("; "),
-                    false => row.get(4)?,
-                };
-                Ok(Standing {
-                    key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
-                    status,
-                    reason,
-                    since: row.get(5)?,
-                    stops_queue: rows::pauses(row, 6)? == Pauses::Queue,
-                    remedy: if is_blocked { "unblock" } else { "retry" },
-                })
-            })?
-            .collect()
+                &[],
+                |row| {
+                    let status: String = row.get(2)?;
+                    let is_blocked = status == "BLOCKED";
+                    let reason = match is_blocked {
+                        true => rows::json::<Vec<String>>(row, 3)?.join("; "),
+                        false => row.get(4)?,
+                    };
+                    Ok(Standing {
+                        key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
+                        status,
+                        reason,
+                        since: row.get(5)?,
+                        stops_queue: rows::pauses(row, 6)? == Pauses::Queue,
+                        remedy: if is_blocked { "unblock" } else { "retry" },
+                    })
+                },
+            )
         })
     }
 
@@ -76,10 +76,8 @@ impl StepStore {
     /// [`StepError::Database`].
     pub fn queues(&self) -> Result<Vec<QueueView>> {
         self.read(|tx| {
-            let tasks: Vec<String> = tx
-                .prepare_cached("SELECT task_id FROM task_queues ORDER BY number")?
-                .query_map([], |row| row.get(0))?
-                .collect::<Result<_, _>>()?;
+            let tasks: Vec<String> =
+                tx.all("SELECT task_id FROM task_queues ORDER BY number", &[], |row| row.get(0))?;
             let find = |task: &String| rows::find_queue(tx, task, true).transpose();
             tasks.iter().filter_map(find).collect()
         })
@@ -101,7 +99,7 @@ impl StepStore {
     pub fn steps(&self, task_id: &str) -> Result<Vec<StepView>> {
         let select =
             format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 ORDER BY position");
-        self.read(|tx| tx.prepare_cached(&select)?.query_map([task_id], rows::step)?.collect())
+        self.read(|tx| tx.all(&select, values![task_id], rows::step))
     }
 
     /// One step.
@@ -119,9 +117,7 @@ impl StepStore {
     /// [`StepError::Database`].
     pub fn held_by(&self, agent: &Name) -> Result<Vec<StepView>> {
         let select = format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE holder = ?1");
-        self.read(|tx| {
-            tx.prepare_cached(&select)?.query_map([agent.as_str()], rows::step)?.collect()
-        })
+        self.read(|tx| tx.all(&select, values![agent.as_str()], rows::step))
     }
 
     /// The steps that agents work on.
@@ -130,7 +126,7 @@ impl StepStore {
     /// [`StepError::Database`].
     pub fn all_held(&self) -> Result<Vec<StepView>> {
         let select = format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE holder IS NOT NULL");
-        self.read(|tx| tx.prepare_cached(&select)?.query_map([], rows::step)?.collect())
+        self.read(|tx| tx.all(&select, &[], rows::step))
     }
 
     /// All agents that plans name, sorted by name.
@@ -139,12 +135,12 @@ impl StepStore {
     /// [`StepError::Database`].
     pub fn agents(&self) -> Result<Vec<Name>> {
         self.read(|tx| {
-            tx.prepare_cached(
+            tx.all(
                 "SELECT agent FROM task_steps UNION SELECT fix_by FROM task_steps \
                  WHERE fix_by IS NOT NULL ORDER BY 1",
-            )?
-            .query_map([], |row| rows::name(row, 0))?
-            .collect()
+                &[],
+                |row| rows::name(row, 0),
+            )
         })
     }
 
@@ -154,25 +150,25 @@ impl StepStore {
     /// [`StepError::Database`].
     pub fn runs(&self, key: &StepKey) -> Result<Vec<RunView>> {
         self.read(|tx| {
-            tx.prepare_cached(
+            tx.all(
                 "SELECT epoch, attempt, agent, taken_at, ended_at, outcome, summary, \
                    context_for_next_step, prompt_message FROM step_runs \
                  WHERE task_id = ?1 AND step_index = ?2 ORDER BY epoch",
-            )?
-            .query_map(params![key.task_id, key.step_index], |row| {
-                Ok(RunView {
-                    epoch: rows::number(row, 0)?,
-                    attempt: row.get(1)?,
-                    agent: rows::name(row, 2)?,
-                    taken_at: row.get(3)?,
-                    ended_at: row.get(4)?,
-                    outcome: row.get(5)?,
-                    summary: row.get(6)?,
-                    context_for_next_step: row.get(7)?,
-                    prompt_message: row.get(8)?,
-                })
-            })?
-            .collect()
+                values![key.task_id, key.step_index],
+                |row| {
+                    Ok(RunView {
+                        epoch: rows::number(row, 0)?,
+                        attempt: row.get(1)?,
+                        agent: rows::name(row, 2)?,
+                        taken_at: row.get(3)?,
+                        ended_at: row.get(4)?,
+                        outcome: row.get(5)?,
+                        summary: row.get(6)?,
+                        context_for_next_step: row.get(7)?,
+                        prompt_message: row.get(8)?,
+                    })
+                },
+            )
         })
     }
 }

@@ -48,10 +48,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
-
 use crate::admission::Doorkeeper;
-use ensemble_core::durable::{Dir, Durability, LockFile};
+use db::{Db, DbError, DbResult, Tx};
+use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, SystemClock};
 use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::message::Name;
@@ -60,6 +59,7 @@ use ensemble_core::{Error, Result};
 mod add;
 mod change;
 mod completion;
+mod db;
 mod error;
 mod files;
 mod fixes;
@@ -72,7 +72,6 @@ mod orders;
 mod plan;
 pub mod prompt;
 mod rows;
-mod schema;
 mod submit;
 mod take;
 #[cfg(test)]
@@ -84,6 +83,7 @@ pub use completion::{
     ARTIFACTS_MAX, BLOCKERS_MAX, COMPLETION_TOOL, CONTEXT_BYTES_MAX, Completion, Mistakes,
     SUMMARY_BYTES_MAX, Status, completion_schema, completion_tool,
 };
+pub use db::sqlite::SCHEMA_VERSION;
 pub use error::StepError;
 pub use files::{FilePath, PATH_BYTES_MAX};
 pub use leases::Observed;
@@ -95,17 +95,11 @@ pub use plan::{
     STEPS_MAX,
 };
 pub use rows::{QueueView, RunView, StepKey, StepView};
-pub use schema::SCHEMA_VERSION;
 pub use submit::Submitted;
 pub use take::{Ask, Handed, Next, Nothing};
 
 /// File name of the database below the state directory.
 pub const STEPS_FILE: &str = "steps.db";
-/// A writer holds this lock, beside the database, until its change is committed. Correctness does
-/// not depend on it: SQLite has its own locks. But SQLite copies its log into the database between
-/// two changes. If other writers wait inside SQLite, the next one interrupts that copy, and the log
-/// grows without bound.
-const LOCK_FILE: &str = "steps.lock";
 /// How long a call waits for other writers, by default.
 pub const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -186,11 +180,10 @@ ensemble_core::shared_setters!(StepOptions: durability, recorder, clock);
 
 /// The step queues of one project. Threads may share a store; each process opens its own.
 ///
-/// Calls block on the disk, and at most [`StepOptions::patience`] for other writers.
+/// Calls block on the database, and at most [`StepOptions::patience`] for other writers.
 pub struct StepStore {
-    db: Mutex<Connection>,
-    /// The writers' lock file; `None` if it cannot be opened.
-    write_lock: Option<LockFile>,
+    db: Mutex<Db>,
+    /// Path of the database.
     path: PathBuf,
     options: StepOptions,
 }
@@ -206,17 +199,11 @@ impl StepStore {
     /// must exist. A database of an older version is migrated.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the file is not a database, is a link, or has a newer version;
-    /// [`StepError::Database`] if SQLite failed.
+    /// [`Error::Malformed`](ensemble_core::Error::Malformed) if the file is not a database, is a
+    /// link, or has a newer version; [`StepError::Database`] if SQLite failed.
     pub fn open(path: &Path, options: StepOptions) -> Result<Self> {
-        schema::make_private(path)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut db = Connection::open_with_flags(path, flags)
-            .map_err(|error| failed("open", path, &error))?;
-        let home = path.parent().map(Dir::open);
-        let write_lock = home.and_then(|home| LockFile::open(&home.ok()?, LOCK_FILE).ok());
-        schema::prepare(&mut db, path, write_lock.as_ref(), &options)?;
-        Ok(Self { db: Mutex::new(db), write_lock, path: path.to_owned(), options })
+        let db = Db::Sqlite(db::sqlite::Sqlite::open(path, &options)?);
+        Ok(Self { db: Mutex::new(db), path: path.to_owned(), options })
     }
 
     /// Path of the database.
@@ -237,48 +224,26 @@ impl StepStore {
     /// # Errors
     /// [`StepError::Database`].
     pub fn data_version(&self) -> Result<i64> {
-        self.lock()
-            .pragma_query_value(None, "data_version", |row| row.get(0))
-            .map_err(|error| failed("read", &self.path, &error))
+        self.lock().data_version().map_err(|error| error.into_error("read", &self.path))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Connection> {
+    fn lock(&self) -> MutexGuard<'_, Db> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads in one consistent view.
-    fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        let db = self.lock();
-        let run = || {
-            let transaction = Open::begin(&db, "BEGIN")?;
-            let value = read(&db)?;
-            transaction.commit()?;
-            Ok(value)
-        };
-        run().map_err(|error: rusqlite::Error| failed("read", &self.path, &error))
+    fn read<T>(&self, read: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> Result<T> {
+        self.lock().read(read).map_err(|error| error.into_error("read", &self.path))
     }
 
     /// Runs a transaction that changes everything or nothing.
     fn write<T>(
         &self,
         operation: &'static str,
-        write: impl FnOnce(&Connection) -> Result<T, Trouble>,
+        write: impl FnOnce(&Tx<'_>) -> Result<T, Trouble>,
     ) -> Result<T> {
-        let db = self.lock();
-        // If another process holds it for too long, SQLite's own locks decide.
-        let write_lock = self
-            .write_lock
-            .as_ref()
-            .map(|write_lock| write_lock.lock_resting(self.options.patience));
-        let _held = write_lock.and_then(Result::ok);
-        let run = || {
-            let transaction = Open::begin(&db, "BEGIN IMMEDIATE")?;
-            let value = write(&db)?;
-            transaction.commit()?;
-            Ok(value)
-        };
-        run().map_err(|trouble| match trouble {
-            Trouble::Sql(error) => failed(operation, &self.path, &error),
+        self.lock().write(self.options.patience, write).map_err(|trouble| match trouble {
+            Trouble::Sql(error) => error.into_error(operation, &self.path),
             Trouble::Told(error) => error,
         })
     }
@@ -289,38 +254,15 @@ impl StepStore {
     }
 }
 
-/// A transaction whose statements stay prepared, as all others do. Dropping it rolls it back.
-struct Open<'a>(&'a Connection);
-
-impl<'a> Open<'a> {
-    fn begin(db: &'a Connection, how: &str) -> rusqlite::Result<Self> {
-        db.prepare_cached(how)?.execute([])?;
-        Ok(Self(db))
-    }
-
-    fn commit(self) -> rusqlite::Result<()> {
-        self.0.prepare_cached("COMMIT")?.execute([]).map(drop)
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        // SQLite has already rolled it back after some errors.
-        if !self.0.is_autocommit() {
-            let _ = self.0.execute_batch("ROLLBACK");
-        }
-    }
-}
-
 /// Why a transaction ends without a change.
 #[derive(Debug)]
 enum Trouble {
-    Sql(rusqlite::Error),
+    Sql(DbError),
     Told(Error),
 }
 
-impl From<rusqlite::Error> for Trouble {
-    fn from(error: rusqlite::Error) -> Self {
+impl From<DbError> for Trouble {
+    fn from(error: DbError) -> Self {
         Self::Sql(error)
     }
 }
@@ -335,31 +277,4 @@ impl From<StepError> for Trouble {
     fn from(error: StepError) -> Self {
         Self::Told(error.into())
     }
-}
-
-fn failed(operation: &'static str, path: &Path, error: &rusqlite::Error) -> Error {
-    use rusqlite::ErrorCode;
-    let code = error.sqlite_error_code();
-    if matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)) {
-        return Error::malformed(path, "file", format!("{error}: move it away, or restore it"));
-    }
-    let transient = matches!(
-        code,
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull)
-    );
-    let hint = match code {
-        Some(ErrorCode::DiskFull) => " (the disk is full: free some room)",
-        Some(ErrorCode::SystemIoFailure) => {
-            " (the disk fails or is full: free some room, see the kernel's log, and try again)"
-        }
-        Some(ErrorCode::CannotOpen) => {
-            " (it and its directory must be writable, and there must be descriptors left: `ulimit -n`)"
-        }
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            " (it may not be written: check who owns it, and whether the file system is read-only)"
-        }
-        _ => "",
-    };
-    let detail = format!("{error}{hint}");
-    StepError::Database { operation, path: path.to_owned(), detail, transient }.into()
 }

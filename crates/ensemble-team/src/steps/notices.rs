@@ -1,9 +1,9 @@
 //! Notices to the orchestrator: stored with the change that causes them, posted afterwards.
 
-use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
 use super::StepStore;
+use super::db::{DbResult, Tx, values};
 use super::working::{Charter, Work};
 use ensemble_core::Result;
 use ensemble_core::env::{Published, Transport};
@@ -82,31 +82,30 @@ impl Notice {
 /// Stores a notice for the queue's orchestrator. A stuck step of a queue without one is told to
 /// `instead`; if there is none either, it only stands in [`StepStore::standing`].
 pub(super) fn owe(
-    tx: &Connection,
+    tx: &Tx<'_>,
     (queue, instead): (&Charter, Option<&Name>),
     notice: Notice,
     epoch: u64,
     now: &str,
-) -> rusqlite::Result<()> {
+) -> DbResult<()> {
     let instead = instead.filter(|_| notice.step_index.is_some());
     let Some(orchestrator) = queue.orchestrator.as_ref().or(instead) else { return Ok(()) };
     let index = notice.step_index.map(|index| index.to_string()).unwrap_or_default();
     let parts = [&notice.task_id, &queue.created_at, &index, &epoch.to_string(), &notice.kind];
     let digest = Digest::of_parts(&parts.map(|part| part.as_bytes()));
-    tx.prepare_cached(
-        "INSERT OR IGNORE INTO step_notices (id, mailbox, type, task_id, step_index, body, \
-           created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-    )?
-    .execute(params![
-        format!("n-{}", digest.short(40)),
-        orchestrator.as_str(),
-        notice.kind,
-        notice.task_id,
-        notice.step_index,
-        ensemble_core::message::yaml::render(&notice),
-        now,
-    ])
-    .map(drop)
+    tx.execute(
+        "INSERT INTO step_notices (id, mailbox, type, task_id, step_index, body, \
+           created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
+        values![
+            format!("n-{}", digest.short(40)),
+            orchestrator.as_str(),
+            notice.kind,
+            notice.task_id,
+            notice.step_index,
+            ensemble_core::message::yaml::render(&notice),
+            now,
+        ],
+    )
 }
 
 impl StepStore {
@@ -123,8 +122,10 @@ impl StepStore {
             for (number, envelope) in &owed {
                 posted += usize::from(transport.publish(envelope)? == Published::Stored);
                 self.write("mark a notice in", |tx| {
-                    tx.prepare_cached("UPDATE step_notices SET posted = 1 WHERE number = ?1")?
-                        .execute([number])?;
+                    tx.execute(
+                        "UPDATE step_notices SET posted = 1 WHERE number = ?1",
+                        values![number],
+                    )?;
                     Ok(())
                 })?;
             }
@@ -137,16 +138,16 @@ impl StepStore {
     fn owed_notices(&self) -> Result<Vec<(i64, Envelope)>> {
         type Row = (i64, String, String, String, String, String, String);
         let rows: Vec<Row> = self.read(|tx| {
-            tx.prepare_cached(
+            tx.all(
                 "SELECT number, id, mailbox, type, task_id, body, created_at \
                  FROM step_notices \
                  WHERE posted = 0 ORDER BY number LIMIT ?1",
-            )?
-            .query_map([BATCH as i64], |row| {
-                let (number, id, mailbox) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                Ok((number, id, mailbox, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))
-            })?
-            .collect()
+                values![BATCH as i64],
+                |row| {
+                    let (number, id, mailbox) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                    Ok((number, id, mailbox, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))
+                },
+            )
         })?;
         let sender = Name::new(SENDER)?;
         let envelope = |(number, id, mailbox, kind, task_id, body, created_at): Row| {

@@ -1,7 +1,7 @@
 //! Orders of an orchestrator (retry, unblock, skip, split) and a worker's sign of life.
 
 use super::StepError;
-use rusqlite::{Connection, params};
+use super::db::{DbResult, Tx, values};
 use serde_json::json;
 
 use super::add::{Place, insert_step};
@@ -105,10 +105,7 @@ impl StepStore {
             if ends_run {
                 end_run(tx, key, changed.step.epoch(), "taken_away", &now)?;
             }
-            tx.prepare_cached(
-                "UPDATE task_steps SET note = nullif(?3, '') WHERE task_id = ?1 AND step_index = ?2",
-            )?
-            .execute(params![key.task_id, key.step_index, note])?;
+            tx.execute("UPDATE task_steps SET note = nullif(?3, '') WHERE task_id = ?1 AND step_index = ?2", values![key.task_id, key.step_index, note])?;
             let withdrawn = fixes::withdraw(tx, key, &now)?;
             fixes::done(tx, &changed.before, &now)?;
             if changed.effects.contains(&Effect::Advance) {
@@ -125,7 +122,7 @@ impl StepStore {
     /// Ends a lease: the step returns to the queue, or stops.
     pub(super) fn lease_ended(
         &self,
-        tx: &Connection,
+        tx: &Tx<'_>,
         queue: Charter,
         step: Work,
         now: &str,
@@ -147,37 +144,32 @@ impl StepStore {
 
 /// Ends a run that its worker did not end.
 pub(super) fn end_run(
-    tx: &Connection,
+    tx: &Tx<'_>,
     key: &StepKey,
     epoch: u64,
     outcome: &str,
     now: &str,
-) -> rusqlite::Result<()> {
-    tx.prepare_cached(
+) -> DbResult<()> {
+    tx.execute(
         "UPDATE step_runs SET ended_at = ?4, outcome = ?5 \
          WHERE task_id = ?1 AND step_index = ?2 AND epoch = ?3 AND outcome IS NULL",
-    )?
-    .execute(params![
-        key.task_id,
-        key.step_index,
-        i64::try_from(epoch).unwrap_or(i64::MAX),
-        now,
-        outcome
-    ])
-    .map(drop)
+        values![key.task_id, key.step_index, epoch, now, outcome],
+    )
 }
 
 fn insert_parts(
-    tx: &Connection,
+    tx: &Tx<'_>,
     changed: &Changed,
     parts: &[Part],
     now: &str,
 ) -> Result<Vec<u32>, Trouble> {
     let parent = &changed.before;
     let task_id = &parent.key.task_id;
-    let (last, first): (u32, i64) = tx
-        .prepare_cached("SELECT max(step_index), min(position) FROM task_steps WHERE task_id = ?1")?
-        .query_row([task_id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (last, first): (u32, i64) = tx.only(
+        "SELECT max(step_index), min(position) FROM task_steps WHERE task_id = ?1",
+        values![task_id],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
     let mut numbers = Vec::with_capacity(parts.len());
     for (index, part) in (last + 1..).zip(parts) {
         let mut part = part.clone();

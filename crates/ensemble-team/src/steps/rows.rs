@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::db::{DbError, DbResult, Row, Tx, values};
 use super::plan::{Pauses, Policy};
 use crate::proto::step::Phase;
 use ensemble_core::message::Name;
@@ -200,7 +199,7 @@ pub(super) const STEP_COLUMNS: &str = "task_id, step_index, status, resolution, 
     fix_files, needs_plan";
 
 /// Reads a row with [`STEP_COLUMNS`].
-pub(super) fn step(row: &Row<'_>) -> rusqlite::Result<StepView> {
+pub(super) fn step(row: &Row<'_>) -> DbResult<StepView> {
     Ok(StepView {
         key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
         status: row.get(2)?,
@@ -232,32 +231,28 @@ pub(super) fn step(row: &Row<'_>) -> rusqlite::Result<StepView> {
 }
 
 /// Finds a step by its key.
-pub(super) fn find_step(tx: &Connection, key: &StepKey) -> rusqlite::Result<Option<StepView>> {
+pub(super) fn find_step(tx: &Tx<'_>, key: &StepKey) -> DbResult<Option<StepView>> {
     let select =
         format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 AND step_index = ?2");
-    tx.prepare_cached(&select)?.query_row(params![key.task_id, key.step_index], step).optional()
+    tx.first(&select, values![key.task_id, key.step_index], step)
 }
 
 const QUEUE_COLUMNS: &str = "task_id, title, orchestrator, parallel, pauses, policy, attempts_max, \
     lease_seconds, constraints, template";
 
 /// Finds a queue by its task. Steps are counted only on request: there may be many.
-pub(super) fn find_queue(
-    tx: &Connection,
-    task_id: &str,
-    counted: bool,
-) -> rusqlite::Result<Option<QueueView>> {
+pub(super) fn find_queue(tx: &Tx<'_>, task_id: &str, counted: bool) -> DbResult<Option<QueueView>> {
     let select = format!("SELECT {QUEUE_COLUMNS} FROM task_queues WHERE task_id = ?1");
-    let found = tx.prepare_cached(&select)?.query_row([task_id], queue).optional()?;
+    let found = tx.first(&select, values![task_id], queue)?;
     let Some(mut queue) = found else { return Ok(None) };
     if counted {
-        let mut count = tx.prepare_cached(
+        let counts = tx.all(
             "SELECT life, count(*) FROM task_steps WHERE task_id = ?1 GROUP BY life",
+            values![task_id],
+            |row| Ok((row.get::<String>(0)?, number(row, 1)?)),
         )?;
-        let mut rows = count.query([task_id])?;
-        while let Some(row) = rows.next()? {
-            let number = number(row, 1)?;
-            match row.get_ref(0)?.as_str()? {
+        for (life, number) in counts {
+            match life.as_str() {
                 "open" | "waits" => queue.open += number,
                 "held" => queue.held = number,
                 "done" => queue.done = number,
@@ -268,7 +263,7 @@ pub(super) fn find_queue(
     Ok(Some(queue))
 }
 
-fn queue(row: &Row<'_>) -> rusqlite::Result<QueueView> {
+fn queue(row: &Row<'_>) -> DbResult<QueueView> {
     Ok(QueueView {
         task_id: row.get(0)?,
         title: row.get(1)?,
@@ -287,45 +282,38 @@ fn queue(row: &Row<'_>) -> rusqlite::Result<QueueView> {
     })
 }
 
-pub(super) fn pauses(row: &Row<'_>, column: usize) -> rusqlite::Result<Pauses> {
-    Ok(if row.get_ref(column)?.as_str()? == "step" { Pauses::Step } else { Pauses::Queue })
+pub(super) fn pauses(row: &Row<'_>, column: usize) -> DbResult<Pauses> {
+    Ok(if row.text(column)? == "step" { Pauses::Step } else { Pauses::Queue })
 }
 
-pub(super) fn policy(row: &Row<'_>, column: usize) -> rusqlite::Result<Policy> {
-    Ok(if row.get_ref(column)?.as_str()? == "tdd" { Policy::Tdd } else { Policy::None })
+pub(super) fn policy(row: &Row<'_>, column: usize) -> DbResult<Policy> {
+    Ok(if row.text(column)? == "tdd" { Policy::Tdd } else { Policy::None })
 }
 
-pub(super) fn phase(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Phase>> {
+pub(super) fn phase(row: &Row<'_>, column: usize) -> DbResult<Option<Phase>> {
     let rank: Option<u8> = row.get(column)?;
     Ok(rank.and_then(|rank| Phase::ALL.get(usize::from(rank)).copied()))
 }
 
 /// Reads a counter, which is never negative.
-pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
-    row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0))
+pub(super) fn number(row: &Row<'_>, column: usize) -> DbResult<u64> {
+    row.get::<i64>(column).map(|number| u64::try_from(number).unwrap_or(0))
 }
 
-pub(super) fn name(row: &Row<'_>, column: usize) -> rusqlite::Result<Name> {
-    Name::new(row.get::<_, String>(column)?).map_err(|error| damaged(column, error))
+pub(super) fn name(row: &Row<'_>, column: usize) -> DbResult<Name> {
+    Name::new(row.get::<String>(column)?).map_err(|error| DbError::damaged(column, error))
 }
 
-pub(super) fn optional_name(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Name>> {
+pub(super) fn optional_name(row: &Row<'_>, column: usize) -> DbResult<Option<Name>> {
     let text: Option<String> = row.get(column)?;
-    text.map(Name::new).transpose().map_err(|error| damaged(column, error))
+    text.map(Name::new).transpose().map_err(|error| DbError::damaged(column, error))
 }
 
-pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
-    serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(|error| damaged(column, error))
+pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> DbResult<T> {
+    serde_json::from_str(row.text(column)?).map_err(|error| DbError::damaged(column, error))
 }
 
 /// Encodes a list for a column.
 pub(super) fn list(texts: &[String]) -> String {
     serde_json::to_string(texts).unwrap_or_else(|_| "[]".to_owned())
-}
-
-fn damaged(
-    column: usize,
-    error: impl std::error::Error + Send + Sync + 'static,
-) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
 }

@@ -1,8 +1,8 @@
 //! Submitting the result of a step: checked, stored and answered in one transaction.
 
 use super::StepError;
+use super::db::{DbResult, Tx, values};
 use super::error::is_refusal;
-use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Serialize;
 use serde_json::json;
 
@@ -122,7 +122,7 @@ impl StepStore {
 
     fn submit_in(
         &self,
-        tx: &Connection,
+        tx: &Tx<'_>,
         report: &Checked<'_>,
         epoch: Option<u64>,
         now: &str,
@@ -225,20 +225,17 @@ const fn word(status: Status) -> &'static str {
 
 /// The answer to a repeated report: its worker was killed before it got the first answer.
 fn already_submitted(
-    tx: &Connection,
+    tx: &Tx<'_>,
     completion: &Completion,
     by: &Name,
     epoch: Option<u64>,
 ) -> Result<Option<Submitted>, Trouble> {
-    let found: Option<(i64, Run)> = tx
-        .prepare_cached(
-            "SELECT epoch, report_sha256, prompt_message FROM step_runs \
+    let found: Option<(i64, Run)> = tx.first(
+        "SELECT epoch, report_sha256, prompt_message FROM step_runs \
              WHERE task_id = ?1 AND step_index = ?2 AND agent = ?3 ORDER BY epoch DESC LIMIT 1",
-        )?
-        .query_row(params![completion.task_id, completion.step_index, by.as_str()], |row| {
-            Ok((row.get(0)?, Run { report: row.get(1)?, prompt_message: row.get(2)? }))
-        })
-        .optional()?;
+        values![completion.task_id, completion.step_index, by.as_str()],
+        |row| Ok((row.get(0)?, Run { report: row.get(1)?, prompt_message: row.get(2)? })),
+    )?;
     let Some((found_epoch, run)) = found else { return Ok(None) };
     let found_epoch = u64::try_from(found_epoch).unwrap_or(0);
     let same = run.report.is_some_and(|report| report == completion.digest().to_string());
@@ -260,66 +257,54 @@ fn already_submitted(
 }
 
 fn write_run(
-    tx: &Connection,
+    tx: &Tx<'_>,
     completion: &Completion,
     digest: &str,
     epoch: u64,
     now: &str,
-) -> rusqlite::Result<()> {
+) -> DbResult<()> {
     let outcome = match completion.status {
         Status::Success => "success",
         Status::Failure => "failure",
         Status::Blocked => "blocked",
     };
-    tx.prepare_cached(
+    tx.execute(
         "UPDATE step_runs SET ended_at = ?4, outcome = ?5, summary = ?6, artifacts = ?7, \
            blockers = ?8, context_for_next_step = ?9, report_sha256 = ?10 \
          WHERE task_id = ?1 AND step_index = ?2 AND epoch = ?3",
-    )?
-    .execute(params![
-        completion.task_id,
-        completion.step_index,
-        i64::try_from(epoch).unwrap_or(i64::MAX),
-        now,
-        outcome,
-        completion.summary,
-        list(&completion.artifacts),
-        list(&completion.blockers),
-        completion.context_for_next_step,
-        digest,
-    ])
-    .map(drop)
+        values![
+            completion.task_id,
+            completion.step_index,
+            epoch,
+            now,
+            outcome,
+            completion.summary,
+            list(&completion.artifacts),
+            list(&completion.blockers),
+            completion.context_for_next_step,
+            digest,
+        ],
+    )
 }
 
 /// Stores the worker's context for the next prompt.
-fn write_context(tx: &Connection, completion: &Completion, epoch: u64) -> rusqlite::Result<()> {
+fn write_context(tx: &Tx<'_>, completion: &Completion, epoch: u64) -> DbResult<()> {
     if completion.context_for_next_step.is_none() {
         return Ok(());
     }
-    tx.prepare_cached(
+    tx.execute(
         "UPDATE task_queues SET context_step = ?2, context_epoch = ?3 WHERE task_id = ?1",
-    )?
-    .execute(params![
-        completion.task_id,
-        completion.step_index,
-        i64::try_from(epoch).unwrap_or(i64::MAX)
-    ])
-    .map(drop)
+        values![completion.task_id, completion.step_index, epoch],
+    )
 }
 
 /// Whether no step is left; the orchestrator is notified.
-pub(super) fn finished(
-    tx: &Connection,
-    queue: &Charter,
-    epoch: u64,
-    now: &str,
-) -> rusqlite::Result<bool> {
-    let left: bool = tx
-        .prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 \
+pub(super) fn finished(tx: &Tx<'_>, queue: &Charter, epoch: u64, now: &str) -> DbResult<bool> {
+    let left: bool = tx.value(
+        "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 \
                AND life IN ('open', 'held', 'stuck', 'waits'))",
-        )?
-        .query_row([&queue.task_id], |row| row.get(0))?;
+        values![&queue.task_id],
+    )?;
     if !left {
         notices::owe(tx, (queue, None), Notice::about_queue(&queue.task_id), epoch, now)?;
     }

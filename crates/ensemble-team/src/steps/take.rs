@@ -2,9 +2,9 @@
 //! files.
 
 use super::StepError;
+use super::db::{DbResult, Tx, values};
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Serialize;
 use serde_json::json;
 
@@ -19,6 +19,9 @@ use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::requests::Gated;
 use ensemble_core::{Error, Result};
+
+/// How many open steps of a parallel queue are read at a time.
+const PAGE: i64 = 16;
 
 /// A request for a step: for an agent, a task, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -188,17 +191,16 @@ impl StepStore {
              WHERE s.task_id = ?1 AND s.life = 'held' ORDER BY s.position"
         );
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&select)?;
-            let mut found = select.query([task_id])?;
-            let mut all = Vec::new();
-            while let Some(row) = found.next()? {
+            let found = tx.all(&select, values![task_id], |row| {
                 let (queue, step) = (working::charter(row, WORK_COLUMNS)?, working::work(row)?);
-                let Some(holder) = step.holder.clone() else { continue };
+                Ok((queue, step, row.get(WORK_COLUMNS + CHARTER_COLUMNS)?))
+            })?;
+            let held = found.into_iter().filter_map(|(queue, step, message)| {
+                let holder = step.holder.clone()?;
                 let run = (step.attempt, step.epoch);
-                let handed = queue.handed(step, holder, run);
-                all.push((handed, row.get(WORK_COLUMNS + CHARTER_COLUMNS)?));
-            }
-            Ok(all)
+                Some((queue.handed(step, holder, run), message))
+            });
+            Ok(held.collect())
         })
     }
 
@@ -223,7 +225,7 @@ impl StepStore {
         Ok(next)
     }
 
-    fn take_in(&self, tx: &Connection, ask: &Ask, now: &str) -> Result<Next, Trouble> {
+    fn take_in(&self, tx: &Tx<'_>, ask: &Ask, now: &str) -> Result<Next, Trouble> {
         if let Some(agent) = &ask.agent
             && let Some((queue, step)) = held_by(tx, agent, ask.task_id.as_deref())?
         {
@@ -253,7 +255,7 @@ impl StepStore {
 
     fn take_of(
         &self,
-        tx: &Connection,
+        tx: &Tx<'_>,
         task_id: &str,
         agent: Option<&Name>,
         now: &str,
@@ -268,24 +270,21 @@ impl StepStore {
         if held.len() >= queue.parallel as usize {
             return Ok(Next::Nothing(held.first().map_or(Nothing::Done, others)));
         }
-        let select = format!(
-            "SELECT {WORK} FROM task_steps s WHERE s.task_id = ?1 AND s.life = 'open' \
-             ORDER BY s.position"
-        );
-        let mut select = tx.prepare_cached(&select)?;
-        let mut found = select.query([task_id])?;
-        let mut why = Nothing::Done;
-        while let Some(row) = found.next()? {
-            let step = working::work(row)?;
-            match self.obstacle(tx, &queue, &step, agent)? {
-                Ok(names) => {
-                    drop(found);
-                    return self.hand(tx, queue, step, &names, now);
+        // In a sequential queue no step overtakes another.
+        let is_sequential = queue.parallel == 1 && queue.pauses == Pauses::Queue;
+        let page = if is_sequential { 1 } else { PAGE };
+        let (mut why, mut after) = (Nothing::Done, i64::MIN);
+        loop {
+            let steps = open_steps(tx, task_id, after, page)?;
+            let is_last = is_sequential || steps.len() < page as usize;
+            for (step, position) in steps {
+                after = position;
+                match self.obstacle(tx, &queue, &step, agent)? {
+                    Ok(names) => return self.hand(tx, queue, step, &names, now),
+                    Err(obstacle) => why = if why == Nothing::Done { obstacle } else { why },
                 }
-                Err(obstacle) => why = if why == Nothing::Done { obstacle } else { why },
             }
-            // In a sequential queue no step overtakes another.
-            if queue.parallel == 1 && queue.pauses == Pauses::Queue {
+            if is_last {
                 break;
             }
         }
@@ -320,7 +319,7 @@ impl StepStore {
     /// The names of the files to lock, or the obstacle of this step.
     fn obstacle(
         &self,
-        tx: &Connection,
+        tx: &Tx<'_>,
         queue: &Charter,
         step: &Work,
         agent: Option<&Name>,
@@ -355,7 +354,7 @@ impl StepStore {
 
     fn hand(
         &self,
-        tx: &Connection,
+        tx: &Tx<'_>,
         queue: Charter,
         step: Work,
         names: &[String],
@@ -371,46 +370,29 @@ impl StepStore {
         if !names.is_empty() {
             files::lock(tx, names, key, epoch, agent.as_str())?;
         }
-        tx.prepare_cached(
+        tx.execute(
             "INSERT INTO step_runs (task_id, step_index, epoch, attempt, agent, taken_at) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        )?
-        .execute(params![
-            key.task_id,
-            key.step_index,
-            i64::try_from(epoch).unwrap_or(i64::MAX),
-            attempt,
-            agent.as_str(),
-            now
-        ])?;
+            values![key.task_id, key.step_index, epoch, attempt, agent.as_str(), now],
+        )?;
         let handed = changed.queue.handed(changed.before, agent, (attempt, epoch));
         Ok(Next::Handed(Box::new(handed)))
     }
 }
 
-fn held_by(
-    tx: &Connection,
-    agent: &Name,
-    task_id: Option<&str>,
-) -> rusqlite::Result<Option<(Charter, Work)>> {
+fn held_by(tx: &Tx<'_>, agent: &Name, task_id: Option<&str>) -> DbResult<Option<(Charter, Work)>> {
     let select = format!(
         "SELECT {WORK}, {CHARTER} FROM task_steps s JOIN task_queues q USING (task_id) \
          WHERE s.holder = ?1 AND (?2 IS NULL OR s.task_id = ?2) LIMIT 1"
     );
-    tx.prepare_cached(&select)?
-        .query_row(params![agent.as_str(), task_id], |row| {
-            Ok((working::charter(row, WORK_COLUMNS)?, working::work(row)?))
-        })
-        .optional()
+    tx.first(&select, values![agent.as_str(), task_id], |row| {
+        Ok((working::charter(row, WORK_COLUMNS)?, working::work(row)?))
+    })
 }
 
-fn open_tasks(tx: &Connection) -> rusqlite::Result<Vec<String>> {
-    tx.prepare_cached(
-        "SELECT task_id FROM task_queues q WHERE EXISTS (SELECT 1 FROM task_steps s \
-           WHERE s.task_id = q.task_id AND s.life IN ('open', 'held', 'stuck', 'waits')) ORDER BY number",
-    )?
-    .query_map([], |row| row.get(0))?
-    .collect()
+fn open_tasks(tx: &Tx<'_>) -> DbResult<Vec<String>> {
+    tx.all("SELECT task_id FROM task_queues q WHERE EXISTS (SELECT 1 FROM task_steps s \
+           WHERE s.task_id = q.task_id AND s.life IN ('open', 'held', 'stuck', 'waits')) ORDER BY number", &[], |row| row.get(0))
 }
 
 /// Rules of a queue, and what is under way in it.
@@ -422,33 +404,44 @@ struct Stand {
     stuck: Option<u32>,
 }
 
-fn stand(tx: &Connection, task_id: &str) -> Result<Stand, Trouble> {
+fn stand(tx: &Tx<'_>, task_id: &str) -> Result<Stand, Trouble> {
     let select = format!(
         "SELECT {CHARTER}, s.step_index, s.holder FROM task_queues q LEFT JOIN task_steps s \
            ON s.task_id = q.task_id AND s.life IN ('held', 'stuck') \
          WHERE q.task_id = ?1 ORDER BY s.position"
     );
-    let mut select = tx.prepare_cached(&select)?;
-    let mut rows = select.query([task_id])?;
+    let rows = tx.all(&select, values![task_id], |row| {
+        let holder = rows::optional_name(row, CHARTER_COLUMNS + 1)?;
+        Ok((working::charter(row, 0)?, row.get(CHARTER_COLUMNS)?, holder))
+    })?;
     let (mut queue, mut held, mut stuck) = (None, Vec::new(), None);
-    while let Some(row) = rows.next()? {
-        if queue.is_none() {
-            queue = Some(working::charter(row, 0)?);
-        }
-        match rows::optional_name(row, CHARTER_COLUMNS + 1)? {
+    for (charter, step_index, holder) in rows {
+        queue.get_or_insert(charter);
+        match holder {
             Some(holder) => held.push(holder),
-            None => stuck = stuck.or(row.get(CHARTER_COLUMNS)?),
+            None => stuck = stuck.or(step_index),
         }
     }
     let none = || StepError::NoTask { task_id: task_id.to_owned() };
     Ok(Stand { queue: queue.ok_or_else(none)?, held, stuck })
 }
 
-fn waits_for_phase(tx: &Connection, step: &Work) -> rusqlite::Result<bool> {
+/// The next open steps of a queue, each with its position.
+fn open_steps(tx: &Tx<'_>, task_id: &str, after: i64, limit: i64) -> DbResult<Vec<(Work, i64)>> {
+    let select = format!(
+        "SELECT {WORK}, s.position FROM task_steps s WHERE s.task_id = ?1 AND s.life = 'open' \
+         AND s.position > ?2 ORDER BY s.position LIMIT ?3"
+    );
+    tx.all(&select, values![task_id, after, limit], |row| {
+        Ok((working::work(row)?, row.get(WORK_COLUMNS)?))
+    })
+}
+
+fn waits_for_phase(tx: &Tx<'_>, step: &Work) -> DbResult<bool> {
     let Some(phase) = step.phase else { return Ok(false) };
-    tx.prepare_cached(
+    tx.value(
         "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 AND cycle = ?2 AND phase < ?3 \
            AND status <> 'COMPLETED')",
-    )?
-    .query_row(params![step.key.task_id, step.cycle, phase.rank()], |row| row.get(0))
+        values![step.key.task_id, step.cycle, phase.rank()],
+    )
 }

@@ -298,7 +298,9 @@ fn orchestrator_is_notified_once() {
     spool.add_mailbox(&name("orion"), &ensemble_core::spool::Settings::default()).unwrap();
     assert_eq!(bed.store.post_notices(&spool).unwrap(), 1);
     // As after a crash between the publish and the mark.
-    bed.store.lock().execute("UPDATE step_notices SET posted = 0", []).unwrap();
+    bed.store
+        .write("repeat in", |tx| Ok(tx.execute("UPDATE step_notices SET posted = 0", &[])?))
+        .unwrap();
     assert_eq!(bed.store.post_notices(&spool).unwrap(), 0);
     let mail = spool.receive(&name("orion"), &name("orion")).unwrap().unwrap().envelope;
     assert_eq!(mail.kind.as_str(), "step.blocked");
@@ -336,7 +338,7 @@ fn files_that_are_not_databases_are_left_unchanged() {
     assert!(matches!(StepStore::open(&link, options()), Err(Error::Malformed { .. })));
     let newer = home.path().join("newer.db");
     drop(StepStore::open(&newer, options()).unwrap());
-    Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    rusqlite::Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = StepStore::open(&newer, options()).unwrap_err().to_string();
     assert!(error.contains("use a newer one"), "{error}");
 }
@@ -351,6 +353,8 @@ fn statements_are_prepared_once_and_use_indexes() {
         bed.submit(&step, "success").unwrap();
     }
     let db = bed.store.lock();
+    let Db::Sqlite(db) = &*db;
+    let db = db.connection();
     let find = db.prepare_cached(&working::find_statement()).unwrap();
     let times = find.get_status(rusqlite::StatementStatus::RePrepare);
     assert!(times <= 1, "prepared {times} times: bound values must not matter");
@@ -444,22 +448,20 @@ fn play(bed: &Bed, random: &mut SimRng, seed: u64) {
         let files: Vec<String> = bed
             .store
             .read(|tx| {
-                tx.prepare(
+                tx.all(
                     "SELECT r.path FROM task_steps s JOIN task_resources r \
                      USING (task_id, step_index) WHERE s.holder IS NOT NULL",
-                )?
-                .query_map([], |row| row.get(0))?
-                .collect()
+                    &[],
+                    |row| row.get(0),
+                )
             })
             .unwrap();
         let mut once = files.clone();
         once.sort_unstable();
         once.dedup();
         assert_eq!(once.len(), files.len(), "seed {seed}: two steps hold one file: {files:?}");
-        let locked: u32 = bed
-            .store
-            .read(|tx| tx.query_row("SELECT count(*) FROM file_locks", [], |row| row.get(0)))
-            .unwrap();
+        let locked: u32 =
+            bed.store.read(|tx| tx.value("SELECT count(*) FROM file_locks", &[])).unwrap();
         assert_eq!(locked as usize, files.len(), "seed {seed}: a lock without a step");
     }
 }

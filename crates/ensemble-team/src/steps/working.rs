@@ -2,7 +2,7 @@
 //! because taking and reporting happen many times a second.
 
 use super::StepError;
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use super::db::{DbResult, Row, Tx, values};
 
 use super::Trouble;
 use super::plan::{Pauses, Policy};
@@ -97,7 +97,7 @@ const LAST_HOLDER: &str = "(SELECT agent FROM step_runs e WHERE e.task_id = s.ta
     AND e.step_index = s.step_index AND e.epoch = s.epoch AND e.outcome = 'lease_ended')";
 
 /// Reads a row whose [`CHARTER`] starts at this column.
-pub(super) fn charter(row: &Row<'_>, first: usize) -> rusqlite::Result<Charter> {
+pub(super) fn charter(row: &Row<'_>, first: usize) -> DbResult<Charter> {
     Ok(Charter {
         task_id: row.get(first)?,
         orchestrator: rows::optional_name(row, first + 1)?,
@@ -111,7 +111,7 @@ pub(super) fn charter(row: &Row<'_>, first: usize) -> rusqlite::Result<Charter> 
 }
 
 /// Reads a row that begins with [`WORK`].
-pub(super) fn work(row: &Row<'_>) -> rusqlite::Result<Work> {
+pub(super) fn work(row: &Row<'_>) -> DbResult<Work> {
     let status: String = row.get(2)?;
     // In other states the blockers are kept only for people.
     let blockers = if status == "BLOCKED" { rows::json(row, 15)? } else { Vec::new() };
@@ -149,19 +149,13 @@ pub(super) fn find_statement() -> String {
 }
 
 /// Finds a step with its queue's rules and the message that carried its prompt.
-pub(super) fn find(
-    tx: &Connection,
-    key: &StepKey,
-) -> Result<(Charter, Work, Option<String>), Trouble> {
-    let found = tx
-        .prepare_cached(&find_statement())?
-        .query_row(params![key.task_id, key.step_index], |row| {
-            let message = row.get(WORK_COLUMNS + CHARTER_COLUMNS)?;
-            let last_holder = rows::optional_name(row, WORK_COLUMNS + CHARTER_COLUMNS + 1)?;
-            let work = Work { last_holder, ..work(row)? };
-            Ok((charter(row, WORK_COLUMNS)?, work, message))
-        })
-        .optional()?;
+pub(super) fn find(tx: &Tx<'_>, key: &StepKey) -> Result<(Charter, Work, Option<String>), Trouble> {
+    let found = tx.first(&find_statement(), values![key.task_id, key.step_index], |row| {
+        let message = row.get(WORK_COLUMNS + CHARTER_COLUMNS)?;
+        let last_holder = rows::optional_name(row, WORK_COLUMNS + CHARTER_COLUMNS + 1)?;
+        let work = Work { last_holder, ..work(row)? };
+        Ok((charter(row, WORK_COLUMNS)?, work, message))
+    })?;
     let Some(found) = found else {
         // Report an unknown task differently from an unknown step.
         let error = match rows::find_queue(tx, &key.task_id, false)? {

@@ -10,10 +10,9 @@
 //!
 //! No sentence orders what the constraints below it forbid.
 
-use rusqlite::{Connection, OptionalExtension as _, params};
-
 use super::leftovers::Leftovers;
 use crate::proto::step::Phase;
+use crate::steps::db::{DbResult, Tx, values};
 use crate::steps::rows::{self, StepView};
 use crate::steps::{Handed, StepKey};
 use ensemble_core::message::{Name, fenced};
@@ -48,38 +47,37 @@ struct FixedBy {
 }
 
 impl History {
-    pub(super) fn read(tx: &Connection, step: &StepView, epoch: u64) -> rusqlite::Result<Self> {
-        let (key, epoch) = (&step.key, i64::try_from(epoch).unwrap_or(i64::MAX));
-        let failure = tx
-            .prepare_cached(
-                "SELECT epoch, coalesce(summary, ''), blockers FROM step_runs \
+    pub(super) fn read(tx: &Tx<'_>, step: &StepView, epoch: u64) -> DbResult<Self> {
+        let (key, epoch) = (&step.key, epoch);
+        let failure = tx.first(
+            "SELECT epoch, coalesce(summary, ''), blockers FROM step_runs \
                  WHERE task_id = ?1 AND step_index = ?2 AND epoch < ?3 AND outcome = 'failure' \
                  ORDER BY epoch DESC LIMIT 1",
-            )?
-            .query_row(params![key.task_id, key.step_index, epoch], |row| {
+            values![key.task_id, key.step_index, epoch],
+            |row| {
                 let (summary, blockers): (String, Vec<String>) = (row.get(1)?, rows::json(row, 2)?);
                 let parts = std::iter::once(summary).chain(blockers);
                 let parts: Vec<String> = parts.filter(|part| !part.trim().is_empty()).collect();
                 Ok(Failure { epoch: rows::number(row, 0)?, error: parts.join("\n") })
-            })
-            .optional()?;
+            },
+        )?;
         let lost = tx
-            .prepare_cached(
+            .first(
                 "SELECT epoch, agent, outcome FROM step_runs \
                  WHERE task_id = ?1 AND step_index = ?2 AND epoch < ?3 \
                  ORDER BY epoch DESC LIMIT 1",
+                values![key.task_id, key.step_index, epoch],
+                |row| {
+                    let outcome: Option<String> = row.get(2)?;
+                    let lost = Lost {
+                        epoch: rows::number(row, 0)?,
+                        agent: rows::name(row, 1)?,
+                        is_taken_away: outcome.as_deref() == Some("taken_away"),
+                    };
+                    let is_lost = matches!(outcome.as_deref(), Some("taken_away" | "lease_ended"));
+                    Ok(Some(lost).filter(|_| is_lost))
+                },
             )?
-            .query_row(params![key.task_id, key.step_index, epoch], |row| {
-                let outcome: Option<String> = row.get(2)?;
-                let lost = Lost {
-                    epoch: rows::number(row, 0)?,
-                    agent: rows::name(row, 1)?,
-                    is_taken_away: outcome.as_deref() == Some("taken_away"),
-                };
-                let is_lost = matches!(outcome.as_deref(), Some("taken_away" | "lease_ended"));
-                Ok(Some(lost).filter(|_| is_lost))
-            })
-            .optional()?
             .flatten();
         let fix = match &failure {
             Some(failure) => Self::fix(tx, key, failure.epoch)?,
@@ -96,14 +94,12 @@ impl History {
         Ok(Self { failure, lost, fix })
     }
 
-    fn fix(tx: &Connection, key: &StepKey, epoch: u64) -> rusqlite::Result<Option<FixedBy>> {
-        tx.prepare_cached(
+    fn fix(tx: &Tx<'_>, key: &StepKey, epoch: u64) -> DbResult<Option<FixedBy>> {
+        tx.first(
             "SELECT step_index, agent, resolution, note FROM task_steps \
              WHERE task_id = ?1 AND fixes = ?2 AND fixes_epoch = ?3 AND status = 'COMPLETED' \
              ORDER BY step_index DESC LIMIT 1",
-        )?
-        .query_row(
-            params![key.task_id, key.step_index, i64::try_from(epoch).unwrap_or(i64::MAX)],
+            values![key.task_id, key.step_index, epoch],
             |row| {
                 let resolution: Option<String> = row.get(2)?;
                 Ok(FixedBy {
@@ -114,7 +110,6 @@ impl History {
                 })
             },
         )
-        .optional()
     }
 
     /// The worker that lost the step before this hand-out.

@@ -29,7 +29,7 @@
 //! `{{step_index}}`, `{{attempt}}` and `{{attempts_max}}`.
 
 use super::StepError;
-use rusqlite::{OptionalExtension as _, params};
+use super::db::values;
 use serde::Serialize;
 
 use super::rows::{self, StepView};
@@ -155,19 +155,19 @@ impl StepStore {
     ) -> Result<()> {
         let shown = serde_json::to_string(&prompt.shown).unwrap_or_default();
         self.write("remember a prompt in", |tx| {
-            tx.prepare_cached(
+            tx.execute(
                 "UPDATE step_runs SET prompt_message = coalesce(?4, prompt_message), \
                    prompt_sha256 = ?5, shown = ?6 \
                  WHERE task_id = ?1 AND step_index = ?2 AND epoch = ?3",
-            )?
-            .execute(params![
-                handed.key.task_id,
-                handed.key.step_index,
-                i64::try_from(handed.epoch).unwrap_or(i64::MAX),
-                message,
-                prompt.sha256.to_string(),
-                shown,
-            ])?;
+                values![
+                    handed.key.task_id,
+                    handed.key.step_index,
+                    handed.epoch,
+                    message,
+                    prompt.sha256.to_string(),
+                    shown,
+                ],
+            )?;
             Ok(())
         })
     }
@@ -177,30 +177,20 @@ impl StepStore {
         let found = self.read(|tx| {
             let Some(queue) = rows::find_queue(tx, &key.task_id, false)? else { return Ok(None) };
             let Some(step) = rows::find_step(tx, key)? else { return Ok(None) };
-            let resources = tx
-                .prepare_cached(
-                    "SELECT path, max(access = 'write') FROM task_resources \
+            let resources = tx.all("SELECT path, max(CASE WHEN access = 'write' THEN 1 ELSE 0 END) FROM task_resources \
                      WHERE task_id = ?1 AND step_index IN (-1, ?2) \
-                     GROUP BY path ORDER BY max(step_index) DESC, min(number)",
-                )?
-                .query_map(params![key.task_id, key.step_index], |row| {
+                     GROUP BY path ORDER BY max(step_index) DESC, min(number)", values![key.task_id, key.step_index], |row| {
                     Ok((row.get(0)?, row.get(1)?))
-                })?
-                .collect::<rusqlite::Result<Vec<(String, bool)>>>()?;
-            let left = tx
-                .prepare_cached(
-                    "SELECT r.step_index, r.agent, r.context_for_next_step FROM task_queues q \
+                })?;
+            let left = tx.first("SELECT r.step_index, r.agent, r.context_for_next_step FROM task_queues q \
                      JOIN step_runs r ON r.task_id = q.task_id AND r.step_index = q.context_step \
-                       AND r.epoch = q.context_epoch WHERE q.task_id = ?1",
-                )?
-                .query_row([&key.task_id], |row| {
+                       AND r.epoch = q.context_epoch WHERE q.task_id = ?1", values![&key.task_id], |row| {
                     Ok(Left {
                         step_index: row.get(0)?,
                         agent: rows::name(row, 1)?,
                         text: row.get(2)?,
                     })
-                })
-                .optional()?;
+                })?;
             let history = History::read(tx, &step, handed.epoch)?;
             let (constraints, template) = (queue.constraints, queue.template);
             Ok(Some(Material { step, constraints, template, resources, left, history }))

@@ -42,11 +42,11 @@ impl Bed {
     pub(super) fn notices(&self) -> Vec<(String, i64)> {
         self.store
             .read(|tx| {
-                tx.prepare(
+                tx.all(
                     "SELECT type, coalesce(step_index, 0) FROM step_notices ORDER BY number",
-                )?
-                .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-                .collect()
+                    &[],
+                    |row| Ok((row.get(0)?, row.get(1)?)),
+                )
             })
             .unwrap()
     }
@@ -306,8 +306,8 @@ fn many_fixes_find_room_between_neighbouring_steps() {
 fn database_of_version_1_gets_fix_steps_for_its_failures() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("steps.db");
-    let db = Connection::open(&path).unwrap();
-    db.execute_batch(include_str!("../schema.sql")).unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute_batch(include_str!("../db/schema.sql")).unwrap();
     db.execute_batch(
         "INSERT INTO task_queues (task_id, number, attempts_max, lease_seconds, plan_sha256, created_at)
            VALUES ('due', 1, 3, 60, '', '1970'), ('held', 2, 3, 60, '', '1970'), ('plain', 3, 3, 60, '', '1970');
@@ -328,17 +328,13 @@ fn database_of_version_1_gets_fix_steps_for_its_failures() {
     drop(db);
     let clock = Arc::new(SimClock::new(ensemble_core::message::Timestamp::from_unix_millis(0)));
     let bed = Bed { store: open(home.path(), &clock), home, clock };
-    let version: u32 =
-        bed.store.read(|tx| tx.query_row("PRAGMA user_version", [], |row| row.get(0))).unwrap();
+    let version: u32 = bed.store.read(|tx| tx.value("PRAGMA user_version", &[])).unwrap();
     assert_eq!(version, SCHEMA_VERSION);
     assert_eq!(
         bed.store.runs(&StepKey::new("held", 1)).unwrap()[0].outcome.as_deref(),
         Some("taken_away")
     );
-    let locks: u32 = bed
-        .store
-        .read(|tx| tx.query_row("SELECT count(*) FROM file_locks", [], |row| row.get(0)))
-        .unwrap();
+    let locks: u32 = bed.store.read(|tx| tx.value("SELECT count(*) FROM file_locks", &[])).unwrap();
     assert_eq!(locks, 0);
     let take = |task: &str| match bed.store.take(&Ask::for_task(task)).unwrap() {
         Next::Handed(step) => *step,

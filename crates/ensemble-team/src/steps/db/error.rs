@@ -1,0 +1,40 @@
+//! What a database answers in the place of rows.
+
+use std::path::Path;
+
+use ensemble_core::Error;
+
+use super::sqlite;
+use crate::steps::StepError;
+
+/// The result of a statement.
+pub(in crate::steps) type DbResult<T> = Result<T, DbError>;
+
+/// Why a statement, or the reading of its rows, failed.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::steps) enum DbError {
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// A row has what no program of ours writes.
+    #[error("column {column} {detail}")]
+    Damaged { column: usize, detail: String },
+    #[error("a row is missing")]
+    NoRow,
+}
+
+impl DbError {
+    pub(in crate::steps) fn damaged(column: usize, detail: impl std::fmt::Display) -> Self {
+        Self::Damaged { column, detail: detail.to_string() }
+    }
+
+    /// The error of an operation on the database at `path`.
+    pub(in crate::steps) fn into_error(self, operation: &'static str, path: &Path) -> Error {
+        match self {
+            Self::Sqlite(error) => sqlite::failed(operation, path, &error),
+            Self::Damaged { .. } | Self::NoRow => {
+                let (path, detail) = (path.to_owned(), self.to_string());
+                StepError::Database { operation, path, detail, transient: false }.into()
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! SQLite: the file, its tables, the migration of older ones, and the statements.
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ensemble_core::durable::{Dir, Durability, LockFile};
+use ensemble_core::{Error, Result};
+use rusqlite::config::DbConfig;
+use rusqlite::trace::{TraceEvent, TraceEventCodes};
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
+
+use super::{Cell, DbError, DbResult, Row, Tx, Value};
+use crate::steps::{StepError, StepOptions, Trouble, fixes};
+
+/// The newest version of the tables, in `PRAGMA user_version`.
+pub const SCHEMA_VERSION: u32 = 2;
+/// Migrations from each version to the next; the first creates version 1.
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize] =
+    [include_str!("schema.sql"), include_str!("schema_2.sql")];
+/// First wait for another writer's lock. It doubles with each try, up to 3.2 ms.
+const WAIT_MIN: Duration = Duration::from_micros(50);
+const WAIT_DOUBLINGS: u32 = 6;
+/// Capacity of the cache of prepared statements; there are fewer statements.
+const STATEMENTS: usize = 64;
+
+/// A writer holds this lock, beside the database, until its change is committed. Correctness does
+/// not depend on it: SQLite has its own locks. But SQLite copies its log into the database between
+/// two changes. If other writers wait inside SQLite, the next one interrupts that copy, and the log
+/// grows without bound.
+const LOCK_FILE: &str = "steps.lock";
+
+/// A connection to the file.
+pub(in crate::steps) struct Sqlite {
+    db: Connection,
+    /// The writers' lock file; `None` if it cannot be opened.
+    write_lock: Option<LockFile>,
+}
+
+impl Sqlite {
+    pub(in crate::steps) fn open(path: &Path, options: &StepOptions) -> Result<Self> {
+        make_private(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut db = Connection::open_with_flags(path, flags)
+            .map_err(|error| failed("open", path, &error))?;
+        let home = path.parent().map(Dir::open);
+        let write_lock = home.and_then(|home| LockFile::open(&home.ok()?, LOCK_FILE).ok());
+        prepare(&mut db, path, write_lock.as_ref(), options)?;
+        Ok(Self { db, write_lock })
+    }
+
+    pub(super) fn data_version(&self) -> DbResult<i64> {
+        Ok(self.db.pragma_query_value(None, "data_version", |row| row.get(0))?)
+    }
+
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> DbResult<T> {
+        let transaction = Open::begin(&self.db, "BEGIN")?;
+        let value = read(&Tx::sqlite(&self.db))?;
+        transaction.commit()?;
+        Ok(value)
+    }
+
+    pub(super) fn write<T>(
+        &self,
+        patience: Duration,
+        write: impl FnOnce(&Tx<'_>) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        // If another process holds it for too long, SQLite's own locks decide.
+        let write_lock = self.write_lock.as_ref().map(|lock| lock.lock_resting(patience));
+        let _held = write_lock.and_then(Result::ok);
+        let transaction = Open::begin(&self.db, "BEGIN IMMEDIATE").map_err(DbError::from)?;
+        let value = write(&Tx::sqlite(&self.db))?;
+        transaction.commit().map_err(DbError::from)?;
+        Ok(value)
+    }
+
+    #[cfg(test)]
+    pub(in crate::steps) const fn connection(&self) -> &Connection {
+        &self.db
+    }
+}
+
+/// A transaction whose statements stay prepared, as all others do. Dropping it rolls it back.
+struct Open<'a>(&'a Connection);
+
+impl<'a> Open<'a> {
+    fn begin(db: &'a Connection, how: &str) -> rusqlite::Result<Self> {
+        db.prepare_cached(how)?.execute([])?;
+        Ok(Self(db))
+    }
+
+    fn commit(self) -> rusqlite::Result<()> {
+        self.0.prepare_cached("COMMIT")?.execute([]).map(drop)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        // SQLite has already rolled it back after some errors.
+        if !self.0.is_autocommit() {
+            let _ = self.0.execute_batch("ROLLBACK");
+        }
+    }
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Integer(Some(number)) => ValueRef::Integer(*number),
+            Self::Text(Some(text)) => ValueRef::Text(text.as_bytes()),
+            Self::Integer(None) | Self::Text(None) => ValueRef::Null,
+        }))
+    }
+}
+
+pub(super) fn execute(db: &Connection, statement: &str, values: &[Value<'_>]) -> DbResult<()> {
+    db.prepare_cached(statement)?.execute(params_from_iter(values))?;
+    Ok(())
+}
+
+/// Passes rows to `read` until it returns `false`.
+pub(super) fn query(
+    db: &Connection,
+    statement: &str,
+    values: &[Value<'_>],
+    read: &mut dyn FnMut(&Row<'_>) -> DbResult<bool>,
+) -> DbResult<()> {
+    let mut statement = db.prepare_cached(statement)?;
+    let mut rows = statement.query(params_from_iter(values))?;
+    while let Some(row) = rows.next()? {
+        if !read(&Row::Sqlite(row))? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn cell<'r>(row: &'r rusqlite::Row<'_>, column: usize) -> DbResult<Cell<'r>> {
+    match row.get_ref(column)? {
+        ValueRef::Null => Ok(Cell::Null),
+        ValueRef::Integer(number) => Ok(Cell::Integer(number)),
+        ValueRef::Text(text) => match std::str::from_utf8(text) {
+            Ok(text) => Ok(Cell::Text(text)),
+            Err(error) => Err(DbError::damaged(column, error)),
+        },
+        ValueRef::Real(_) | ValueRef::Blob(_) => Err(DbError::damaged(column, "has another type")),
+    }
+}
+
+/// Creates the file, readable by its owner only, if it does not exist. SQLite gives its side files
+/// the same mode.
+fn make_private(path: &Path) -> Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(_) => Err(Error::malformed(path, "file", "is not a regular file: move it away")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o600);
+            options.open(path).map(drop).map_err(|e| Error::io("create", path, e))
+        }
+        Err(error) => Err(Error::io("examine", path, error)),
+    }
+}
+
+/// Sets a connection up, and migrates the tables.
+///
+/// Connections do this one at a time. If several change the journal mode at once, each waits for
+/// all others to stop reading, and SQLite ends that with an error.
+fn prepare(
+    db: &mut Connection,
+    path: &Path,
+    write_lock: Option<&LockFile>,
+    options: &StepOptions,
+) -> Result<()> {
+    let fail = |error: rusqlite::Error| failed("open", path, &error);
+    wait_patiently(db, options.patience).map_err(fail)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Query plans must not depend on bound values. Otherwise SQLite prepares each statement that
+    // could use a partial index again whenever a value is bound.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fail)?;
+    db.pragma_update(None, "foreign_keys", true).map_err(fail)?;
+    let synchronous = match options.durability {
+        Durability::Power => "FULL",
+        Durability::Process => "NORMAL",
+    };
+    db.pragma_update(None, "synchronous", synchronous).map_err(fail)?;
+    if version(db).map_err(fail)? != SCHEMA_VERSION {
+        let _held =
+            write_lock.and_then(|write_lock| write_lock.lock_resting(options.patience).ok());
+        // The mode is stored in the file. Changing it needs the whole database for a moment.
+        db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(fail)?;
+        migrate(db, path, &options.root)?;
+    }
+    if let Some(told) = options.on_statement {
+        trace(db, told).map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// Other writers hold the lock for a tenth of a millisecond. SQLite's own waits (1, 2, 5 … 100 ms)
+/// would leave it idle most of the time under contention.
+fn wait_patiently(db: &mut Connection, patience: Duration) -> rusqlite::Result<()> {
+    let mut since = Instant::now();
+    db.busy_handler(Some(move |tries: i32| {
+        if tries == 0 {
+            since = Instant::now();
+        }
+        let waited = since.elapsed();
+        if waited >= patience {
+            return false;
+        }
+        let tries = u32::try_from(tries).unwrap_or(u32::MAX).min(WAIT_DOUBLINGS);
+        std::thread::sleep((WAIT_MIN * 2_u32.pow(tries)).min(patience - waited));
+        true
+    }))
+}
+
+fn version(db: &Connection) -> rusqlite::Result<u32> {
+    db.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+fn migrate(db: &Connection, path: &Path, root: &Path) -> Result<()> {
+    let fail = |error: rusqlite::Error| failed("bring up to date", path, &error);
+    let tx =
+        rusqlite::Transaction::new_unchecked(db, TransactionBehavior::Immediate).map_err(fail)?;
+    // Check again, now that this connection has the write lock.
+    let found = version(&tx).map_err(fail)?;
+    if found > SCHEMA_VERSION {
+        let detail =
+            format!("is {found}, but this program supports {SCHEMA_VERSION}: use a newer one");
+        return Err(Error::malformed(path, "user_version", detail));
+    }
+    for migration in MIGRATIONS.iter().skip(found as usize) {
+        tx.execute_batch(migration).map_err(fail)?;
+    }
+    if found == 1 {
+        fixes::migrate(&Tx::sqlite(&tx), root).map_err(|trouble| match trouble {
+            Trouble::Sql(error) => error.into_error("bring up to date", path),
+            Trouble::Told(error) => error,
+        })?;
+    }
+    tx.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(fail)?;
+    tx.commit().map_err(fail)
+}
+
+fn trace(db: &mut Connection, told: fn(&str)) -> rusqlite::Result<()> {
+    let tell = move |event: TraceEvent<'_>| {
+        if let TraceEvent::Stmt(_, text) = event {
+            told(text);
+        }
+    };
+    db.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(tell))
+}
+
+pub(super) fn failed(operation: &'static str, path: &Path, error: &rusqlite::Error) -> Error {
+    use rusqlite::ErrorCode;
+    let code = error.sqlite_error_code();
+    if matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)) {
+        return Error::malformed(path, "file", format!("{error}: move it away, or restore it"));
+    }
+    let transient = matches!(
+        code,
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull)
+    );
+    let hint = match code {
+        Some(ErrorCode::DiskFull) => " (the disk is full: free some room)",
+        Some(ErrorCode::SystemIoFailure) => {
+            " (the disk fails or is full: free some room, see the kernel's log, and try again)"
+        }
+        Some(ErrorCode::CannotOpen) => {
+            " (it and its directory must be writable, and there must be descriptors left: `ulimit -n`)"
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            " (it may not be written: check who owns it, and whether the file system is read-only)"
+        }
+        _ => "",
+    };
+    let detail = format!("{error}{hint}");
+    StepError::Database { operation, path: path.to_owned(), detail, transient }.into()
+}
