@@ -60,23 +60,33 @@ pub enum StepError {
         /// The task.
         task_id: String,
     },
-    /// SQLite failed.
+    /// The database failed.
     #[error("cannot {operation} {}: {detail}{}", path.display(), again(*transient))]
     Database {
         /// The failed operation, in the infinitive.
         operation: &'static str,
-        /// The database.
+        /// The file, or the address of the server.
         path: PathBuf,
-        /// The message of SQLite.
+        /// The message of the database.
         detail: String,
         /// Whether trying again may help.
         transient: bool,
+    },
+    /// The server did not answer when the change was to become final.
+    #[error("cannot {operation} {}: {detail} (the change may have been made: try again, it is made once)", path.display())]
+    Unanswered {
+        /// The operation, in the infinitive.
+        operation: &'static str,
+        /// The address of the server.
+        path: PathBuf,
+        /// The message of the connection.
+        detail: String,
     },
 }
 
 impl AreaError for StepError {
     fn is_transient(&self) -> bool {
-        matches!(self, Self::Database { transient: true, .. })
+        matches!(self, Self::Database { transient: true, .. } | Self::Unanswered { .. })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Files that steps work on, and their locks. Each file has exactly one name.
 
 use std::fmt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -55,19 +55,28 @@ impl FilePath {
     }
 
     /// The name under which the file is locked. Links are resolved as far as the path exists, so
-    /// that two names of one file exclude each other.
+    /// that two names of one file exclude each other. It is relative to the project, which has
+    /// another directory on each host.
     pub(super) fn lock_name(&self, root: &Path) -> String {
         let path = root.join(&self.0);
-        let mut existing = path.as_path();
+        let real = Self::real(&path);
+        let below = root
+            .canonicalize()
+            .ok()
+            .and_then(|root| real.strip_prefix(root).ok().map(Path::to_owned));
+        below.unwrap_or(real).to_string_lossy().into_owned()
+    }
+
+    fn real(path: &Path) -> PathBuf {
+        let mut existing = path;
         loop {
             if let Ok(real) = existing.canonicalize() {
                 let rest = path.strip_prefix(existing).unwrap_or_else(|_| Path::new(""));
-                let whole = if rest.as_os_str().is_empty() { real } else { real.join(rest) };
-                return whole.to_string_lossy().into_owned();
+                return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
             }
             match existing.parent() {
                 Some(parent) => existing = parent,
-                None => return path.to_string_lossy().into_owned(),
+                None => return path.to_owned(),
             }
         }
     }

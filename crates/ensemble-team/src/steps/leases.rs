@@ -146,12 +146,7 @@ impl StepStore {
     fn remember(&self, boot_id: &str, snapshot: &Snapshot<Key>) -> Result<()> {
         let snapshot = serde_json::to_string(snapshot).unwrap_or_default();
         self.write("remember leases in", |tx| {
-            tx.execute("DELETE FROM lease_observations WHERE boot_id <> ?1", values![boot_id])?;
-            tx.execute(
-                "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
-                 ON CONFLICT (boot_id) DO UPDATE SET snapshot = excluded.snapshot",
-                values![boot_id, snapshot],
-            )?;
+            tx.store_observation(boot_id, &snapshot)?;
             Ok(())
         })
     }
@@ -185,6 +180,7 @@ impl StepStore {
     fn expire(&self, key: &Key, sequence: u64) -> Result<bool> {
         let now = self.stamp();
         let expired = self.write("take a step back in", |tx| {
+            tx.lock_queue(&key.step.task_id)?;
             let (queue, step, _) = match working::find(tx, &key.step) {
                 Err(Trouble::Told(error)) if is_unknown(&error) => return Ok(None),
                 found => found?,

@@ -83,6 +83,8 @@ pub use completion::{
     ARTIFACTS_MAX, BLOCKERS_MAX, COMPLETION_TOOL, CONTEXT_BYTES_MAX, Completion, Mistakes,
     SUMMARY_BYTES_MAX, Status, completion_schema, completion_tool,
 };
+#[cfg(feature = "postgres")]
+pub use db::postgres::PostgresOptions;
 pub use db::sqlite::SCHEMA_VERSION;
 pub use error::StepError;
 pub use files::{FilePath, PATH_BYTES_MAX};
@@ -183,7 +185,7 @@ ensemble_core::shared_setters!(StepOptions: durability, recorder, clock);
 /// Calls block on the database, and at most [`StepOptions::patience`] for other writers.
 pub struct StepStore {
     db: Mutex<Db>,
-    /// Path of the database.
+    /// Path of the database, or the address of its server.
     path: PathBuf,
     options: StepOptions,
 }
@@ -202,11 +204,30 @@ impl StepStore {
     /// [`Error::Malformed`](ensemble_core::Error::Malformed) if the file is not a database, is a
     /// link, or has a newer version; [`StepError::Database`] if SQLite failed.
     pub fn open(path: &Path, options: StepOptions) -> Result<Self> {
-        let db = Db::Sqlite(db::sqlite::Sqlite::open(path, &options)?);
+        let db = Db::Sqlite(Box::new(db::sqlite::Sqlite::open(path, &options)?));
         Ok(Self { db: Mutex::new(db), path: path.to_owned(), options })
     }
 
-    /// Path of the database.
+    /// The queues of a team on a PostgreSQL server, for all hosts. It connects when it is first used, and
+    /// makes the tables if there are none.
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    pub fn on_server(server: PostgresOptions, options: StepOptions) -> Self {
+        let path = PathBuf::from(server.place());
+        let db = db::postgres::Postgres::new(server, options.on_statement);
+        Self { db: Mutex::new(Db::Postgres(Box::new(db))), path, options }
+    }
+
+    /// Waits on a server until another connection has changed something, or so long. A file has no such
+    /// news: this returns `false` at once.
+    ///
+    /// # Errors
+    /// [`StepError::Database`].
+    pub fn wait_for_news(&self, longest: Duration) -> Result<bool> {
+        self.lock().wait(longest).map_err(|error| error.into_error("read", &self.path))
+    }
+
+    /// Path of the database, or the address of its server.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -60,6 +60,7 @@ impl StepStore {
         }
         let now = self.stamp();
         let (numbers, withdrawn) = self.write("split a step in", |tx| {
+            tx.lock_queue(&key.task_id)?;
             let changed = Self::apply(tx, key, Event::Split, None, &now)?;
             let withdrawn = fixes::withdraw(tx, key, &now)?;
             Ok((insert_parts(tx, &changed, parts, &now)?, withdrawn))
@@ -86,7 +87,10 @@ impl StepStore {
     pub fn beat(&self, key: &StepKey, by: &Name, epoch: Option<u64>) -> Result<()> {
         let now = self.stamp();
         let event = Event::Beat { by: by.clone(), epoch };
-        self.write("renew a lease in", |tx| Self::apply(tx, key, event, None, &now).map(drop))
+        self.write("renew a lease in", |tx| {
+            tx.lock_queue(&key.task_id)?;
+            Self::apply(tx, key, event, None, &now).map(drop)
+        })
     }
 
     fn order(
@@ -100,6 +104,7 @@ impl StepStore {
         let note: String = note.chars().take(NOTE_BYTES_MAX).collect();
         let now = self.stamp();
         let withdrawn = self.write("change a step in", |tx| {
+            tx.lock_queue(&key.task_id)?;
             let ends_run = event == Event::Retried;
             let changed = Self::apply(tx, key, event, None, &now)?;
             if ends_run {

@@ -95,6 +95,7 @@ impl StepStore {
         };
         let report = Checked { completion, digest: &digest, places: &places };
         let submitted = self.write("submit a step to", |tx| {
+            tx.lock_queue(&key.task_id)?;
             match self.submit_in(tx, &report, epoch, &now) {
                 // The transaction was rolled back. The report may be a repetition.
                 Err(Trouble::Told(refused)) if is_refusal(&refused) => {

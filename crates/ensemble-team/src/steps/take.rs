@@ -3,7 +3,7 @@
 
 use super::StepError;
 use super::db::{DbResult, Tx, values};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::json;
@@ -179,6 +179,14 @@ impl std::fmt::Display for Nothing {
     }
 }
 
+/// Result of one transaction that takes.
+enum Taken {
+    /// It has seen all queues, or has taken a step.
+    Decided(Next),
+    /// Another transaction changes this queue. The others have nothing, for this reason.
+    Busy { task_id: String, why: Nothing },
+}
+
 impl StepStore {
     /// Steps of a task that workers hold, each with the message of its prompt, if one was noted.
     ///
@@ -211,7 +219,18 @@ impl StepStore {
     /// [`StepError::NoStep`] if there is no such task; [`StepError::Database`].
     pub fn take(&self, ask: &Ask) -> Result<Next> {
         let now = self.stamp();
-        let next = self.write("take a step from", |tx| self.take_in(tx, ask, &now))?;
+        let patience = Instant::now() + self.options.patience;
+        let mut first = None;
+        let next = loop {
+            match self
+                .write("take a step from", |tx| self.take_in(tx, ask, first.as_deref(), &now))?
+            {
+                Taken::Decided(next) => break next,
+                Taken::Busy { why, .. } if Instant::now() >= patience => break Next::Nothing(why),
+                // Nothing else can be taken: wait for the transaction that changes this queue.
+                Taken::Busy { task_id, .. } => first = Some(task_id),
+            }
+        };
         if let Next::Handed(step) = &next
             && !step.again
             && self.options.recorder.is_recording()
@@ -225,20 +244,35 @@ impl StepStore {
         Ok(next)
     }
 
-    fn take_in(&self, tx: &Tx<'_>, ask: &Ask, now: &str) -> Result<Next, Trouble> {
-        if let Some(agent) = &ask.agent
-            && let Some((queue, step)) = held_by(tx, agent, ask.task_id.as_deref())?
-        {
-            let run = (step.attempt, step.epoch);
-            let handed = queue.handed(step, agent.clone(), run);
-            return Ok(Next::Handed(Box::new(Handed { again: true, ..handed })));
+    /// `first` is a queue to wait for before any other is locked.
+    fn take_in(
+        &self,
+        tx: &Tx<'_>,
+        ask: &Ask,
+        first: Option<&str>,
+        now: &str,
+    ) -> Result<Taken, Trouble> {
+        if let Some(agent) = &ask.agent {
+            tx.lock_agent(agent.as_str())?;
+            if let Some((queue, step)) = held_by(tx, agent, ask.task_id.as_deref())? {
+                let run = (step.attempt, step.epoch);
+                let handed = queue.handed(step, agent.clone(), run);
+                let handed = Box::new(Handed { again: true, ..handed });
+                return Ok(Taken::Decided(Next::Handed(handed)));
+            }
         }
+        let first = ask.task_id.as_deref().or(first);
+        first.map_or(Ok(()), |task_id| tx.lock_queue(task_id))?;
         let tasks = match &ask.task_id {
             Some(task) => vec![task.clone()],
             None => open_tasks(tx)?,
         };
-        let mut why = None;
+        let (mut why, mut busy) = (None, None);
         for task in tasks {
+            if first != Some(task.as_str()) && !tx.try_lock_queue(&task)? {
+                busy = busy.or(Some(task));
+                continue;
+            }
             match self.take_of(tx, &task, ask.agent.as_ref(), now)? {
                 Next::Nothing(Nothing::Done) => {}
                 // Prefer any other reason to "assigned to another agent".
@@ -247,10 +281,14 @@ impl StepStore {
                 }
                 Next::Nothing(nothing @ Nothing::Others { .. }) => why = why.or(Some(nothing)),
                 Next::Nothing(nothing) => why = Some(nothing),
-                handed @ Next::Handed(_) => return Ok(handed),
+                handed @ Next::Handed(_) => return Ok(Taken::Decided(handed)),
             }
         }
-        Ok(Next::Nothing(why.unwrap_or(Nothing::Done)))
+        let why = why.unwrap_or(Nothing::Done);
+        Ok(match busy {
+            Some(task_id) => Taken::Busy { task_id, why },
+            None => Taken::Decided(Next::Nothing(why)),
+        })
     }
 
     fn take_of(
@@ -339,6 +377,7 @@ impl StepStore {
         if !step.has_files {
             return Ok(Ok(names));
         }
+        tx.lock_files()?;
         for path in files::of_step(tx, &step.key)? {
             let path = FilePath::new(&path)
                 .map_err(|why| Error::malformed(&self.path, "task_resources.path", why))?;

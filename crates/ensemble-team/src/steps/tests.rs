@@ -8,10 +8,65 @@ use super::*;
 use ensemble_core::message::Name;
 use ensemble_core::sim::{SimClock, SimRng};
 
+/// Runs these tests over each database.
+macro_rules! over_databases {
+    ($($test:ident),* $(,)?) => {
+        mod over_sqlite {
+            $(#[test] fn $test() { $crate::steps::tests::over($crate::steps::tests::Kind::Sqlite, super::$test); })*
+        }
+        #[cfg(feature = "postgres")]
+        mod over_postgres {
+            $(#[test] fn $test() { $crate::steps::tests::over($crate::steps::tests::Kind::Postgres, super::$test); })*
+        }
+    };
+}
+
 mod ended;
 mod fixes;
 mod model;
+#[cfg(feature = "postgres")]
+#[path = "../../../../tests/postgres_support/mod.rs"]
+mod postgres_support;
 mod reports;
+
+/// The database of a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Sqlite,
+    #[cfg(feature = "postgres")]
+    Postgres,
+}
+
+thread_local! {
+    /// The database of the test that this thread runs.
+    static KIND: std::cell::Cell<Kind> = const { std::cell::Cell::new(Kind::Sqlite) };
+}
+
+fn over(kind: Kind, test: fn()) {
+    KIND.set(kind);
+    test();
+}
+
+/// A smaller number over a server, where each statement costs a round trip.
+fn fewer(number: u32) -> u32 {
+    if KIND.get() == Kind::Sqlite { number } else { number / 6 }
+}
+
+over_databases![
+    a_queue_runs_through_success_failure_and_a_block,
+    repeated_report_changes_nothing_and_a_different_one_is_rejected,
+    failed_step_stops_the_queue_until_it_is_retried,
+    blocked_step_may_stop_only_itself,
+    parts_of_a_split_step_go_to_the_head_of_the_queue,
+    two_agents_never_hold_the_same_file,
+    tdd_order_is_enforced_in_each_cycle,
+    step_of_a_silent_worker_returns_and_its_late_report_is_rejected,
+    step_taken_while_an_observer_is_suspended_gets_a_full_lease,
+    orchestrator_is_notified_once,
+    second_plan_of_a_task_is_rejected_and_the_same_plan_changes_nothing,
+    queue_in_a_new_database_sends_notices_although_an_earlier_one_had_its_name,
+    no_step_is_lost_or_done_twice_in_any_order_of_calls,
+];
 
 struct Bed {
     home: tempfile::TempDir,
@@ -59,11 +114,22 @@ impl Bed {
 }
 
 fn open(home: &Path, clock: &Arc<SimClock>) -> StepStore {
-    let options =
-        StepOptions::new(home)
-            .with_durability(Durability::Process)
-            .with_clock(Arc::<SimClock>::clone(clock));
-    StepStore::open(&home.join("steps.db"), options).unwrap()
+    open_with(home, StepOptions::new(home).with_clock(Arc::<SimClock>::clone(clock)))
+}
+
+/// Opens the database of a directory; a server has a schema for each.
+fn open_with(home: &Path, options: StepOptions) -> StepStore {
+    let options = options.with_durability(Durability::Process);
+    match KIND.get() {
+        Kind::Sqlite => StepStore::open(&home.join("steps.db"), options).unwrap(),
+        #[cfg(feature = "postgres")]
+        Kind::Postgres => {
+            let cluster = postgres_support::Cluster::shared();
+            let team = name(&postgres_support::team_of(home));
+            let server = PostgresOptions::new(&cluster.address(), &team).unwrap();
+            StepStore::on_server(server, options)
+        }
+    }
 }
 
 fn report(handed: &Handed, status: &str) -> Completion {
@@ -84,7 +150,6 @@ steps:
   - {agent: Tara, goal: three}
 ";
 
-#[test]
 fn a_queue_runs_through_success_failure_and_a_block() {
     let bed = Bed::new(&[THREE]);
     assert_eq!(bed.why("Devon"), Nothing::Others { task_id: "0-4-1".into(), agent: name("Tara") });
@@ -111,7 +176,6 @@ fn a_queue_runs_through_success_failure_and_a_block() {
     assert_eq!(bed.why("Tara"), Nothing::Done);
 }
 
-#[test]
 fn repeated_report_changes_nothing_and_a_different_one_is_rejected() {
     let bed = Bed::new(&[THREE]);
     let one = bed.take("Tara").unwrap();
@@ -127,7 +191,6 @@ fn repeated_report_changes_nothing_and_a_different_one_is_rejected() {
     assert_eq!(bed.store.runs(&one.key).unwrap().len(), 1);
 }
 
-#[test]
 fn failed_step_stops_the_queue_until_it_is_retried() {
     let bed = Bed::new(&["{task_id: t, attempts_max: 2, steps: [{agent: A, goal: g}]}"]);
     for attempt in 1..=2 {
@@ -146,7 +209,6 @@ fn failed_step_stops_the_queue_until_it_is_retried() {
     assert!(bed.store.queue("t").unwrap().is_done());
 }
 
-#[test]
 fn blocked_step_may_stop_only_itself() {
     let plan =
         "{task_id: t, blocked_pauses: step, steps: [{agent: A, goal: g}, {agent: A, goal: h}]}";
@@ -156,7 +218,6 @@ fn blocked_step_may_stop_only_itself() {
     assert_eq!(bed.take("A").unwrap().key.step_index, 2);
 }
 
-#[test]
 fn parts_of_a_split_step_go_to_the_head_of_the_queue() {
     let bed = Bed::new(&[THREE]);
     let one = bed.take("Tara").unwrap();
@@ -178,7 +239,6 @@ fn parts_of_a_split_step_go_to_the_head_of_the_queue() {
     );
 }
 
-#[test]
 fn two_agents_never_hold_the_same_file() {
     let plan = |task: &str, agent: &str, file: &str| {
         format!("{{task_id: {task}, steps: [{{agent: {agent}, goal: g, files: [{file}]}}]}}")
@@ -194,7 +254,6 @@ fn two_agents_never_hold_the_same_file() {
     assert!(bed.take("A").is_some() && bed.take("B").is_some());
 }
 
-#[test]
 fn tdd_order_is_enforced_in_each_cycle() {
     let bed = Bed::new(&["
 task_id: t
@@ -213,7 +272,6 @@ steps:
     assert!(bed.store.prompt(&green).unwrap().text.contains("- Strict TDD, green: "));
 }
 
-#[test]
 fn step_of_a_silent_worker_returns_and_its_late_report_is_rejected() {
     let bed =
         Bed::new(&["{task_id: t, lease_seconds: 120, steps: [{agent: A, goal: g, files: [x]}]}"]);
@@ -256,7 +314,6 @@ impl ensemble_core::env::Clock for Slow {
     }
 }
 
-#[test]
 fn step_taken_while_an_observer_is_suspended_gets_a_full_lease() {
     let bed = Bed::new(&["{task_id: t, parallel: 2, lease_seconds: 40, \
                          steps: [{agent: A, goal: g}, {agent: B, goal: h}]}"]);
@@ -271,10 +328,8 @@ fn step_taken_while_an_observer_is_suspended_gets_a_full_lease() {
         clock: Arc::clone(&bed.clock),
         meanwhile: std::sync::Mutex::new(Some(Box::new(meanwhile))),
     };
-    let options = StepOptions::new(bed.home.path())
-        .with_durability(Durability::Process)
-        .with_clock(Arc::new(slow));
-    StepStore::open(&bed.home.path().join("steps.db"), options).unwrap().observe().unwrap();
+    let options = StepOptions::new(bed.home.path()).with_clock(Arc::new(slow));
+    open_with(bed.home.path(), options).observe().unwrap();
     bed.store.beat(&first.key, &name("A"), Some(first.epoch)).unwrap();
     bed.clock.advance(Duration::from_secs(15));
     let observed = bed.store.observe().unwrap();
@@ -285,7 +340,6 @@ fn step_taken_while_an_observer_is_suspended_gets_a_full_lease() {
     );
 }
 
-#[test]
 fn orchestrator_is_notified_once() {
     let bed = Bed::new(&[THREE]);
     let queue = bed.home.path().join("queue");
@@ -311,7 +365,6 @@ fn orchestrator_is_notified_once() {
     assert!(spool.receive(&name("orion"), &name("orion")).unwrap().is_none());
 }
 
-#[test]
 fn second_plan_of_a_task_is_rejected_and_the_same_plan_changes_nothing() {
     let bed = Bed::new(&[THREE]);
     let same = Plan::parse(THREE, Path::new("p")).unwrap();
@@ -353,7 +406,7 @@ fn statements_are_prepared_once_and_use_indexes() {
         bed.submit(&step, "success").unwrap();
     }
     let db = bed.store.lock();
-    let Db::Sqlite(db) = &*db;
+    let Db::Sqlite(db) = &*db else { unreachable!("a file") };
     let db = db.connection();
     let find = db.prepare_cached(&working::find_statement()).unwrap();
     let times = find.get_status(rusqlite::StatementStatus::RePrepare);
@@ -363,7 +416,6 @@ fn statements_are_prepared_once_and_use_indexes() {
     assert!(plan.contains("task_steps_by_holder"), "{plan}");
 }
 
-#[test]
 fn queue_in_a_new_database_sends_notices_although_an_earlier_one_had_its_name() {
     let bed = Bed::new(&[THREE]);
     let queue = bed.home.path().join("queue");
@@ -387,11 +439,10 @@ fn queue_in_a_new_database_sends_notices_although_an_earlier_one_had_its_name() 
 }
 
 /// Runs any order of calls by several workers and checks the invariants.
-#[test]
 fn no_step_is_lost_or_done_twice_in_any_order_of_calls() {
     const TASKS: u64 = 3;
     const STEPS: u32 = 4;
-    for seed in 0..60 {
+    for seed in 0..u64::from(fewer(60)) {
         let mut random = SimRng::new(seed);
         let mut plans = Vec::new();
         for task in 0..TASKS {

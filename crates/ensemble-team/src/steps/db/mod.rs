@@ -14,6 +14,8 @@ use super::Trouble;
 
 mod cell;
 mod error;
+#[cfg(feature = "postgres")]
+pub(super) mod postgres;
 pub(super) mod sqlite;
 
 pub(super) use cell::{Bind, Cell, Column, Value};
@@ -29,29 +31,49 @@ pub(super) use values;
 
 /// A connection to either database.
 pub(super) enum Db {
-    Sqlite(sqlite::Sqlite),
+    Sqlite(Box<sqlite::Sqlite>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<postgres::Postgres>),
 }
 
 impl Db {
-    pub(super) fn data_version(&self) -> DbResult<i64> {
+    pub(super) fn data_version(&mut self) -> DbResult<i64> {
         match self {
             Self::Sqlite(db) => db.data_version(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(db) => db.data_version(),
         }
     }
 
-    pub(super) fn read<T>(&self, read: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> DbResult<T> {
+    /// Waits for news; `false` if this database has none.
+    pub(super) fn wait(&mut self, longest: Duration) -> DbResult<bool> {
+        match self {
+            Self::Sqlite(_) => {
+                let _ = longest;
+                Ok(false)
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(db) => db.wait(longest).map(|()| true),
+        }
+    }
+
+    pub(super) fn read<T>(&mut self, read: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> DbResult<T> {
         match self {
             Self::Sqlite(db) => db.read(read),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(db) => db.read(read),
         }
     }
 
     pub(super) fn write<T>(
-        &self,
+        &mut self,
         patience: Duration,
         write: impl FnOnce(&Tx<'_>) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
         match self {
             Self::Sqlite(db) => db.write(patience, write),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(db) => db.write(write),
         }
     }
 }
@@ -61,6 +83,8 @@ pub(super) struct Tx<'a>(Inner<'a>);
 
 enum Inner<'a> {
     Sqlite(&'a rusqlite::Connection),
+    #[cfg(feature = "postgres")]
+    Postgres(&'a postgres::PgTx<'a>),
 }
 
 impl<'a> Tx<'a> {
@@ -68,10 +92,38 @@ impl<'a> Tx<'a> {
         Self(Inner::Sqlite(db))
     }
 
+    #[cfg(feature = "postgres")]
+    const fn postgres(tx: &'a postgres::PgTx<'a>) -> Self {
+        Self(Inner::Postgres(tx))
+    }
+
     /// Runs a statement that returns no rows.
     pub(super) fn execute(&self, statement: &str, values: &[Value<'_>]) -> DbResult<()> {
         match &self.0 {
             Inner::Sqlite(db) => sqlite::execute(db, statement, values),
+            #[cfg(feature = "postgres")]
+            Inner::Postgres(tx) => tx.execute(statement, values),
+        }
+    }
+
+    /// Passes rows to `read` until it returns `false`.
+    fn each(
+        &self,
+        statement: &str,
+        values: &[Value<'_>],
+        read: &mut dyn FnMut(&Row<'_>) -> DbResult<bool>,
+    ) -> DbResult<()> {
+        match &self.0 {
+            Inner::Sqlite(db) => sqlite::query(db, statement, values, read),
+            #[cfg(feature = "postgres")]
+            Inner::Postgres(tx) => {
+                for row in tx.query(statement, values)? {
+                    if !read(&Row::Postgres(&row))? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
         }
     }
 
@@ -82,16 +134,12 @@ impl<'a> Tx<'a> {
         values: &[Value<'_>],
         mut read: impl FnMut(&Row<'_>) -> DbResult<T>,
     ) -> DbResult<Vec<T>> {
-        match &self.0 {
-            Inner::Sqlite(db) => {
-                let mut found = Vec::new();
-                sqlite::query(db, statement, values, &mut |row| {
-                    found.push(read(row)?);
-                    Ok(true)
-                })?;
-                Ok(found)
-            }
-        }
+        let mut found = Vec::new();
+        self.each(statement, values, &mut |row| {
+            found.push(read(row)?);
+            Ok(true)
+        })?;
+        Ok(found)
     }
 
     /// Reads the first row; `None` if there is none.
@@ -101,16 +149,12 @@ impl<'a> Tx<'a> {
         values: &[Value<'_>],
         read: impl FnOnce(&Row<'_>) -> DbResult<T>,
     ) -> DbResult<Option<T>> {
-        match &self.0 {
-            Inner::Sqlite(db) => {
-                let (mut read, mut found) = (Some(read), None);
-                sqlite::query(db, statement, values, &mut |row| {
-                    found = read.take().map(|read| read(row)).transpose()?;
-                    Ok(false)
-                })?;
-                Ok(found)
-            }
-        }
+        let (mut read, mut found) = (Some(read), None);
+        self.each(statement, values, &mut |row| {
+            found = read.take().map(|read| read(row)).transpose()?;
+            Ok(false)
+        })?;
+        Ok(found)
     }
 
     /// Reads the only row.
@@ -127,11 +171,91 @@ impl<'a> Tx<'a> {
     pub(super) fn value<T: Column>(&self, statement: &str, values: &[Value<'_>]) -> DbResult<T> {
         self.only(statement, values, |row| row.get(0))
     }
+
+    /// Locks a queue until the transaction ends. Others wait before they change it. SQLite has one writer anyway.
+    pub(super) fn lock_queue(&self, task_id: &str) -> DbResult<()> {
+        match &self.0 {
+            Inner::Sqlite(_) => Ok(()),
+            #[cfg(feature = "postgres")]
+            Inner::Postgres(tx) => {
+                let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE";
+                tx.query(lock, values![task_id]).map(drop)
+            }
+        }
+    }
+
+    /// As [`Tx::lock_queue`], unless another transaction has the lock. Returns whether it is locked now.
+    pub(super) fn try_lock_queue(&self, task_id: &str) -> DbResult<bool> {
+        match &self.0 {
+            Inner::Sqlite(_) => Ok(true),
+            #[cfg(feature = "postgres")]
+            Inner::Postgres(tx) => {
+                let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE SKIP LOCKED";
+                Ok(!tx.query(lock, values![task_id])?.is_empty())
+            }
+        }
+    }
+
+    /// Lets no other transaction add a queue.
+    pub(super) fn lock_queues(&self) -> DbResult<()> {
+        match &self.0 {
+            Inner::Sqlite(_) => Ok(()),
+            #[cfg(feature = "postgres")]
+            Inner::Postgres(tx) => tx.lock("LOCK TABLE task_queues IN SHARE ROW EXCLUSIVE MODE"),
+        }
+    }
+
+    /// Lets no other transaction lock or free a file.
+    pub(super) fn lock_files(&self) -> DbResult<()> {
+        match &self.0 {
+            Inner::Sqlite(_) => Ok(()),
+            #[cfg(feature = "postgres")]
+            Inner::Postgres(tx) => tx.lock("LOCK TABLE file_locks IN SHARE ROW EXCLUSIVE MODE"),
+        }
+    }
+
+    /// Lets no other transaction hand a step to this agent on its own request.
+    pub(super) fn lock_agent(&self, agent: &str) -> DbResult<()> {
+        match &self.0 {
+            Inner::Sqlite(_) => {
+                let _ = agent;
+                Ok(())
+            }
+            #[cfg(feature = "postgres")]
+            Inner::Postgres(tx) => {
+                let lock = "SELECT pg_advisory_xact_lock(hashtext(current_schema()), hashtext(?1))";
+                tx.query(lock, values![agent]).map(drop)
+            }
+        }
+    }
+
+    /// Stores what was observed in a boot. Removes what no host continues: in a file the observations of earlier
+    /// boots, on a server those that were not renewed for long.
+    pub(super) fn store_observation(&self, boot_id: &str, snapshot: &str) -> DbResult<()> {
+        let (forget, store) = match &self.0 {
+            Inner::Sqlite(_) => (
+                "DELETE FROM lease_observations WHERE boot_id <> ?1",
+                "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
+                 ON CONFLICT (boot_id) DO UPDATE SET snapshot = excluded.snapshot",
+            ),
+            #[cfg(feature = "postgres")]
+            Inner::Postgres(_) => (
+                "DELETE FROM lease_observations \
+                 WHERE boot_id <> ?1 AND stored_at < now() - interval '7 days'",
+                "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
+                 ON CONFLICT (boot_id) DO UPDATE SET snapshot = excluded.snapshot, stored_at = now()",
+            ),
+        };
+        self.execute(forget, values![boot_id])?;
+        self.execute(store, values![boot_id, snapshot])
+    }
 }
 
 /// A row of a result.
 pub(super) enum Row<'r> {
     Sqlite(&'r rusqlite::Row<'r>),
+    #[cfg(feature = "postgres")]
+    Postgres(&'r postgres::PgRow),
 }
 
 impl Row<'_> {
@@ -152,6 +276,8 @@ impl Row<'_> {
     fn cell(&self, column: usize) -> DbResult<Cell<'_>> {
         match self {
             Self::Sqlite(row) => sqlite::cell(row, column),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(row) => row.cell(column),
         }
     }
 }

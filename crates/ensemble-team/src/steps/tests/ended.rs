@@ -2,7 +2,11 @@
 
 use super::*;
 
-#[test]
+over_databases![
+    steps_of_an_agent_that_has_ended_wait_again_at_once,
+    a_step_that_waits_again_is_ended_by_its_last_holder,
+];
+
 fn steps_of_an_agent_that_has_ended_wait_again_at_once() {
     let plan = "task_id: t-1\nlease_seconds: 900\nsteps: [{agent: Devon, goal: g}]";
     let bed = Bed::new(&[plan, "task_id: t-2\nsteps: [{agent: Tara, goal: g}]"]);
@@ -20,7 +24,6 @@ fn steps_of_an_agent_that_has_ended_wait_again_at_once() {
     assert!(bed.submit(&first, "success").is_err());
 }
 
-#[test]
 fn a_step_that_waits_again_is_ended_by_its_last_holder() {
     let plan =
         "task_id: t-1\nattempts_max: 2\nsteps: [{agent: Devon, goal: g}, {agent: Devon, goal: h}]";

@@ -3,6 +3,21 @@
 use super::*;
 use crate::steps::prompt::Leftovers;
 
+over_databases![
+    failed_review_is_fixed_by_a_step_of_its_own_and_reviewed_again,
+    review_that_fails_too_often_stands_and_is_told,
+    fix_of_a_test_may_change_the_source_that_its_error_names,
+    plan_may_name_the_files_of_a_fix,
+    without_a_fixer_no_prompt_contradicts_itself,
+    orders_on_a_failed_step_withdraw_its_fix,
+    skipped_fix_hands_the_failed_step_out_again,
+    prompt_after_a_lost_lease_names_what_is_left_and_dates_the_older_error,
+    many_fixes_find_room_between_neighbouring_steps,
+    step_may_need_an_approved_plan,
+    queue_with_a_stuck_step_is_not_done,
+    stuck_step_of_a_queue_without_an_orchestrator_is_told_to_the_conductor,
+];
+
 const TDD: &str = "
 task_id: t
 policy: tdd
@@ -59,7 +74,6 @@ impl Bed {
     }
 }
 
-#[test]
 fn failed_review_is_fixed_by_a_step_of_its_own_and_reviewed_again() {
     let bed = Bed::new(&[TDD]);
     bed.does("Tara");
@@ -99,7 +113,6 @@ fn failed_review_is_fixed_by_a_step_of_its_own_and_reviewed_again() {
     assert_eq!(order, [1, 2, 3, 5, 4]);
 }
 
-#[test]
 fn review_that_fails_too_often_stands_and_is_told() {
     let bed = Bed::new(&[TDD]);
     bed.does("Tara");
@@ -130,7 +143,6 @@ fn review_that_fails_too_often_stands_and_is_told() {
     );
 }
 
-#[test]
 fn fix_of_a_test_may_change_the_source_that_its_error_names() {
     let plan = "{task_id: t, steps: [{agent: Tara, goal: test it, files: [tests/login.py], \
                  fix_by: Devon}]}";
@@ -155,7 +167,6 @@ fn fix_of_a_test_may_change_the_source_that_its_error_names() {
     assert_eq!((again.fix_step, again.next_attempt), (None, Some(2)));
 }
 
-#[test]
 fn plan_may_name_the_files_of_a_fix() {
     let plan = "{task_id: t, steps: [{agent: Tara, goal: test it, files: [tests/a], \
                  fix_by: Devon, fix_files: [src/a, src/b]}]}";
@@ -179,7 +190,6 @@ fn plan_may_name_the_files_of_a_fix() {
     assert_eq!(bed.take("Tara").unwrap().attempt, 2);
 }
 
-#[test]
 fn without_a_fixer_no_prompt_contradicts_itself() {
     let bed = Bed::new(&[&TDD.replace(", fix_by: Devon", "")]);
     bed.does("Tara");
@@ -195,7 +205,6 @@ fn without_a_fixer_no_prompt_contradicts_itself() {
     assert!(!prompt.contains("ix it") && !prompt.contains("Remove its cause"), "{prompt}");
 }
 
-#[test]
 fn orders_on_a_failed_step_withdraw_its_fix() {
     type Order = fn(&StepStore, &StepKey);
     let orders: [(&str, Order); 3] = [
@@ -230,7 +239,6 @@ fn orders_on_a_failed_step_withdraw_its_fix() {
     }
 }
 
-#[test]
 fn skipped_fix_hands_the_failed_step_out_again() {
     let bed = Bed::new(&["{task_id: t, steps: [{agent: Tara, goal: g, fix_by: Devon}]}"]);
     bed.fail(&bed.take("Tara").unwrap(), "it fails");
@@ -244,7 +252,6 @@ fn skipped_fix_hands_the_failed_step_out_again() {
     assert!(prompt.contains(told), "{prompt}");
 }
 
-#[test]
 fn prompt_after_a_lost_lease_names_what_is_left_and_dates_the_older_error() {
     let home = tempfile::tempdir().unwrap();
     let clock = Arc::new(SimClock::new(ensemble_core::message::Timestamp::from_unix_millis(0)));
@@ -253,10 +260,9 @@ fn prompt_after_a_lost_lease_names_what_is_left_and_dates_the_older_error() {
         (agent.as_str() == "A").then(|| Leftovers { directory: "srv-a".into(), files })
     };
     let options = StepOptions::new(home.path())
-        .with_durability(Durability::Process)
         .with_clock(Arc::<SimClock>::clone(&clock))
         .with_leftovers(Arc::new(leftovers));
-    let store = StepStore::open(&home.path().join("steps.db"), options).unwrap();
+    let store = open_with(home.path(), options);
     let bed = Bed { home, clock, store };
     let plan = "{task_id: t, lease_seconds: 60, attempts_max: 9, steps: [{agent: A, goal: g}]}";
     bed.store.add(&Plan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
@@ -283,7 +289,6 @@ fn prompt_after_a_lost_lease_names_what_is_left_and_dates_the_older_error() {
     assert!(!prompt.contains("The last attempt failed"), "{prompt}");
 }
 
-#[test]
 fn many_fixes_find_room_between_neighbouring_steps() {
     let plan = "{task_id: t, attempts_max: 99, steps: [{agent: A, goal: g, fix_by: B}, \
                  {agent: A, goal: h}, {agent: A, goal: i}]}";
@@ -356,7 +361,6 @@ fn database_of_version_1_gets_fix_steps_for_its_failures() {
     assert_eq!(bed.store.steps("due").unwrap().len(), 3);
 }
 
-#[test]
 fn step_may_need_an_approved_plan() {
     let bed =
         Bed::new(&["{task_id: t, steps: [{agent: A, goal: g, plan: true}, {agent: A, goal: h}]}"]);
@@ -369,7 +373,6 @@ fn step_may_need_an_approved_plan() {
     assert_eq!(step["needs_plan"], true);
 }
 
-#[test]
 fn queue_with_a_stuck_step_is_not_done() {
     let plan = "{task_id: t, blocked_pauses: step, steps: [{agent: A, goal: g}]}";
     let bed = Bed::new(&[plan]);
@@ -377,7 +380,6 @@ fn queue_with_a_stuck_step_is_not_done() {
     assert_eq!(bed.why("A"), Nothing::Paused { task_id: "t".into(), step_index: 1 });
 }
 
-#[test]
 fn stuck_step_of_a_queue_without_an_orchestrator_is_told_to_the_conductor() {
     let plan = "{task_id: t, attempts_max: 1, steps: [{agent: A, goal: g}, {agent: A, goal: h}]}";
     let mut bed = Bed::new(&[plan]);

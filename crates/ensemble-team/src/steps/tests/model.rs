@@ -249,10 +249,14 @@ fn play_to_the_end(game: &mut Game, acts: &[(u8, Act)]) -> Result<(), TestCaseEr
     game.check_end()
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+over_databases![
+    each_step_is_completed_or_its_queue_stands_with_a_reason,
+    orders_at_any_time_leave_no_step_that_waits_for_nothing,
+];
 
-    #[test]
+proptest! {
+    #![proptest_config(ProptestConfig { cases: fewer(64), ..ProptestConfig::default() })]
+
     fn each_step_is_completed_or_its_queue_stands_with_a_reason(
         shape in shape(),
         acts in proptest::collection::vec((0..AGENTS, act()), 1..40),
@@ -260,7 +264,6 @@ proptest! {
         play_to_the_end(&mut Game::new(shape), &acts)?;
     }
 
-    #[test]
     fn orders_at_any_time_leave_no_step_that_waits_for_nothing(
         shape in shape(),
         acts in proptest::collection::vec((0..AGENTS, act(), any::<u8>(), any::<u8>()), 1..40),

@@ -2,7 +2,8 @@
 
 use super::*;
 
-#[test]
+over_databases![failure_without_a_reason_is_refused_and_nothing_changes,];
+
 fn failure_without_a_reason_is_refused_and_nothing_changes() {
     let bed = Bed::new(&[THREE]);
     let step = bed.take("Tara").unwrap();

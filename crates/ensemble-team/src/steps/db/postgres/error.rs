@@ -1,0 +1,63 @@
+//! Why a server did not do what it was asked.
+
+/// SQLSTATE codes, or the classes that they begin with, after which a repetition may succeed.
+const PASSING: [&str; 9] = [
+    "08",    // the connection
+    "40",    // a deadlock, or a conflict of transactions
+    "53",    // no connection, no memory, no disk is left
+    "55P03", // another process holds the lock for too long
+    "57014", // the statement took too long
+    "57P01", // the server stops
+    "57P02", // the server crashed
+    "57P03", // the server starts
+    "25P03", // the transaction was idle for too long
+];
+
+/// An error of a server, or of the connection to it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::steps) enum PgError {
+    /// The server refused a statement, or the connection.
+    #[error("{message} ({code}){}", advice(code))]
+    Refused { code: String, message: String },
+    /// The server cannot be reached, or has stopped answering.
+    #[error("{0}")]
+    Away(String),
+    /// What this client is told to use cannot be used.
+    #[error("{0}")]
+    Unusable(String),
+    /// The connection ended during the commit: the change was made, or not.
+    #[error("no answer to the commit: {0}")]
+    Unanswered(String),
+}
+
+impl PgError {
+    pub(super) fn away(error: impl std::fmt::Display) -> Self {
+        Self::Away(error.to_string())
+    }
+
+    /// Whether the same call may succeed later.
+    pub(in crate::steps) fn is_transient(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => PASSING.iter().any(|class| code.starts_with(class)),
+            Self::Away(_) | Self::Unanswered(_) => true,
+            Self::Unusable(_) => false,
+        }
+    }
+
+    /// Whether the connection is of no further use.
+    pub(super) fn ends_connection(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => code.starts_with("57P") || code == "25P03",
+            Self::Away(_) | Self::Unusable(_) | Self::Unanswered(_) => true,
+        }
+    }
+}
+
+fn advice(code: &str) -> &'static str {
+    match code {
+        "28P01" | "28000" => " (check the user and the password's file)",
+        "3D000" => " (make it: `createdb`)",
+        "42501" => " (the user must own the schema, or may create one in the database)",
+        _ => "",
+    }
+}

@@ -1,0 +1,263 @@
+//! PostgreSQL: a schema of the team, for all hosts.
+//!
+//! | promise | how it is kept |
+//! |---|---|
+//! | a step is handed out once | its queue's row is locked (`FOR UPDATE`) before it is read; a take for any task passes over queues that others change (`SKIP LOCKED`) |
+//! | no two steps hold one file | the table `file_locks` is locked while a step with files is taken |
+//! | an agent that asks twice at once gets one step | an advisory lock with the agent's name |
+//! | waiting processes learn of a change | each change notifies the channel of the schema |
+//! | a host that vanishes blocks no other | the server ends a transaction that is idle for four times the patience |
+//!
+//! *Order of locks.* An agent, then one queue, for both of which a process waits; then other queues, for which it
+//! does not; then the files. A process that has the files waits for nothing. So no circle can arise.
+//!
+//! *A crash* of a process or of the server rolls its transaction back. A connection that ends during a commit leaves
+//! the caller in doubt. Each change can be repeated, and changes nothing the second time.
+
+use std::cell::{Cell as Flag, RefCell};
+use std::time::Duration;
+
+use super::{DbError, DbResult, Tx, Value};
+use crate::steps::{SCHEMA_VERSION, Trouble};
+
+mod client;
+mod error;
+mod options;
+mod scram;
+mod stream;
+mod wire;
+
+pub(super) use client::PgRow;
+pub(super) use error::PgError;
+pub use options::PostgresOptions;
+
+use client::Client;
+
+const SCHEMA: &str = include_str!("../postgres.sql");
+const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
+const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE";
+/// There is no such table or schema.
+const UNDEFINED: [&str; 2] = ["42P01", "3F000"];
+
+/// The team's schema on a server. It connects when it is first used, and again after a connection has ended.
+pub(in crate::steps) struct Postgres {
+    options: PostgresOptions,
+    on_statement: Option<fn(&str)>,
+    client: Option<Client>,
+    /// Changes of others that were noticed over earlier connections, and the connections.
+    version: i64,
+}
+
+impl Postgres {
+    pub(in crate::steps) const fn new(
+        options: PostgresOptions,
+        on_statement: Option<fn(&str)>,
+    ) -> Self {
+        Self { options, on_statement, client: None, version: 0 }
+    }
+
+    /// A number that has changed if another connection has changed something.
+    pub(super) fn data_version(&mut self) -> DbResult<i64> {
+        let listen = format!("LISTEN \"{}\"", self.options.schema);
+        let listens = self.client.as_ref().is_some_and(|client| client.listens);
+        // The server passes news on before it is ready again.
+        self.run(if listens { "" } else { &listen })?;
+        let client = self.client()?;
+        client.listens = true;
+        Ok(client.notified.wrapping_add(self.version))
+    }
+
+    /// Waits until another connection has changed something, or so long.
+    pub(super) fn wait(&mut self, patience: Duration) -> DbResult<()> {
+        let waited = self.client()?.wait(patience);
+        self.keep(waited)
+    }
+
+    pub(super) fn read<T>(&mut self, read: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> DbResult<T> {
+        self.begin(BEGIN_READ)?;
+        let value = read(&Tx::postgres(&PgTx::new(self.client()?)));
+        self.end(value.is_ok(), false)?;
+        value
+    }
+
+    pub(super) fn write<T>(
+        &mut self,
+        write: impl FnOnce(&Tx<'_>) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        self.begin(BEGIN_WRITE)?;
+        let tx = PgTx::new(self.client()?);
+        let value = write(&Tx::postgres(&tx));
+        let is_changed = tx.is_changed.get();
+        self.end(value.is_ok(), is_changed)?;
+        value
+    }
+
+    /// The connection; a new one if there is none.
+    fn client(&mut self) -> Result<&mut Client, PgError> {
+        if self.client.is_none() {
+            let mut client = Client::connect(&self.options, self.on_statement)?;
+            prepare(&mut client, &self.options.schema)?;
+            // What others changed meanwhile was not heard.
+            self.version = self.version.wrapping_add(1);
+            self.client = Some(client);
+        }
+        self.client.as_mut().ok_or_else(|| PgError::away("not connected"))
+    }
+
+    /// Keeps the connection unless it has ended.
+    fn keep<T>(&mut self, result: Result<T, PgError>) -> DbResult<T> {
+        if result.as_ref().is_err_and(PgError::ends_connection) {
+            self.hang_up();
+        }
+        Ok(result?)
+    }
+
+    fn hang_up(&mut self) {
+        if let Some(client) = self.client.take() {
+            self.version = self.version.wrapping_add(client.notified);
+        }
+    }
+
+    /// Runs a statement with which nothing has begun yet. A connection that has ended while it was idle is replaced.
+    fn run(&mut self, statement: &str) -> DbResult<()> {
+        // A panic left a transaction open.
+        if self.client.as_ref().is_some_and(|client| client.is_in_transaction) {
+            self.hang_up();
+        }
+        let is_new = self.client.is_none();
+        match self.client()?.batch(statement) {
+            Err(error) if error.ends_connection() && !is_new => {
+                self.hang_up();
+                let again = self.client()?.batch(statement);
+                self.keep(again)
+            }
+            result => self.keep(result),
+        }
+    }
+
+    fn begin(&mut self, how: &str) -> DbResult<()> {
+        self.run(how)?;
+        self.client()?.is_in_transaction = true;
+        Ok(())
+    }
+
+    /// Ends the transaction, and tells others if it has changed something.
+    fn end(&mut self, is_good: bool, is_changed: bool) -> DbResult<()> {
+        let notify = format!("NOTIFY \"{}\"", self.options.schema);
+        let client = self.client()?;
+        client.is_in_transaction = false;
+        if !is_good {
+            // The server rolls back by itself once the connection has ended.
+            let ended = client.batch("ROLLBACK");
+            if ended.is_err() {
+                self.hang_up();
+            }
+            return Ok(());
+        }
+        let told = if is_changed { client.batch(&notify) } else { Ok(()) };
+        let committed = told.and_then(|()| {
+            client.batch("COMMIT").map_err(|error| match error {
+                PgError::Away(why) if is_changed => PgError::Unanswered(why),
+                PgError::Refused { message, .. } if is_changed && error.ends_connection() => {
+                    PgError::Unanswered(message)
+                }
+                error => error,
+            })
+        });
+        if committed.is_err() {
+            self.hang_up();
+        }
+        self.keep(committed)
+    }
+}
+
+/// An open transaction.
+pub(super) struct PgTx<'a> {
+    client: RefCell<&'a mut Client>,
+    is_changed: Flag<bool>,
+}
+
+impl<'a> PgTx<'a> {
+    const fn new(client: &'a mut Client) -> Self {
+        Self { client: RefCell::new(client), is_changed: Flag::new(false) }
+    }
+
+    pub(super) fn execute(&self, statement: &str, values: &[Value<'_>]) -> DbResult<()> {
+        self.is_changed.set(true);
+        self.query(statement, values).map(drop)
+    }
+
+    pub(super) fn query(&self, statement: &str, values: &[Value<'_>]) -> DbResult<Vec<PgRow>> {
+        Ok(self.client.borrow_mut().query(statement, values)?)
+    }
+
+    /// Runs a statement that locks.
+    pub(super) fn lock(&self, statement: &str) -> DbResult<()> {
+        Ok(self.client.borrow_mut().batch(statement)?)
+    }
+}
+
+/// Makes the tables, unless they are there.
+fn prepare(client: &mut Client, schema: &str) -> Result<(), PgError> {
+    match version(client)? {
+        Some(found) => check(found),
+        None => {
+            client.batch(BEGIN_WRITE)?;
+            let made = make(client, schema);
+            client.batch(if made.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
+            made
+        }
+    }
+}
+
+fn make(client: &mut Client, schema: &str) -> Result<(), PgError> {
+    // Another process may make them at the same time.
+    let lock = "SELECT pg_advisory_xact_lock(hashtext('ensemble schema'), hashtext(?1))";
+    client.query(lock, super::values![schema])?;
+    let made = client.query(
+        "SELECT 1 FROM pg_namespace n LEFT JOIN pg_class c \
+           ON c.relnamespace = n.oid AND c.relname = 'step_schema' \
+         WHERE n.nspname = ?1 AND c.oid IS NOT NULL",
+        super::values![schema],
+    )?;
+    if !made.is_empty() {
+        return Ok(());
+    }
+    let known =
+        client.query("SELECT 1 FROM pg_namespace WHERE nspname = ?1", super::values![schema])?;
+    if known.is_empty() {
+        client.batch(&format!("CREATE SCHEMA \"{schema}\""))?;
+    }
+    client.batch(SCHEMA)?;
+    client.batch(&format!("INSERT INTO step_schema (version) VALUES ({SCHEMA_VERSION})"))
+}
+
+/// The version of the tables; `None` without any.
+fn version(client: &mut Client) -> Result<Option<i64>, PgError> {
+    match client.query("SELECT version FROM step_schema", &[]) {
+        Ok(rows) => {
+            let cell = rows.first().map(|row| row.cell(0));
+            Ok(match cell {
+                Some(Ok(super::Cell::Integer(found))) => Some(found),
+                _ => Some(0),
+            })
+        }
+        Err(PgError::Refused { code, .. }) if UNDEFINED.contains(&code.as_str()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn check(found: i64) -> Result<(), PgError> {
+    match found == i64::from(SCHEMA_VERSION) {
+        true => Ok(()),
+        false => Err(PgError::Unusable(format!(
+            "the tables have version {found}, and this program supports {SCHEMA_VERSION}"
+        ))),
+    }
+}
+
+impl From<PgError> for Trouble {
+    fn from(error: PgError) -> Self {
+        Self::Sql(DbError::Postgres(error))
+    }
+}

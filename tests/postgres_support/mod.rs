@@ -1,0 +1,146 @@
+//! Real PostgreSQL servers for tests, each on a free loopback port with a data directory of its own. A server is
+//! stopped by its pid, and with the test program, however that ends.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a server may take to answer; far above what a loaded machine needs.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// PostgreSQL does not run as root.
+const NOBODY: u32 = 65534;
+/// The user that the cluster belongs to.
+const USER: &str = "ensemble";
+/// Runs a server until the standard input ends, as it does when the test program ends. `$1` is removed then.
+const KEEPER: &str = r#"
+    remove=$1; shift
+    "$@" </dev/null >/dev/null 2>&1 &
+    read -r _
+    kill -QUIT $!
+    wait $!
+    [ -z "$remove" ] || rm -rf "$remove"
+"#;
+
+/// Where a server listens and keeps its data. It may run or not.
+pub struct Cluster {
+    pub port: u16,
+    data: PathBuf,
+    /// Removed by the keeper, in the place of a directory that this program would remove.
+    removed: Option<PathBuf>,
+    keeper: Mutex<Option<Child>>,
+    _owned: Option<tempfile::TempDir>,
+}
+
+impl Cluster {
+    /// The server of all tests that do not harm it; ends with the program.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Cluster> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let home = tempfile::tempdir().unwrap().keep();
+            Self::begin(&home, Some(home.clone()), None)
+        })
+    }
+
+    /// A server of its own, running.
+    pub fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().to_owned();
+        Self::begin(&path, None, Some(home))
+    }
+
+    fn begin(home: &Path, removed: Option<PathBuf>, owned: Option<tempfile::TempDir>) -> Self {
+        if rustix::process::getuid().is_root() {
+            std::os::unix::fs::chown(home, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let data = home.join("data");
+        let mut initdb = program("initdb");
+        initdb.args(["-N", "-A", "trust", "-E", "UTF8", "--locale", "C", "-U", USER, "-D"]);
+        let made = initdb.arg(&data).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let cluster = Self { port, data, removed, keeper: Mutex::default(), _owned: owned };
+        cluster.run();
+        cluster
+    }
+
+    /// Starts it; its port and its data are those of before.
+    pub fn run(&self) {
+        let postgres = program("postgres");
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", KEEPER, "keeper"]).arg(self.removed.as_deref().unwrap_or(Path::new("")));
+        keeper.arg(postgres.get_program()).args(postgres.get_args()).arg("-D").arg(&self.data);
+        keeper.args(["-p", &self.port.to_string(), "-k", ""]);
+        // No test cuts the power.
+        for setting in ["listen_addresses=127.0.0.1", "fsync=off", "max_connections=300"] {
+            keeper.args(["-c", setting]);
+        }
+        let log = File::create(self.data.with_file_name("keeper.log")).unwrap();
+        keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+        *self.keeper.lock().unwrap() = Some(keeper.spawn().expect("there is a shell"));
+        let start = Instant::now();
+        while !self.is_ready() {
+            assert!(start.elapsed() < PATIENCE, "a server on port {} answers", self.port);
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    /// Whether the server's own file says that it is ready.
+    fn is_ready(&self) -> bool {
+        let told = fs::read_to_string(self.data.join("postmaster.pid")).unwrap_or_default();
+        told.lines().nth(7).is_some_and(|state| state.trim() == "ready")
+    }
+
+    /// Ends it at once, as a crash does, with all connections.
+    pub fn kill(&self) {
+        let told = fs::read_to_string(self.data.join("postmaster.pid")).unwrap();
+        let pid = Pid::from_raw(told.lines().next().unwrap().parse().unwrap()).unwrap();
+        kill_process(pid, Signal::QUIT).unwrap();
+        self.stop();
+        let _ = fs::remove_file(self.data.join("postmaster.pid"));
+    }
+
+    /// Ends the keeper, and the server with it.
+    fn stop(&self) {
+        if let Some(mut keeper) = self.keeper.lock().unwrap().take() {
+            drop(keeper.stdin.take());
+            keeper.wait().unwrap();
+        }
+    }
+
+    /// The address of the cluster's database.
+    pub fn address(&self) -> String {
+        format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
+    }
+}
+
+/// A name of a team that follows from a directory.
+pub fn team_of(home: &Path) -> String {
+    home.file_name().unwrap().to_str().unwrap().replace('.', "t")
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A program of the server, as a user that may run it. Debian's directories for them are on no user's PATH.
+fn program(name: &str) -> Command {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let found = versions.map(|version| version.path().join("bin").join(name));
+    let path = found.filter(|path| path.exists()).max().unwrap_or_else(|| PathBuf::from(name));
+    if !rustix::process::getuid().is_root() {
+        return Command::new(path);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &NOBODY.to_string(), "--regid", &NOBODY.to_string()]);
+    command.arg("--clear-groups").arg(path);
+    command
+}
