@@ -5,7 +5,7 @@
 //! | `servers` | the verb works on the servers, for all hosts |
 //! | `here` | by its nature, the verb concerns this host, or no team at all |
 //! | `this host` | the verb works on this host alone, and says so on stderr, unless `--json` is given |
-//! | `refused` | the verb does nothing, and says why in one sentence, unless this host has the step queues (`nats: {board_here: true}`) |
+//! | `database` | the verb works for all hosts if `steps: {postgres: ADDRESS}` is set; else it does nothing, and says why in one sentence, unless this host alone has the step queues (`nats: {board_here: true}`) |
 //!
 //! The table is keyed by the verbs' places. Tests compare it with the list of verbs and with docs/guides/hosts.md.
 
@@ -21,15 +21,15 @@ pub(crate) enum OnServers {
     Here,
     /// It works on this host alone, and says this.
     ThisHost(&'static str),
-    /// It is refused, with this sentence.
-    Refused(&'static str),
+    /// It works for all hosts if these share a database, and else is refused, with this sentence.
+    Database(&'static str),
 }
 
-use OnServers::{Here, Refused, Servers, ThisHost};
+use OnServers::{Database, Here, Servers, ThisHost};
 
 /// Why step queues are refused.
-const STEPS: &str =
-    "step queues are a database of one host, and this team's mailboxes are on servers";
+const STEPS: &str = "step queues are a file of one host, and this team's mailboxes are on servers: \
+                     set `steps: {postgres: ADDRESS}`";
 
 /// All verbs by their places, in the order of the list of verbs.
 pub(crate) const TABLE: &[(&str, OnServers)] = &[
@@ -89,7 +89,7 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("board prompt", Servers),
     ("board checkpoint", Servers),
     ("board abort", Servers),
-    ("step", Refused(STEPS)),
+    ("step", Database(STEPS)),
     ("init", Here),
     ("doctor", Servers),
     ("demo", Here),
@@ -129,10 +129,10 @@ pub(crate) fn admit(context: &Context, place: &str) -> Outcome {
             }
             Ok(())
         }
-        Refused(sentence) if is_on_servers(context) && !has_board(context) => {
+        Database(sentence) if is_on_servers(context) && !has_steps(context) => {
             Err(refusal(sentence))
         }
-        Refused(_) => Ok(()),
+        Database(_) => Ok(()),
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn admit_steps(context: &Context) -> Outcome {
 
 fn refusal(sentence: &str) -> Failure {
     Failure::refused(sentence).with_hint(
-        "on the one host that is to have it, set `nats: {board_here: true}` in ensemble.yaml",
+        "in ensemble.yaml of each host; or on the one host that is to have them `nats: {board_here: true}`",
     )
 }
 
@@ -155,9 +155,12 @@ fn is_on_servers(context: &Context) -> bool {
     context.project().is_ok_and(servers)
 }
 
-/// Whether this host has the blackboard and the step queues of a team on servers.
-fn has_board(context: &Context) -> bool {
-    context.project().is_ok_and(|project| project.config.nats.board_here == Some(true))
+/// Whether the hosts share the step queues of a team on servers, or this host alone has them.
+fn has_steps(context: &Context) -> bool {
+    let has = |project: &ensemble_watch::project::Project| {
+        project.has_shared_steps() || project.config.nats.board_here == Some(true)
+    };
+    context.project().is_ok_and(has)
 }
 
 #[cfg(test)]
@@ -179,7 +182,7 @@ mod tests {
                 Servers => ("servers", ""),
                 Here => ("here", ""),
                 ThisHost(sentence) => ("this host", *sentence),
-                Refused(sentence) => ("refused", *sentence),
+                Database(sentence) => ("database", *sentence),
             };
             let _ = writeln!(table, "| `{place}` | {word} | {sentence} |");
         }

@@ -23,7 +23,6 @@ use ensemble_core::proto::calendar::Calendar;
 use ensemble_core::spool::Spool;
 use ensemble_team::board::{Board, BoardOptions};
 use ensemble_team::driver::{Batches, retention};
-use ensemble_team::steps::{STEPS_FILE, StepStore};
 use serde_json::json;
 
 use crate::project::Project;
@@ -190,10 +189,9 @@ impl<'p> Sweep<'p> {
             let tasks = board.read()?.tasks.into_iter();
             open.extend(tasks.filter(|it| !it.status.is_terminal()).map(|it| it.id.to_string()));
         }
-        let steps = self.project.state.join(STEPS_FILE);
-        if steps.exists() {
+        if self.project.has_steps() {
             let options = step_options(self.project, Arc::clone(self.recorder));
-            let queues = StepStore::open(&steps, options)?.queues()?;
+            let queues = self.project.open_steps(options)?.queues()?;
             open.extend(queues.into_iter().filter(|it| it.is_open()).map(|it| it.task_id));
         }
         self.open = Some(open.clone());

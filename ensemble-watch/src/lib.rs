@@ -68,6 +68,7 @@ mod servers;
 pub mod sessions;
 pub mod sources;
 mod status;
+mod step_server;
 mod steps;
 pub mod team;
 pub mod troubles;

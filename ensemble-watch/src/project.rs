@@ -18,6 +18,7 @@ mod nats;
 mod nearest;
 mod notify;
 mod quota;
+mod steps;
 mod team;
 mod worktrees;
 
@@ -54,6 +55,7 @@ pub use leases::LeasesConfig;
 pub use nats::NatsConfig;
 pub use notify::{AlertRule, Occasion, QuietHours, TerminalSignal};
 pub use quota::QuotaConfig;
+pub use steps::StepsConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 pub use worktrees::WorktreesConfig;
 
@@ -115,6 +117,8 @@ pub struct Config {
     pub transport: Option<String>,
     /// Access to the servers, if `transport` names some.
     pub nats: NatsConfig,
+    /// Location of the step queues, for a team on several hosts (docs/guides/steps.md).
+    pub steps: StepsConfig,
     /// Forbidden and required content of reports (docs/guides/reports.md).
     pub lint: LintConfig,
     /// How often a task may come back from review before a person or agent must decide (default 3).
@@ -217,6 +221,7 @@ impl Config {
             requests: self.requests.or(fallback.requests),
             transport: self.transport.or(fallback.transport),
             nats: self.nats.or(fallback.nats),
+            steps: self.steps.or(fallback.steps),
             lint: self.lint.or(fallback.lint),
             review_cycles_max: self.review_cycles_max.or(fallback.review_cycles_max),
             worktrees: self.worktrees.or(fallback.worktrees),

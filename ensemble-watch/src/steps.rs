@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 
 use crate::held_work::{Hands, KeptLeases, Working};
 use crate::project::Project;
+use crate::step_server::StepServer;
 use crate::watch_set::{Place, WatchSet};
 
 /// Delay of the first look after an event: busy queues change many times a second.
@@ -72,6 +73,8 @@ pub(crate) struct Steps {
     next_look: Monotonic,
     /// Number of held steps in the last report.
     said: Option<usize>,
+    /// In the place of a file.
+    server: Option<StepServer>,
 }
 
 struct Open {
@@ -85,10 +88,11 @@ struct Open {
 impl Steps {
     /// Opens no database before a step was added.
     pub(crate) fn new(now: Monotonic, project: &Project, recorder: Arc<dyn Recorder>) -> Self {
+        let server = StepServer::start(project, &recorder);
         let mut options = step_options(project, recorder);
         options.patience = PATIENCE;
         let path = project.state.join(STEPS_FILE);
-        Self { path, options, open: None, refused: None, next_look: now, said: None }
+        Self { path, options, open: None, refused: None, next_look: now, said: None, server }
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
@@ -105,6 +109,9 @@ impl Steps {
 
     /// Opens the database once it exists, and a new one that replaced it.
     pub(crate) fn find(&mut self, now: Monotonic, watch_set: &mut WatchSet) {
+        if self.server.is_some() {
+            return;
+        }
         let found = id_of(&self.path);
         if found == self.open.as_ref().map(|open| open.id) {
             return;
@@ -149,6 +156,9 @@ impl Steps {
 
     /// Takes back expired steps and sends pending notices. Returns whether the summary changed.
     pub(crate) fn drive(&mut self, now: Monotonic, spool: &Spool) -> bool {
+        if let Some(server) = &mut self.server {
+            return server.is_news();
+        }
         if let Some(open) = self.open.as_mut().filter(|_| now >= self.next_look) {
             let wait = open.look(spool).unwrap_or_else(|error| {
                 tracing::warn!(%error, "cannot check the step queues");
@@ -168,26 +178,48 @@ impl Steps {
         kept: &mut KeptLeases,
         recorder: &dyn Recorder,
     ) {
-        let Some(Open { store, .. }) = &self.open else { return };
-        for (agent, evidence) in working {
-            for (step, epoch, duration) in store.leases_of(agent).unwrap_or_default() {
-                let named = format!("step {}#{}@{epoch}", step.task_id, step.step_index);
-                if kept.is_due(now, (&named, agent), evidence, duration, recorder)
-                    && let Err(error) = store.beat(&step, agent, Some(epoch))
-                {
-                    tracing::warn!(%error, %agent, "cannot renew the step of a working agent");
-                }
-            }
+        match (&self.server, &self.open) {
+            (Some(server), _) => server.keep(working.clone()),
+            (None, Some(open)) => keep_in(&open.store, now, working, kept, recorder),
+            (None, None) => {}
         }
     }
 
     pub(crate) fn summary(&self) -> Value {
+        if let Some(server) = &self.server {
+            return server.summary();
+        }
         self.open.as_ref().map_or(Value::Null, |open| json!({ "held": open.held }))
+    }
+}
+
+/// Renews the leases of steps whose holders are seen working.
+pub(crate) fn keep_in(
+    store: &StepStore,
+    now: Monotonic,
+    working: &Working,
+    kept: &mut KeptLeases,
+    recorder: &dyn Recorder,
+) {
+    for (agent, evidence) in working {
+        for (step, epoch, duration) in store.leases_of(agent).unwrap_or_default() {
+            let named = format!("step {}#{}@{epoch}", step.task_id, step.step_index);
+            if kept.is_due(now, (&named, agent), evidence, duration, recorder)
+                && let Err(error) = store.beat(&step, agent, Some(epoch))
+            {
+                tracing::warn!(%error, %agent, "cannot renew the step of a working agent");
+            }
+        }
     }
 }
 
 impl Hands for Steps {
     fn take_back(&mut self, agent: &Name, _why: &str) -> Vec<Value> {
+        if let Some(server) = &self.server {
+            // What returns is in the log.
+            server.take_back(agent);
+            return Vec::new();
+        }
         let Some(open) = &self.open else { return Vec::new() };
         let taken = open.store.take_back(agent).unwrap_or_else(|error| {
             tracing::warn!(%error, %agent, "cannot take back the steps of an ended agent");

@@ -12,19 +12,26 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::durable::{Dir, FileId};
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_core::requests::{Asked, RequestStore, Requests};
 use ensemble_team::board::{self, Board, State};
 use ensemble_team::holdings::{self, Holding, Places};
-use ensemble_team::steps::{STEPS_FILE, Standing, StepOptions, StepStore};
+use ensemble_team::steps::{Standing, StepOptions, StepStore};
 
 use crate::project::Project;
 use crate::status::ACTOR;
+
+/// How long a look waits for the server of the step queues.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a server that did not answer is left alone.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// The blackboard and the step queues of a project, as of the last look. What does not exist, or cannot be
 /// read, holds nothing; the alarms and `fsck` tell of damage.
@@ -37,6 +44,8 @@ pub struct Books {
     /// Path of the board that was read, with its identity, size and time.
     seen: Option<(PathBuf, FileId, u64, i128)>,
     steps: Option<StepStore>,
+    /// Until then a server that did not answer is left alone.
+    silent_until: Option<Monotonic>,
 }
 
 impl Books {
@@ -65,12 +74,33 @@ impl Books {
             self.seen = seen;
         }
         self.place = board;
-        let path = project.state.join(STEPS_FILE);
-        if !path.exists() {
+        self.look_at_steps(project);
+    }
+
+    fn look_at_steps(&mut self, project: &Project) {
+        let now = SystemClock.monotonic();
+        if !project.has_steps() || self.silent_until.is_some_and(|until| now < until) {
             self.steps = None;
-        } else if self.steps.is_none() {
-            self.steps = StepStore::open(&path, StepOptions::new(project.root())).ok();
+            return;
         }
+        if self.steps.is_none() {
+            self.steps = project.open_steps(Self::step_options(project)).ok();
+        }
+        // A server that is away is not asked again and again.
+        if project.has_shared_steps() {
+            let answers = self.steps.as_ref().is_some_and(|steps| steps.all_held().is_ok());
+            self.silent_until = (!answers).then(|| now + SILENCE);
+            self.steps.take_if(|_| !answers);
+        }
+    }
+
+    /// The caller waits for others, and for a server, only shortly.
+    fn step_options(project: &Project) -> StepOptions {
+        let mut options = StepOptions::new(project.root());
+        if project.has_shared_steps() {
+            options.patience = PATIENCE;
+        }
+        options
     }
 
     /// The blackboard.
@@ -96,11 +126,8 @@ impl Books {
     pub fn standing(&self, project: &Project) -> Result<Vec<Standing>> {
         match &self.steps {
             Some(steps) => steps.standing(),
-            None if !project.state.join(STEPS_FILE).exists() => Ok(Vec::new()),
-            None => {
-                StepStore::open(&project.state.join(STEPS_FILE), StepOptions::new(project.root()))?
-                    .standing()
-            }
+            None if !project.has_steps() => Ok(Vec::new()),
+            None => project.open_steps(Self::step_options(project))?.standing(),
         }
     }
 

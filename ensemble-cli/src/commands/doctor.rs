@@ -7,6 +7,7 @@ mod place;
 mod queue;
 #[cfg(feature = "nats")]
 mod servers;
+mod steps;
 mod trust;
 
 use ensemble_watch::overview::Evidence;
@@ -45,6 +46,7 @@ impl Arguments {
             checks.extend(board::merges(context));
             #[cfg(feature = "nats")]
             checks.extend(servers::checks(context)?);
+            checks.extend(steps::check(context)?);
         }
         for check in &checks {
             if context.out.is_json() { context.out.object(check)? } else { print(context, check)? }

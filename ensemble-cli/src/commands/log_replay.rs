@@ -132,7 +132,7 @@ fn look(context: &Context) -> Outcome<Disk> {
     }
     // Without a database there are no steps, which is not the same as not to have looked.
     disk.steps = Some(BTreeMap::new());
-    if project.state.join("steps.db").exists() {
+    if project.has_steps() {
         disk.add_steps(&super::open_steps(context)?)?;
     }
     Ok(disk)

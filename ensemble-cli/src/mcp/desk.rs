@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use ensemble_core::broker::Broker;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
@@ -71,13 +72,13 @@ impl Desk {
         Ok(desk)
     }
 
-    pub(super) fn steps(&self) -> StepDriver<'_> {
-        StepDriver {
-            store: &self.store,
-            spool: &self.spool,
-            recorder: &*self.recorder,
-            actor: self.agent.clone(),
-        }
+    /// The step queues, with the mailboxes of those who work on them.
+    pub(super) fn steps(&self) -> Result<StepDriver<'_>, Trouble> {
+        let queue = self.project.has_shared_steps().then(|| self.queue()).transpose()?;
+        let attachments = queue.map_or(Some(&self.spool), Queue::directory);
+        let mail: &dyn Broker = queue.map_or(&self.spool, |queue| &**queue);
+        let (store, recorder, actor) = (&self.store, &*self.recorder, self.agent.clone());
+        Ok(StepDriver { store, mail, attachments, recorder, actor })
     }
 
     /// Where mail and requests are.

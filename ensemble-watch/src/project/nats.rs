@@ -98,6 +98,10 @@ impl Project {
     }
 }
 
+/// The team whose name is not configured.
+#[cfg(any(feature = "nats", feature = "postgres"))]
+pub(super) const TEAM_DEFAULT: &str = "team";
+
 #[cfg(feature = "nats")]
 mod options {
     use std::sync::Arc;
@@ -110,10 +114,7 @@ mod options {
 
     use ensemble_team::admission::MailAdmission;
 
-    use super::{CONFIG_FILE, Project};
-
-    /// The default team.
-    const TEAM_DEFAULT: &str = "team";
+    use super::{CONFIG_FILE, Project, TEAM_DEFAULT};
 
     impl Project {
         /// Access to the servers; `None` if the mailboxes are in the queue's directory.

@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::steps::{Ask, Completion, Handed, Next, Nothing, StepKey, StepStore, Submitted};
+use ensemble_core::broker::Broker;
 use ensemble_core::env::Published;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
@@ -31,7 +32,9 @@ pub struct StepDriver<'a> {
     /// The queues.
     pub store: &'a StepStore,
     /// The mailboxes.
-    pub spool: &'a Spool,
+    pub mail: &'a dyn Broker,
+    /// The directory that takes a prompt that is too large for a message; `None` for mailboxes on servers.
+    pub attachments: Option<&'a Spool>,
     /// Where it is told what happens.
     pub recorder: &'a dyn Recorder,
     /// The sender of the prompts.
@@ -82,7 +85,7 @@ impl StepDriver<'_> {
                 Next::Nothing(nothing) => break nothing,
             }
         };
-        self.store.post_notices(self.spool)?;
+        self.store.post_notices(self.mail)?;
         // The lease of what was handed out just now has begun.
         let next =
             if prompted.is_empty() { observed.next_in } else { self.store.observe()?.next_in };
@@ -104,7 +107,7 @@ impl StepDriver<'_> {
     ) -> Result<Submitted> {
         let submitted = self.store.submit(completion, by, epoch)?;
         let tidied = self.tidy(&submitted, by);
-        let told = self.store.post_notices(self.spool);
+        let told = self.store.post_notices(self.mail);
         if let Some(error) = [tidied.err(), told.err()].into_iter().flatten().next() {
             let data = json!({
                 "task_id": submitted.key.task_id, "step_index": submitted.key.step_index,
@@ -119,7 +122,7 @@ impl StepDriver<'_> {
     fn unprompted(&self, task_id: &str) -> Result<Vec<Handed>> {
         let mut found = Vec::new();
         for (step, noted) in self.store.handed(task_id)? {
-            if noted.is_none() && self.spool.settings(&step.agent).is_ok() {
+            if noted.is_none() && self.mail.settings(&step.agent).is_ok() {
                 found.push(step);
             }
         }
@@ -137,15 +140,9 @@ impl StepDriver<'_> {
             .with_task(step.key.task_id.clone())
             .with_attempt(step.attempt);
         if matches!(envelope.encode(), Err(Error::TooLarge { .. })) {
-            let attachment = self.spool.attach(prompt.text.as_bytes())?;
-            envelope.body = format!(
-                "The prompt is attached: attachments/{} ({} bytes).\n\
-                 `ensemble recv --body` prints it instead of this text.\n",
-                attachment.sha256, attachment.bytes
-            );
-            envelope = envelope.with_attachment(attachment);
+            envelope = self.shortened(envelope, &prompt.text, &step)?;
         }
-        match self.spool.publish(&envelope) {
+        match self.mail.publish(&envelope) {
             Ok(Published::Stored | Published::AlreadyStored) => {}
             // Published before a crash, with files as they were then.
             Err(Error::Conflict { .. }) => {}
@@ -161,20 +158,38 @@ impl StepDriver<'_> {
         Ok(Prompted { step, message })
     }
 
+    /// A message that says where a prompt is that is too large for it.
+    fn shortened(&self, mut envelope: Envelope, text: &str, step: &Handed) -> Result<Envelope> {
+        let Some(spool) = self.attachments else {
+            let (task, agent) = (&step.key.task_id, &step.agent);
+            envelope.body = format!(
+                "The prompt has {} bytes, too many for a message.\n\
+                 `ensemble step next --as {agent} --task {task}` prints it.\n",
+                text.len()
+            );
+            return Ok(envelope);
+        };
+        let attachment = spool.attach(text.as_bytes())?;
+        envelope.body = format!(
+            "The prompt is attached: attachments/{} ({} bytes).\n\
+             `ensemble recv --body` prints it instead of this text.\n",
+            attachment.sha256, attachment.bytes
+        );
+        Ok(envelope.with_attachment(attachment))
+    }
+
     /// Prompts of earlier hand-outs that still lie about would only mislead.
     fn supersede(&self, step: &Handed, by: &MessageId) -> Result<()> {
         let reason = format!("superseded by {by}");
         for run in self.store.runs(&step.key)? {
             let Some(message) = run.prompt_message.filter(|m| m != by.as_str()) else { continue };
             let message = MessageId::new(message)?;
-            let retired = match self.spool.state(&run.agent, &message)? {
-                Some(State::Queued { .. }) => {
-                    self.spool.dead_letter_waiting(&run.agent, &message, &reason)
-                }
+            let retired = match self.mail.state(&run.agent, &message)? {
+                Some(State::Queued { .. }) => self.mail.set_aside(&run.agent, &message, &reason),
                 Some(State::Acked { holder, epoch }) => {
                     let mailbox = run.agent;
                     let lease = ensemble_core::env::Lease { mailbox, id: message, holder, epoch };
-                    self.spool.dead_letter(&lease, &reason)
+                    self.mail.dead_letter(&lease, &reason)
                 }
                 Some(State::Settled | State::Dead) | None => Ok(()),
             };
@@ -191,18 +206,18 @@ impl StepDriver<'_> {
     fn tidy(&self, submitted: &Submitted, by: &Name) -> Result<()> {
         let Some(message) = &submitted.prompt_message else { return Ok(()) };
         let message = MessageId::new(message)?;
-        let lease = match self.spool.state(by, &message)? {
+        let lease = match self.mail.state(by, &message)? {
             Some(State::Acked { holder, epoch }) if holder == *by => {
                 ensemble_core::env::Lease { mailbox: by.clone(), id: message, holder, epoch }
             }
             // Read in another way than by receiving it.
-            Some(State::Queued { .. }) => match self.spool.receive_id(by, &message, by)? {
+            Some(State::Queued { .. }) => match self.mail.receive_id(by, &message, by)? {
                 Some(delivery) => delivery.lease,
                 None => return Ok(()),
             },
             Some(State::Acked { .. } | State::Settled | State::Dead) | None => return Ok(()),
         };
-        self.spool.settle(&lease)
+        self.mail.settle(&lease)
     }
 }
 

@@ -218,12 +218,12 @@ impl StepStore {
         Self { db: Mutex::new(Db::Postgres(Box::new(db))), path, options }
     }
 
-    /// Waits on a server until another connection has changed something, or so long. A file has no such
-    /// news: this returns `false` at once.
+    /// Waits on a server until another connection has changed something, or so long. Returns whether something
+    /// was changed. A file has no such news: this returns `None` at once.
     ///
     /// # Errors
     /// [`StepError::Database`].
-    pub fn wait_for_news(&self, longest: Duration) -> Result<bool> {
+    pub fn wait_for_news(&self, longest: Duration) -> Result<Option<bool>> {
         self.lock().wait(longest).map_err(|error| error.into_error("read", &self.path))
     }
 

@@ -135,6 +135,15 @@ impl StepStore {
         }
     }
 
+    /// Whether notices wait to be posted.
+    ///
+    /// # Errors
+    /// [`StepError::Database`](super::StepError::Database).
+    pub fn owes_notices(&self) -> Result<bool> {
+        let select = "SELECT EXISTS (SELECT 1 FROM step_notices WHERE posted = 0)";
+        self.read(|tx| tx.value(select, &[]))
+    }
+
     fn owed_notices(&self) -> Result<Vec<(i64, Envelope)>> {
         type Row = (i64, String, String, String, String, String, String);
         let rows: Vec<Row> = self.read(|tx| {

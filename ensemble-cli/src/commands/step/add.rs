@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ensemble_team::steps::{Added, Plan};
 use serde_json::json;
 
-use super::open;
+use super::{mail, open};
 use crate::content::content_of;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -42,7 +42,7 @@ impl Add {
         let plan = Plan::parse(&text, &self.file)?;
         if let Some(orchestrator) = &plan.orchestrator {
             // A name without a mailbox could never be told anything.
-            context.spool()?.settings(orchestrator)?;
+            mail(context)?.settings(orchestrator)?;
         }
         let added = open(context)?.add(&plan)?;
         let steps = plan.steps.len();

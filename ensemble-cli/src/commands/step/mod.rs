@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use ensemble_core::Error;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
-use ensemble_core::spool::Spool;
 use ensemble_core::watch::POLL_WITH_EVENTS;
 use ensemble_team::driver::StepDriver;
-use ensemble_team::steps::{STEPS_FILE, StepKey, StepStore};
+use ensemble_team::steps::{StepKey, StepStore};
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 
 mod add;
 mod look;
@@ -33,7 +33,8 @@ const ACTOR: &str = "steps";
 /// focused prompt; the agent reports with the tool `submit_step_completion` (`ensemble mcp`) or
 /// with `ensemble step submit`. A failed step comes again with its error; with `fix_by`, that agent
 /// gets a step of its own to fix it before. A blocked step stops the queue until a person intervenes.
-/// The tables are in `.ensemble/steps.db`, for `sqlite3`.
+/// The tables are in `.ensemble/steps.db`, for `sqlite3`, or on the PostgreSQL server that `steps` in ensemble.yaml
+/// names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -95,12 +96,21 @@ pub(crate) fn open(context: &Context) -> Outcome<StepStore> {
     let project = context.project()?;
     project.ensure_state()?;
     let options = ensemble_watch::step_options(project, context.recorder()?);
-    Ok(StepStore::open(&project.state.join(STEPS_FILE), options)?)
+    Ok(project.open_steps(options)?)
+}
+
+/// The mailboxes of those who work on steps: wherever the team has them if all hosts share the queues, else in the
+/// directory.
+fn mail(context: &Context) -> Outcome<Queue> {
+    match context.project()?.has_shared_steps() {
+        true => Queue::open(context),
+        false => Ok(Queue::Directory(context.spool()?)),
+    }
 }
 
 /// As [`open`], if a step was ever added.
 fn open_existing(context: &Context) -> Outcome<StepStore> {
-    match context.project()?.state.join(STEPS_FILE).exists() {
+    match context.project()?.has_steps() {
         true => open(context),
         false => Err(Failure::nothing("there are no steps")
             .with_hint("`ensemble step add -f plan.yaml` adds some")),
@@ -109,6 +119,14 @@ fn open_existing(context: &Context) -> Outcome<StepStore> {
 
 /// How soon it looks again for a change that has rung.
 const PAUSE: Duration = Duration::from_millis(2);
+
+/// A wait for a change: on a server for its news, else for what `wait` wakes at. An error ends it early, and is told
+/// of by what follows.
+fn wait_on(store: &StepStore, longest: Duration, wait: impl Fn(Duration)) {
+    if let Ok(None) = store.wait_for_news(longest) {
+        wait(longest);
+    }
+}
 
 /// Waits until another process has changed the database since `version`, or until `until`. `wait`
 /// sleeps for at most so long, and ends early whenever something has rung in the state directory,
@@ -139,21 +157,21 @@ fn wait_for_change(
 fn driver<'a>(
     context: &Context,
     store: &'a StepStore,
-    spool: &'a Spool,
+    mail: &'a Queue,
     recorder: &'a dyn Recorder,
 ) -> Outcome<StepDriver<'a>> {
     let actor = match context.agent()? {
         Some(agent) => agent,
         None => Name::new(ACTOR).map_err(Error::from)?,
     };
-    Ok(StepDriver { store, spool, recorder, actor })
+    Ok(StepDriver { store, mail: &**mail, attachments: mail.directory(), recorder, actor })
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
-    use ensemble_team::steps::{Plan, StepOptions};
+    use ensemble_team::steps::{Plan, STEPS_FILE, StepOptions};
 
     use super::*;
 

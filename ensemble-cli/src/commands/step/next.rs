@@ -7,7 +7,7 @@ use ensemble_core::watch::Waiter;
 use ensemble_team::steps::{Ask, Handed, Next, Nothing, StepStore};
 use serde_json::{Value, json};
 
-use super::{open_existing, wait_for_change};
+use super::{open_existing, wait_for_change, wait_on};
 use crate::args;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -54,7 +54,9 @@ impl NextStep {
                         Some(left) if nothing != Nothing::Done => {
                             let until = Instant::now() + left.min(next_in).min(LOOK_INTERVAL);
                             wait_for_change(&store, version, until, |patience| {
-                                interrupt.may_end_during(|| waiter.wait(patience));
+                                interrupt.may_end_during(|| {
+                                    wait_on(&store, patience, |longest| waiter.wait(longest));
+                                });
                             })?;
                         }
                         Some(_) | None => return Err(Failure::nothing(nothing.to_string())),

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use ensemble_core::broker::Broker;
 use ensemble_core::env::Pane as _;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{Deferral, NudgeOutcome};
-use ensemble_core::spool::{Spool, State};
+use ensemble_core::spool::State;
 use ensemble_team::driver::Prompted;
 use ensemble_team::steps::StepStore;
 
@@ -33,7 +34,7 @@ struct Owed {
 
 impl Nudges {
     /// What a driver that was killed may have left out.
-    pub(super) fn resume(&mut self, store: &StepStore, spool: &Spool, task: &str) -> Outcome {
+    pub(super) fn resume(&mut self, store: &StepStore, mail: &dyn Broker, task: &str) -> Outcome {
         for step in store.steps(task)? {
             let Some(holder) = step.holder else { continue };
             let runs = store.runs(&step.key)?;
@@ -44,7 +45,7 @@ impl Nudges {
                 self.owe(holder, message);
             }
         }
-        self.owed.retain(|agent, owed| waits(spool, agent, &owed.message));
+        self.owed.retain(|agent, owed| waits(mail, agent, &owed.message));
         Ok(())
     }
 
@@ -58,7 +59,11 @@ impl Nudges {
     }
 
     /// Nudges every agent that can be nudged. Returns when to try again.
-    pub(super) fn drive(&mut self, context: &Context, spool: &Spool) -> Outcome<Option<Instant>> {
+    pub(super) fn drive(
+        &mut self,
+        context: &Context,
+        mail: &dyn Broker,
+    ) -> Outcome<Option<Instant>> {
         if self.owed.is_empty() {
             return Ok(None);
         }
@@ -67,7 +72,7 @@ impl Nudges {
             self.owed.clear();
         }
         self.owed.retain(|agent, owed| {
-            if !waits(spool, agent, &owed.message) {
+            if !waits(mail, agent, &owed.message) {
                 return false;
             }
             let why = match nudge(context, agent) {
@@ -85,8 +90,8 @@ impl Nudges {
     }
 }
 
-fn waits(spool: &Spool, mailbox: &Name, message: &MessageId) -> bool {
-    matches!(spool.state(mailbox, message), Ok(Some(State::Queued { .. })))
+fn waits(mail: &dyn Broker, mailbox: &Name, message: &MessageId) -> bool {
+    matches!(mail.state(mailbox, message), Ok(Some(State::Queued { .. })))
 }
 
 /// Why it could not be nudged now. An agent without a pane will find its mail.

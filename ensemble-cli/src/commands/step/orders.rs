@@ -7,7 +7,7 @@ use ensemble_team::steps::{Part, StepKey, StepStore};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Which, open_existing};
+use super::{Which, mail, open_existing};
 use crate::content::content_of;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -96,7 +96,9 @@ fn actor(context: &Context) -> Outcome<Name> {
 }
 
 fn done(context: &Context, store: &StepStore, which: &Which) -> Outcome {
-    store.post_notices(&context.spool()?)?;
+    if store.owes_notices()? {
+        store.post_notices(&*mail(context)?)?;
+    }
     let step = store.step(&which.key())?;
     if context.out.is_json() {
         return context.out.object(&step);

@@ -13,7 +13,7 @@ use ensemble_team::steps::{Nothing, StepStore};
 use serde_json::json;
 
 use super::nudges::Nudges;
-use super::{driver, open_existing, wait_for_change};
+use super::{driver, mail, open_existing, wait_for_change, wait_on};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::interrupt::Interrupt;
@@ -51,21 +51,21 @@ struct Stuck {
 
 impl Run {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let (store, spool, recorder) =
-            (open_existing(context)?, context.spool()?, context.recorder()?);
+        let (store, mail, recorder) =
+            (open_existing(context)?, mail(context)?, context.recorder()?);
         let agents = agents(&store, &self.task)?;
         for agent in &agents {
             // Before anything is handed out: a mistake in a name is found at once.
-            spool.settings(agent)?;
+            mail.settings(agent)?;
         }
-        let driver = driver(context, &store, &spool, &*recorder)?;
+        let driver = driver(context, &store, &mail, &*recorder)?;
         let interrupt = Interrupt::install()?;
         let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
         let deadline = self.wait.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut stuck: Option<Stuck> = None;
         let _line = WaitLine::new(format!("task {} to be done", self.task), self.wait);
         let mut nudges = Nudges::default();
-        nudges.resume(&store, &spool, &self.task)?;
+        nudges.resume(&store, &*mail, &self.task)?;
         loop {
             // Before the round: what others change meanwhile is another reason for one.
             let version = store.data_version()?;
@@ -82,7 +82,7 @@ impl Run {
             }
             stuck = self.look_at_stuck(context, &store, &nothing, stuck)?;
             context.out.flush()?;
-            let retry = nudges.drive(context, &spool)?;
+            let retry = nudges.drive(context, &*mail)?;
             let left =
                 deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
@@ -93,7 +93,8 @@ impl Run {
             let until = Instant::now() + left.min(next_in);
             let until = retry.map_or(until, |at| at.min(until));
             wait_for_change(&store, version, until, |patience| {
-                interrupt.may_end_during(|| waiter.wait(patience));
+                interrupt
+                    .may_end_during(|| wait_on(&store, patience, |longest| waiter.wait(longest)));
             })?;
         }
     }

@@ -2,7 +2,7 @@
 
 use ensemble_team::steps::{Completion, Submitted};
 
-use super::{driver, open_existing};
+use super::{driver, mail, open_existing};
 use crate::content::FileContent;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -34,9 +34,9 @@ impl Submit {
         // A caller that does not name itself reports as the worker that it names; a member is known
         // anyway.
         let by = context.agent()?.unwrap_or_else(|| completion.agent.clone());
-        let (store, spool, recorder) =
-            (open_existing(context)?, context.spool()?, context.recorder()?);
-        let driver = driver(context, &store, &spool, &*recorder)?;
+        let (store, mail, recorder) =
+            (open_existing(context)?, mail(context)?, context.recorder()?);
+        let driver = driver(context, &store, &mail, &*recorder)?;
         let submitted = driver.submit(&completion, &by, self.epoch)?;
         if context.out.is_json() {
             return context.out.object(&submitted);

@@ -21,7 +21,7 @@ pub(super) fn submit(desk: &Desk, value: Value) -> Answer {
         Completion::from_json(&value).map_err(|mistakes| Trouble::new(mistakes.to_string()))?;
     let key = completion.key();
     let known = desk.known(&key);
-    match desk.steps().submit(&completion, &desk.agent, known) {
+    match desk.steps()?.submit(&completion, &desk.agent, known) {
         Ok(submitted) => {
             desk.forget(&key);
             let mut object = serde_json::to_value(&submitted).unwrap_or_default();

@@ -45,15 +45,15 @@ impl Db {
         }
     }
 
-    /// Waits for news; `false` if this database has none.
-    pub(super) fn wait(&mut self, longest: Duration) -> DbResult<bool> {
+    /// Waits for news; `None` if this database has none.
+    pub(super) fn wait(&mut self, longest: Duration) -> DbResult<Option<bool>> {
         match self {
             Self::Sqlite(_) => {
                 let _ = longest;
-                Ok(false)
+                Ok(None)
             }
             #[cfg(feature = "postgres")]
-            Self::Postgres(db) => db.wait(longest).map(|()| true),
+            Self::Postgres(db) => db.wait(longest).map(Some),
         }
     }
 

@@ -254,8 +254,8 @@ impl Client {
         }
     }
 
-    /// Waits until another connection has changed something, or so long.
-    pub(super) fn wait(&mut self, patience: Duration) -> Result<(), PgError> {
+    /// Waits until another connection has changed something, or so long. Returns whether one has.
+    pub(super) fn wait(&mut self, patience: Duration) -> Result<bool, PgError> {
         let (before, deadline) = (self.notified, Instant::now() + patience);
         while self.notified == before {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -266,7 +266,7 @@ impl Client {
                 Some(_) | None => {}
             }
         }
-        Ok(())
+        Ok(self.notified != before)
     }
 
     fn hear(&mut self, message: &Message) -> Result<(), PgError> {

@@ -44,6 +44,8 @@ pub(in crate::steps) struct Postgres {
     options: PostgresOptions,
     on_statement: Option<fn(&str)>,
     client: Option<Client>,
+    /// Whether changes of others are listened to.
+    listens: bool,
     /// Changes of others that were noticed over earlier connections, and the connections.
     version: i64,
 }
@@ -53,22 +55,21 @@ impl Postgres {
         options: PostgresOptions,
         on_statement: Option<fn(&str)>,
     ) -> Self {
-        Self { options, on_statement, client: None, version: 0 }
+        Self { options, on_statement, client: None, listens: false, version: 0 }
     }
 
     /// A number that has changed if another connection has changed something.
     pub(super) fn data_version(&mut self) -> DbResult<i64> {
-        let listen = format!("LISTEN \"{}\"", self.options.schema);
-        let listens = self.client.as_ref().is_some_and(|client| client.listens);
+        self.listens = true;
         // The server passes news on before it is ready again.
-        self.run(if listens { "" } else { &listen })?;
+        self.run("")?;
         let client = self.client()?;
-        client.listens = true;
         Ok(client.notified.wrapping_add(self.version))
     }
 
-    /// Waits until another connection has changed something, or so long.
-    pub(super) fn wait(&mut self, patience: Duration) -> DbResult<()> {
+    /// Waits until another connection has changed something, or so long. Returns whether one has.
+    pub(super) fn wait(&mut self, patience: Duration) -> DbResult<bool> {
+        self.listens = true;
         let waited = self.client()?.wait(patience);
         self.keep(waited)
     }
@@ -94,14 +95,21 @@ impl Postgres {
 
     /// The connection; a new one if there is none.
     fn client(&mut self) -> Result<&mut Client, PgError> {
-        if self.client.is_none() {
-            let mut client = Client::connect(&self.options, self.on_statement)?;
-            prepare(&mut client, &self.options.schema)?;
-            // What others changed meanwhile was not heard.
-            self.version = self.version.wrapping_add(1);
-            self.client = Some(client);
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => {
+                let mut client = Client::connect(&self.options, self.on_statement)?;
+                prepare(&mut client, &self.options.schema)?;
+                // What others changed meanwhile was not heard.
+                self.version = self.version.wrapping_add(1);
+                client
+            }
+        };
+        if self.listens && !client.listens && !client.is_in_transaction {
+            client.batch(&format!("LISTEN \"{}\"", self.options.schema))?;
+            client.listens = true;
         }
-        self.client.as_mut().ok_or_else(|| PgError::away("not connected"))
+        Ok(self.client.insert(client))
     }
 
     /// Keeps the connection unless it has ended.

@@ -1,0 +1,37 @@
+//! What is checked of the server that has the step queues.
+
+use std::time::Duration;
+
+use super::{Check, Level};
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::text::plural;
+
+/// How long the server may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether the server answers and has the tables; nothing for queues in a file.
+pub(super) fn check(context: &Context) -> Outcome<Option<Check>> {
+    let project = context.project()?;
+    if !project.has_shared_steps() {
+        return Ok(None);
+    }
+    let mut options = ensemble_watch::step_options(project, context.recorder()?);
+    options.patience = PATIENCE;
+    let store = project.open_steps(options)?;
+    Ok(Some(match store.queues() {
+        Ok(queues) => {
+            let text = plural(queues.len() as u64, "queue");
+            Check::ok("step queues", format!("{text} at {}", store.path().display()))
+        }
+        Err(error) => {
+            let remedy = match error.is_transient() {
+                true => "start the server, or mend `steps: {postgres: ADDRESS}` in ensemble.yaml",
+                false => {
+                    "mend `steps` in ensemble.yaml, the password's file, or the rights at the server"
+                }
+            };
+            Check::bad("step queues", Level::Fail, error.to_string(), remedy)
+        }
+    }))
+}

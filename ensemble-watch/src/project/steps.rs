@@ -1,0 +1,101 @@
+//! `steps` in `ensemble.yaml`: where the step queues are, in a file of this host or on a PostgreSQL server.
+
+use std::path::PathBuf;
+
+use ensemble_core::{Error, Result};
+use ensemble_team::steps::{STEPS_FILE, StepOptions, StepStore};
+use serde::{Deserialize, Serialize};
+
+use super::{CONFIG_FILE, Project};
+
+/// `steps` in `ensemble.yaml`. Files are relative to the project.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct StepsConfig {
+    /// The PostgreSQL server that has the step queues of all hosts, `postgres://USER@HOST:5432/DATABASE`, without
+    /// a password. `?sslmode=disable` switches encryption off (default: the file `.ensemble/steps.db`).
+    pub postgres: Option<String>,
+    /// A file whose first line is the password (default: the file that `PGPASSFILE` names, or `~/.pgpass`).
+    pub password_file: Option<PathBuf>,
+    /// Certificates trusted in addition to the system's, as PEM.
+    pub root_certificates: Option<PathBuf>,
+    /// Time limit of a statement, in seconds (default 5).
+    pub patience_seconds: Option<u64>,
+}
+
+impl StepsConfig {
+    pub(super) fn or(self, fallback: Self) -> Self {
+        Self {
+            postgres: self.postgres.or(fallback.postgres),
+            password_file: self.password_file.or(fallback.password_file),
+            root_certificates: self.root_certificates.or(fallback.root_certificates),
+            patience_seconds: self.patience_seconds.or(fallback.patience_seconds),
+        }
+    }
+}
+
+impl Project {
+    /// Whether the step queues are on a server, for all hosts.
+    #[must_use]
+    pub const fn has_shared_steps(&self) -> bool {
+        self.config.steps.postgres.is_some()
+    }
+
+    /// Whether there may be step queues: on a server, or in a file that exists.
+    #[must_use]
+    pub fn has_steps(&self) -> bool {
+        self.has_shared_steps() || self.state.join(STEPS_FILE).exists()
+    }
+
+    /// Opens the step queues. Those on a server are connected to when they are first used.
+    ///
+    /// # Errors
+    /// `steps` in `ensemble.yaml` is invalid, or the file cannot be opened.
+    pub fn open_steps(&self, options: StepOptions) -> Result<StepStore> {
+        match &self.config.steps.postgres {
+            Some(address) => self.steps_on_server(address, options),
+            None => StepStore::open(&self.state.join(STEPS_FILE), options),
+        }
+    }
+
+    fn wrong_steps(&self, detail: String) -> Error {
+        Error::malformed(self.root().join(CONFIG_FILE), "steps.postgres", detail)
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn steps_on_server(&self, _address: &str, _options: StepOptions) -> Result<StepStore> {
+        Err(self.wrong_steps("this program was built without the feature `postgres`".to_owned()))
+    }
+
+    #[cfg(feature = "postgres")]
+    fn steps_on_server(&self, address: &str, options: StepOptions) -> Result<StepStore> {
+        use std::time::Duration;
+
+        use ensemble_core::message::Name;
+        use ensemble_team::steps::PostgresOptions;
+
+        use super::nats::TEAM_DEFAULT;
+
+        let config = &self.config.steps;
+        let team = self.config.nats.team.clone().map_or_else(|| Name::new(TEAM_DEFAULT), Ok)?;
+        let mut server =
+            PostgresOptions::new(address, &team).map_err(|detail| self.wrong_steps(detail))?;
+        let file = |path: &PathBuf| self.root().join(path);
+        server.password_file = config.password_file.as_ref().map(file);
+        server.root_certificates = config.root_certificates.as_ref().map(file);
+        server.passwords = passwords();
+        server.patience = config.patience_seconds.map_or(options.patience, |seconds| {
+            Duration::from_secs(seconds.max(1)).min(options.patience)
+        });
+        Ok(StepStore::on_server(server, options))
+    }
+}
+
+/// The file of passwords that the clients of PostgreSQL share.
+#[cfg(feature = "postgres")]
+fn passwords() -> Option<PathBuf> {
+    let file = std::env::var_os("PGPASSFILE").filter(|file| !file.is_empty()).map(PathBuf::from);
+    file.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))
+}

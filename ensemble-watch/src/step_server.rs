@@ -1,0 +1,208 @@
+//! Step queues on a server: the same work as on a file, in a thread of its own. A server that does not answer
+//! therefore never blocks the watcher.
+//!
+//! | when | action |
+//! |---|---|
+//! | another process has changed a queue, a lease may end, and every 30 s | expired steps return, pending notices are sent |
+//! | the loop has seen agents working | the leases of their steps are renewed |
+//! | the loop has seen an agent gone | its steps return |
+//!
+//! Every host's watcher does this. A step is taken back once, and a notice is stored once by its id. *A crash* leaves
+//! what was not done yet to the next look of any host.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, unbounded};
+use ensemble_core::Result;
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::event_log::{NullRecorder, Recorder};
+use ensemble_core::message::Name;
+use ensemble_core::proto::lease::LOOK_INTERVAL;
+use ensemble_team::steps::StepStore;
+use serde_json::{Value, json};
+
+use crate::held_work::{KeptLeases, Working};
+use crate::project::Project;
+use crate::steps::{keep_in, step_options};
+
+/// How long the thread listens to the server before it looks for orders of the loop.
+const ROUND: Duration = Duration::from_millis(250);
+/// Delay of a look after a change: busy queues change many times a second.
+const QUIET: Duration = Duration::from_millis(100);
+/// Delay before the next attempt after a failure.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// What the loop has seen.
+enum Order {
+    Keep(Working),
+    TakeBack(Name),
+}
+
+/// What `status` shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    held: usize,
+    /// Why the server cannot be used.
+    trouble: Option<String>,
+}
+
+/// The loop's end of the thread, which ends with it.
+pub(crate) struct StepServer {
+    orders: Sender<Order>,
+    seen: Arc<Mutex<Seen>>,
+    place: String,
+    said: Option<Seen>,
+}
+
+impl StepServer {
+    /// Starts the thread; `None` for queues in a file.
+    pub(crate) fn start(project: &Project, recorder: &Arc<dyn Recorder>) -> Option<Self> {
+        if !project.has_shared_steps() {
+            return None;
+        }
+        let store = project.open_steps(step_options(project, Arc::clone(recorder)));
+        let store = store.inspect_err(|error| tracing::warn!(%error, "cannot use the step queues"));
+        let store = store.ok()?;
+        let place = store.path().display().to_string();
+        let (orders, received) = unbounded();
+        let seen = Arc::<Mutex<Seen>>::default();
+        let now = SystemClock.monotonic();
+        let file = project.state.join("servers/leases/kept-steps.json");
+        let thread = Thread {
+            kept: KeptLeases::open(now, &file, project.config.leases.extend_max()),
+            project: project.clone(),
+            recorder: Arc::clone(recorder),
+            store,
+            orders: received,
+            seen: Arc::clone(&seen),
+            next_look: now,
+        };
+        std::thread::spawn(move || thread.run());
+        Some(Self { orders, seen, place, said: None })
+    }
+
+    pub(crate) fn keep(&self, working: Working) {
+        let _ = self.orders.send(Order::Keep(working));
+    }
+
+    pub(crate) fn take_back(&self, agent: &Name) {
+        let _ = self.orders.send(Order::TakeBack(agent.clone()));
+    }
+
+    /// Whether the summary has changed.
+    pub(crate) fn is_news(&mut self) -> bool {
+        let seen = self.seen();
+        self.said.replace(seen.clone()) != Some(seen)
+    }
+
+    pub(crate) fn summary(&self) -> Value {
+        let Seen { held, trouble } = self.seen();
+        json!({ "held": held, "server": self.place, "trouble": trouble })
+    }
+
+    fn seen(&self) -> Seen {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct Thread {
+    project: Project,
+    recorder: Arc<dyn Recorder>,
+    store: StepStore,
+    kept: KeptLeases,
+    orders: Receiver<Order>,
+    seen: Arc<Mutex<Seen>>,
+    next_look: Monotonic,
+}
+
+impl Thread {
+    fn run(mut self) {
+        loop {
+            match self.orders.try_recv() {
+                Ok(order) => {
+                    let done = self.carry_out(order);
+                    self.note(done);
+                    continue;
+                }
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => {}
+            }
+            let done = self.look();
+            if done.is_err() {
+                self.note(done);
+                // Orders that come meanwhile are carried out afterwards.
+                if self.has_ended_within(RETRY) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether the watcher ends within this time.
+    fn has_ended_within(&mut self, time: Duration) -> bool {
+        match self.orders.recv_timeout(time) {
+            Ok(order) => {
+                let done = self.carry_out(order);
+                self.note(done);
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        }
+    }
+
+    /// Does what is due, and then listens for a while.
+    fn look(&mut self) -> Result<()> {
+        let now = SystemClock.monotonic();
+        if now >= self.next_look {
+            let observed = self.store.observe()?;
+            if self.store.owes_notices()? {
+                self.post()?;
+            }
+            let next = observed.next_in.unwrap_or(LOOK_INTERVAL).clamp(QUIET, LOOK_INTERVAL);
+            self.next_look = now + next;
+            let seen = Seen { held: observed.held, trouble: None };
+            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        }
+        let left = self.next_look.since(SystemClock.monotonic());
+        if self.store.wait_for_news(ROUND.min(left))? == Some(true) {
+            self.next_look = self.next_look.min(SystemClock.monotonic() + QUIET);
+        }
+        Ok(())
+    }
+
+    /// Sends what orchestrators are to be told to the mailboxes, wherever these are.
+    fn post(&self) -> Result<()> {
+        #[cfg(feature = "nats")]
+        if let Some(options) = self.project.nats_options()? {
+            let servers = ensemble_nats::NatsTransport::connect(&options)?;
+            return self.store.post_notices(&servers).map(drop);
+        }
+        let spool = self.project.open_spool(Arc::new(NullRecorder))?;
+        self.store.post_notices(&spool).map(drop)
+    }
+
+    fn carry_out(&mut self, order: Order) -> Result<()> {
+        match order {
+            Order::Keep(working) => {
+                let now = SystemClock.monotonic();
+                keep_in(&self.store, now, &working, &mut self.kept, &*self.recorder);
+                self.kept.remember(now);
+                Ok(())
+            }
+            Order::TakeBack(agent) => self.store.take_back(&agent).map(drop),
+        }
+    }
+
+    /// Says once that the server cannot be used.
+    fn note(&self, done: Result<()>) {
+        let Err(error) = done else { return };
+        let why = error.to_string();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.trouble.as_ref() != Some(&why) {
+            tracing::warn!(%error, "cannot check the step queues");
+            seen.trouble = Some(why);
+        }
+    }
+}
