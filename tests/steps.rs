@@ -2,7 +2,9 @@
 //! submitting. Many workers are killed while they empty a queue together.
 
 mod children;
+mod postgres_support;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +13,17 @@ use children::{Child, Dice, cast, say, wait_until};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
 use ensemble_team::steps::{
-    Ask, Completion, FilePath, Handed, Next, Plan, PlannedStep, SCHEMA_VERSION, Status, StepKey,
-    StepOptions, StepStore,
+    Ask, Completion, FilePath, Handed, Next, Plan, PlannedStep, PostgresOptions, SCHEMA_VERSION,
+    Status, StepKey, StepOptions, StepStore,
 };
+use postgres_support::{Cluster, team_of};
 use rustix::process::{Signal, getpid, kill_process};
 
 const TASK: &str = "0-4-1";
 const WORKERS: u64 = 4;
 const STEPS: u32 = 2_000;
+/// As many over a server, where each statement costs a round trip.
+const STEPS_ON_SERVER: u32 = 200;
 /// Different files among all steps: workers often want the same.
 const FILES: u32 = 7;
 
@@ -29,10 +34,59 @@ fn name(name: &str) -> Name {
     Name::new(name).unwrap()
 }
 
+/// The file that names the server, in a directory whose queues are on one.
+const SERVER: &str = "server";
+
+thread_local! {
+    /// Whether the queues of this test are on a server.
+    static IS_ON_SERVER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs these tests over each database.
+macro_rules! over_databases {
+    ($($test:ident),* $(,)?) => {
+        mod over_sqlite {
+            $(#[test] fn $test() { super::over(false, super::$test); })*
+        }
+        mod over_postgres {
+            $(#[test] fn $test() { super::over(true, super::$test); })*
+        }
+    };
+}
+
+over_databases![
+    a_worker_killed_at_any_statement_of_taking_leaves_a_step_that_is_taken_once,
+    a_worker_killed_at_any_statement_of_submitting_completes_its_step_once,
+    a_worker_killed_at_any_statement_of_failing_orders_one_fix,
+    a_worker_killed_at_any_statement_of_its_fix_hands_the_failed_step_out_again_once,
+    many_that_open_a_fresh_database_at_once_make_it_once,
+    workers_that_are_killed_lose_double_and_repeat_nothing,
+];
+
+fn over(is_on_server: bool, test: fn()) {
+    IS_ON_SERVER.set(is_on_server);
+    test();
+}
+
+/// The directory of a test; a file in it names the server.
+fn home() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    if IS_ON_SERVER.get() {
+        std::fs::write(home.path().join(SERVER), Cluster::shared().address()).unwrap();
+    }
+    home
+}
+
 fn open(home: &Path, on_statement: Option<fn(&str)>) -> StepStore {
     let mut options = StepOptions::new(home).with_durability(Durability::Process);
     options.on_statement = on_statement;
-    StepStore::open(&home.join("steps.db"), options).unwrap()
+    match std::fs::read_to_string(home.join(SERVER)) {
+        Ok(address) => {
+            let team = name(&team_of(home));
+            StepStore::on_server(PostgresOptions::new(&address, &team).unwrap(), options)
+        }
+        Err(_) => StepStore::open(&home.join("steps.db"), options).unwrap(),
+    }
 }
 
 fn die_in_time(_: &str) {
@@ -88,7 +142,7 @@ fn failed(index: u32) -> Completion {
 
 /// A step with a fixer, which Tara holds, and one after it.
 fn fixed_step() -> (tempfile::TempDir, StepStore) {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let store = open(home.path(), None);
     let mut first = PlannedStep::new(name("Tara"), "do it");
     first.fix_by = Some(name("Devon"));
@@ -105,7 +159,7 @@ fn take(store: &StepStore, agent: &str) -> Handed {
 }
 
 fn one_step() -> (tempfile::TempDir, StepStore) {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let store = open(home.path(), None);
     let file = FilePath::new("src/a.rs").unwrap();
     let mut plan =
@@ -115,8 +169,11 @@ fn one_step() -> (tempfile::TempDir, StepStore) {
     (home, store)
 }
 
-/// A number out of the database, as `sqlite3` would show it.
+/// A number out of the database, as its own client would show it.
 fn count(home: &Path, query: &str) -> i64 {
+    if let Ok(address) = std::fs::read_to_string(home.join(SERVER)) {
+        return postgres_support::asked(&address, &team_of(home), query).parse().unwrap();
+    }
     let db = rusqlite::Connection::open(home.join("steps.db")).unwrap();
     let whole: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(whole, "ok");
@@ -143,7 +200,6 @@ fn kill_at_every_statement(
     unreachable!("a transaction has an end")
 }
 
-#[test]
 fn a_worker_killed_at_any_statement_of_taking_leaves_a_step_that_is_taken_once() {
     let killed = kill_at_every_statement("take", one_step, |home, store| {
         let runs = count(home, "SELECT count(*) FROM step_runs");
@@ -159,7 +215,6 @@ fn a_worker_killed_at_any_statement_of_taking_leaves_a_step_that_is_taken_once()
     assert!(killed >= 8, "only {killed} statements: this test kills in the wrong place");
 }
 
-#[test]
 fn a_worker_killed_at_any_statement_of_submitting_completes_its_step_once() {
     let prepare = || {
         let (home, store) = one_step();
@@ -182,7 +237,6 @@ fn a_worker_killed_at_any_statement_of_submitting_completes_its_step_once() {
     assert!(killed >= 8, "only {killed} statements: this test kills in the wrong place");
 }
 
-#[test]
 fn a_worker_killed_at_any_statement_of_failing_orders_one_fix() {
     let killed = kill_at_every_statement("fail", fixed_step, |home, store| {
         let waits = count(home, "SELECT sum(waits_for_fix) FROM task_steps");
@@ -195,7 +249,6 @@ fn a_worker_killed_at_any_statement_of_failing_orders_one_fix() {
     assert!(killed >= 12, "only {killed} statements: this test kills in the wrong place");
 }
 
-#[test]
 fn a_worker_killed_at_any_statement_of_its_fix_hands_the_failed_step_out_again_once() {
     let prepare = || {
         let (home, store) = fixed_step();
@@ -237,9 +290,8 @@ fn the_tables_match_the_protocol_and_any_client_can_read_them() {
     assert_eq!(status, "PENDING");
 }
 
-#[test]
 fn many_that_open_a_fresh_database_at_once_make_it_once() {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let start = std::sync::Barrier::new(8);
     std::thread::scope(|scope| {
         for number in 0..8 {
@@ -252,7 +304,11 @@ fn many_that_open_a_fresh_database_at_once_make_it_once() {
         }
     });
     assert_eq!(count(home.path(), "SELECT count(*) FROM task_queues"), 8);
-    assert_eq!(count(home.path(), "PRAGMA user_version"), i64::from(SCHEMA_VERSION));
+    let version = match IS_ON_SERVER.get() {
+        true => "SELECT version FROM step_schema",
+        false => "PRAGMA user_version",
+    };
+    assert_eq!(count(home.path(), version), i64::from(SCHEMA_VERSION));
 }
 
 /// SQLite copies its log into the database once the log has a thousand pages, and restarts it if no
@@ -318,16 +374,16 @@ fn work(store: &StepStore, worker: &str) {
     }
 }
 
-#[test]
 fn workers_that_are_killed_lose_double_and_repeat_nothing() {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let store = open(home.path(), None);
     let step = |number: u32| {
         let agent = name(&format!("w{}", u64::from(number) % WORKERS));
         let file = FilePath::new(&format!("f{}", number % FILES)).unwrap();
         PlannedStep::new(agent, "do it").with_files([file])
     };
-    let mut plan = Plan::new(TASK, (0..STEPS).map(step).collect());
+    let steps = if IS_ON_SERVER.get() { STEPS_ON_SERVER } else { STEPS };
+    let mut plan = Plan::new(TASK, (0..steps).map(step).collect());
     plan.parallel = u32::try_from(WORKERS).unwrap();
     plan.attempts_max = 99;
     store.add(&plan).unwrap();

@@ -70,6 +70,38 @@ impl Cluster {
         cluster
     }
 
+    /// Lets in only who proves to know the password, over TLS. `ca.pem` in the directory has the certificate.
+    pub fn guard(&self, password: &str, home: &Path) {
+        let query = format!("ALTER USER {USER} PASSWORD '{password}'");
+        asked(&self.address(), "none", &query);
+        let (certificate, key) = (home.join("ca.pem"), home.join("key.pem"));
+        let mut openssl = Command::new("openssl");
+        openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
+        openssl.args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]);
+        openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+        openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate);
+        assert!(openssl.output().unwrap().status.success());
+        let write = |name: &str, content: &[u8]| {
+            use std::os::unix::fs::PermissionsExt as _;
+            let file = self.data.join(name);
+            fs::write(&file, content).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+            if rustix::process::getuid().is_root() {
+                std::os::unix::fs::chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        };
+        write("server.crt", &fs::read(certificate).unwrap());
+        write("server.key", &fs::read(key).unwrap());
+        write(
+            "pg_hba.conf",
+            b"hostssl all all 127.0.0.1/32 scram-sha-256\nhostssl all all ::1/128 scram-sha-256\n",
+        );
+        let settings = fs::read_to_string(self.data.join("postgresql.conf")).unwrap();
+        write("postgresql.conf", format!("{settings}\nssl = on\n").as_bytes());
+        self.kill();
+        self.run();
+    }
+
     /// Starts it; its port and its data are those of before.
     pub fn run(&self) {
         let postgres = program("postgres");
@@ -123,6 +155,16 @@ impl Cluster {
 /// A name of a team that follows from a directory.
 pub fn team_of(home: &Path) -> String {
     home.file_name().unwrap().to_str().unwrap().replace('.', "t")
+}
+
+/// The answer of the server's own client to a query about the tables of a team.
+pub fn asked(address: &str, team: &str, query: &str) -> String {
+    let mut psql = Command::new("psql");
+    psql.env("PGOPTIONS", format!("-c search_path=\"ensemble_{team}\""))
+        .args(["-AtX", "-c", query]);
+    let asked = psql.arg(address).output().expect("psql comes with the server");
+    assert!(asked.status.success(), "{query}: {}", String::from_utf8_lossy(&asked.stderr));
+    String::from_utf8(asked.stdout).unwrap().trim_end().to_owned()
 }
 
 impl Drop for Cluster {
