@@ -313,7 +313,10 @@ impl Members {
             Ok(waiting) => self.waiting = waiting,
             Err(error) => tracing::warn!(%error, "cannot tell who waits for a decision"),
         }
-        self.books.look(project);
+        // Of a team on servers, the thread that follows them tells what agents hold.
+        if matches!(source, WorkloadSource::Directory(_)) {
+            self.books.look(project);
+        }
         let mut changed = false;
         for member in self.members.clone().values() {
             if !is_regular && !stirred.contains(&member.name) {

@@ -37,6 +37,9 @@ mod mcp_client;
 mod nats_server;
 mod picture;
 mod planning;
+#[cfg(all(feature = "nats", feature = "postgres"))]
+#[path = "../postgres_support/mod.rs"]
+mod postgres_support;
 mod reading;
 mod reference;
 mod replay;
@@ -58,6 +61,8 @@ mod servers_ladders;
 mod servers_remote;
 #[cfg(feature = "nats")]
 mod servers_requests;
+#[cfg(all(feature = "nats", feature = "postgres"))]
+mod servers_steps;
 #[cfg(feature = "nats")]
 mod servers_verbs;
 mod session_page;

@@ -11,7 +11,7 @@ use crate::servers::bed_on;
 use crate::servers_failures::watch;
 use crate::tmux_support::eventually;
 
-/// A shortest line of each verb that is refused.
+/// A shortest line of each verb that needs a database of all hosts.
 const REFUSED: [&str; 1] = ["step list"];
 
 /// The verbs of the table in docs/guides/hosts.md, with what is said of them.
@@ -42,7 +42,7 @@ fn place<'d>(documented: &'d BTreeMap<String, String>, line: &str) -> &'d str {
 fn what_is_of_one_host_is_refused_in_one_sentence() {
     let server = Server::start();
     let bed = bed_on(&server, &fresh_team());
-    let documented = documented("refused");
+    let documented = documented("database");
     for line in REFUSED {
         let verb = place(&documented, line);
         let refused = bed.run(line);

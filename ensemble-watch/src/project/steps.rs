@@ -74,7 +74,7 @@ impl Project {
         use std::time::Duration;
 
         use ensemble_core::message::Name;
-        use ensemble_team::steps::PostgresOptions;
+        use ensemble_team::steps::{BUSY_PATIENCE, PostgresOptions};
 
         use super::nats::TEAM_DEFAULT;
 
@@ -86,9 +86,11 @@ impl Project {
         server.password_file = config.password_file.as_ref().map(file);
         server.root_certificates = config.root_certificates.as_ref().map(file);
         server.passwords = passwords();
-        server.patience = config.patience_seconds.map_or(options.patience, |seconds| {
-            Duration::from_secs(seconds.max(1)).min(options.patience)
-        });
+        let seconds = config.patience_seconds.map(|seconds| Duration::from_secs(seconds.max(1)));
+        let configured = seconds.unwrap_or(BUSY_PATIENCE);
+        // A caller that must not wait for long says so.
+        let is_impatient = options.patience < BUSY_PATIENCE;
+        server.patience = if is_impatient { configured.min(options.patience) } else { configured };
         Ok(StepStore::on_server(server, options))
     }
 }
