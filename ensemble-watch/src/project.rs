@@ -181,12 +181,6 @@ impl Config {
         Duration::from_secs(self.poll_interval_seconds.unwrap_or(30).max(1))
     }
 
-    /// The largest drop-box file, in bytes.
-    #[must_use]
-    pub fn report_bytes_max(&self) -> usize {
-        usize::try_from(self.report_bytes_max.unwrap_or(1024 * 1024)).unwrap_or(usize::MAX)
-    }
-
     fn or(self, fallback: Self) -> Self {
         let mut agents = fallback.agents;
         agents.extend(self.agents);

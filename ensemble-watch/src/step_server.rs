@@ -33,13 +33,13 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Delay before the next attempt after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What the loop has seen.
+/// An observation of the loop, to act upon.
 enum Order {
     Keep(Working),
     TakeBack(Name),
 }
 
-/// What `status` shows.
+/// The queues as `status` shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     held: usize,

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// PostgreSQL does not run as root.
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 /// The user that the cluster belongs to.
 const USER: &str = "ensemble";
 /// Runs a server until the standard input ends, as it does when the test program ends. `$1` is removed then.
@@ -57,7 +57,7 @@ impl Cluster {
 
     fn begin(home: &Path, removed: Option<PathBuf>, owned: Option<tempfile::TempDir>) -> Self {
         if rustix::process::getuid().is_root() {
-            std::os::unix::fs::chown(home, Some(NOBODY), Some(NOBODY)).unwrap();
+            std::os::unix::fs::chown(home, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
         }
         let data = home.join("data");
         let mut initdb = program("initdb");
@@ -87,7 +87,7 @@ impl Cluster {
             fs::write(&file, content).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
             if rustix::process::getuid().is_root() {
-                std::os::unix::fs::chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
+                std::os::unix::fs::chown(&file, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
             }
         };
         write("server.crt", &fs::read(certificate).unwrap());
@@ -106,7 +106,9 @@ impl Cluster {
     pub fn run(&self) {
         let postgres = program("postgres");
         let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).arg(self.removed.as_deref().unwrap_or(Path::new("")));
+        keeper
+            .args(["-c", KEEPER, "keeper"])
+            .arg(self.removed.as_deref().unwrap_or_else(|| Path::new("")));
         keeper.arg(postgres.get_program()).args(postgres.get_args()).arg("-D").arg(&self.data);
         keeper.args(["-p", &self.port.to_string(), "-k", ""]);
         // No test cuts the power.
@@ -182,7 +184,7 @@ fn program(name: &str) -> Command {
         return Command::new(path);
     }
     let mut command = Command::new("setpriv");
-    command.args(["--reuid", &NOBODY.to_string(), "--regid", &NOBODY.to_string()]);
+    command.args(["--reuid", &UNPRIVILEGED.to_string(), "--regid", &UNPRIVILEGED.to_string()]);
     command.arg("--clear-groups").arg(path);
     command
 }

@@ -8,49 +8,12 @@ use super::*;
 use ensemble_core::message::Name;
 use ensemble_core::sim::{SimClock, SimRng};
 
-/// Runs these tests over each database.
-macro_rules! over_databases {
-    ($($test:ident),* $(,)?) => {
-        mod over_sqlite {
-            $(#[test] fn $test() { $crate::steps::tests::over($crate::steps::tests::Kind::Sqlite, super::$test); })*
-        }
-        #[cfg(feature = "postgres")]
-        mod over_postgres {
-            $(#[test] fn $test() { $crate::steps::tests::over($crate::steps::tests::Kind::Postgres, super::$test); })*
-        }
-    };
-}
-
+#[macro_use]
+mod databases;
 mod ended;
 mod fixes;
 mod model;
-#[cfg(feature = "postgres")]
-#[path = "../../../../tests/postgres_support/mod.rs"]
-mod postgres_support;
 mod reports;
-
-/// The database of a test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Sqlite,
-    #[cfg(feature = "postgres")]
-    Postgres,
-}
-
-thread_local! {
-    /// The database of the test that this thread runs.
-    static KIND: std::cell::Cell<Kind> = const { std::cell::Cell::new(Kind::Sqlite) };
-}
-
-fn over(kind: Kind, test: fn()) {
-    KIND.set(kind);
-    test();
-}
-
-/// A smaller number over a server, where each statement costs a round trip.
-fn fewer(number: u32) -> u32 {
-    if KIND.get() == Kind::Sqlite { number } else { number / 6 }
-}
 
 over_databases![
     a_queue_runs_through_success_failure_and_a_block,
@@ -67,6 +30,8 @@ over_databases![
     queue_in_a_new_database_sends_notices_although_an_earlier_one_had_its_name,
     no_step_is_lost_or_done_twice_in_any_order_of_calls,
 ];
+
+use databases::{fewer, open_with};
 
 struct Bed {
     home: tempfile::TempDir,
@@ -115,21 +80,6 @@ impl Bed {
 
 fn open(home: &Path, clock: &Arc<SimClock>) -> StepStore {
     open_with(home, StepOptions::new(home).with_clock(Arc::<SimClock>::clone(clock)))
-}
-
-/// Opens the database of a directory; a server has a schema for each.
-fn open_with(home: &Path, options: StepOptions) -> StepStore {
-    let options = options.with_durability(Durability::Process);
-    match KIND.get() {
-        Kind::Sqlite => StepStore::open(&home.join("steps.db"), options).unwrap(),
-        #[cfg(feature = "postgres")]
-        Kind::Postgres => {
-            let cluster = postgres_support::Cluster::shared();
-            let team = name(&postgres_support::team_of(home));
-            let server = PostgresOptions::new(&cluster.address(), &team).unwrap();
-            StepStore::on_server(server, options)
-        }
-    }
 }
 
 fn report(handed: &Handed, status: &str) -> Completion {

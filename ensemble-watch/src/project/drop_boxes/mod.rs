@@ -111,3 +111,11 @@ mod line_tests {
         assert_eq!(names, ["a", "c"]);
     }
 }
+
+impl super::Config {
+    /// The largest drop-box file, in bytes.
+    #[must_use]
+    pub fn report_bytes_max(&self) -> usize {
+        usize::try_from(self.report_bytes_max.unwrap_or(1024 * 1024)).unwrap_or(usize::MAX)
+    }
+}

@@ -57,11 +57,16 @@ impl Stream {
     pub(super) fn limit(&self, time: Duration) -> io::Result<()> {
         let time = Some(time.max(Duration::from_millis(1)));
         match self {
-            Self::Tcp(stream) => stream.set_read_timeout(time).and(stream.set_write_timeout(time)),
-            Self::Tls(stream) => {
-                stream.sock.set_read_timeout(time).and(stream.sock.set_write_timeout(time))
+            Self::Tcp(stream) => {
+                stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time))
             }
-            Self::Unix(stream) => stream.set_read_timeout(time).and(stream.set_write_timeout(time)),
+            Self::Tls(stream) => stream
+                .sock
+                .set_read_timeout(time)
+                .and_then(|()| stream.sock.set_write_timeout(time)),
+            Self::Unix(stream) => {
+                stream.set_read_timeout(time).and_then(|()| stream.set_write_timeout(time))
+            }
         }
     }
 }
