@@ -175,7 +175,10 @@ impl<'a> Tx<'a> {
     /// Locks a queue until the transaction ends. Others wait before they change it. SQLite has one writer anyway.
     pub(super) fn lock_queue(&self, task_id: &str) -> DbResult<()> {
         match &self.0 {
-            Inner::Sqlite(_) => Ok(()),
+            Inner::Sqlite(_) => {
+                let _ = task_id;
+                Ok(())
+            }
             #[cfg(feature = "postgres")]
             Inner::Postgres(tx) => {
                 let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE";
@@ -187,7 +190,10 @@ impl<'a> Tx<'a> {
     /// As [`Tx::lock_queue`], unless another transaction has the lock. Returns whether it is locked now.
     pub(super) fn try_lock_queue(&self, task_id: &str) -> DbResult<bool> {
         match &self.0 {
-            Inner::Sqlite(_) => Ok(true),
+            Inner::Sqlite(_) => {
+                let _ = task_id;
+                Ok(true)
+            }
             #[cfg(feature = "postgres")]
             Inner::Postgres(tx) => {
                 let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE SKIP LOCKED";

@@ -42,7 +42,8 @@ impl PostgresOptions {
     /// each team are in a schema of their own.
     ///
     /// A connection is encrypted and the server's certificate is verified, unless the address says
-    /// `sslmode=disable`, the host is `localhost` or a loopback address, or a Unix socket.
+    /// `sslmode=disable`. Connections to `localhost`, a loopback address or a Unix socket are not encrypted
+    /// either.
     ///
     /// # Errors
     /// What is wrong with the address. The text never has a password in it.
