@@ -54,6 +54,14 @@ pub(super) fn merged(own: Vec<BoxRule>, fallback: Vec<BoxRule>) -> Vec<BoxRule> 
     own.into_iter().chain(fallback).filter(is_added).collect()
 }
 
+impl super::Config {
+    /// The largest drop-box file, in bytes.
+    #[must_use]
+    pub fn report_bytes_max(&self) -> usize {
+        usize::try_from(self.report_bytes_max.unwrap_or(1024 * 1024)).unwrap_or(usize::MAX)
+    }
+}
+
 #[cfg(test)]
 mod line_tests {
     use super::*;
@@ -109,13 +117,5 @@ mod line_tests {
         let names: Vec<String> =
             project.or(user).drop_boxes.iter().map(|it| it.name.to_string()).collect();
         assert_eq!(names, ["a", "c"]);
-    }
-}
-
-impl super::Config {
-    /// The largest drop-box file, in bytes.
-    #[must_use]
-    pub fn report_bytes_max(&self) -> usize {
-        usize::try_from(self.report_bytes_max.unwrap_or(1024 * 1024)).unwrap_or(usize::MAX)
     }
 }
