@@ -1,5 +1,11 @@
 //! Why a server did not do what it was asked.
 
+use std::error::Error;
+use std::io::{self, ErrorKind};
+
+/// What the crate says of a server that asks for a password.
+const NO_PASSWORD: &str = "password missing";
+
 /// SQLSTATE codes, or the classes that they begin with, after which a repetition may succeed.
 const PASSING: [&str; 9] = [
     "08",    // the connection
@@ -35,6 +41,28 @@ impl PgError {
         Self::Away(error.to_string())
     }
 
+    /// The error of a statement.
+    pub(super) fn of(error: tokio_postgres::Error) -> Self {
+        if let Some(refused) = error.as_db_error() {
+            let (code, message) = (refused.code().code().to_owned(), refused.message().to_owned());
+            return Self::Refused { code, message };
+        }
+        match error.is_closed() || io_kind(&error).is_some() {
+            true => Self::Away(chain(&error)),
+            false => Self::Unusable(chain(&error)),
+        }
+    }
+
+    /// The error of the beginning; `lacking` is why there is no password.
+    pub(super) fn of_connecting(error: tokio_postgres::Error, lacking: Option<String>) -> Self {
+        match (chain(&error), lacking) {
+            (text, Some(lacking)) if text.contains(NO_PASSWORD) => Self::Unusable(lacking),
+            // What TLS refuses.
+            (text, _) if io_kind(&error) == Some(ErrorKind::InvalidData) => Self::Unusable(text),
+            _ => Self::of(error),
+        }
+    }
+
     /// Whether the same call may succeed later.
     pub(in crate::steps) fn is_transient(&self) -> bool {
         match self {
@@ -60,4 +88,15 @@ fn advice(code: &str) -> &'static str {
         "42501" => " (the user must own the schema, or may create one in the database)",
         _ => "",
     }
+}
+
+/// An error with its causes: the crate's own text names only the occasion.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+fn io_kind(error: &(dyn Error + 'static)) -> Option<ErrorKind> {
+    std::iter::successors(Some(error), |&error| error.source())
+        .find_map(|error| error.downcast_ref::<io::Error>().map(io::Error::kind))
 }

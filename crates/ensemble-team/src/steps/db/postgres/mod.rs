@@ -23,13 +23,12 @@ use crate::steps::{SCHEMA_VERSION, Trouble};
 mod client;
 mod error;
 mod options;
-mod scram;
-mod stream;
-mod wire;
+mod row;
+mod tls;
 
-pub(super) use client::PgRow;
 pub(super) use error::PgError;
 pub use options::PostgresOptions;
+pub(super) use row::PgRow;
 
 use client::Client;
 
@@ -64,7 +63,7 @@ impl Postgres {
         // The server passes news on before it is ready again.
         self.run("")?;
         let client = self.client()?;
-        Ok(client.notified.wrapping_add(self.version))
+        Ok(client.notified().wrapping_add(self.version))
     }
 
     /// Waits until another connection has changed something, or so long. Returns whether one has.
@@ -122,7 +121,7 @@ impl Postgres {
 
     fn hang_up(&mut self) {
         if let Some(client) = self.client.take() {
-            self.version = self.version.wrapping_add(client.notified);
+            self.version = self.version.wrapping_add(client.notified());
         }
     }
 

@@ -1,14 +1,22 @@
 //! Where the server is, and how a client proves itself to it.
 
 use std::fs;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::message::Name;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+use super::error::chain;
 
 /// The port of a server, unless the address names another.
 const PORT_DEFAULT: u16 = 5432;
+const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+/// Modes of libpq in which the certificate is verified.
+const VERIFIED: [&str; 2] = ["sslmode=verify-full", "sslmode=verify-ca"];
 /// How the schema of a team begins; the team follows.
 const SCHEMA_PREFIX: &str = "ensemble_";
 /// Longest name in PostgreSQL, in bytes.
@@ -20,11 +28,7 @@ const OTHERS: u32 = 0o077;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PostgresOptions {
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) user: String,
-    pub(super) database: String,
-    pub(super) tls: bool,
+    config: Config,
     /// The schema that has the tables.
     pub(super) schema: String,
     /// Certificates trusted in addition to the system's, as PEM.
@@ -43,60 +47,40 @@ impl PostgresOptions {
     ///
     /// A connection is encrypted and the server's certificate is verified, unless the address says
     /// `sslmode=disable`. Connections to `localhost`, a loopback address or a Unix socket are not encrypted
-    /// either.
+    /// either, unless the address asks for it.
     ///
     /// # Errors
     /// What is wrong with the address. The text never has a password in it.
     pub fn new(address: &str, team: &Name) -> Result<Self, String> {
-        let rest = ["postgres://", "postgresql://"].iter().find_map(|it| address.strip_prefix(it));
-        let rest = rest.ok_or("is not like `postgres://user@host/database`")?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, place) =
-            authority.rsplit_once('@').ok_or("names no user: `postgres://USER@…`")?;
-        if user.contains(':') {
+        if !SCHEMES.iter().any(|scheme| address.starts_with(scheme)) {
+            return Err("is not like `postgres://user@host/database`".to_owned());
+        }
+        // A certificate is always verified in full, so the modes that ask for less and for more are one.
+        let address =
+            VERIFIED.iter().fold(address.to_owned(), |it, mode| it.replace(mode, "sslmode=require"));
+        let mut config: Config = address.parse().map_err(|error| chain(&error))?;
+        if config.get_password().is_some() {
             let advice = "write it into a file and name that with `password_file`";
             return Err(format!("has a password in it: {advice}"));
         }
-        let (host, port) = host_and_port(place)?;
-        let (mut host, user) = (host.to_owned(), decoded(user)?);
-        let mut mode = None;
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            match pair.split_once('=') {
-                Some(("sslmode", value)) => mode = Some(value),
-                Some(("host", value)) => host = decoded(value)?,
-                _ => {
-                    let key = pair.split('=').next().unwrap_or_default();
-                    return Err(format!(
-                        "has the parameter `{key}`: `sslmode` and `host` are known"
-                    ));
-                }
-            }
+        let user = config.get_user().ok_or("names no user: `postgres://USER@…`")?.to_owned();
+        if config.get_dbname().is_none() {
+            config.dbname(user);
+        }
+        if config.get_hosts().is_empty() {
+            config.host("localhost");
+        }
+        if config.get_ssl_mode() == SslMode::Prefer {
+            let is_local = config.get_hosts().iter().all(is_local);
+            config.ssl_mode(if is_local { SslMode::Disable } else { SslMode::Require });
         }
         let schema = format!("{SCHEMA_PREFIX}{team}");
         if schema.len() > IDENTIFIER_BYTES_MAX {
             let max = IDENTIFIER_BYTES_MAX - SCHEMA_PREFIX.len();
             return Err(format!("is for a team with a name of more than {max} bytes"));
         }
-        let tls = match mode {
-            None => !is_local(&host),
-            Some("disable") => false,
-            Some("require" | "verify-ca" | "verify-full") => !host.starts_with('/'),
-            Some(other) => {
-                let known = "`disable`, `require`, `verify-ca` and `verify-full` are known";
-                return Err(format!("has `sslmode={other}`: {known}"));
-            }
-        };
-        let database = match decoded(database)? {
-            none if none.is_empty() => user.clone(),
-            database => database,
-        };
         Ok(Self {
-            host: if host.is_empty() { "localhost".to_owned() } else { host },
-            port,
-            user,
-            database,
-            tls,
+            config,
             schema,
             root_certificates: None,
             password_file: None,
@@ -105,11 +89,48 @@ impl PostgresOptions {
         })
     }
 
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.config.get_ssl_mode() == SslMode::Require
+    }
+
+    /// What a connection begins with, but for the password. The server ends what a host that has vanished has left
+    /// open.
+    pub(super) fn for_connection(&self) -> Config {
+        let Self { schema, patience, .. } = self;
+        let limit = patience.as_millis().max(1);
+        let idle = limit * 4;
+        let given = self.config.get_options().unwrap_or_default();
+        let mut config = self.config.clone();
+        config
+            .application_name("ensemble")
+            .connect_timeout(*patience)
+            .tcp_user_timeout(*patience)
+            .options(format!(
+                "{given} -c search_path=\"{schema}\" -c statement_timeout={limit} -c lock_timeout={limit} \
+                 -c idle_in_transaction_session_timeout={idle}"
+            ));
+        config
+    }
+
     /// The server, the database and the schema, for people.
     #[must_use]
     pub fn place(&self) -> String {
-        let Self { host, port, database, schema, .. } = self;
-        format!("postgres://{host}:{port}/{database}#{schema}")
+        let (host, port) = self.first();
+        format!("postgres://{host}:{port}/{}#{}", self.database(), self.schema)
+    }
+
+    fn database(&self) -> &str {
+        self.config.get_dbname().unwrap_or_default()
+    }
+
+    /// The host, or the directory of the socket, that is tried first.
+    fn first(&self) -> (String, u16) {
+        let host = match self.config.get_hosts().first() {
+            Some(Host::Tcp(host)) => host.clone(),
+            Some(Host::Unix(directory)) => directory.display().to_string(),
+            None => String::new(),
+        };
+        (host, self.config.get_ports().first().copied().unwrap_or(PORT_DEFAULT))
     }
 
     /// The password for this server, with its file.
@@ -127,13 +148,15 @@ impl PostgresOptions {
 
     /// The password of a line of `.pgpass`, if the line is about this server.
     fn password_in(&self, line: &str) -> Option<String> {
-        let port = self.port.to_string();
+        let (host, port) = self.first();
+        let port = port.to_string();
         let mut fields = fields(line).into_iter();
-        let wanted = [&self.host, &port, &self.database, &self.user];
+        let user = self.config.get_user().unwrap_or_default();
+        let wanted = [&host, &port, self.database(), user];
         let is_about = wanted.into_iter().all(|wanted| {
             fields
                 .next()
-                .is_some_and(|(field, is_plain)| field == *wanted || is_plain && field == "*")
+                .is_some_and(|(field, is_plain)| field == wanted || is_plain && field == "*")
         });
         fields.next().filter(|_| is_about && !line.starts_with('#')).map(|(password, _)| password)
     }
@@ -166,41 +189,14 @@ fn private_text(file: &Path) -> Result<String, String> {
     fs::read_to_string(file).map_err(why)
 }
 
-fn host_and_port(place: &str) -> Result<(&str, u16), String> {
-    let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, port)) => (host, port.strip_prefix(':')),
-        None => match place.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (place, None),
-        },
-    };
-    let port = match port {
-        Some(port) => port.parse().map_err(|_| format!("has `{port}` in the place of a port"))?,
-        None => PORT_DEFAULT,
-    };
-    Ok((host, port))
-}
-
-fn decoded(text: &str) -> Result<String, String> {
-    let wrong = || format!("has `{text}`, which is not percent-encoded");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-        bytes.push(match byte {
-            b'%' => {
-                let (high, low) = digit().zip(digit()).ok_or_else(wrong)?;
-                u8::try_from(high * 16 + low).map_err(|_| wrong())?
-            }
-            byte => byte,
-        });
+fn is_local(host: &Host) -> bool {
+    match host {
+        Host::Unix(_) => true,
+        Host::Tcp(host) => {
+            let address = host.trim_start_matches('[').trim_end_matches(']');
+            host == "localhost" || address.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
+        }
     }
-    String::from_utf8(bytes).map_err(|_| wrong())
-}
-
-fn is_local(host: &str) -> bool {
-    let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|host| host.is_loopback());
-    host.is_empty() || host.starts_with('/') || host == "localhost" || is_loopback
 }
 
 #[cfg(test)]
@@ -215,18 +211,19 @@ mod tests {
     fn addresses_are_read_and_encrypted_unless_they_stay_on_the_host() {
         let far = options("postgres://ensemble@db.example/steps").unwrap();
         assert_eq!(far.place(), "postgres://db.example:5432/steps#ensemble_product");
-        assert!(far.tls);
+        assert!(far.is_encrypted());
         for (address, tls) in [
             ("postgresql://a%40b@db:6543", true),
             ("postgres://a@127.0.0.1", false),
             ("postgres://a@[::1]:5433/x", false),
             ("postgres://a@localhost/x?sslmode=require", true),
             ("postgres://a@db/x?sslmode=disable", false),
+            ("postgres://a@db/x?sslmode=verify-full", true),
             ("postgres://a@/x?host=%2Frun%2Fpostgresql", false),
         ] {
-            assert_eq!(options(address).map(|it| it.tls), Ok(tls), "{address}");
+            assert_eq!(options(address).map(|it| it.is_encrypted()), Ok(tls), "{address}");
         }
-        assert_eq!(options("postgres://a%40b@db:6543").unwrap().database, "a@b");
+        assert_eq!(options("postgres://a%40b@db:6543").unwrap().database(), "a@b");
     }
 
     #[test]
@@ -234,11 +231,11 @@ mod tests {
         for (address, part) in [
             ("mysql://a@b/c", "is not like"),
             ("postgres://db/steps", "names no user"),
-            ("postgres://a@db:x/steps", "`x` in the place of a port"),
-            ("postgres://a@db/s?sslmode=prefer", "`disable`, `require`"),
-            ("postgres://a@db/s?password=hush", "the parameter `password`"),
+            ("postgres://a@db:x/steps", "`port`"),
+            ("postgres://a@db/s?sslmode=maybe", "`sslmode`"),
+            ("postgres://a@db/s?sslmodus=require", "`sslmodus`"),
+            ("postgres://a@db/s?password=hush", "has a password in it"),
             ("postgres://a:hush@db/s", "has a password in it"),
-            ("postgres://%zz@db/s", "not percent-encoded"),
         ] {
             let error = options(address).unwrap_err();
             assert!(error.contains(part) && !error.contains("hush"), "{address}: {error}");

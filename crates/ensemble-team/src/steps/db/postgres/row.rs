@@ -1,0 +1,63 @@
+//! Values and cells as the crate sends and reads them.
+
+use std::error::Error;
+
+use bytes::BytesMut;
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+use super::super::{Cell, DbError, DbResult, Value};
+
+type Sent = Result<IsNull, Box<dyn Error + Sync + Send>>;
+type Read<T> = Result<T, Box<dyn Error + Sync + Send>>;
+
+/// A row of a result.
+pub(in crate::steps) struct PgRow(pub(super) Row);
+
+impl PgRow {
+    pub(in crate::steps) fn cell(&self, column: usize) -> DbResult<Cell<'_>> {
+        let read = self.0.try_get::<_, Found<'_>>(column);
+        read.map(|found| found.0).map_err(|error| DbError::damaged(column, error))
+    }
+}
+
+struct Found<'r>(Cell<'r>);
+
+impl<'r> FromSql<'r> for Found<'r> {
+    fn from_sql(kind: &Type, raw: &'r [u8]) -> Read<Self> {
+        Ok(Self(match *kind {
+            Type::BOOL => Cell::Integer(bool::from_sql(kind, raw)?.into()),
+            Type::INT2 => Cell::Integer(i16::from_sql(kind, raw)?.into()),
+            Type::INT4 => Cell::Integer(i32::from_sql(kind, raw)?.into()),
+            Type::INT8 => Cell::Integer(i64::from_sql(kind, raw)?),
+            _ => Cell::Text(<&str>::from_sql(kind, raw)?),
+        }))
+    }
+
+    fn from_sql_null(_: &Type) -> Read<Self> {
+        Ok(Self(Cell::Null))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        let is_number = matches!(*kind, Type::BOOL | Type::INT2 | Type::INT4 | Type::INT8);
+        is_number || <&str as FromSql<'_>>::accepts(kind)
+    }
+}
+
+/// PostgreSQL stores no zero byte in a text.
+impl ToSql for Value<'_> {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Sent {
+        match self {
+            Self::Integer(number) => number.to_sql(kind, out),
+            Self::Text(text) => {
+                text.as_ref().map(|text| text.replace('\0', "\u{fffd}")).to_sql(kind, out)
+            }
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        <i64 as ToSql>::accepts(kind) || <&str as ToSql>::accepts(kind)
+    }
+
+    to_sql_checked!();
+}
