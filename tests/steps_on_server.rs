@@ -137,6 +137,24 @@ fn steps_of_two_hosts_are_done_once_while_the_server_is_killed() {
     assert_eq!(asked(&address, &team, "SELECT count(*) FROM file_locks"), "0");
 }
 
+/// The same holds for a host behind a link that swallows everything.
+#[test]
+fn a_server_that_stops_answering_ends_the_call_and_serves_the_next_one() {
+    let cluster = Cluster::start();
+    let home = tempfile::tempdir().unwrap();
+    let mut server = PostgresOptions::new(&cluster.address(), &name("frozen")).unwrap();
+    server.patience = Duration::from_secs(1);
+    let store = StepStore::on_server(server, StepOptions::new(home.path()));
+    store.add(&plan("t-1")).unwrap();
+    let frozen = cluster.freeze();
+    for call in ["the open connection", "a new one"] {
+        let error = store.queue("t-1").unwrap_err();
+        assert!(error.is_transient(), "{call}: {error}");
+    }
+    drop(frozen);
+    assert_eq!(patiently(|| store.queue("t-1")).task_id, "t-1");
+}
+
 #[test]
 fn one_agent_that_asks_on_two_hosts_at_once_gets_one_step() {
     let cluster = Cluster::shared();

@@ -133,11 +133,24 @@ impl Cluster {
 
     /// Ends it at once, as a crash does, with all connections.
     pub fn kill(&self) {
-        let told = fs::read_to_string(self.data.join("postmaster.pid")).unwrap();
-        let pid = Pid::from_raw(told.lines().next().unwrap().parse().unwrap()).unwrap();
-        kill_process(pid, Signal::QUIT).unwrap();
+        kill_process(self.pid(), Signal::QUIT).unwrap();
         self.stop();
         let _ = fs::remove_file(self.data.join("postmaster.pid"));
+    }
+
+    fn pid(&self) -> Pid {
+        let told = fs::read_to_string(self.data.join("postmaster.pid")).unwrap();
+        Pid::from_raw(told.lines().next().unwrap().parse().unwrap()).unwrap()
+    }
+
+    /// Its connections stay open, and nothing answers, until the guard is dropped.
+    pub fn freeze(&self) -> Frozen {
+        let query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'ensemble'";
+        let connections = asked(&self.address(), "none", query);
+        let pids = connections.lines().map(|pid| Pid::from_raw(pid.parse().unwrap()).unwrap());
+        let frozen = Frozen(std::iter::once(self.pid()).chain(pids).collect());
+        frozen.signal(Signal::STOP);
+        frozen
     }
 
     /// Ends the keeper, and the server with it.
@@ -151,6 +164,23 @@ impl Cluster {
     /// The address of the cluster's database.
     pub fn address(&self) -> String {
         format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
+    }
+}
+
+/// The processes of a server that stand still.
+pub struct Frozen(Vec<Pid>);
+
+impl Frozen {
+    fn signal(&self, signal: Signal) {
+        for pid in &self.0 {
+            let _ = kill_process(*pid, signal);
+        }
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.signal(Signal::CONT);
     }
 }
 

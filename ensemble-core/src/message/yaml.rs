@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
-use serde_saphyr::{Budget, Options};
+use serde_saphyr::{Budget, Options, with_deserializer_from_str_with_options};
 
 use crate::{Error, Result};
 
@@ -17,6 +17,9 @@ use crate::{Error, Result};
 pub const DEPTH_MAX: usize = 16;
 /// Maximum number of nodes in a document.
 const NODES_MAX: usize = 100_000;
+/// How the parser ends an error, with line and column.
+const PLACE: &str = " at line ";
+const COLUMN: &str = ", column ";
 
 fn options() -> Options {
     serde_saphyr::options! {
@@ -76,7 +79,7 @@ pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
 ///
 /// The text is no YAML, or no `T`.
 pub fn read<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Fault> {
-    serde_saphyr::from_str_with_options(text, options()).map_err(fault)
+    read_with(text, options())
 }
 
 /// As [`read`], with infinite numbers and those that are none.
@@ -87,14 +90,34 @@ pub fn read<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Fault> {
 pub fn read_any<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Fault> {
     let mut options = options();
     options.non_finite_float_policy = NonFiniteFloatPolicy::PassThrough;
-    serde_saphyr::from_str_with_options(text, options).map_err(fault)
+    read_with(text, options)
 }
 
-fn fault(error: serde_saphyr::Error) -> Fault {
-    Fault {
-        place: error.location().map(|at| (at.line(), at.column())),
-        detail: one_line(&error.to_string()),
+/// One copy of the parser's code serves all types: a copy for each was a twentieth of the program.
+fn read_with<T: DeserializeOwned>(text: &str, options: Options) -> std::result::Result<T, Fault> {
+    let read = with_deserializer_from_str_with_options(text, options, |parser| {
+        let mut parser = <dyn erased_serde::Deserializer<'_>>::erase(parser);
+        erased_serde::deserialize(&mut parser).map_err(serde::de::Error::custom)
+    });
+    read.map_err(|error| fault(&error))
+}
+
+/// An erased error is a text. Each level that it has passed has added its place, the innermost first.
+fn fault(error: &serde_saphyr::Error) -> Fault {
+    let text = error.to_string();
+    let (mut message, mut innermost) = (text.as_str(), None);
+    while let Some((rest, place)) = message.rsplit_once(PLACE).and_then(|(rest, numbers)| {
+        let (line, column) = numbers.split_once(COLUMN)?;
+        Some((rest, (line.parse().ok()?, column.parse().ok()?)))
+    }) {
+        (message, innermost) = (rest, Some(place));
     }
+    let given = error.location().map(|at| (at.line(), at.column()));
+    let mut detail = one_line(message);
+    if let Some((line, column)) = innermost {
+        detail = format!("{detail}{PLACE}{line}{COLUMN}{column}");
+    }
+    Fault { place: innermost.or(given), detail }
 }
 
 /// Writes a document.
@@ -106,4 +129,42 @@ pub fn render<T: Serialize>(value: &T) -> String {
 /// The first line of an error, without control characters.
 fn one_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        _number: u8,
+    }
+
+    type Outer = BTreeMap<String, Vec<Inner>>;
+
+    fn fault_of(text: &str) -> (Option<(u64, u64)>, String) {
+        let fault = read::<Outer>(text).unwrap_err();
+        (fault.place, fault.detail)
+    }
+
+    #[test]
+    fn an_error_has_the_innermost_place_once_however_deep_it_is() {
+        let unknown = "unknown field `x`, expected one of _number at line 2, column 5";
+        assert_eq!(fault_of("a:\n  - x: 1\n"), (Some((2, 5)), unknown.to_owned()));
+        let wrong = "invalid u8 at line 2, column 14";
+        assert_eq!(fault_of("a:\n  - _number: 300\n"), (Some((2, 14)), wrong.to_owned()));
+        let open = fault_of("a: [\n");
+        assert!(open.0.is_some() && open.1.matches(PLACE).count() == 1, "{open:?}");
+    }
+
+    #[test]
+    fn a_text_that_names_a_place_is_no_place() {
+        let quoted =
+            "unknown field `x at line 9, column 9`, expected one of _number at line 2, column 5";
+        let found = fault_of("a:\n  - x at line 9, column 9: 1\n");
+        assert_eq!(found, (Some((2, 5)), quoted.to_owned()));
+    }
 }

@@ -56,8 +56,9 @@ impl PostgresOptions {
             return Err("is not like `postgres://user@host/database`".to_owned());
         }
         // A certificate is always verified in full, so the modes that ask for less and for more are one.
-        let address =
-            VERIFIED.iter().fold(address.to_owned(), |it, mode| it.replace(mode, "sslmode=require"));
+        let address = VERIFIED
+            .iter()
+            .fold(address.to_owned(), |it, mode| it.replace(mode, "sslmode=require"));
         let mut config: Config = address.parse().map_err(|error| chain(&error))?;
         if config.get_password().is_some() {
             let advice = "write it into a file and name that with `password_file`";
