@@ -29,8 +29,14 @@ PROGRAM_BYTES_MAX = 20_000_000
 # program is independent of its position; packed, its relocations have 10 kB instead of 600.
 LINKED = ["-C", "linker=rust-lld", "-C", "linker-flavor=ld.lld", "-C", "link-self-contained=yes",
           "-C", "link-arg=--icf=all", "-C", "link-arg=--pack-dyn-relocs=relr"]
-# Parts of SQLite that no table of ours uses: searches of texts and of areas, and statistics of pages.
-SQLITE_FLAGS = " ".join(f"-USQLITE_ENABLE_{part}" for part in ("FTS3", "FTS3_PARENTHESIS", "FTS5", "RTREE", "DBSTAT_VTAB"))
+# Parts of SQLite that no table of ours uses: searches of texts and of areas, JSON, statistics, and extensions, whose
+# table holds every function of the library.
+SQLITE_FLAGS = " ".join(
+    [f"-USQLITE_ENABLE_{part}"
+     for part in ("FTS3", "FTS3_PARENTHESIS", "FTS5", "RTREE", "DBSTAT_VTAB", "STAT4", "LOAD_EXTENSION")] +
+    ["-USQLITE_SOUNDEX", "-DSQLITE_OMIT_LOAD_EXTENSION=1", "-DSQLITE_OMIT_JSON=1"])
+# No panic passes through a function of C.
+C_FLAGS = "-fno-asynchronous-unwind-tables -fno-unwind-tables"
 
 
 def target_directory():
@@ -92,6 +98,8 @@ def build(triple, out, arguments=()):
     for old in wheels.glob("*.whl"):
         old.unlink()
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LIBSQLITE3_FLAGS": SQLITE_FLAGS}
+    if "musl" in triple:
+        environment[f"CFLAGS_{triple.replace('-', '_')}"] = C_FLAGS
     zig = [] if "apple" in triple and sys.platform == "darwin" else ["--zig"]
     linked = ["--", *LINKED] if "musl" in triple else []
     subprocess.run([programs / "maturin", "build", "--release", "--locked", "--target", triple, *zig,

@@ -160,7 +160,7 @@ fn mistakes_in_the_address_are_named_and_a_password_in_it_is_not_shown() {
     for (address, why) in [
         ("mysql://a@b", "is not like"),
         ("postgres://a:hush@db/x", "password_file"),
-        ("postgres://a@db/x?sslmode=prefer", "sslmode=prefer"),
+        ("postgres://a@db/x?sslmode=maybe", "`sslmode`"),
     ] {
         let config = format!("durability: process\nsteps: {{postgres: '{address}'}}\n");
         fs::write(bed.project().join("ensemble.yaml"), config).unwrap();

@@ -22,14 +22,24 @@ enum Kind {
     /// A host is cut off from all servers.
     Cut,
     Slow,
+    /// The server of the step queues is killed, and started again after a while.
+    Database,
     Watcher,
     Verb,
     Supervisor,
     Agent,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Agent, Kind::Server, Kind::Verb, Kind::Cut, Kind::Watcher, Kind::Slow, Kind::Supervisor];
+const KINDS: [Kind; 8] = [
+    Kind::Agent,
+    Kind::Server,
+    Kind::Verb,
+    Kind::Database,
+    Kind::Cut,
+    Kind::Watcher,
+    Kind::Slow,
+    Kind::Supervisor,
+];
 /// All servers must have been killed.
 const SERVERS_MIN: u64 = 3;
 
@@ -39,6 +49,8 @@ pub struct Chaos {
     counts: BTreeMap<Kind, u64>,
     /// The server that is down, and until when.
     down: Option<(usize, Instant)>,
+    /// Until when the server of the step queues is down.
+    no_database: Option<Instant>,
     /// The server that falls next.
     falls: usize,
     /// The host whose links are cut or slow, and until when.
@@ -53,6 +65,7 @@ impl Chaos {
             next: Instant::now(),
             counts: BTreeMap::new(),
             down: None,
+            no_database: None,
             falls: 0,
             bad: None,
             at: 0,
@@ -89,6 +102,12 @@ impl Chaos {
         let host = usize::try_from(self.random.below(2)).unwrap();
         match kind {
             Kind::Server => self.kill_server(net),
+            Kind::Database if self.no_database.is_some() => false,
+            Kind::Database => {
+                net.database.kill();
+                self.no_database = Some(self.until(CUT_MS));
+                true
+            }
             Kind::Cut | Kind::Slow if self.bad.is_some() => false,
             Kind::Cut => {
                 net.cut(host);
@@ -141,6 +160,10 @@ impl Chaos {
             net.cluster.servers[server].answers();
             net.cluster.catches_up(server);
             self.down = None;
+        }
+        if self.no_database.is_some_and(|until| now >= until) {
+            net.database.run();
+            self.no_database = None;
         }
         if let Some((host, until)) = self.bad
             && now >= until

@@ -8,6 +8,7 @@
 //! | content arrives as it was sent | another text |
 //! | the first decision stands | two that were accepted, or another one on the servers; none, or two, in the mailbox of who asked |
 //! | a task has one holder, and is merged once | the log of the blackboard; the branches of both repositories |
+//! | a step is done once | see `steps/checked.rs` |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +20,7 @@ use crate::crew::{is_hopeless, tasks};
 use crate::git::git;
 use crate::host::{Host, MAILBOXES};
 use crate::journal::Fact;
+use crate::steps::{self, Steps};
 
 /// More than any mailbox has.
 const ALL: u64 = 1_000_000;
@@ -46,15 +48,17 @@ pub struct Facts {
     pub tasks: BTreeMap<String, Task>,
     /// The steps in the log of the blackboard, each revision once.
     pub steps: Vec<Value>,
+    /// The step queues.
+    pub queues: Steps,
     /// What `admin fsck` has found.
     pub findings: Vec<String>,
 }
 
-fn rows(text: &str) -> Vec<Value> {
+pub fn rows(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn text(value: &Value) -> String {
+pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
@@ -90,7 +94,8 @@ pub fn gather(hosts: &[Host; 2], notes: Vec<Fact>) -> Facts {
         }
     }
     facts.tasks = tasks(near).iter().map(|task| (text(&task["id"]), of(hosts, task))).collect();
-    facts.steps = steps(hosts);
+    facts.steps = board_steps(hosts);
+    facts.queues = steps::gather(near);
     facts
 }
 
@@ -109,7 +114,7 @@ fn of(hosts: &[Host; 2], task: &Value) -> Task {
 }
 
 /// A write whose process was killed may be recorded twice, and on either host.
-fn steps(hosts: &[Host; 2]) -> Vec<Value> {
+fn board_steps(hosts: &[Host; 2]) -> Vec<Value> {
     let mut writes: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
     for host in hosts {
         for record in read_all(&host.project.join(".ensemble/logs")).unwrap() {
@@ -128,7 +133,7 @@ impl Facts {
         let merged = self.tasks.values().filter(|task| task.status == "MERGED").count();
         let claims = one_holder_at_a_time(self.steps.iter());
         format!(
-            "{} messages, {} deliveries, {} settled; {} plans, {} decided; {merged} of {} tasks merged, {}",
+            "{} messages, {} deliveries, {} settled; {} plans, {} decided; {merged} of {} tasks merged, {}; {} steps, {} handed out",
             count(|note| matches!(note, Fact::Sent { .. })),
             count(|note| matches!(note, Fact::Received { .. })),
             count(|note| matches!(note, Fact::Settled { .. })),
@@ -139,6 +144,8 @@ impl Facts {
                 |_| "with wrong claims".to_owned(),
                 |claims| format!("{} claims and reviews, {} lost", claims.count, claims.lost)
             ),
+            self.queues.steps.len(),
+            count(|note| matches!(note, Fact::Taken { .. })),
         )
     }
 }
@@ -149,6 +156,7 @@ pub fn violations(facts: &Facts) -> Vec<String> {
     messages(facts, &mut wrong);
     requests(facts, &mut wrong);
     board(facts, &mut wrong);
+    steps::violations(&facts.queues, &facts.notes, &mut wrong);
     wrong.extend(facts.findings.iter().cloned());
     for note in &facts.notes {
         if let Fact::Wrong { command, told } = note {

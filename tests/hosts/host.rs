@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::git::{ISOLATED, git};
 use crate::net::Net;
+use crate::steps::ORCHESTRATOR;
 use crate::support::{PATIENCE, Process, eventually_true};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ensemble");
@@ -52,8 +53,10 @@ impl Host {
         let config = format!(
             "durability: process\npoll_interval_seconds: 1\ntransport: {}\n\
              nats: {{team: hosts, replicas: 3, patience_seconds: {PATIENCE_SECONDS}}}\n\
-             identity: {{outsiders: allow}}\n",
-            net.urls(at)
+             identity: {{outsiders: allow}}\n\
+             steps: {{postgres: '{}', patience_seconds: {PATIENCE_SECONDS}}}\n",
+            net.urls(at),
+            net.steps(at)
         );
         std::fs::write(project.join("ensemble.yaml"), config).unwrap();
         std::fs::write(project.join("README"), "one line\n").unwrap();
@@ -78,7 +81,7 @@ impl Host {
                 "mailbox add {mailbox} --lease {LEASE_SECONDS}s --attempts-max {ATTEMPTS_MAX}"
             ));
         }
-        for mailbox in ["lead", "planner"] {
+        for mailbox in ["lead", "planner", ORCHESTRATOR] {
             self.ok(&format!("mailbox add {mailbox}"));
         }
         self.ok("board init");

@@ -13,6 +13,14 @@ pub enum Fact {
     Asked { id: String },
     /// `request answer` has accepted this decision.
     Decided { id: String, approves: bool },
+    /// `step add` has stored a queue.
+    Planned { task: String, steps: usize },
+    /// `step next` has handed a step out, which is named by its queue and its number.
+    Taken { step: String, epoch: u64, is_again: bool, asked_at: u64 },
+    /// `step submit` has accepted a report.
+    Reported { step: String, epoch: u64, is_success: bool, is_again: bool, answered_at: u64 },
+    /// Another step had the same file at the same time.
+    Shared { step: String, file: String },
     /// The command has answered in a way that no row of its contract allows here.
     Wrong { command: String, told: String },
 }

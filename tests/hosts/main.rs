@@ -1,4 +1,5 @@
-//! One team on two hosts, over a cluster of three servers, with mail, a blackboard and requests at the same time.
+//! One team on two hosts, over a cluster of three servers, with mail, a blackboard, requests and step queues at the same
+//! time.
 //! Meanwhile servers are killed one after the other, links are cut and slow, and watchers, verbs, agents and
 //! supervisors are killed.
 //!
@@ -9,6 +10,7 @@
 //! | `planner` | the second | asks for the approval of plans |
 //! | `lead`, twice | both | decide the same requests, one by yes and one by no |
 //! | coders, reviewers, planners | both | work off the blackboard under `ensemble agent supervise` |
+//! | drivers, `w0` … `w3` | both | store steps and work them off (`steps/`) |
 //!
 //! Each player notes what the command answered (`journal.rs`). Once all is quiet, `checker.rs` compares the notes
 //! with the servers, the logs and the repositories of both hosts. The disturbances last for `HOSTS_SECONDS` (10).
@@ -23,6 +25,8 @@ mod claims;
 mod git;
 #[path = "../nats_support/servers.rs"]
 mod nats_support;
+#[path = "../postgres_support/mod.rs"]
+mod postgres_support;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -33,6 +37,7 @@ mod host;
 mod journal;
 mod net;
 mod players;
+mod steps;
 mod tampered;
 
 use std::sync::atomic::Ordering;
@@ -44,6 +49,7 @@ use host::Host;
 use nats_support::Cluster;
 use net::Net;
 use players::Stage;
+use postgres_support::Cluster as Database;
 use support::{Random, setting};
 
 /// Between two looks at what all do.
@@ -57,7 +63,7 @@ fn two_hosts_lose_nothing_and_do_nothing_twice() {
     let tasks = setting("HOSTS_TASKS", 6);
     let mut random = Random::printed("hosts");
     let Some(cluster) = Cluster::start() else { return };
-    let net = Net::over(cluster);
+    let net = Net::over(cluster, Database::start());
     let hosts = [Host::new("a", &net, 0), Host::new("b", &net, 1)];
     let stage = Stage::new(&hosts, setting("HOSTS_MESSAGES", 40));
     let mut crew = Crew::new(&hosts, tasks);

@@ -1,27 +1,36 @@
-//! For each host a link of its own to each server of the cluster.
+//! For each host a link of its own to each server of the cluster, and to the server of the step queues.
 
 use std::time::Duration;
 
 use crate::nats_support::{Cluster, Link};
+use crate::postgres_support::Cluster as Database;
 
 const HOSTS: usize = 2;
 
 pub struct Net {
-    // Before the servers, so that they end first.
+    // Before the servers, so that they end first. The last one of a host leads to the database.
     links: Vec<Vec<Link>>,
     pub cluster: Cluster,
+    pub database: Database,
 }
 
 impl Net {
-    pub fn over(cluster: Cluster) -> Self {
-        let to_all = |_| cluster.servers.iter().map(|server| Link::to(server.port)).collect();
-        Self { links: (0..HOSTS).map(to_all).collect(), cluster }
+    pub fn over(cluster: Cluster, database: Database) -> Self {
+        let ports: Vec<u16> = cluster.servers.iter().map(|server| server.port).collect();
+        let to_all = |_| ports.iter().chain([&database.port]).map(|port| Link::to(*port)).collect();
+        Self { links: (0..HOSTS).map(to_all).collect(), cluster, database }
     }
 
     /// What a host has in its `ensemble.yaml`.
     pub fn urls(&self, host: usize) -> String {
-        let urls = self.links[host].iter().map(|link| format!("nats://127.0.0.1:{}", link.port));
+        let links = self.links[host].iter().take(self.cluster.servers.len());
+        let urls = links.map(|link| format!("nats://127.0.0.1:{}", link.port));
         urls.collect::<Vec<_>>().join(",")
+    }
+
+    /// The address of the step queues for a host.
+    pub fn steps(&self, host: usize) -> String {
+        self.database.address_at(self.links[host][self.cluster.servers.len()].port)
     }
 
     /// Nothing arrives at this host, or leaves it.

@@ -1,4 +1,4 @@
-//! Those who send, receive, ask and decide, each in a thread of its own, by one command after the other.
+//! Those who send, receive, ask and decide, and begin those of steps/, each in a thread of its own, by one command after the other.
 //!
 //! | answer of the command | the player |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | 1 | it came too late: goes on, notes nothing |
 //! | another | notes it as wrong |
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
@@ -17,10 +18,11 @@ use serde_json::Value;
 use crate::LOOK_INTERVAL;
 use crate::host::{BUSY, Host, MAILBOXES, Ran};
 use crate::journal::Fact;
+use crate::steps::{self, WORKERS};
 use crate::support::pause;
 
 /// Nothing is there.
-const NOTHING: i32 = 3;
+pub const NOTHING: i32 = 3;
 /// Senders wait while so many messages have not been settled yet.
 const OPEN_MAX: u64 = 40;
 /// Host and name of each sender.
@@ -43,6 +45,8 @@ pub struct Stage<'a> {
     asked: AtomicU64,
     decided: AtomicU64,
     askers: AtomicU64,
+    /// Those who store queues of steps.
+    pub drivers: AtomicU64,
 }
 
 impl<'a> Stage<'a> {
@@ -60,31 +64,38 @@ impl<'a> Stage<'a> {
             asked: zero(),
             decided: zero(),
             askers: AtomicU64::new(1),
+            drivers: AtomicU64::new(hosts.len() as u64),
         }
+    }
+
+    /// A directory for the files that steps change, of both hosts.
+    pub fn files(&self) -> &Path {
+        self.hosts[0].own()
     }
 
     pub fn told(&self) -> String {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         format!(
-            "{} sent, {} settled; {} plans, {} decided",
+            "{} sent, {} settled; {} plans, {} decided; {} drivers of steps",
             of(&self.sent),
             of(&self.settled),
             of(&self.asked),
-            of(&self.decided)
+            of(&self.decided),
+            of(&self.drivers)
         )
     }
 
     /// Milliseconds since the begin.
-    fn now(&self) -> u64 {
+    pub fn now(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed) || self.given_up.load(Ordering::Relaxed)
     }
 
     /// Repeats a verb until it has ended by itself with another word than "busy"; `None` if the test has failed.
-    fn insist(&self, host: &Host, arguments: &[&str]) -> Option<Ran> {
+    pub fn insist(&self, host: &Host, arguments: &[&str]) -> Option<Ran> {
         while !self.given_up.load(Ordering::Relaxed) {
             match host.verb(arguments) {
                 Some(ran) if ran.code != BUSY => return Some(ran),
@@ -113,6 +124,13 @@ pub fn begin<'scope, 'a: 'scope>(
         players.push(scope.spawn(move || send(stage, host, name)));
     }
     for host in stage.hosts {
+        players.push(scope.spawn(move || steps::drive(stage, host)));
+    }
+    for (host, name) in WORKERS {
+        let host = &stage.hosts[host];
+        players.push(scope.spawn(move || steps::work(stage, host, name)));
+    }
+    for host in stage.hosts {
         for mailbox in MAILBOXES {
             players.push(scope.spawn(move || receive(stage, host, mailbox)));
         }
@@ -120,7 +138,7 @@ pub fn begin<'scope, 'a: 'scope>(
     players
 }
 
-fn wrong(arguments: &[&str], ran: &Ran) -> Fact {
+pub fn wrong(arguments: &[&str], ran: &Ran) -> Fact {
     let told = format!("{}: {}", ran.code, ran.stderr.trim());
     Fact::Wrong { command: arguments.join(" "), told }
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::checker::{Facts, Task, violations};
 use crate::journal::Fact;
+use crate::steps::{Step, Steps};
 
 fn received(id: &str, epoch: u64, asked_at: u64) -> Fact {
     Fact::Received { id: id.to_owned(), epoch, body: id.to_owned(), asked_at }
@@ -13,6 +14,25 @@ fn received(id: &str, epoch: u64, asked_at: u64) -> Fact {
 
 fn settled(id: &str, epoch: u64, answered_at: u64) -> Fact {
     Fact::Settled { id: id.to_owned(), epoch, answered_at }
+}
+
+fn taken(epoch: u64, asked_at: u64) -> Fact {
+    Fact::Taken { step: "a-0/1".to_owned(), epoch, is_again: false, asked_at }
+}
+
+fn reported(epoch: u64, is_success: bool) -> Fact {
+    let step = "a-0/1".to_owned();
+    Fact::Reported { step, epoch, is_success, is_again: false, answered_at: 20 * epoch }
+}
+
+/// A step whose first attempt failed.
+fn queues() -> Steps {
+    let outcomes = [(1, "failure".to_owned()), (2, "success".to_owned())];
+    let step = Step { status: "COMPLETED".to_owned(), outcomes: BTreeMap::from(outcomes) };
+    Steps {
+        steps: BTreeMap::from([("a-0/1".to_owned(), step)]),
+        notices: BTreeMap::from([("a-0".to_owned(), 1)]),
+    }
 }
 
 /// A message that was delivered twice and settled by the second holder, a plan and a task; all is well.
@@ -27,9 +47,15 @@ fn sound() -> Facts {
             settled("ann-1", 2, 30),
             Fact::Asked { id: "plan-1".to_owned() },
             Fact::Decided { id: "plan-1".to_owned(), approves: true },
+            Fact::Planned { task: "a-0".to_owned(), steps: 1 },
+            taken(1, 10),
+            reported(1, false),
+            taken(2, 30),
+            reported(2, true),
         ],
         decisions: BTreeMap::from([("plan-1".to_owned(), true)]),
         answers: BTreeMap::from([("plan-1".to_owned(), 1)]),
+        queues: queues(),
         tasks: BTreeMap::from([("t1".to_owned(), Task { status: "MERGED".to_owned(), merges: 1 })]),
         steps: vec![claimed, ready],
         ..Facts::default()
@@ -74,5 +100,30 @@ fn a_story_that_was_tampered_with_is_refuted() {
     is_found("b: bad", |facts| facts.findings.push("b: bad".to_owned()));
     is_found("answered 2: no", |facts| {
         facts.notes.push(Fact::Wrong { command: "send".into(), told: "2: no".into() });
+    });
+}
+
+#[test]
+fn a_story_of_steps_that_was_tampered_with_is_refuted() {
+    fn step(facts: &mut Facts) -> &mut Step {
+        facts.queues.steps.get_mut("a-0/1").unwrap()
+    }
+    is_found("a-0/1 is lost", |facts| facts.queues.steps.clear());
+    is_found("told 0 times", |facts| facts.queues.notices.clear());
+    is_found("is IN_PROGRESS", |facts| step(facts).status = "IN_PROGRESS".to_owned());
+    is_found("succeeded 2 times", |facts| {
+        step(facts).outcomes.insert(3, "success".to_owned());
+    });
+    is_found("the end is unknown", |facts| {
+        step(facts).outcomes.insert(3, String::new());
+    });
+    is_found("was the first twice", |facts| facts.notes.push(reported(2, true)));
+    is_found("and success was accepted", |facts| {
+        step(facts).outcomes.insert(2, "failure".to_owned());
+    });
+    is_found("was given twice", |facts| facts.notes.push(taken(2, 31)));
+    is_found("after its success", |facts| facts.notes.push(taken(3, 41)));
+    is_found("which another one held", |facts| {
+        facts.notes.push(Fact::Shared { step: "a-0/1".to_owned(), file: "f0".to_owned() });
     });
 }

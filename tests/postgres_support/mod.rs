@@ -163,7 +163,12 @@ impl Cluster {
 
     /// The address of the cluster's database.
     pub fn address(&self) -> String {
-        format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
+        self.address_at(self.port)
+    }
+
+    /// As [`Cluster::address`], through this port.
+    pub fn address_at(&self, port: u16) -> String {
+        format!("postgres://{USER}@127.0.0.1:{port}/postgres")
     }
 }
 
