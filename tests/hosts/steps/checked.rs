@@ -25,7 +25,7 @@ pub struct Step {
     pub outcomes: BTreeMap<u64, String>,
 }
 
-/// What the queues have.
+/// The queues at the end.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
     pub steps: BTreeMap<String, Step>,
