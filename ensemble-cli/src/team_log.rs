@@ -69,7 +69,7 @@ impl TeamLog {
 fn hosts(others: &Path) -> Vec<PathBuf> {
     let found = fs::read_dir(others).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = found.map(|host| host.path()).filter(|p| p.is_dir()).collect();
-    found.sort();
+    found.sort_unstable();
     found
 }
 

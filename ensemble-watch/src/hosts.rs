@@ -212,7 +212,7 @@ pub fn others(state: &Path) -> Vec<OtherHost> {
         serde_json::from_slice::<OtherHost>(&text).ok()
     };
     let mut others: Vec<OtherHost> = files.filter_map(read).collect();
-    others.sort_by(|one, other| one.host.cmp(&other.host));
+    others.sort_unstable_by(|one, other| one.host.cmp(&other.host));
     others
 }
 

@@ -225,6 +225,6 @@ pub fn rows(
             rows.extend(Row::beside(mailbox, ROLE_UNKNOWN, Came::Remote, now));
         }
     }
-    rows.sort_by(|a, b| a.member.name.cmp(&b.member.name));
+    rows.sort_unstable_by(|a, b| a.member.name.cmp(&b.member.name));
     rows
 }

@@ -38,7 +38,7 @@ impl LeaseTable for NatsTransport {
                 Some(Observed::new(lease, entry.seq, duration))
             })
             .collect();
-        observed.sort_by(|a, b| a.lease.id.cmp(&b.lease.id));
+        observed.sort_unstable_by(|a, b| a.lease.id.cmp(&b.lease.id));
         Ok(observed)
     }
 
@@ -112,7 +112,7 @@ impl Broker for NatsTransport {
             .entries()
             .filter_map(|(id, entry)| letter(mailbox, id, &entry.record))
             .collect();
-        letters.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
+        letters.sort_unstable_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
         Ok(letters)
     }
 

@@ -90,7 +90,7 @@ impl NatsTransport {
             (!text.is_empty()).then_some(HostReport { host, text, at, is_silent })
         };
         let mut reports: Vec<HostReport> = listed.into_iter().filter_map(report).collect();
-        reports.sort_by(|one, other| one.host.cmp(&other.host));
+        reports.sort_unstable_by(|one, other| one.host.cmp(&other.host));
         Ok(reports)
     }
 

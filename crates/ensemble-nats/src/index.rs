@@ -187,7 +187,7 @@ impl Index {
             .iter()
             .filter_map(|(id, entry)| Some((rank(id, entry)?, id, entry)))
             .collect();
-        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         found.into_iter().map(|(_, id, entry)| (id.clone(), entry.record.clone())).collect()
     }
 }

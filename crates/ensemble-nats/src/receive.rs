@@ -234,7 +234,7 @@ impl NatsTransport {
             };
             all.extend(content.map(|content| (id, content)));
         }
-        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         Ok(all)
     }
 

@@ -355,7 +355,7 @@ impl Requests<'_> {
     /// As for [`Requests::gate`].
     pub fn gates(&self) -> Result<Vec<Gate>> {
         let mut all = self.store.gates()?;
-        all.sort_by(|a, b| (&a.task_id, &a.agent).cmp(&(&b.task_id, &b.agent)));
+        all.sort_unstable_by(|a, b| (&a.task_id, &a.agent).cmp(&(&b.task_id, &b.agent)));
         Ok(all)
     }
 

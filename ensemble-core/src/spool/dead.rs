@@ -131,7 +131,7 @@ impl Spool {
                 id,
             });
         }
-        letters.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
+        letters.sort_unstable_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
         Ok(letters)
     }
 

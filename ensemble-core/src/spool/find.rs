@@ -174,6 +174,6 @@ impl Spool {
 pub(super) fn held(mailbox: &Mailbox) -> Result<Vec<Held>> {
     let mut held: Vec<Held> =
         mailbox.cur.names()?.iter().filter_map(|file| Held::parse(file)).collect();
-    held.sort_by(|a, b| a.id.cmp(&b.id));
+    held.sort_unstable_by(|a, b| a.id.cmp(&b.id));
     Ok(held)
 }

@@ -176,7 +176,7 @@ mod tests {
         };
         let mut aged: Vec<(u64, MessageId)> =
             ids.iter().map(|id| (made_at(id), id.clone())).collect();
-        aged.sort();
+        aged.sort_unstable();
         ids.reverse();
         let mut unsorted = Unsorted::default();
         ids.into_iter().for_each(|id| unsorted.push(id));

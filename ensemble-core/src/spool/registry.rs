@@ -134,7 +134,7 @@ pub fn nearest_names(name: &Name, others: Vec<Name>) -> Vec<String> {
         .map(|other| (edits(name.as_str(), other.as_str()), other.into()))
         .filter(|(distance, _)| *distance <= NEAREST_EDITS_MAX)
         .collect();
-    near.sort();
+    near.sort_unstable();
     near.into_iter().take(NEAREST_NAMES_MAX).map(|(_, other)| other).collect()
 }
 

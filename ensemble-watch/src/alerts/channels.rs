@@ -98,7 +98,7 @@ impl Terminals {
             bindings.into_iter().partition(Binding::is_terminal);
         let mut sockets: Vec<PathBuf> = panes.into_iter().map(|binding| binding.socket).collect();
         sockets.extend(crate::team::socket_of(project));
-        sockets.sort();
+        sockets.sort_unstable();
         sockets.dedup();
         sockets.retain(|socket| socket.exists());
         let mut all: Vec<Terminal> = sockets.into_iter().flat_map(attached).collect();

@@ -234,7 +234,7 @@ pub(super) fn not_on_board(state: &State, id: &Name) -> Error {
         .map(|task| (edits(id.as_str(), task.id.as_str()), task.id.to_string()))
         .filter(|(distance, _)| *distance <= NEAREST_EDITS_MAX)
         .collect();
-    near.sort();
+    near.sort_unstable();
     let nearest = near.into_iter().take(NEAREST_MAX).map(|(_, name)| name).collect();
     BoardError::Unknown { what: "task", id: id.to_string(), nearest }.into()
 }

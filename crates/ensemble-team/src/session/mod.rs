@@ -119,7 +119,7 @@ impl Sessions {
         };
         let agents = files.filter_map(|file| Self::agent_of(file.ok()?.file_name().to_str()?));
         let mut agents: Vec<Name> = agents.collect();
-        agents.sort();
+        agents.sort_unstable();
         Ok(agents.iter().filter_map(|agent| self.get(agent).ok().flatten()).collect())
     }
 

@@ -138,6 +138,6 @@ fn subagents(transcript: &Path) -> Vec<PathBuf> {
     let paths = files.filter_map(|file| Some(file.ok()?.path()));
     let is_record = |path: &PathBuf| path.extension().is_some_and(|end| end == "jsonl");
     let mut found: Vec<PathBuf> = paths.filter(is_record).take(SUBAGENTS_MAX).collect();
-    found.sort();
+    found.sort_unstable();
     found
 }

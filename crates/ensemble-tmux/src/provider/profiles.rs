@@ -147,7 +147,7 @@ mod tests {
             .unwrap()
             .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
             .collect();
-        files.sort();
+        files.sort_unstable();
         let built_in: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
         assert_eq!(
             files, built_in,
