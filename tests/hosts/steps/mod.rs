@@ -107,7 +107,7 @@ impl Given {
     }
 
     fn fails(&self) -> bool {
-        self.attempt == 1 && self.index % FAILS_EVERY == 0
+        self.attempt == 1 && self.index.is_multiple_of(FAILS_EVERY)
     }
 
     /// The file of the step, where both hosts see it.
