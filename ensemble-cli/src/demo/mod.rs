@@ -12,6 +12,7 @@
 
 mod hops;
 mod lunch;
+mod repository;
 mod sprint;
 mod stage;
 #[cfg(feature = "nats")]
@@ -48,7 +49,7 @@ pub(crate) enum Scenario {
     Lunch,
     /// A Conductor, a Dispatch and two workers in one tmux server, over a directory
     Team,
-    /// Dispatch on one host, two workers on another, over a real nats-server that is killed once
+    /// Mail, a sprint and a step queue of a team on two hosts: servers are killed, and a host is cut off
     TwoHosts,
     /// A planner, a coder and a reviewer under supervisors, with a crash, a hand-over, a rejection and
     /// a merge

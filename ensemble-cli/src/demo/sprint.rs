@@ -10,7 +10,6 @@
 //! from the event log; at the end the board, the log and the repository are compared with the story.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -24,21 +23,22 @@ use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use super::Settings;
-use super::stage::{io_failure, quoted, write};
+use super::repository::{self, git};
+use super::stage::{io_failure, write};
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{FAINT, GOOD, STRONG};
 
 /// Name, role and script of each.
-const AGENTS: [(&str, &str, &str); 3] = [
+pub(super) const AGENTS: [(&str, &str, &str); 3] = [
     ("planner-1", "planner", include_str!("sprint_planner.sh")),
     ("coder-1", "coder", include_str!("sprint_coder.sh")),
     ("reviewer-1", "code-reviewer", include_str!("sprint_reviewer.sh")),
 ];
-const TASK: &str = "greet";
+pub(super) const TASK: &str = "greet";
 const INTEGRATION: &str = "integration";
 /// What the task's history must tell, in this order.
-const STORY: [&str; 9] = [
+pub(super) const STORY: [&str; 9] = [
     "created",
     "claimed",
     "iteration",
@@ -52,17 +52,7 @@ const STORY: [&str; 9] = [
 /// Between two looks at what has happened.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long supervisors may take to leave.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
-/// The person who runs the demo may have set no name in git.
-const GIT: [(&str, &str); 6] = [
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
-    ("GIT_CONFIG_NOSYSTEM", "1"),
-    ("GIT_AUTHOR_NAME", "Ensemble demo"),
-    ("GIT_AUTHOR_EMAIL", "demo@example.org"),
-    ("GIT_COMMITTER_NAME", "Ensemble demo"),
-    ("GIT_COMMITTER_EMAIL", "demo@example.org"),
-];
-
+pub(super) const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
 /// The stage: a repository with a board, and a tmux server with three supervisors.
 struct Sprint {
     dir: PathBuf,
@@ -131,13 +121,7 @@ struct Counts {
 
 impl Sprint {
     fn set(context: &Context, dir: PathBuf) -> Outcome<Self> {
-        git(&dir, &["init", "-q", "-b", "main"])?;
-        let specs = dir.join("specs");
-        std::fs::create_dir(&specs).map_err(|e| io_failure("create directory", &specs, e))?;
-        write(&specs.join("greet.md"), "# Greet\n\n`greet.sh` says hello to whom it is told.\n")?;
-        write(&dir.join(".gitignore"), "/.ensemble/\n/agents/\n/queue/\n/tmux.sock\n")?;
-        git(&dir, &["add", "specs", ".gitignore"])?;
-        git(&dir, &["commit", "-q", "-m", "Say what is wanted"])?;
+        repository::begin(&dir)?;
         let (queue, agents) = (dir.join("queue"), dir.join("agents"));
         std::fs::create_dir(&agents).map_err(|e| io_failure("create directory", &agents, e))?;
         Spool::create(&queue, Options::default())?;
@@ -155,21 +139,9 @@ impl Sprint {
 
     /// Starts the supervisors; they find out themselves that there is something to do.
     fn begin(&mut self) -> Outcome {
-        let ensemble =
-            std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
-        for (agent, role, script) in AGENTS {
-            let agents = self.dir.join("agents");
-            let file = agents.join(format!("{agent}.sh"));
-            write(&file, script)?;
-            let (program, queue) = (quoted(&ensemble), quoted(&self.project.queue));
-            let git: Vec<String> = GIT.iter().map(|(k, v)| format!("{k}='{v}'")).collect();
-            let command = format!(
-                "env -u TMUX {} ENSEMBLE={program} DEMO={} {program} --queue {queue} supervise --role {role} \
-                 --id {agent} --restart-delay 200ms --hand-over-delay 200ms -- sh {}",
-                git.join(" "),
-                quoted(&agents),
-                quoted(&file),
-            );
+        let agents = self.dir.join("agents");
+        for supervised in AGENTS {
+            let command = repository::supervisor(&agents, &self.project.queue, supervised)?;
             let pane = match self.panes.last() {
                 None => self.server.new_session("ensemble", &command, 160, 48)?,
                 Some(last) => self.server.split(last, &command)?,
@@ -255,27 +227,8 @@ impl Drop for Sprint {
     }
 }
 
-fn git(at: &Path, arguments: &[&str]) -> Outcome<String> {
-    let mut command = Command::new("git");
-    command.arg("-C").arg(at).args(arguments).envs(GIT);
-    let output = command.output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Failure::from(Error::MissingProgram {
-            program: "git",
-            remedy: "for instance `apt-get install git`",
-        }),
-        _ => io_failure("start", Path::new("git"), error),
-    })?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => {
-            let complaint = String::from_utf8_lossy(&output.stderr);
-            Err(Failure::refused(format!("git {}: {}", arguments.join(" "), complaint.trim())))
-        }
-    }
-}
-
 /// What a record tells, in words.
-fn lines(record: &Record) -> Vec<String> {
+pub(super) fn lines(record: &Record) -> Vec<String> {
     let data = json!(record.data);
     let text = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or("the plan").to_owned();
     let agent = &record.actor;
