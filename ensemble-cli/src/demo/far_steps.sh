@@ -1,4 +1,4 @@
-# Whoever takes steps in the demo on two hosts: does what the next one says, and reports it.
+# A worker of steps in the demo on two hosts: does what the next step says, and reports it.
 # A server that is away for a moment answers 75: the same is tried again.
 again() { while "$@"; [ $? -eq 75 ]; do sleep 0.2; done 2>> "$DEMO/errors"; }
 field() { printf '%s' "$out" | sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p"; }

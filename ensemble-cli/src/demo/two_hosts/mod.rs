@@ -133,7 +133,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Mailboxes, the blackboard and the plan; then whoever works with them.
+    /// Mailboxes, the blackboard and the plan; then the agents that work with them.
     fn begin(&mut self, dir: &Path) -> Outcome {
         let Self { near, far, .. } = self;
         for mailbox in ["dispatch", "lead", "worker-1", "worker-2"] {
