@@ -41,6 +41,8 @@ const TASKS: usize = 8;
 const KILL_AFTER: usize = 3;
 /// How long host-b is cut off: longer than a verb waits for the servers.
 const CUT: Duration = Duration::from_secs(8);
+/// How soon a message is delivered again whose `recv` was cut off in the middle of the answer.
+const LEASE: &str = "5s";
 /// Between two looks at what has come.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// The plan of the steps.
@@ -137,7 +139,7 @@ impl Stage {
     fn begin(&mut self, dir: &Path) -> Outcome {
         let Self { near, far, .. } = self;
         for mailbox in ["dispatch", "lead", "worker-1", "worker-2"] {
-            near.verb(&["mailbox", "add", mailbox])?;
+            near.verb(&["mailbox", "add", mailbox, "--lease", LEASE])?;
         }
         near.verb(&["board", "init"])?;
         let worker = include_str!("../far_worker.sh");

@@ -214,7 +214,7 @@ pub(in crate::printed) const PROJECT: &[Shape] = &[
     (
         "DemoHosts",
         "Two hosts of the demo",
-        "tasks: count; reports: count; doubled: count; server_killed_after: any; \
+        "tasks: count; reports: count; doubled: count; server_killed_after: any; merged: [text]; steps: count; \
         nudges_on_host_a: count; nudges_on_host_b: count",
     ),
     (
