@@ -201,7 +201,7 @@ impl StepStore {
     /// must exist. A database of an older version is migrated.
     ///
     /// # Errors
-    /// [`Error::Malformed`](ensemble_core::Error::Malformed) if the file is not a database, is a
+    /// [`Error::Malformed`] if the file is not a database, is a
     /// link, or has a newer version; [`StepError::Database`] if SQLite failed.
     pub fn open(path: &Path, options: StepOptions) -> Result<Self> {
         let db = Db::Sqlite(Box::new(db::sqlite::Sqlite::open(path, &options)?));
