@@ -38,7 +38,7 @@ pub(super) const AGENTS: [(&str, &str, &str); 3] = [
 pub(super) const TASK: &str = "greet";
 const INTEGRATION: &str = "integration";
 /// What the task's history must tell, in this order.
-pub(super) const STORY: [&str; 9] = [
+const STORY: [&str; 9] = [
     "created",
     "claimed",
     "iteration",
@@ -52,7 +52,7 @@ pub(super) const STORY: [&str; 9] = [
 /// Between two looks at what has happened.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long supervisors may take to leave.
-pub(super) const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
+const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
 /// The stage: a repository with a board, and a tmux server with three supervisors.
 struct Sprint {
     dir: PathBuf,
@@ -96,7 +96,7 @@ pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome
     }
     let seconds = start.elapsed().as_secs_f64();
     sprint.strike();
-    let state = sprint.left()?;
+    let state = left(|| Ok(sprint.board.read()?))?;
     let counts = sprint.check(&state, follower.poll()?.iter().flat_map(lines).chain(told))?;
     if context.out.is_json() {
         return context.out.object(&json!({
@@ -175,40 +175,12 @@ impl Sprint {
         }
     }
 
-    /// The board once all agents have left it.
-    fn left(&self) -> Outcome<State> {
-        let start = Instant::now();
-        loop {
-            let state = self.board.read()?;
-            if state.agents.is_empty() {
-                return Ok(state);
-            }
-            if start.elapsed() > LEAVE_PATIENCE {
-                let who: Vec<&str> = state.agents.keys().map(Name::as_str).collect();
-                let text = format!("still registered: {}", who.join(", "));
-                return Err(Failure::new(Exit::Corrupt, text));
-            }
-            std::thread::sleep(LOOK_INTERVAL);
-        }
-    }
-
     /// Compares what is there with the story.
     fn check(&self, state: &State, told: impl Iterator<Item = String>) -> Outcome<Counts> {
         let wrong = |text: String| Err(Failure::new(Exit::Corrupt, text));
         let told: Vec<String> = told.collect();
         let count = |words: &str| told.iter().filter(|line| line.contains(words)).count();
-        let task = Name::new(TASK).map_err(Error::from)?;
-        let Some(task) = state.task(&task).filter(|task| task.status == Status::Merged) else {
-            return wrong(format!("`{TASK}` is not merged"));
-        };
-        let mut story = task.history.iter().map(|line| line.event.as_str());
-        if let Some(missing) = STORY.iter().find(|event| !story.any(|told| told == **event)) {
-            return wrong(format!("the history of `{TASK}` has no `{missing}` where it belongs"));
-        }
-        let said = git(&self.dir, &["show", &format!("{INTEGRATION}:greet.sh")])?;
-        if !said.contains("hello, $1") {
-            return wrong(format!("the integration branch has another greet.sh:\n{said}"));
-        }
+        check_task(state, &self.dir)?;
         let crashes = count("killed by signal 9");
         let hand_overs = count("hands over");
         if (crashes, hand_overs, state.anomalies.len()) != (1, 1, 1) {
@@ -225,6 +197,41 @@ impl Drop for Sprint {
     fn drop(&mut self) {
         self.strike();
     }
+}
+
+/// The board once all agents have left it.
+pub(super) fn left(board: impl Fn() -> Outcome<State>) -> Outcome<State> {
+    let start = Instant::now();
+    loop {
+        let state = board()?;
+        if state.agents.is_empty() {
+            return Ok(state);
+        }
+        if start.elapsed() > LEAVE_PATIENCE {
+            let who: Vec<&str> = state.agents.keys().map(Name::as_str).collect();
+            let text = format!("still registered: {}", who.join(", "));
+            return Err(Failure::new(Exit::Corrupt, text));
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// Compares the task's history and the integration branch with the story.
+pub(super) fn check_task(state: &State, repository: &Path) -> Outcome {
+    let wrong = |text: String| Err(Failure::new(Exit::Corrupt, text));
+    let task = Name::new(TASK).map_err(Error::from)?;
+    let Some(task) = state.task(&task).filter(|task| task.status == Status::Merged) else {
+        return wrong(format!("`{TASK}` is not merged"));
+    };
+    let mut story = task.history.iter().map(|line| line.event.as_str());
+    if let Some(missing) = STORY.iter().find(|event| !story.any(|told| told == **event)) {
+        return wrong(format!("the history of `{TASK}` has no `{missing}` where it belongs"));
+    }
+    let said = git(repository, &["show", &format!("{INTEGRATION}:greet.sh")])?;
+    if !said.contains("hello, $1") {
+        return wrong(format!("the integration branch has another greet.sh:\n{said}"));
+    }
+    Ok(())
 }
 
 /// What a record tells, in words.

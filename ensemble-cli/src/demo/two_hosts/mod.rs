@@ -18,15 +18,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ensemble_core::Error;
 use ensemble_core::event_log::{Follower, Record, types};
-use ensemble_core::message::Name;
-use ensemble_team::board::Status;
+use ensemble_team::board::State;
 use serde_json::{Value, json};
 
 use super::Settings;
 use super::repository::{self, git};
-use super::sprint::{self, LEAVE_PATIENCE, STORY, TASK};
+use super::sprint::{self, TASK};
 use super::stage::{io_failure, write};
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
@@ -101,8 +99,7 @@ pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome
     stage.cables.iter().for_each(Cable::plug);
     let left = stage.leave();
     let progress = played?;
-    left?;
-    let result = stage.check(dir, &progress)?;
+    let result = stage.check(dir, &left?, &progress)?;
     drop(stage);
     if context.out.is_json() {
         return context.out.object(&result);
@@ -231,26 +228,14 @@ impl Stage {
         }
     }
 
-    /// Ends the agents, and waits until all have left the blackboard.
-    fn leave(&self) -> Outcome {
-        let start = Instant::now();
+    /// Ends the agents. Returns the blackboard once all have left it.
+    fn leave(&self) -> Outcome<State> {
         [&self.near, &self.far].into_iter().for_each(Host::close);
-        loop {
-            let agents = self.near.board()?.agents;
-            if agents.is_empty() {
-                return Ok(());
-            }
-            if start.elapsed() > LEAVE_PATIENCE {
-                let who: Vec<&str> = agents.keys().map(Name::as_str).collect();
-                let text = format!("still registered: {}", who.join(", "));
-                return Err(Failure::new(Exit::Corrupt, text));
-            }
-            std::thread::sleep(LOOK_INTERVAL);
-        }
+        sprint::left(|| self.near.board())
     }
 
     /// Compares what is there with the story.
-    fn check(&self, dir: &Path, progress: &Progress) -> Outcome<Value> {
+    fn check(&self, dir: &Path, board: &State, progress: &Progress) -> Outcome<Value> {
         let wrong = |text: String| Err(Failure::new(Exit::Corrupt, text));
         let mut times: BTreeMap<String, u64> = BTreeMap::new();
         for id in reports(dir) {
@@ -263,19 +248,7 @@ impl Stage {
                 times.len()
             ));
         }
-        let board = self.near.board()?;
-        let task = Name::new(TASK).map_err(Error::from)?;
-        let Some(task) = board.task(&task).filter(|task| task.status == Status::Merged) else {
-            return wrong(format!("`{TASK}` is not merged"));
-        };
-        let mut story = task.history.iter().map(|line| line.event.as_str());
-        if let Some(missing) = STORY.iter().find(|event| !story.any(|told| told == **event)) {
-            return wrong(format!("the history of `{TASK}` has no `{missing}` where it belongs"));
-        }
-        let said = git(&dir.join("team.git"), &["show", "integration:greet.sh"])?;
-        if !said.contains("hello, $1") {
-            return wrong(format!("the integration branch has another greet.sh:\n{said}"));
-        }
+        sprint::check_task(board, &dir.join("team.git"))?;
         let steps = if self.database.is_some() { self.steps()? } else { Vec::new() };
         if let Some((step, runs)) = steps.iter().enumerate().find(|(_, runs)| **runs != 1) {
             return wrong(format!("step {} was done {runs} times", step + 1));
