@@ -143,14 +143,18 @@ impl<'a> Crew<'a> {
         })
     }
 
+    pub fn tasks_told(&self) -> String {
+        let told = |task: &serde_json::Value| {
+            format!("{} {} {}", task["id"], task["status"], task["assigned_to"])
+        };
+        tasks(&self.hosts[0]).iter().map(told).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The end of what agents and supervisors have said.
     pub fn told(&self) -> String {
-        let tasks: Vec<String> = tasks(&self.hosts[0])
-            .iter()
-            .map(|task| format!("{} {} {}", task["id"], task["status"], task["assigned_to"]))
-            .collect();
         let journal = self.journal();
         let last = journal[journal.len().saturating_sub(20)..].join("\n");
-        format!("{}\n{last}\n{}", tasks.join("\n"), self.last())
+        format!("{last}\n{}", self.last())
     }
 
     fn last(&self) -> String {
