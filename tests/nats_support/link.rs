@@ -3,7 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Longer than any test; a change of weather ends it.
@@ -22,7 +22,8 @@ enum Weather {
 struct Shared {
     weather: Mutex<Weather>,
     changed: Condvar,
-    ends: Mutex<Vec<TcpStream>>,
+    /// Of the connections that are carried; one that has ended closes its descriptor.
+    ends: Mutex<Vec<Weak<TcpStream>>>,
 }
 
 impl Shared {
@@ -44,10 +45,11 @@ impl Shared {
         }
     }
 
-    fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
+    fn pump(&self, from: &TcpStream, to: &TcpStream) {
+        let (mut reader, mut writer) = (from, to);
         let mut buffer = [0; 64 * 1024];
-        while let Ok(count @ 1..) = from.read(&mut buffer) {
-            if !self.carries() || to.write_all(&buffer[..count]).is_err() {
+        while let Ok(count @ 1..) = reader.read(&mut buffer) {
+            if !self.carries() || writer.write_all(&buffer[..count]).is_err() {
                 break;
             }
         }
@@ -77,12 +79,15 @@ impl Link {
                     return;
                 }
                 let Ok(there) = TcpStream::connect(("127.0.0.1", target)) else { continue };
-                let ends = [&here, &there].map(|end| end.try_clone().unwrap());
-                carrying.ends.lock().unwrap().extend(ends);
-                let (one, other) = (Arc::clone(&carrying), Arc::clone(&carrying));
-                let back = (there.try_clone().unwrap(), here.try_clone().unwrap());
-                std::thread::spawn(move || one.pump(here, there));
-                std::thread::spawn(move || other.pump(back.0, back.1));
+                let (here, there) = (Arc::new(here), Arc::new(there));
+                let mut ends = carrying.ends.lock().unwrap();
+                ends.retain(|end| end.strong_count() > 0);
+                ends.extend([&here, &there].map(Arc::downgrade));
+                drop(ends);
+                for (from, to) in [(Arc::clone(&here), Arc::clone(&there)), (there, here)] {
+                    let carrying = Arc::clone(&carrying);
+                    std::thread::spawn(move || carrying.pump(&from, &to));
+                }
             }
         });
         Self { port, shared }
@@ -110,7 +115,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.set(Weather::Over);
-        for end in self.shared.ends.lock().unwrap().drain(..) {
+        for end in self.shared.ends.lock().unwrap().drain(..).filter_map(|end| end.upgrade()) {
             let _ = end.shutdown(Shutdown::Both);
         }
         // The thread that accepts ends with this one.
