@@ -75,6 +75,7 @@ pub fn moves(home: &Path, more: usize) -> u64 {
 
 pub fn play(role: &str) {
     let home = PathBuf::from(given("HOME_DIRECTORY"));
+    keep_quiet_while_moved(home.clone());
     let mut player = unless_moved(&home, Player::new);
     let mut number = player.begun.len() as u64;
     while !player.stop.exists() {
@@ -88,6 +89,16 @@ pub fn play(role: &str) {
             other => panic!("there is no role `{other}`"),
         });
     }
+}
+
+/// A failure while the queue is away is expected, and not told.
+fn keep_quiet_while_moved(home: PathBuf) {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |failure| {
+        if moves(&home, 0).is_multiple_of(2) {
+            tell(failure);
+        }
+    }));
 }
 
 /// Does something. If that fails while the queue moves, its outcome is unknown, and the process ends.
@@ -227,7 +238,7 @@ impl Player {
             ((), "ok", 0, None)
         });
         let (entries, errors) = requests.list().expect("a list");
-        assert!(errors.is_empty(), "{errors:?}");
+        assert!(errors.is_empty(), "{} errors, {:?}", errors.len(), errors.first());
         for entry in entries.into_iter().filter(|entry| entry.decision.is_none()) {
             let approve = self.random.percent(50);
             let id = entry.request.request_id.to_string();
