@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use crate::bed::{Bed, git, keys};
+use crate::bed::{Bed, git, keys, ran};
 
 const PLAN: &str = "
 task_id: 0-4-1
@@ -76,6 +76,22 @@ fn a_queue_by_hand() {
     assert!(bed.fails(3, "step next --as Tara").contains("all steps are done"));
     let steps = bed.ok("step list 0-4-1");
     assert!(steps.contains("COMPLETED (skipped)"), "{steps}");
+}
+
+#[test]
+fn a_worker_that_waits_gets_a_step_of_a_task_that_comes_later() {
+    let bed = bed();
+    for step in 1..=3 {
+        bed.ok(&format!("step skip 0-4-1 {step}"));
+    }
+    // A task with nothing left has nothing to wait for.
+    let done = bed.fails(3, "step next --as Tara --task 0-4-1 --wait 60s");
+    assert!(done.contains("all steps are done"), "{done}");
+    let waits = bed.start("step next --as Tara --wait 60s --json", Stdio::null());
+    std::fs::write(bed.project().join("later.yaml"), PLAN.replace("0-4-1", "0-4-2")).unwrap();
+    bed.ok("step add -f later.yaml");
+    let handed = ran(waits.wait_with_output().unwrap());
+    assert!(handed.stdout.contains("\"task_id\":\"0-4-2\""), "{handed:?}");
 }
 
 #[test]

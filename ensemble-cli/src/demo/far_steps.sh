@@ -6,7 +6,7 @@ while :; do
     out=$("$ENSEMBLE" step next --as "$1" --wait 2s --json 2>> "$DEMO/errors")
     case $? in
         0) ;;
-        3) sleep 1; continue ;;
+        3) continue ;;
         75) sleep 0.2; continue ;;
         *) exit 1 ;;
     esac

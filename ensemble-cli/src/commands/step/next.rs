@@ -26,7 +26,7 @@ pub(super) struct NextStep {
     /// Only of this task
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// Wait up to DURATION for a step
+    /// Wait up to DURATION for a step; with `--task`, only while that task has some left
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     wait: Option<Duration>,
 }
@@ -36,6 +36,7 @@ impl NextStep {
         let agent = context.agent_required()?;
         let store = open_existing(context)?;
         let mut ask = Ask::of(agent);
+        let is_of_one_task = self.task.is_some();
         if let Some(task) = self.task {
             ask = ask.in_task(task);
         }
@@ -50,8 +51,10 @@ impl NextStep {
                 Next::Handed(step) => return print(context, &store, &step),
                 Next::Nothing(nothing) => {
                     let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-                    match left.filter(|left| !left.is_zero()) {
-                        Some(left) if nothing != Nothing::Done => {
+                    // Another task may come.
+                    let is_over = is_of_one_task && nothing == Nothing::Done;
+                    match left.filter(|left| !left.is_zero() && !is_over) {
+                        Some(left) => {
                             let until = Instant::now() + left.min(next_in).min(LOOK_INTERVAL);
                             wait_for_change(&store, version, until, |patience| {
                                 interrupt.may_end_during(|| {
@@ -59,7 +62,7 @@ impl NextStep {
                                 });
                             })?;
                         }
-                        Some(_) | None => return Err(Failure::nothing(nothing.to_string())),
+                        None => return Err(Failure::nothing(nothing.to_string())),
                     }
                 }
             }
