@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
-use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{Outcome as Answer, PLAN_APPROVAL, Refusal, SHUTDOWN};
 use ensemble_core::requests::{Entry, Requests};
@@ -170,7 +169,7 @@ fn answer(
     let mut said = None;
     let asked = &entry.request;
     let whom = format!("{} to decide {} {id}", asked.to, asked.kind);
-    let until = patience.min(asked.deadline_at().since(SystemClock.wall()));
+    let until = patience.min(asked.deadline_at().since(queue.request_store().now()));
     let _line = WaitLine::new(whom, Some(until));
     loop {
         let unknown = || Refusal::Unknown { id: id.to_string() };
@@ -187,7 +186,7 @@ fn answer(
         if left.is_zero() {
             return Ok(entry);
         }
-        let until_deadline = entry.request.deadline_at().since(SystemClock.wall());
+        let until_deadline = entry.request.deadline_at().since(queue.request_store().now());
         waiter.wait(left.min(until_deadline).min(DIALOG_LOOK));
         let dialog = open_dialog(context, &entry.request.to)?;
         if let Some(dialog) = dialog.as_ref().filter(|it| said.as_ref() != Some(*it)) {

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ensemble_core::document::SharedFiles;
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder, types};
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_team::board::{Board, BoardOptions, is_missing};
 use ensemble_team::roster::{Asking, Identity, Refusal, identify};
@@ -128,6 +129,11 @@ impl Context {
     pub(crate) fn spool(&self) -> Outcome<Spool> {
         let project = self.project()?;
         Ok(Spool::open(&project.queue, self.spool_options(project))?)
+    }
+
+    /// Now, by the calendar of the queue, which a jump of the wall clock does not move.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.spool().map_or_else(|_| SystemClock.wall(), |spool| spool.now())
     }
 
     /// How this command opens a queue: what it does is recorded, if it does anything. The log is

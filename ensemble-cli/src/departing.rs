@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use ensemble_core::broker::UnreadMail;
-use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{AtExpiry, Outcome as Answer, SHUTDOWN};
 use ensemble_core::requests::{Ask, Entry, Requests};
@@ -187,7 +186,7 @@ impl Leaving<'_> {
 
     /// The time until the last deadline.
     fn left(&self) -> Option<Duration> {
-        let now = SystemClock.wall();
+        let now = self.farewell.context.now();
         let left = |(entry, _): &(Entry, Instant)| entry.request.deadline_at().since(now);
         self.open.values().map(left).max()
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::durable::{Dir, Durability, FileStat, write_document};
-use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Envelope, MessageId, Name, yaml};
 use ensemble_core::proto::Machine as _;
@@ -156,7 +156,7 @@ impl Alarms {
         }
         self.watch.handle_timeout(now);
         self.next_look = now + self.interval;
-        if let Err(error) = self.look(now, project, recorder) {
+        if let Err(error) = self.look(now, project, spool, recorder) {
             tracing::warn!(%error, "cannot read the blackboard");
             self.watch.handle(now, Event::Blind);
         }
@@ -223,6 +223,7 @@ impl Alarms {
         &mut self,
         now: Monotonic,
         project: &Project,
+        spool: &Spool,
         recorder: &Arc<dyn Recorder>,
     ) -> Result<()> {
         let board = match board_leases::find(project, recorder) {
@@ -248,7 +249,7 @@ impl Alarms {
         {
             look_after(&board, state);
         }
-        let mut found = stale(&board.controls()?, SystemClock.wall());
+        let mut found = stale(&board.controls()?, spool.now());
         let graces = project.config.alarms.graces();
         let is_whole = match self.read.as_ref().map(|read| &read.state) {
             Some(Ok(state)) => {

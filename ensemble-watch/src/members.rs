@@ -176,10 +176,6 @@ impl WorkloadSource<'_> {
     }
 }
 
-fn is_starting(member: &Member) -> bool {
-    member.is_present() && SystemClock.wall().since(member.since) < START_PATIENCE
-}
-
 /// The watcher's eye on the team.
 pub(crate) struct Members {
     members: BTreeMap<Name, Member>,
@@ -197,6 +193,8 @@ pub(crate) struct Members {
     books: Books,
     /// Programs that were seen in the foreground of agents' panes.
     programs: BTreeMap<Name, u32>,
+    /// Since when each is a member, by its own word, and until when it may be starting.
+    starts: BTreeMap<Name, (Timestamp, Monotonic)>,
     sessions: Sessions,
 }
 
@@ -214,6 +212,7 @@ impl Members {
             waiting: BTreeMap::new(),
             books: Books::default(),
             programs: BTreeMap::new(),
+            starts: BTreeMap::new(),
             sessions: project.sessions(),
         }
     }
@@ -305,7 +304,7 @@ impl Members {
         let stirred = std::mem::take(&mut self.stirred);
         if is_regular {
             self.last_look = Some(now);
-            self.read_roster(project);
+            self.read_roster(now, project);
         }
         let regular = self.last_look.map_or(now, |at| at + self.interval);
         self.next_look = regular.max(now + LOOK_INTERVAL_MIN);
@@ -331,7 +330,7 @@ impl Members {
                 Some(_) => PaneObservation::Unseen,
                 None => match without_pane(member) {
                     // The roster names an agent before its pane is opened.
-                    PaneObservation::NotStarted if is_starting(member) => continue,
+                    PaneObservation::NotStarted if self.is_starting(now, member) => continue,
                     other => other,
                 },
             };
@@ -388,7 +387,11 @@ impl Members {
         is_new
     }
 
-    fn read_roster(&mut self, project: &Project) {
+    fn is_starting(&self, now: Monotonic, member: &Member) -> bool {
+        member.is_present() && self.starts.get(&member.name).is_some_and(|start| now < start.1)
+    }
+
+    fn read_roster(&mut self, now: Monotonic, project: &Project) {
         match project.roster().entries() {
             Ok((members, errors)) => {
                 for error in errors {
@@ -396,8 +399,22 @@ impl Members {
                 }
                 self.members = members.into_iter().map(|m| (m.name.clone(), m)).collect();
                 self.seen.retain(|agent, _| self.members.contains_key(agent));
+                self.note_starts(now);
             }
             Err(error) => tracing::warn!(%error, "cannot read the roster"),
+        }
+    }
+
+    /// The wall clock says only once how long ago a member started: it may be set afterwards.
+    fn note_starts(&mut self, now: Monotonic) {
+        let mut before = std::mem::take(&mut self.starts);
+        for member in self.members.values() {
+            let known = before.remove(&member.name).filter(|known| known.0 == member.since);
+            let start = known.unwrap_or_else(|| {
+                let ago = SystemClock.wall().since(member.since);
+                (member.since, now + START_PATIENCE.saturating_sub(ago))
+            });
+            self.starts.insert(member.name.clone(), start);
         }
     }
 

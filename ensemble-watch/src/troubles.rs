@@ -9,7 +9,6 @@
 //! of an alarm delays its message only.
 
 use ensemble_core::Result;
-use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{
@@ -49,17 +48,16 @@ impl Trouble {
     }
 }
 
-/// All that stands still in a project now. Without a blackboard, that is a paused team.
+/// All that stands still in a project now, by the queue's calendar. Without a blackboard, that is a paused team.
 ///
 /// # Errors
 /// The control files cannot be read.
-pub fn of_project(project: &Project, books: &Books) -> Result<Vec<Trouble>> {
+pub fn of_project(project: &Project, books: &Books, now: Timestamp) -> Result<Vec<Trouble>> {
     let control = project.admissions().control(None)?;
     let Some(board) = books.place() else { return Ok(control.iter().map(in_force).collect()) };
     let mut found = match (books.board(), books.unreadable()) {
         (Some(state), _) => {
             let controls = board.controls()?;
-            let now = SystemClock.wall();
             of_board(
                 board,
                 state,

@@ -6,6 +6,9 @@ mod children;
 mod bed;
 #[path = "../support/git.rs"]
 mod git;
+#[path = "../support/memory.rs"]
+mod memory;
+mod shared;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,52 +1,13 @@
 //! Two hosts of a team: a clone each, a blackboard in memory for both, and a bare repository as remote.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use ensemble_core::Result;
-use ensemble_core::document::{SharedFile, SharedFiles};
+use ensemble_core::document::SharedFiles;
 use ensemble_team::board::Board;
 
 use crate::bed::{Bed, board_options, git, make_repository};
-
-/// Files that hosts share, in memory.
-#[derive(Debug, Default)]
-pub(crate) struct Memory(Mutex<BTreeMap<String, SharedFile>>);
-
-impl SharedFiles for Memory {
-    fn place_of(&self, path: &str) -> String {
-        format!("memory {path}")
-    }
-    fn read_file(&self, path: &str) -> Result<SharedFile> {
-        Ok(self.0.lock().unwrap().get(path).cloned().unwrap_or_default())
-    }
-    fn list_files(&self, directory: &str) -> Result<Vec<(String, SharedFile)>> {
-        let files = self.0.lock().unwrap();
-        let below = files.iter().filter_map(|(path, file)| {
-            let name = path.strip_prefix(directory)?.strip_prefix('/')?;
-            (!file.content.is_empty()).then(|| (name.to_owned(), file.clone()))
-        });
-        Ok(below.collect())
-    }
-    fn write_file(&self, path: &str, content: &[u8], note: &str, last: u64) -> Result<Option<u64>> {
-        let mut files = self.0.lock().unwrap();
-        let file = files.entry(path.to_owned()).or_default();
-        if file.revision != last {
-            return Ok(None);
-        }
-        (file.content, file.note) = (content.to_vec(), note.to_owned());
-        file.revision += 1;
-        Ok(Some(file.revision))
-    }
-    fn may_have_changed(&self) -> bool {
-        true
-    }
-    fn rest(&self, duration: Duration) {
-        std::thread::park_timeout(duration);
-    }
-}
+use crate::memory::Memory;
 
 pub(crate) struct Hosts {
     remote: tempfile::TempDir,

@@ -9,6 +9,8 @@ mod git;
 mod hosts;
 mod killed;
 mod left;
+#[path = "../support/memory.rs"]
+mod memory;
 mod merges;
 mod remote;
 mod stopped;

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::driver::nap;
-use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::requests::REQUESTS;
 use ensemble_core::watch::Waiter;
@@ -116,7 +115,7 @@ impl Arguments {
             ));
         }
         let ended = supervise(&board, worktrees.as_ref(), &order, &mut here);
-        match ended.map_err(|error| refused(error, &board, &order.id))? {
+        match ended.map_err(|error| refused(context, error, &board, &order.id))? {
             Reason::Stopped | Reason::Agreed | Reason::Aborted | Reason::NoWork => Ok(()),
             Reason::Refused => Err(Failure::new(Exit::Busy, "another one supervises this agent")),
             Reason::GaveUp => {
@@ -163,11 +162,11 @@ impl Arguments {
 }
 
 /// Why it could not begin. An entry that another program left needs a decision.
-fn refused(error: Error, board: &Board, id: &Name) -> Failure {
+fn refused(context: &Context, error: Error, board: &Board, id: &Name) -> Failure {
     let is_refused = ensemble_team::worktree::is_not_allowed(&error);
     let state = board.read().ok().filter(|state| is_refused && state.agents.contains_key(id));
     let Some(state) = state else { return error.into() };
-    let hint = match board.check_over(&state, id, SystemClock.wall()) {
+    let hint = match board.check_over(&state, id, context.now()) {
         Ok(()) => {
             "its lease is over: `ensemble agent supervise --take-over` with the same words takes it over"
                 .to_owned()

@@ -1,6 +1,5 @@
 //! `ensemble agent unregister`: takes an entry off the blackboard.
 
-use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_team::board::{Board, State};
 use ensemble_team::driver::supervise::{end_orphan, seated};
@@ -39,7 +38,7 @@ impl Unregister {
         };
         let agent = Holder { by: self.name.clone(), epoch: entry.epoch.unwrap_or_default() };
         self.check_asker(context, &state)?;
-        self.check_unused(&board, &state)?;
+        self.check_unused(context, &board, &state)?;
         let processes = end_orphan(directory(&board), &agent.by, agent.epoch)?;
         let reason = Some(self.reason.trim()).filter(|reason| !reason.is_empty());
         let mut locked = board.lock()?;
@@ -76,13 +75,13 @@ impl Unregister {
     }
 
     /// Nothing may stand behind the entry.
-    fn check_unused(&self, board: &Board, state: &State) -> Outcome {
+    fn check_unused(&self, context: &Context, board: &Board, state: &State) -> Outcome {
         if let Some((seat, true)) = seated(directory(board), &self.name)? {
             let text = format!("a supervisor of `{}` runs (pid {})", self.name, seat.pid);
             let hint = format!("`kill {}` ends it, and it unregisters its agent itself", seat.pid);
             return Err(Failure::refused(text).with_hint(hint));
         }
-        match board.check_over(state, &self.name, SystemClock.wall()) {
+        match board.check_over(state, &self.name, context.now()) {
             Err(error) if !self.force => {
                 let failure = Failure::from(error);
                 Err(failure.with_hint("wait for its end, or `--force` does it all the same"))

@@ -28,7 +28,7 @@ use crate::driver::departure_note;
 use crate::proto::supervise::{Event, Reason};
 use crate::roster::{Enrolment, Farewell, Member, MemberState, Roster};
 use ensemble_core::env::Monotonic;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::request::{Refusal, SHUTDOWN};
 use ensemble_core::requests::{Entry, RequestStore, Requests};
 use ensemble_core::spool::{Settings, State};
@@ -136,6 +136,12 @@ impl Run<'_> {
             self.failed("make the agent's mailbox", &error);
         }
         Ok(())
+    }
+
+    /// Now, by the queue's calendar, which a jump of the wall clock does not move.
+    pub(super) fn calendar(&self) -> Timestamp {
+        let office = self.order.office.as_ref();
+        office.map_or_else(|| self.order.clock.wall(), |office| office.store.now())
     }
 
     /// Takes the agent out of the roster.
@@ -258,7 +264,7 @@ impl Run<'_> {
 
     fn take_question(&mut self, entry: Entry) {
         let asked = &entry.request;
-        let left = asked.deadline_at().since(self.order.clock.wall());
+        let left = asked.deadline_at().since(self.calendar());
         let margin = PRESS_MARGIN.min(Duration::from_secs(asked.deadline_seconds) / 4);
         let press_at = self.now() + left.saturating_sub(margin);
         let task = self.work.as_ref().and_then(Work::task).cloned();

@@ -4,6 +4,7 @@
 //! an entry of that name                                the supervisor
 //! none                                                 registers
 //! its own supervisor was killed (its record says so)   removes it, and registers
+//! an attempt of its own got no answer                  removes it, and registers
 //! of another program, a lease runs                     refuses
 //! of another program, every lease of it is over        refuses; with `takes_over` removes it, and registers
 //! ```
@@ -42,26 +43,23 @@ impl Run<'_> {
             let epoch = entry.epoch.unwrap_or_default();
             let left = Holder { by: id.clone(), epoch };
             if self.lock.is_left_over(epoch) {
-                locked.unregister(&left, "its supervisor was killed")?;
+                locked.unregister(&left, "its supervisor was killed, or got no answer")?;
             } else if self.order.takes_over && self.heartbeat.is_none() {
-                self.board.check_over(locked.state(), id, self.order.clock.wall())?;
+                self.board.check_over(locked.state(), id, self.calendar())?;
                 locked.unregister(&left, "another supervisor has taken over")?;
             }
         }
         let state = locked.commit()?;
         // Write this first: a successor that finds a later epoch without a recorded one knows whose
         // it is.
-        (self.lock.record.after_epoch, self.lock.record.epoch) = (state.epoch, None);
-        self.lock.write()?;
+        self.lock.begin_registration(state.epoch)?;
         let mut locked = self.board.lock()?;
         let mut entry = NewAgent::new(id.clone(), self.order.role.as_str());
         entry.terminal.clone_from(&self.order.terminal);
         let holder = locked.register(&entry)?;
         locked.agent_event(&holder, agent::Event::Ready)?;
         let state = locked.commit()?;
-        self.lock.record.epoch = Some(holder.epoch);
-        self.lock.before = None;
-        self.lock.write()?;
+        self.lock.end_registration(holder.epoch)?;
         self.heartbeat =
             Some(Heartbeat::new(self.now(), holder.clone(), state.config.lease_duration()));
         self.registered = Some(holder);

@@ -75,6 +75,9 @@ pub(crate) struct SupervisorLock {
     pub(crate) record: SupervisorRecord,
     /// Record of an earlier supervisor of this id.
     pub(crate) before: Option<SupervisorRecord>,
+    /// The board's last epoch before a registration of this supervisor whose outcome is not known: servers may have
+    /// stored it without an answer.
+    unsure_after: Option<u64>,
 }
 
 impl SupervisorLock {
@@ -99,7 +102,13 @@ impl SupervisorLock {
             task: before.as_ref().and_then(|before| before.task.clone()),
             loops: before.as_ref().map(|before| before.loops).unwrap_or_default(),
         };
-        let locked = Self { _lock: lock, directory: directory.to_owned(), record, before };
+        let locked = Self {
+            _lock: lock,
+            directory: directory.to_owned(),
+            record,
+            before,
+            unsure_after: None,
+        };
         locked.write()?;
         Ok((locked, ended))
     }
@@ -111,8 +120,27 @@ impl SupervisorLock {
         write_document(&path, yaml::render(&self.record).as_bytes(), Durability::Process)
     }
 
-    /// Whether a registration on the board belongs to an earlier, dead supervisor of this id.
+    /// Writes that a registration begins: its epoch is a later one.
+    pub(crate) fn begin_registration(&mut self, after_epoch: u64) -> Result<()> {
+        (self.record.after_epoch, self.record.epoch) = (after_epoch, None);
+        self.write()?;
+        self.unsure_after.get_or_insert(after_epoch);
+        Ok(())
+    }
+
+    /// Writes the epoch of the registration.
+    pub(crate) fn end_registration(&mut self, epoch: u64) -> Result<()> {
+        self.record.epoch = Some(epoch);
+        (self.before, self.unsure_after) = (None, None);
+        self.write()
+    }
+
+    /// Whether a registration on the board belongs to an earlier, dead supervisor of this id, or to an attempt of this
+    /// one that got no answer.
     pub(crate) fn is_left_over(&self, epoch: u64) -> bool {
+        if self.unsure_after.is_some_and(|after| epoch > after) {
+            return true;
+        }
         match &self.before {
             None => false,
             Some(SupervisorRecord { epoch: Some(known), .. }) if *known == epoch => true,
