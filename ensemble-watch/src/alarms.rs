@@ -249,7 +249,7 @@ impl Alarms {
         {
             look_after(&board, state);
         }
-        let mut found = stale(&board.controls()?, spool.now());
+        let mut found = stale(&board.controls()?, |since| spool.age(since));
         let graces = project.config.alarms.graces();
         let is_whole = match self.read.as_ref().map(|read| &read.state) {
             Some(Ok(state)) => {
@@ -370,4 +370,51 @@ fn envelope(key: &AlarmKey, text: &str, to: Name) -> Result<Envelope> {
         .with_kind(Name::new(ALARM_TYPE)?)
         .from(Name::new(ACTOR)?)
         .with_priority(PRIORITY))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ensemble_core::env::Clock as _;
+    use ensemble_core::event_log::NullRecorder;
+    use ensemble_core::message::Timestamp;
+    use ensemble_core::sim::SimClock;
+    use ensemble_core::spool::Options;
+    use ensemble_team::board::{Alarm, BoardOptions, Control, ControlFile};
+
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    #[test]
+    fn a_pause_does_not_look_old_because_the_wall_clock_was_set() {
+        let home = tempfile::tempdir().unwrap();
+        let clock = SimClock::new(Timestamp::from_unix_millis(1_800_000_000_000));
+        let mut options = Options::default();
+        options.clock = Arc::new(clock.clone());
+        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
+        let project = Project::discover(Some(spool.root())).unwrap();
+        project.ensure_state().unwrap();
+        Board::create(project.root(), BoardOptions::new("test")).unwrap();
+        assert_eq!(spool.now(), clock.wall(), "its calendar begins");
+        Control::put(&project.state, ControlFile::Pause, clock.wall(), "lunch").unwrap();
+        let recorder: Arc<dyn Recorder> = Arc::new(NullRecorder);
+        let mut alarms = Alarms::open(clock.monotonic(), &project);
+        let mut raised = || {
+            alarms.changed(clock.monotonic());
+            alarms.drive(clock.monotonic(), &project, &spool, &recorder);
+            alarms.watch.raised().map(|key| key.alarm).collect::<Vec<_>>()
+        };
+        let before = raised();
+        for wall in [clock.wall().plus(8 * DAY), Timestamp::from_unix_millis(0)] {
+            clock.set_wall(wall);
+            assert_eq!(raised(), before);
+            // Long enough for the calendar to follow the wall clock, and not for the pause to be forgotten.
+            clock.advance(Duration::from_secs(12 * 60));
+            assert_eq!(raised(), before);
+        }
+        clock.advance(Duration::from_secs(60 * 60));
+        assert!(raised().contains(&Alarm::PauseStale));
+    }
 }

@@ -10,6 +10,7 @@
 
 use ensemble_core::Result;
 use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::requests::RequestStore;
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{
     Alarm, AlarmKey, Board, Condition, Control, ControlFile, Graces, State, conditions,
@@ -52,7 +53,11 @@ impl Trouble {
 ///
 /// # Errors
 /// The control files cannot be read.
-pub fn of_project(project: &Project, books: &Books, now: Timestamp) -> Result<Vec<Trouble>> {
+pub fn of_project(
+    project: &Project,
+    books: &Books,
+    store: &dyn RequestStore,
+) -> Result<Vec<Trouble>> {
     let control = project.admissions().control(None)?;
     let Some(board) = books.place() else { return Ok(control.iter().map(in_force).collect()) };
     let mut found = match (books.board(), books.unreadable()) {
@@ -61,7 +66,7 @@ pub fn of_project(project: &Project, books: &Books, now: Timestamp) -> Result<Ve
             of_board(
                 board,
                 state,
-                (&controls, now),
+                (&controls, store),
                 project.config.alarms.graces(),
                 &raised(project),
             )
@@ -81,13 +86,13 @@ pub fn of_project(project: &Project, books: &Books, now: Timestamp) -> Result<Ve
 pub(crate) fn of_board(
     board: &Board,
     state: &State,
-    (controls, now): (&[Control], Timestamp),
+    (controls, store): (&[Control], &dyn RequestStore),
     graces: Graces,
     raised: &[AlarmKey],
 ) -> Vec<Trouble> {
     let mut found: Vec<Trouble> = conditions(state, graces)
         .into_iter()
-        .chain(stale(controls, now))
+        .chain(stale(controls, |since| store.age(since)))
         .filter(|condition| needs_action(state, condition, raised))
         .map(|Condition { key, text, .. }| Trouble {
             help: help(key.alarm, &key.about),
@@ -96,7 +101,7 @@ pub(crate) fn of_board(
             text,
         })
         .collect();
-    found.extend(silent_holders(board, state, now));
+    found.extend(silent_holders(board, state, store.now()));
     found
 }
 

@@ -190,9 +190,10 @@ pub fn conditions(state: &State, graces: Graces) -> Vec<Condition> {
     found
 }
 
-/// Control files that have waited too long for a person. Each stage is an occurrence.
+/// Control files that have waited too long for a person. Each stage is an occurrence. `age` says how long ago a
+/// file was written.
 #[must_use]
-pub fn stale(controls: &[Control], now: Timestamp) -> Vec<Condition> {
+pub fn stale(controls: &[Control], age: impl Fn(Timestamp) -> Duration) -> Vec<Condition> {
     let mut found = Vec::new();
     for control in controls {
         let alarm = match control.file {
@@ -201,7 +202,7 @@ pub fn stale(controls: &[Control], now: Timestamp) -> Vec<Condition> {
             // An abort ends the agents, so none of them waits for the file.
             ControlFile::Abort => continue,
         };
-        let stage = control.staleness(now);
+        let stage = control.staleness(age(control.since));
         if stage != Staleness::Fresh {
             let mark = format!("{} {stage:?}", control.since);
             let text =

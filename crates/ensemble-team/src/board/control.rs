@@ -138,10 +138,9 @@ impl Control {
         }
     }
 
-    /// The file's stage at `now`. A file with a time in the future is fresh.
+    /// The file's stage when it is so old.
     #[must_use]
-    pub fn staleness(&self, now: Timestamp) -> Staleness {
-        let age = now.since(self.since);
+    pub fn staleness(&self, age: Duration) -> Staleness {
         let levels = STALE_SECONDS.iter().filter(|(seconds, level)| {
             age >= Duration::from_secs(*seconds)
                 && (*level < Staleness::Forgotten || self.file == ControlFile::Checkpoint)
