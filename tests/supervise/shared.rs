@@ -40,7 +40,7 @@ fn a_registration_that_was_stored_without_an_answer_is_its_own_and_is_made_anew(
     let options =
         BoardOptions::new(ME).with_shared(home.path().join(".ensemble/copy"), Some(shared));
     let board = Board::create_shared(home.path(), options).unwrap();
-    files.answer_no_write_of(ME);
+    files.answer_no_write_of("role: planner");
     let mut order = Order::new(name(ME), Role::Planner, vec!["true".to_owned()]);
     order.pace.poll = Duration::from_millis(50);
     let mut here = UntilRegistered::default();
