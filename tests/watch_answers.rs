@@ -216,7 +216,8 @@ fn a_question_that_is_moved_to_done_by_hand_stays_open_and_its_addressee_is_remi
         .unwrap();
     assert_eq!(spool.state(&me, &id).unwrap(), Some(State::Settled));
     let reminder = eventually(PATIENCE, "it is reminded", || spool.receive(&me, &me).unwrap());
-    assert_eq!(reminder.envelope.id.as_str(), "q1.remind-1");
+    // A watcher that only polls comes to it later, and then reminds once for all that was missed.
+    assert!(reminder.envelope.id.as_str().starts_with("q1.remind-"), "{}", reminder.envelope.id);
     assert_eq!(Requests::new(&spool).get("q1").unwrap().state(), "pending");
     let refused = spool.settle(&reminder.lease).unwrap_err();
     assert!(refused.to_string().contains("request q1 has no answer yet"), "{refused}");

@@ -67,6 +67,9 @@ fn with_too_few_inotify_watches_files_are_found_by_polling_and_events_come_back(
 }
 
 fn polls_until_inotify_is_back(what: &str, number: &str) {
+    if !Watcher::may_hear_events() {
+        return;
+    }
     let bed = polling_bed();
     let Some(mut watcher) = watcher_with_little_inotify(&bed, what, number) else { return };
     watcher.wait_for_status("it polls and says why", |status| {
@@ -182,7 +185,9 @@ fn a_directory_that_becomes_writable_by_every_user_is_refused_by_a_running_watch
         let routed = routed.into_iter().find(|(_, it)| it.source.as_deref() == Some(&*report));
         let created_at = routed.expect("the message").1.created_at;
         assert!(created_at >= private_again, "{directory}: routed while every user could write");
-        watcher.wait_for_status("it watches again", |status| status["mode"] == "native");
+        watcher.wait_for_status("it watches again", |status| {
+            !status["degraded"].to_string().contains("every user")
+        });
     }
     watcher.stop();
     bed.assert_clean();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use ensemble_core::watch::FsWatcher;
 use rustix::process::Signal;
 
 use crate::support::{Bed, PATIENCE, Process, die_with_parent, eventually, eventually_true};
@@ -74,6 +75,20 @@ impl Watcher {
     /// The last state that the watcher wrote.
     pub fn status(&self) -> Option<serde_json::Value> {
         serde_json::from_slice(&std::fs::read(&self.status).ok()?).ok()
+    }
+
+    /// Whether this process can have an instance of inotify. Says so, if not.
+    pub fn may_hear_events() -> bool {
+        let made = FsWatcher::new();
+        if let Err(error) = &made {
+            println!("skipped: {error}");
+        }
+        made.is_ok()
+    }
+
+    /// Whether it hears of files by inotify, and does not only look for them.
+    pub fn hears_events(&self) -> bool {
+        self.status().is_some_and(|status| status["degraded"].is_null())
     }
 
     #[track_caller]

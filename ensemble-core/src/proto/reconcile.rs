@@ -15,6 +15,7 @@
 //! Polling   retry interval over        -> Starting  Rewatch
 //! Polling   PathsReplaced              -> Starting  Rewatch
 //! Polling   SourceUp                   -> Native    Recovered, Scan
+//! Polling   SourceFailed, another why  -> Polling   Degraded, Scan
 //! any       path check interval over   -> same      CheckPaths
 //! ```
 //!
@@ -108,6 +109,8 @@ pub struct Reconcile {
     scan_interval: Duration,
     state: State,
     next_check: Option<Monotonic>,
+    /// Why it polls, as it was last told.
+    why: Option<String>,
     effects: VecDeque<Effect>,
 }
 
@@ -119,6 +122,7 @@ impl Reconcile {
             scan_interval,
             state: State::Starting { was_polling: false },
             next_check: None,
+            why: None,
             effects: VecDeque::from([Effect::Rewatch]),
         }
     }
@@ -137,12 +141,15 @@ impl Reconcile {
         if was_polling {
             self.effects.push_back(Effect::Recovered);
         }
+        self.why = None;
         self.effects.push_back(Effect::Scan);
         State::Native { next_scan: now + self.scan_interval, canary_due: None }
     }
 
-    fn start_polling(&mut self, now: Monotonic, why: Option<String>) -> State {
-        if let Some(why) = why {
+    /// A retry that failed for the same reason is not reported again.
+    fn start_polling(&mut self, now: Monotonic, why: String) -> State {
+        if self.why.as_ref() != Some(&why) {
+            self.why = Some(why.clone());
             self.effects.push_back(Effect::Degraded { why });
         }
         self.effects.push_back(Effect::Scan);
@@ -205,14 +212,9 @@ impl Machine for Reconcile {
                 self.start_native(now, was_polling)
             }
             (State::Polling { .. }, Event::SourceUp) => self.start_native(now, true),
-            // Another failed retry is not reported again.
-            (State::Starting { was_polling: true }, Event::SourceFailed { .. }) => {
-                self.start_polling(now, None)
+            (State::Starting { .. } | State::Native { .. }, Event::SourceFailed { why }) => {
+                self.start_polling(now, why)
             }
-            (
-                State::Starting { was_polling: false } | State::Native { .. },
-                Event::SourceFailed { why },
-            ) => self.start_polling(now, Some(why)),
             (State::Native { .. }, Event::Overflow) => {
                 self.effects.push_back(Effect::Scan);
                 self.state
@@ -327,7 +329,10 @@ mod tests {
         assert_eq!(drain(&mut machine), [Effect::Scan], "told once");
         machine.handle_timeout(at(125));
         assert_eq!(drain(&mut machine), [Effect::Rewatch]);
-        machine.handle(at(125), Event::SourceUp);
+        let why = "every user may write there".to_owned();
+        machine.handle(at(125), Event::SourceFailed { why: why.clone() });
+        assert_eq!(drain(&mut machine), [Effect::Degraded { why }, Effect::Scan]);
+        machine.handle(at(126), Event::SourceUp);
         assert_eq!(drain(&mut machine), [Effect::Recovered, Effect::Scan]);
         assert_eq!(machine.mode(), Mode::Native);
     }

@@ -64,7 +64,9 @@ impl Engine {
         self.watch_set = Default::default();
         if let Err(error) = self.watch_places() {
             self.watch_set.stop();
-            return Err(error.to_string());
+            // What is refused matters more than how the rest is found.
+            let refused = self.drop_boxes.refused();
+            return Err(refused.map_or_else(|| error.to_string(), str::to_owned));
         }
         self.rebind(now);
         self.watch_mailboxes().map_err(|error| error.to_string())?;
