@@ -78,6 +78,10 @@ fn versions_that_were_overwritten_before_they_were_read_are_counted() {
     const VERSIONS: u64 = 100;
     let bed = Bed::new();
     let mut watcher = Watcher::start(&bed);
+    if !watcher.hears_events() {
+        println!("skipped: what is overwritten between two looks is not seen without events");
+        return;
+    }
     let staged: Vec<_> = (0..VERSIONS).map(|n| bed.stage(format!("n: {n}\n"))).collect();
     watcher.stand_still();
     for (number, path) in staged.into_iter().enumerate() {
@@ -249,7 +253,7 @@ fn hostile_files_are_rejected_and_good_ones_are_routed_meanwhile_and_afterwards(
     bed.land("reports/good-completed.yaml", "good: yes\n");
     assert_eq!(bed.routed_times("reports/good-completed.yaml", 1), ["good: yes\n"]);
     let took = start.elapsed();
-    assert!(took < TOTAL, "{took:?}");
+    assert!(took < TOTAL || !watcher.hears_events(), "{took:?}");
     watcher.assert_running();
     watcher.stop();
     bed.assert_clean();
@@ -295,6 +299,12 @@ fn a_file_in_another_users_name_is_rejected_in_strong_mode() {
     }
     let config = "agents:\n  worker-1: { user: 4001 }\n  worker-2: { user: 4002 }\n";
     let bed = Bed::with(&Settings::default(), config);
+    let trial = bed.home.path().join("trial");
+    fs::write(&trial, "").unwrap();
+    if let Err(error) = std::os::unix::fs::chown(&trial, Some(4001), None) {
+        println!("skipped: a file cannot be given to another user here: {error}");
+        return;
+    }
     let land = |file: &str, author: &str, user: u32| {
         let path = bed.home.path().join(file);
         fs::write(&path, format!("from: {author}\ntext: {file}\n")).unwrap();
