@@ -434,7 +434,8 @@ impl<'a> Run<'a> {
         self.tell(format!("ended: {reason:?}"));
         self.dismiss(reason);
         self.say(surroundings);
-        if reason != Reason::Refused {
+        // A successor has to know a registration that could not be taken back.
+        if reason != Reason::Refused && self.registered.is_none() {
             self.lock.leave()?;
         }
         Ok(reason)

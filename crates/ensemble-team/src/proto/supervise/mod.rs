@@ -40,6 +40,7 @@
 //! Agreeing        Agreed                               -> Leaving        Unregister
 //! Agreeing        Withdrawn                            -> Looking        Look
 //! Leaving         Left, Fenced(Registration)           -> Ended          Ended
+//! Leaving         Failed, for the 5th time             -> Ended          Ended
 //! Registering, Looking, Checking, Leaving,
 //! HandingOver, Agreeing                     Failed     -> Retrying 5 s   (then the same again)
 //! Spawning        Failed                               -> Retrying 5 s   (then Check)
@@ -98,8 +99,8 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::proto::Machine;
 
 pub use pace::{
-    CLAIM_TRIES_MAX, CONTENDED_WAIT, CRASHES_MAX, DRAFT_POLL, GATE_POLL, HAND_OVER_DELAY, Loops,
-    PLANNER_POLL, Pace, RESTART_DELAY, SPINS_MAX, Trouble, WORK_POLL,
+    CLAIM_TRIES_MAX, CONTENDED_WAIT, CRASHES_MAX, DRAFT_POLL, FAREWELLS_MAX, GATE_POLL,
+    HAND_OVER_DELAY, Loops, PLANNER_POLL, Pace, RESTART_DELAY, SPINS_MAX, Trouble, WORK_POLL,
 };
 pub use vocabulary::{Anomaly, Effect, Ending, Event, Exit, Gate, Lost, Reason};
 
@@ -152,6 +153,8 @@ pub struct Supervise {
     is_asked: bool,
     /// Since when there has been no work.
     idle_since: Option<Monotonic>,
+    /// How often leaving has failed.
+    farewells: u32,
     effects: VecDeque<Effect>,
 }
 
@@ -165,6 +168,7 @@ impl Supervise {
             loops: Loops { crashes: 0, spins: 0 },
             is_asked: false,
             idle_since: None,
+            farewells: 0,
             effects: VecDeque::new(),
         }
     }

@@ -25,6 +25,9 @@ pub const CRASHES_MAX: u32 = 5;
 /// Most consecutive agents that end without progress, with any exit status.
 pub const SPINS_MAX: u32 = 10;
 
+/// Most tries to take the agent off a board that does not answer. Then observers of its lease do it.
+pub const FAREWELLS_MAX: u32 = 5;
+
 const _: () = assert!(CRASHES_MAX < SPINS_MAX);
 const _: () = assert!(HAND_OVER_DELAY.as_secs() < RESTART_DELAY.as_secs());
 const _: () = assert!(CONTENDED_WAIT.0.as_secs() < CONTENDED_WAIT.1.as_secs());

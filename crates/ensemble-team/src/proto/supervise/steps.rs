@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::pace::{CLAIM_TRIES_MAX, Loops};
+use super::pace::{CLAIM_TRIES_MAX, FAREWELLS_MAX, Loops};
 use super::vocabulary::{Anomaly, Effect, Ending, Exit, Lost, Reason};
 use super::{After, Again, State, Supervise};
 use ensemble_core::env::Monotonic;
@@ -174,7 +174,7 @@ impl Supervise {
     }
 
     /// A requested action has failed.
-    pub(super) fn failed(&self, now: Monotonic) -> State {
+    pub(super) fn failed(&mut self, now: Monotonic) -> State {
         match self.state {
             State::Registering => self.retry(now, Again::Register),
             State::Looking { .. } => self.retry(now, Again::Look),
@@ -182,7 +182,13 @@ impl Supervise {
             State::Checking | State::Spawning => self.retry(now, Again::Check),
             State::HandingOver => self.retry(now, Again::HandOver),
             State::Agreeing => self.retry(now, Again::Agree),
-            State::Leaving { reason } => self.retry(now, Again::Unregister(reason)),
+            State::Leaving { reason } => {
+                self.farewells += 1;
+                match self.farewells < FAREWELLS_MAX {
+                    true => self.retry(now, Again::Unregister(reason)),
+                    false => self.end(reason),
+                }
+            }
             late => late,
         }
     }

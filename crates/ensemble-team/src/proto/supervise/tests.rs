@@ -292,6 +292,20 @@ fn supervisor_leaves_when_its_patience_is_over() {
 }
 
 #[test]
+fn supervisor_whose_board_does_not_answer_leaves_all_the_same() {
+    let mut machine = coder(&[Event::Start, Event::Registered, Event::Stop]);
+    let mut now = at(1);
+    for _ in 1..FAREWELLS_MAX {
+        machine.handle(now, Event::Failed);
+        now = machine.poll_timeout().unwrap();
+        machine.handle_timeout(now);
+        assert_eq!(drain(&mut machine), [Effect::Unregister]);
+    }
+    machine.handle(now, Event::Failed);
+    assert_eq!(drain(&mut machine), [Effect::Ended(Reason::Stopped)]);
+}
+
+#[test]
 fn pause_gates_claims_and_spawns_but_not_running_agents() {
     let closed = Event::Gated(Gate::Closed);
     let mut machine = coder(&[Event::Start, Event::Registered, closed]);
