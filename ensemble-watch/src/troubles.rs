@@ -92,7 +92,7 @@ pub(crate) fn of_board(
 ) -> Vec<Trouble> {
     let mut found: Vec<Trouble> = conditions(state, graces)
         .into_iter()
-        .chain(stale(controls, |since| store.age(since)))
+        .chain(stale(controls, |since| store.now().since(since)))
         .filter(|condition| needs_action(state, condition, raised))
         .map(|Condition { key, text, .. }| Trouble {
             help: help(key.alarm, &key.about),

@@ -11,7 +11,7 @@
 //! Native    scan interval over         -> Native    Scan, RingCanary
 //! Native    CanarySeen                 -> Native
 //! Native    canary overdue             -> Starting  SourceDead, Rewatch
-//! Polling   scan interval over         -> Polling   Scan
+//! Polling   polling interval over      -> Polling   Scan
 //! Polling   retry interval over        -> Starting  Rewatch
 //! Polling   PathsReplaced              -> Starting  Rewatch
 //! Polling   SourceUp                   -> Native    Recovered, Scan
@@ -31,8 +31,10 @@ use std::time::Duration;
 use super::Machine;
 use crate::env::Monotonic;
 
-/// Interval of full scans without an event; also the polling interval (seed 002: 30 seconds).
+/// Interval of full scans without an event (seed 002: 30 seconds).
 pub const SCAN_INTERVAL: Duration = Duration::from_secs(30);
+/// Longest interval of scans while there are no events at all: nothing else finds files then.
+pub const POLLING_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which the watched paths are compared with the open directories.
 pub const PATH_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long the canary's event may take. It is generous: a burst of events may precede it.
@@ -153,49 +155,16 @@ impl Reconcile {
             self.effects.push_back(Effect::Degraded { why });
         }
         self.effects.push_back(Effect::Scan);
-        State::Polling { next_scan: now + self.scan_interval, retry_at: now + RETRY_INTERVAL }
+        State::Polling { next_scan: self.next_poll(now), retry_at: now + RETRY_INTERVAL }
+    }
+
+    fn next_poll(&self, now: Monotonic) -> Monotonic {
+        now + self.scan_interval.min(POLLING_INTERVAL)
     }
 
     fn rewatch(&mut self, was_polling: bool) -> State {
         self.effects.push_back(Effect::Rewatch);
         State::Starting { was_polling }
-    }
-
-    fn handle_native_timeout(
-        &mut self,
-        now: Monotonic,
-        next_scan: Monotonic,
-        canary_due: Option<Monotonic>,
-    ) -> State {
-        if canary_due.is_some_and(|due| now >= due) {
-            self.effects.push_back(Effect::SourceDead);
-            return self.rewatch(false);
-        }
-        if now < next_scan {
-            return State::Native { next_scan, canary_due };
-        }
-        self.effects.push_back(Effect::Scan);
-        self.effects.push_back(Effect::RingCanary);
-        State::Native {
-            next_scan: now + self.scan_interval,
-            canary_due: canary_due.or(Some(now + CANARY_PATIENCE)),
-        }
-    }
-
-    fn handle_polling_timeout(
-        &mut self,
-        now: Monotonic,
-        next_scan: Monotonic,
-        retry_at: Monotonic,
-    ) -> State {
-        if now >= retry_at {
-            return self.rewatch(true);
-        }
-        if now < next_scan {
-            return State::Polling { next_scan, retry_at };
-        }
-        self.effects.push_back(Effect::Scan);
-        State::Polling { next_scan: now + self.scan_interval, retry_at }
     }
 }
 
@@ -242,12 +211,22 @@ impl Machine for Reconcile {
             self.effects.push_back(Effect::CheckPaths);
         }
         self.state = match self.state {
-            State::Starting { .. } => self.state,
-            State::Native { next_scan, canary_due } => {
-                self.handle_native_timeout(now, next_scan, canary_due)
+            State::Native { canary_due: Some(due), .. } if now >= due => {
+                self.effects.push_back(Effect::SourceDead);
+                self.rewatch(false)
             }
-            State::Polling { next_scan, retry_at } => {
-                self.handle_polling_timeout(now, next_scan, retry_at)
+            State::Native { next_scan, canary_due } if now >= next_scan => {
+                self.effects.extend([Effect::Scan, Effect::RingCanary]);
+                let canary_due = canary_due.or(Some(now + CANARY_PATIENCE));
+                State::Native { next_scan: now + self.scan_interval, canary_due }
+            }
+            State::Polling { retry_at, .. } if now >= retry_at => self.rewatch(true),
+            State::Polling { next_scan, retry_at } if now >= next_scan => {
+                self.effects.push_back(Effect::Scan);
+                State::Polling { next_scan: self.next_poll(now), retry_at }
+            }
+            early @ (State::Starting { .. } | State::Native { .. } | State::Polling { .. }) => {
+                early
             }
         };
     }
@@ -321,7 +300,9 @@ mod tests {
         machine.handle(at(5), failed());
         let why = "no watches left".to_owned();
         assert_eq!(drain(&mut machine), [Effect::Degraded { why }, Effect::Scan]);
-        machine.handle_timeout(at(35));
+        machine.handle_timeout(at(6));
+        assert_eq!(drain(&mut machine), []);
+        machine.handle_timeout(at(7));
         assert_eq!(drain(&mut machine), [Effect::Scan]);
         machine.handle_timeout(at(65));
         assert_eq!(drain(&mut machine), [Effect::Rewatch]);
@@ -355,7 +336,7 @@ mod tests {
         let starting = State::Starting { was_polling: false };
         let native = State::Native { next_scan: at(30), canary_due: Some(at(9)) };
         let fresh = State::Native { next_scan: at(30), canary_due: None };
-        let polling = State::Polling { next_scan: at(30), retry_at: at(60) };
+        let polling = State::Polling { next_scan: at(2), retry_at: at(60) };
         let retrying = State::Starting { was_polling: true };
         let events =
             [Event::SourceUp, failed(), Event::Overflow, Event::PathsReplaced, Event::CanarySeen];

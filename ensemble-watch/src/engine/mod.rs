@@ -26,6 +26,7 @@ mod upkeep;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
@@ -82,6 +83,8 @@ pub(crate) struct Engine {
     ladders: Option<LadderThread>,
     /// Mailboxes whose ladders are to be looked at, once the agents are notified.
     laddered: BTreeSet<Name>,
+    /// When roster, bindings and sessions were changed, as of the last poll.
+    polled: [Option<SystemTime>; 3],
 }
 
 impl Engine {
@@ -120,6 +123,7 @@ impl Engine {
             watch_set: WatchSet::default(),
             processes: Processes::default(),
             reconcile: Reconcile::new(project.config.poll_interval()),
+            polled: [None; 3],
             status: Status::new(project.watch_status()),
             context: Context { project: project.clone(), spool, recorder },
         })

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::reconcile::{Effect, Event};
+use ensemble_core::proto::reconcile::{Effect, Event, Mode, POLLING_INTERVAL};
 use ensemble_core::watch::WatchError;
 use serde_json::json;
 
@@ -45,7 +45,8 @@ impl Engine {
                     }
                 }
                 Effect::Degraded { why } => {
-                    let seconds = self.context.project.config.poll_interval().as_secs();
+                    let interval = self.context.project.config.poll_interval();
+                    let seconds = interval.min(POLLING_INTERVAL).as_secs();
                     tracing::warn!(%why, "no events: files are found by looking every {seconds} s");
                     self.context.record(types::WATCH_DEGRADED, json!({ "why": why }));
                     self.status.degraded(Some(why));
@@ -177,8 +178,28 @@ impl Engine {
         if let Some(ladders) = &self.ladders {
             ladders.all_changed();
         }
-        self.rebind(now);
         self.requests.scan(now, &*self.context.spool, Some(&mut self.watch_set));
+        if self.reconcile.mode() == Mode::Polling {
+            // Without events nothing else says that they have changed.
+            self.upkeep.board_changed(now);
+            self.upkeep.steps_changed(now);
+            self.team.books_changed(now);
+            self.mail.all_changed();
+            if !self.has_team_changed() {
+                return;
+            }
+        }
+        self.rebind(now);
+    }
+
+    /// Whether the roster, bindings or sessions have changed since the last poll: only then all panes are looked at.
+    fn has_team_changed(&mut self) -> bool {
+        let project = &self.context.project;
+        let roster = project.roster();
+        let sessions = project.sessions();
+        let stamps = [roster.dir(), &project.panes(), sessions.dir()]
+            .map(|dir| std::fs::metadata(dir).and_then(|meta| meta.modified()).ok());
+        std::mem::replace(&mut self.polled, stamps) != stamps
     }
 
     /// Looks at one request.

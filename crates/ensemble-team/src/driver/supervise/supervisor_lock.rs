@@ -135,8 +135,8 @@ impl SupervisorLock {
         self.write()
     }
 
-    /// Whether a registration on the board belongs to an earlier, dead supervisor of this id, or to an attempt of this
-    /// one that got no answer.
+    /// Whether a registration on the board belongs to an earlier, dead supervisor of this id. So does an attempt of
+    /// this one that got no answer.
     pub(crate) fn is_left_over(&self, epoch: u64) -> bool {
         if self.unsure_after.is_some_and(|after| epoch > after) {
             return true;
