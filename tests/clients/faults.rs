@@ -125,6 +125,9 @@ fn planted(fault: &Fault, home: &Path) -> String {
     format!("python3 '{}'", home.join("adapter.py").display())
 }
 
+/// How many loads may look for a fault that only a race shows.
+const RACES_MAX: u32 = 10;
+
 #[test]
 fn the_kit_finds_each_planted_fault() {
     for fault in &FAULTS {
@@ -152,11 +155,15 @@ fn the_load_finds_a_message_with_two_holders() {
     };
     let home = tempfile::tempdir().unwrap();
     let client = planted(&fault, home.path());
-    let (output, lines) = kit(fault.stage, "", &[client.clone(), client]);
-    assert_eq!(output.status.code(), Some(1), "{lines:#?}");
-    let found = lines.iter().any(|line| {
-        line["verdict"] == "failed"
-            && line["rule"].as_str().is_some_and(|rule| rule.contains(fault.rule))
+    // A race: on one processor it is rare.
+    let found = (0..RACES_MAX).any(|_| {
+        let (output, lines) = kit(fault.stage, "", &[client.clone(), client.clone()]);
+        let found = lines.iter().any(|line| {
+            line["verdict"] == "failed"
+                && line["rule"].as_str().is_some_and(|rule| rule.contains(fault.rule))
+        });
+        assert!(!found || output.status.code() == Some(1), "{lines:#?}");
+        found
     });
-    assert!(found, "{lines:#?}");
+    assert!(found, "no load of {RACES_MAX} has found it");
 }

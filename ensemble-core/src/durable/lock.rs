@@ -212,7 +212,7 @@ fn lock_holder(file: &File) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::FsWatcher;
+    use crate::watch::{FsWatcher, or_skip};
 
     #[test]
     fn waiting_processes_do_not_wait_in_step() {
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(FileLock::holder_in_words(&path).unwrap(), None);
         assert!(!path.exists());
         let _held = FileLock::acquire(&path, Duration::ZERO).unwrap();
-        let mut watcher = FsWatcher::new().unwrap();
+        let Some(mut watcher) = or_skip(FsWatcher::new()) else { return };
         watcher.watch_logs(home.path()).unwrap();
         FileLock::holder_in_words(&path).unwrap();
         assert!(watcher.take().is_empty());
