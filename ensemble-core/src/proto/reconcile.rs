@@ -15,7 +15,6 @@
 //! Polling   retry interval over        -> Starting  Rewatch
 //! Polling   PathsReplaced              -> Starting  Rewatch
 //! Polling   SourceUp                   -> Native    Recovered, Scan
-//! Polling   SourceFailed, another why  -> Polling   Degraded, Scan
 //! any       path check interval over   -> same      CheckPaths
 //! ```
 //!
@@ -148,7 +147,7 @@ impl Reconcile {
         State::Native { next_scan: now + self.scan_interval, canary_due: None }
     }
 
-    /// A retry that failed for the same reason is not reported again.
+    /// A retry that fails for the reason that was told is not reported again.
     fn start_polling(&mut self, now: Monotonic, why: String) -> State {
         if self.why.as_ref() != Some(&why) {
             self.why = Some(why.clone());
