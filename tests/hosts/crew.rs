@@ -135,11 +135,16 @@ impl<'a> Crew<'a> {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Whether nothing more happens on the blackboard by itself.
+    /// Whether nothing more happens on the blackboard by itself, and supervisors have removed what merges leave.
     pub fn is_over(&self) -> bool {
         tasks(&self.hosts[0]).iter().all(|task| {
-            let is_blocked = is_hopeless(task["id"].as_str().unwrap_or_default());
-            task["status"] == if is_blocked { "BLOCKED" } else { "MERGED" }
+            let id = task["id"].as_str().unwrap_or_default();
+            let has_worktree =
+                |host: &Host| host.project.join(".worktrees").join(id).symlink_metadata().is_ok();
+            match is_hopeless(id) {
+                true => task["status"] == "BLOCKED",
+                false => task["status"] == "MERGED" && !self.hosts.iter().any(has_worktree),
+            }
         })
     }
 
