@@ -35,8 +35,6 @@ steps: [{agent: Tara, goal: one}]
 const SHORT_LEASE: Duration = Duration::from_secs(1);
 /// Less than a look without an event takes.
 const SOON: Duration = Duration::from_secs(15);
-/// What is configured unless a project says otherwise.
-const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 fn bed() -> Bed {
     let bed = Bed::with(&Settings::default(), "");
@@ -76,11 +74,6 @@ fn watched(bed: &Bed, plan: &str) -> (StepStore, Watcher) {
     (store, watcher)
 }
 
-/// When what the log rings for is seen. Where inotify has no instance left, a look finds it.
-fn soon(watcher: &Watcher) -> Duration {
-    if watcher.hears_events() { SOON } else { SOON + POLL_INTERVAL }
-}
-
 fn take(store: &StepStore) -> Handed {
     match store.take(&Ask::of(name("Tara"))).unwrap() {
         Next::Handed(step) => *step,
@@ -103,7 +96,7 @@ fn told(bed: &Bed) -> Option<String> {
 #[test]
 fn an_expired_step_is_released_without_a_worker_asking_for_one() {
     let bed = bed();
-    let (store, watcher) = watched(&bed, SHORT_PLAN);
+    let (store, _watcher) = watched(&bed, SHORT_PLAN);
     // No watcher can have seen the lease before.
     let began = Instant::now();
     let step = take(&store);
@@ -111,7 +104,7 @@ fn an_expired_step_is_released_without_a_worker_asking_for_one() {
         store.step(&step.key).unwrap().status == "PENDING"
     });
     assert!(began.elapsed() >= SHORT_LEASE, "its lease runs for a second");
-    assert!(began.elapsed() < soon(&watcher), "{:?}: the log has not rung", began.elapsed());
+    assert!(began.elapsed() < SOON, "{:?}: the log has not rung", began.elapsed());
     let run = &store.runs(&step.key).unwrap()[0];
     assert_eq!(run.outcome.as_deref(), Some("lease_ended"));
     assert_eq!(take(&store).epoch, step.epoch + 1);
@@ -161,24 +154,20 @@ fn a_change_whose_event_precedes_its_commit_is_seen() {
     let began = Instant::now();
     let _step = take(&store);
     watcher.wait_for_status("it has seen the lease", |status| status["steps"]["held"] == 1);
-    assert!(
-        began.elapsed() < soon(&watcher),
-        "{:?}: it was looked at too early, and once",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < SOON, "{:?}: it was looked at too early, and once", began.elapsed());
 }
 
 #[test]
 fn a_killed_workers_blocked_step_still_reaches_its_orchestrator() {
     let bed = bed();
-    let (store, watcher) = watched(&bed, PLAN);
+    let (store, _watcher) = watched(&bed, PLAN);
     let step = take(&store);
     let began = Instant::now();
     // Only the transaction: a worker killed now has sent no message.
     store.submit(&blocked(&step), &step.agent, Some(step.epoch)).unwrap();
     let kind = eventually(PATIENCE, "the orchestrator is told", || told(&bed));
     assert_eq!(kind, "step.blocked");
-    assert!(began.elapsed() < soon(&watcher), "{:?}: the log has not rung", began.elapsed());
+    assert!(began.elapsed() < SOON, "{:?}: the log has not rung", began.elapsed());
     assert_eq!(told(&bed), None, "it is told once");
 }
 

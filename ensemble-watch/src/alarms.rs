@@ -249,7 +249,7 @@ impl Alarms {
         {
             look_after(&board, state);
         }
-        let mut found = stale(&board.controls()?, |since| spool.now().since(since));
+        let mut found = stale(&board.controls()?, spool.now());
         let graces = project.config.alarms.graces();
         let is_whole = match self.read.as_ref().map(|read| &read.state) {
             Some(Ok(state)) => {

@@ -10,7 +10,6 @@
 
 use ensemble_core::Result;
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::requests::RequestStore;
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{
     Alarm, AlarmKey, Board, Condition, Control, ControlFile, Graces, State, conditions,
@@ -53,11 +52,7 @@ impl Trouble {
 ///
 /// # Errors
 /// The control files cannot be read.
-pub fn of_project(
-    project: &Project,
-    books: &Books,
-    store: &dyn RequestStore,
-) -> Result<Vec<Trouble>> {
+pub fn of_project(project: &Project, books: &Books, now: Timestamp) -> Result<Vec<Trouble>> {
     let control = project.admissions().control(None)?;
     let Some(board) = books.place() else { return Ok(control.iter().map(in_force).collect()) };
     let mut found = match (books.board(), books.unreadable()) {
@@ -66,7 +61,7 @@ pub fn of_project(
             of_board(
                 board,
                 state,
-                (&controls, store),
+                (&controls, now),
                 project.config.alarms.graces(),
                 &raised(project),
             )
@@ -86,13 +81,13 @@ pub fn of_project(
 pub(crate) fn of_board(
     board: &Board,
     state: &State,
-    (controls, store): (&[Control], &dyn RequestStore),
+    (controls, now): (&[Control], Timestamp),
     graces: Graces,
     raised: &[AlarmKey],
 ) -> Vec<Trouble> {
     let mut found: Vec<Trouble> = conditions(state, graces)
         .into_iter()
-        .chain(stale(controls, |since| store.now().since(since)))
+        .chain(stale(controls, now))
         .filter(|condition| needs_action(state, condition, raised))
         .map(|Condition { key, text, .. }| Trouble {
             help: help(key.alarm, &key.about),
@@ -101,7 +96,7 @@ pub(crate) fn of_board(
             text,
         })
         .collect();
-    found.extend(silent_holders(board, state, store.now()));
+    found.extend(silent_holders(board, state, now));
     found
 }
 

@@ -155,7 +155,7 @@ fn control_files_are_stale_in_stages() {
     let all = ControlFile::ALL.map(file);
     let at = |minutes: u64| {
         let now = since.plus(Duration::from_secs(60 * minutes));
-        stale(&all, |since| now.since(since)).into_iter().map(|found| found.key).collect::<Vec<_>>()
+        stale(&all, now).into_iter().map(|found| found.key).collect::<Vec<_>>()
     };
     assert_eq!(at(29), []);
     let first = at(30);

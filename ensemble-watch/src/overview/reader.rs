@@ -164,7 +164,7 @@ impl OverviewReader {
             pending,
             undecided: self.undecided.of(store, &mail.notices)?,
             ladders: ladders.to_vec(),
-            troubles: troubles::of_project(project, &self.books, store)?,
+            troubles: troubles::of_project(project, &self.books, store.now())?,
             steps: self.books.standing(project).unwrap_or_else(|error| {
                 warnings.push(format!("step queues: {error}"));
                 Vec::new()

@@ -190,10 +190,9 @@ pub fn conditions(state: &State, graces: Graces) -> Vec<Condition> {
     found
 }
 
-/// Control files that have waited too long for a person. Each stage is an occurrence. `age` says how long ago a
-/// file was written.
+/// Control files that have waited too long for a person. Each stage is an occurrence.
 #[must_use]
-pub fn stale(controls: &[Control], age: impl Fn(Timestamp) -> Duration) -> Vec<Condition> {
+pub fn stale(controls: &[Control], now: Timestamp) -> Vec<Condition> {
     let mut found = Vec::new();
     for control in controls {
         let alarm = match control.file {
@@ -202,7 +201,7 @@ pub fn stale(controls: &[Control], age: impl Fn(Timestamp) -> Duration) -> Vec<C
             // An abort ends the agents, so none of them waits for the file.
             ControlFile::Abort => continue,
         };
-        let stage = control.staleness(age(control.since));
+        let stage = control.staleness(now);
         if stage != Staleness::Fresh {
             let mark = format!("{} {stage:?}", control.since);
             let text =

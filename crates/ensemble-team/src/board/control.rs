@@ -138,9 +138,10 @@ impl Control {
         }
     }
 
-    /// The file's stage when it is so old.
+    /// The file's stage at `now`. A file with a time in the future is fresh.
     #[must_use]
-    pub fn staleness(&self, age: Duration) -> Staleness {
+    pub fn staleness(&self, now: Timestamp) -> Staleness {
+        let age = now.since(self.since);
         let levels = STALE_SECONDS.iter().filter(|(seconds, level)| {
             age >= Duration::from_secs(*seconds)
                 && (*level < Staleness::Forgotten || self.file == ControlFile::Checkpoint)
