@@ -46,6 +46,8 @@ const SHARDED: &str = ".ensemble/ends";
 
 /// Ladders of tasks that were acked stay for a while: as many as the day's last tasks, which differ from day to day.
 const LADDERS: &str = ".ensemble/ladders";
+/// A lock for each worker for which a ladder was ever run; a day whose tasks are acked at once makes none.
+const LOCKS: &str = ".ensemble/locks";
 /// Longer than a ladder's file, in bytes.
 const LADDER_BYTES_MAX: u64 = 1_000;
 
@@ -99,7 +101,7 @@ impl Week {
              recommendation: y\n"
         );
         self.bed.land(&format!("reports/d{day}-0-review.yaml"), review);
-        eventually_true(PATIENCE, "the review arrives", || self.receive(spool, DISPATCH) > 0);
+        self.arrives(spool, DISPATCH, &format!("reports/d{day}-0-review.yaml"));
         fs::remove_file(self.bed.in_queue(&format!("reports/d{day}-0-review.yaml"))).expect("gone");
         self.ask(day, spool);
         self.lose(day, spool);
@@ -130,16 +132,8 @@ impl Week {
         for (path, content) in &boxes {
             self.bed.land(path, content);
             match path {
-                path if path.starts_with("tasks") => {
-                    eventually_true(PATIENCE, "the task arrives", || {
-                        self.receive(spool, worker) > 0
-                    });
-                }
-                path if path.starts_with("reports") => {
-                    eventually_true(PATIENCE, "its report arrives", || {
-                        self.receive(spool, DISPATCH) > 0
-                    });
-                }
+                path if path.starts_with("tasks") => self.arrives(spool, worker, path),
+                path if path.starts_with("reports") => self.arrives(spool, DISPATCH, path),
                 _ => {}
             }
         }
@@ -148,12 +142,19 @@ impl Week {
         }
     }
 
-    /// Receives and settles all that waits; their number. A report may have settled its task already.
-    fn receive(&self, spool: &Spool, mailbox: &str) -> usize {
-        let (mailbox, mut received) = (name(mailbox), 0);
+    /// Receives until the message of this file is there. A notice about another file may come before it.
+    fn arrives(&self, spool: &Spool, mailbox: &str, file: &str) {
+        eventually_true(PATIENCE, &format!("the message of {file}"), || {
+            self.receive(spool, mailbox).iter().any(|source| source.as_deref() == Some(file))
+        });
+    }
+
+    /// Receives and settles all that waits; their sources. A report may have settled its task already.
+    fn receive(&self, spool: &Spool, mailbox: &str) -> Vec<Option<String>> {
+        let (mailbox, mut received) = (name(mailbox), Vec::new());
         while let Some(delivery) = spool.receive(&mailbox, &mailbox).expect("a look") {
             let _ = spool.settle(&delivery.lease);
-            received += 1;
+            received.push(delivery.envelope.source);
         }
         received
     }
@@ -174,7 +175,7 @@ impl Week {
         let id = format!("request-{day}");
         let ask = Ask::new("shutdown", name("lead"), name("worker-0"), "enough").with_id(&id);
         requests.ask(ask).expect("asked");
-        assert!(self.receive(spool, "worker-0") > 0, "the question is read");
+        assert!(!self.receive(spool, "worker-0").is_empty(), "the question is read");
         requests.respond(&id, &name("worker-0"), false, "busy").expect("answered");
     }
 
@@ -286,6 +287,7 @@ fn a_week_of_a_busy_team_leaves_bounded_directories() {
         let share = if place.starts_with(KEPT_30_DAYS) { u64::from(DAYS) + 1 } else { 1 };
         let is_bounded = *bytes <= share * (bytes_then * 6 / 5 + 2_000)
             && (*files <= share * (files_then * 6 / 5 + 2) || place == SHARDED && *files <= 512)
+            || place == LOCKS && *files <= WORKERS
             || place == LADDERS && *files <= week.load && *bytes <= week.load * LADDER_BYTES_MAX;
         if !is_bounded {
             grown.push(place);
