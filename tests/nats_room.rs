@@ -8,13 +8,13 @@ mod nats_support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use conformance::bed::{HandClock, MAILBOX, message, name};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
-use ensemble_core::env::{Clock as _, Published, SystemClock};
+use ensemble_core::env::{Clock, Monotonic, Published, SystemClock};
 use ensemble_core::message::Timestamp;
 use ensemble_core::spool::{Quota, Settings, State};
 use ensemble_nats::{NatsOptions, NatsTransport};
@@ -129,6 +129,84 @@ fn a_reader_reads_what_waits_and_not_the_history() {
     assert_eq!(queue.sweep().unwrap(), MESSAGES as u64);
     assert_eq!(queue.state(&name(MAILBOX), &again.id).unwrap(), None);
     assert_eq!(queue.publish(&other).unwrap(), Published::Stored);
+}
+
+/// The machine's clock, with so much added.
+#[derive(Clone, Debug, Default)]
+struct Ahead(Arc<Mutex<Duration>>);
+
+impl Ahead {
+    fn advance(&self, by: Duration) {
+        *self.0.lock().unwrap() += by;
+    }
+}
+
+impl Clock for Ahead {
+    fn monotonic(&self) -> Monotonic {
+        SystemClock.monotonic() + *self.0.lock().unwrap()
+    }
+    fn wall(&self) -> Timestamp {
+        SystemClock.wall().plus(*self.0.lock().unwrap())
+    }
+}
+
+#[test]
+fn content_is_removed_once_nothing_open_names_it() {
+    let home = tempfile::tempdir().unwrap();
+    let monitor = free_port();
+    let server = Server::at(home.path(), free_port(), &["-m".to_owned(), monitor.to_string()]);
+    let (clock, team) = (Ahead::default(), fresh_team());
+    let options = server.options(&team).with_patience(PATIENCE).with_clock(Arc::new(clock.clone()));
+    let queue = open(&options);
+    let stored = || monitored(monitor, "/jsz", "messages");
+    let empty = stored();
+    let [named, unnamed] = [1, 2].map(|byte| queue.attach(&vec![byte; 300_000]).unwrap());
+    let letter = message("see there").with_attachment(named.clone());
+    queue.publish(&letter).unwrap();
+    assert_eq!(queue.sweep_files(Duration::ZERO).unwrap(), 0, "all of it is young");
+    // A sender died in the middle of an upload.
+    let subject = format!("$O.ENSEMBLE_FILES_{team}.C.interrupted");
+    let before = stored();
+    let mut raw = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    raw.write_all(format!("CONNECT {{}}\r\nPUB {subject} 1\r\nx\r\n").as_bytes()).unwrap();
+    let start = Instant::now();
+    while stored() == before {
+        assert!(start.elapsed() < PATIENCE, "the chunk is stored");
+    }
+    clock.advance(8 * DAY);
+    assert_eq!(queue.sweep_files(7 * DAY).unwrap(), 1);
+    assert_eq!(queue.attached(&named).unwrap(), [1; 300_000]);
+    assert!(matches!(queue.attached(&unnamed), Err(Error::Malformed { .. })));
+    let delivery = queue.receive(&name(MAILBOX), &name("w")).unwrap().unwrap();
+    queue.settle(&delivery.lease).unwrap();
+    assert_eq!(queue.sweep_files(7 * DAY).unwrap(), 1);
+    assert!(matches!(queue.attached(&named), Err(Error::Malformed { .. })));
+    assert_eq!(stored(), empty + 1, "the settled message is all that is left");
+}
+
+#[test]
+fn content_that_is_stored_again_meanwhile_is_read_whole() {
+    let server = Server::start();
+    let clock = Ahead::default();
+    let options =
+        server.options(&fresh_team()).with_patience(PATIENCE).with_clock(Arc::new(clock.clone()));
+    let queue = open(&options);
+    let content = vec![3; 300_000];
+    let attachment = queue.attach(&content).unwrap();
+    let other = NatsTransport::connect(&options).unwrap();
+    std::thread::scope(|scope| {
+        let again = scope.spawn(|| {
+            for _ in 0..20 {
+                // It is too old to be named again.
+                clock.advance(DAY);
+                assert_eq!(other.attach(&content).unwrap(), attachment);
+            }
+        });
+        while !again.is_finished() {
+            assert!(queue.attached(&attachment).unwrap() == content);
+        }
+        again.join().unwrap();
+    });
 }
 
 /// Prints how long a command's receive takes, with and without a history: `cargo test -- --ignored cost`.

@@ -240,9 +240,20 @@ impl Queue {
         }
     }
 
-    /// Where attached content lies on this host.
-    pub(crate) fn attachment_path(&self, attachment: &Attachment) -> Option<PathBuf> {
-        self.directory().map(|spool| spool.attachment_path(attachment))
+    /// Where attached content lies on this host. What is on servers is copied into the queue's directory of this host.
+    pub(crate) fn attachment_path(
+        &self,
+        context: &Context,
+        attachment: &Attachment,
+    ) -> Outcome<PathBuf> {
+        if let Some(spool) = self.directory() {
+            return Ok(spool.attachment_path(attachment));
+        }
+        let spool = context.spool()?;
+        if spool.attached(attachment).is_err() {
+            spool.attach(&self.attached(attachment)?)?;
+        }
+        Ok(spool.attachment_path(attachment))
     }
 }
 

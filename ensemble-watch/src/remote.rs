@@ -17,7 +17,7 @@
 //! | the same: agents | this host tells of its own, holds their names, and keeps what the others tell |
 //! | another host asks for a ping | it is typed here, and the answer is stored |
 //! | every minute: settled messages | those that were settled some time ago leave the mailboxes |
-//! | every hour: settled messages, closed requests | those past their retention are removed |
+//! | every hour: settled messages, closed requests, large content | those past their retention are removed |
 //!
 //! A host runs one watcher with one such thread, which nudges only its own panes. Several watchers
 //! may observe the same leases safely: one takes a message back, the others come too late. The same
@@ -37,6 +37,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::history::sweep_attachments;
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::Requests;
@@ -44,6 +45,7 @@ use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_nats::bridge::{Bridge, Carried, Unknown};
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
+use ensemble_team::driver::retention;
 use serde_json::json;
 
 use self::board::SharedBoard;
@@ -447,6 +449,12 @@ impl Follower {
         let removed = queue.sweep()?;
         let requests = Requests::new(queue).sweep()?;
         queue.sweep_hosts()?;
+        let keep = retention(&self.spool)?;
+        queue.sweep_files(keep)?;
+        let mut calendar = self.spool.calendar();
+        let swept = sweep_attachments(self.outbox.spool(), &mut calendar, keep);
+        self.spool.keep_calendar(calendar);
+        swept?;
         if removed > 0 || requests > 0 {
             let data = json!({ "tmp": 0, "done": removed, "orphans": 0, "requests": requests });
             self.recorder.record(types::QUEUE_SWEPT, ACTOR, data);

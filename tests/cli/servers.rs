@@ -80,8 +80,40 @@ fn a_broadcast_reaches_every_host_once() {
         far.fails(3, &format!("recv --as {mailbox}"));
     }
     far.fails(3, "recv --as w1");
-    let refused = near.run_with("broadcast --as w1 -", &[0xff, 0xfe]);
-    assert_eq!(refused.code, 1, "{refused:?}");
+    let binary = near.run_with("broadcast --as w1 -", &[0xff, 0xfe]);
+    assert_eq!(binary.code, 0, "{binary:?}");
+    let received = far.object("recv --as w2");
+    let path = received["attachment_path"].as_str().unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), [0xff, 0xfe]);
+}
+
+#[test]
+fn large_content_travels_and_waits_in_the_outbox() {
+    let server = Server::start();
+    let team = fresh_team();
+    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    near.ok("mailbox add w1");
+    let large = "line\n".repeat(100_000);
+    assert_eq!(near.run_with("send --to w1 -", large.as_bytes()).code, 0);
+    let received = far.object("recv --as w1");
+    let path = received["attachment_path"].as_str().unwrap();
+    assert!(path.starts_with(far.project().to_str().unwrap()), "{path}");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), large);
+    server.kill();
+    configure_with(&near, &server, &team, 3);
+    let kept = near.run_with("send --to w1 --json -", large.replace("line", "later").as_bytes());
+    assert!(kept.stdout.contains("\"outbox\":true"), "{kept:?}");
+    server.run();
+    server.answers();
+    configure(&near, &server, &team);
+    near.send("after");
+    assert_eq!(far.ok("recv --as w1 --body"), large.replace("line", "later"));
+    assert_eq!(far.ok("recv --as w1 --body"), "after");
+    // The content of a question.
+    far.ok("mailbox add lead");
+    let asked = near.run_with("request plan --as w1 --to lead --task t-1 -f -", large.as_bytes());
+    assert_eq!(asked.code, 0, "{asked:?}");
+    assert_eq!(far.ok("recv --as lead --body"), large);
 }
 
 #[test]

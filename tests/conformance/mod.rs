@@ -24,6 +24,7 @@ macro_rules! conformance {
                     a_message_keeps_every_field, concurrent_retries_of_one_id_store_it_once,
                     an_unknown_mailbox_is_an_error, a_full_mailbox_refuses, a_full_mailbox_refuses_a_crowd,
                     names_with_dots_are_kept_apart, a_message_that_is_too_large_is_refused,
+                    content_of_every_size_is_attached,
                     every_state_is_counted;
                 order: the_oldest_comes_first, the_most_urgent_comes_first, a_released_message_comes_first,
                     one_particular_message_is_taken_out_of_turn,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::env::Published;
-use ensemble_core::message::{BODY_BYTES_MAX, Envelope};
+use ensemble_core::message::{Attachment, BODY_BYTES_MAX, Digest, Envelope};
 use ensemble_core::spool::Settings;
 
 use super::bed::*;
@@ -166,6 +166,20 @@ pub fn a_message_that_is_too_large_is_refused(factory: Factory) {
     let refused = bed.transport().publish(&message(&"x".repeat(BODY_BYTES_MAX + 1)));
     assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
     assert_eq!(bodies(&*bed).len(), 1);
+}
+
+pub fn content_of_every_size_is_attached(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let Some(broker) = bed.broker() else { return };
+    for bytes in [0, 1, 128 * 1024, 128 * 1024 + 1, 700_000] {
+        let content: Vec<u8> = (0..bytes).map(|at: usize| (at % 251) as u8).collect();
+        let attachment = broker.attach(&content).unwrap();
+        assert_eq!(broker.attach(&content).unwrap(), attachment, "it may be stored again");
+        assert_eq!(attachment.bytes, content.len() as u64);
+        assert!(broker.attached(&attachment).unwrap() == content, "{bytes} bytes");
+    }
+    let absent = Attachment { sha256: Digest::of(b"never stored"), bytes: 12 };
+    assert!(matches!(broker.attached(&absent), Err(Error::Malformed { .. })));
 }
 
 pub fn every_state_is_counted(factory: Factory) {

@@ -139,18 +139,23 @@ impl<'a> Crew<'a> {
     pub fn is_over(&self) -> bool {
         tasks(&self.hosts[0]).iter().all(|task| {
             let id = task["id"].as_str().unwrap_or_default();
-            let has_worktree =
-                |host: &Host| host.project.join(".worktrees").join(id).symlink_metadata().is_ok();
             match is_hopeless(id) {
                 true => task["status"] == "BLOCKED",
-                false => task["status"] == "MERGED" && !self.hosts.iter().any(has_worktree),
+                false => task["status"] == "MERGED" && self.worktrees(id).is_empty(),
             }
         })
     }
 
+    /// The worktrees of a task.
+    fn worktrees(&self, task: &str) -> Vec<PathBuf> {
+        let paths = self.hosts.iter().map(|host| host.project.join(".worktrees").join(task));
+        paths.filter(|path| path.symlink_metadata().is_ok()).collect()
+    }
+
     pub fn tasks_told(&self) -> String {
         let told = |task: &serde_json::Value| {
-            format!("{} {} {}", task["id"], task["status"], task["assigned_to"])
+            let left = self.worktrees(task["id"].as_str().unwrap_or_default());
+            format!("{} {} {} {left:?}", task["id"], task["status"], task["assigned_to"])
         };
         tasks(&self.hosts[0]).iter().map(told).collect::<Vec<_>>().join("\n")
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Counts, Delivery, Lease, Published, Transport};
 use ensemble_core::leases::{LeaseTable, Observed};
-use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::message::{Attachment, Envelope, MessageId, Name};
 use ensemble_core::spool::{DeadLetter, Former, Found, Settings, State};
 use ensemble_core::{Error, Result};
 
@@ -103,6 +103,8 @@ impl Broker for Dying<'_> {
         set_aside(mailbox: &Name, id: &MessageId, reason: &str) -> ();
         restore_delayed(envelope: &Envelope, due: u64) -> ();
         restore_dead(envelope: &Envelope, reason: &str) -> ();
+        attach(content: &[u8]) -> Attachment;
+        attached(attachment: &Attachment) -> Vec<u8>;
         release_all(agent: &Name, reason: &str) -> u64;
         take_back(lease: &Lease, reason: &str) -> bool;
         former_holders(mailbox: &Name) -> Vec<Former>;

@@ -35,6 +35,7 @@
 
 use std::time::Duration;
 
+use crate::files::carry_attachment;
 use crate::migrate::concerns_message;
 use ensemble_core::broker::{Broker, returned};
 use ensemble_core::env::Lease;
@@ -160,7 +161,8 @@ impl<'a> Bridge<'a> {
         carried: &mut Carried,
     ) -> Result<Handed> {
         let envelope = envelope.addressed_to(lease.mailbox.clone());
-        let finished = match self.target.publish(&envelope) {
+        let sent = carry_attachment(self.source, self.target, &envelope);
+        let finished = match sent.and_then(|()| self.target.publish(&envelope)) {
             Ok(_) => {
                 carried.carried += 1;
                 match self.source.settle(lease) {

@@ -11,7 +11,7 @@ use ensemble_core::broker::Broker;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
 use ensemble_core::leases::{LeaseTable, Observed};
-use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::message::{Attachment, Envelope, MessageId, Name};
 use ensemble_core::spool::{DeadLetter, Former, Found, Settings, State};
 use ensemble_core::{Error, Result};
 
@@ -59,6 +59,14 @@ impl Broker for NatsTransport {
 
     fn mailboxes(&self) -> Result<Vec<Name>> {
         Self::mailboxes(self)
+    }
+
+    fn attach(&self, content: &[u8]) -> Result<Attachment> {
+        self.attach_content(content)
+    }
+
+    fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>> {
+        self.attached_content(attachment)
     }
 
     fn settings(&self, mailbox: &Name) -> Result<Settings> {

@@ -10,6 +10,7 @@ use async_nats::jetstream::stream::Config;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::lazy_stream::LazyStream;
 use super::shared_files::Remembered;
 use super::subject::{Key, Subjects};
 use super::watch::{self, Following, Hearer, News};
@@ -23,25 +24,18 @@ const OPERATION: &str = "KV-Operation";
 
 /// The bucket's state in one connection.
 pub(super) struct Bucket {
-    wire: Wire,
-    config: Config,
-    /// Whether the bucket was seen, so that its absence would be an error.
-    is_there: AtomicBool,
+    stream: LazyStream,
     pages: Mutex<Option<Arc<Pages>>>,
 }
 
 impl Bucket {
     pub(super) const fn new(wire: Wire, config: Config) -> Self {
-        Self { wire, config, is_there: AtomicBool::new(false), pages: Mutex::new(None) }
-    }
-
-    fn is_there(&self) -> bool {
-        self.is_there.load(Ordering::Relaxed)
+        Self { stream: LazyStream::new(wire, config), pages: Mutex::new(None) }
     }
 
     /// A connection for reading.
     pub(super) fn wire(&self) -> Wire {
-        Wire { may_be_absent: !self.is_there(), ..self.wire.clone() }
+        self.stream.wire()
     }
 
     /// What was heard of the bucket, if it is followed.
@@ -51,7 +45,7 @@ impl Bucket {
 
     /// Records that something was read or written.
     pub(super) fn note_there(&self) {
-        self.is_there.store(true, Ordering::Relaxed);
+        self.stream.note_there();
     }
 }
 
@@ -190,14 +184,7 @@ impl NatsTransport {
 
     /// The bucket, created if it does not exist.
     pub(super) fn bucket_for_writing(&self) -> Result<Wire> {
-        if !self.bucket.is_there() {
-            let (wire, config) = (self.bucket.wire(), self.bucket.config.clone());
-            self.call("open the bucket of the requests", async move {
-                wire.open(&config).await.map(drop)
-            })?;
-            self.bucket.note_there();
-        }
-        Ok(self.bucket.wire())
+        self.bucket.stream.for_writing(self, "open the bucket of the requests")
     }
 
     /// Writes a key whose last version has the sequence `expected`; 0 for none. Readers treat a key

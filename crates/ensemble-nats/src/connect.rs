@@ -10,6 +10,7 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use super::NatsTransport;
 use super::bucket::Bucket;
 use super::denials::Denials;
+use super::lazy_stream::LazyStream;
 use super::options::NatsOptions;
 use super::patience::Patience;
 use super::runtime::Runtime;
@@ -64,11 +65,10 @@ impl NatsTransport {
         let config = stream_config(&subjects, options.replicas);
         let wires =
             wires(client, context, &subjects, (here.clone(), shared, denials), &connections);
-        let (wire, bucket) = runtime
+        let (wire, [bucket, files]) = runtime
             .run(patience, wires)
             .flatten()
             .ok_or_else(|| fault("open the stream", "its name is invalid".to_owned(), false))?;
-        let wire = Arc::new(wire);
         let opening = Arc::clone(&wire);
         let opened = runtime.run(patience, async move { opening.open(&config).await });
         let silent = || fault("open the stream", "no answer in time".to_owned(), true);
@@ -77,6 +77,7 @@ impl NatsTransport {
             runtime,
             wire,
             bucket: Bucket::new(bucket, bucket_config(&subjects, options.replicas)),
+            files: LazyStream::new(files, files_config(&subjects, options.replicas)),
             subjects,
             clock: options.clock.clone(),
             recorder: Arc::clone(&options.recorder),
@@ -101,24 +102,26 @@ impl NatsTransport {
     }
 }
 
-/// Handles of the mailboxes' stream and the bucket's. Sends nothing to the server.
+/// Handles of the mailboxes' stream, the bucket's and the object store's. Sends nothing to the server.
 fn wires(
     client: async_nats::Client,
     context: jetstream::Context,
     subjects: &Subjects,
     (server, patience, denials): (String, Patience, Denials),
     connections: &tokio::sync::watch::Receiver<u64>,
-) -> impl Future<Output = Option<(Wire, Wire)>> + Send + use<> {
-    let names = [subjects.stream(), subjects.bucket_stream()];
+) -> impl Future<Output = Option<(Arc<Wire>, [Wire; 2])>> + Send + use<> {
+    let names = [subjects.stream(), subjects.bucket_stream(), subjects.files_stream()];
     let stream_probe = |stream: &str, pattern: &str| {
         StreamProbe::new(stream.to_owned(), pattern.trim_end_matches('>'), connections.clone())
     };
     let of_stream = stream_probe(&names[0], &subjects.all());
     let reserve = subjects.reserve_all();
     let of_bucket = stream_probe(&names[1], &subjects.bucket_all());
+    let of_files = stream_probe(&names[2], &subjects.all_objects());
     async move {
         let stream = context.get_stream_no_info(&names[0]).await.ok()?;
         let bucket = context.get_stream_no_info(&names[1]).await.ok()?;
+        let files = context.get_stream_no_info(&names[2]).await.ok()?;
         let (stream_probe, may_be_absent) = (of_stream, false);
         let ops = Ops::new();
         let time = ServerTime::default();
@@ -137,7 +140,9 @@ fn wires(
         };
         let bucket =
             Wire { stream: bucket, stream_probe: of_bucket, may_be_absent: true, ..wire.clone() };
-        Some((wire, bucket))
+        let files =
+            Wire { stream: files, stream_probe: of_files, may_be_absent: true, ..wire.clone() };
+        Some((Arc::new(wire), [bucket, files]))
     }
 }
 
@@ -231,6 +236,17 @@ fn bucket_config(subjects: &Subjects, replicas: usize) -> Config {
         subjects: vec![subjects.bucket_all()],
         allow_rollup: true,
         deny_delete: true,
+        ..stream_config(subjects, replicas)
+    }
+}
+
+/// Configuration as of `nats object add`: all chunks of an upload are in one subject.
+fn files_config(subjects: &Subjects, replicas: usize) -> Config {
+    Config {
+        name: subjects.files_stream(),
+        subjects: vec![subjects.all_uploads(), subjects.all_objects()],
+        max_messages_per_subject: -1,
+        allow_rollup: true,
         ..stream_config(subjects, replicas)
     }
 }

@@ -44,12 +44,14 @@ mod change_notifier;
 mod connect;
 mod consumer;
 mod denials;
+mod files;
 mod gate;
 mod gates;
 mod holder;
 mod hosts;
 mod index;
 mod ladders;
+mod lazy_stream;
 mod log;
 pub mod migrate;
 mod options;
@@ -95,6 +97,7 @@ pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, Posted};
 pub use shipping::ShippedLine;
 
 use bucket::Bucket;
+use lazy_stream::LazyStream;
 use record::{Record, Stored};
 use runtime::Runtime;
 use subject::Subjects;
@@ -113,6 +116,8 @@ pub struct NatsTransport {
     wire: Arc<Wire>,
     /// Requests and plan gates.
     bucket: Bucket,
+    /// Large content.
+    files: LazyStream,
     subjects: Subjects,
     /// The embedder's clock; without one, the server's time counts.
     clock: Option<Arc<dyn Clock + Send + Sync>>,
@@ -170,7 +175,17 @@ impl NatsTransport {
         operation: &'static str,
         call: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let limit = self.wire.patience.left() + wire::ANSWER_PATIENCE;
+        self.call_for(Duration::ZERO, operation, call)
+    }
+
+    /// As [`NatsTransport::call`], with so much more time.
+    fn call_for<T: Send + 'static>(
+        &self,
+        more: Duration,
+        operation: &'static str,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let limit = self.wire.patience.left() + wire::ANSWER_PATIENCE + more;
         self.runtime
             .run(limit, call)
             .unwrap_or_else(|| Err(self.wire.unreachable(operation, "no answer in time")))

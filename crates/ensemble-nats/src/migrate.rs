@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | waiting, delayed or not | set aside here, stored there with its delay, dropped here | is a dead letter here with that reason; the next run continues |
 //! | a dead letter | stored there with its reason, dropped here | is in both queues; the next run drops it here |
-//! | refused by the other queue: its id has other content there, in whatever state; it is too large; it has an attachment | not moved: it stays here as a dead letter that says why, and [`Moved::kept`] lists it | the next run tries again |
+//! | refused by the other queue: its id has other content there, in whatever state; it is too large; what it has attached is missing | not moved: it stays here as a dead letter that says why, and [`Moved::kept`] lists it | the next run tries again |
 //! | refused because its mailbox is full there | set aside here until a later run | is a dead letter here; the next run continues |
 //! | held | not moved: its holder settles it here | |
 //! | settled | not moved: it stays here for its retention time | |
@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use crate::files::carry_attachment;
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::{DeadLetter, Found, MIGRATING, State};
@@ -110,6 +111,7 @@ fn move_letter(
     let due = letter.reason.strip_prefix(MIGRATING).and_then(|due| due.parse().ok());
     let restored = from.peek(mailbox, id).and_then(|envelope| {
         let envelope = envelope.addressed_to(mailbox.clone());
+        carry_attachment(from, to, &envelope)?;
         match due {
             Some(due) => to.restore_delayed(&envelope, due),
             None => to.restore_dead(&envelope, &letter.reason),

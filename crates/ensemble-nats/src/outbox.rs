@@ -16,6 +16,7 @@
 use std::path::Path;
 
 use crate::bridge::{Bridge, Carried, Unknown};
+use crate::files::carry_attachment;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Published;
 use ensemble_core::message::{Envelope, Name};
@@ -65,7 +66,7 @@ impl Outbox {
     }
 
     /// Sends a message to `server`, behind those that wait for the same mailbox. Without a server (`None`)
-    /// the outbox keeps it.
+    /// the outbox keeps it. Content that it names must be attached to the outbox's queue.
     ///
     /// # Errors
     /// The server's error for the message, also [`Error::Full`] if its mailbox is full there; or the outbox
@@ -92,7 +93,8 @@ impl Outbox {
         if before > 0 {
             return self.keep(envelope, &format!("{before} wait there before it"));
         }
-        match server.publish(envelope) {
+        let sent = carry_attachment(&self.spool, server, envelope);
+        match sent.and_then(|()| server.publish(envelope)) {
             Ok(published) => Ok(Posted::Sent(published)),
             Err(error @ Error::Server { unreachable: true, .. }) => {
                 self.keep(envelope, &error.to_string())

@@ -21,7 +21,6 @@ impl NatsTransport {
     /// [`Error::Server`]. After an error, publishing the same envelope again is safe.
     pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
         let settings = self.settings_of(&envelope.to)?;
-        refuse_attachment(envelope)?;
         let payload = Bytes::from(envelope.encode()?);
         let record = Record::of_envelope(envelope);
         if self.quota.is_some() {
@@ -97,13 +96,4 @@ impl NatsTransport {
         }
         self.recorder.record(types::MESSAGE_STORED, envelope.from.as_str(), data);
     }
-}
-
-/// Attached content is in one host's directory, so no message on a server refers to it.
-pub(super) fn refuse_attachment(envelope: &Envelope) -> Result<()> {
-    if envelope.attachment.is_none() {
-        return Ok(());
-    }
-    let detail = "attached content stays on the host that stored it: send a text of at most 60 KiB, or a path that every host can read";
-    Err(Error::malformed(envelope.id.as_str(), "attachment", detail))
 }

@@ -13,16 +13,16 @@ use futures_util::future::{join, join4};
 
 use super::NatsTransport;
 use super::wire::{Listed, Put};
+use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::document::SharedFiles;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Attachment, Name, Timestamp, yaml};
+use ensemble_core::message::{Name, Timestamp, yaml};
 use ensemble_core::requests::{
-    Asked, CLOSED_KEPT, CONTENT_BYTES_MAX, DEMAND_KEPT, Demand, Gate, GateFile, Home, RequestFile,
-    RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome,
+    Asked, CLOSED_KEPT, DEMAND_KEPT, Demand, Gate, GateFile, Home, RequestFile, RequestFiles,
+    RequestLock, RequestStore, StoredFile, WriteOutcome,
 };
-use ensemble_core::{Error, Result};
 
 /// Age at which a plan gate without its request belongs to a client that has died in between.
 const ORPHAN_AGE_MAX: Duration = Duration::from_secs(60 * 60);
@@ -120,17 +120,6 @@ impl RequestStore for NatsTransport {
             }
         }
         Ok(kept_as)
-    }
-
-    /// Attachments are not transferred to servers.
-    fn attach(&self, content: Vec<u8>) -> Result<Attachment> {
-        let (bytes, limit) = (content.len() as u64, CONTENT_BYTES_MAX as u64);
-        if let (Err(error), true) = (std::str::from_utf8(&content), bytes <= limit) {
-            let detail = format!("not UTF-8 at byte {}", error.valid_up_to());
-            return Err(Error::malformed("the content of the request", "content", detail));
-        }
-        let what = "the content of a request that goes to servers".to_owned();
-        Err(Error::TooLarge { what, bytes, limit })
     }
 
     fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::publish::{TRIES_MAX, refuse_attachment};
+use super::publish::TRIES_MAX;
 use super::receive::no_message;
 use super::record::{Place, Record};
 use super::wire::NOTHING;
@@ -57,7 +57,6 @@ impl NatsTransport {
     /// Stores a message in this state, unless it was stored before. Other content under its id is an error.
     fn restore(&self, envelope: &Envelope, place: Place) -> Result<()> {
         self.settings_of(&envelope.to)?;
-        refuse_attachment(envelope)?;
         let payload = Bytes::from(envelope.encode()?);
         let record = Record::of_envelope(envelope).moved(place);
         if let Some(stored) = self.read_apart(&envelope.to, &envelope.id)? {

@@ -17,11 +17,14 @@
 //!   board.<file>                  the blackboard and its lock
 //!   leases.<agent>/<epoch>=<kind> beats and signs of a registered agent
 //!   control.<file>                what stops the team: PAUSE, CHECKPOINT, ABORT
+//! $O.ENSEMBLE_FILES_<team>.>      large content, in an object store
 //! enslog.<team>.<session>         the event log, in a stream of its own
 //! ```
 //!
 //! A dot separates the tokens of a subject, so a dot in a name becomes `=`, which no name contains.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::{RequestFile, stem};
 
@@ -133,6 +136,36 @@ impl Subjects {
     /// The bucket of the requests, as `nats kv` names it.
     pub(super) fn bucket(&self) -> String {
         format!("ENSEMBLE_REQUESTS_{}", self.team)
+    }
+
+    /// The object store, as `nats object` names it.
+    pub(super) fn files(&self) -> String {
+        format!("ENSEMBLE_FILES_{}", self.team)
+    }
+
+    /// The stream of the object store.
+    pub(super) fn files_stream(&self) -> String {
+        format!("OBJ_{}", self.files())
+    }
+
+    /// The subject of the chunks of an upload.
+    pub(super) fn upload(&self, upload: &str) -> String {
+        format!("$O.{}.C.{}", self.files(), token(upload))
+    }
+
+    /// Pattern of the chunks of all uploads.
+    pub(super) fn all_uploads(&self) -> String {
+        format!("$O.{}.C.>", self.files())
+    }
+
+    /// The subject that names the upload of a content.
+    pub(super) fn object(&self, name: &str) -> String {
+        format!("$O.{}.M.{}", self.files(), URL_SAFE.encode(name))
+    }
+
+    /// Pattern of all contents.
+    pub(super) fn all_objects(&self) -> String {
+        format!("$O.{}.M.>", self.files())
     }
 
     /// The bucket's stream.

@@ -293,27 +293,31 @@ impl Wire {
 
     /// All subjects of a pattern that have a version.
     pub(super) async fn subjects(&self, pattern: &str) -> Result<Vec<String>> {
-        let listed = self.list_of(pattern, DeliverPolicy::LastPerSubject, true).await?;
+        let deadline = self.patience.deadline();
+        let listed =
+            self.list_until(deadline, pattern, DeliverPolicy::LastPerSubject, true).await?;
         Ok(listed.into_iter().map(|found| found.subject).collect())
     }
 
     /// The last version of every subject of a pattern.
     pub(super) async fn list(&self, pattern: &str) -> Result<Vec<Listed>> {
-        self.list_of(pattern, DeliverPolicy::LastPerSubject, false).await
+        let deadline = self.patience.deadline();
+        self.list_until(deadline, pattern, DeliverPolicy::LastPerSubject, false).await
     }
 
     /// All versions of all subjects of a pattern, in the order in which they were stored.
     pub(super) async fn history(&self, pattern: &str) -> Result<Vec<Listed>> {
-        self.list_of(pattern, DeliverPolicy::All, false).await
+        self.list_until(self.patience.deadline(), pattern, DeliverPolicy::All, false).await
     }
 
-    async fn list_of(
+    /// Versions of the subjects of a pattern.
+    pub(super) async fn list_until(
         &self,
+        deadline: Instant,
         pattern: &str,
         which: DeliverPolicy,
         headers_only: bool,
     ) -> Result<Vec<Listed>> {
-        let deadline = self.patience.deadline();
         loop {
             let Some(head) = self.last(pattern).await? else { return Ok(Vec::new()) };
             let left = deadline.saturating_duration_since(Instant::now());

@@ -12,7 +12,7 @@ use ensemble_team::admission::{Act, is_refusal};
 use serde_json::json;
 
 use super::ping::not_ready;
-use super::send::{fill, fill_for_servers};
+use super::send::fill;
 use crate::content::Content;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
@@ -151,10 +151,7 @@ impl Arguments {
         let mut envelope = Envelope::new(worker.mailbox.clone(), String::new()).with_kind(kind);
         envelope = envelope.from(context.actor()?);
         envelope.traceparent = args::trace_around();
-        let envelope = match queue.directory() {
-            Some(spool) => fill(spool, envelope, content)?,
-            None => fill_for_servers(envelope, content)?,
-        };
+        let envelope = fill(&**queue, envelope, content)?;
         let profile = worker.pane().map(|pane| pane.profile().clone());
         let config = context.project()?.config.ladder_for(profile.as_deref());
         let order = Order::new(task, self.worker.clone(), envelope).with_config(config);

@@ -96,7 +96,7 @@ pub(crate) use inbox::listed as listed_message;
 pub(crate) use init::queue_or_new;
 pub(crate) use recv::{described as describe_delivery, needed_plan, sender_of};
 pub(crate) use request::{OnSilence, SHUTDOWN_REASON};
-pub(crate) use send::{fill, fill_for_servers};
+pub(crate) use send::fill;
 pub(crate) use step::{handed as handed_prompt, open as open_steps, sentence as step_sentence};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 pub(crate) use team::states as agent_states;

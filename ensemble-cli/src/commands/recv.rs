@@ -244,23 +244,20 @@ fn print_json(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome 
         object["plan"] = json!(plan);
     }
     if let Some(attachment) = &envelope.attachment {
-        object["attachment_path"] = json!(queue.attachment_path(attachment));
+        object["attachment_path"] = json!(queue.attachment_path(context, attachment)?);
     }
     context.out.object(&object)
 }
 
 fn print_body(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
     match &delivery.envelope.attachment {
-        Some(attachment) if queue.directory().is_some() => {
-            let content = queue.directory().map(|spool| spool.read_attachment(attachment));
-            context.out.content(&content.transpose()?.unwrap_or_default())
-        }
-        _ => context.out.content(delivery.envelope.body.as_bytes()),
+        Some(attachment) => context.out.content(&queue.attached(attachment)?),
+        None => context.out.content(delivery.envelope.body.as_bytes()),
     }
 }
 
 fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
-    for (name, value) in described(queue, delivery)? {
+    for (name, value) in described(context, queue, delivery)? {
         let value = if name == "id" { context.out.paint(STRONG, value) } else { value };
         context.out.line(format!("{name:<8} {value}"))?;
     }
@@ -269,12 +266,14 @@ fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outco
 
 /// What a holder is told beside the content of a message: its headers, then the commands that end it.
 pub(crate) fn described(
+    context: &Context,
     queue: &Queue,
     delivery: &Delivery,
 ) -> Outcome<Vec<(&'static str, String)>> {
     let Delivery { envelope, lease, .. } = delivery;
     let told = Delivered::new(&**queue, delivery);
-    let attachment = envelope.attachment.as_ref().and_then(|a| queue.attachment_path(a));
+    let path = |attachment| queue.attachment_path(context, attachment);
+    let attachment = envelope.attachment.as_ref().map(path).transpose()?;
     let headers = [
         ("id", Some(lease.id.to_string())),
         ("from", Some(envelope.from.to_string())),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
+use ensemble_core::broker::Broker;
 use ensemble_core::env::{Clock as _, Published, SystemClock};
 use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::{
@@ -247,7 +248,11 @@ fn broadcast() -> Name {
 }
 
 /// Puts the content into the body, or into an attachment if it does not fit.
-pub(crate) fn fill(spool: &Spool, mut envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
+pub(crate) fn fill(
+    queue: &dyn Broker,
+    mut envelope: Envelope,
+    content: Vec<u8>,
+) -> Outcome<Envelope> {
     let content = match String::from_utf8(content) {
         Ok(text) if text.len() <= BODY_BYTES_MAX => {
             envelope.body = text;
@@ -261,19 +266,11 @@ pub(crate) fn fill(spool: &Spool, mut envelope: Envelope, content: Vec<u8>) -> O
         Ok(text) => text.into_bytes(),
         Err(error) => error.into_bytes(),
     };
-    let attachment = spool.attach(&content)?;
+    let attachment = queue.attach(&content)?;
     envelope.body = format!(
         "The content is attached: attachments/{} ({} bytes).\n\
          `ensemble recv --body` prints the content instead of this text.\n",
         attachment.sha256, attachment.bytes
     );
     Ok(envelope.with_attachment(attachment))
-}
-
-/// Puts the content into the body, which alone travels to servers.
-pub(crate) fn fill_for_servers(mut envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
-    envelope.body = String::from_utf8(content)
-        .map_err(|_| Failure::refused("content that is not UTF-8 cannot be sent to servers"))?;
-    envelope.encode()?;
-    Ok(envelope)
 }

@@ -208,7 +208,7 @@ fn text(hook: &Hook<'_>, queue: &Queue, deliveries: &[Delivery], left: usize) ->
     }
     for delivery in deliveries {
         let envelope = &delivery.envelope;
-        for (name, value) in describe_delivery(queue, delivery)? {
+        for (name, value) in describe_delivery(hook.context, queue, delivery)? {
             // All that waits is said once, at the end.
             if name != "waiting" {
                 text.push_str(&format!("{name:<8} {}\n", one_line(&value)));

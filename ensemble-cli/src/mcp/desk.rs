@@ -75,10 +75,9 @@ impl Desk {
     /// The step queues, with the mailboxes of those who work on them.
     pub(super) fn steps(&self) -> Result<StepDriver<'_>, Trouble> {
         let queue = self.project.has_shared_steps().then(|| self.queue()).transpose()?;
-        let attachments = queue.map_or(Some(&self.spool), Queue::directory);
         let mail: &dyn Broker = queue.map_or(&self.spool, |queue| &**queue);
         let (store, recorder, actor) = (&self.store, &*self.recorder, self.agent.clone());
-        Ok(StepDriver { store, mail, attachments, recorder, actor })
+        Ok(StepDriver { store, mail, recorder, actor })
     }
 
     /// Where mail and requests are.

@@ -31,7 +31,7 @@ use std::time::Duration;
 use crate::env::{Clock as _, Delivery, Lease, SystemClock, Transport};
 use crate::event_log::Recorder;
 use crate::leases::LeaseTable;
-use crate::message::{Envelope, MessageId, Name};
+use crate::message::{Attachment, Envelope, MessageId, Name};
 use crate::spool::{DeadLetter, Former, Found, Settings, Spool, State};
 use crate::{Error, Result};
 
@@ -172,6 +172,18 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// As for publishing: [`Error::Conflict`] if the id is taken by other content, in whatever state.
     fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()>;
 
+    /// Stores content for a message that will name it.
+    ///
+    /// # Errors
+    /// It has more than 256 MiB, or the medium failed.
+    fn attach(&self, content: &[u8]) -> Result<Attachment>;
+
+    /// Reads content that a message names.
+    ///
+    /// # Errors
+    /// It is missing or altered, or the medium failed.
+    fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>>;
+
     /// Gives back everything that an agent holds, in whatever mailbox, and says how many messages.
     ///
     /// # Errors
@@ -283,7 +295,6 @@ impl Broker for Spool {
     fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         self.dead_letter_waiting(mailbox, id, reason)
     }
-
     fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
         self.publish(envelope)?;
         let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap_or(0);
@@ -296,7 +307,6 @@ impl Broker for Spool {
             None => Ok(()),
         }
     }
-
     fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
         self.publish(envelope)?;
         if !is_fresh(self, envelope)? {
@@ -306,6 +316,12 @@ impl Broker for Spool {
             Err(Error::NoMessage { .. }) => Ok(()),
             other => other,
         }
+    }
+    fn attach(&self, content: &[u8]) -> Result<Attachment> {
+        Self::attach(self, content)
+    }
+    fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>> {
+        self.read_attachment(attachment)
     }
     fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
         Self::release_all(self, agent, reason)

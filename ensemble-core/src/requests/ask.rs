@@ -231,7 +231,7 @@ impl Requests<'_> {
             Ok(text) => text.into_bytes(),
             Err(error) => error.into_bytes(),
         };
-        let attachment = self.store.attach(content)?;
+        let attachment = self.store.broker().attach(&content)?;
         let text = format!(
             "The content is attached: attachments/{} ({} bytes).\n",
             attachment.sha256, attachment.bytes

@@ -17,7 +17,7 @@ use crate::dropbox::{Aside, put_aside};
 use crate::durable::{self, Dir, Durability, FileLock, Moved};
 use crate::env::Lease;
 use crate::event_log::Recorder;
-use crate::message::{Attachment, MessageId, Name, Timestamp, yaml};
+use crate::message::{MessageId, Name, Timestamp, yaml};
 use crate::proto::calendar::Calendar;
 use crate::spool::{Spool, TMP_AGE_MAX, calendar};
 use crate::{Error, Result};
@@ -166,10 +166,6 @@ impl RequestStore for Spool {
     fn reject(&self, id: &Name, why: &str) -> Result<String> {
         let aside = Aside { path: format!("{REQUESTS}/{id}"), stem: format!("requests.{id}") };
         put_aside(&self.queue_dir()?, &self.requests_dir()?, id.as_str(), &aside, why)
-    }
-
-    fn attach(&self, content: Vec<u8>) -> Result<Attachment> {
-        Self::attach(self, &content)
     }
 
     fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {

@@ -24,7 +24,7 @@ use crate::document::SharedFiles;
 use crate::durable::FileLock;
 use crate::env::Lease;
 use crate::event_log::Recorder;
-use crate::message::{Attachment, Name, Timestamp};
+use crate::message::{Name, Timestamp};
 
 /// One file of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -195,12 +195,6 @@ pub trait RequestStore: Send + Sync {
     /// # Errors
     /// The medium failed.
     fn reject(&self, id: &Name, why: &str) -> Result<String>;
-
-    /// Keeps content that is too long for a request file.
-    ///
-    /// # Errors
-    /// There is no place for it.
-    fn attach(&self, content: Vec<u8>) -> Result<Attachment>;
 
     /// What an agent's work on a task waits for; `None` if nothing.
     ///

@@ -10,7 +10,7 @@ use crate::message::{Attachment, Digest};
 use crate::{Error, Result};
 
 /// The largest attachment, in bytes.
-pub(super) const ATTACHMENT_BYTES_MAX: usize = 256 * 1024 * 1024;
+pub const ATTACHMENT_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// The directory below the queue.
 pub(crate) const ATTACHMENTS: &str = "attachments";
 
@@ -60,15 +60,12 @@ impl Spool {
     /// # Errors
     /// It is missing, altered or cannot be read.
     pub fn read_attachment(&self, attachment: &Attachment) -> Result<Vec<u8>> {
-        let name = attachment.sha256.to_string();
         let path = self.attachment_path(attachment);
         let missing = || Error::malformed(&path, "attachment", "is missing");
         let attachments = self.queue_dir()?.open_child(ATTACHMENTS).map_err(|_| missing())?;
+        let name = attachment.sha256.to_string();
         let content = attachments.read(&name, ATTACHMENT_BYTES_MAX)?.ok_or_else(missing)?;
-        if Digest::of(&content) == attachment.sha256 {
-            Ok(content)
-        } else {
-            Err(Error::malformed(&path, "attachment", "was altered after it was stored"))
-        }
+        let altered = || Error::malformed(&path, "attachment", "was altered after it was stored");
+        (Digest::of(&content) == attachment.sha256).then_some(content).ok_or_else(altered)
     }
 }

@@ -111,6 +111,7 @@ use crate::{Error, Result};
 
 pub use crate::leases::Observed;
 pub use admission::{Admission, Standstill, begins_work};
+pub use attachment::ATTACHMENT_BYTES_MAX;
 pub(crate) use attachment::ATTACHMENTS;
 pub(crate) use dead::SUPERSEDED;
 pub use dead::{DeadLetter, MIGRATING};

@@ -21,7 +21,7 @@ use ensemble_core::env::Published;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
-use ensemble_core::spool::{Spool, State};
+use ensemble_core::spool::State;
 use ensemble_core::{Error, Result};
 
 /// The type of a message that carries a prompt.
@@ -33,8 +33,6 @@ pub struct StepDriver<'a> {
     pub store: &'a StepStore,
     /// The mailboxes.
     pub mail: &'a dyn Broker,
-    /// The directory that takes a prompt that is too large for a message; `None` for mailboxes on servers.
-    pub attachments: Option<&'a Spool>,
     /// Where it is told what happens.
     pub recorder: &'a dyn Recorder,
     /// The sender of the prompts.
@@ -140,7 +138,7 @@ impl StepDriver<'_> {
             .with_task(step.key.task_id.clone())
             .with_attempt(step.attempt);
         if matches!(envelope.encode(), Err(Error::TooLarge { .. })) {
-            envelope = self.shortened(envelope, &prompt.text, &step)?;
+            envelope = self.shortened(envelope, &prompt.text)?;
         }
         match self.mail.publish(&envelope) {
             Ok(Published::Stored | Published::AlreadyStored) => {}
@@ -159,17 +157,8 @@ impl StepDriver<'_> {
     }
 
     /// A message that says where a prompt is that is too large for it.
-    fn shortened(&self, mut envelope: Envelope, text: &str, step: &Handed) -> Result<Envelope> {
-        let Some(spool) = self.attachments else {
-            let (task, agent) = (&step.key.task_id, &step.agent);
-            envelope.body = format!(
-                "The prompt has {} bytes, too many for a message.\n\
-                 `ensemble step next --as {agent} --task {task}` prints it.\n",
-                text.len()
-            );
-            return Ok(envelope);
-        };
-        let attachment = spool.attach(text.as_bytes())?;
+    fn shortened(&self, mut envelope: Envelope, text: &str) -> Result<Envelope> {
+        let attachment = self.mail.attach(text.as_bytes())?;
         envelope.body = format!(
             "The prompt is attached: attachments/{} ({} bytes).\n\
              `ensemble recv --body` prints it instead of this text.\n",

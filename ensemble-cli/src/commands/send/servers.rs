@@ -11,7 +11,7 @@ use ensemble_core::spool::{Settings, State};
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use serde_json::json;
 
-use super::{Arguments, fill_for_servers};
+use super::{Arguments, fill};
 use crate::answers;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
@@ -43,7 +43,8 @@ impl Arguments {
             // All hosts judge it by the servers' time.
             headers.expires_at = Some(servers.now().plus(time));
         }
-        let envelope = fill_for_servers(headers, self.content.read()?)?;
+        let outbox = context.project()?.open_outbox()?;
+        let envelope = fill(outbox.spool(), headers, self.content.read()?)?;
         if let (true, None) = (self.plan, &servers) {
             let text = "the servers do not answer, and a plan is demanded there";
             return Err(Failure::new(Exit::Busy, text));
@@ -51,7 +52,6 @@ impl Arguments {
         if let Some(servers) = &servers {
             self.demand_plan(context, servers, &envelope.from)?;
         }
-        let outbox = context.project()?.open_outbox()?;
         let deadline = self.waiting.deadline();
         let (mut failed, mut is_told) = (None, false);
         for to in &recipients {

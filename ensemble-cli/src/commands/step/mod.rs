@@ -164,7 +164,7 @@ fn driver<'a>(
         Some(agent) => agent,
         None => Name::new(ACTOR).map_err(Error::from)?,
     };
-    Ok(StepDriver { store, mail: &**mail, attachments: mail.directory(), recorder, actor })
+    Ok(StepDriver { store, mail: &**mail, recorder, actor })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, Trouble};
-use crate::commands::{fill, fill_for_servers};
+use crate::commands::fill;
 use crate::mcp::Desk;
 use crate::worker::{Worker, resting};
 
@@ -43,10 +43,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
         .with_kind(Name::new("task")?)
         .from(desk.agent.clone());
     let (queue, content) = (desk.queue()?, assign.instruction.into_bytes());
-    let envelope = match queue.directory() {
-        Some(spool) => fill(spool, envelope, content)?,
-        None => fill_for_servers(envelope, content)?,
-    };
+    let envelope = fill(&**queue, envelope, content)?;
     let host = queue.ladder_host(&desk.project)?;
     let waiter = worker.waiter(&context)?;
     let times = desk.project.config.handshake();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
 use crate::answers;
-use crate::commands::{fill, fill_for_servers, needed_plan, sender_of};
+use crate::commands::{fill, needed_plan, sender_of};
 use crate::delivered::{Delivered, body_json};
 use crate::mcp::Desk;
 use crate::settling::{Settling, Standing};
@@ -135,10 +135,7 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
     }
     envelope.traceparent = send.traceparent.and_then(|text| text.parse().ok());
     let (queue, content) = (desk.queue()?, send.message.into_bytes());
-    let envelope = match queue.directory() {
-        Some(spool) => fill(spool, envelope, content)?,
-        None => fill_for_servers(envelope, content)?,
-    };
+    let envelope = fill(&**queue, envelope, content)?;
     let published = queue.publish(&envelope)?;
     answers::sent(&desk.context(), queue.request_store(), &envelope);
     Ok(json!({
@@ -282,8 +279,12 @@ fn handed_over(desk: &Desk, delivery: &Delivery) -> Value {
         object["commands"] = told.commands();
     }
     if let Some(attachment) = &envelope.attachment {
-        object["attachment_path"] = json!(desk.spool.attachment_path(attachment));
-        if attachment.bytes <= ATTACHED_BYTES_MAX.max(BODY_BYTES_MAX as u64)
+        let path =
+            desk.queue().and_then(|queue| Ok(queue.attachment_path(&desk.context(), attachment)?));
+        object["attachment_path"] = json!(path.as_ref().ok());
+        if let Err(trouble) = path {
+            object["attachment_error"] = json!(trouble.to_string());
+        } else if attachment.bytes <= ATTACHED_BYTES_MAX.max(BODY_BYTES_MAX as u64)
             && let Ok(content) = desk.spool.read_attachment(attachment)
             && let Ok(text) = String::from_utf8(content)
         {
