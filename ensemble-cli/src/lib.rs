@@ -67,6 +67,7 @@ mod text;
 mod transports;
 mod wait_line;
 mod waiting;
+mod watcher_start;
 mod worker;
 mod wrap;
 

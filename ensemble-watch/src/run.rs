@@ -256,6 +256,7 @@ fn tell_trouble_on_stderr() {
     // On a full disk a line is lost; telling of that on stderr would panic.
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .log_internal_errors(false)
         .with_filter(filter);
     // Fails if the embedder has set a subscriber, which then stays.

@@ -6,11 +6,13 @@ use std::process::{Child, Stdio};
 use std::time::Instant;
 
 use ensemble_core::event_log::{EventLog, Recorder as _};
+use ensemble_core::watch::FsWatcher;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::bed::{Bed, Ran, objects, ran};
 use crate::live::Screen;
+use crate::tmux_support::eventually;
 
 /// The first line a process prints, while it goes on.
 fn first_line(child: &mut Child) -> String {
@@ -24,8 +26,11 @@ fn first_line(child: &mut Child) -> String {
     line
 }
 
-/// Returns once a process listens for file events.
+/// Returns once a process listens for file events; where there are none, once it catches the signal that ends it.
 pub(crate) fn until_it_listens(child: &Child) {
+    if FsWatcher::new().is_err() {
+        return eventually("it catches signals", || catches(child, Signal::TERM));
+    }
     let directory = format!("/proc/{}/fd", child.id());
     let deadline = Instant::now() + crate::tmux_support::PATIENCE;
     while Instant::now() < deadline {
@@ -37,6 +42,12 @@ pub(crate) fn until_it_listens(child: &Child) {
         std::thread::yield_now();
     }
     panic!("it never listened");
+}
+
+fn catches(child: &Child, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
 }
 
 fn signal(child: &Child, signal: Signal) {

@@ -1,13 +1,11 @@
 //! `ensemble up`: the team of `ensemble.yaml`, running.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
-use ensemble_core::watch::Waiter;
 use ensemble_team::roster::{Came, Member, MemberState};
 use ensemble_tmux::tmux::{PaneSigns, Server};
 use ensemble_watch::panes::PaneEntry;
@@ -17,19 +15,14 @@ use serde_json::json;
 
 use crate::completion;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome, say};
+use crate::exit::{Exit, Failure, Outcome};
 use crate::output::Output;
 use crate::starting::{Starts, waiting_for_person};
-use crate::text::one_line;
-use crate::wait_line::WaitLine;
+use crate::watcher_start;
 use ensemble_watch::overview::WatcherView;
 
 /// Exit code of a shell that does not find a program.
 const COMMAND_NOT_FOUND: i32 = 127;
-/// How long the watcher may take to start.
-const WATCHER_PATIENCE: Duration = Duration::from_secs(30);
-/// How often to look for it, where no event tells.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bring up the team: its tmux session, an agent in each window, and the watcher
 ///
@@ -224,24 +217,7 @@ impl Session {
         if !self.watcher_started {
             return Ok(());
         }
-        let project = context.project()?;
-        let waiter = Waiter::new(std::slice::from_ref(&project.state));
-        let deadline = Instant::now() + WATCHER_PATIENCE;
-        let _line = WaitLine::new("the watcher to start", Some(WATCHER_PATIENCE));
-        let status = loop {
-            let watcher = WatcherView::of(project);
-            if let Some(status) = watcher.status().filter(|_| watcher.has_reported()) {
-                break status.clone();
-            }
-            if Instant::now() >= deadline {
-                say("warning: the watcher has not started: `ensemble agent attach` shows why");
-                return Ok(());
-            }
-            waiter.wait(LOOK_INTERVAL);
-        };
-        if let Some(why) = status["degraded"].as_str() {
-            say(&format!("warning: the watcher polls: {}", one_line(why)));
-        }
+        watcher_start::await_report(context.project()?);
         Ok(())
     }
 }

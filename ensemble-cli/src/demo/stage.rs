@@ -18,7 +18,10 @@ use ensemble_watch::project::Project;
 
 use super::Settings;
 use crate::exit::{Failure, Outcome};
+use crate::watcher_start::await_report;
 
+/// A watcher says it when it watches.
+const WATCHES: &str = "ensemble: watching ";
 /// The agents: name, script, argument.
 const AGENTS: [(&str, &str, &str); 4] = [
     ("conductor", include_str!("conductor.sh"), ""),
@@ -227,18 +230,20 @@ pub(super) fn start_watcher(project: &Project) -> Outcome<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut watcher =
         command.spawn().map_err(|e| io_failure("start", Path::new("ensemble admin watch"), e))?;
-    let mut first = String::new();
+    let mut said = String::new();
     if let Some(stderr) = watcher.stderr.take() {
         let mut stderr = BufReader::new(stderr);
-        let _ = stderr.read_line(&mut first);
+        // Warnings come before it.
+        while !said.contains(WATCHES) && stderr.read_line(&mut said).is_ok_and(|bytes| bytes > 0) {}
         // What it says later must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
     }
-    if first.contains("watching") {
+    if said.contains(WATCHES) {
+        await_report(project);
         return Ok(watcher);
     }
     stop(&mut watcher);
-    Err(Failure::refused(format!("the demo's watcher did not start: {}", first.trim())))
+    Err(Failure::refused(format!("the demo's watcher did not start: {}", said.trim())))
 }
 
 /// Asks a process to end, and ends it if it does not.

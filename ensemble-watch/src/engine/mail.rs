@@ -1,15 +1,18 @@
 //! Mail: which mailboxes have changed, and notifying their agents.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::{MessageId, Name, TASK_TYPE};
+use ensemble_core::spool::Spool;
 
 use super::Context;
 use super::remote::Remote;
 use crate::ladders::LadderNews;
-use crate::notifier::Notifier;
+use crate::mail::RemoteMail;
+use crate::notifier::{COUNT_MAX, Notifier};
 use crate::pane_worker::PaneWorkers;
 use crate::panes::PaneEntry;
 use crate::project::Project;
@@ -33,6 +36,9 @@ pub(super) struct Mail {
     changed: BTreeSet<Name>,
     /// Messages that the team was not told of yet.
     arrived: Vec<Arrival>,
+    /// Without events: when each mailbox had changed at the last look, and which messages waited there.
+    polled: BTreeMap<Name, SystemTime>,
+    waiting: RemoteMail,
 }
 
 impl Mail {
@@ -46,6 +52,8 @@ impl Mail {
             remote: Remote::new(project, sight)?,
             changed: BTreeSet::new(),
             arrived: Vec::new(),
+            polled: BTreeMap::new(),
+            waiting: RemoteMail::default(),
         })
     }
 
@@ -70,6 +78,25 @@ impl Mail {
     /// Counts all mailboxes again: delayed messages become due without an event.
     pub(super) fn all_changed(&mut self) {
         self.changed.extend(self.notifier.mailboxes().cloned());
+    }
+
+    /// Finds messages that have landed since the last look, where no event says so. At the first look, none has.
+    pub(super) fn poll(&mut self, spool: &Spool) {
+        self.all_changed();
+        let is_first = self.polled.is_empty();
+        for mailbox in spool.mailboxes().unwrap_or_default() {
+            let new = spool.root().join("mailbox").join(mailbox.as_str()).join("new");
+            let Ok(changed) = new.metadata().and_then(|it| it.modified()) else { continue };
+            if self.polled.insert(mailbox.clone(), changed) == Some(changed) {
+                continue;
+            }
+            let Ok(ids) = spool.due_ids(&mailbox, COUNT_MAX) else { continue };
+            let landed = self.waiting.take(mailbox.clone(), ids);
+            for id in landed.into_iter().filter(|_| !is_first) {
+                self.notifier.landed(&mailbox, id.clone());
+                self.arrived.push(Arrival { mailbox: mailbox.clone(), id });
+            }
+        }
     }
 
     /// The messages that landed since the last call.

@@ -184,7 +184,7 @@ impl Engine {
             self.upkeep.board_changed(now);
             self.upkeep.steps_changed(now);
             self.team.books_changed(now);
-            self.mail.all_changed();
+            self.mail.poll(&self.context.spool);
             if !self.has_team_changed() {
                 return;
             }

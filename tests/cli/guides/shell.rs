@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 use super::page::{Ids, Shown, is_shown, with_ids};
-use crate::bed::program;
+use crate::bed::{program, without_polling};
 use crate::tmux_support::{LOOK_INTERVAL, PATIENCE, TestServer};
 
 /// The programs that pages start, all of them one script.
@@ -165,7 +165,7 @@ impl Shell {
     /// What was printed since the last command.
     fn transcript(&self) -> String {
         let all = fs::read(self.home.path().join("transcript")).unwrap();
-        String::from_utf8_lossy(&all[self.seen.min(all.len())..]).into_owned()
+        without_polling(String::from_utf8_lossy(&all[self.seen.min(all.len())..]).into_owned())
     }
 
     /// Ends the teams that were brought up below.

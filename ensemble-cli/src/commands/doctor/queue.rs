@@ -154,8 +154,9 @@ fn events(probe: &Path) -> Check {
     let watched =
         FsWatcher::new().and_then(|mut fs_watcher| fs_watcher.watch(probe).map(|()| fs_watcher));
     let bad = |text: String| {
-        let remedy = "polling steps in: messages are seen later than they could be";
-        Check::bad("events", Level::Warn, text, remedy)
+        // What is wrong, then what helps.
+        let (text, remedy) = text.split_once(": ").unwrap_or((&text, "files are found by polling"));
+        Check::bad("events", Level::Warn, text.to_owned(), remedy)
     };
     let mut fs_watcher = match watched {
         Ok(fs_watcher) => fs_watcher,
