@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ensemble_core::spool::Settings;
+use ensemble_core::watch::FsWatcher;
 use rustix::process::Signal;
 use support::{Bed, PATIENCE, eventually_true, name, setting};
 use watcher::Watcher;
@@ -69,6 +70,11 @@ fn wait_for_total(bed: &Bed, total: u64) {
 
 /// Stops the watcher and lets a new one look at everything once more: not one file may be routed
 /// again. Then every file must be there once.
+/// Whether this machine has no inotify instance left.
+fn polls() -> bool {
+    FsWatcher::new().is_err()
+}
+
 fn assert_exactly_once(bed: &Bed, watcher: Watcher, files: u64) {
     watcher.stop();
     let mut again = Watcher::start(bed);
@@ -153,7 +159,7 @@ fn files_whose_events_were_lost_are_routed_once_with_a_slow_consumer() {
     let seconds = start.elapsed().as_secs_f64();
     let overflows = bed.records("watch.overflow").len();
     // Fewer than the queue of inotify holds cannot overflow it.
-    assert!(overflows > 0 || files < 20_000, "events were lost");
+    assert!(overflows > 0 || files < 20_000 || polls(), "events were lost");
     assert_exactly_once(&bed, watcher, files);
     println!("{files} files at once, {overflows} overflows: {seconds:.1} s");
 }
@@ -248,6 +254,6 @@ fn a_file_that_is_touched_or_deleted_and_restored_is_not_routed_again() {
     bed.land(file, "n: b\n");
     assert_eq!(bed.routed_times(file, 2), ["n: a\n", "n: b\n"]);
     again.stop();
-    assert_eq!(bed.records("watch.degraded").len(), 0);
+    assert_eq!(bed.records("watch.degraded").is_empty(), !polls());
     eventually_true(PATIENCE, "nothing else was routed", || bed.total("conductor") == 0);
 }

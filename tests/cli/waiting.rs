@@ -3,16 +3,18 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ensemble_core::event_log::{EventLog, Recorder as _};
-use ensemble_core::watch::FsWatcher;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::bed::{Bed, Ran, objects, ran};
+use crate::bed::{Bed, Ran, objects, polls, ran};
 use crate::live::Screen;
 use crate::tmux_support::eventually;
+
+/// How long a process without a handler of signals sleeps before it is taken to wait.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// The first line a process prints, while it goes on.
 fn first_line(child: &mut Child) -> String {
@@ -26,10 +28,13 @@ fn first_line(child: &mut Child) -> String {
     line
 }
 
-/// Returns once a process listens for file events; where there are none, once it catches the signal that ends it.
+/// Returns once a process listens for file events. Where there are none, it looks again and again: then it waits if it
+/// catches the signal that ends it, or has slept for a while without.
 pub(crate) fn until_it_listens(child: &Child) {
-    if FsWatcher::new().is_err() {
-        return eventually("it catches signals", || catches(child, Signal::TERM));
+    if polls() {
+        let start = Instant::now();
+        let is_idle = || start.elapsed() > IDLE && line_of(child, "State:").starts_with('S');
+        return eventually("it waits", || catches(child, Signal::TERM) || is_idle());
     }
     let directory = format!("/proc/{}/fd", child.id());
     let deadline = Instant::now() + crate::tmux_support::PATIENCE;
@@ -45,9 +50,13 @@ pub(crate) fn until_it_listens(child: &Child) {
 }
 
 fn catches(child: &Child, signal: Signal) -> bool {
+    u64::from_str_radix(&line_of(child, "SigCgt:"), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
+}
+
+/// A line of proc(5)'s `status`.
+fn line_of(child: &Child, name: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-    u64::from_str_radix(caught.trim(), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
+    status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
 }
 
 fn signal(child: &Child, signal: Signal) {

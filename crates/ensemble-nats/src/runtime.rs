@@ -12,6 +12,7 @@
 //! runtime are handed to the thread after all. Every call is limited in time.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -150,19 +151,33 @@ impl Runtime {
         limit: Duration,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
-        let tokio = self.tokio.as_ref()?;
-        // Box the future: it is large, and each hand-over would move it.
-        let future = Box::pin(future);
-        let bounded = async move { tokio::time::timeout(limit, future).await.ok() };
+        let result = Arc::new(Mutex::new(None));
+        let place = Arc::clone(&result);
+        // The future is large, and each hand-over would move it.
+        let done = Box::pin(async move {
+            let value = future.await;
+            *super::lock(&place) = Some(value);
+        });
+        self.run_boxed(limit, done);
+        super::lock(&result).take()
+    }
+
+    /// Runs a future to its end, or for so long. It is no generic function, since every call would have a copy of it.
+    fn run_boxed(&self, limit: Duration, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        let Some(tokio) = self.tokio.as_ref() else { return };
+        let bounded = async move { drop(tokio::time::timeout(limit, future).await) };
         if Handle::try_current().is_err() {
             let _call = Call::begin(&self.lock);
             return tokio.block_on(bounded);
         }
         // Inside another runtime this thread must not drive one.
         let (sender, receiver) = mpsc::sync_channel(1);
-        tokio.spawn(async move { sender.send(bounded.await) });
+        tokio.spawn(async move {
+            bounded.await;
+            sender.send(())
+        });
         let _waiting = self.waiting();
-        receiver.recv_timeout(limit + GRACE).ok().flatten()
+        let _ = receiver.recv_timeout(limit + GRACE);
     }
 
     /// Runs a future in the background until the runtime ends.

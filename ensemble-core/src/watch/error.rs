@@ -12,7 +12,7 @@ use crate::error::AreaError;
 #[non_exhaustive]
 pub enum WatchError {
     /// The user has no inotify instance left.
-    #[error("no inotify instance left: raise fs.inotify.max_user_instances with sysctl")]
+    #[error("no inotify instance left: raise fs.inotify.max_user_instances")]
     InstancesExhausted,
     /// The user has no inotify watch left.
     #[error("{path}: no inotify watch left: raise fs.inotify.max_user_watches with sysctl")]

@@ -80,10 +80,9 @@ impl Mail {
         self.changed.extend(self.notifier.mailboxes().cloned());
     }
 
-    /// Finds messages that have landed since the last look, where no event says so. At the first look, none has.
+    /// Finds messages that have landed since the last look, where no event says so. At the first look, all have.
     pub(super) fn poll(&mut self, spool: &Spool) {
         self.all_changed();
-        let is_first = self.polled.is_empty();
         for mailbox in spool.mailboxes().unwrap_or_default() {
             let new = spool.root().join("mailbox").join(mailbox.as_str()).join("new");
             let Ok(changed) = new.metadata().and_then(|it| it.modified()) else { continue };
@@ -91,8 +90,7 @@ impl Mail {
                 continue;
             }
             let Ok(ids) = spool.due_ids(&mailbox, COUNT_MAX) else { continue };
-            let landed = self.waiting.take(mailbox.clone(), ids);
-            for id in landed.into_iter().filter(|_| !is_first) {
+            for id in self.waiting.take(mailbox.clone(), ids) {
                 self.notifier.landed(&mailbox, id.clone());
                 self.arrived.push(Arrival { mailbox: mailbox.clone(), id });
             }

@@ -160,11 +160,7 @@ impl Engine {
         let mut findings: Vec<Finding> =
             wakes.into_iter().filter_map(|wake| self.take(now, wake)).collect();
         // Agents with mail are notified before anything else is done.
-        self.mail.notify_changed(now, &self.context);
-        self.return_held();
-        let arrivals = self.mail.take_arrived();
-        self.mail.announce_weighty(now, &arrivals, &self.context);
-        self.team.arrived(now, arrivals, &self.context);
+        self.tell_of_mail(now);
         self.drive_ladders();
         self.reconcile.handle_timeout(now);
         self.reconcile(now);
@@ -175,6 +171,16 @@ impl Engine {
         if self.status.is_due(now) {
             self.write_status_now();
         }
+    }
+
+    /// Notifies agents of their mail, and tells the team what has landed.
+    fn tell_of_mail(&mut self, now: Monotonic) {
+        self.mail.notify_changed(now, &self.context);
+        self.return_held();
+        let arrivals = self.mail.take_arrived();
+        self.status.changed_if(!arrivals.is_empty());
+        self.mail.announce_weighty(now, &arrivals, &self.context);
+        self.team.arrived(now, arrivals, &self.context);
     }
 
     fn take(&mut self, now: Monotonic, wake: Wake) -> Option<Finding> {

@@ -185,6 +185,7 @@ impl Engine {
             self.upkeep.steps_changed(now);
             self.team.books_changed(now);
             self.mail.poll(&self.context.spool);
+            self.tell_of_mail(now);
             if !self.has_team_changed() {
                 return;
             }
