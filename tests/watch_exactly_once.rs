@@ -68,13 +68,13 @@ fn wait_for_total(bed: &Bed, total: u64) {
     });
 }
 
-/// Stops the watcher and lets a new one look at everything once more: not one file may be routed
-/// again. Then every file must be there once.
 /// Whether this machine has no inotify instance left.
 fn polls() -> bool {
     FsWatcher::new().is_err()
 }
 
+/// Stops the watcher and lets a new one look at everything once more: not one file may be routed
+/// again. Then every file must be there once.
 fn assert_exactly_once(bed: &Bed, watcher: Watcher, files: u64) {
     watcher.stop();
     let mut again = Watcher::start(bed);

@@ -28,8 +28,8 @@ fn first_line(child: &mut Child) -> String {
     line
 }
 
-/// Returns once a process listens for file events. Where there are none, it looks again and again: then it waits if it
-/// catches the signal that ends it, or has slept for a while without.
+/// Returns once a process listens for file events. Where there are none, it looks again and again.
+/// Then it waits if it catches the signal that ends it, or has slept for a while without.
 pub(crate) fn until_it_listens(child: &Child) {
     if polls() {
         let start = Instant::now();
