@@ -19,6 +19,7 @@ use ensemble_core::message::Timestamp;
 use ensemble_core::spool::{Quota, Settings, State};
 use ensemble_nats::{NatsOptions, NatsTransport};
 use nats_support::{Link, PATIENCE, Server, free_port, fresh_team, monitored};
+use tokio::io::AsyncReadExt as _;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -207,6 +208,26 @@ fn content_that_is_stored_again_meanwhile_is_read_whole() {
         }
         again.join().unwrap();
     });
+}
+
+/// By the object store of NATS's own client, which checks the digest, too.
+#[test]
+fn other_programs_read_content_as_an_object() {
+    let (server, team) = (Server::start(), fresh_team());
+    let queue = open(&server.options(&team).with_patience(PATIENCE));
+    let content = vec![5; 300_000];
+    let attachment = queue.attach(&content).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let read = runtime.block_on(async {
+        let client = async_nats::connect(server.url()).await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        let store = context.get_object_store(&format!("ENSEMBLE_FILES_{team}")).await.unwrap();
+        let mut object = store.get(attachment.sha256.to_string()).await.unwrap();
+        let mut read = Vec::new();
+        object.read_to_end(&mut read).await.unwrap();
+        read
+    });
+    assert!(read == content);
 }
 
 /// Prints how long a command's receive takes, with and without a history: `cargo test -- --ignored cost`.
