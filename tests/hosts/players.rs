@@ -138,6 +138,10 @@ pub fn begin<'scope, 'a: 'scope>(
     players
 }
 
+/// Every such message of a sender has large content, of so many lines.
+const LARGE_EVERY: u64 = 5;
+const LARGE_LINES: usize = 30_000;
+
 pub fn wrong(arguments: &[&str], ran: &Ran) -> Fact {
     let told = format!("{}: {}", ran.code, ran.stderr.trim());
     Fact::Wrong { command: arguments.join(" "), told }
@@ -157,7 +161,11 @@ fn send(stage: &Stage<'_>, host: &Host, name: &str) -> Vec<Fact> {
         }
         let to = MAILBOXES[usize::try_from(number).unwrap() % MAILBOXES.len()];
         let id = format!("{name}-{number}");
-        let line = ["send", "--as", name, "--to", to, "--id", &id, "-m", &id];
+        let content = if number % LARGE_EVERY == 0 { large(&id) } else { id.clone() };
+        let file = host.own().join(name);
+        std::fs::write(&file, content).unwrap();
+        let file = file.to_str().unwrap();
+        let line = ["send", "--as", name, "--to", to, "--id", &id, "-f", file];
         let Some(ran) = stage.insist(host, &line) else { break };
         match ran.code {
             0 => facts.push(Fact::Sent { id, to: to.to_owned() }),
@@ -204,10 +212,23 @@ fn receive(stage: &Stage<'_>, host: &Host, mailbox: &str) -> Vec<Fact> {
     facts
 }
 
+/// The content of a message that is too large for an envelope: more than one chunk of an object.
+fn large(id: &str) -> String {
+    format!("{id}\n").repeat(LARGE_LINES)
+}
+
 fn received(ran: &Ran) -> Option<(String, u64, String)> {
     let got: Value = serde_json::from_str(ran.stdout.lines().next()?).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    Some((text(&got["id"])?, got["epoch"].as_u64()?, text(&got["envelope"]["body"])?))
+    let id = text(&got["id"])?;
+    let body = match got["attachment_path"].as_str() {
+        None => text(&got["envelope"]["body"])?,
+        Some(path) => match std::fs::read_to_string(path) {
+            Ok(content) if content == large(&id) => id.clone(),
+            other => format!("{:?} bytes", other.map(|content| content.len())),
+        },
+    };
+    Some((id, got["epoch"].as_u64()?, body))
 }
 
 /// The ids of the plans without a decision; `None` if the command did not answer.
