@@ -2,9 +2,16 @@
 //! server is stopped by its pid, and killed with the test program if that is killed.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
-use std::collections::BTreeSet;
+#[path = "../support/ports.rs"]
+#[allow(
+    clippy::duplicate_mod,
+    clippy::allow_attributes,
+    reason = "one program starts servers of both kinds"
+)]
+mod ports;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -14,6 +21,8 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
 use ensemble_nats::{NatsOptions, NatsTransport};
+
+pub use ports::reserved_port as free_port;
 
 /// How long a server may take to answer; far above what a loaded machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,20 +43,6 @@ struct Running {
     pid: rustix::process::Pid,
     stop: Sender<()>,
     thread: JoinHandle<()>,
-}
-
-/// A free port that no other test of this program received: the system may return the same port
-/// twice before its first use.
-pub fn free_port() -> u16 {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        if given.insert(port) {
-            return port;
-        }
-    }
 }
 
 /// A connection whose calls are to fail soon, for which a slow machine may need more than one try.

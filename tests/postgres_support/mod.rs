@@ -2,14 +2,23 @@
 //! stopped by its pid, and with the test program, however that ends.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
+#[path = "../support/ports.rs"]
+#[allow(
+    clippy::duplicate_mod,
+    clippy::allow_attributes,
+    reason = "one program starts servers of both kinds"
+)]
+mod ports;
+
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use ports::reserved_port;
 
 /// How long a server may take to answer; far above what a loaded machine needs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -64,7 +73,7 @@ impl Cluster {
         initdb.args(["-N", "-A", "trust", "-E", "UTF8", "--locale", "C", "-U", USER, "-D"]);
         let made = initdb.arg(&data).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = reserved_port();
         let cluster = Self { port, data, removed, keeper: Mutex::default(), _owned: owned };
         cluster.run();
         cluster

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::proto::request::Refusal;
 use ensemble_core::requests::{
@@ -207,13 +206,15 @@ fn closed_requests_are_forgotten_and_those_that_a_gate_names_are_not() {
 }
 
 #[test]
-fn content_that_no_message_carries_is_refused_before_anything_is_stored() {
+fn content_that_no_message_carries_is_attached() {
     let bed = Bed::on_servers();
-    let long = Ask::new("shutdown", name("lead"), name("alice"), "x".repeat(33 * 1024));
-    assert!(matches!(bed.requests().ask(long), Err(Error::TooLarge { .. })));
-    let binary = Ask::new("shutdown", name("lead"), name("alice"), vec![0xff]);
-    assert!(matches!(bed.requests().ask(binary), Err(Error::Malformed { .. })));
-    assert!(bed.requests().ids().unwrap().is_empty());
+    for content in ["x".repeat(33 * 1024).into_bytes(), vec![0xff]] {
+        let ask = Ask::new("shutdown", name("lead"), name("alice"), content.clone());
+        bed.requests().ask(ask).unwrap();
+        let queue = bed.queue().broker();
+        let asked = queue.receive(&name("alice"), &name("alice")).unwrap().unwrap().envelope;
+        assert_eq!(queue.attached(&asked.attachment.unwrap()).unwrap(), content);
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::tmux_support::eventually;
 fn up_on(server: &Server, workers: &[&str]) -> (Team, Bed) {
     let name = fresh_team();
     let config = format!(
-        "poll_interval_seconds: 1\ntransport: {}\nnats: {{team: {name}, patience_seconds: 3}}\n",
+        "poll_interval_seconds: 1\ntransport: {}\nnats: {{team: {name}, patience_seconds: 20}}\n",
         server.url()
     );
     let (team, other) = (Team::with(workers, &config), bed_on(server, &name));
