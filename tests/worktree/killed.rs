@@ -7,8 +7,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ensemble_core::durable::FileLock;
 use ensemble_team::board::{Board, Status};
 use ensemble_team::proto::task::Holder;
 use ensemble_team::worktree::{Options, Tests, Worktrees};
@@ -98,6 +99,9 @@ fn run(bed: &Bed, operation: &str, by: &Holder, at: usize, when: &str) -> bool {
 /// Everything can go on to its end, once, and nothing is left or lost.
 fn judge(bed: &Bed, operation: &str, by: &Holder, what: &str) {
     let trees = bed.trees();
+    // A git that outlives its caller for a moment keeps the lock of merges, which are left alone until then.
+    let lock = bed.path().join(".git/ensemble-merge.lock");
+    drop(FileLock::acquire(&lock, Duration::from_secs(60)).unwrap());
     trees.recover(true).unwrap();
     let again = trees.recover(true).unwrap();
     assert!(again.is_empty(), "{what}: recovered at once: {again:?}");
