@@ -250,10 +250,10 @@ impl Queue {
             return Ok(spool.attachment_path(attachment));
         }
         let spool = context.spool()?;
-        if spool.attached(attachment).is_err() {
-            spool.attach(&self.attached(attachment)?)?;
-        }
-        Ok(spool.attachment_path(attachment))
+        let here = spool.attached(attachment);
+        // Also an older copy is kept from now on, for this reader.
+        let kept = spool.attach(&here.or_else(|_| self.attached(attachment))?)?;
+        Ok(spool.attachment_path(&kept))
     }
 }
 

@@ -449,17 +449,16 @@ impl Follower {
         let removed = queue.sweep()?;
         let requests = Requests::new(queue).sweep()?;
         queue.sweep_hosts()?;
-        let keep = retention(&self.spool)?;
-        queue.sweep_files(keep)?;
-        let mut calendar = self.spool.calendar();
-        let swept = sweep_attachments(self.outbox.spool(), &mut calendar, keep);
-        self.spool.keep_calendar(calendar);
-        swept?;
         if removed > 0 || requests > 0 {
             let data = json!({ "tmp": 0, "done": removed, "orphans": 0, "requests": requests });
             self.recorder.record(types::QUEUE_SWEPT, ACTOR, data);
         }
-        Ok(())
+        let keep = retention(&self.spool)?;
+        let mut calendar = self.spool.calendar();
+        let swept = sweep_attachments(self.outbox.spool(), &mut calendar, keep);
+        self.spool.keep_calendar(calendar);
+        swept?;
+        queue.sweep_files(keep).map(drop)
     }
 
     fn note_carried(&self, from: &str, carried: &Carried) {

@@ -175,6 +175,11 @@ fn messages(facts: &Facts, wrong: &mut Vec<String>) {
             wrong.push(format!("{id} was settled twice"));
         }
     }
+    for note in &facts.notes {
+        if let Fact::FoundSettled { id, answered_at } = note {
+            settled.entry(id).or_insert(*answered_at);
+        }
+    }
     let mut deliveries = BTreeSet::new();
     for note in &facts.notes {
         match note {

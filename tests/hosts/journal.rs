@@ -9,6 +9,8 @@ pub enum Fact {
     Received { id: String, epoch: u64, body: String, asked_at: u64 },
     /// `settle` has accepted the work; the answer came at this time.
     Settled { id: String, epoch: u64, answered_at: u64 },
+    /// `settle` has found the work settled: by a try of its own whose answer did not come, or by a later holder.
+    FoundSettled { id: String, answered_at: u64 },
     /// `request plan` has taken the question.
     Asked { id: String },
     /// `request answer` has accepted this decision.

@@ -5,11 +5,13 @@
 //! | 0 | notes what was accepted, and goes on |
 //! | 75, or it was killed | repeats the same |
 //! | 3 | nothing is there: looks again |
-//! | 1 | it came too late: goes on, notes nothing |
+//! | 1 | it came too late: goes on, and notes at most that it found the work done |
 //! | another | notes it as wrong |
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
@@ -40,7 +42,8 @@ pub struct Stage<'a> {
     /// The test has failed: each player ends at once.
     pub given_up: AtomicBool,
     sent: AtomicU64,
-    settled: AtomicU64,
+    /// Ids of the messages that are settled, as far as a player was told.
+    settled: Mutex<BTreeSet<String>>,
     senders: AtomicU64,
     asked: AtomicU64,
     decided: AtomicU64,
@@ -59,7 +62,7 @@ impl<'a> Stage<'a> {
             over: AtomicBool::default(),
             given_up: AtomicBool::default(),
             sent: zero(),
-            settled: zero(),
+            settled: Mutex::default(),
             senders: AtomicU64::new(SENDERS.len() as u64),
             asked: zero(),
             decided: zero(),
@@ -78,11 +81,15 @@ impl<'a> Stage<'a> {
         format!(
             "{} sent, {} settled; {} plans, {} decided; {} drivers of steps",
             of(&self.sent),
-            of(&self.settled),
+            self.settled().len(),
             of(&self.asked),
             of(&self.decided),
             of(&self.drivers)
         )
+    }
+
+    fn settled(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Milliseconds since the begin.
@@ -152,7 +159,7 @@ fn send(stage: &Stage<'_>, host: &Host, name: &str) -> Vec<Fact> {
     let mut number = 0;
     while number < stage.messages_min || !stage.is_over() {
         let sent = stage.sent.load(Ordering::Relaxed);
-        if sent - stage.settled.load(Ordering::Relaxed).min(sent) > OPEN_MAX {
+        if sent.saturating_sub(stage.settled().len() as u64) > OPEN_MAX {
             if stage.given_up.load(Ordering::Relaxed) {
                 break;
             }
@@ -183,7 +190,7 @@ fn receive(stage: &Stage<'_>, host: &Host, mailbox: &str) -> Vec<Fact> {
     let line = ["recv", "--as", mailbox, "--json", "--wait", "1s"];
     let is_all_settled = || {
         stage.senders.load(Ordering::Relaxed) == 0
-            && stage.settled.load(Ordering::Relaxed) >= stage.sent.load(Ordering::Relaxed)
+            && stage.settled().len() as u64 >= stage.sent.load(Ordering::Relaxed)
     };
     while !is_all_settled() && !stage.given_up.load(Ordering::Relaxed) {
         let asked_at = stage.now();
@@ -199,10 +206,15 @@ fn receive(stage: &Stage<'_>, host: &Host, mailbox: &str) -> Vec<Fact> {
         let number = epoch.to_string();
         let line = ["settle", "--as", mailbox, &id, "--epoch", &number];
         let Some(ran) = stage.insist(host, &line) else { break };
+        let answered_at = stage.now();
         match ran.code {
             0 => {
-                stage.settled.fetch_add(1, Ordering::Relaxed);
-                facts.push(Fact::Settled { id, epoch, answered_at: stage.now() });
+                stage.settled().insert(id.clone());
+                facts.push(Fact::Settled { id, epoch, answered_at });
+            }
+            1 if ran.stderr.contains("it is settled") => {
+                stage.settled().insert(id.clone());
+                facts.push(Fact::FoundSettled { id, answered_at });
             }
             // Its lease was over, and it was delivered again.
             1 => {}

@@ -75,6 +75,17 @@ fn a_sound_story_is_believed() {
     assert_eq!(violations(&sound()), [""; 0]);
 }
 
+/// The answer to the settle that was carried out did not come.
+#[test]
+fn work_that_is_found_settled_is_not_lost_and_stays_settled() {
+    let mut facts = sound();
+    facts.notes.retain(|note| !matches!(note, Fact::Settled { .. }));
+    facts.notes.push(Fact::FoundSettled { id: "ann-1".to_owned(), answered_at: 30 });
+    assert_eq!(violations(&facts), [""; 0]);
+    facts.notes.push(received("ann-1", 3, 31));
+    assert!(violations(&facts)[0].contains("after it was settled"));
+}
+
 #[test]
 fn a_story_that_was_tampered_with_is_refuted() {
     is_found("is lost", |facts| facts.notes.retain(|note| !matches!(note, Fact::Settled { .. })));

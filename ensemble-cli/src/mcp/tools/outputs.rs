@@ -7,7 +7,7 @@ use crate::printed;
 /// A message in the agent's hands, as two tools give it.
 const TAKEN: &str = "id: id; epoch: count; lease_seconds: count; from: name; type: name; task_id: text?; \
     request_id: text?; attempt: count?; body: any; body_text: text; held?: text; waiting?: count; commands?: {text}; \
-    attachment_path?: text?; remark?: text; plan?: text";
+    attachment_path?: text?; attachment_error?: text; remark?: text; plan?: text";
 
 /// Members that results have, by tool.
 const OUTPUTS: &[(&str, &str)] = &[
