@@ -165,6 +165,8 @@ impl Engine {
         self.reconcile.handle_timeout(now);
         self.reconcile(now);
         findings.extend(self.drop_boxes.examine(now, has_events));
+        // Files may be found without an event: by a look, or once they have not changed for a while.
+        self.status.changed_if(!findings.is_empty());
         self.drop_boxes.route(now, findings, &self.context, &mut self.mail, &mut self.team);
         self.pass_time(now);
         self.processes.watch(self.team.processes());
