@@ -10,7 +10,11 @@ use std::process::Command;
 
 use conformance::bed::{MAILBOX, message, name};
 use ensemble_core::Error;
+use ensemble_core::broker::Broker as _;
+use ensemble_core::env::Published;
+use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::spool::Settings;
+use ensemble_nats::bridge::Carried;
 use ensemble_nats::{NatsOptions, NatsTransport};
 use nats_support::{PATIENCE, Server, free_port};
 
@@ -118,7 +122,8 @@ fn server_that_denies(home: &Path, permissions: &str) -> Server {
 #[test]
 fn what_is_denied_is_refused_at_once_and_named() {
     let home = tempfile::tempdir().unwrap();
-    let publish_few = r#"{publish: {allow: [">"], deny: ["ens.team.q.secret.>", "$JS.API.STREAM.MSG.DELETE.>"]}}"#;
+    let publish_few =
+        r#"{publish: {allow: [">"], deny: ["ens.team.q.secret.>", "ens.team.in.>"]}}"#;
     let server = server_that_denies(home.path(), publish_few);
     let url = |user: &str| format!("nats://{user}@127.0.0.1:{}", server.port);
     let options = |user: &str| NatsOptions::new(url(user), name("team")).with_patience(PATIENCE);
@@ -126,18 +131,21 @@ fn what_is_denied_is_refused_at_once_and_named() {
     let all = NatsTransport::connect(&options("all:a")).unwrap();
     all.add_mailbox(&name("secret"), &Settings::default()).unwrap();
     let few = NatsTransport::connect(&options("few:f")).unwrap();
-    let envelope = ensemble_core::message::Envelope::new(name("secret"), "in");
+    let envelope = Envelope::new(name("secret"), "in");
     let error = few.publish(&envelope).unwrap_err();
     assert!(!error.is_transient(), "waiting does not help: {error}");
     let said = error.to_string();
-    assert!(said.contains("denied") && said.contains("ens.team.q.secret."), "{said}");
+    assert!(said.contains("denied") && said.contains("ens.team.in."), "{said}");
     few.publish(&message("other mail goes on")).unwrap();
 }
 
 #[test]
 fn a_host_that_may_not_read_or_follow_is_told_so() {
     for (denied, place) in [
-        (r#"{publish: {allow: [">"], deny: ["$JS.API.STREAM.MSG.GET.>"]}}"#, "STREAM.MSG.GET"),
+        (
+            r#"{publish: {allow: [">"], deny: ["$JS.API.STREAM.MSG.GET.>", "$JS.API.CONSUMER.CREATE.>"]}}"#,
+            "CONSUMER.CREATE",
+        ),
         (r#"{publish: {allow: [">"], deny: ["$JS.API.CONSUMER.>"]}}"#, "CONSUMER"),
         (r#"{subscribe: {deny: ["_INBOX.>"]}}"#, "_INBOX"),
         (r#"{publish: {deny: ["ens.team.probe"]}}"#, "ens.team.probe"),
@@ -154,6 +162,150 @@ fn a_host_that_may_not_read_or_follow_is_told_so() {
         let said = error.to_string();
         assert!(said.contains("denied") && said.contains(place), "{place}: {said}");
     }
+}
+
+/// What `few` may: use the mailbox `few`, hand in as `few`, and know which mailboxes there are.
+const LIMITED: &str = r#"{
+    publish: ["ens.team.probe", "$KV.ENSEMBLE_REQUESTS_team.probe", "ens.team.q.few.*", "ens.team.in.few.>",
+        "$JS.API.CONSUMER.CREATE.ENSEMBLE_team.*.ens.team.q.few.>",
+        "$JS.API.CONSUMER.CREATE.ENSEMBLE_team.*.ens.team.s.few.>",
+        "$JS.API.CONSUMER.CREATE.ENSEMBLE_team.*.ens.team.in.few.>",
+        "$JS.API.CONSUMER.CREATE.ENSEMBLE_team.*.ens.team.b.>",
+        "$JS.API.CONSUMER.CREATE.ENSEMBLE_team.*.ens.team.clock",
+        "$JS.API.CONSUMER.CREATE.KV_ENSEMBLE_REQUESTS_team.>",
+        "$JS.API.CONSUMER.MSG.NEXT.*.*", "$JS.API.STREAM.INFO.*"]
+    subscribe: ["_INBOX_few.>"] }"#;
+
+/// A server, a client that may do all, and one that may do little. Both have a mailbox.
+fn with_limits() -> (tempfile::TempDir, Server, NatsTransport, NatsTransport) {
+    let home = tempfile::tempdir().unwrap();
+    let server = server_that_denies(home.path(), LIMITED);
+    let options = |user: &str| {
+        let url = format!("nats://{user}@127.0.0.1:{}", server.port);
+        NatsOptions::new(url, name("team")).with_patience(PATIENCE)
+    };
+    let all = NatsTransport::connect(&options("all:a")).unwrap();
+    all.add_mailbox(&name("few"), &Settings::default()).unwrap();
+    all.add_mailbox(&name("lead"), &Settings::default().with_capacity(2)).unwrap();
+    let mut limited = options("few:f");
+    limited.inbox_prefix = Some("_INBOX_few".to_owned());
+    let few = NatsTransport::connect(&limited).unwrap();
+    all.follow_handed_in();
+    (home, server, all, few)
+}
+
+/// A message of `few` to the lead.
+fn report(id: &str, body: &str) -> Envelope {
+    let mut envelope = Envelope::new(name("lead"), body).with_id(MessageId::new(id).unwrap());
+    envelope.from = name("few");
+    envelope
+}
+
+/// Stores what was handed in, once it is heard of.
+fn carry(all: &NatsTransport) -> Carried {
+    let mut seen = 0;
+    while all.handed_in_mailboxes().is_empty() {
+        seen = all.wait_for_news(seen, PATIENCE);
+    }
+    all.carry_handed_in(&name("lead")).unwrap()
+}
+
+fn bodies(all: &NatsTransport, mailbox: &str) -> Vec<String> {
+    let mut bodies = Vec::new();
+    while let Some(delivery) = all.receive(&name(mailbox), &name(mailbox)).unwrap() {
+        all.settle(&delivery.lease).unwrap();
+        bodies.push(delivery.envelope.body);
+    }
+    bodies
+}
+
+#[test]
+fn limited_credentials_have_their_own_mailbox_and_nothing_of_another() {
+    let (_home, _server, all, few) = with_limits();
+    all.publish(&Envelope::new(name("few"), "for few")).unwrap();
+    all.publish(&report("r1", "for the lead")).unwrap();
+    let delivery = few.receive(&name("few"), &name("few")).unwrap().expect("its mail");
+    assert_eq!(delivery.envelope.body, "for few");
+    few.settle(&delivery.lease).unwrap();
+    assert!(few.receive(&name("few"), &name("few")).unwrap().is_none());
+    let lead = name("lead");
+    let tries: [&dyn Fn() -> Option<Error>; 4] = [
+        &|| few.receive(&lead, &name("few")).err(),
+        &|| few.unfinished(&lead, 10).err(),
+        &|| few.peek(&lead, &MessageId::new("r1").unwrap()).err(),
+        &|| few.set_aside(&lead, &MessageId::new("r1").unwrap(), "mine").err(),
+    ];
+    for (at, attempt) in tries.iter().enumerate() {
+        let said = attempt().expect("it is denied").to_string();
+        assert!(said.contains("denied") && said.contains("lead"), "{at}: {said}");
+    }
+    few.follow_team().unwrap();
+    assert_eq!(few.mailboxes().unwrap(), [name("few")], "it follows what it may follow");
+    assert_eq!(bodies(&all, "lead"), ["for the lead"]);
+}
+
+#[test]
+fn a_message_that_was_handed_in_is_stored_once_and_changes_nothing_else() {
+    let (_home, _server, all, few) = with_limits();
+    assert_eq!(few.publish(&report("r1", "done")).unwrap(), Published::Stored);
+    assert_eq!(few.publish(&report("r1", "done")).unwrap(), Published::AlreadyStored);
+    assert!(matches!(few.publish(&report("r1", "other")), Err(Error::Conflict { .. })));
+    // As if a watcher had died before it removed what it had stored.
+    all.publish(&report("r1", "done")).unwrap();
+    assert_eq!(carry(&all).carried, 1);
+    assert_eq!(bodies(&all, "lead"), ["done"]);
+    // Nothing waits there any more, so the servers take the id again; the mailbox does not.
+    few.publish(&report("r1", "done")).unwrap();
+    assert_eq!((carry(&all).carried, bodies(&all, "lead").len()), (1, 0));
+    few.publish(&report("r1", "all tests pass")).unwrap();
+    assert_eq!(carry(&all).buried, 1);
+    let dead = all.dead_letters(&name("lead")).unwrap();
+    assert!(dead[0].reason.contains("not carried") && dead[0].id.as_str().starts_with("r1."));
+    assert!(bodies(&all, "few")[0].contains("not carried"), "its sender is told");
+}
+
+#[test]
+fn a_full_mailbox_takes_what_was_handed_in_once_there_is_room() {
+    let (_home, _server, all, few) = with_limits();
+    for at in 0..3 {
+        few.publish(&report(&format!("r{at}"), &at.to_string())).unwrap();
+    }
+    let first = carry(&all);
+    assert_eq!((first.carried, first.stuck.is_some()), (2, true));
+    assert_eq!(all.handed_in_mailboxes(), [name("lead")], "it is not forgotten");
+    assert_eq!(bodies(&all, "lead"), ["0", "1"]);
+    assert_eq!(carry(&all).carried, 1);
+    assert!(all.handed_in_mailboxes().is_empty());
+    assert_eq!(bodies(&all, "lead"), ["2"]);
+}
+
+#[test]
+fn nobody_hands_in_under_another_name() {
+    let (_home, server, all, few) = with_limits();
+    let mut forged = report("r1", "all is well");
+    forged.from = name("conductor");
+    let said = few.publish(&forged).unwrap_err().to_string();
+    assert!(said.contains("denied") && said.contains("ens.team.in.conductor."), "{said}");
+    // Past the library, as `few`, with another sender in the message than in its subject.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let raw = async_nats::ConnectOptions::with_user_and_password("few".into(), "f".into());
+        let url = format!("nats://127.0.0.1:{}", server.port);
+        let raw = raw.custom_inbox_prefix("_INBOX_few").connect(url).await.unwrap();
+        let payload = forged.encode().unwrap();
+        for (id, content) in [("r1", payload), ("r2", "no message".into())] {
+            raw.publish(format!("ens.team.in.few.lead.{id}"), content.into()).await.unwrap();
+        }
+        raw.flush().await.unwrap();
+    });
+    let mut buried = 0;
+    while buried < 2 {
+        buried += carry(&all).buried;
+    }
+    assert!(bodies(&all, "lead").is_empty());
+    let dead = all.dead_letters(&name("lead")).unwrap();
+    let reasons: Vec<&str> = dead.iter().map(|letter| letter.reason.as_str()).collect();
+    assert!(reasons.iter().any(|why| why.contains("handed in by `few`")), "{reasons:?}");
 }
 
 #[track_caller]

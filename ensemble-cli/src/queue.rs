@@ -23,9 +23,9 @@ use ensemble_nats::NatsTransport;
 #[cfg(feature = "nats")]
 use ensemble_team::roster::Outsiders;
 use ensemble_watch::ForegroundHost;
-use ensemble_watch::hosts::PingCall;
 #[cfg(feature = "nats")]
-use ensemble_watch::hosts::{PingAnswer, host_of};
+use ensemble_watch::hosts::PingAnswer;
+use ensemble_watch::hosts::PingCall;
 use ensemble_watch::project::Project;
 
 use crate::context::Context;
@@ -282,7 +282,7 @@ fn check_name(context: &Context, servers: &NatsTransport) -> Outcome {
 /// The other host that has an agent.
 #[cfg(feature = "nats")]
 fn other_host(project: &Project, servers: &NatsTransport, agent: &Name) -> Outcome<Option<Name>> {
-    let here = host_of(&project.state)?;
+    let here = project.host()?;
     Ok(servers.host_of_member(agent)?.filter(|host| *host != here))
 }
 

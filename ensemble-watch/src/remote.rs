@@ -5,6 +5,7 @@
 //! |---|---|
 //! | connect, if there is no connection | the loop is notified, and the log |
 //! | outbox, and files in the queue's directory | carried to the servers, stored once by id |
+//! | messages that were handed in by limited credentials | stored in their mailboxes |
 //! | mailboxes of this host's agents | the loop learns of waiting messages and nudges the panes |
 //! | changed mailboxes | the thread of the ladders looks at the tasks that wait there |
 //! | messages and decisions that this host's agents hold or await | sent to the loop on change, at most once a second |
@@ -173,7 +174,7 @@ impl Follower {
             has_news: true,
             condition: serde_json::Value::Null,
             sight: SharedSight::default(),
-            log: TeamLog::open(&project.logs(), &project.state)?,
+            log: TeamLog::open(project.host()?, &project.logs(), &project.state)?,
             hosts: Hosts::open(project, now)?,
             calls,
             next_log: now,
@@ -225,13 +226,13 @@ impl Follower {
         let departures = Departures::new(&self.project, store, recorder);
         self.requests.set_decision_handler(Box::new(departures));
         self.board.forget();
+        queue.follow_handed_in();
         let mut follows_team = false;
         let mut ladders = None;
         loop {
-            if !follows_team {
-                // Until the team's consumer exists, each mailbox is followed separately.
-                follows_team = queue.follow_team().is_ok();
-            }
+            // Until the team's consumer exists, each mailbox is followed separately. Limited credentials follow
+            // those mailboxes only that they may follow, and look for new ones.
+            follows_team |= queue.follow_team().is_ok();
             if follows_team {
                 self.see_to_ladders(queue, &mut ladders);
             }
@@ -296,6 +297,8 @@ impl Follower {
         }
         let carried = self.carry(now, queue);
         self.troubles.note("directory", carried)?;
+        let stored = self.store_handed_in(now, queue);
+        self.troubles.note("handed in", stored)?;
         let told = self.tell_of_mail(queue);
         self.troubles.note("panes", told)?;
         let ended = self.end_what_was_seen(queue);
@@ -307,7 +310,8 @@ impl Follower {
             let swept = self.sweep(queue);
             self.troubles.note("sweep", swept)?;
         }
-        if now >= self.next_apart {
+        // Limited credentials leave the upkeep of the servers to other hosts.
+        if now >= self.next_apart && !queue.is_limited() {
             self.next_apart = now + APART_INTERVAL;
             let apart = queue.set_settled_apart().and_then(|_| queue.keep_reserve());
             self.troubles.note("settled messages", apart)?;
@@ -444,21 +448,32 @@ impl Follower {
         Ok(())
     }
 
+    /// Stores what limited credentials handed in.
+    fn store_handed_in(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
+        let waiting = queue.handed_in_mailboxes();
+        let carry = |mailbox: &Name| queue.carry_handed_in(mailbox);
+        let carried = self.carrier.carry(now, "handed in", &waiting, carry, &mut self.troubles)?;
+        self.note_carried("handed in", &carried);
+        Ok(())
+    }
+
     fn sweep(&self, queue: &NatsTransport) -> Result<()> {
         self.log.sweep();
-        let removed = queue.sweep()?;
-        let requests = Requests::new(queue).sweep()?;
-        queue.sweep_hosts()?;
-        if removed > 0 || requests > 0 {
-            let data = json!({ "tmp": 0, "done": removed, "orphans": 0, "requests": requests });
-            self.recorder.record(types::QUEUE_SWEPT, ACTOR, data);
+        if !queue.is_limited() {
+            let removed = queue.sweep()?;
+            let requests = Requests::new(queue).sweep()?;
+            queue.sweep_hosts()?;
+            if removed > 0 || requests > 0 {
+                let data = json!({ "tmp": 0, "done": removed, "orphans": 0, "requests": requests });
+                self.recorder.record(types::QUEUE_SWEPT, ACTOR, data);
+            }
         }
         let keep = retention(&self.spool)?;
         let mut calendar = self.spool.calendar();
         let swept = sweep_attachments(self.outbox.spool(), &mut calendar, keep);
         self.spool.keep_calendar(calendar);
         swept?;
-        queue.sweep_files(keep).map(drop)
+        if queue.is_limited() { Ok(()) } else { queue.sweep_files(keep).map(drop) }
     }
 
     fn note_carried(&self, from: &str, carried: &Carried) {

@@ -127,7 +127,7 @@ impl NatsTransport {
             }
             // The copies are in the order of their times: all before the first one to keep go.
             let policy = DeliverPolicy::ByStartTime { start_time };
-            let failed = |error| wire.unreachable("remove settled messages", error);
+            let failed = |error| wire.unheard("remove settled messages", &pattern, error);
             let mut kept = Consumer::open(&wire, &pattern, policy, true).await.map_err(failed)?;
             kept.ask(1).await.map_err(failed)?;
             let first = kept.hear().await.map_err(failed)?;

@@ -85,6 +85,8 @@ impl NatsTransport {
             connections,
             watches: Watches::default(),
             team: Mutex::default(),
+            handed_in: Mutex::default(),
+            open: Mutex::default(),
             news: Arc::default(),
             settings: Mutex::default(),
             names: Mutex::default(),
@@ -136,12 +138,11 @@ fn wires(
             time,
             reserve,
             may_be_absent,
+            is_narrow: Arc::default(),
             ops,
         };
-        let bucket =
-            Wire { stream: bucket, stream_probe: of_bucket, may_be_absent: true, ..wire.clone() };
-        let files =
-            Wire { stream: files, stream_probe: of_files, may_be_absent: true, ..wire.clone() };
+        let bucket = wire.of(bucket, of_bucket);
+        let files = wire.of(files, of_files);
         Some((Arc::new(wire), [bucket, files]))
     }
 }
@@ -171,6 +172,9 @@ fn connect_options(
         Some((token, None)) => connecting.token(token.to_owned()),
         None => connecting,
     };
+    if let Some(prefix) = &options.inbox_prefix {
+        connecting = connecting.custom_inbox_prefix(prefix);
+    }
     if let Some(file) = &options.credentials {
         let text = std::fs::read_to_string(file).map_err(|e| Error::io("read", file, e))?;
         connecting = connecting.credentials(&text).map_err(|e| Error::io("use", file, e))?;

@@ -19,8 +19,10 @@ use std::time::Duration;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::{BatchConfig, Config};
 use async_nats::jetstream::consumer::{AckPolicy, Consumer as Asked, DeliverPolicy};
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::{StatusCode, Subscriber};
 use futures_util::StreamExt as _;
+use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::wire::{ANSWER_PATIENCE, Wire, millis};
@@ -33,8 +35,11 @@ const LEFT_ALONE: Duration = Duration::from_secs(5);
 /// Largest number that is requested at a time.
 const BATCH_MAX: u64 = 256;
 
-/// Beginning of the subjects on which consumers are created.
-pub(super) const CREATE: &str = "$JS.API.CONSUMER.";
+/// Beginning of the subjects on which consumers are created. The stream, the consumer's name and its pattern follow,
+/// so that a permission can name the pattern.
+pub(super) const CREATE: &str = "$JS.API.CONSUMER.CREATE.";
+/// Beginning of the subjects on which consumers are asked for messages.
+pub(super) const NEXT: &str = "$JS.API.CONSUMER.MSG.NEXT.";
 
 /// One consumer, and the subscription to which it delivers.
 pub(super) struct Consumer {
@@ -59,6 +64,21 @@ pub(super) struct Told {
     pub(super) at: u64,
 }
 
+impl Told {
+    /// The version as a stream tells it when it is asked for its last.
+    pub(super) fn into_last(self) -> StreamMessage {
+        let at = i128::from(self.at) * 1_000_000;
+        StreamMessage {
+            subject: self.message.subject,
+            sequence: self.seq,
+            headers: self.message.headers.unwrap_or_default(),
+            payload: self.message.payload,
+            time: OffsetDateTime::from_unix_timestamp_nanos(at)
+                .unwrap_or(OffsetDateTime::UNIX_EPOCH),
+        }
+    }
+}
+
 impl Consumer {
     /// Opens a consumer of a pattern: for the last version of every subject, or
     /// `DeliverPolicy::All`.
@@ -68,7 +88,11 @@ impl Consumer {
         deliver_policy: DeliverPolicy,
         headers_only: bool,
     ) -> Result<Self, async_nats::Error> {
+        let inbox = wire.client.new_inbox();
+        let name = inbox.rsplit('.').next().unwrap_or_default().to_owned();
+        let named = format!("{CREATE}{}.{name}.", wire.stream_probe.stream());
         let config = Config {
+            name: Some(name),
             filter_subject: pattern.to_owned(),
             deliver_policy,
             headers_only,
@@ -79,14 +103,13 @@ impl Consumer {
             ..Config::default()
         };
         let making = async {
-            let inbox = wire.client.new_inbox();
             let answers = wire.client.subscribe(inbox.clone()).await?;
             let asked = wire.stream.create_consumer(config).await?;
-            Ok::<_, async_nats::Error>((asked, inbox, answers))
+            Ok::<_, async_nats::Error>((asked, answers))
         };
         // The creation may be denied, and the answers' subject, too.
-        let making = wire.denials.or(CREATE, timeout(ANSWER_PATIENCE, making));
-        let (asked, inbox, answers) = making.await???;
+        let making = wire.denials.or(&named, timeout(ANSWER_PATIENCE, making));
+        let (asked, answers) = making.await???;
         wire.time.note(asked.cached_info().created);
         let (context, pending) = (wire.context.clone(), asked.cached_info().num_pending);
         Ok(Self { asked, context, inbox, answers, told: 0, open: 0, pending })

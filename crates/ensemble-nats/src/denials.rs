@@ -12,14 +12,17 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
 
+use ensemble_core::Error;
 use tokio::sync::watch::Sender;
+
+use super::consumer::{CREATE, NEXT};
 
 /// Number of recent denials that are kept.
 const KEPT_MAX: usize = 64;
 /// Phrase of the server's message, in lower case.
 const PHRASE: &str = "permissions violation";
-/// Beginning of the subjects to which answers come.
-pub(super) const INBOX: &str = "_INBOX.";
+/// Beginning of the subjects to which answers come, also with a prefix of a connection's own.
+const INBOX: &str = "_INBOX";
 
 /// The recent denials. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +60,20 @@ impl Denials {
         let begin = format!("\"{subject}");
         let recent = self.0.borrow();
         let of_subject = |(number, text): &&(u64, String)| *number > mark && text.contains(&begin);
-        recent.texts.iter().find(of_subject).map(|(_, text)| format!("denied: {text}"))
+        recent.texts.iter().find(of_subject).map(|(_, text)| denied(text))
+    }
+
+    /// A denial of consumers of this stream and pattern, or of the answers to any request.
+    pub(super) fn of_consumers(&self, stream: &str, pattern: &str) -> Option<String> {
+        let (create, next) = (format!("\"{CREATE}{stream}."), format!("\"{NEXT}{stream}."));
+        let (end, inbox) = (format!(".{pattern}\""), format!("\"{INBOX}"));
+        let is_it = |text: &str| {
+            let is_created = text.contains(&create) && text.contains(&end);
+            is_created || text.contains(&next) || text.contains(&inbox)
+        };
+        let recent = self.0.borrow();
+        let found = recent.texts.iter().find(|(_, text)| is_it(text));
+        found.map(|(_, text)| denied(text))
     }
 
     /// Runs a request for its result, or until its subject is denied.
@@ -85,6 +101,18 @@ impl Denials {
             text = denied => Err(text),
         }
     }
+}
+
+/// Beginning of the detail of an error that is a denial.
+const DENIED: &str = "denied: ";
+
+fn denied(text: &str) -> String {
+    format!("{DENIED}{text}")
+}
+
+/// Whether the servers denied what was tried.
+pub(super) fn is_denial(error: &Error) -> bool {
+    matches!(error, Error::Server { detail, unreachable: false, .. } if detail.starts_with(DENIED))
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ mod denials;
 mod files;
 mod gate;
 mod gates;
+mod handed_in;
 mod holder;
 mod hosts;
 mod index;
@@ -97,11 +98,12 @@ pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, Posted};
 pub use shipping::ShippedLine;
 
 use bucket::Bucket;
+use handed_in::HandedIn;
 use lazy_stream::LazyStream;
 use record::{Record, Stored};
 use runtime::Runtime;
 use subject::Subjects;
-use team::{Team, Watches};
+use team::{OpenMailboxes, Team, Watches};
 use watch::{News, Watch};
 use wire::{Put, Wire};
 
@@ -126,6 +128,9 @@ pub struct NatsTransport {
     connections: tokio::sync::watch::Receiver<u64>,
     watches: Watches,
     team: Mutex<Option<Arc<Team>>>,
+    handed_in: Mutex<Option<Arc<HandedIn>>>,
+    /// Mailboxes that these credentials may follow; `None` if they may follow the whole team.
+    open: Mutex<Option<OpenMailboxes>>,
     news: Arc<News>,
     settings: Mutex<HashMap<Name, (Settings, Instant)>>,
     /// All mailboxes, and the sequence of the last one that was added.
@@ -231,7 +236,8 @@ impl NatsTransport {
             return Ok(());
         }
         let _waiting = self.runtime.waiting();
-        let denied = || self.wire.denial_of_consumers();
+        let pattern = self.subjects.messages(mailbox);
+        let denied = || self.wire.denial_of_consumers(&pattern);
         let (left, round_trip) = (self.wire.patience.left(), asked_at.elapsed());
         if watch.catch_up(head, left, round_trip, || denied().is_some()) {
             return Ok(());

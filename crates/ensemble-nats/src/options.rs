@@ -23,6 +23,9 @@ pub struct NatsOptions {
     pub team: Name,
     /// A credentials file (user JWT and nkey).
     pub credentials: Option<PathBuf>,
+    /// Beginning of the subjects to which answers come: `_INBOX`, or `_INBOX_…` for a client whose answers no other
+    /// client may read.
+    pub inbox_prefix: Option<String>,
     /// Root certificates that are trusted in addition to the system's, as PEM.
     pub root_certificates: Option<PathBuf>,
     /// Client certificate and key, as PEM.
@@ -52,6 +55,7 @@ impl NatsOptions {
             servers: servers.into(),
             team,
             credentials: None,
+            inbox_prefix: None,
             root_certificates: None,
             client_certificate: None,
             replicas: 1,

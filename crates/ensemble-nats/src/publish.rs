@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::denials::is_denial;
 use super::record::Record;
 use super::wire::NOTHING;
 use super::{NatsTransport, Put, Stored, lock};
@@ -14,12 +15,21 @@ use ensemble_core::{Error, Result};
 pub(super) const TRIES_MAX: usize = 8;
 
 impl NatsTransport {
-    /// Stores a message for `envelope.to`: one compare-and-set, so an id is stored once.
+    /// Stores a message for `envelope.to`: one compare-and-set, so an id is stored once. Credentials that may not
+    /// write to the mailbox hand the message in, and a watcher that may stores it.
     ///
     /// # Errors
     /// [`Error::NoMailbox`], [`Error::Full`], [`Error::Conflict`], [`Error::TooLarge`] or
     /// [`Error::Server`]. After an error, publishing the same envelope again is safe.
     pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
+        match self.store(envelope) {
+            Err(denied) if is_denial(&denied) => self.hand_in(envelope),
+            stored => stored,
+        }
+    }
+
+    /// Stores a message in its mailbox.
+    pub(super) fn store(&self, envelope: &Envelope) -> Result<Published> {
         let settings = self.settings_of(&envelope.to)?;
         let payload = Bytes::from(envelope.encode()?);
         let record = Record::of_envelope(envelope);
@@ -83,7 +93,7 @@ impl NatsTransport {
         Err(Error::Conflict { mailbox, id })
     }
 
-    fn record_stored(&self, envelope: &Envelope) {
+    pub(super) fn record_stored(&self, envelope: &Envelope) {
         if !self.recorder.is_recording() {
             return;
         }

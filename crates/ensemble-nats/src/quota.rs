@@ -53,7 +53,7 @@ impl NatsTransport {
         let count = self.call("count the messages of a mailbox", async move {
             let last = DeliverPolicy::LastPerSubject;
             let opened = Consumer::open(&wire, &pattern, last, true).await;
-            let failed = |error| wire.unreachable("count the messages of a mailbox", error);
+            let failed = |error| wire.unheard("count the messages of a mailbox", &pattern, error);
             Ok(opened.map_err(failed)?.pending())
         })?;
         let room = messages_max.saturating_sub(count);

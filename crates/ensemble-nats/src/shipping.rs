@@ -62,7 +62,8 @@ impl NatsTransport {
             if last.sequence <= number {
                 return Ok(Vec::new());
             }
-            let failed = |error: async_nats::Error| log.unreachable("read the event logs", error);
+            let failed =
+                |error: async_nats::Error| log.unheard("read the event logs", &pattern, error);
             let policy = DeliverPolicy::ByStartSequence { start_sequence: number + 1 };
             let mut consumer =
                 Consumer::open(&log, &pattern, policy, false).await.map_err(failed)?;
@@ -92,7 +93,7 @@ impl NatsTransport {
             let opened = wire.context.get_stream_no_info(&name).await;
             let stream = opened.map_err(|error| wire.refused("read the event logs", error))?;
             let stream_probe = StreamProbe::new(name, pattern.trim_end_matches('>'), connections);
-            Ok::<_, Error>(Wire { stream, stream_probe, may_be_absent: true, ..(*wire).clone() })
+            Ok::<_, Error>(wire.of(stream, stream_probe))
         })
     }
 }

@@ -87,6 +87,11 @@ impl StreamProbe {
         Self { stream, subject, open_at, was_absent, connections }
     }
 
+    /// Name of the stream.
+    pub(super) fn stream(&self) -> &str {
+        &self.stream
+    }
+
     fn connection(&self) -> u64 {
         *self.connections.borrow() + 1
     }

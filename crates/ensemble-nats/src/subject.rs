@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! ens.<team>.q.<mailbox>.<id>     a message: its last version is the message and its state
+//! ens.<team>.in.<from>.<mailbox>.<id>  a message of a sender that may not write to the mailbox
 //! ens.<team>.b.<mailbox>          a mailbox and its settings; here the name is in lower case
 //! ens.<team>.g.<mailbox>          the last message admitted to a bounded mailbox
 //! $KV.ENSEMBLE_REQUESTS_<team>.>  requests and gates, in a key-value bucket:
@@ -73,6 +74,27 @@ impl Subjects {
 
     pub(super) fn message(&self, mailbox: &Name, id: &MessageId) -> String {
         format!("ens.{}.q.{}.{}", self.team, token(mailbox.as_str()), token(id.as_str()))
+    }
+
+    /// Where a sender hands a message in that may not write to its mailbox.
+    pub(super) fn handed_in(&self, from: &Name, mailbox: &Name, id: &MessageId) -> String {
+        let (from, mailbox) = (token(from.as_str()), token(mailbox.as_str()));
+        format!("ens.{}.in.{from}.{mailbox}.{}", self.team, token(id.as_str()))
+    }
+
+    /// Pattern of all messages that were handed in.
+    pub(super) fn all_handed_in(&self) -> String {
+        format!("ens.{}.in.>", self.team)
+    }
+
+    /// Pattern of the messages that were handed in for a mailbox.
+    pub(super) fn handed_in_for(&self, mailbox: &Name) -> String {
+        format!("ens.{}.in.*.{}.*", self.team, token(mailbox.as_str()))
+    }
+
+    /// The sender in the subject of a message that was handed in.
+    pub(super) fn sender_in(subject: &str) -> Option<Name> {
+        Name::new(name_of(subject.rsplit('.').nth(2)?)).ok()
     }
 
     /// Pattern of all messages of a mailbox.

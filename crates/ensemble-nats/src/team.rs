@@ -4,12 +4,13 @@
 //! With one consumer for each mailbox, the server would serve as many consumers as mailboxes times
 //! hosts; see docs/evidence/scale.md.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use super::denials::is_denial;
 use super::subject::Subjects;
 use super::watch::{self, Following, Hearer, News, SILENCE, Watch};
 use super::{NatsTransport, lock};
@@ -21,6 +22,15 @@ const LOOK_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The indexes of all followed mailboxes.
 pub(super) type Watches = Arc<Mutex<HashMap<Name, Arc<Watch>>>>;
+
+/// What is known of the mailboxes of a team that cannot be followed whole.
+#[derive(Default)]
+pub(super) struct OpenMailboxes {
+    /// Those that are followed, and how much was heard of each at the last look.
+    heard: HashMap<Name, Option<u64>>,
+    /// Those that may not be followed.
+    denied: HashSet<Name>,
+}
 
 /// The follower of all mailboxes.
 pub(super) struct Team {
@@ -69,9 +79,27 @@ impl NatsTransport {
     /// Follows all mailboxes of the team over one consumer, including those that are added later.
     /// For observers of the whole team; a consumer of a few mailboxes follows them by receiving.
     ///
+    /// With credentials that may not follow the whole team, each mailbox is followed that they may follow, and
+    /// another call follows those that were added since. From then on [`NatsTransport::mailboxes`] has these alone.
+    ///
     /// # Errors
     /// [`ensemble_core::Error::Server`].
     pub fn follow_team(&self) -> Result<()> {
+        if lock(&self.open).is_some() {
+            return self.follow_open();
+        }
+        match self.follow_all() {
+            Err(error) if is_denial(&error) => {
+                *lock(&self.team) = None;
+                lock(&self.watches).clear();
+                *lock(&self.open) = Some(OpenMailboxes::default());
+                self.follow_open()
+            }
+            followed => followed,
+        }
+    }
+
+    fn follow_all(&self) -> Result<()> {
         let mut team = lock(&self.team);
         if team.is_some() {
             return Ok(());
@@ -96,9 +124,60 @@ impl NatsTransport {
         self.catch_up_team().map(drop)
     }
 
+    /// Whether the credentials were found to be limited to some mailboxes.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        lock(&self.open).is_some()
+    }
+
+    /// Follows the mailboxes that these credentials may follow.
+    fn follow_open(&self) -> Result<()> {
+        for mailbox in self.all_mailboxes()? {
+            let is_known = |open: &OpenMailboxes| {
+                open.heard.contains_key(&mailbox) || open.denied.contains(&mailbox)
+            };
+            if lock(&self.open).as_ref().is_none_or(is_known) {
+                continue;
+            }
+            let followed = self.watch(&mailbox);
+            if let Some(open) = lock(&self.open).as_mut() {
+                match followed {
+                    Ok(_) => drop(open.heard.insert(mailbox, None)),
+                    Err(error) if is_denial(&error) => {
+                        lock(&self.watches).remove(&mailbox);
+                        open.denied.insert(mailbox);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of these mailboxes that the credentials may follow, as far as known.
+    pub(super) fn only_open(&self, mailboxes: Vec<Name>) -> Vec<Name> {
+        match lock(&self.open).as_ref() {
+            None => mailboxes,
+            Some(open) => {
+                mailboxes.into_iter().filter(|name| open.heard.contains_key(name)).collect()
+            }
+        }
+    }
+
     /// Mailboxes in which something has changed since the last call, if the team is followed; at first, all.
     #[must_use]
     pub fn changed_mailboxes(&self) -> Vec<Name> {
+        if let Some(open) = lock(&self.open).as_mut() {
+            let watches = lock(&self.watches);
+            let changed = open.heard.iter_mut().filter_map(|(mailbox, before)| {
+                let now = watches.get(mailbox).map(|watch| watch.index().heard);
+                (*before != now).then(|| {
+                    *before = now;
+                    mailbox.clone()
+                })
+            });
+            return changed.collect();
+        }
         let team = lock(&self.team).clone();
         team.map_or_else(Vec::new, |team| {
             std::mem::take(&mut *lock(&team.changed)).into_iter().collect()
@@ -140,7 +219,7 @@ impl NatsTransport {
         let mut heard = 0;
         while *lock(&team.seen_seq) < head {
             let left = deadline.saturating_duration_since(Instant::now());
-            if let Some(denied) = self.wire.denial_of_consumers() {
+            if let Some(denied) = self.wire.denial_of_consumers(&self.subjects.all_messages()) {
                 return Err(self.wire.refused("follow the mailboxes", denied));
             }
             if left.is_zero() {

@@ -23,6 +23,8 @@ use super::wire::Wire;
 
 /// Wait between two tries to follow a mailbox.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// The same after a denial, which only an administrator can end.
+const DENIED_INTERVAL: Duration = Duration::from_secs(10);
 /// After this silence, a reader that expects updates restarts the follower.
 pub(super) const SILENCE: Duration = Duration::from_secs(2);
 /// The first silence is shorter: the consumer of a new follower may be on a server that is behind its cluster.
@@ -214,7 +216,8 @@ pub(super) async fn follow<H: Hearer>(mut following: Following, hearer: std::syn
     while hearer.strong_count() > 0 {
         following.connections.mark_unchanged();
         if follow_once(&mut following, &hearer).await.is_none() {
-            tokio::time::sleep(RETRY_INTERVAL).await;
+            let is_denied = following.wire.denial_of_consumers(&following.pattern).is_some();
+            tokio::time::sleep(if is_denied { DENIED_INTERVAL } else { RETRY_INTERVAL }).await;
         }
     }
 }

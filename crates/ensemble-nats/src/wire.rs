@@ -11,7 +11,7 @@
 
 use std::future::IntoFuture as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -25,8 +25,8 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::{Answered, Question};
-use super::consumer::{CREATE, Consumer, Told};
-use super::denials::{Denials, INBOX};
+use super::consumer::{Consumer, Told};
+use super::denials::Denials;
 use super::patience::Patience;
 use super::record::{HEADER, Record, Stored};
 use super::server_time::ServerTime;
@@ -55,6 +55,8 @@ pub(super) struct Wire {
     pub(super) reserve: String,
     /// Whether a missing stream counts as an empty one.
     pub(super) may_be_absent: bool,
+    /// Whether reads of the whole stream were denied, so that each read takes a consumer of its pattern.
+    pub(super) is_narrow: Arc<AtomicBool>,
     pub(super) ops: Ops,
 }
 
@@ -102,6 +104,12 @@ pub(super) enum Put {
 }
 
 impl Wire {
+    /// The same connection for another stream, which may be absent.
+    pub(super) fn of(&self, stream: Stream<()>, stream_probe: StreamProbe) -> Self {
+        let is_narrow = Arc::default();
+        Self { stream, stream_probe, may_be_absent: true, is_narrow, ..self.clone() }
+    }
+
     /// A transient error.
     pub(super) fn unreachable(&self, operation: &'static str, detail: impl ToString) -> Error {
         let detail = format!("{} (is the server up?)", detail.to_string().trim_end_matches('.'));
@@ -113,15 +121,28 @@ impl Wire {
         Error::Server { operation, server, detail, unreachable: false }
     }
 
+    /// A consumer of this pattern failed: for good if it was denied.
+    pub(super) fn unheard(
+        &self,
+        operation: &'static str,
+        pattern: &str,
+        error: impl ToString,
+    ) -> Error {
+        match self.denial_of_consumers(pattern) {
+            Some(denied) => self.refused(operation, denied),
+            None => self.unreachable(operation, error),
+        }
+    }
+
     /// The server's store is full: trying later may help.
     fn without_room(&self, operation: &'static str, detail: &str) -> Error {
         let detail = format!("{FULL} ({detail}): it accepts messages again once there is room");
         Error::Server { operation, server: self.server.clone(), detail, unreachable: true }
     }
 
-    /// A denial of the consumers by which mailboxes are followed.
-    pub(super) fn denial_of_consumers(&self) -> Option<String> {
-        self.denials.since(0, CREATE).or_else(|| self.denials.since(0, INBOX))
+    /// A denial of the consumers by which this pattern is followed.
+    pub(super) fn denial_of_consumers(&self, pattern: &str) -> Option<String> {
+        self.denials.of_consumers(self.stream_probe.stream(), pattern)
     }
 
     /// Writes a version of a message if the last sequence in its subject is `expected` (0: none).
@@ -239,10 +260,17 @@ impl Wire {
 
     /// Asks a stream that can be read.
     async fn ask_for(&self, subject: &str, deadline: Instant) -> Result<Asked> {
+        if self.is_narrow.load(Ordering::Relaxed) {
+            return self.hear_last(subject).await;
+        }
         let asked = self.stream.get_last_raw_message_by_subject(subject);
         let left = deadline.saturating_duration_since(Instant::now());
-        let asked = self.denials.or(READ, timeout(left.min(ANSWER_PATIENCE), asked)).await;
-        let answer = asked.map_err(|denied| self.refused("read a message", denied))?;
+        let named = format!("{READ}{}\"", self.stream_probe.stream());
+        let asked = self.denials.or(&named, timeout(left.min(ANSWER_PATIENCE), asked)).await;
+        let Ok(answer) = asked else {
+            self.is_narrow.store(true, Ordering::Relaxed);
+            return self.hear_last(subject).await;
+        };
         Ok(match answer {
             Ok(Ok(message)) => Asked::Told(Some(Box::new(message))),
             Ok(Err(error)) => match error.kind() {
@@ -259,6 +287,26 @@ impl Wire {
             },
             Err(_) => Asked::Failed("no answer".to_owned()),
         })
+    }
+
+    /// As [`Wire::ask_for`], by a consumer that delivers the last version. A permission can limit it to its pattern.
+    async fn hear_last(&self, pattern: &str) -> Result<Asked> {
+        let hearing = async {
+            let mut consumer = Consumer::open(self, pattern, DeliverPolicy::Last, false).await?;
+            if consumer.pending() == 0 {
+                return Ok(None);
+            }
+            consumer.ask(1).await?;
+            Ok::<_, async_nats::Error>(timeout(ANSWER_PATIENCE, consumer.hear()).await??)
+        };
+        let detail = match hearing.await {
+            Ok(told) => return Ok(Asked::Told(told.map(|told| Box::new(told.into_last())))),
+            Err(error) => error.to_string(),
+        };
+        match self.denial_of_consumers(pattern) {
+            Some(denied) => Err(self.refused("read a message", denied)),
+            None => Ok(Asked::Failed(detail)),
+        }
     }
 
     /// Writes the first version of a subject. Returns the outcome; `op` in the header identifies
@@ -330,7 +378,7 @@ impl Wire {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "no answer".to_owned(),
             };
-            if let Some(denied) = self.denial_of_consumers() {
+            if let Some(denied) = self.denial_of_consumers(pattern) {
                 return Err(self.refused("list messages", denied));
             }
             if Instant::now() + RETRY_INTERVAL >= deadline {

@@ -52,7 +52,7 @@ impl Project {
             .with_recorder(recorder);
         options.worktrees.clone_from(&self.config.worktrees.directory);
         options.copy = self.shared_copy();
-        options.host = crate::hosts::host_of(&self.state).ok().map(|host| host.to_string());
+        options.host = self.host().ok().map(|host| host.to_string());
         options
     }
 }

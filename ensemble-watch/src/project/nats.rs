@@ -19,6 +19,12 @@ const DIRECTORY: &str = "directory";
 pub struct NatsConfig {
     /// The team, whose mailboxes are one stream (default `team`).
     pub team: Option<Name>,
+    /// This host's name in the team, as permissions name it (default the machine's name and a digest of the
+    /// directory).
+    pub host: Option<Name>,
+    /// Beginning of the subjects to which the servers' answers come: `_INBOX`, or `_INBOX_` and a name, so that a
+    /// permission keeps others from reading them (default `_INBOX`).
+    pub inbox_prefix: Option<String>,
     /// A credentials file.
     pub credentials: Option<PathBuf>,
     /// Certificates trusted in addition to the system's, as PEM.
@@ -42,6 +48,8 @@ impl NatsConfig {
     pub(super) fn or(self, fallback: Self) -> Self {
         Self {
             team: self.team.or(fallback.team),
+            host: self.host.or(fallback.host),
+            inbox_prefix: self.inbox_prefix.or(fallback.inbox_prefix),
             credentials: self.credentials.or(fallback.credentials),
             root_certificates: self.root_certificates.or(fallback.root_certificates),
             certificate: self.certificate.or(fallback.certificate),
@@ -91,6 +99,17 @@ impl Project {
         }
     }
 
+    /// This host's name in the team.
+    ///
+    /// # Errors
+    /// None with a host name of a usual system.
+    pub fn host(&self) -> Result<Name> {
+        match &self.config.nats.host {
+            Some(host) => Ok(host.clone()),
+            None => crate::hosts::host_of(&self.state),
+        }
+    }
+
     /// Directory of messages that wait while the server is away.
     #[must_use]
     pub fn outbox(&self) -> PathBuf {
@@ -126,6 +145,19 @@ mod options {
             Ok(Some(self.nats_options_for(servers)?))
         }
 
+        /// The beginning of the answers' subjects, which is `_INBOX` or begins so.
+        fn inbox(&self, prefix: String) -> Result<String> {
+            let rest = prefix.strip_prefix("_INBOX");
+            let is_fit = |rest: &str| {
+                rest.is_empty() || (rest.starts_with('_') && Name::new(&rest[1..]).is_ok())
+            };
+            if rest.is_some_and(is_fit) && !prefix.contains('.') {
+                return Ok(prefix);
+            }
+            let detail = "is neither `_INBOX` nor like `_INBOX_worker-1`";
+            Err(Error::malformed(self.root().join(CONFIG_FILE), "nats.inbox_prefix", detail))
+        }
+
         fn incomplete(&self, given: &str, absent: &str) -> Error {
             let detail =
                 format!("a client proves itself by both: set `nats: {{{absent}: FILE}}`, too");
@@ -141,6 +173,8 @@ mod options {
             let team = config.team.clone().map_or_else(|| Name::new(TEAM_DEFAULT), Ok)?;
             let mut options = NatsOptions::new(servers, team);
             let file = |path: &std::path::PathBuf| self.root().join(path);
+            options.inbox_prefix =
+                config.inbox_prefix.clone().map(|p| self.inbox(p)).transpose()?;
             options.credentials = config.credentials.as_ref().map(file);
             options.root_certificates = config.root_certificates.as_ref().map(file);
             options.client_certificate = match (&config.certificate, &config.key) {

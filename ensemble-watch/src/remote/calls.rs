@@ -25,7 +25,7 @@ use ensemble_core::watch::Waiter;
 use ensemble_nats::{Call, NatsTransport};
 use ensemble_tmux::tmux::Server;
 
-use crate::hosts::{PingAnswer, PingCall, host_of};
+use crate::hosts::{PingAnswer, PingCall};
 use crate::panes;
 use crate::project::Project;
 use crate::sessions::hook_reach;
@@ -64,7 +64,7 @@ impl Calls {
         let (answers, answered) = unbounded();
         let (spool, recorder) = (Arc::clone(spool), Arc::clone(recorder));
         let desk = Desk { project: project.clone(), spool, recorder };
-        let host = host_of(&project.state)?;
+        let host = project.host()?;
         Ok(Self { host, desk, next_scan: now, open: BTreeSet::new(), answered, answers })
     }
 

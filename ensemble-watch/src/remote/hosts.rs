@@ -20,7 +20,7 @@ use ensemble_core::message::Name;
 use ensemble_nats::NatsTransport;
 
 use super::log::make_directory;
-use crate::hosts::{HostReport, OtherHost, directory, host_of, others};
+use crate::hosts::{HostReport, OtherHost, directory, others};
 use crate::members::last_observed;
 use crate::project::Project;
 
@@ -45,7 +45,7 @@ pub(super) struct Hosts {
 impl Hosts {
     pub(super) fn open(project: &Project, now: Monotonic) -> Result<Self> {
         Ok(Self {
-            host: host_of(&project.state)?,
+            host: project.host()?,
             kept: directory(&project.state),
             stamps: None,
             told: String::new(),

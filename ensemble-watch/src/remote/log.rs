@@ -20,8 +20,6 @@ use ensemble_core::{Error, Result};
 use ensemble_nats::{NatsTransport, ShippedLine};
 use serde::{Deserialize, Serialize};
 
-use crate::hosts::host_of;
-
 /// Most lines that one look pulls.
 const PULLED_MAX: usize = 1000;
 /// Most lines that one look ships.
@@ -53,7 +51,7 @@ pub(super) struct TeamLog {
 }
 
 impl TeamLog {
-    pub(super) fn open(logs: &Path, state: &Path) -> Result<Self> {
+    pub(super) fn open(host: Name, logs: &Path, state: &Path) -> Result<Self> {
         let file = state.join("servers/log.json");
         let read = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let progress: Progress = read.unwrap_or_default();
@@ -62,7 +60,7 @@ impl TeamLog {
             None => Follower::from_start(logs),
         };
         let others = state.join("servers/logs");
-        Ok(Self { host: host_of(state)?, others, file, progress, own, pending: Vec::new() })
+        Ok(Self { host, others, file, progress, own, pending: Vec::new() })
     }
 
     /// Ships what is new here and pulls what is new there.

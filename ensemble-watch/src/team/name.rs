@@ -6,7 +6,6 @@ use ensemble_core::Result;
 use ensemble_core::message::Name;
 use ensemble_team::roster::RosterError;
 
-use crate::hosts;
 use crate::project::Project;
 
 /// How long a start waits for the servers.
@@ -18,7 +17,7 @@ pub(super) fn claim(project: &Project, agent: &Name) -> Result<()> {
     let Some(mut options) = project.nats_options()? else { return Ok(()) };
     options.patience = options.patience.min(PATIENCE);
     let claimed = ensemble_nats::NatsTransport::connect(&options)
-        .and_then(|queue| queue.claim_member(agent, &hosts::host_of(&project.state)?));
+        .and_then(|queue| queue.claim_member(agent, &project.host()?));
     match claimed {
         Ok(None) => Ok(()),
         Ok(Some(host)) => Err(RosterError::Elsewhere { agent: agent.clone(), host }.into()),

@@ -1,0 +1,245 @@
+//! Messages of senders that may not write to a mailbox, because their credentials are limited.
+//!
+//! ```text
+//! sender                                     a watcher that may write to the mailbox
+//! ens.<team>.in.<from>.<mailbox>.<id>  --->  stored in the mailbox, once by id; removed here
+//! ```
+//!
+//! A permission names the sender in the subject, so nobody hands in under another name, and nobody who hands in
+//! changes what a mailbox has. Each step can be repeated, and every watcher may do it: the id is stored once.
+//!
+//! | the message | consequence |
+//! |---|---|
+//! | is stored, or was stored before | it is removed here |
+//! | meets a full mailbox, or its sender's quota | it waits here |
+//! | is refused for good | it is a dead letter of the mailbox, under its id and its number here; its sender is told |
+//! | is no message, or says another sender | the same, but nobody is told |
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::consumer::DeliverPolicy;
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::bridge::Carried;
+use super::consumer::Consumer;
+use super::migrate::concerns_message;
+use super::record::Record;
+use super::subject::Subjects;
+use super::watch::{self, Following, Hearer, News};
+use super::wire::{ANSWER_PATIENCE, Listed, NOTHING};
+use super::{NatsTransport, Put, lock};
+use ensemble_core::broker::returned;
+use ensemble_core::env::Published;
+use ensemble_core::message::{Envelope, MessageId, Name, Purpose};
+use ensemble_core::{Error, Result};
+
+/// Most messages of a mailbox that one pass stores, so that it stays short.
+const PASS_MAX: usize = 256;
+/// Sender of the word that a message was refused.
+const CARRIER: &str = "outbox";
+
+/// Mailboxes for which messages may have been handed in.
+pub(super) struct HandedIn {
+    mailboxes: Mutex<BTreeSet<Name>>,
+    news: Arc<News>,
+    anew: Arc<Notify>,
+}
+
+impl Hearer for HandedIn {
+    fn hear(&self, message: &async_nats::Message, _seq: u64, _at_millis: u64) -> bool {
+        let mailbox = Subjects::mailbox_in(&message.subject);
+        let is_news = mailbox.is_some_and(|mailbox| lock(&self.mailboxes).insert(mailbox));
+        self.news.ring();
+        is_news
+    }
+
+    fn anew(&self) -> Arc<Notify> {
+        Arc::clone(&self.anew)
+    }
+
+    fn news(&self) -> Arc<News> {
+        Arc::clone(&self.news)
+    }
+}
+
+/// For the sender.
+impl NatsTransport {
+    /// Hands a message in.
+    pub(super) fn hand_in(&self, envelope: &Envelope) -> Result<Published> {
+        let subject = self.subjects.handed_in(&envelope.from, &envelope.to, &envelope.id);
+        let payload = Bytes::from(envelope.encode()?);
+        let wire = self.wire.clone();
+        let handed = self.call("hand in a message", async move {
+            let put = wire.create(&subject, 0, payload, HeaderMap::new()).await?;
+            if put == Put::Stale { wire.read(&subject).await.map(Some) } else { Ok(None) }
+        });
+        match handed? {
+            None => {
+                self.record_stored(envelope);
+                Ok(Published::Stored)
+            }
+            Some(Some(waiting)) => Self::stored_before(envelope, &waiting),
+            // A watcher has just taken it.
+            Some(None) => Ok(Published::AlreadyStored),
+        }
+    }
+}
+
+/// For watchers.
+impl NatsTransport {
+    /// Follows what is handed in, from now on.
+    pub fn follow_handed_in(&self) {
+        let mut handed_in = lock(&self.handed_in);
+        if handed_in.is_some() {
+            return;
+        }
+        let made = Arc::new(HandedIn {
+            mailboxes: Mutex::default(),
+            news: Arc::clone(&self.news),
+            anew: Arc::default(),
+        });
+        let following = Following {
+            wire: Arc::clone(&self.wire),
+            pattern: self.subjects.all_handed_in(),
+            connections: self.connections.clone(),
+            is_headers_only: true,
+        };
+        self.runtime.spawn(watch::follow(following, Arc::downgrade(&made)));
+        *handed_in = Some(made);
+    }
+
+    /// Mailboxes for which messages may have been handed in.
+    #[must_use]
+    pub fn handed_in_mailboxes(&self) -> Vec<Name> {
+        let handed_in = lock(&self.handed_in).clone();
+        handed_in.map_or_else(Vec::new, |known| lock(&known.mailboxes).iter().cloned().collect())
+    }
+
+    /// Stores the messages that were handed in for a mailbox.
+    ///
+    /// # Errors
+    /// [`Error::Server`]. What was not stored is still there, and the next call goes on.
+    pub fn carry_handed_in(&self, mailbox: &Name) -> Result<Carried> {
+        let known = lock(&self.handed_in).clone();
+        // What is heard from here on is not forgotten.
+        if let Some(known) = &known {
+            lock(&known.mailboxes).remove(mailbox);
+        }
+        let carried = self.carry_some(mailbox);
+        let is_over =
+            matches!(&carried, Ok((carried, is_all)) if *is_all && carried.stuck.is_none());
+        if let (Some(known), false) = (&known, is_over) {
+            lock(&known.mailboxes).insert(mailbox.clone());
+        }
+        carried.map(|(carried, _)| carried)
+    }
+
+    /// Also tells whether these were all.
+    fn carry_some(&self, mailbox: &Name) -> Result<(Carried, bool)> {
+        let (wire, pattern) = (self.wire.clone(), self.subjects.handed_in_for(mailbox));
+        let found = self.call("read what was handed in", async move {
+            some(&wire, &pattern)
+                .await
+                .map_err(|error| wire.unheard("read what was handed in", &pattern, error))
+        })?;
+        let mut carried = Carried::default();
+        for message in &found {
+            match self.take_in(mailbox, message) {
+                Ok(true) => carried.carried += 1,
+                Ok(false) => carried.buried += 1,
+                Err(error @ (Error::Full { .. } | Error::Quota { .. })) => {
+                    carried.stuck = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let (wire, subject, seq) = (self.wire.clone(), message.subject.clone(), message.seq);
+            self.call("remove a version", async move { wire.purge(&subject, seq).await })?;
+        }
+        Ok((carried, found.len() < PASS_MAX))
+    }
+
+    /// Stores one of them, or makes it a dead letter: `false`.
+    fn take_in(&self, mailbox: &Name, message: &Listed) -> Result<bool> {
+        let id = Subjects::id_in(&message.subject);
+        let path = Path::new(&message.subject);
+        let envelope = match Envelope::decode(&message.payload, path) {
+            Ok(envelope) => envelope,
+            Err(error) => return self.refuse(mailbox, message, &error.to_string()),
+        };
+        let sender = Subjects::sender_in(&message.subject);
+        if sender.as_ref() != Some(&envelope.from)
+            || envelope.to != *mailbox
+            || id.as_ref() != Some(&envelope.id)
+        {
+            let by = sender.map_or_else(String::new, |sender| sender.to_string());
+            let reason = format!(
+                "handed in by `{by}` as message {} of `{}` to `{}`",
+                envelope.id, envelope.from, envelope.to
+            );
+            return self.refuse(mailbox, message, &reason);
+        }
+        let error = match self.store(&envelope) {
+            Ok(_) => return Ok(true),
+            Err(error) if concerns_message(&error) => error,
+            Err(error) => return Err(error),
+        };
+        let reason = format!("not carried: {error}");
+        // An automatic message is never answered automatically.
+        if envelope.purpose() != Purpose::Notice {
+            match self.publish(&returned(&Name::new(CARRIER)?, &envelope, &reason)?) {
+                Err(error @ Error::Server { unreachable: true, .. }) => return Err(error),
+                // A sender without a mailbox, as a script may be, cannot be told.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        self.refuse(mailbox, message, &reason)
+    }
+
+    /// Makes a dead letter of what was handed in. In a mailbox that does not exist nobody would see it: then the
+    /// log has it alone.
+    fn refuse(&self, mailbox: &Name, message: &Listed, reason: &str) -> Result<bool> {
+        let told = message.subject.rsplit('.').next().unwrap_or_default();
+        let id = MessageId::new(format!("{told}.{}", message.seq))?;
+        let record = Record::fresh(0).moved(self.dead_place(reason, None));
+        match self.settings_of(mailbox) {
+            Ok(_) => {
+                let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, &id));
+                let payload = message.payload.clone();
+                let put = async move { wire.put(subject, 0, record, payload, NOTHING).await };
+                if self.call("store a message", put)?.0 == Put::Stale {
+                    return Ok(false);
+                }
+            }
+            Err(Error::NoMailbox { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.record_dead(mailbox, &id, None, 0, reason);
+        Ok(false)
+    }
+}
+
+/// The first messages of a pattern.
+async fn some(
+    wire: &super::Wire,
+    pattern: &str,
+) -> std::result::Result<Vec<Listed>, async_nats::Error> {
+    let policy = DeliverPolicy::LastPerSubject;
+    let mut consumer = Consumer::open(wire, pattern, policy, false).await?;
+    let mut found = Vec::new();
+    while consumer.pending() > 0 && found.len() < PASS_MAX {
+        consumer.ask(1).await?;
+        while consumer.pending() > 0 && found.len() < PASS_MAX {
+            let Some(told) = timeout(ANSWER_PATIENCE, consumer.hear()).await?? else { break };
+            let subject = told.message.subject.to_string();
+            let payload = told.message.payload;
+            found.push(Listed { subject, seq: told.seq, payload, at: told.at });
+        }
+    }
+    Ok(found)
+}
