@@ -54,6 +54,8 @@ mod servers_board;
 #[cfg(feature = "nats")]
 mod servers_control;
 #[cfg(feature = "nats")]
+mod servers_credentials;
+#[cfg(feature = "nats")]
 mod servers_failures;
 #[cfg(feature = "nats")]
 mod servers_ladders;

@@ -306,10 +306,9 @@ impl Requests<'_> {
     pub(super) fn announce(&self, lock: &RequestLock, asked: &Asked, is_new: bool) -> Result<()> {
         let question = self.question(asked);
         let record = || {
-            let more = json!({
-                "deadline_seconds": asked.deadline_seconds, "task_id": asked.task_id,
-                "round": asked.round,
-            });
+            let (seconds, task) = (asked.deadline_seconds, &asked.task_id);
+            let more =
+                json!({ "deadline_seconds": seconds, "task_id": task, "round": asked.round });
             self.record(types::REQUEST_OPENED, asked.from.as_str(), asked, more);
         };
         if asked.asked_by_message.is_some() {
@@ -318,8 +317,10 @@ impl Requests<'_> {
             }
             return Ok(());
         }
-        if self.store.broker().state(&asked.to, &question.id)?.is_some() {
-            return Ok(());
+        match self.store.broker().state(&asked.to, &question.id) {
+            // Who may not look stores it again, which changes nothing.
+            Ok(None) | Err(Error::Server { unreachable: false, .. }) => {}
+            other => return other.map(drop),
         }
         if !is_new {
             // The requester may have been killed before the request was safe.
@@ -328,8 +329,7 @@ impl Requests<'_> {
         self.publish_recorded(lock, question, record)
     }
 
-    /// As [`Requests::announce`], for a repeated request. The first process may have been killed
-    /// before its sync, so this syncs before it reports success.
+    /// As [`Requests::announce`], for a repeated request, whose first process may have died before its sync.
     fn announce_again(&self, lock: &RequestLock, asked: &Asked) -> Result<()> {
         self.store.make_safe(None)?;
         self.announce(lock, asked, false)?;

@@ -25,8 +25,11 @@ mod together;
 
 use std::path::{Path, PathBuf};
 
-use page::{Step, steps};
+use page::{Shown, Step, steps};
 use shell::Shell;
+
+#[cfg(feature = "nats")]
+use crate::nats_server::free_port;
 
 /// The blocks that no test runs, by page. A block is added here only with a reason in the page.
 const NOT_RUN: [(&str, usize); 8] = [
@@ -74,13 +77,20 @@ fn read(page: &str) -> Vec<Step> {
 /// Runs one page from its first command to its last.
 #[track_caller]
 fn run(page: &str) {
+    run_with(page, str::to_owned);
+}
+
+/// As [`run`], with a change to what is typed and written.
+#[track_caller]
+fn run_with(page: &str, change: impl Fn(&str) -> String) {
     let steps = read(page);
     assert!(steps.iter().any(|step| matches!(step, Step::Run(_))), "{page} shows no command");
     let mut shell = Shell::start();
     for step in &steps {
         match step {
-            Step::File { name, content } => shell.write(name, content),
+            Step::File { name, content } => shell.write(name, &change(content)),
             Step::Run(command) => {
+                let command = &Shown { command: change(&command.command), ..command.clone() };
                 let outcome = shell.run(command);
                 assert!(outcome.is_ok(), "{page}:{}: {}", command.line, outcome.unwrap_err());
             }
@@ -113,11 +123,16 @@ fn blocks_that_are_not_run_are_counted_and_have_a_reason() {
     assert_eq!(counted, expected);
 }
 
+const CREDENTIALS: &str = "docs/guides/credentials.md";
+/// Its server has a free port in the place of this one.
+#[cfg(feature = "nats")]
+const PORT: &str = "4222";
 const ONE_PROJECT: &str = "docs/one-project.md";
 /// The pages that have a test below.
-const RUN: [&str; 17] = [
+const RUN: [&str; 18] = [
     "docs/guides/api.md",
     "docs/guides/board.md",
+    CREDENTIALS,
     "docs/guides/dispatch.md",
     "docs/guides/drop-boxes.md",
     "docs/guides/mail.md",
@@ -154,77 +169,84 @@ fn the_guide_to_the_board_works_as_it_is_written() {
     run(RUN[1]);
 }
 
+#[cfg(feature = "nats")]
 #[test]
-fn the_guide_to_dispatch_works_as_it_is_written() {
-    run(RUN[2]);
+fn the_guide_to_credentials_works_as_it_is_written() {
+    let port = free_port().to_string();
+    run_with(RUN[2], |text| text.replace(PORT, &port));
 }
 
 #[test]
-fn the_guide_to_drop_boxes_works_as_it_is_written() {
+fn the_guide_to_dispatch_works_as_it_is_written() {
     run(RUN[3]);
 }
 
 #[test]
-fn the_guide_to_mail_works_as_it_is_written() {
+fn the_guide_to_drop_boxes_works_as_it_is_written() {
     run(RUN[4]);
 }
 
 #[test]
-fn the_guide_to_mcp_works_as_it_is_written() {
+fn the_guide_to_mail_works_as_it_is_written() {
     run(RUN[5]);
 }
 
 #[test]
-fn the_guide_to_plans_and_shutdown_works_as_it_is_written() {
+fn the_guide_to_mcp_works_as_it_is_written() {
     run(RUN[6]);
 }
 
 #[test]
-fn the_guide_to_reports_works_as_it_is_written() {
+fn the_guide_to_plans_and_shutdown_works_as_it_is_written() {
     run(RUN[7]);
 }
 
 #[test]
-fn the_guide_to_steps_works_as_it_is_written() {
+fn the_guide_to_reports_works_as_it_is_written() {
     run(RUN[8]);
 }
 
 #[test]
-fn the_guide_to_supervisors_works_as_it_is_written() {
+fn the_guide_to_steps_works_as_it_is_written() {
     run(RUN[9]);
 }
 
 #[test]
-fn the_guide_to_traces_works_as_it_is_written() {
+fn the_guide_to_supervisors_works_as_it_is_written() {
     run(RUN[10]);
 }
 
 #[test]
-fn the_guide_to_worktrees_works_as_it_is_written() {
+fn the_guide_to_traces_works_as_it_is_written() {
     run(RUN[11]);
 }
 
 #[test]
-fn the_page_of_one_project_works_as_it_is_written() {
+fn the_guide_to_worktrees_works_as_it_is_written() {
     run(RUN[12]);
 }
 
 #[test]
-fn the_page_of_running_and_repairing_works_as_it_is_written() {
+fn the_page_of_one_project_works_as_it_is_written() {
     run(RUN[13]);
 }
 
 #[test]
-fn the_first_five_minutes_work_as_they_are_written() {
+fn the_page_of_running_and_repairing_works_as_it_is_written() {
     run(RUN[14]);
 }
 
 #[test]
-fn the_page_of_running_agents_works_as_it_is_written() {
+fn the_first_five_minutes_work_as_they_are_written() {
     run(RUN[15]);
 }
 
 #[test]
-fn the_page_of_a_team_works_as_it_is_written() {
+fn the_page_of_running_agents_works_as_it_is_written() {
     run(RUN[16]);
+}
+
+#[test]
+fn the_page_of_a_team_works_as_it_is_written() {
+    run(RUN[17]);
 }

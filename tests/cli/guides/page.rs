@@ -11,7 +11,7 @@ pub(super) enum Step {
 }
 
 /// A command with what it prints.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) line: usize,
     pub(super) command: String,

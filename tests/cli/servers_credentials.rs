@@ -1,0 +1,81 @@
+//! Credentials for each host and agent, as docs/guides/credentials.md sets them up: each command of its table is run
+//! with each of them.
+
+use std::path::Path;
+
+use crate::bed::Bed;
+use crate::nats_server::{Server, free_port};
+
+/// The port that the page names.
+const PORT: &str = "4222";
+/// The directory of each, as the page names them, in the order of the table's columns.
+const USERS: [&str; 3] = ["hub", "b", "box"];
+
+fn page() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides/credentials.md");
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// A file that the page has its reader write.
+fn file(page: &str, name: &str) -> String {
+    let mark = format!("<!-- file: {name} -->");
+    let (_, rest) = page.split_once(&mark).expect("the page shows it");
+    let (_, rest) = rest.split_once("```").unwrap();
+    let (_, rest) = rest.split_once('\n').unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+/// The commands of the table, and who may run each.
+fn table(page: &str) -> Vec<(String, Vec<bool>)> {
+    let (_, rest) = page.split_once("<!-- credentials -->").unwrap();
+    let (table, _) = rest.split_once("<!-- end of credentials -->").unwrap();
+    let rows = table.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
+        let command = cells.next()?.trim_end_matches('`').to_owned();
+        let may = cells.filter(|cell| !cell.is_empty()).map(|cell| match cell {
+            "yes" => true,
+            "no" => false,
+            other => panic!("{command}: `{other}` is neither yes nor no"),
+        });
+        Some((command.clone(), may.collect()))
+    });
+    rows.collect()
+}
+
+#[test]
+fn each_may_do_what_the_guide_says_and_nothing_else() {
+    let page = page();
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("server.conf");
+    // The servers of tests are told on their command lines where they keep what they have.
+    let text = file(&page, "server.conf").replace("jetstream: {store_dir: data}\n", "");
+    std::fs::write(&config, text).unwrap();
+    let arguments = ["-c".to_owned(), config.display().to_string()];
+    let server = Server::at(home.path(), free_port(), &arguments);
+    let beds = USERS.map(|user| {
+        let bed = Bed::empty();
+        let config = file(&page, &format!("{user}/ensemble.yaml"));
+        let config = config.replace(PORT, &server.port.to_string()) + "durability: process\n";
+        std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+        std::fs::write(bed.project().join("plan.md"), "1. count\n").unwrap();
+        bed.ok("init");
+        bed
+    });
+    for mailbox in ["lead", "worker-1", "worker-3", "worker-9"] {
+        beds[0].ok(&format!("mailbox add {mailbox}"));
+    }
+    beds[0].ok("request plan --to lead --as worker-1 --id plan-1 -f plan.md");
+    let rows = table(&page);
+    assert!(rows.len() > 10, "the table is read");
+    for (command, may) in &rows {
+        assert_eq!(may.len(), beds.len(), "{command}");
+        // The hub last: what it does changes what the others find.
+        for (at, bed) in beds.iter().enumerate().rev() {
+            let ran = bed.run(command);
+            let is_done = [0, 3].contains(&ran.code);
+            let is_denied = ran.code == 1 && ran.stderr.contains("denied");
+            assert!(is_done || is_denied, "{}: `{command}`: {ran:?}", USERS[at]);
+            assert_eq!(is_done, may[at], "{}: `{command}`: {ran:?}", USERS[at]);
+        }
+    }
+}
