@@ -280,7 +280,7 @@ fn a_full_mailbox_takes_what_was_handed_in_once_there_is_room() {
 }
 
 #[test]
-fn nobody_hands_in_under_another_name() {
+fn no_client_hands_in_under_another_name() {
     let (_home, server, all, few) = with_limits();
     let mut forged = report("r1", "all is well");
     forged.from = name("conductor");

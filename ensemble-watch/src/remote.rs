@@ -27,6 +27,7 @@
 mod board;
 mod calls;
 mod ends;
+mod handed_in;
 mod hosts;
 mod log;
 mod mailboxes;
@@ -445,15 +446,6 @@ impl Follower {
         let carry = |mailbox: &Name| bridge.carry(mailbox);
         let carried = self.carrier.carry(now, "directory", &waiting, carry, &mut self.troubles)?;
         self.note_carried("directory", &carried);
-        Ok(())
-    }
-
-    /// Stores what limited credentials handed in.
-    fn store_handed_in(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
-        let waiting = queue.handed_in_mailboxes();
-        let carry = |mailbox: &Name| queue.carry_handed_in(mailbox);
-        let carried = self.carrier.carry(now, "handed in", &waiting, carry, &mut self.troubles)?;
-        self.note_carried("handed in", &carried);
         Ok(())
     }
 

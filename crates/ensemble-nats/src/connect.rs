@@ -96,10 +96,8 @@ impl NatsTransport {
             copied: Mutex::default(),
             held: Mutex::default(),
         };
-        if is_created {
-            // A watcher makes later what is missing, as at a server without room.
-            let _ = transport.keep_reserve();
-        }
+        // A watcher makes later what is missing, as at a server without room.
+        let _ = is_created.then(|| transport.keep_reserve());
         Ok(transport)
     }
 }

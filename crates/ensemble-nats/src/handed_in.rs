@@ -5,15 +5,15 @@
 //! ens.<team>.in.<from>.<mailbox>.<id>  --->  stored in the mailbox, once by id; removed here
 //! ```
 //!
-//! A permission names the sender in the subject, so nobody hands in under another name, and nobody who hands in
-//! changes what a mailbox has. Each step can be repeated, and every watcher may do it: the id is stored once.
+//! A permission names the sender in the subject, so no client hands in under another name or changes what a mailbox
+//! has. Each step can be repeated, and every watcher may do it: the id is stored once.
 //!
 //! | the message | consequence |
 //! |---|---|
 //! | is stored, or was stored before | it is removed here |
 //! | meets a full mailbox, or its sender's quota | it waits here |
 //! | is refused for good | it is a dead letter of the mailbox, under its id and its number here; its sender is told |
-//! | is no message, or says another sender | the same, but nobody is told |
+//! | is no message, or says another sender | it is a dead letter, too; its sender is not told |
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -201,8 +201,8 @@ impl NatsTransport {
         self.refuse(mailbox, message, &reason)
     }
 
-    /// Makes a dead letter of what was handed in. In a mailbox that does not exist nobody would see it: then the
-    /// log has it alone.
+    /// Makes a dead letter of what was handed in. A mailbox that does not exist has no
+    /// dead letters: then the log has it alone.
     fn refuse(&self, mailbox: &Name, message: &Listed, reason: &str) -> Result<bool> {
         let told = message.subject.rsplit('.').next().unwrap_or_default();
         let id = MessageId::new(format!("{told}.{}", message.seq))?;

@@ -79,7 +79,7 @@ impl NatsTransport {
     /// Follows all mailboxes of the team over one consumer, including those that are added later.
     /// For observers of the whole team; a consumer of a few mailboxes follows them by receiving.
     ///
-    /// With credentials that may not follow the whole team, each mailbox is followed that they may follow, and
+    /// With credentials that may not follow the whole team, each mailbox is followed that they may follow. Then
     /// another call follows those that were added since. From then on [`NatsTransport::mailboxes`] has these alone.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ impl Follower {
     /// Every mailbox is known here too, so that files on this host can be routed to it.
     pub(super) fn compare_names(&self, queue: &NatsTransport) -> Result<()> {
         let here = self.spool.mailboxes()?;
-        let there = queue.mailboxes()?;
+        let there = queue.all_mailboxes()?;
         for mailbox in here.iter().filter(|name| !there.contains(name)) {
             self.add(queue, mailbox)?;
         }
