@@ -192,10 +192,10 @@ impl NatsTransport {
         let reason = format!("not carried: {error}");
         // An automatic message is never answered automatically.
         if envelope.purpose() != Purpose::Notice {
-            match self.publish(&returned(&Name::new(CARRIER)?, &envelope, &reason)?) {
-                Err(error @ Error::Server { unreachable: true, .. }) => return Err(error),
-                // A sender without a mailbox, as a script may be, cannot be told.
-                Ok(_) | Err(_) => {}
+            let told = self.publish(&returned(&Name::new(CARRIER)?, &envelope, &reason)?);
+            // A sender without a mailbox, as a script may be, cannot be told.
+            if let Err(error @ Error::Server { unreachable: true, .. }) = told {
+                return Err(error);
             }
         }
         self.refuse(mailbox, message, &reason)

@@ -294,10 +294,10 @@ impl Wire {
         let hearing = async {
             let mut consumer = Consumer::open(self, pattern, DeliverPolicy::Last, false).await?;
             if consumer.pending() == 0 {
-                return Ok(None);
+                return Ok::<_, async_nats::Error>(None);
             }
             consumer.ask(1).await?;
-            Ok::<_, async_nats::Error>(timeout(ANSWER_PATIENCE, consumer.hear()).await??)
+            timeout(ANSWER_PATIENCE, consumer.hear()).await?
         };
         let detail = match hearing.await {
             Ok(told) => return Ok(Asked::Told(told.map(|told| Box::new(told.into_last())))),
