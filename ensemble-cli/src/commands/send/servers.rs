@@ -94,12 +94,15 @@ impl Arguments {
         if let (Posted::Kept(why), Some(_)) = (&posted, servers) {
             say(&format!("kept in the outbox of this host for `{}`: {why}", envelope.to));
         }
-        let reached = match (self.waiting.until(), servers, &posted) {
+        let waited = match (self.waiting.until(), servers, &posted) {
             (Some(wanted), Some(servers), Posted::Sent(_)) => {
-                wait(servers, envelope, wanted, deadline)?
+                wait(servers, envelope, wanted, deadline)
             }
-            _ => Receipt::Stored,
+            _ => Ok(Receipt::Stored),
         };
+        // It is sent, whatever can be learned of it.
+        let (reached, unseen) =
+            waited.map_or_else(|why| (Receipt::Stored, Some(why)), |reached| (reached, None));
         if context.out.is_json() {
             context.out.object(&json!({
                 "id": envelope.id, "mailbox": envelope.to, "state": reached,
@@ -107,10 +110,11 @@ impl Arguments {
                 "outbox": matches!(posted, Posted::Kept(_)),
             }))?;
         }
-        Ok(self.waiting.until().filter(|wanted| reached < *wanted).map(|wanted| {
+        let late = self.waiting.until().filter(|wanted| reached < *wanted).map(|wanted| {
             let patience = age(self.waiting.patience().unwrap_or_default());
             Failure::nothing(format!("after {patience} the message is {reached}, not {wanted}"))
-        }))
+        });
+        Ok(unseen.or(late))
     }
 
     /// Every recipient once, all of them known if that can be asked.
