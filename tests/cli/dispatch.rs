@@ -231,3 +231,23 @@ fn a_failure_that_is_of_no_batch_goes_on_to_the_conductor() {
     assert_eq!(told[0]["from"], "dispatch");
     assert!(bed.ok("recv --as conductor --body").contains("no key"));
 }
+
+#[test]
+fn a_report_that_came_while_the_program_was_down_is_left_for_its_batch() {
+    let bed = Bed::new();
+    fs::write(
+        bed.project().join("i.yaml"),
+        "type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n",
+    )
+    .unwrap();
+    bed.ok("instruct i.yaml");
+    let text = "task_id: a\nstatus: failed\nfailure_reason: no luck\nsummary: x\n...\n";
+    fs::write(bed.project().join("report"), text).unwrap();
+    bed.ok("send --to dispatch --as w1 --type report.completed --task a -f report");
+    let _standing = Standing(bed.start("dispatch", Stdio::null()));
+    eventually("only the instruction is left", || {
+        let left = bed.json("inbox dispatch");
+        left.len() == 1 && left[0]["type"] == "dispatch.instruction"
+    });
+    assert_eq!(bed.run("inbox conductor --json").stdout, "", "no other batch has it");
+}

@@ -2,7 +2,7 @@
 //!
 //! | message | becomes |
 //! |---|---|
-//! | a report of a task of the batch that is worked on | left for that |
+//! | a report of a task of an instruction that is not settled | left for its batch, with which an earlier process may have begun |
 //! | a report of a task of another batch of this process | settled: the summary tells it |
 //! | a report of success | settled |
 //! | any other report, a review | passed on to the conductor, then settled |
@@ -19,7 +19,7 @@ use ensemble_core::broker::{Broker, RETURNED_TYPE};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Found, State};
 use ensemble_team::contract::{self, Reading, Report, Status};
-use ensemble_team::driver::Batch;
+use ensemble_team::driver::{Batch, INSTRUCTION_TYPE};
 
 use super::{MESSAGES_MAX, settle};
 use crate::exit::say;
@@ -86,23 +86,37 @@ impl<'a> Others<'a> {
 
     /// A message that cannot be read now keeps no other one from being read.
     fn read_all(&self) -> Result<()> {
-        let mut first = Ok(());
+        let mut mail = Vec::new();
         for found in self.queue.unfinished(self.actor, MESSAGES_MAX)? {
-            let read = self.read_one(&found);
+            match self.queue.peek(self.actor, &found.id) {
+                Ok(envelope) => mail.push((found, envelope)),
+                // It may be an instruction, whose reports are not to be read here.
+                Err(error) if error.is_transient() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let instructed = mail.iter().flat_map(|(_, envelope)| instructed(envelope)).collect();
+        let mut first = Ok(());
+        for (found, envelope) in &mail {
+            let read = self.read_one(found, envelope, &instructed);
             first = first.and(read);
         }
         first
     }
 
-    fn read_one(&self, found: &Found) -> Result<()> {
+    fn read_one(
+        &self,
+        found: &Found,
+        envelope: &Envelope,
+        instructed: &BTreeSet<String>,
+    ) -> Result<()> {
         let is_ours = match &found.state {
             State::Queued { .. } => true,
             // An earlier process of this command was killed before it settled the message.
             State::Acked { holder, .. } => holder == self.actor,
             State::Settled | State::Dead => false,
         };
-        let Ok(envelope) = self.queue.peek(self.actor, &found.id) else { return Ok(()) };
-        let fate = self.fate(&envelope);
+        let fate = self.fate(envelope, instructed);
         if !is_ours || fate == Fate::Leave || (fate == Fate::PassOn && !self.has_conductor()?) {
             return Ok(());
         }
@@ -114,7 +128,7 @@ impl<'a> Others<'a> {
             },
         };
         if fate == Fate::PassOn {
-            self.pass_on(&envelope)?;
+            self.pass_on(envelope)?;
         }
         settle(self.queue, &lease)
     }
@@ -123,7 +137,7 @@ impl<'a> Others<'a> {
         Ok(self.queue.mailboxes()?.iter().any(|mailbox| mailbox.as_str() == CONDUCTOR))
     }
 
-    fn fate(&self, envelope: &Envelope) -> Fate {
+    fn fate(&self, envelope: &Envelope, instructed: &BTreeSet<String>) -> Fate {
         let kind = envelope.kind.as_str();
         if kind == RETURNED_TYPE {
             return Fate::Settle;
@@ -134,7 +148,7 @@ impl<'a> Others<'a> {
         let is_of = |tasks: &BTreeSet<String>| {
             envelope.task_id.as_ref().is_some_and(|task| tasks.contains(task))
         };
-        if is_of(&self.current) {
+        if is_of(&self.current) || is_of(instructed) {
             return Fate::Leave;
         }
         if is_of(&self.expected) || is_success(&envelope.body) {
@@ -154,6 +168,13 @@ impl<'a> Others<'a> {
         copy.causation_id = Some(envelope.id.to_string());
         self.queue.publish(&copy).map(drop)
     }
+}
+
+/// The tasks of an instruction; none of any other message.
+fn instructed(envelope: &Envelope) -> Vec<String> {
+    let is_instruction = envelope.kind.as_str() == INSTRUCTION_TYPE;
+    let read = is_instruction.then(|| super::read(envelope).ok()).flatten();
+    read.map_or_else(Vec::new, |(batch, _)| batch.tasks)
 }
 
 /// Whether it is a report of success; what cannot be read is none.
