@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::crew::Crew;
+use crate::dispatch::Program;
 use crate::host::Host;
 use crate::net::Net;
 use crate::support::Random;
@@ -28,15 +29,17 @@ enum Kind {
     Verb,
     Supervisor,
     Agent,
+    Dispatch,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::Agent,
     Kind::Server,
     Kind::Verb,
     Kind::Database,
     Kind::Cut,
     Kind::Watcher,
+    Kind::Dispatch,
     Kind::Slow,
     Kind::Supervisor,
 ];
@@ -81,14 +84,19 @@ impl Chaos {
     }
 
     /// Does the next thing, if it is time for it.
-    pub fn act(&mut self, net: &Net, hosts: &[Host; 2], crew: &mut Crew<'_>) {
+    pub fn act(
+        &mut self,
+        net: &Net,
+        hosts: &[Host; 2],
+        (crew, program): (&mut Crew<'_>, &mut Program<'_>),
+    ) {
         self.mend(net, Instant::now());
         hosts.iter().for_each(Host::check_watcher);
         if Instant::now() < self.next {
             return;
         }
         let kind = KINDS[self.at];
-        if self.strike(kind, net, hosts, crew) {
+        if self.strike(kind, net, hosts, (crew, program)) {
             *self.counts.entry(kind).or_default() += 1;
         }
         self.next = Instant::now() + Duration::from_millis(self.random.below(PAUSE_MAX_MS));
@@ -98,7 +106,13 @@ impl Chaos {
         self.at = missing.unwrap_or_else(chosen);
     }
 
-    fn strike(&mut self, kind: Kind, net: &Net, hosts: &[Host; 2], crew: &mut Crew<'_>) -> bool {
+    fn strike(
+        &mut self,
+        kind: Kind,
+        net: &Net,
+        hosts: &[Host; 2],
+        (crew, program): (&mut Crew<'_>, &mut Program<'_>),
+    ) -> bool {
         let host = usize::try_from(self.random.below(2)).unwrap();
         match kind {
             Kind::Server => self.kill_server(net),
@@ -129,6 +143,7 @@ impl Chaos {
                 true
             }
             Kind::Agent => crew.kill_agent(),
+            Kind::Dispatch => program.kill(),
         }
     }
 

@@ -9,6 +9,8 @@
 //! | the first decision stands | two that were accepted, or another one on the servers; none, or two, in the mailbox of who asked |
 //! | a task has one holder, and is merged once | the log of the blackboard; the branches of both repositories |
 //! | a step is done once | see `steps/checked.rs` |
+//! | a batch is done in order, and told once | see `dispatch/checked.rs` |
+//! | an agent goes if it agreed, and what it held goes back | see `departures/checked.rs` |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +19,12 @@ use serde_json::Value;
 
 use crate::claims::one_holder_at_a_time;
 use crate::crew::{is_hopeless, tasks};
+use crate::departures::{self, Departures, LEAVERS, POOL};
+use crate::dispatch::{self, Batches, DISPATCH, WORKERS};
 use crate::git::git;
 use crate::host::{Host, MAILBOXES};
 use crate::journal::Fact;
-use crate::steps::{self, Steps};
+use crate::steps::{self, ORCHESTRATOR, Steps};
 
 /// More than any mailbox has.
 const ALL: u64 = 1_000_000;
@@ -50,6 +54,8 @@ pub struct Facts {
     pub steps: Vec<Value>,
     /// The step queues.
     pub queues: Steps,
+    pub batches: Batches,
+    pub departures: Departures,
     /// What `admin fsck` has found.
     pub findings: Vec<String>,
 }
@@ -66,11 +72,14 @@ pub fn text(value: &Value) -> String {
 pub fn gather(hosts: &[Host; 2], notes: Vec<Fact>) -> Facts {
     let near = &hosts[0];
     let mut facts = Facts { notes, ..Facts::default() };
-    for mailbox in MAILBOXES {
+    let workers = WORKERS.iter().map(|worker| worker.1);
+    let leavers = LEAVERS.iter().map(|leaver| leaver.name);
+    for mailbox in MAILBOXES.into_iter().chain([POOL, DISPATCH]).chain(workers).chain(leavers) {
         let waiting = rows(&near.ok(&format!("inbox {mailbox} --limit {ALL} --json")));
         facts.waiting.extend(waiting.iter().map(|row| text(&row["id"])));
     }
-    for request in rows(&near.ok("request list --json")) {
+    let requests = rows(&near.ok("request list --json"));
+    for request in &requests {
         let state = text(&request["state"]);
         if let Some(is_approved) = [("approved", true), ("rejected", false)]
             .iter()
@@ -95,7 +104,12 @@ pub fn gather(hosts: &[Host; 2], notes: Vec<Fact>) -> Facts {
     }
     facts.tasks = tasks(near).iter().map(|task| (text(&task["id"]), of(hosts, task))).collect();
     facts.steps = board_steps(hosts);
-    facts.queues = steps::gather(near);
+    let mail = near.drained(ORCHESTRATOR);
+    facts.queues = steps::gather(near, &mail);
+    facts.batches = dispatch::gather(&mail);
+    facts.departures = departures::gather(near, &requests);
+    let Facts { waiting, dead, departures, .. } = &mut facts;
+    [waiting, dead].into_iter().for_each(|ids| ids.retain(|id| !departures.explains(id)));
     facts
 }
 
@@ -133,7 +147,8 @@ impl Facts {
         let merged = self.tasks.values().filter(|task| task.status == "MERGED").count();
         let claims = one_holder_at_a_time(self.steps.iter());
         format!(
-            "{} messages, {} deliveries, {} settled; {} plans, {} decided; {merged} of {} tasks merged, {}; {} steps, {} handed out",
+            "{} messages, {} deliveries, {} settled; {} plans, {} decided; {merged} of {} tasks merged, {}; {} steps, {} handed out; \
+             {} batches, {} attempts; {} asked to leave, {} kept",
             count(|note| matches!(note, Fact::Sent { .. })),
             count(|note| matches!(note, Fact::Received { .. })),
             count(|note| matches!(note, Fact::Settled { .. })),
@@ -146,6 +161,10 @@ impl Facts {
             ),
             self.queues.steps.len(),
             count(|note| matches!(note, Fact::Taken { .. })),
+            self.batches.len(),
+            count(|note| matches!(note, Fact::Begun { .. })),
+            self.departures.states.len(),
+            count(|note| matches!(note, Fact::Kept { .. })),
         )
     }
 }
@@ -157,6 +176,8 @@ pub fn violations(facts: &Facts) -> Vec<String> {
     requests(facts, &mut wrong);
     board(facts, &mut wrong);
     steps::violations(&facts.queues, &facts.notes, &mut wrong);
+    dispatch::violations(&facts.batches, &facts.notes, &mut wrong);
+    departures::violations(&facts.departures, &facts.notes, &mut wrong);
     wrong.extend(facts.findings.iter().cloned());
     for note in &facts.notes {
         if let Fact::Wrong { command, told } = note {

@@ -7,13 +7,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use ensemble_core::durable::FileLock;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_team::roster::{Member, Roster};
 use ensemble_watch::project::Project;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
+use crate::departures::{self, POOL};
+use crate::dispatch;
 use crate::git::{ISOLATED, git};
 use crate::net::Net;
 use crate::steps::ORCHESTRATOR;
-use crate::support::{PATIENCE, Process, eventually_true};
+use crate::support::{PATIENCE, Process, eventually_true, name};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ensemble");
 /// How long a received message or a claim is held without a sign of life, in seconds.
@@ -22,6 +27,10 @@ pub const LEASE_SECONDS: u64 = 6;
 const PATIENCE_SECONDS: u64 = 4;
 /// Longer than any run may need: no message becomes a dead letter because its receivers were killed.
 const ATTEMPTS_MAX: u64 = 100_000;
+/// Longer than any task may wait for its worker: a ladder that ends would give the attempt up.
+const PHASE_SECONDS: u64 = 600;
+/// How long an instruction is held that Dispatch has taken and not begun before it was killed.
+const INSTRUCTION_LEASE_SECONDS: u64 = 120;
 pub const MAILBOXES: [&str; 2] = ["m0", "m1"];
 
 /// Others have the place, or the servers do not answer.
@@ -54,6 +63,8 @@ impl Host {
             "durability: process\npoll_interval_seconds: 1\ntransport: {}\n\
              nats: {{team: hosts, replicas: 3, patience_seconds: {PATIENCE_SECONDS}}}\n\
              identity: {{outsiders: allow}}\n\
+             readiness: {{wait_seconds: 5, retry_seconds: 1}}\n\
+             ladder: {{phase_seconds: {PHASE_SECONDS}}}\n\
              steps: {{postgres: '{}', patience_seconds: {PATIENCE_SECONDS}}}\n",
             net.urls(at),
             net.steps(at)
@@ -76,12 +87,19 @@ impl Host {
     }
 
     fn furnish(&self) {
-        for mailbox in MAILBOXES {
+        let add = |mailbox: &str, lease: u64| {
             self.ok(&format!(
-                "mailbox add {mailbox} --lease {LEASE_SECONDS}s --attempts-max {ATTEMPTS_MAX}"
+                "mailbox add {mailbox} --lease {lease}s --attempts-max {ATTEMPTS_MAX}"
             ));
+        };
+        let workers = dispatch::WORKERS.iter().map(|worker| worker.1);
+        let leavers = departures::LEAVERS.iter().map(|leaver| leaver.name);
+        for mailbox in MAILBOXES.into_iter().chain([POOL]).chain(workers).chain(leavers) {
+            add(mailbox, LEASE_SECONDS);
         }
-        for mailbox in ["lead", "planner", ORCHESTRATOR] {
+        add(dispatch::DISPATCH, INSTRUCTION_LEASE_SECONDS);
+        let callers = departures::LEAVERS.iter().map(|leaver| leaver.caller);
+        for mailbox in ["lead", "planner", ORCHESTRATOR].into_iter().chain(callers) {
             self.ok(&format!("mailbox add {mailbox}"));
         }
         self.ok("board init");
@@ -122,6 +140,21 @@ impl Host {
         let output = output.expect("it has run");
         assert!(output.status.success(), "{}: ensemble {line:?}: {output:?}", self.name);
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Receives all that waits in a mailbox.
+    pub fn drained(&self, mailbox: &str) -> Vec<Value> {
+        let mut all = Vec::new();
+        loop {
+            let ran = self.verb(&["recv", "--as", mailbox, "--json"]);
+            match ran.as_ref().map(|ran| ran.code) {
+                Some(0) => {}
+                Some(BUSY) => continue,
+                _ => return all,
+            }
+            let mut got = serde_json::from_str::<Value>(&ran.unwrap().stdout).unwrap();
+            all.push(got["envelope"].take());
+        }
     }
 
     /// Runs a verb; `None` if it was killed.
@@ -177,6 +210,25 @@ impl Host {
         let is_running = watcher.as_mut().is_some_and(Process::is_running);
         let told = std::fs::read_to_string(self.own().join("watcher")).unwrap_or_default();
         assert!(is_running, "the watcher of {} has ended by itself:\n{told}", self.name);
+    }
+
+    /// Puts an agent without a pane into the roster of this host, each time as its next generation.
+    pub fn enlist(&self, agent: &str, role: &str) {
+        let next = |before: Option<Member>| {
+            let mut member = Member::new(name(agent), name(role), "shell", SystemClock.wall());
+            member.generation = before.map_or(1, |before| before.generation + 1);
+            Ok(Some(member))
+        };
+        self.roster().change(&name(agent), next).unwrap();
+    }
+
+    /// What the roster of this host says of an agent.
+    pub fn member(&self, agent: &str) -> Option<Member> {
+        self.roster().get(&name(agent)).unwrap()
+    }
+
+    fn roster(&self) -> Roster {
+        Roster::open(&self.project.join(".ensemble"))
     }
 
     /// Messages that wait here for the servers, and those that can never go there.

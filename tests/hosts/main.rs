@@ -1,7 +1,7 @@
-//! One team on two hosts, over a cluster of three servers, with mail, a blackboard, requests and step queues at the same
-//! time.
-//! Meanwhile servers are killed one after the other, links are cut and slow, and watchers, verbs, agents and
-//! supervisors are killed.
+//! One team on two hosts, over a cluster of three servers, with mail, a blackboard, requests, step queues, batches and
+//! departures at the same time.
+//! Meanwhile servers are killed one after the other, links are cut and slow, and watchers, verbs, agents, supervisors
+//! and Dispatch are killed.
 //!
 //! | player | host | does |
 //! |---|---|---|
@@ -11,6 +11,8 @@
 //! | `lead`, twice | both | decide the same requests, one by yes and one by no |
 //! | coders, reviewers, planners | both | work off the blackboard under `ensemble agent supervise` |
 //! | drivers, `w0` … `w3` | both | store steps and work them off (`steps/`) |
+//! | `conductor`, Dispatch, four workers | both | hand out batches and work them off (`dispatch/`) |
+//! | `joe`, `jim`, `sam`, `sue`, and their callers | both | are asked to leave by the other host, and come back (`departures/`) |
 //!
 //! Each player notes what the command answered (`journal.rs`). Once all is quiet, `checker.rs` compares the notes
 //! with the servers, the logs and the repositories of both hosts. The disturbances last for `HOSTS_SECONDS` (10).
@@ -33,6 +35,8 @@ mod support;
 mod chaos;
 mod checker;
 mod crew;
+mod departures;
+mod dispatch;
 mod host;
 mod journal;
 mod net;
@@ -45,6 +49,7 @@ use std::time::{Duration, Instant};
 
 use chaos::Chaos;
 use crew::Crew;
+use dispatch::Program;
 use host::Host;
 use nats_support::Cluster;
 use net::Net;
@@ -67,34 +72,40 @@ fn two_hosts_lose_nothing_and_do_nothing_twice() {
     let hosts = [Host::new("a", &net, 0), Host::new("b", &net, 1)];
     let stage = Stage::new(&hosts, setting("HOSTS_MESSAGES", 40));
     let mut crew = Crew::new(&hosts, tasks);
+    let mut program = Program::start(&hosts);
     let mut chaos = Chaos::new(random.next());
     let start = Instant::now();
     let facts = std::thread::scope(|scope| {
         let players = players::begin(scope, &stage);
         while start.elapsed() < seconds || !chaos.has_done_all() {
             crew.tend();
-            chaos.act(&net, &hosts, &mut crew);
+            program.tend();
+            chaos.act(&net, &hosts, (&mut crew, &mut program));
             std::thread::sleep(LOOK_INTERVAL);
         }
         chaos.end(&net);
         stage.over.store(true, Ordering::Relaxed);
         println!("{}; {:.0} s", chaos.told(), start.elapsed().as_secs_f64());
         let (mut changed, mut left) = (Instant::now(), String::new());
-        while !(players.iter().all(|player| player.is_finished()) && crew.is_over()) {
+        let have_ended = || players.iter().all(|player| player.is_finished());
+        while !(have_ended() && crew.is_over() && program.is_over()) {
             let now_left = format!("{}\n{}", stage.told(), crew.tasks_told());
             if now_left != left {
                 (changed, left) = (Instant::now(), now_left);
             }
             if changed.elapsed() > QUIET_PATIENCE {
                 stage.given_up.store(true, Ordering::Relaxed);
-                panic!("nothing has changed for {QUIET_PATIENCE:?}:\n{left}\n{}", crew.told());
+                left += &format!("\n{}\n{}", program.told(), crew.told());
+                panic!("nothing has changed for {QUIET_PATIENCE:?}:\n{left}");
             }
             crew.tend();
+            program.tend();
             std::thread::sleep(LOOK_INTERVAL);
         }
         players.into_iter().flat_map(|player| player.join().unwrap()).collect::<Vec<_>>()
     });
     crew.stop();
+    program.stop();
     let facts = checker::gather(&hosts, facts);
     println!("{}; {:.0} s in all", facts.counts(), start.elapsed().as_secs_f64());
     let wrong = checker::violations(&facts);

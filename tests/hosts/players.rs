@@ -1,4 +1,5 @@
-//! Those who send, receive, ask and decide, and begin those of steps/, each in a thread of its own, by one command after the other.
+//! Those who send, receive, ask and decide, each in a thread of its own, by one command after the other. Those of
+//! steps/, dispatch/ and departures/ begin here, too.
 //!
 //! | answer of the command | the player |
 //! |---|---|
@@ -18,6 +19,8 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::LOOK_INTERVAL;
+use crate::departures::{self, LEAVERS, POOL};
+use crate::dispatch;
 use crate::host::{BUSY, Host, MAILBOXES, Ran};
 use crate::journal::Fact;
 use crate::steps::{self, WORKERS};
@@ -29,6 +32,8 @@ pub const NOTHING: i32 = 3;
 const OPEN_MAX: u64 = 40;
 /// Host and name of each sender.
 const SENDERS: [(usize, &str); 4] = [(0, "ann"), (0, "amy"), (1, "bob"), (1, "ben")];
+/// The mailboxes to which they send, one after the other.
+const BOXES: [&str; 3] = [MAILBOXES[0], MAILBOXES[1], POOL];
 /// Plans that wait for their decision.
 const PLANS_OPEN_MAX: usize = 3;
 
@@ -41,15 +46,22 @@ pub struct Stage<'a> {
     pub over: AtomicBool,
     /// The test has failed: each player ends at once.
     pub given_up: AtomicBool,
-    sent: AtomicU64,
+    pub sent: AtomicU64,
     /// Ids of the messages that are settled, as far as a player was told.
     settled: Mutex<BTreeSet<String>>,
-    senders: AtomicU64,
+    pub senders: AtomicU64,
     asked: AtomicU64,
     decided: AtomicU64,
     askers: AtomicU64,
     /// Those who store queues of steps.
     pub drivers: AtomicU64,
+    /// Those who hand instructions to Dispatch, and the batches of which they were told.
+    pub conductors: AtomicU64,
+    pub batches: AtomicU64,
+    /// Those who ask agents to leave, and their questions, all of them and those that are decided.
+    pub callers: AtomicU64,
+    pub calls: AtomicU64,
+    pub called: AtomicU64,
 }
 
 impl<'a> Stage<'a> {
@@ -68,6 +80,11 @@ impl<'a> Stage<'a> {
             decided: zero(),
             askers: AtomicU64::new(1),
             drivers: AtomicU64::new(hosts.len() as u64),
+            conductors: AtomicU64::new(1),
+            batches: zero(),
+            callers: AtomicU64::new(LEAVERS.len() as u64),
+            calls: zero(),
+            called: zero(),
         }
     }
 
@@ -79,13 +96,25 @@ impl<'a> Stage<'a> {
     pub fn told(&self) -> String {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         format!(
-            "{} sent, {} settled; {} plans, {} decided; {} drivers of steps",
+            "{} sent, {} settled; {} plans, {} decided; {} drivers of steps; {} batches told, {} \
+             conductors; {} asked to leave, {} decided, {} callers",
             of(&self.sent),
             self.settled().len(),
             of(&self.asked),
             of(&self.decided),
-            of(&self.drivers)
+            of(&self.drivers),
+            of(&self.batches),
+            of(&self.conductors),
+            of(&self.calls),
+            of(&self.called),
+            of(&self.callers)
         )
+    }
+
+    /// Whether all that was sent is settled, and nothing more will be.
+    pub fn is_all_settled(&self) -> bool {
+        let left = [&self.senders, &self.callers].map(|number| number.load(Ordering::Relaxed));
+        left == [0, 0] && self.settled().len() as u64 >= self.sent.load(Ordering::Relaxed)
     }
 
     fn settled(&self) -> MutexGuard<'_, BTreeSet<String>> {
@@ -137,6 +166,16 @@ pub fn begin<'scope, 'a: 'scope>(
         let host = &stage.hosts[host];
         players.push(scope.spawn(move || steps::work(stage, host, name)));
     }
+    players.push(scope.spawn(|| dispatch::conduct(stage, b)));
+    for (host, name) in dispatch::WORKERS {
+        let host = &stage.hosts[host];
+        players.push(scope.spawn(move || dispatch::work(stage, host, name)));
+    }
+    for leaver in &LEAVERS {
+        let (here, other) = (&stage.hosts[leaver.at], &stage.hosts[1 - leaver.at]);
+        players.push(scope.spawn(move || departures::call(stage, other, leaver)));
+        players.push(scope.spawn(move || departures::stay(stage, here, leaver)));
+    }
     for host in stage.hosts {
         for mailbox in MAILBOXES {
             players.push(scope.spawn(move || receive(stage, host, mailbox)));
@@ -166,17 +205,19 @@ fn send(stage: &Stage<'_>, host: &Host, name: &str) -> Vec<Fact> {
             pause();
             continue;
         }
-        let to = MAILBOXES[usize::try_from(number).unwrap() % MAILBOXES.len()];
+        let to = BOXES[usize::try_from(number).unwrap() % BOXES.len()];
         let id = format!("{name}-{number}");
         let content = if number % LARGE_EVERY == 0 { large(&id) } else { id.clone() };
         let file = host.own().join(name);
         std::fs::write(&file, content).unwrap();
         let file = file.to_str().unwrap();
-        let line = ["send", "--as", name, "--to", to, "--id", &id, "-f", file];
-        let Some(ran) = stage.insist(host, &line) else { break };
+        let line = ["send", "--as", name, "--to", to, "--id", &id, "-f", file, "--task", &id];
+        // Only messages of tasks are work, which an agent that leaves does not begin.
+        let line = if to == POOL { &line[..] } else { &line[..line.len() - 2] };
+        let Some(ran) = stage.insist(host, line) else { break };
         match ran.code {
             0 => facts.push(Fact::Sent { id, to: to.to_owned() }),
-            _ => facts.push(wrong(&line, &ran)),
+            _ => facts.push(wrong(line, &ran)),
         }
         number += 1;
         stage.sent.fetch_add(1, Ordering::Relaxed);
@@ -188,40 +229,55 @@ fn send(stage: &Stage<'_>, host: &Host, name: &str) -> Vec<Fact> {
 fn receive(stage: &Stage<'_>, host: &Host, mailbox: &str) -> Vec<Fact> {
     let mut facts = Vec::new();
     let line = ["recv", "--as", mailbox, "--json", "--wait", "1s"];
-    let is_all_settled = || {
-        stage.senders.load(Ordering::Relaxed) == 0
-            && stage.settled().len() as u64 >= stage.sent.load(Ordering::Relaxed)
-    };
-    while !is_all_settled() && !stage.given_up.load(Ordering::Relaxed) {
-        let asked_at = stage.now();
-        let Some(ran) = stage.insist(host, &line) else { break };
-        if ran.code == NOTHING {
-            continue;
-        }
-        let Some((id, epoch, body)) = received(&ran) else {
-            facts.push(wrong(&line, &ran));
-            continue;
-        };
-        facts.push(Fact::Received { id: id.clone(), epoch, body, asked_at });
+    while !stage.is_all_settled() && !stage.given_up.load(Ordering::Relaxed) {
+        let Some((id, epoch)) = take(stage, host, &line, &mut facts) else { continue };
         let number = epoch.to_string();
         let line = ["settle", "--as", mailbox, &id, "--epoch", &number];
-        let Some(ran) = stage.insist(host, &line) else { break };
-        let answered_at = stage.now();
-        match ran.code {
-            0 => {
-                stage.settled().insert(id.clone());
-                facts.push(Fact::Settled { id, epoch, answered_at });
-            }
-            1 if ran.stderr.contains("it is settled") => {
-                stage.settled().insert(id.clone());
-                facts.push(Fact::FoundSettled { id, answered_at });
-            }
-            // Its lease was over, and it was delivered again.
-            1 => {}
-            _ => facts.push(wrong(&line, &ran)),
-        }
+        settle(stage, host, &line, (&id, epoch), &mut facts);
     }
     facts
+}
+
+/// Receives a message, if there is one; its id and the number of the delivery.
+pub fn take(
+    stage: &Stage<'_>,
+    host: &Host,
+    line: &[&str],
+    facts: &mut Vec<Fact>,
+) -> Option<(String, u64)> {
+    let asked_at = stage.now();
+    let ran = stage.insist(host, line).filter(|ran| ran.code != NOTHING)?;
+    let Some((id, epoch, body)) = received(&ran) else {
+        facts.push(wrong(line, &ran));
+        return None;
+    };
+    facts.push(Fact::Received { id: id.clone(), epoch, body, asked_at });
+    Some((id, epoch))
+}
+
+/// Settles this delivery of a message.
+pub fn settle(
+    stage: &Stage<'_>,
+    host: &Host,
+    line: &[&str],
+    (id, epoch): (&str, u64),
+    facts: &mut Vec<Fact>,
+) {
+    let Some(ran) = stage.insist(host, line) else { return };
+    let (id, answered_at) = (id.to_owned(), stage.now());
+    match ran.code {
+        0 => {
+            stage.settled().insert(id.clone());
+            facts.push(Fact::Settled { id, epoch, answered_at });
+        }
+        1 if ran.stderr.contains("it is settled") => {
+            stage.settled().insert(id.clone());
+            facts.push(Fact::FoundSettled { id, answered_at });
+        }
+        // Its lease was over, and it was delivered again.
+        1 => {}
+        _ => facts.push(wrong(line, &ran)),
+    }
 }
 
 /// The content of a message that is too large for an envelope: more than one chunk of an object.
@@ -251,7 +307,8 @@ fn pending(host: &Host) -> Option<Vec<String>> {
     }
     let id = |line: &str| {
         let request: Value = serde_json::from_str(line).ok()?;
-        Some(request["request_id"].as_str()?.to_owned())
+        let is_plan = request["kind"] == "plan_approval";
+        request["request_id"].as_str().filter(|_| is_plan).map(str::to_owned)
     };
     Some(ran.stdout.lines().filter_map(id).collect())
 }

@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::ORCHESTRATOR;
 use crate::checker::{rows, text};
 use crate::host::Host;
 use crate::journal::Fact;
@@ -33,7 +32,8 @@ pub struct Steps {
     pub notices: BTreeMap<String, usize>,
 }
 
-pub fn gather(host: &Host) -> Steps {
+/// Reads the queues, and what the orchestrator was told in its mail.
+pub fn gather(host: &Host, mail: &[Value]) -> Steps {
     let mut found = Steps::default();
     for queue in rows(&host.ok("step list --json")) {
         let task = text(&queue["task_id"]);
@@ -49,12 +49,8 @@ pub fn gather(host: &Host) -> Steps {
             found.steps.insert(format!("{task}/{index}"), step);
         }
     }
-    let line = ["recv", "--as", ORCHESTRATOR, "--json"];
-    while let Some(ran) = host.verb(&line).filter(|ran| ran.code == 0) {
-        let envelope = rows(&ran.stdout).remove(0)["envelope"].take();
-        if envelope["type"] == "steps.done" {
-            *found.notices.entry(text(&envelope["task_id"])).or_default() += 1;
-        }
+    for envelope in mail.iter().filter(|envelope| envelope["type"] == "steps.done") {
+        *found.notices.entry(text(&envelope["task_id"])).or_default() += 1;
     }
     found
 }

@@ -1,5 +1,8 @@
 //! The checker must be able to refute: it finds each tampered story.
 
+mod batches;
+mod departures;
+
 use std::collections::BTreeMap;
 
 use serde_json::json;
@@ -36,11 +39,13 @@ fn queues() -> Steps {
 }
 
 /// A message that was delivered twice and settled by the second holder, a plan and a task; all is well.
+///
+/// Beside it the stories of a batch and of departures.
 fn sound() -> Facts {
     let claimed = json!({ "task": "t1", "what": "task.claimed", "epoch": 1 });
     let ready = json!({ "task": "t1", "what": "task.ready_for_review", "epoch": 1 });
     Facts {
-        notes: vec![
+        notes: [
             Fact::Sent { id: "ann-1".to_owned(), to: "m0".to_owned() },
             received("ann-1", 1, 10),
             received("ann-1", 2, 20),
@@ -52,10 +57,16 @@ fn sound() -> Facts {
             reported(1, false),
             taken(2, 30),
             reported(2, true),
-        ],
+        ]
+        .into_iter()
+        .chain(batches::notes())
+        .chain(departures::notes())
+        .collect(),
         decisions: BTreeMap::from([("plan-1".to_owned(), true)]),
         answers: BTreeMap::from([("plan-1".to_owned(), 1)]),
         queues: queues(),
+        batches: batches::told(),
+        departures: departures::found(),
         tasks: BTreeMap::from([("t1".to_owned(), Task { status: "MERGED".to_owned(), merges: 1 })]),
         steps: vec![claimed, ready],
         ..Facts::default()
@@ -79,7 +90,7 @@ fn a_sound_story_is_believed() {
 #[test]
 fn work_that_is_found_settled_is_not_lost_and_stays_settled() {
     let mut facts = sound();
-    facts.notes.retain(|note| !matches!(note, Fact::Settled { .. }));
+    facts.notes.retain(|note| !matches!(note, Fact::Settled { id, .. } if id == "ann-1"));
     facts.notes.push(Fact::FoundSettled { id: "ann-1".to_owned(), answered_at: 30 });
     assert_eq!(violations(&facts), [""; 0]);
     facts.notes.push(received("ann-1", 3, 31));
