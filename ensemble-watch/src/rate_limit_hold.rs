@@ -7,17 +7,19 @@
 //! parked until then, even if its screen was cleared or cannot be read. Only an agent that works,
 //! or has ended, has resumed. Where it does not say when it ends, only a try can tell. The watcher
 //! types a hint now and then ([`RateLimitHold::looked`] says when), which is the retry.
+//!
+//! Where the mailboxes are on servers, the thread that follows them extends the leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::agent::AgentState;
+use ensemble_core::broker::Broker;
 use ensemble_core::env::{Lease, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ack::PARK_MAX;
-use ensemble_core::spool::Spool;
 use ensemble_tmux::nudge::Probe;
 use ensemble_tmux::provider::Judgement;
 use serde_json::json;
@@ -44,6 +46,15 @@ struct Hold {
     given_up: bool,
 }
 
+/// What a look at an agent's pane means.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Look {
+    /// Its leases are extended now.
+    pub(crate) is_kept: bool,
+    /// It is to be tried now.
+    pub(crate) is_tried: bool,
+}
+
 /// The agents that are limited and hold something.
 #[derive(Default)]
 pub(crate) struct RateLimitHold {
@@ -51,31 +62,30 @@ pub(crate) struct RateLimitHold {
 }
 
 impl RateLimitHold {
-    /// The pane of an agent that holds something was looked at. Whether it is to be tried now.
+    /// The pane of an agent that holds so many messages was looked at.
     pub(crate) fn looked(
         &mut self,
         Moment { now, wall }: Moment,
         agent: &Name,
         diagnosis: Option<&Judgement>,
-        held: Vec<(Lease, Duration)>,
-        spool: &Spool,
+        held: usize,
         recorder: &dyn Recorder,
-    ) -> bool {
+    ) -> Look {
         // An agent that holds nothing has nothing to keep.
-        if held.is_empty() {
-            return false;
+        if held == 0 {
+            return Look::default();
         }
         let until = self.holds.get(agent).and_then(|hold| hold.until);
         let is_before_reset = until.is_some_and(|until| wall < until);
         let seen = match diagnosis {
             Some(diagnosis) if diagnosis.state == AgentState::RateLimited => Some(diagnosis),
             // The pane could not be observed, or does not show the limit: the hold stays.
-            None if !is_before_reset => return false,
+            None if !is_before_reset => return Look::default(),
             None => None,
             Some(diagnosis) if is_before_reset && may_hide_a_limit(diagnosis.state) => None,
             Some(_) => {
                 self.resume(now, agent, recorder);
-                return false;
+                return Look::default();
             }
         };
         let (resets_at, until) = match seen {
@@ -84,23 +94,22 @@ impl RateLimitHold {
         };
         let hold = self.holds.entry(agent.clone()).or_insert_with(|| {
             let data = json!({
-                "agent": agent, "resets_at": resets_at, "until": until, "held": held.len(),
+                "agent": agent, "resets_at": resets_at, "until": until, "held": held,
             });
             recorder.record(types::WORKER_PARKED, ACTOR, data);
             let probe = Probe::first(now);
             Hold { since: now, resets_at: None, until: None, probe, given_up: false }
         });
         (hold.resets_at, hold.until) = (resets_at, until);
-        if now.since(hold.since) < PARK_MAX {
-            extend(&held, spool);
-        } else if !std::mem::replace(&mut hold.given_up, true) {
+        let is_kept = now.since(hold.since) < PARK_MAX;
+        if !is_kept && !std::mem::replace(&mut hold.given_up, true) {
             recorder.record(types::WORKER_GIVEN_UP, ACTOR, json!({ "agent": agent }));
         }
         let is_tried = hold.until.is_none() && hold.probe.is_due(now);
         if is_tried {
             hold.probe = hold.probe.submitted(now);
         }
-        is_tried
+        Look { is_kept, is_tried }
     }
 
     fn resume(&mut self, now: Monotonic, agent: &Name, recorder: &dyn Recorder) {
@@ -138,9 +147,13 @@ const fn may_hide_a_limit(state: AgentState) -> bool {
     matches!(state, Ready | Draft | Starting | Unknown)
 }
 
-fn extend(held: &[(Lease, Duration)], spool: &Spool) {
+/// Extends the leases of a parked agent's messages.
+pub(crate) fn extend<'l>(
+    held: impl IntoIterator<Item = &'l (Lease, Duration)>,
+    queue: &dyn Broker,
+) {
     for (lease, duration) in held {
-        match spool.extend(lease, *duration) {
+        match queue.extend(lease, *duration) {
             // It has finished or given it back meanwhile.
             Ok(()) | Err(Error::LeaseLost { .. }) => {}
             Err(error) => tracing::warn!(%error, %lease, "cannot extend a parked agent's lease"),
@@ -155,7 +168,7 @@ mod tests {
     use ensemble_core::message::Envelope;
     use ensemble_core::pane::PaneState;
     use ensemble_core::sim::SimRecorder;
-    use ensemble_core::spool::Options;
+    use ensemble_core::spool::{Options, Spool};
     use ensemble_tmux::provider::{Context, Profiles, Zones, diagnose_with};
     use serde_json::Value;
 
@@ -178,7 +191,7 @@ mod tests {
         spool.add_mailbox(&agent, &Default::default()).unwrap();
         spool.publish(&Envelope::new(agent.clone(), "work\n")).unwrap();
         let delivery = spool.receive(&agent, &agent).unwrap().unwrap();
-        let held = || vec![(delivery.lease.clone(), delivery.lease_duration)];
+        let held = [(delivery.lease.clone(), delivery.lease_duration)];
         let (start, zones) = ("2026-11-22T13:00:00Z".parse::<Timestamp>().unwrap(), Zones::utc());
         let tried = |screen: &str| {
             let (mut rate_limit_hold, log) = (RateLimitHold::default(), SimRecorder::default());
@@ -187,7 +200,9 @@ mod tests {
                 let moment =
                     Moment { now: Monotonic::from_duration(since), wall: start.plus(since) };
                 let seen = seen(screen, moment.wall, &zones);
-                rate_limit_hold.looked(moment, &agent, Some(&seen), held(), &spool, &log)
+                let look = rate_limit_hold.looked(moment, &agent, Some(&seen), 1, &log);
+                extend(held.iter().filter(|_| look.is_kept), &spool);
+                look.is_tried
             });
             looks.collect::<Vec<u64>>()
         };
@@ -211,14 +226,15 @@ mod tests {
         spool.add_mailbox(&agent, &Default::default()).unwrap();
         spool.publish(&Envelope::new(agent.clone(), "work\n")).unwrap();
         let delivery = spool.receive(&agent, &agent).unwrap().unwrap();
-        let held = || vec![(delivery.lease.clone(), delivery.lease_duration)];
+        let held = [(delivery.lease.clone(), delivery.lease_duration)];
         let (mut rate_limit_hold, log) = (RateLimitHold::default(), SimRecorder::default());
         let (start, zones) = ("2026-11-22T13:00:00Z".parse::<Timestamp>().unwrap(), Zones::utc());
         let mut look = |seconds, screen: Option<&str>| {
             let since = Duration::from_secs(seconds);
             let moment = Moment { now: Monotonic::from_duration(since), wall: start.plus(since) };
             let seen = screen.map(|screen| seen(screen, moment.wall, &zones));
-            rate_limit_hold.looked(moment, &agent, seen.as_ref(), held(), &spool, &log);
+            let look = rate_limit_hold.looked(moment, &agent, seen.as_ref(), 1, &log);
+            extend(held.iter().filter(|_| look.is_kept), &spool);
             rate_limit_hold.summary(moment.now)
         };
         let limit = "Claude usage limit reached. Your limit resets at teatime\n❯ ";

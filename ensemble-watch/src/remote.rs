@@ -10,7 +10,7 @@
 //! | changed mailboxes | the thread of the ladders looks at the tasks that wait there |
 //! | messages and decisions that this host's agents hold or await | sent to the loop on change, at most once a second |
 //! | changed requests, and all every 30 s | due announcements, reminders, expiries and results are sent |
-//! | every 30 s: leases | those of silent holders are taken back; those of working agents and gated tasks are kept |
+//! | every 30 s: leases | those of silent holders are taken back; those of working and parked agents and gated tasks are kept |
 //! | `ack/` files | the messages of their tasks are received for the workers |
 //! | the blackboard, or what stops the team, has changed, and every 30 s | this host's copy is made new |
 //! | ended agents, routed reports | what the agents held returns; the messages of the tasks are settled |
@@ -29,6 +29,7 @@ mod calls;
 mod ends;
 mod handed_in;
 mod hosts;
+mod leases;
 mod log;
 mod mailboxes;
 
@@ -57,13 +58,12 @@ use self::hosts::Hosts;
 use self::log::TeamLog;
 use crate::carrying::{Carrier, Troubles};
 use crate::departures::Departures;
-use crate::held_work::{KeptLeases, keep_mail};
+use crate::held_work::KeptLeases;
 use crate::ladders::{LadderQueue, LadderThread};
-use crate::leases;
 use crate::notifier::COUNT_MAX;
 use crate::panes;
 use crate::project::Project;
-use crate::requests::{RequestWatch, keep_gated};
+use crate::requests::RequestWatch;
 use crate::server_ladders::ServerClaims;
 use crate::servers::{ServerNews, SharedSight, Sighted};
 use crate::status::ACTOR;
@@ -147,7 +147,7 @@ impl Follower {
             outbox: project.open_outbox()?,
             carrier: Carrier::default(),
             troubles: Troubles::default(),
-            leases: leases::open(&project.state.join("servers")),
+            leases: crate::leases::open(&project.state.join("servers")),
             kept: KeptLeases::open(
                 now,
                 &project.state.join("servers/leases/kept.json"),
@@ -360,22 +360,6 @@ impl Follower {
                 self.waker.wake(Wake::Servers(ServerNews::Mail { mailbox: entry.mailbox, ids }));
             }
         }
-        Ok(())
-    }
-
-    /// Takes back the leases of silent holders, and keeps those of working agents and gated tasks.
-    fn look_at_leases(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
-        let keeps = self.kept.next_timeout().is_some_and(|at| now >= at);
-        if now < self.next_lease_look && !keeps && !self.leases.is_due(now) {
-            return Ok(());
-        }
-        self.next_lease_look = now + ensemble_core::proto::lease::LOOK_INTERVAL;
-        let working = self.sighted(|sight| sight.working.clone());
-        let (held, recorder) = (self.leases.held().to_vec(), &*self.recorder);
-        keep_mail(now, &held, &working, &mut self.kept, queue, recorder);
-        leases::look(&mut self.leases, queue, &*self.recorder)?;
-        self.kept.remember(now);
-        keep_gated(self.leases.held(), queue);
         Ok(())
     }
 

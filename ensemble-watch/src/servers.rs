@@ -1,6 +1,6 @@
 //! What the loop and the thread that follows the servers tell each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use ensemble_core::message::{MessageId, Name, Timestamp};
@@ -37,6 +37,8 @@ pub(crate) struct Sighted {
     pub(crate) absent: BTreeMap<Name, String>,
     /// The agents that are seen working: the thread extends their leases.
     pub(crate) working: Working,
+    /// The agents that have met a usage limit: the thread extends their leases, too.
+    pub(crate) parked: BTreeSet<Name>,
     /// Agents that have ended since the thread has looked: it returns what they hold.
     pub(crate) ended: Vec<Ended>,
     /// `ack/` files that were read since: the thread receives the messages of their tasks.

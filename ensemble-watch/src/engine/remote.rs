@@ -1,10 +1,12 @@
 //! Where the mailboxes are, and the last news of those on servers.
 
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
+use ensemble_team::holdings::{HeldAs, Holding};
 use serde_json::{Value, json};
 
 use crate::mail::{MailSource, RemoteMail};
@@ -55,6 +57,28 @@ impl Remote {
         }
     }
 
+    /// How many messages of the servers an agent holds; `None` where the mailboxes are in the directory.
+    pub(super) fn mail_held_by(&self, agent: &Name) -> Option<usize> {
+        let Self::Servers { workload, .. } = self else { return None };
+        let held = workload.holds.get(agent).map(|held| held.iter().filter(|it| is_mail(it)));
+        Some(held.map_or(0, Iterator::count))
+    }
+
+    /// The agents that hold messages of the servers; `None` where the mailboxes are in the directory.
+    pub(super) fn mail_holders(&self) -> Option<BTreeSet<Name>> {
+        let Self::Servers { workload, .. } = self else { return None };
+        let holds = workload.holds.iter().filter(|(_, held)| held.iter().any(is_mail));
+        Some(holds.map(|(agent, _)| agent.clone()).collect())
+    }
+
+    /// Tells the thread that follows the servers whether an agent is parked.
+    pub(super) fn note_parked(&self, agent: &Name, is_parked: bool) {
+        self.tell(|sight| match is_parked {
+            true => drop(sight.parked.insert(agent.clone())),
+            false => drop(sight.parked.remove(agent)),
+        });
+    }
+
     /// Tells the thread that follows the servers which members are gone.
     pub(super) fn note_absent<'m>(&self, gone: impl Iterator<Item = (&'m Name, &'m str)>) {
         self.tell(|sight| {
@@ -84,4 +108,8 @@ impl Remote {
             Self::Servers { condition, .. } => condition.get("requests").cloned(),
         }
     }
+}
+
+fn is_mail(holding: &Holding) -> bool {
+    holding.held_as == HeldAs::Message
 }

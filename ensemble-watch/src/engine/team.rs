@@ -16,7 +16,7 @@ use crate::leases;
 use crate::members::{self, Members};
 use crate::processes::Process;
 use crate::project::Project;
-use crate::rate_limit_hold::{Moment, RateLimitHold};
+use crate::rate_limit_hold::{self, Moment, RateLimitHold};
 use crate::requests::keep_gated;
 use crate::roles::{Due, Roles};
 use crate::sessions::give_back_all;
@@ -138,10 +138,15 @@ impl Team {
     ) -> bool {
         let (spool, recorder) = (&*context.spool, &*context.recorder);
         let held = self.leases.held_by(agent);
-        let count = held.len();
+        let count = mail.remote.mail_held_by(agent).unwrap_or(held.len());
         let moment = Moment { now, wall: SystemClock.wall() };
         let diagnosis = observation.diagnosis();
-        if self.rate_limit_hold.looked(moment, agent, diagnosis, held, spool, recorder) {
+        let look = self.rate_limit_hold.looked(moment, agent, diagnosis, count, recorder);
+        if look.is_kept {
+            rate_limit_hold::extend(&held, spool);
+        }
+        mail.remote.note_parked(agent, look.is_kept);
+        if look.is_tried {
             mail.notifier.probe(agent, count);
         }
         if let Some(provider) = mail.notifier.provider(agent) {
@@ -182,7 +187,7 @@ impl Team {
             Ok(returned) => mail.changed(returned),
             Err(error) => tracing::warn!(%error, "cannot look at the leases"),
         }
-        let holders = self.leases.holders();
+        let holders = mail.remote.mail_holders().unwrap_or_else(|| self.leases.holders());
         self.rate_limit_hold.keep(&holders);
         keep_gated(self.leases.held(), spool);
         // A holder that has met a usage limit keeps its messages: `observed` sees it.

@@ -8,6 +8,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use super::hooked::hooked;
 use super::{Team, kill};
 use crate::bed::Bed;
 use crate::mcp_client::Mcp;
@@ -121,6 +122,33 @@ impl Drop for Watching {
         kill(self.0.id());
         let _ = self.0.wait();
     }
+}
+
+#[test]
+fn an_agent_at_its_usage_limit_keeps_what_it_holds_on_a_server() {
+    let server = Server::start();
+    let config = format!(
+        "poll_interval_seconds: 1\ntransport: {}\nnats: {{team: {}, patience_seconds: 20}}\n",
+        server.url(),
+        fresh_team()
+    );
+    let team = hooked(&[("worker-1", "claude")], &config);
+    eventually("it has a mailbox", || team.bed.run("mailbox list").stdout.contains("worker-1"));
+    team.bed.ok("send --as operator --to worker-1 --id work --task task-7 -m work");
+    let limited = r#"{"session_id":"s1","error":"rate_limit"}"#;
+    let hook = format!("printf '{limited}' | $E hook failure --provider claude");
+    for line in ["$E recv --wait 60s", &hook] {
+        let told = team.order("worker-1", line);
+        assert_eq!(told.code, 0, "{line}: {told:?}");
+    }
+    eventually("it is parked", || !team.records("worker.parked").is_empty());
+    // Its lease is five minutes long; one that works would keep it only once half of that is over.
+    eventually("its lease is extended for it", || {
+        team.records("message.extended").iter().any(|record| record["id"] == "work")
+    });
+    let kept = team.bed.json("inbox worker-1");
+    assert!(kept.iter().any(|row| row["state"] == "acked"), "{kept:?}");
+    team.bed.ok("down --force");
 }
 
 #[test]
