@@ -21,6 +21,7 @@ use ensemble_tmux::tmux::TmuxError;
 use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
 use crate::error_line::{Code, ErrorLine};
+use crate::failed::Failed;
 
 /// The exit codes. They are part of the contract: none changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +132,14 @@ impl Failure {
     /// Whether the same call may succeed later.
     pub(crate) const fn is_busy(&self) -> bool {
         matches!(self, Self::Told { exit: Exit::Busy, .. })
+    }
+
+    /// Its exit code.
+    pub(crate) const fn exit(&self) -> Exit {
+        match self {
+            Self::Told { exit, .. } | Self::Block { exit, .. } => *exit,
+            Self::ClosedPipe => Exit::Done,
+        }
     }
 
     /// What happened, in one line, for a verb that goes on with others.
@@ -358,6 +367,9 @@ fn exit_for(error: &Error) -> Exit {
 }
 
 fn exit_for_area(error: &Error) -> Exit {
+    if let Some(failed) = error.area::<Failed>() {
+        return failed.exit;
+    }
     if error.area::<NameError>().is_some() || error.area::<TimestampError>().is_some() {
         return Exit::Usage;
     }

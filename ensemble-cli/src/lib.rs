@@ -43,6 +43,7 @@ mod drop;
 mod error_line;
 mod exit;
 mod export;
+mod failed;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::host::{BUSY, Host, signal};
 
+/// Between two looks of a person at what the circuit breaker has found.
+const LOOK_AT_CHECKPOINT: Duration = Duration::from_secs(2);
 const AGENT: &str = include_str!("../supervisors/agent.sh");
 /// Place and role of each.
 const MEMBERS: [(usize, &str); 5] =
@@ -31,6 +34,8 @@ pub struct Crew<'a> {
     /// Tasks whose agent was killed once: more would be the task's fault by the rules of the board.
     spared: BTreeSet<String>,
     started: u64,
+    /// When a person has last looked at a checkpoint.
+    looked_at: Instant,
 }
 
 /// Tasks that no agent can do, as in agent.sh.
@@ -59,7 +64,8 @@ impl<'a> Crew<'a> {
                 .ok(&format!("task add t{at} -d count --spec README --done-when there{after}"));
         }
         let spared = BTreeSet::new();
-        let mut crew = Self { hosts, own, members: Vec::new(), spared, started: 0 };
+        let looked_at = Instant::now();
+        let mut crew = Self { hosts, own, members: Vec::new(), spared, started: 0, looked_at };
         for (at, role) in MEMBERS {
             crew.start_new(at, role);
         }
@@ -92,11 +98,23 @@ impl<'a> Crew<'a> {
 
     /// None ends by itself, but one whose name is still in use, or who cannot reach the servers at its start.
     pub fn tend(&mut self) {
+        self.see_to_checkpoint();
         for at in (0..self.members.len()).rev() {
             let Some(status) = self.members[at].process.try_wait().unwrap() else { continue };
             let member = self.members.remove(at);
             assert_eq!(status.code(), Some(BUSY), "{} has ended:\n{}", member.name, self.last());
             self.start(member.name, member.at, member.role);
+        }
+    }
+
+    /// The circuit breaker stops the team for a person once some tasks have failed in the same way, as those do that
+    /// no agent can do. The person looks, and lets it go on.
+    fn see_to_checkpoint(&mut self) {
+        let there = self.hosts[0].project.join(".ensemble/servers/board/CHECKPOINT");
+        if there.exists() && self.looked_at.elapsed() > LOOK_AT_CHECKPOINT {
+            // Without an answer it is there at the next look.
+            let _ = self.hosts[0].verb(&["resume"]);
+            self.looked_at = Instant::now();
         }
     }
 

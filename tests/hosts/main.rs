@@ -76,6 +76,7 @@ fn two_hosts_lose_nothing_and_do_nothing_twice() {
     let mut chaos = Chaos::new(random.next());
     let start = Instant::now();
     let facts = std::thread::scope(|scope| {
+        let _given_up = stage.gives_up_with_this_thread();
         let players = players::begin(scope, &stage);
         while start.elapsed() < seconds || !chaos.has_done_all() {
             crew.tend();
@@ -94,7 +95,6 @@ fn two_hosts_lose_nothing_and_do_nothing_twice() {
                 (changed, left) = (Instant::now(), now_left);
             }
             if changed.elapsed() > QUIET_PATIENCE {
-                stage.given_up.store(true, Ordering::Relaxed);
                 left += &format!("\n{}\n{}", program.told(), crew.told());
                 panic!("nothing has changed for {QUIET_PATIENCE:?}:\n{left}");
             }

@@ -64,6 +64,15 @@ pub struct Stage<'a> {
     pub called: AtomicU64,
 }
 
+/// A guard; see [`Stage::gives_up_with_this_thread`].
+pub struct GivesUp<'a>(&'a AtomicBool);
+
+impl Drop for GivesUp<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_or(std::thread::panicking(), Ordering::Relaxed);
+    }
+}
+
 impl<'a> Stage<'a> {
     pub fn new(hosts: &'a [Host; 2], messages_min: u64) -> Self {
         let zero = AtomicU64::default;
@@ -119,6 +128,11 @@ impl<'a> Stage<'a> {
 
     fn settled(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the players if this thread panics before the guard is dropped: the test waits for all of them.
+    pub fn gives_up_with_this_thread(&self) -> GivesUp<'_> {
+        GivesUp(&self.given_up)
     }
 
     /// Milliseconds since the begin.

@@ -29,6 +29,7 @@ use self::others::Others;
 use super::{instruct, summary};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
+use crate::failed::failed;
 use crate::queue::Queue;
 use crate::worker::{Worker, assigner, resting};
 
@@ -408,7 +409,7 @@ impl Hands for Team<'_> {
     }
 
     fn is_ready(&self, worker: &Name) -> Result<bool> {
-        let failed = |failure: Failure| Error::malformed("worker", worker.as_str(), failure.text());
+        let failed = |failure: Failure| failed(worker, &failure);
         let mut found = Worker::find(self.context, worker).map_err(failed)?;
         let waiter = found.waiter(self.context).map_err(failed)?;
         let store = self.queue.request_store();
@@ -441,8 +442,7 @@ impl Hands for Team<'_> {
 
     fn handed_out(&self, mailbox: &Name) -> Result<()> {
         if self.queue.directory().is_none() {
-            let failed =
-                |failure: Failure| Error::malformed("mailbox", mailbox.as_str(), failure.text());
+            let failed = |failure: Failure| failed(mailbox, &failure);
             self.queue.ladder_host(self.project).map_err(failed)?.may_run(mailbox, true)?;
         }
         Ok(())

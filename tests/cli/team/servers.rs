@@ -135,9 +135,9 @@ fn an_agent_at_its_usage_limit_keeps_what_it_holds_on_a_server() {
     let team = hooked(&[("worker-1", "claude")], &config);
     eventually("it has a mailbox", || team.bed.run("mailbox list").stdout.contains("worker-1"));
     team.bed.ok("send --as operator --to worker-1 --id work --task task-7 -m work");
-    let limited = r#"{"session_id":"s1","error":"rate_limit"}"#;
-    let hook = format!("printf '{limited}' | $E hook failure --provider claude");
-    for line in ["$E recv --wait 60s", &hook] {
+    let limit = "Claude usage limit reached. Your limit resets at teatime";
+    let shown = format!("printf '\\033[H\\033[2J{limit}\\n❯ ' >/dev/tty");
+    for line in ["$E recv --wait 60s", &shown] {
         let told = team.order("worker-1", line);
         assert_eq!(told.code, 0, "{line}: {told:?}");
     }
