@@ -134,7 +134,7 @@ impl Failure {
         matches!(self, Self::Told { exit: Exit::Busy, .. })
     }
 
-    /// Its exit code.
+    /// The exit code of the run.
     pub(crate) const fn exit(&self) -> Exit {
         match self {
             Self::Told { exit, .. } | Self::Block { exit, .. } => *exit,

@@ -107,8 +107,8 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// The circuit breaker stops the team for a person once some tasks have failed in the same way, as those do that
-    /// no agent can do. The person looks, and lets it go on.
+    /// The circuit breaker stops the team once some tasks have failed in the same way, as hopeless ones do. A person
+    /// looks, and lets it go on.
     fn see_to_checkpoint(&mut self) {
         let there = self.hosts[0].project.join(".ensemble/servers/board/CHECKPOINT");
         if there.exists() && self.looked_at.elapsed() > LOOK_AT_CHECKPOINT {
