@@ -13,7 +13,7 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::env::Published;
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::spool::Settings;
+use ensemble_core::spool::{DeadLetter, Quota, Settings};
 use ensemble_nats::bridge::Carried;
 use ensemble_nats::{NatsOptions, NatsTransport};
 use nats_support::{PATIENCE, Server, free_port};
@@ -112,8 +112,9 @@ fn a_server_that_wants_a_certificate_refuses_for_good_a_host_without_one() {
 /// A server with the user `all`, and the user `few` with these permissions.
 fn server_that_denies(home: &Path, permissions: &str) -> Server {
     let config = home.join("server.conf");
+    let other = r#"{publish: {allow: [">"], deny: ["ens.team.q.>"]}}"#;
     let text = format!(
-        "authorization {{ users = [\n  {{user: all, password: a}}\n  {{user: few, password: f, permissions: {permissions}}}\n] }}\n"
+        "authorization {{ users = [\n  {{user: all, password: a}}\n  {{user: other, password: o, permissions: {other}}}\n  {{user: few, password: f, permissions: {permissions}}}\n] }}\n"
     );
     std::fs::write(&config, text).unwrap();
     Server::at(home, free_port(), &flags(&["-c", &config.display().to_string()]))
@@ -257,10 +258,14 @@ fn a_message_that_was_handed_in_is_stored_once_and_changes_nothing_else() {
     // Nothing waits there any more, so the servers take the id again; the mailbox does not.
     few.publish(&report("r1", "done")).unwrap();
     assert_eq!((carry(&all).carried, bodies(&all, "lead").len()), (1, 0));
-    few.publish(&report("r1", "all tests pass")).unwrap();
-    assert_eq!(carry(&all).buried, 1);
-    let dead = all.dead_letters(&name("lead")).unwrap();
-    assert!(dead[0].reason.contains("not carried") && dead[0].id.as_str().starts_with("r1."));
+    all.publish(&report("r.2", "done")).unwrap();
+    for id in ["r1", "r.2"] {
+        few.publish(&report(id, "all tests pass")).unwrap();
+        assert_eq!(carry(&all).buried, 1, "{id}");
+        let dead = all.dead_letters(&name("lead")).unwrap();
+        let its = |letter: &&DeadLetter| letter.id.as_str().starts_with(&format!("{id}."));
+        assert!(dead.iter().find(its).expect(id).reason.contains("not carried"), "{dead:?}");
+    }
     assert!(bodies(&all, "few")[0].contains("not carried"), "its sender is told");
 }
 
@@ -293,19 +298,48 @@ fn no_client_hands_in_under_another_name() {
         let url = format!("nats://127.0.0.1:{}", server.port);
         let raw = raw.custom_inbox_prefix("_INBOX_few").connect(url).await.unwrap();
         let payload = forged.encode().unwrap();
-        for (id, content) in [("r1", payload), ("r2", "no message".into())] {
+        for (id, content) in
+            [("r1", payload), ("r2", "no message".into()), ("what%is+this", "no id".into())]
+        {
             raw.publish(format!("ens.team.in.few.lead.{id}"), content.into()).await.unwrap();
         }
         raw.flush().await.unwrap();
     });
     let mut buried = 0;
-    while buried < 2 {
+    while buried < 3 {
         buried += carry(&all).buried;
     }
     assert!(bodies(&all, "lead").is_empty());
     let dead = all.dead_letters(&name("lead")).unwrap();
     let reasons: Vec<&str> = dead.iter().map(|letter| letter.reason.as_str()).collect();
     assert!(reasons.iter().any(|why| why.contains("handed in by `few`")), "{reasons:?}");
+    // None of them is in the way of what comes later.
+    few.publish(&report("r4", "done")).unwrap();
+    assert_eq!((carry(&all).carried, bodies(&all, "lead")), (1, vec!["done".to_owned()]));
+}
+
+#[test]
+fn a_sender_beyond_its_quota_holds_up_no_other() {
+    let (_home, server, unlimited, few) = with_limits();
+    let mut quota = Quota::default();
+    quota.messages = 1;
+    let url = format!("nats://all:a@127.0.0.1:{}", server.port);
+    let options = NatsOptions::new(url, name("team")).with_patience(PATIENCE);
+    let all = NatsTransport::connect(&options.with_quota(Some(quota))).unwrap();
+    all.follow_handed_in();
+    drop(unlimited);
+    // More than are read at a time.
+    for at in 0..300 {
+        few.publish(&report(&format!("r{at}"), "again")).unwrap();
+    }
+    let mut other = report("other", "of another");
+    other.from = name("other");
+    let other_way =
+        NatsOptions::new(format!("nats://other:o@127.0.0.1:{}", server.port), name("team"));
+    let other_way = NatsTransport::connect(&other_way.with_patience(PATIENCE)).unwrap();
+    other_way.publish(&other).unwrap();
+    let carried = carry(&all);
+    assert_eq!((carried.carried, carried.stuck.is_some()), (2, true));
 }
 
 #[track_caller]

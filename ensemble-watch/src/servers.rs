@@ -37,7 +37,7 @@ pub(crate) struct Sighted {
     pub(crate) absent: BTreeMap<Name, String>,
     /// The agents that are seen working: the thread extends their leases.
     pub(crate) working: Working,
-    /// The agents that have met a usage limit: the thread extends their leases, too.
+    /// Agents that were seen at a usage limit since the thread has looked: it extends their leases once.
     pub(crate) parked: BTreeSet<Name>,
     /// Agents that have ended since the thread has looked: it returns what they hold.
     pub(crate) ended: Vec<Ended>,

@@ -32,16 +32,18 @@ use super::record::Record;
 use super::subject::Subjects;
 use super::watch::{self, Following, Hearer, News};
 use super::wire::{ANSWER_PATIENCE, Listed, NOTHING};
-use super::{NatsTransport, Put, lock};
+use super::{NatsTransport, Put, Wire, lock};
 use ensemble_core::broker::returned;
 use ensemble_core::env::Published;
 use ensemble_core::message::{Envelope, MessageId, Name, Purpose};
 use ensemble_core::{Error, Result};
 
-/// Most messages of a mailbox that one pass stores, so that it stays short.
-const PASS_MAX: usize = 256;
+/// Most messages that are read at a time.
+const PAGE_MAX: usize = 256;
 /// Sender of the word that a message was refused.
 const CARRIER: &str = "outbox";
+/// Beginning of the id of a dead letter whose own id is none, or too long.
+const UNNAMED: &str = "handed-in";
 
 /// Mailboxes for which messages may have been handed in.
 pub(super) struct HandedIn {
@@ -130,38 +132,51 @@ impl NatsTransport {
         if let Some(known) = &known {
             lock(&known.mailboxes).remove(mailbox);
         }
-        let carried = self.carry_some(mailbox);
-        let is_over =
-            matches!(&carried, Ok((carried, is_all)) if *is_all && carried.stuck.is_none());
+        let carried = self.carry_all(mailbox);
+        let is_over = matches!(&carried, Ok(carried) if carried.stuck.is_none());
         if let (Some(known), false) = (&known, is_over) {
             lock(&known.mailboxes).insert(mailbox.clone());
         }
-        carried.map(|(carried, _)| carried)
+        carried
     }
 
-    /// Also tells whether these were all.
-    fn carry_some(&self, mailbox: &Name) -> Result<(Carried, bool)> {
-        let (wire, pattern) = (self.wire.clone(), self.subjects.handed_in_for(mailbox));
-        let found = self.call("read what was handed in", async move {
-            some(&wire, &pattern)
-                .await
-                .map_err(|error| wire.unheard("read what was handed in", &pattern, error))
-        })?;
-        let mut carried = Carried::default();
-        for message in &found {
-            match self.take_in(mailbox, message) {
-                Ok(true) => carried.carried += 1,
-                Ok(false) => carried.buried += 1,
-                Err(error @ (Error::Full { .. } | Error::Quota { .. })) => {
-                    carried.stuck = Some(error);
-                    continue;
+    /// One that cannot be stored now holds up no other sender's, unless the mailbox is full.
+    fn carry_all(&self, mailbox: &Name) -> Result<Carried> {
+        let (mut carried, mut start) = (Carried::default(), 1);
+        loop {
+            let page = self.handed_in_from(mailbox, start)?;
+            for message in &page {
+                match self.take_in(mailbox, message) {
+                    Ok(true) => carried.carried += 1,
+                    Ok(false) => carried.buried += 1,
+                    Err(error @ Error::Server { unreachable: true, .. }) => return Err(error),
+                    Err(error) => {
+                        let is_full = matches!(error, Error::Full { .. });
+                        carried.stuck = Some(error);
+                        if is_full {
+                            return Ok(carried);
+                        }
+                        continue;
+                    }
                 }
-                Err(error) => return Err(error),
+                let (wire, subject) = (self.wire.clone(), message.subject.clone());
+                let seq = message.seq;
+                self.call("remove a version", async move { wire.purge(&subject, seq).await })?;
             }
-            let (wire, subject, seq) = (self.wire.clone(), message.subject.clone(), message.seq);
-            self.call("remove a version", async move { wire.purge(&subject, seq).await })?;
+            match page.last() {
+                Some(last) if page.len() == PAGE_MAX => start = last.seq + 1,
+                _ => return Ok(carried),
+            }
         }
-        Ok((carried, found.len() < PASS_MAX))
+    }
+
+    /// The first messages for a mailbox from this number on.
+    fn handed_in_from(&self, mailbox: &Name, start: u64) -> Result<Vec<Listed>> {
+        let (wire, pattern) = (self.wire.clone(), self.subjects.handed_in_for(mailbox));
+        self.call("read what was handed in", async move {
+            let read = page(&wire, &pattern, start).await;
+            read.map_err(|error| wire.unheard("read what was handed in", &pattern, error))
+        })
     }
 
     /// Stores one of them, or makes it a dead letter: `false`.
@@ -204,8 +219,10 @@ impl NatsTransport {
     /// Makes a dead letter of what was handed in. A mailbox that does not exist has no
     /// dead letters: then the log has it alone.
     fn refuse(&self, mailbox: &Name, message: &Listed, reason: &str) -> Result<bool> {
-        let told = message.subject.rsplit('.').next().unwrap_or_default();
-        let id = MessageId::new(format!("{told}.{}", message.seq))?;
+        let seq = message.seq;
+        let id = Subjects::id_in(&message.subject)
+            .and_then(|id| MessageId::new(format!("{id}.{seq}")).ok())
+            .map_or_else(|| MessageId::new(format!("{UNNAMED}.{seq}")), Ok)?;
         let record = Record::fresh(0).moved(self.dead_place(reason, None));
         match self.settings_of(mailbox) {
             Ok(_) => {
@@ -224,17 +241,18 @@ impl NatsTransport {
     }
 }
 
-/// The first messages of a pattern.
-async fn some(
-    wire: &super::Wire,
+/// The first messages of a pattern from this number on. Each subject has one version.
+async fn page(
+    wire: &Wire,
     pattern: &str,
+    start_sequence: u64,
 ) -> std::result::Result<Vec<Listed>, async_nats::Error> {
-    let policy = DeliverPolicy::LastPerSubject;
+    let policy = DeliverPolicy::ByStartSequence { start_sequence };
     let mut consumer = Consumer::open(wire, pattern, policy, false).await?;
     let mut found = Vec::new();
-    while consumer.pending() > 0 && found.len() < PASS_MAX {
+    while consumer.pending() > 0 && found.len() < PAGE_MAX {
         consumer.ask(1).await?;
-        while consumer.pending() > 0 && found.len() < PASS_MAX {
+        while consumer.pending() > 0 && found.len() < PAGE_MAX {
             let Some(told) = timeout(ANSWER_PATIENCE, consumer.hear()).await?? else { break };
             let subject = told.message.subject.to_string();
             let payload = told.message.payload;

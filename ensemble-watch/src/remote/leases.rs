@@ -20,7 +20,9 @@ impl Follower {
             return Ok(());
         }
         self.next_lease_look = now + LOOK_INTERVAL;
-        let (working, parked) = self.sighted(|sight| (sight.working.clone(), sight.parked.clone()));
+        // Each sight of a parked agent extends its leases once, so one that is not seen any more loses them.
+        let (working, parked) =
+            self.sighted(|sight| (sight.working.clone(), std::mem::take(&mut sight.parked)));
         let (held, recorder) = (self.leases.held().to_vec(), &*self.recorder);
         keep_mail(now, &held, &working, &mut self.kept, queue, recorder);
         let is_parked = |(lease, _): &&(Lease, Duration)| parked.contains(&lease.holder);
