@@ -33,13 +33,16 @@ impl Bed {
 #[test]
 fn an_attachment_that_any_message_names_stays_and_one_that_none_names_goes() {
     let bed = Bed::new();
-    let (settled, dead, held, waiting) =
-        (bed.attach("settled"), bed.attach("dead"), bed.attach("held"), bed.attach("waiting"));
-    let unnamed = bed.spool.attach(b"unnamed").unwrap();
     let receive = || bed.receive().unwrap().lease;
+    // Each is received before the next is sent: of messages stored within one tick of the kernel's clock, any may be first.
+    let settled = bed.attach("settled");
     bed.spool.settle(&receive()).unwrap();
+    let dead = bed.attach("dead");
     bed.spool.dead_letter(&receive(), "of no use").unwrap();
+    let held = bed.attach("held");
     receive();
+    let waiting = bed.attach("waiting");
+    let unnamed = bed.spool.attach(b"unnamed").unwrap();
     let asked = bed.spool.attach(b"asked").unwrap();
     let question = format!("see attachment {}", asked.sha256);
     let requests = Requests::new(&bed.spool);
