@@ -224,3 +224,75 @@ fn clocks_that_differ_shift_dates_and_no_leases() {
     behind.advance(Duration::from_secs(1));
     assert_eq!(receive(&slow).unwrap().envelope.body, "given back");
 }
+
+/// A server, and a leaf node that reaches it only through `link`.
+struct LeafNode {
+    server: Server,
+    link: Link,
+    leaf: Server,
+    _home: tempfile::TempDir,
+}
+
+impl LeafNode {
+    fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: String| {
+            let file = home.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            file
+        };
+        let port = free_port();
+        let text =
+            format!("jetstream: {{domain: hub}}\nleafnodes: {{listen: \"127.0.0.1:{port}\"}}\n");
+        let config = file("server.conf", text);
+        let arguments = ["-c".to_owned(), config.display().to_string()];
+        let server = Server::at(home.path(), free_port(), &arguments);
+        let link = Link::to(port);
+        let mappings = r#"{"$JS.API.>": "$JS.hub.API.>", "$KV.>": "$JS.hub.API.$KV.>"}"#;
+        let remote = format!(r#"{{url: "nats://127.0.0.1:{}"}}"#, link.port);
+        let text = format!("leafnodes: {{remotes: [{remote}]}}\nmappings: {mappings}\n");
+        let at = home.path().join("leaf");
+        std::fs::create_dir(&at).unwrap();
+        let leaf = Server::leaf(&at, free_port(), &file("leaf.conf", text));
+        Self { server, link, leaf, _home: home }
+    }
+}
+
+#[test]
+fn what_is_missing_at_the_servers_is_missing_through_a_leaf_node() {
+    let node = LeafNode::start();
+    let team = fresh_team();
+    let queue = connect_impatient(&reached(node.leaf.port, &team));
+    assert!(queue.host_reports().unwrap().is_empty());
+    queue.report_host(&name("far"), "{}").unwrap();
+    assert_eq!(queue.host_reports().unwrap().len(), 1);
+}
+
+#[test]
+fn a_leaf_node_that_loses_its_server_loses_no_message() {
+    let node = LeafNode::start();
+    let team = fresh_team();
+    let near = NatsTransport::connect(&reached(node.server.port, &team)).unwrap();
+    near.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
+    let far = connect_impatient(&reached(node.leaf.port, &team));
+    near.publish(&message("held")).unwrap();
+    let lease = far.receive(&name(MAILBOX), &name("far")).unwrap().unwrap().lease;
+    // What is sent while nothing gets through arrives once it does.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| far.wait(&name(MAILBOX), PATIENCE).unwrap());
+        node.link.cut();
+        near.publish(&message("cut off")).unwrap();
+        node.link.heal();
+        assert!(waiting.join().unwrap());
+    });
+    far.settle(&lease).unwrap();
+    assert_eq!(settle_all(&far, "far"), ["cut off"]);
+    // The server forgets what the leaf node has asked it, which is asked again.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| far.wait(&name(MAILBOX), PATIENCE).unwrap());
+        node.server.restart();
+        near.publish(&message("after")).unwrap();
+        assert!(waiting.join().unwrap());
+    });
+    assert_eq!(settle_all(&far, "far"), ["after"]);
+}

@@ -8,6 +8,8 @@ use crate::nats_server::{Server, free_port};
 
 /// The port that the page names.
 const PORT: &str = "4222";
+/// The port for leaf nodes that the page names.
+const LEAF_LINK: &str = "7422";
 /// The directory of each, as the page names them, in the order of the table's columns.
 const USERS: [&str; 3] = ["hub", "b", "box"];
 
@@ -42,20 +44,25 @@ fn table(page: &str) -> Vec<(String, Vec<bool>)> {
     rows.collect()
 }
 
-#[test]
-fn each_may_do_what_the_guide_says_and_nothing_else() {
-    let page = page();
-    let home = tempfile::tempdir().unwrap();
-    let config = home.path().join("server.conf");
+/// The server that the page describes, which keeps its messages below `home`, and its ports for clients and leaf nodes.
+fn server(page: &str, home: &Path) -> (Server, u16) {
+    let config = home.join("server.conf");
+    let leaves = free_port();
     // The servers of tests are told on their command lines where they keep what they have.
-    let text = file(&page, "server.conf").replace("jetstream: {store_dir: data}\n", "");
+    let text = file(page, "server.conf")
+        .replace("store_dir: data, ", "")
+        .replace(LEAF_LINK, &leaves.to_string());
     std::fs::write(&config, text).unwrap();
     let arguments = ["-c".to_owned(), config.display().to_string()];
-    let server = Server::at(home.path(), free_port(), &arguments);
+    (Server::at(home, free_port(), &arguments), leaves)
+}
+
+/// Runs the commands of the table with the credentials of each, at the server with this port.
+fn try_all(page: &str, port: u16) -> [Bed; 3] {
     let beds = USERS.map(|user| {
         let bed = Bed::empty();
-        let config = file(&page, &format!("{user}/ensemble.yaml"));
-        let config = config.replace(PORT, &server.port.to_string()) + "durability: process\n";
+        let config = file(page, &format!("{user}/ensemble.yaml"));
+        let config = config.replace(PORT, &port.to_string()) + "durability: process\n";
         std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
         std::fs::write(bed.project().join("plan.md"), "1. count\n").unwrap();
         bed.ok("init");
@@ -65,7 +72,7 @@ fn each_may_do_what_the_guide_says_and_nothing_else() {
         beds[0].ok(&format!("mailbox add {mailbox}"));
     }
     beds[0].ok("request plan --to lead --as worker-1 --id plan-1 -f plan.md");
-    let rows = table(&page);
+    let rows = table(page);
     assert!(rows.len() > 10, "the table is read");
     for (command, may) in &rows {
         assert_eq!(may.len(), beds.len(), "{command}");
@@ -78,9 +85,38 @@ fn each_may_do_what_the_guide_says_and_nothing_else() {
             assert_eq!(is_done, may[at], "{}: `{command}`: {ran:?}", USERS[at]);
         }
     }
+    beds
+}
+
+#[test]
+fn each_may_do_what_the_guide_says_and_nothing_else() {
+    let page = page();
+    let home = tempfile::tempdir().unwrap();
+    let (server, _) = server(&page, home.path());
+    let beds = try_all(&page, server.port);
     // What was handed in is sent, though its sender cannot see what becomes of it.
     let ran =
         beds[2].run("send --to worker-1 --as worker-9 --id seen -m x --until settled --timeout 1s");
     assert_eq!((ran.code, ran.stdout.trim()), (1, "seen"), "{ran:?}");
     assert!(ran.stderr.contains("denied"), "{ran:?}");
+}
+
+#[test]
+fn a_leaf_node_lets_each_do_the_same() {
+    let page = page();
+    let home = tempfile::tempdir().unwrap();
+    let (_server, leaves) = server(&page, home.path());
+    // Its users are those of the server, with the names that subjects have after its mapping.
+    let config = file(&page, "server.conf");
+    let (_, users) = config.split_once("users: ").unwrap();
+    let users =
+        &users.replace("\"$JS.API.", "\"$JS.hub.API.").replace("\"$KV.", "\"$JS.hub.API.$KV.");
+    let leaf = file(&page, "../c/leaf.conf").replace(LEAF_LINK, &leaves.to_string());
+    let (leaf, _) = leaf.split_once("users: ").unwrap();
+    let leaf = leaf.replace("no_auth_user: agents\n", "") + "users: " + users;
+    let leaf_home = tempfile::tempdir().unwrap();
+    let config = leaf_home.path().join("leaf.conf");
+    std::fs::write(&config, leaf).unwrap();
+    let leaf = Server::leaf(leaf_home.path(), free_port(), &config);
+    try_all(&page, leaf.port);
 }

@@ -34,6 +34,7 @@ pub struct Server {
     home: PathBuf,
     program: PathBuf,
     arguments: Vec<String>,
+    has_jetstream: bool,
     running: Mutex<Option<Running>>,
     /// Removed with the server, if it is its own.
     _owned: Option<tempfile::TempDir>,
@@ -79,11 +80,28 @@ impl Server {
 
     /// As [`Server::at`], by this program.
     pub fn by(program: &Path, home: &Path, port: u16, arguments: &[String]) -> Self {
+        Self::started(program, home, port, arguments, true)
+    }
+
+    /// A server that stores nothing and is configured by this file: a leaf node.
+    pub fn leaf(home: &Path, port: u16, config: &Path) -> Self {
+        let arguments = ["-c".to_owned(), config.display().to_string()];
+        Self::started(Path::new(program()), home, port, &arguments, false)
+    }
+
+    fn started(
+        program: &Path,
+        home: &Path,
+        port: u16,
+        arguments: &[String],
+        has_jetstream: bool,
+    ) -> Self {
         let server = Self {
             port,
             program: program.to_owned(),
             home: home.to_owned(),
             arguments: arguments.to_vec(),
+            has_jetstream,
             running: Mutex::default(),
             _owned: None,
         };
@@ -114,8 +132,11 @@ impl Server {
     /// Starts it; its port and its messages are those of before.
     pub fn run(&self) {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(&self.program).args(["-a", "127.0.0.1", "-js"]);
-        command.args(["-p", &self.port.to_string(), "-sd"]).arg(&self.home);
+        command.args(["--pdeathsig", "KILL"]).arg(&self.program).args(["-a", "127.0.0.1"]);
+        command.args(["-p", &self.port.to_string()]);
+        if self.has_jetstream {
+            command.args(["-js", "-sd"]).arg(&self.home);
+        }
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(std::fs::File::create(self.home.join("stderr")).unwrap());
         let (stop, stopped): (Sender<()>, Receiver<()>) = mpsc::channel();

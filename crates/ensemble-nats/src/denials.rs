@@ -7,6 +7,8 @@
 //! request --- answer ---------------------------------------> its result
 //!         \-- "Permissions Violation … to "<subject>"" -----> denied: trying again does not help
 //! ```
+//!
+//! A leaf node names the subject into which it has mapped the request's, with the JetStream domain of the servers.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -31,8 +33,16 @@ pub(super) struct Denials(Arc<Sender<Recent>>);
 #[derive(Debug, Default)]
 struct Recent {
     count: u64,
-    /// The server's messages, with their numbers.
-    texts: VecDeque<(u64, String)>,
+    texts: VecDeque<Denial>,
+}
+
+#[derive(Debug)]
+struct Denial {
+    number: u64,
+    /// The server's message.
+    text: String,
+    /// The same with the subject that was asked for.
+    as_asked: String,
 }
 
 impl Denials {
@@ -43,7 +53,8 @@ impl Denials {
         }
         self.0.send_modify(|recent| {
             recent.count += 1;
-            recent.texts.push_back((recent.count, text.to_owned()));
+            let (number, as_asked) = (recent.count, as_asked(text));
+            recent.texts.push_back(Denial { number, text: text.to_owned(), as_asked });
             if recent.texts.len() > KEPT_MAX {
                 recent.texts.pop_front();
             }
@@ -59,8 +70,8 @@ impl Denials {
     pub(super) fn since(&self, mark: u64, subject: &str) -> Option<String> {
         let begin = format!("\"{subject}");
         let recent = self.0.borrow();
-        let of_subject = |(number, text): &&(u64, String)| *number > mark && text.contains(&begin);
-        recent.texts.iter().find(of_subject).map(|(_, text)| denied(text))
+        let of_subject = |it: &&Denial| it.number > mark && it.as_asked.contains(&begin);
+        recent.texts.iter().find(of_subject).map(|it| denied(&it.text))
     }
 
     /// A denial of consumers of this stream and pattern, or of the answers to any request.
@@ -72,8 +83,8 @@ impl Denials {
             is_created || text.contains(&next) || text.contains(&inbox)
         };
         let recent = self.0.borrow();
-        let found = recent.texts.iter().find(|(_, text)| is_it(text));
-        found.map(|(_, text)| denied(text))
+        let found = recent.texts.iter().find(|it| is_it(&it.as_asked));
+        found.map(|it| denied(&it.text))
     }
 
     /// Runs a request for its result, or until its subject is denied.
@@ -101,6 +112,17 @@ impl Denials {
             text = denied => Err(text),
         }
     }
+}
+
+/// A denial's text with the subject that was asked for, where a leaf node has mapped it.
+fn as_asked(text: &str) -> String {
+    let mapped = text.split_once("\"$JS.").and_then(|(before, after)| {
+        let (domain, subject) = after.split_once(".API.")?;
+        (!domain.contains(['.', '"'])).then_some((before, subject))
+    });
+    let Some((before, subject)) = mapped else { return text.to_owned() };
+    let api = if subject.starts_with("$KV.") { "" } else { "$JS.API." };
+    format!("{before}\"{api}{subject}")
 }
 
 /// Beginning of the detail of an error that is a denial.
@@ -132,5 +154,17 @@ mod tests {
             denials.note(&format!("permissions violation for publish to \"{n}\""));
         }
         assert_eq!((denials.since(0, "1\""), denials.since(mark, "99\"").is_some()), (None, true));
+    }
+
+    #[test]
+    fn a_leaf_node_s_denial_concerns_what_was_asked_of_it() {
+        let denials = Denials::default();
+        for mapped in ["$JS.hub.API.STREAM.MSG.GET.S", "$JS.hub.API.$KV.S.k", "ens.t.$JS.a.API.b"] {
+            denials.note(&format!("Permissions Violation for Publish to \"{mapped}\""));
+        }
+        for asked in ["$JS.API.STREAM.MSG.GET.S\"", "$KV.S.k\"", "ens.t.$JS.a.API.b\""] {
+            assert!(denials.since(0, asked).is_some(), "{asked}");
+        }
+        assert!(denials.since(0, "$KV").is_some_and(|text| text.contains("$JS.hub.API.$KV.S.k")));
     }
 }

@@ -10,6 +10,7 @@
 //!   rejected as such by this stream  -> it can be read
 //!   no responder, no such stream     -> it is absent: a reader sees an empty one, a writer creates it
 //!   no responder, the stream exists  -> probe again
+//!   no answer                        -> absent if the server says so: a leaf node has a responder for every subject
 //! if it was absent, it is looked up first: one request, as for an open one
 //! ```
 //!
@@ -143,6 +144,7 @@ impl Wire {
             },
             Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => self.look().await,
             Ok(Err(error)) => Reached::NotYet(error.to_string()),
+            Err(_) if self.look().await == Reached::Absent => Reached::Absent,
             Err(_) => Reached::NotYet("no answer".to_owned()),
         }
     }
