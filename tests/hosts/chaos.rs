@@ -16,6 +16,9 @@ const CUT_MS: (u64, u64) = (500, 8_000);
 /// How much later everything arrives over a slow link.
 const LATE_MS: (u64, u64) = (10, 120);
 
+/// Dispatch runs at least for so long: to ask a worker of another host takes seconds, and is begun anew by each.
+const DISPATCH_SPARED: Duration = Duration::from_secs(45);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// A server is killed, and started again after a while. The next one falls once it has caught up.
@@ -58,6 +61,8 @@ pub struct Chaos {
     falls: usize,
     /// The host whose links are cut or slow, and until when.
     bad: Option<(usize, Instant)>,
+    /// Until when Dispatch is not killed.
+    spared: Instant,
     at: usize,
 }
 
@@ -71,6 +76,7 @@ impl Chaos {
             no_database: None,
             falls: 0,
             bad: None,
+            spared: Instant::now(),
             at: 0,
         }
     }
@@ -143,7 +149,11 @@ impl Chaos {
                 true
             }
             Kind::Agent => crew.kill_agent(),
-            Kind::Dispatch => program.kill(),
+            Kind::Dispatch if Instant::now() < self.spared => false,
+            Kind::Dispatch => {
+                self.spared = Instant::now() + DISPATCH_SPARED;
+                program.kill()
+            }
         }
     }
 

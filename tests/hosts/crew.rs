@@ -44,6 +44,17 @@ pub fn is_hopeless(task: &str) -> bool {
     number % 13 == 12 || number % 17 == 15
 }
 
+/// Whether the process with this number is still the agent of that time: numbers are used again.
+fn is_agent_of(pid: &str, task: &str, epoch: &str) -> bool {
+    let read = |name| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let (command, environ) = (read("cmdline"), read("environ"));
+    let environ = String::from_utf8_lossy(&environ);
+    let has = |variable: String| environ.split('\0').any(|one| one == variable);
+    command.starts_with(b"sh\0")
+        && has(format!("ENSEMBLE_TASK_ID={task}"))
+        && has(format!("ENSEMBLE_TASK_EPOCH={epoch}"))
+}
+
 /// All tasks, as the servers have them.
 pub fn tasks(host: &Host) -> Vec<Value> {
     let listed = host.ok("task list --json");
@@ -132,13 +143,12 @@ impl<'a> Crew<'a> {
 
     /// Kills an agent that works at a task of which none was killed before.
     pub fn kill_agent(&mut self) -> bool {
-        let here = self.own.display().to_string();
         for line in self.journal().iter().rev() {
             let words: Vec<&str> = line.split(' ').collect();
-            let ["begin", task, _, pid, _] = words[..] else { continue };
-            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let is_ours = String::from_utf8_lossy(&command).contains(&here);
-            if is_ours && !self.spared.contains(task) && signal(pid.parse().unwrap(), Signal::KILL)
+            let ["begin", task, epoch, pid, _] = words[..] else { continue };
+            if !self.spared.contains(task)
+                && is_agent_of(pid, task, epoch)
+                && signal(pid.parse().unwrap(), Signal::KILL)
             {
                 self.spared.insert(task.to_owned());
                 return true;

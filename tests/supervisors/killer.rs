@@ -106,7 +106,9 @@ impl Killer {
             let words: Vec<&str> = line.strip_prefix("begin ")?.split(' ').collect();
             let [task, _, pid, supervisor] = words[..] else { return None };
             let (pid, supervisor) = (pid.parse().ok()?, supervisor.parse().ok()?);
-            let is_ours = command_of(pid).contains(self.home.to_str()?);
+            // The number may be another process's by now, and even a supervisor's, whose command line names the script.
+            let command = command_of(pid);
+            let is_ours = command.starts_with("sh\0") && command.contains(self.home.to_str()?);
             is_ours.then(|| Agent { task: task.to_owned(), pid, supervisor })
         };
         lines.iter().rev().take(60).filter_map(of_line).collect()
