@@ -103,18 +103,39 @@ impl Settling<'_> {
     }
 }
 
-/// Settles the messages of a task that `author` has just reported on. The report stands in any case; the watcher
-/// meets it, too, and settles what this process could not.
-pub(crate) fn settle_reported(context: &Context, task: &str, author: &Name) -> Vec<MessageId> {
-    let settled = || -> Outcome<Vec<MessageId>> {
-        let (queue, recorder) = (Queue::open(context)?, context.recorder()?);
-        let end = TaskEnd { task, author, written_at: None };
-        let ends = context.project()?.task_ends();
-        let ended = ends.settle_reported(&*queue, &end, &*recorder)?;
-        Ok(ended.into_iter().map(|message| message.id).collect())
-    };
-    settled().unwrap_or_else(|failure| {
-        say(&format!("warning: the messages of {task} are not settled: {}", failure.text()));
-        Vec::new()
-    })
+/// An agent's report on a task, and the queue in which the task's messages are.
+pub(crate) struct Reporting<'a> {
+    context: &'a Context,
+    task: &'a str,
+    author: &'a Name,
+    queue: Outcome<Queue>,
+}
+
+impl<'a> Reporting<'a> {
+    pub(crate) fn open(context: &'a Context, task: &'a str, author: &'a Name) -> Self {
+        Self { context, task, author, queue: Queue::open(context) }
+    }
+
+    /// The attempt that the report is of, if the task has attempts and its messages can be read.
+    pub(crate) fn attempt(&self) -> Option<u32> {
+        let ends = self.context.project().ok()?.task_ends();
+        ends.attempt(&**self.queue.as_ref().ok()?, self.task, self.author).ok()?
+    }
+
+    /// Settles the messages of the task. The report stands in any case; the watcher meets it, too, and settles what
+    /// this process could not.
+    pub(crate) fn settle(self, attempt: Option<u32>) -> Vec<MessageId> {
+        let Self { context, task, author, queue } = self;
+        let settled = || -> Outcome<Vec<MessageId>> {
+            let (queue, recorder) = (queue?, context.recorder()?);
+            let end = TaskEnd { task, author, written_at: None, attempt };
+            let ends = context.project()?.task_ends();
+            let ended = ends.settle_reported(&*queue, &end, &*recorder)?;
+            Ok(ended.into_iter().map(|message| message.id).collect())
+        };
+        settled().unwrap_or_else(|failure| {
+            say(&format!("warning: the messages of {task} are not settled: {}", failure.text()));
+            Vec::new()
+        })
+    }
 }

@@ -1,10 +1,9 @@
 //! Documents that several programs change: read, change and replace under a lock (seed 002,
 //! "exclusive control", its `with_file_lock`).
 //!
-//! The lock is flock on `<path>.lock` beside the document. That file is only locked, never renamed
-//! and never removed. `flock queue/x.yaml.lock command` of util-linux takes the same lock. A
-//! document is replaced by renaming a complete file over it. So readers need no lock and see the
-//! old or the new content, whole, even after a kill or a power cut.
+//! The lock is flock on `<path>.lock` beside the document. That file is only locked, never renamed and never removed.
+//! `flock queue/x.yaml.lock command` of util-linux takes the same lock. A document is replaced by renaming a complete
+//! file over it. So readers need no lock and see the old or the new content, whole, even after a kill or a power cut.
 //!
 //! What several hosts change is behind [`SharedFiles`]: compare-and-set takes the place of the lock.
 //!
@@ -95,10 +94,9 @@ impl DocumentOptions {
 /// no second lock on the same document: it would wait for the first.
 ///
 /// # Errors
-/// [`Error::Locked`] names the lock's holder. [`Error::TooLarge`]. [`Error::Malformed`] if a link
-/// or anything but a regular file is in the document's place. Any error of `change`. Or the disk
-/// failed. After an error the document has its old content. If only the directory could not be
-/// synced, it has the new content.
+/// [`Error::Locked`] names the lock's holder. [`Error::TooLarge`]. [`Error::Malformed`] if a link or anything but a
+/// regular file is in the document's place. Any error of `change`. Or the disk failed. After an error the document
+/// has its old content. If only the directory could not be synced, it has the new content.
 pub fn with_file_lock(
     path: impl AsRef<Path>,
     patience: Duration,
@@ -236,8 +234,7 @@ impl LockedDocument {
         }
     }
 
-    /// Removes temporary files of writers that were killed before the rename. Only the lock's
-    /// holder has a live one.
+    /// Removes temporary files of writers that were killed before the rename. Only the lock's holder has a live one.
     fn sweep(&self) -> Result<()> {
         for name in self.dir.names()? {
             if self.is_temporary(&name) {

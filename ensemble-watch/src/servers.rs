@@ -64,6 +64,7 @@ pub(crate) struct Reported {
     pub(crate) task: String,
     pub(crate) author: Name,
     pub(crate) written_at: Timestamp,
+    pub(crate) attempt: Option<u32>,
 }
 
 /// The same, shared by both.

@@ -251,3 +251,30 @@ fn a_report_that_came_while_the_program_was_down_is_left_for_its_batch() {
     });
     assert_eq!(bed.run("inbox conductor --json").stdout, "", "no other batch has it");
 }
+
+#[test]
+fn a_report_that_is_repeated_is_not_that_of_the_next_attempt() {
+    let bed = Bed::new();
+    let assign = |attempt: u32| {
+        bed.ok(&format!(
+            "send --to w1 --type task --task t --id t.{attempt} --attempt {attempt} -m x"
+        ));
+    };
+    let report = |status: &str| {
+        bed.ok(&format!(
+            "report t --status {status} --as w1 --reason none --lint off --summary none"
+        ));
+        fs::read_to_string(bed.project().join("queue/reports/t-completed.yaml")).unwrap()
+    };
+    assign(1);
+    bed.ok("recv --as w1");
+    assert!(report("failed").contains("attempt: 1"));
+    assign(2);
+    // As after a kill, which leaves its caller without an answer.
+    assert!(report("failed").contains("attempt: 1"));
+    let inbox = bed.json("inbox w1");
+    assert_eq!((&inbox[0]["id"], &inbox[0]["state"]), (&"t.2".into(), &"queued".into()));
+    bed.ok("recv --as w1");
+    assert!(report("success").contains("attempt: 2"));
+    assert!(bed.json("inbox w1").is_empty());
+}

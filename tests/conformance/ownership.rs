@@ -125,7 +125,7 @@ pub fn a_report_ends_its_task_wherever_the_message_lies(factory: Factory) {
     let Some(broker) = bed.broker() else { return };
     let task = |task: &str| publish(&*bed, &message("work").with_task(task));
     let ended = |task: &str, author: &str| {
-        let end = TaskEnd { task, author: &name(author), written_at: None };
+        let end = TaskEnd { task, author: &name(author), written_at: None, attempt: Some(1) };
         let ended = broker.end_task(&end, &NullRecorder).unwrap();
         ended.into_iter().map(|message| (message.id, message.withdrawn_from)).collect::<Vec<_>>()
     };
@@ -144,6 +144,10 @@ pub fn a_report_ends_its_task_wherever_the_message_lies(factory: Factory) {
     let lease = receive_as(&*bed, "alice").unwrap().lease;
     bed.transport().release(&lease, LONG).unwrap();
     assert_eq!(ended("delayed", "alice"), [(delayed, None)]);
+    publish(&*bed, &message("again").with_task("delayed").with_attempt(2));
+    assert_eq!(ended("delayed", MAILBOX), [], "a later attempt goes on");
+    let again = receive_as(&*bed, "bob").unwrap().lease;
+    bed.transport().settle(&again).unwrap();
     let unread = task("unread");
     assert_eq!(ended("unread", MAILBOX), [(unread, None)]);
     // Held by another agent meanwhile, and never again by a third.

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::drop::{self, Checks};
 use crate::exit::{Failure, Outcome};
-use crate::settling::settle_reported;
+use crate::settling::Reporting;
 use crate::{args, text};
 
 /// Report how a task ended
@@ -96,8 +96,12 @@ impl Arguments {
             return Err(Failure::refused(text)
                 .with_hint("the conductor decides: `ensemble task review TASK --lift`"));
         }
+        let author = context.agent()?;
+        let task = self.task.clone();
+        let reporting = author.as_ref().map(|author| Reporting::open(context, &task, author));
         let mut report = Report::new(self.task.clone(), status);
-        report.worker_id = context.agent()?.map(|agent| agent.to_string());
+        report.worker_id = author.as_ref().map(ToString::to_string);
+        report.set_attempt(reporting.as_ref().and_then(Reporting::attempt));
         report.summary =
             self.summary.map(|text| super::review::text_or_stdin(&text)).transpose()?;
         report.failure_reason = self.reason;
@@ -113,8 +117,7 @@ impl Arguments {
         let (spool, recorder) = (context.spool()?, context.recorder()?);
         let ends = context.project()?.task_ends();
         ends.reported(&spool, &report, text.as_bytes(), &*recorder)?;
-        let author = context.agent()?;
-        let settled = author.map(|author| settle_reported(context, &self.task, &author));
+        let settled = reporting.map(|reporting| reporting.settle(report.attempt()));
         let settled = settled.unwrap_or_default();
         if context.out.is_json() {
             return context.out.object(&json!({

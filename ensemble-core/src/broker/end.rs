@@ -11,16 +11,15 @@
 //! held by another agent         the author before that one              settled, and withdrawn: the other agent
 //!                                                                       is told by a notice, `mail.withdrawn`
 //! settled, or a dead letter     any                                     left as it is
-//! newer than the report         any                                     left as it is: it is another attempt
+//! newer, or of a later attempt  any                                     left as it is: the report is not its end
 //! any                           never the author                        left as it is
 //! ```
 //!
 //! *The epoch still decides.* Each row is one settle under the lease that the file names at that moment. A holder
-//! that settles, releases or extends under an old lease is refused as before. Only the report of a
-//! former holder ends the present delivery, since it says that the work is done. A settle alone
-//! says nothing that could be compared. The former holders of a message are those that its queue
-//! remembers ([`Broker::former_holders`]). In a mailbox of its own, an agent counts as holder of
-//! all earlier deliveries.
+//! that settles, releases or extends under an old lease is refused as before. Only the report of a former holder ends
+//! the present delivery, since it says that the work is done. A settle alone says nothing that could be compared. The
+//! former holders of a message are those that its queue remembers ([`Broker::former_holders`]). In a mailbox of its
+//! own, an agent counts as holder of all earlier deliveries.
 //!
 //! *A crash* in between leaves some messages as they were. The same report, met again, ends the rest. The notice is
 //! stored first, under an id that follows from the message, so that it is stored once.
@@ -53,6 +52,8 @@ pub struct TaskEnd<'a> {
     pub author: &'a Name,
     /// When the report was written; later messages are another attempt. `None` for now.
     pub written_at: Option<Timestamp>,
+    /// The attempt that it names; messages of later ones go on.
+    pub attempt: Option<u32>,
 }
 
 /// A message that was settled because its task has ended.
@@ -128,7 +129,8 @@ fn of_task<B: Broker + ?Sized>(
     };
     let is_its = envelope.task_id.as_deref().unwrap_or(id.as_str()) == end.task;
     let is_work = envelope.purpose() == Purpose::Work && envelope.kind.as_str() != STEP_TYPE;
-    let is_older = end.written_at.is_none_or(|at| envelope.created_at <= at);
+    let is_older = end.written_at.is_none_or(|at| envelope.created_at <= at)
+        && end.attempt.zip(envelope.attempt).is_none_or(|(named, its)| its <= named);
     Ok((is_its && is_work && is_older).then_some(envelope))
 }
 

@@ -9,8 +9,7 @@
 //! number of observers may watch the same mailboxes: one expires the lease, the others find it gone.
 //!
 //! *A crash* of the observer loses its observations, which lengthens leases but never shortens them.
-//! [`MailboxLeases::remembered`] keeps the observations in a file, so the next process of the same boot
-//! continues.
+//! [`MailboxLeases::remembered`] keeps the observations in a file, so the next process of the same boot continues.
 //!
 //! ```
 //! use std::time::Duration;
@@ -128,9 +127,8 @@ impl MailboxLeases {
         Self { actor, watch, gaps, suspended, held, memory, trouble: None }
     }
 
-    /// Scans these mailboxes and expires the leases of silent holders. Returns the mailbox of each message
-    /// that was taken back. Pass the same mailboxes each time: a lease that one scan does not find is
-    /// forgotten.
+    /// Scans these mailboxes and expires the leases of silent holders. Returns the mailbox of each message that was
+    /// taken back. Pass the same mailboxes each time: a lease that one scan does not find is forgotten.
     ///
     /// # Errors
     /// A mailbox cannot be read, or a lease cannot be expired. Call again: the machine repeats what is due.

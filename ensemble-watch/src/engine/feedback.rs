@@ -149,7 +149,7 @@ impl Feedback {
                 if let Err(error) = ends {
                     tracing::warn!(%error, "cannot record how a task ended");
                 }
-                changed.extend(self.settle_reported(&report.task_id, file, context, remote));
+                changed.extend(self.settle_reported(&report, file, context, remote));
             }
         }
         changed
@@ -157,7 +157,7 @@ impl Feedback {
 
     fn settle_reported(
         &self,
-        task: &str,
+        report: &Report,
         file: &Complete,
         context: &Context,
         remote: &Remote,
@@ -166,10 +166,11 @@ impl Feedback {
         // A rename into the box is a change; the file may have been written long before.
         let landed_ms = i64::try_from(file.stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
         let written_at = Timestamp::from_unix_millis(landed_ms).plus(STAMP_STEP_MAX);
-        let end = TaskEnd { task, author: &author, written_at: Some(written_at) };
+        let (task, attempt) = (report.task_id.as_str(), report.attempt());
+        let end = TaskEnd { task, author: &author, written_at: Some(written_at), attempt };
         remote.tell(|sight| {
             let (task, author) = (task.to_owned(), author.clone());
-            sight.reports.push(Reported { task, author, written_at });
+            sight.reports.push(Reported { task, author, written_at, attempt });
         });
         match self.ends.settle_reported(&*context.spool, &end, &*context.recorder) {
             Ok(ended) => ended

@@ -92,8 +92,9 @@ impl Follower {
                 self.waker.wake(Wake::Servers(ServerNews::Gone(alarm)));
             }
         }
-        for Reported { task, author, written_at } in reports {
-            let end = TaskEnd { task: &task, author: &author, written_at: Some(written_at) };
+        for Reported { task, author, written_at, attempt } in reports {
+            let written_at = Some(written_at);
+            let end = TaskEnd { task: &task, author: &author, written_at, attempt };
             self.acked.remove(&task);
             self.project.task_ends().settle_reported(queue, &end, &*self.recorder)?;
         }

@@ -56,6 +56,7 @@ pub struct Report {
 
 const STATUS: &[&str] = &["status", "result", "outcome"];
 const TASK: &[&str] = &["task_id", "task", "taskid"];
+const ATTEMPT: &str = "attempt";
 const WORKER: &[&str] = &["worker_id", "worker", "workerid", "agent", "agent_id"];
 
 impl Report {
@@ -84,6 +85,17 @@ impl Report {
     #[must_use]
     pub fn author(&self) -> Option<&str> {
         self.worker_id.as_deref().or(self.executed_by.as_deref())
+    }
+
+    /// Number of the attempt that it reports on, if it names one.
+    #[must_use]
+    pub fn attempt(&self) -> Option<u32> {
+        self.extra.get(ATTEMPT)?.as_u64()?.try_into().ok()
+    }
+
+    /// Names the attempt that it reports on, if the task has attempts.
+    pub fn set_attempt(&mut self, attempt: Option<u32>) {
+        self.extra.extend(attempt.map(|number| (ATTEMPT.to_owned(), number.into())));
     }
 }
 

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::batches::{Batches, Told};
 use super::collect::Batch;
@@ -494,5 +494,5 @@ impl DispatchRun<'_> {
 
 /// Whether a report speaks of this attempt; one that names none speaks of the present one.
 fn is_of(report: &Report, attempt: u32) -> bool {
-    report.extra.get("attempt").and_then(Value::as_u64).is_none_or(|it| it == u64::from(attempt))
+    report.attempt().is_none_or(|it| it == attempt)
 }

@@ -393,6 +393,7 @@ fn record(recorder: &dyn Recorder, actor: Option<&str>, report: &Report, mut dat
     recorder.record(kind, actor.unwrap_or(ACTOR), data);
 }
 
+mod attempt;
 mod reported;
 #[cfg(test)]
 mod tests;

@@ -24,7 +24,7 @@ use crate::commands::{Live, live};
 use crate::drop::{self, Checks};
 use crate::exit::Failure;
 use crate::mcp::Desk;
-use crate::settling::settle_reported;
+use crate::settling::Reporting;
 
 /// How many messages in one's hands are looked for.
 const HELD_MAX: usize = 100;
@@ -190,7 +190,10 @@ pub(super) fn report(desk: &Desk, report: Report) -> Answer {
     if report.status == Status::Success {
         desk.project.doorkeeper().check(Act::HandIn, &report.task_id, &desk.agent)?;
     }
+    let (context, task) = (desk.context(), report.task_id.clone());
+    let reporting = Reporting::open(&context, &task, &desk.agent);
     let mut document = contract::Report::new(report.task_id, report.status);
+    document.set_attempt(reporting.attempt());
     document.worker_id = Some(desk.agent.to_string());
     document.summary = Some(report.summary);
     document.failure_reason = report.reason;
@@ -202,7 +205,7 @@ pub(super) fn report(desk: &Desk, report: Report) -> Answer {
     let file = drop::land(&desk.project, &file, &text).map_err(told)?;
     let ends = desk.project.task_ends();
     ends.reported(&desk.spool, &document, text.as_bytes(), &*desk.recorder)?;
-    let settled = settle_reported(&desk.context(), &document.task_id, &desk.agent);
+    let settled = reporting.settle(document.attempt());
     Ok(json!({ "file": file, "task_id": document.task_id, "settled": settled }))
 }
 

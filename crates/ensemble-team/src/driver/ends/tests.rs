@@ -129,6 +129,30 @@ fn only_a_task_message_ends_its_task_and_a_dead_one_has_failed() {
     assert_eq!(bed.counts(), (0, 1), "the next attempt goes on");
 }
 
+#[test]
+fn a_report_is_of_the_latest_attempt_that_its_author_has_received() {
+    let bed = Bed::new();
+    let attempt = || bed.ends().attempt(&bed.spool, "t", &worker()).unwrap();
+    let assign = |number: u32| {
+        let task = Envelope::new(worker(), "count").with_kind(Name::new("task").unwrap());
+        bed.spool.publish(&task.with_task("t").with_attempt(number)).unwrap();
+    };
+    let receive = || bed.spool.receive(&worker(), &worker()).unwrap().unwrap();
+    assign(1);
+    assert_eq!(attempt(), None, "it has received none");
+    let first = receive();
+    assert_eq!(attempt(), Some(1));
+    bed.settle(&first);
+    assign(2);
+    assert_eq!(attempt(), Some(1), "the second one is unread");
+    let second = receive();
+    assert_eq!(attempt(), Some(2));
+    bed.spool.release(&second.lease, Duration::ZERO).unwrap();
+    assert_eq!(attempt(), Some(2), "it is the last holder");
+    let absent = Name::new("no-mailbox").unwrap();
+    assert_eq!(bed.ends().attempt(&bed.spool, "t", &absent).unwrap(), None);
+}
+
 fn names(dir: &Path) -> Vec<String> {
     Dir::open(dir).unwrap().names().unwrap()
 }

@@ -1,0 +1,53 @@
+//! Which attempt at a task an agent reports on.
+//!
+//! ```text
+//! messages of the task in the agent's own mailbox      the report is of
+//! received, and not settled                            the latest attempt among them
+//! all settled, or never received                       the attempt of the one that ended last
+//! none names an attempt                                the task
+//! ```
+//!
+//! A report that is repeated after a kill finds its message settled, and maybe the next attempt unread beside it. It
+//! speaks of the first one.
+
+use super::{SEARCH_MAX, TaskEnds};
+use ensemble_core::broker::Broker;
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::spool::{Found, State};
+use ensemble_core::{Error, Result};
+
+impl TaskEnds {
+    /// The number of the attempt, by the table of this page.
+    ///
+    /// # Errors
+    /// The mailbox or the shard of the task cannot be read.
+    pub fn attempt(&self, queue: &dyn Broker, task: &str, author: &Name) -> Result<Option<u32>> {
+        let found = match queue.unfinished(author, SEARCH_MAX) {
+            Err(Error::NoMailbox { .. }) => return Ok(None),
+            other => other?,
+        };
+        let attempt_in = |id: &MessageId| {
+            let envelope = queue.peek(author, id).ok()?;
+            (envelope.handed_over_task() == Some(task)).then_some(envelope.attempt?)
+        };
+        let received = found.into_iter().filter(was_received);
+        if let Some(latest) = received.filter_map(|found| attempt_in(&found.id)).max() {
+            return Ok(Some(latest));
+        }
+        let mut ended = Vec::new();
+        self.change(task, |known| {
+            ended.clone_from(&known.messages);
+            Ok(None)
+        })?;
+        let ended = ended.iter().rev().filter_map(|id| MessageId::new(id.as_str()).ok());
+        Ok(ended.map(|id| attempt_in(&id)).find_map(|attempt| attempt))
+    }
+}
+
+fn was_received(found: &Found) -> bool {
+    match found.state {
+        State::Acked { .. } => true,
+        State::Queued { epoch, .. } => epoch > 0,
+        State::Settled | State::Dead => false,
+    }
+}
