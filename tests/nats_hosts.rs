@@ -1,4 +1,5 @@
-//! The hosts of a team on a real server: one has the name of an agent, and one answers what another asks.
+//! The hosts of a team on a real server: one has the name of an agent, one answers what another asks, and one finds a
+//! message in whatever mailbox.
 
 #[path = "conformance/mod.rs"]
 mod conformance;
@@ -9,11 +10,14 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use conformance::bed::name;
+use conformance::bed::{id, name};
+use ensemble_core::Error;
+use ensemble_core::broker::Broker as _;
 use ensemble_core::env::{Clock, Monotonic, SystemClock};
-use ensemble_core::message::Timestamp;
+use ensemble_core::message::{Envelope, Timestamp};
+use ensemble_core::spool::Settings;
 use ensemble_nats::{NatsTransport, SILENCE_MAX};
-use nats_support::{Server, fresh_team};
+use nats_support::{Server, free_port, fresh_team, monitored};
 
 /// The machine's time, and so much more.
 #[derive(Clone, Default)]
@@ -104,4 +108,38 @@ fn a_call_is_seen_once_answered_once_and_forgotten() {
     asker.forget_call(&host, &call).unwrap();
     assert_eq!(asker.answer(&host, &call).unwrap(), None);
     assert!(asked.calls(&host).unwrap().is_empty());
+}
+
+#[test]
+fn a_message_is_found_by_as_few_requests_in_many_mailboxes_as_in_few() {
+    const MAILBOXES: usize = 60;
+    let (home, monitor) = (tempfile::tempdir().unwrap(), free_port());
+    let arguments = ["-m".to_owned(), monitor.to_string()];
+    let server = Server::at(home.path(), free_port(), &arguments);
+    let team = fresh_team();
+    let queue = NatsTransport::connect(&server.options(&team)).unwrap();
+    let mailbox = |number: usize| name(&format!("worker-{number}"));
+    let publish = |to: usize, with: &str| {
+        queue.publish(&Envelope::new(mailbox(to), "work").with_id(id(with))).unwrap();
+    };
+    for number in 0..MAILBOXES {
+        queue.add_mailbox(&mailbox(number), &Settings::default()).unwrap();
+    }
+    publish(MAILBOXES - 1, "one");
+    let requests = || monitored(monitor, "/varz", "in_msgs");
+    let other = NatsTransport::connect(&server.options(&team)).unwrap();
+    let before = requests();
+    assert_eq!(other.find(&id("one")).unwrap().mailbox, mailbox(MAILBOXES - 1));
+    let asked = requests() - before;
+    assert!(asked < MAILBOXES as u64 / 2, "{asked} requests");
+    assert!(matches!(other.find(&id("none")), Err(Error::NoMessage { .. })));
+    publish(0, "both");
+    publish(1, "both");
+    assert!(matches!(other.find(&id("both")), Err(Error::Ambiguous { .. })));
+    let lease = queue.receive(&mailbox(0), &mailbox(0)).unwrap().unwrap().lease;
+    queue.settle(&lease).unwrap();
+    assert!(
+        matches!(other.find(&id("both")), Err(Error::Ambiguous { .. })),
+        "a settled one counts"
+    );
 }

@@ -9,6 +9,7 @@ use ensemble_core::spool::{Found, State};
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 use crate::{completion, ids};
 
 /// Which held message is meant.
@@ -28,8 +29,14 @@ pub(crate) struct Which {
 
 impl Which {
     /// The same with its whole id.
-    pub(crate) fn completed(mut self, queue: &dyn Broker) -> Outcome<Self> {
-        self.id = ids::message(queue, &self.id)?;
+    pub(crate) fn completed(mut self, context: &Context, queue: &Queue) -> Outcome<Self> {
+        // Nearly always an agent means a message of its own mailbox: look nowhere else then.
+        let agent = context.agent()?;
+        let is_its =
+            agent.is_some_and(|agent| matches!(queue.state(&agent, &self.id), Ok(Some(_))));
+        if !is_its {
+            self.id = ids::message(queue, &self.id)?;
+        }
         Ok(self)
     }
 
@@ -68,7 +75,7 @@ impl Which {
             let state = queue.state(mailbox, &self.id)?.ok_or_else(absent)?;
             return Ok((mailbox.clone(), state));
         }
-        // Nearly always an agent holds a message of its own mailbox: look nowhere else then.
+        // As nearly always.
         if let Some(agent) = agent
             && let Ok(Some(state)) = queue.state(agent, &self.id)
             && is_held_by(&state, agent)

@@ -10,6 +10,7 @@ use ensemble_core::requests::Requests;
 
 use crate::error_line::Code;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 
 /// An id of this length or more is whole; those that we make are UUIDs.
 const WHOLE_CHARS: usize = 36;
@@ -21,7 +22,7 @@ const SHOWN_CHARS_MIN: usize = 8;
 const NAMED_MAX: usize = 5;
 
 /// The message that an id or the beginning of one means.
-pub(crate) fn message(queue: &dyn Broker, given: &MessageId) -> Outcome<MessageId> {
+pub(crate) fn message(queue: &Queue, given: &MessageId) -> Outcome<MessageId> {
     if given.as_str().len() >= WHOLE_CHARS {
         return Ok(given.clone());
     }
@@ -29,7 +30,8 @@ pub(crate) fn message(queue: &dyn Broker, given: &MessageId) -> Outcome<MessageI
         Err(Error::NoMessage { .. }) => {}
         _ => return Ok(given.clone()),
     }
-    let all = unfinished(queue)?.into_iter().map(|id| id.to_string());
+    queue.overlook()?;
+    let all = unfinished(&**queue)?.into_iter().map(|id| id.to_string());
     match unique(given.as_str(), all)? {
         Some(id) => Ok(MessageId::new(&id).map_err(Error::from)?),
         // What comes next says that there is no such message.

@@ -128,6 +128,7 @@ impl<'a> Reporting<'a> {
         let Self { context, task, author, queue } = self;
         let settled = || -> Outcome<Vec<MessageId>> {
             let (queue, recorder) = (queue?, context.recorder()?);
+            queue.overlook()?;
             let end = TaskEnd { task, author, written_at: None, attempt };
             let ends = context.project()?.task_ends();
             let ended = ends.settle_reported(&*queue, &end, &*recorder)?;

@@ -1,11 +1,14 @@
 //! Reading without taking, dead letters, and observation of leases.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use super::denials::is_denial;
 use super::index::Entry;
 use super::receive::no_message;
 use super::record::{Place, Record};
+use super::subject::Subjects;
 use super::{NatsTransport, lock};
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Delivery, Lease};
@@ -59,6 +62,24 @@ impl Broker for NatsTransport {
 
     fn mailboxes(&self) -> Result<Vec<Name>> {
         Self::mailboxes(self)
+    }
+
+    fn mailboxes_with(&self, id: &MessageId) -> Result<Vec<Name>> {
+        let (wire, patterns) = (self.wire.clone(), self.subjects.with_id(id));
+        let asked = self.call("find a message", async move {
+            let mut subjects = wire.subjects(&patterns[0]).await?;
+            subjects.extend(wire.subjects(&patterns[1]).await?);
+            Ok(subjects)
+        });
+        match asked {
+            Ok(subjects) => {
+                let found = subjects.iter().filter_map(|subject| Subjects::mailbox_in(subject));
+                Ok(found.collect::<BTreeSet<Name>>().into_iter().collect())
+            }
+            // Credentials of some mailboxes may read no pattern of all.
+            Err(error) if is_denial(&error) => Self::mailboxes(self),
+            Err(error) => Err(error),
+        }
     }
 
     fn attach(&self, content: &[u8]) -> Result<Attachment> {

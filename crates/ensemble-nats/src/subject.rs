@@ -132,6 +132,11 @@ impl Subjects {
         format!("ens.{}.s.{}.*", self.team, token(mailbox.as_str()))
     }
 
+    /// Patterns of the messages with this id, in all mailboxes.
+    pub(super) fn with_id(&self, id: &MessageId) -> [String; 2] {
+        ["q", "s"].map(|kind| format!("ens.{}.{kind}.*.{}", self.team, token(id.as_str())))
+    }
+
     /// A subject of the reserve.
     pub(super) fn reserve(&self, number: usize) -> String {
         format!("ens.{}.reserve.{number}", self.team)

@@ -275,7 +275,10 @@ impl Places {
         for place in &self.0 {
             let mailboxes = match mailbox {
                 Some(mailbox) => vec![mailbox.clone()],
-                None => place.queue.mailboxes()?,
+                None => {
+                    place.queue.overlook()?;
+                    place.queue.mailboxes()?
+                }
             };
             for mailbox in mailboxes {
                 match place.queue.dead_letters(&mailbox) {
@@ -297,7 +300,7 @@ impl Places {
     /// The id that a beginning means, in any of the places.
     fn whole(&self, given: &MessageId) -> Outcome<MessageId> {
         for place in &self.0 {
-            let whole = ids::message(&*place.queue, given)?;
+            let whole = ids::message(&place.queue, given)?;
             if whole != *given {
                 return Ok(whole);
             }

@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = Queue::open(context)?;
-        let lease = self.which.completed(&*queue)?.lease(context, &*queue)?;
+        let lease = self.which.completed(context, &queue)?.lease(context, &*queue)?;
         queue.extend(&lease, self.duration)?;
         if context.out.is_json() {
             return context.out.object(&json!({

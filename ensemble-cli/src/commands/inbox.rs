@@ -147,6 +147,7 @@ pub(crate) fn listed(found: &Found, envelope: Result<Envelope, Error>) -> Value 
 
 fn summarise(context: &Context, queue: &Queue) -> Outcome {
     let mut rows = Vec::new();
+    queue.overlook()?;
     for name in queue.mailboxes()? {
         let glance = queue.glance(&name, COUNT_MAX)?;
         if context.out.is_json() {

@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = Queue::open(context)?;
-        let lease = self.which.completed(&*queue)?.lease(context, &*queue)?;
+        let lease = self.which.completed(context, &queue)?.lease(context, &*queue)?;
         queue.release(&lease, self.delay)?;
         let state = queue.state(&lease.mailbox, &lease.id)?.map_or("gone", |state| state.word());
         if context.out.is_json() {

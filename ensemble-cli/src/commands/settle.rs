@@ -28,7 +28,7 @@ impl Arguments {
         let (project, recorder) = (context.project()?, context.recorder()?);
         let (kinds, ends) = (project.kinds()?, project.task_ends());
         let settling = Settling { queue: &queue, kinds, ends, recorder: &*recorder };
-        let which = self.which.completed(&*queue)?;
+        let which = self.which.completed(context, &queue)?;
         let (agent, id) = (context.agent()?, &which.id);
         let (mailbox, state) = which.find(&*queue, agent.as_ref())?;
         let message = (&mailbox, id);

@@ -130,6 +130,7 @@ fn is_nothing(told: Option<&Story>, now: &[Value]) -> bool {
 /// The one id that begins so, among those of unfinished messages, of requests and of the log.
 fn whole_id(context: &Context, logs: &Path, prefix: &str) -> Outcome<Option<String>> {
     let queue = Queue::open(context)?;
+    queue.overlook()?;
     let waiting = ids::unfinished(&*queue)?.into_iter().map(String::from);
     let (asked, _) = requests(context, &queue)?.list()?;
     let asked = asked.into_iter().map(|entry| entry.request.request_id.into());

@@ -70,13 +70,21 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// The mailbox is unknown or the medium failed.
     fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>>;
 
+    /// The mailboxes in which a message with this id may be.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn mailboxes_with(&self, _id: &MessageId) -> Result<Vec<Name>> {
+        self.mailboxes()
+    }
+
     /// Finds a message by its id in any mailbox.
     ///
     /// # Errors
     /// [`crate::Error::NoMessage`], or [`crate::Error::Ambiguous`] if several mailboxes have it.
     fn find(&self, id: &MessageId) -> Result<Found> {
         let mut found = Vec::new();
-        for mailbox in self.mailboxes()? {
+        for mailbox in self.mailboxes_with(id)? {
             if let Some(state) = self.state(&mailbox, id)? {
                 found.push(Found::new(mailbox, id.clone(), state));
             }

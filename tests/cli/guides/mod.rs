@@ -124,17 +124,18 @@ fn blocks_that_are_not_run_are_counted_and_have_a_reason() {
 }
 
 const CREDENTIALS: &str = "docs/guides/credentials.md";
-/// Its servers have free ports in the place of these.
+/// Ports that pages name.
 #[cfg(feature = "nats")]
 const PORTS: [&str; 3] = ["4222", "4223", "7422"];
 const ONE_PROJECT: &str = "docs/one-project.md";
 /// The pages that have a test below.
-const RUN: [&str; 18] = [
+const RUN: [&str; 19] = [
     "docs/guides/api.md",
     "docs/guides/board.md",
     CREDENTIALS,
     "docs/guides/dispatch.md",
     "docs/guides/drop-boxes.md",
+    "docs/guides/hosts.md",
     "docs/guides/mail.md",
     "docs/guides/mcp.md",
     "docs/guides/plans-and-shutdown.md",
@@ -169,16 +170,29 @@ fn the_guide_to_the_board_works_as_it_is_written() {
     run(RUN[1]);
 }
 
+/// Runs a page whose servers have free ports in the place of those that it names.
 #[cfg(feature = "nats")]
-#[test]
-fn the_guide_to_credentials_works_as_it_is_written() {
+#[track_caller]
+fn run_with_servers(page: &str) {
     let free = PORTS.map(|port| (port, format!("<{port}>"), free_port().to_string()));
-    run_with(RUN[2], |text| {
+    run_with(page, |text| {
         // In two steps, because a free port may contain one that the page names.
         let marked =
             free.iter().fold(text.to_owned(), |text, (port, mark, _)| text.replace(port, mark));
         free.iter().fold(marked, |text, (_, mark, free)| text.replace(mark, free))
     });
+}
+
+#[cfg(feature = "nats")]
+#[test]
+fn the_guide_to_credentials_works_as_it_is_written() {
+    run_with_servers(RUN[2]);
+}
+
+#[cfg(feature = "nats")]
+#[test]
+fn the_guide_to_hosts_works_as_it_is_written() {
+    run_with_servers(RUN[5]);
 }
 
 #[test]
@@ -193,65 +207,65 @@ fn the_guide_to_drop_boxes_works_as_it_is_written() {
 
 #[test]
 fn the_guide_to_mail_works_as_it_is_written() {
-    run(RUN[5]);
-}
-
-#[test]
-fn the_guide_to_mcp_works_as_it_is_written() {
     run(RUN[6]);
 }
 
 #[test]
-fn the_guide_to_plans_and_shutdown_works_as_it_is_written() {
+fn the_guide_to_mcp_works_as_it_is_written() {
     run(RUN[7]);
 }
 
 #[test]
-fn the_guide_to_reports_works_as_it_is_written() {
+fn the_guide_to_plans_and_shutdown_works_as_it_is_written() {
     run(RUN[8]);
 }
 
 #[test]
-fn the_guide_to_steps_works_as_it_is_written() {
+fn the_guide_to_reports_works_as_it_is_written() {
     run(RUN[9]);
 }
 
 #[test]
-fn the_guide_to_supervisors_works_as_it_is_written() {
+fn the_guide_to_steps_works_as_it_is_written() {
     run(RUN[10]);
 }
 
 #[test]
-fn the_guide_to_traces_works_as_it_is_written() {
+fn the_guide_to_supervisors_works_as_it_is_written() {
     run(RUN[11]);
 }
 
 #[test]
-fn the_guide_to_worktrees_works_as_it_is_written() {
+fn the_guide_to_traces_works_as_it_is_written() {
     run(RUN[12]);
 }
 
 #[test]
-fn the_page_of_one_project_works_as_it_is_written() {
+fn the_guide_to_worktrees_works_as_it_is_written() {
     run(RUN[13]);
 }
 
 #[test]
-fn the_page_of_running_and_repairing_works_as_it_is_written() {
+fn the_page_of_one_project_works_as_it_is_written() {
     run(RUN[14]);
 }
 
 #[test]
-fn the_first_five_minutes_work_as_they_are_written() {
+fn the_page_of_running_and_repairing_works_as_it_is_written() {
     run(RUN[15]);
 }
 
 #[test]
-fn the_page_of_running_agents_works_as_it_is_written() {
+fn the_first_five_minutes_work_as_they_are_written() {
     run(RUN[16]);
 }
 
 #[test]
-fn the_page_of_a_team_works_as_it_is_written() {
+fn the_page_of_running_agents_works_as_it_is_written() {
     run(RUN[17]);
+}
+
+#[test]
+fn the_page_of_a_team_works_as_it_is_written() {
+    run(RUN[18]);
 }
