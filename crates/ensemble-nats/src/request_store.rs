@@ -6,6 +6,7 @@
 //! the request survives a client that dies in between. A removed key stays as an empty version for
 //! followers, and is swept with the closed requests.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -82,6 +83,30 @@ impl RequestStore for NatsTransport {
         files.is_told = told.is_some();
         files.is_closed = closed.is_some();
         Ok(Some(files))
+    }
+
+    /// One listing: a read of each would be a round trip for each request that was made in a week.
+    fn all_files(&self) -> Result<Vec<(Name, Result<Option<RequestFiles>>)>> {
+        let mut pages: BTreeMap<Name, [Option<Listed>; 4]> = BTreeMap::new();
+        for found in self.list_keys(self.subjects.all_pages())? {
+            let page = RequestFile::ALL.into_iter().position(|page| {
+                found.subject.rsplit('.').next().is_some_and(|last| last == page.name())
+            });
+            if let (Some(id), Some(page)) = (request_in(&found.subject), page) {
+                pages.entry(id).or_default()[page] = Some(found);
+            }
+        }
+        let files = pages.into_iter().map(|(id, [request, decision, told, closed])| {
+            let files = request.and_then(kept).map(|request| {
+                let mut files = RequestFiles::new(request);
+                files.decision = decision.and_then(kept).map(Ok);
+                files.is_told = told.is_some();
+                files.is_closed = closed.is_some();
+                files
+            });
+            (id, Ok(files))
+        });
+        Ok(files.collect())
     }
 
     fn is_closed(&self, id: &Name) -> Result<bool> {
@@ -318,6 +343,12 @@ fn written(found: Option<Found>) -> Option<StoredFile> {
     let at = i64::try_from(super::wire::millis(found.time)).unwrap_or(0);
     let at = Timestamp::from_unix_millis(at);
     Some(StoredFile::new(found.payload.to_vec(), at, found.sequence))
+}
+
+/// The same of a listed page.
+fn kept(found: Listed) -> Option<StoredFile> {
+    let at = Timestamp::from_unix_millis(i64::try_from(found.at).unwrap_or(0));
+    (!found.payload.is_empty()).then(|| StoredFile::new(found.payload.to_vec(), at, found.seq))
 }
 
 fn request_in(subject: &str) -> Option<Name> {

@@ -214,6 +214,11 @@ impl Subjects {
         format!("$KV.{}.requests.*.{}", self.bucket(), page.name())
     }
 
+    /// Pattern of all pages of all requests.
+    pub(super) fn all_pages(&self) -> String {
+        format!("$KV.{}.requests.*.*", self.bucket())
+    }
+
     pub(super) fn plan_gate(&self, task: &str, agent: &Name) -> String {
         let (task, agent) = (token(&stem(task)), token(agent.as_str()));
         format!("$KV.{}.gates.{task}.{agent}", self.bucket())

@@ -197,7 +197,14 @@ impl<'a> Requests<'a> {
     /// # Errors
     /// Its files cannot be read, or are of a newer version.
     pub fn find(&self, id: &str) -> Result<Option<Entry>> {
-        let Some((home, standing)) = self.look(id)? else { return Ok(None) };
+        let Ok(id) = Name::new(id) else { return Ok(None) };
+        self.entry(&id, self.store.files(&id)?)
+    }
+
+    fn entry(&self, id: &Name, files: Option<RequestFiles>) -> Result<Option<Entry>> {
+        let Some(files) = files else { return Ok(None) };
+        let home = Home::of(id, files, |page| self.store.place(id, page))?;
+        let (home, standing) = self.judged(id, home)?;
         let is_closed = home.is_closed;
         Ok(Some(Entry { is_closed, ..Entry::new(home.asked, standing) }))
     }
@@ -216,8 +223,8 @@ impl<'a> Requests<'a> {
     /// The directory cannot be listed.
     pub fn list(&self) -> Result<(Vec<Entry>, Vec<Error>)> {
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
-        for id in self.ids()? {
-            match self.find(id.as_str()) {
+        for (id, files) in self.store.all_files()? {
+            match files.and_then(|files| self.entry(&id, files)) {
                 Ok(entry) => entries.extend(entry),
                 Err(error) => errors.push(error),
             }
@@ -257,11 +264,16 @@ impl<'a> Requests<'a> {
     fn look(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
         let Some(home) = Home::read(self.store, &id)? else { return Ok(None) };
+        self.judged(&id, home).map(Some)
+    }
+
+    /// With the decision that stands.
+    fn judged(&self, id: &Name, home: Home) -> Result<(Home, Option<Decision>)> {
         let decision = match &home.standing {
             Standing::Nothing | Standing::Valid(_) => home.decision(),
-            Standing::Invalid(..) => self.put_aside(&id)?,
+            Standing::Invalid(..) => self.put_aside(id)?,
         };
-        Ok(Some((home, decision)))
+        Ok((home, decision))
     }
 
     fn record(&self, kind: &str, actor: &str, asked: &Asked, more: Value) {

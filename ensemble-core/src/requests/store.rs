@@ -165,6 +165,15 @@ pub trait RequestStore: Send + Sync {
     /// The medium failed, or what was asked is no regular file or too large.
     fn files(&self, id: &Name) -> Result<Option<RequestFiles>>;
 
+    /// The files of all requests, in no order; for each what [`RequestStore::files`] says.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn all_files(&self) -> Result<Vec<(Name, Result<Option<RequestFiles>>)>> {
+        let ids = self.ids()?.into_iter();
+        Ok(ids.map(|id| (id.clone(), self.files(&id))).collect())
+    }
+
     /// Whether everything about a request is done; also true of a missing request.
     ///
     /// # Errors
