@@ -109,14 +109,12 @@ impl Ask {
 }
 
 impl Requests<'_> {
-    /// Asks: when this returns, the request is on disk and its addressee has the message. Asking
-    /// the same under the same id again, or the same plan for the same task, gives the request that
-    /// is there.
+    /// Asks: when this returns, the request is on disk and its addressee has the message. Asking the same under the
+    /// same id again, or the same plan for the same task, gives the request that is there.
     ///
     /// # Errors
-    /// [`Refusal`] if the kind is unknown, the id is taken, requester and addressee are the same,
-    /// or an earlier plan for the task is pending. [`Error::NoMailbox`] of the addressee; or the
-    /// disk failed.
+    /// [`Refusal`] if the kind is unknown, the id is taken, requester and addressee are the same, or an earlier plan
+    /// for the task is pending. [`Error::NoMailbox`] of the addressee; or the disk failed.
     pub fn ask(&self, ask: Ask) -> Result<Entry> {
         let (kind, from, to) = (ask.kind.clone(), ask.from.clone(), ask.to.clone());
         let asked = self.ask_unlogged(ask);
@@ -339,9 +337,8 @@ impl Requests<'_> {
         }
     }
 
-    /// Stores a message and records why, each once. A process that holds the lock records first, so
-    /// that no crash leaves a message that is not in the log. Without a lock, the process that has
-    /// stored the message records it.
+    /// Stores a message and records why, each once. A process that holds the lock records first, so that no crash
+    /// leaves a message that is not in the log. Without a lock, the process that has stored the message records it.
     pub(super) fn publish_recorded(
         &self,
         lock: &RequestLock,

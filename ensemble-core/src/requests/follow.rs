@@ -14,10 +14,9 @@ use crate::spool::State;
 use crate::{Error, Result};
 
 impl Requests<'_> {
-    /// Continues after a crash, or after a client that had only `ln`. It announces a request that
-    /// its addressee has not received, and does everything that follows from a decision. Says what
-    /// is known then; `None` if there is no such request. Without an interrupted request it changes
-    /// nothing.
+    /// Continues after a crash, or after a client that had only `ln`. It announces a request that its addressee has
+    /// not received, and does everything that follows from a decision. Says what is known then; `None` if there is no
+    /// such request. Without an interrupted request it changes nothing.
     ///
     /// # Errors
     /// A mailbox is full or gone, or the disk failed: it may be tried again.
@@ -31,8 +30,7 @@ impl Requests<'_> {
         Ok(Some(entry))
     }
 
-    /// Sends the `nth` reminder to the addressee. The same reminder is stored once, however many
-    /// processes send it.
+    /// Sends the `nth` reminder to the addressee. The same reminder is stored once, however many processes send it.
     ///
     /// # Errors
     /// As for [`Requests::resume`].
@@ -88,8 +86,7 @@ impl Requests<'_> {
         Ok(entry)
     }
 
-    /// Notifies all recipients, the requester last: the response is the sign that all of this was
-    /// done.
+    /// Notifies all recipients, the requester last: the response is the sign that all of this was done.
     fn tell(&self, lock: &RequestLock, home: &Home, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
         let response = self.response(asked, decision);
@@ -178,8 +175,7 @@ impl Requests<'_> {
         self.store.write_once(&home.asked.request_id, page, &text).map(drop)
     }
 
-    /// The decision that closes a request after its deadline, for a waiting process where no
-    /// watcher runs.
+    /// The decision that closes a request after its deadline, for a waiting process where no watcher runs.
     ///
     /// # Errors
     /// As for [`Requests::resume`].

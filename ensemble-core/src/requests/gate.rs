@@ -1,5 +1,4 @@
-//! The plan gate: an agent that has submitted a plan for a task cannot take the task on before the
-//! plan is approved.
+//! The plan gate: an agent that has submitted a plan for a task cannot take the task on before the plan is approved.
 //!
 //! ```text
 //! gates/<task>@<agent>.yaml    names the request of the last plan
@@ -17,11 +16,10 @@
 //! Where a plan is demanded, a cancelled plan and one that was never made count as none. The gate
 //! of an approved plan stays, as the proof of it.
 //!
-//! It is written before the request, and removed after all recipients were notified. Reading a gate
-//! takes no lock and needs no [`Requests`]. A queue that was given [`PlanGates`](super::PlanGates) asks for each
-//! message, if there are gates at all. On servers a gate carries the request until that is written,
-//! and stays closed until then. A process that reads such a gate first writes the request, so that
-//! of two simultaneous plans one is the first.
+//! It is written before the request, and removed after all recipients were notified. Reading a gate takes no lock and
+//! needs no [`Requests`]. A queue that was given [`PlanGates`](super::PlanGates) asks for each message, if there are
+//! gates at all. On servers a gate carries the request until that is written, and stays closed until then. A process
+//! that reads such a gate first writes the request, so that of two simultaneous plans one is the first.
 
 use serde::{Deserialize, Serialize};
 
@@ -316,9 +314,8 @@ pub(super) fn file_name(task: &str, agent: &Name) -> String {
     format!("{}@{agent}{EXTENSION}", stem(task))
 }
 
-/// The task of a message for which there may be a gate. Messages of requests pass, and so do those
-/// that only tell of a task: their reader need not have planned it.
-/// A report is read whether or not its reader has planned the task.
+/// The task of a message for which there may be a gate. Messages of requests pass, and so do those that only tell of
+/// a task: their reader need not have planned it. A report is read whether or not its reader has planned the task.
 pub fn gated_task(envelope: &Envelope) -> Option<&str> {
     let may_be_work = matches!(envelope.purpose(), Purpose::Work | Purpose::Other);
     envelope.task_id.as_deref().filter(|_| may_be_work)

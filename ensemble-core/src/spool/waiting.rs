@@ -1,19 +1,16 @@
 //! What to receive next, without listing a deep backlog for every message.
 //!
-//! `new/` is listed once and the listing worked off. It is made anew when it is used up or when
-//! most of it turns out to be taken by others. So a receive costs a constant share of a listing
-//! however many messages wait. `front/` (urgent, given back, delayed) is empty in everyday life,
-//! and its stamp tells whether it still is. A short one is listed every time, a long one again only
-//! after an eighth of it was worked off.
+//! `new/` is listed once and the listing worked off. It is made anew when it is used up or when most of it turns out
+//! to be taken by others. So a receive costs a constant share of a listing however many messages wait. `front/`
+//! (urgent, given back, delayed) is empty in everyday life, and its stamp tells whether it still is. A short one is
+//! listed every time, a long one again only after an eighth of it was worked off.
 //!
-//! Messages come in the order in which they were made: by the time inside a UUIDv7, by the file's
-//! time for other ids.
+//! Messages come in the order in which they were made: by the time inside a UUIDv7, by the file's time for other ids.
 //!
-//! Where several consumers work off one mailbox, each one's listing is soon full of names that
-//! others have taken. To find that out costs a rename that fails. So processes that receive one
-//! message each, and consumers that have lost a race, share a listing. In it each sees how far
-//! the others are: see [`super::backlog`]. While there is none, a consumer that has lost picks at
-//! random among the next few.
+//! Where several consumers work off one mailbox, each one's listing is soon full of names that others have taken. To
+//! find that out costs a rename that fails. So processes that receive one message each, and consumers that have lost
+//! a race, share a listing. In it each sees how far the others are: see [`super::backlog`]. While there is none, a
+//! consumer that has lost picks at random among the next few.
 
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
@@ -30,8 +27,7 @@ use crate::message::MessageId;
 const FRONT_LISTED_ALWAYS: usize = 32;
 /// Among how many of the next messages a consumer that lost a race picks.
 const RACE_WINDOW: usize = 32;
-/// After so many lost races in a row, and twice as many and so on, a consumer looks for a listing that others
-/// share.
+/// After so many lost races in a row, and twice as many and so on, a consumer looks for a listing that others share.
 const LOSSES_ALONE: u32 = 4;
 /// After so many lost races in a row a listing may be out of date, even a shared one.
 const LOSSES_MAX: u32 = 64;
@@ -68,8 +64,7 @@ pub(super) struct Waiting {
     listed: usize,
     /// Races that were lost in a row.
     losses: u32,
-    /// Whether another consumer receives from this mailbox: a race was lost since the listing
-    /// before this one.
+    /// Whether another consumer receives from this mailbox: a race was lost since the listing before this one.
     has_rivals: bool,
     has_lost: bool,
     race_seed: u64,
