@@ -45,8 +45,7 @@ impl FileLock {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Pid of the lock's current holder, from the kernel; `None` if there is no holder, or it is
-    /// unknown.
+    /// Pid of the lock's current holder, from the kernel; `None` if there is no holder, or it is unknown.
     #[must_use]
     pub fn holder(path: &Path) -> Option<u32> {
         sys::lock_holder(&File::open(path).ok()?)
@@ -96,9 +95,8 @@ impl Drop for FileLock {
     }
 }
 
-/// A lock file that stays open between uses, for a lock that is taken thousands of times a second
-/// and held for microseconds. Otherwise as [`FileLock`]; threads that share one do not exclude each
-/// other.
+/// A lock file that stays open between uses, for a lock that is taken thousands of times a second and held for
+/// microseconds. Otherwise as [`FileLock`]; threads that share one do not exclude each other.
 #[derive(Debug)]
 pub struct LockFile {
     file: File,
@@ -124,8 +122,7 @@ impl LockFile {
         stat_file(&self.file, &self.path).map(|stat| stat.id)
     }
 
-    /// Waits at most `patience` for the lock, and leaves the processor to the holder: each sleep is
-    /// at most 3 ms.
+    /// Waits at most `patience` for the lock, and leaves the processor to the holder: each sleep is at most 3 ms.
     pub fn lock_resting(&self, patience: Duration) -> Result<LockFileGuard<'_>> {
         wait_for(&self.file, &self.path, patience, RESTING_LOCK_RETRY_MAX, File::try_lock)?;
         Ok(LockFileGuard(&self.file))

@@ -58,10 +58,9 @@ impl Spool {
     /// As [`Spool::receive`]; where nothing is due, waits until a message is received, or until `deadline`.
     /// Returns `None` at the deadline.
     ///
-    /// The wait ends when a message lands, when a delayed one is due, and when the lease of a dead
-    /// holder has expired. The call takes that message back itself, so no watcher is needed. A
-    /// lease is judged by what this queue has observed since it first waited for the mailbox, by
-    /// its own clock ([`crate::leases`]).
+    /// The wait ends when a message lands, when a delayed one is due, and when the lease of a dead holder has
+    /// expired. The call takes that message back itself, so no watcher is needed. A lease is judged by what this
+    /// queue has observed since it first waited for the mailbox, by its own clock ([`crate::leases`]).
     ///
     /// The deadline is real time, as that of any call that blocks a thread; leases and delays are those of
     /// [`Options::clock`](super::Options::clock). Any number of threads and processes may wait for the same
@@ -174,8 +173,7 @@ pub struct MailWait<'s> {
 }
 
 impl MailWait<'_> {
-    /// Takes back what dead holders hold, then receives as [`Spool::receive`] does. Never waits for a
-    /// message.
+    /// Takes back what dead holders hold, then receives as [`Spool::receive`] does. Never waits for a message.
     ///
     /// # Errors
     /// As for [`Spool::receive`].
@@ -185,8 +183,7 @@ impl MailWait<'_> {
         self.spool.receive(&self.mailbox, &self.holder)
     }
 
-    /// Sleeps until a message may have become due, for at most `longest`. May end early: receive, and sleep
-    /// again.
+    /// Sleeps until a message may have become due, for at most `longest`. May end early: receive, and sleep again.
     ///
     /// # Errors
     /// The mailbox does not exist or the disk failed.

@@ -16,8 +16,7 @@ use super::{FsEvent, Landing, READS_MAX, WatchError, sleep_until_any};
 
 /// Bytes of events read at a time: some 250 events.
 const READ_BYTES: usize = 16 * 1024;
-/// The watched events. Reading a directory must not be one, or a listener would wake itself for
-/// ever.
+/// The watched events. Reading a directory must not be one, or a listener would wake itself for ever.
 const WATCHED: WatchFlags = WatchFlags::MOVED_TO
     .union(WatchFlags::CREATE)
     .union(WatchFlags::CLOSE_WRITE)
@@ -51,8 +50,7 @@ pub struct FsWatcher {
 }
 
 impl AsFd for FsWatcher {
-    /// Can be polled together with other descriptors: readable when [`FsWatcher::take`] has an
-    /// event.
+    /// Can be polled together with other descriptors: readable when [`FsWatcher::take`] has an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.inotify {
             Some(inotify) => inotify.as_fd(),
@@ -91,9 +89,8 @@ impl FsWatcher {
         if self.watched.contains_key(path) { Ok(()) } else { self.add(path, WATCHED) }
     }
 
-    /// As [`FsWatcher::watch`], and also reports growing databases. Each write to any file there
-    /// wakes the listener. Use it only for directories that Ensemble alone writes to, and for the
-    /// log itself.
+    /// As [`FsWatcher::watch`], and also reports growing databases. Each write to any file there wakes the listener.
+    /// Use it only for directories that Ensemble alone writes to, and for the log itself.
     ///
     /// # Errors
     /// As for [`FsWatcher::watch`].

@@ -22,23 +22,20 @@
 //! any        a lease falls due, or no look for a minute -> same      Look
 //! ```
 //!
-//! A live holder changes a sequence number; timestamps are not compared. An observer may declare a
-//! lease expired only under one condition: it has itself looked twice, a full duration apart, and
-//! seen the same number. The observer's own absence proves nothing: time without a look counts for
-//! at most [`LOOK_GAP_MAX`]. So an observer that was stopped, starved or suspended asks for an
-//! [`Effect::Look`] instead of judging.
+//! A live holder changes a sequence number; timestamps are not compared. An observer may declare a lease expired only
+//! under one condition: it has itself looked twice, a full duration apart, and seen the same number. The observer's
+//! own absence proves nothing: time without a look counts for at most [`LOOK_GAP_MAX`]. So an observer that was
+//! stopped, starved or suspended asks for an [`Effect::Look`] instead of judging.
 //!
-//! Two more doubts postpone a judgement. After a clock gap (a suspend, a jump of the wall clock)
-//! all holders get two heartbeats to renew. [`OVERTIME_MAX`] limits the sum of all gaps, so a clock
-//! that jumps every minute cannot keep dead holders' leases alive. If more than half of the team
-//! seems to die within one heartbeat, a fault in between is likelier. That is recorded, and waited
-//! out once.
+//! Two more doubts postpone a judgement. After a clock gap (a suspend, a jump of the wall clock) all holders get two
+//! heartbeats to renew. [`OVERTIME_MAX`] limits the sum of all gaps, so a clock that jumps every minute cannot keep
+//! dead holders' leases alive. If more than half of the team seems to die within one heartbeat, a fault in between is
+//! likelier. That is recorded, and waited out once.
 //!
-//! *Silence* is the input. *A crash* of the observer loses its observations; a [`Snapshot`] lets
-//! the next process of the same boot continue. *A crash* between Expire and its execution is
-//! repaired by asking again. So the executor must compare key and sequence (and increment the
-//! epoch) under its lock. A dead holder is detected within the duration plus 85 s of running time,
-//! if the observer looks every [`LOOK_INTERVAL`].
+//! *Silence* is the input. *A crash* of the observer loses its observations; a [`Snapshot`] lets the next process of
+//! the same boot continue. *A crash* between Expire and its execution is repaired by asking again. So the executor
+//! must compare key and sequence (and increment the epoch) under its lock. A dead holder is detected within the
+//! duration plus 85 s of running time, if the observer looks every [`LOOK_INTERVAL`].
 //!
 //! ```
 //! use std::time::Duration;

@@ -18,17 +18,15 @@
 //! Closed    Opened, Standing, Absent                 -> Closed
 //! ```
 //!
-//! The machine is independent of the request's content. The decider is fixed when the request is
-//! made: its addressee, and never its requester. Several processes may decide at once, so one file
-//! that is created with no-replace fixes the decision. A valid decision is only a proposal
-//! ([`Effect::Close`]). The content of the file, the process's own or another's, comes back as
-//! [`Event::Standing`] and is final. Expiry and cancellation go the same way, so a request cannot
-//! be both expired and approved.
+//! The machine is independent of the request's content. The decider is fixed when the request is made: its addressee,
+//! and never its requester. Several processes may decide at once, so one file that is created with no-replace fixes
+//! the decision. A valid decision is only a proposal ([`Effect::Close`]). The content of the file, the process's own
+//! or another's, comes back as [`Event::Standing`] and is final. Expiry and cancellation go the same way, so a
+//! request cannot be both expired and approved.
 //!
-//! *Silence* of the addressee ends with the deadline; the [`Kind`] defines its meaning. *A crash*
-//! before the file exists leaves the request pending; after that it is decided. A restart gives the
-//! machine Opened and, if the file exists, Standing. Announcing twice is harmless because the
-//! message has the request's id.
+//! *Silence* of the addressee ends with the deadline; the [`Kind`] defines its meaning. *A crash* before the file
+//! exists leaves the request pending; after that it is decided. A restart gives the machine Opened and, if the file
+//! exists, Standing. Announcing twice is harmless because the message has the request's id.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
@@ -158,8 +156,7 @@ pub enum Effect {
     },
     /// Create the decision file unless it exists, and report its content.
     Close(Decision),
-    /// The request is decided: notify the requester, wake the worker, carry out the kind's action.
-    /// Exactly once.
+    /// The request is decided: notify the requester, wake the worker, carry out the kind's action. Exactly once.
     Closed(Decision),
     /// Send the refusal to the agent that tried, and log it.
     Refused(Refusal),
