@@ -1,5 +1,5 @@
-//! The hosts of a team on a real server: one has the name of an agent, one answers what another asks, and one finds a
-//! message in whatever mailbox.
+//! The hosts of a team on a real server: one has the name of an agent, and one answers what another asks. A message is
+//! found in whatever mailbox.
 
 #[path = "conformance/mod.rs"]
 mod conformance;
