@@ -156,7 +156,19 @@ def waiting(team, agents):
     for n in range(agents):
         line = team.command(f"recv --as worker-{n} --wait 30m")
         children.append(subprocess.Popen(line, cwd=team.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    try:
+        return measured(team, children, (others, before, alone))
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def measured(team, children, known):
+    servers, agents, (others, before, alone) = team.servers, len(children), known
     while servers.connections() - others < agents:
+        if any(child.poll() is not None for child in children):
+            raise SystemExit("an agent has ended before there was mail")
         time.sleep(0.1)
     # Each has asked for its mail, and nothing is left to do.
     while True:

@@ -14,7 +14,8 @@ use conformance::bed::{id, name};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::env::{Clock, Monotonic, SystemClock};
-use ensemble_core::message::{Envelope, Timestamp};
+use ensemble_core::message::{Envelope, Name, Timestamp};
+use ensemble_core::requests::{Ask, Requests};
 use ensemble_core::spool::Settings;
 use ensemble_nats::{NatsTransport, SILENCE_MAX};
 use nats_support::{Server, free_port, fresh_team, monitored};
@@ -110,36 +111,80 @@ fn a_call_is_seen_once_answered_once_and_forgotten() {
     assert!(asked.calls(&host).unwrap().is_empty());
 }
 
-#[test]
-fn a_message_is_found_by_as_few_requests_in_many_mailboxes_as_in_few() {
-    const MAILBOXES: usize = 60;
-    let (home, monitor) = (tempfile::tempdir().unwrap(), free_port());
-    let arguments = ["-m".to_owned(), monitor.to_string()];
-    let server = Server::at(home.path(), free_port(), &arguments);
-    let team = fresh_team();
-    let queue = NatsTransport::connect(&server.options(&team)).unwrap();
-    let mailbox = |number: usize| name(&format!("worker-{number}"));
-    let publish = |to: usize, with: &str| {
-        queue.publish(&Envelope::new(mailbox(to), "work").with_id(id(with))).unwrap();
-    };
-    for number in 0..MAILBOXES {
-        queue.add_mailbox(&mailbox(number), &Settings::default()).unwrap();
+/// A server that counts what it is sent, with a team of [`MANY`] mailboxes.
+struct Counted {
+    server: Server,
+    monitor: u16,
+    team: String,
+    queue: NatsTransport,
+    _home: tempfile::TempDir,
+}
+
+/// So many mailboxes, or requests, that one question for each would be noticed.
+const MANY: usize = 60;
+
+fn worker(number: usize) -> Name {
+    name(&format!("worker-{number}"))
+}
+
+impl Counted {
+    fn start() -> Self {
+        let (home, monitor) = (tempfile::tempdir().unwrap(), free_port());
+        let arguments = ["-m".to_owned(), monitor.to_string()];
+        let server = Server::at(home.path(), free_port(), &arguments);
+        let team = fresh_team();
+        let queue = NatsTransport::connect(&server.options(&team)).unwrap();
+        for number in 0..MANY {
+            queue.add_mailbox(&worker(number), &Settings::default()).unwrap();
+        }
+        Self { server, monitor, team, queue, _home: home }
     }
-    publish(MAILBOXES - 1, "one");
-    let requests = || monitored(monitor, "/varz", "in_msgs");
-    let other = NatsTransport::connect(&server.options(&team)).unwrap();
-    let before = requests();
-    assert_eq!(other.find(&id("one")).unwrap().mailbox, mailbox(MAILBOXES - 1));
-    let asked = requests() - before;
-    assert!(asked < MAILBOXES as u64 / 2, "{asked} requests");
+
+    fn connect(&self) -> NatsTransport {
+        NatsTransport::connect(&self.server.options(&self.team)).unwrap()
+    }
+
+    /// Runs something that sends the server few messages.
+    #[track_caller]
+    fn few<T>(&self, run: impl FnOnce() -> T) -> T {
+        let sent = || monitored(self.monitor, "/varz", "in_msgs");
+        let before = sent();
+        let result = run();
+        let count = sent() - before;
+        assert!(count < MANY as u64 / 2, "{count} messages to the server");
+        result
+    }
+}
+
+#[test]
+fn a_message_is_found_by_as_few_questions_in_many_mailboxes_as_in_few() {
+    let bed = Counted::start();
+    let publish = |to: usize, with: &str| {
+        bed.queue.publish(&Envelope::new(worker(to), "work").with_id(id(with))).unwrap();
+    };
+    publish(MANY - 1, "one");
+    let other = bed.connect();
+    assert_eq!(bed.few(|| other.find(&id("one"))).unwrap().mailbox, worker(MANY - 1));
     assert!(matches!(other.find(&id("none")), Err(Error::NoMessage { .. })));
     publish(0, "both");
     publish(1, "both");
     assert!(matches!(other.find(&id("both")), Err(Error::Ambiguous { .. })));
-    let lease = queue.receive(&mailbox(0), &mailbox(0)).unwrap().unwrap().lease;
-    queue.settle(&lease).unwrap();
+    let lease = bed.queue.receive(&worker(0), &worker(0)).unwrap().unwrap().lease;
+    bed.queue.settle(&lease).unwrap();
     assert!(
         matches!(other.find(&id("both")), Err(Error::Ambiguous { .. })),
         "a settled one counts"
     );
+}
+
+#[test]
+fn requests_are_listed_by_as_few_questions_whether_many_or_few() {
+    let bed = Counted::start();
+    let ours = Requests::new(&bed.queue);
+    for number in 1..MANY {
+        ours.ask(Ask::new("shutdown", worker(0), worker(number), "the work is done")).unwrap();
+    }
+    let other = bed.connect();
+    let (listed, unreadable) = bed.few(|| Requests::new(&other).list()).unwrap();
+    assert_eq!((listed.len(), unreadable.len()), (MANY - 1, 0));
 }

@@ -75,7 +75,7 @@ impl Which {
             let state = queue.state(mailbox, &self.id)?.ok_or_else(absent)?;
             return Ok((mailbox.clone(), state));
         }
-        // As nearly always.
+        // Nearly always it is there.
         if let Some(agent) = agent
             && let Ok(Some(state)) = queue.state(agent, &self.id)
             && is_held_by(&state, agent)

@@ -76,13 +76,12 @@ impl RequestStore for NatsTransport {
             let (request, decision, told, closed) = read.await;
             Ok((request?, decision?, told?, closed?))
         })?;
-        let Some(request) = written(request) else { return Ok(None) };
-        self.bucket.note_there();
-        let mut files = RequestFiles::new(request);
-        files.decision = written(decision).map(Ok);
-        files.is_told = told.is_some();
-        files.is_closed = closed.is_some();
-        Ok(Some(files))
+        let files =
+            together([written(request), written(decision)], [told.is_some(), closed.is_some()]);
+        if files.is_some() {
+            self.bucket.note_there();
+        }
+        Ok(files)
     }
 
     /// One listing: a read of each would be a round trip for each request that was made in a week.
@@ -97,14 +96,8 @@ impl RequestStore for NatsTransport {
             }
         }
         let files = pages.into_iter().map(|(id, [request, decision, told, closed])| {
-            let files = request.and_then(kept).map(|request| {
-                let mut files = RequestFiles::new(request);
-                files.decision = decision.and_then(kept).map(Ok);
-                files.is_told = told.is_some();
-                files.is_closed = closed.is_some();
-                files
-            });
-            (id, Ok(files))
+            let kept = [request, decision].map(|page| page.and_then(kept));
+            (id, Ok(together(kept, [told.is_some(), closed.is_some()])))
         });
         Ok(files.collect())
     }
@@ -338,17 +331,29 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-fn written(found: Option<Found>) -> Option<StoredFile> {
-    let found = found.filter(|found| !found.payload.is_empty())?;
-    let at = i64::try_from(super::wire::millis(found.time)).unwrap_or(0);
-    let at = Timestamp::from_unix_millis(at);
-    Some(StoredFile::new(found.payload.to_vec(), at, found.sequence))
+/// The pages of a request, if it is there.
+fn together(
+    [request, decision]: [Option<StoredFile>; 2],
+    [is_told, is_closed]: [bool; 2],
+) -> Option<RequestFiles> {
+    let mut files = RequestFiles::new(request?);
+    (files.decision, files.is_told, files.is_closed) = (decision.map(Ok), is_told, is_closed);
+    Some(files)
 }
 
-/// The same of a listed page.
+fn written(found: Option<Found>) -> Option<StoredFile> {
+    let found = found?;
+    page(&found.payload, super::wire::millis(found.time), found.sequence)
+}
+
 fn kept(found: Listed) -> Option<StoredFile> {
-    let at = Timestamp::from_unix_millis(i64::try_from(found.at).unwrap_or(0));
-    (!found.payload.is_empty()).then(|| StoredFile::new(found.payload.to_vec(), at, found.seq))
+    page(&found.payload, found.at, found.seq)
+}
+
+/// A page, unless it was removed, which leaves an empty version.
+fn page(content: &[u8], at_millis: u64, seq: u64) -> Option<StoredFile> {
+    let at = Timestamp::from_unix_millis(i64::try_from(at_millis).unwrap_or(0));
+    (!content.is_empty()).then(|| StoredFile::new(content.to_vec(), at, seq))
 }
 
 fn request_in(subject: &str) -> Option<Name> {

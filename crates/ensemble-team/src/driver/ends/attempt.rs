@@ -3,7 +3,8 @@
 //! ```text
 //! messages of the task in the agent's own mailbox      the report is of
 //! received, and not settled                            the latest attempt among them
-//! all settled, or never received                       the attempt of the one that ended last
+//! one of another batch that was never received         the task: it may be the end of that one
+//! all others settled, or never received                the attempt of the one that ended last
 //! none names an attempt                                the task
 //! ```
 //!
@@ -12,7 +13,7 @@
 
 use super::{SEARCH_MAX, TaskEnds};
 use ensemble_core::broker::Broker;
-use ensemble_core::message::{MessageId, Name};
+use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Found, State};
 use ensemble_core::{Error, Result};
 
@@ -26,12 +27,14 @@ impl TaskEnds {
             Err(Error::NoMailbox { .. }) => return Ok(None),
             other => other?,
         };
-        let attempt_in = |id: &MessageId| {
+        let of_task = |id: &MessageId| {
             let envelope = queue.peek(author, id).ok()?;
-            (envelope.handed_over_task() == Some(task)).then_some(envelope.attempt?)
+            (envelope.handed_over_task() == Some(task)).then_some(envelope)
         };
-        let received = found.into_iter().filter(was_received);
-        if let Some(latest) = received.filter_map(|found| attempt_in(&found.id)).max() {
+        let (received, unread): (Vec<Found>, Vec<Found>) =
+            found.into_iter().partition(was_received);
+        let open = received.iter().filter_map(|found| of_task(&found.id)?.attempt);
+        if let Some(latest) = open.max() {
             return Ok(Some(latest));
         }
         let mut ended = Vec::new();
@@ -39,8 +42,11 @@ impl TaskEnds {
             ended.clone_from(&known.messages);
             Ok(None)
         })?;
-        let ended = ended.iter().rev().filter_map(|id| MessageId::new(id.as_str()).ok());
-        Ok(ended.map(|id| attempt_in(&id)).find_map(|attempt| attempt))
+        let mut ended = ended.iter().rev().filter_map(|id| MessageId::new(id.as_str()).ok());
+        let Some(last) = ended.find_map(|id| of_task(&id)) else { return Ok(None) };
+        let is_of_another = |new: Envelope| new.correlation_id != last.correlation_id;
+        let has_another = unread.iter().filter_map(|found| of_task(&found.id)).any(is_of_another);
+        Ok(last.attempt.filter(|_| !has_another))
     }
 }
 

@@ -149,6 +149,12 @@ fn a_report_is_of_the_latest_attempt_that_its_author_has_received() {
     assert_eq!(attempt(), Some(2));
     bed.spool.release(&second.lease, Duration::ZERO).unwrap();
     assert_eq!(attempt(), Some(2), "it is the last holder");
+    bed.settle(&receive());
+    assert_eq!(attempt(), Some(2));
+    let task = Envelope::new(worker(), "count").with_kind(Name::new("task").unwrap());
+    let task = task.with_task("t").with_attempt(1).with_correlation("another-batch");
+    bed.spool.publish(&task).unwrap();
+    assert_eq!(attempt(), None, "it may be the end of the other batch");
     let absent = Name::new("no-mailbox").unwrap();
     assert_eq!(bed.ends().attempt(&bed.spool, "t", &absent).unwrap(), None);
 }
