@@ -24,8 +24,7 @@ pub struct Proposed {
 }
 
 impl Requests<'_> {
-    /// Approves or rejects a request in the name of `by`, who must be its addressee, and tells the
-    /// requester.
+    /// Approves or rejects a request in the name of `by`, who must be its addressee, and tells the requester.
     ///
     /// # Errors
     /// [`Refusal`]: there is no such request, or it was decided before (the error says by whom,
@@ -139,9 +138,8 @@ impl Requests<'_> {
         Err(Error::io("decide", path, busy))
     }
 
-    /// Puts a decision aside that counts for nothing. Where there are locks, only one process does
-    /// so at a time, after another look. A decision that has taken its place meanwhile stays, and
-    /// is returned.
+    /// Puts a decision aside that counts for nothing. Where there are locks, only one process does so at a time,
+    /// after another look. A decision that has taken its place meanwhile stays, and is returned.
     pub(super) fn put_aside(&self, id: &Name) -> Result<Option<Decision>> {
         let _lock = self.store.lock()?;
         let Some(home) = Home::read(self.store, id)? else { return Ok(None) };

@@ -79,8 +79,7 @@ pub struct Asked {
     /// The file the content is from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// For a shutdown: what becomes of the mail that the agent has not read, if it is not what is
-    /// configured for it.
+    /// For a shutdown: what becomes of the mail that the agent has not read, if it is not what is configured for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread_mail: Option<UnreadMail>,
     /// For a shutdown: the generation of the agent that was asked, so that no clock has to tell whether it
@@ -127,9 +126,8 @@ impl Asked {
         }
     }
 
-    /// Whether this is no early expiry. Either its time is over, or silence means force and it says
-    /// how its addressee is known to have gone. From such an addressee only silence is to be
-    /// expected.
+    /// Whether this is no early expiry. Either its time is over, or silence means force and it says how its addressee
+    /// is known to have gone. From such an addressee only silence is to be expected.
     pub(super) fn may_expire(&self, expiry: &Decision) -> bool {
         let is_absent = self.at_expiry == AtExpiry::Force && !expiry.comment.is_empty();
         is_absent || expiry.at >= self.deadline_at()

@@ -6,15 +6,13 @@
 //! 0199aa10-4c5e-7b3a-a1b2-3c4d5e6f7082
 //! ```
 //!
-//! Without it, every new process that receives one message would list the whole of `new/`. With
-//! it, such a process reads a few entries from the offset, tries them first, and moves the offset
-//! on, in place.
+//! Without it, every new process that receives one message would list the whole of `new/`. With it, such a process
+//! reads a few entries from the offset, tries them first, and moves the offset on, in place.
 //!
-//! It is a hint and nothing rests on it. An id that is not there any more costs a rename that
-//! fails. An offset that went backwards in a race costs a few of them. Too many in a row, or
-//! anything that cannot be read, cost a listing. After it the file is written anew or removed.
-//! A message that the hint does not name waits until the hint is used up. Urgent, delayed and
-//! returned messages lie in `front/` and are not touched by it.
+//! It is a hint and nothing rests on it. An id that is not there any more costs a rename that fails. An offset that
+//! went backwards in a race costs a few of them. Too many in a row, or anything that cannot be read, cost a listing.
+//! After it the file is written anew or removed. A message that the hint does not name waits until the hint is used
+//! up. Urgent, delayed and returned messages lie in `front/` and are not touched by it.
 
 use std::collections::VecDeque;
 use std::fs::File;

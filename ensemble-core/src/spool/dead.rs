@@ -1,5 +1,4 @@
-//! Dead letters: `cur/`, `new/` or `front/` to `dead/` (to S5), with the reason beside it; and
-//! the ways back and out.
+//! Dead letters: `cur/`, `new/` or `front/` to `dead/` (to S5), with the reason beside it; and the ways back and out.
 
 use serde::{Deserialize, Serialize};
 
@@ -100,8 +99,7 @@ impl Spool {
             _ => return Err(no_message(id, &format!("waiting in mailbox `{}`", mailbox.name))),
         };
         self.write_reason(&mailbox, id, &self.reason_now(reason, None, epoch))?;
-        // Move exactly the file that was found, so that a consumer which has received it meanwhile
-        // keeps it.
+        // Move exactly the file that was found, so that a consumer which has received it meanwhile keeps it.
         let (dir, file) = mailbox.file_at(id, &location);
         match dir.move_new(&file, &mailbox.dead, &place::plain(id))? {
             Moved::Done => {}

@@ -152,10 +152,9 @@ pub struct Options {
     pub recorder: Arc<dyn Recorder>,
     /// The clock for delays and expiry.
     pub clock: Arc<dyn Clock + Send + Sync>,
-    /// Share listings of deep mailboxes with other processes that do so, in
-    /// `mailbox/<name>/backlog`. For processes that receive a single message and end. A process
-    /// that receives many knows its backlog without, and shares it in any case while others receive
-    /// beside it.
+    /// Share listings of deep mailboxes with other processes that do so, in `mailbox/<name>/backlog`. For processes
+    /// that receive a single message and end. A process that receives many knows its backlog without, and shares it
+    /// in any case while others receive beside it.
     pub share_backlog: bool,
     /// Whose files a sender's must be; what is another's becomes a dead letter when it is received.
     pub owners: Owners,
@@ -301,8 +300,7 @@ impl Spool {
         self.options.recorder.record(kind, actor.as_str(), data);
     }
 
-    /// As [`Spool::record`], for what happens to every message: the data is made only if a recorder
-    /// wants it.
+    /// As [`Spool::record`], for what happens to every message: the data is made only if a recorder wants it.
     fn record_often(&self, kind: &str, actor: &Name, data: impl FnOnce() -> serde_json::Value) {
         if self.options.recorder.is_recording() {
             self.record(kind, actor, data());

@@ -1,7 +1,6 @@
-//! The mailboxes that a process has open, which are those it has used last. Each takes up to
-//! fifteen descriptors, so their number fits a usual limit of open files (1,024). What is known of
-//! the backlog of one that was closed for another is kept. So going round many deep mailboxes
-//! lists each of them once, too.
+//! The mailboxes that a process has open, which are those it has used last. Each takes up to fifteen descriptors, so
+//! their number fits a usual limit of open files (1,024). What is known of the backlog of one that was closed for
+//! another is kept. So going round many deep mailboxes lists each of them once, too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,8 +38,7 @@ impl Opened {
         None
     }
 
-    /// Keeps a mailbox that was just opened; another one may be closed for it once no thread uses
-    /// it.
+    /// Keeps a mailbox that was just opened; another one may be closed for it once no thread uses it.
     pub(super) fn insert(&mut self, mut mailbox: Mailbox) -> Arc<Mailbox> {
         if let Some((identity, known)) = self.known.remove(&mailbox.name)
             && identity == mailbox.identity

@@ -202,9 +202,9 @@ impl StepStore {
 }
 
 /// The content of an observation without the elapsed time. Readers add the elapsed time again.
-fn essence(snapshot: &Snapshot<Key>) -> (Vec<(Key, u64)>, bool) {
+fn essence(snapshot: &Snapshot<Key>) -> (Vec<(Key, u64)>, bool, bool) {
     let leases = snapshot.leases.iter().map(|lease| (lease.key.clone(), lease.sequence)).collect();
-    (leases, snapshot.hold_ms > 0)
+    (leases, snapshot.hold_ms > 0, snapshot.is_paused)
 }
 
 #[cfg(test)]

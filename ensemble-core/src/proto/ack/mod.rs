@@ -24,22 +24,20 @@
 //! Escalated  Ack of this task and attempt            -> Acked      Record LateAck
 //! ```
 //!
-//! The seed's ladder recovers workers that hang: nudge, leave the input mode, reset, call the
-//! conductor, a minute each. Its danger is the worker that does not hang but works: Escape
-//! interrupts it and `/clear` destroys what it knows. So before each rung the worker is looked at.
-//! No key is pressed while it is known to work, to ask, to be limited or to be used by a
-//! person. It is waited for instead, and told gently when it is free again. An hour of work is
-//! cheaper than a minute of the conductor, so only the ceiling ([`WAIT_MAX`]) ends that.
+//! The seed's ladder recovers workers that hang: nudge, leave the input mode, reset, call the conductor, a minute
+//! each. Its danger is the worker that does not hang but works: Escape interrupts it and `/clear` destroys what it
+//! knows. So before each rung the worker is looked at. No key is pressed while it is known to work, to ask, to be
+//! limited or to be used by a person. It is waited for instead, and told gently when it is free again. An hour of
+//! work is cheaper than a minute of the conductor, so only the ceiling ([`WAIT_MAX`]) ends that.
 //!
 //! Acks bind to the task and the attempt. The attempt is the delivery's epoch, and resetting the
 //! context makes it grow. So an ack that crossed the reset counts for nothing. The worker,
 //! which has forgotten the task, acks the new one.
 //!
 //! *Silence* is the subject: 4 × 60 s, then the conductor, exactly once. *A crash* of the ladder's
-//! process loses nothing: [`Saved`] is kept in a file, and [`Ladder::resume`] goes on with it. A
-//! limit whose end is known is waited for beyond the ceiling, for at most [`PARK_MAX`], even if the
-//! worker looks free before. Its screen may have been cleared, and a submitted line only meets the
-//! limit again.
+//! process loses nothing: [`Saved`] is kept in a file, and [`Ladder::resume`] goes on with it. A limit whose end is
+//! known is waited for beyond the ceiling, for at most [`PARK_MAX`], even if the worker looks free before. Its screen
+//! may have been cleared, and a submitted line only meets the limit again.
 //!
 //! ```
 //! use std::time::Duration;
@@ -80,8 +78,7 @@ pub const WAIT_MAX: Duration = Duration::from_secs(30 * 60);
 pub const PARK_MAX: Duration = Duration::from_secs(6 * 60 * 60);
 /// How often a worker that is waited for is looked at.
 pub const INSPECT_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a look may take: an exchange with a multiplexer that is given five seconds, and one
-/// to spare.
+/// How long a look may take: an exchange with a multiplexer that is given five seconds, and one to spare.
 pub const INSPECT_PATIENCE: Duration = Duration::from_secs(6);
 
 const PHASES: u32 = 4;

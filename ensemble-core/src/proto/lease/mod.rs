@@ -30,7 +30,7 @@
 //! Two more doubts postpone a judgement. After a clock gap (a suspend, a jump of the wall clock) all holders get two
 //! heartbeats to renew. [`OVERTIME_MAX`] limits the sum of all gaps, so a clock that jumps every minute cannot keep
 //! dead holders' leases alive. If more than half of the team seems to die within one heartbeat, a fault in between is
-//! likelier. That is recorded, and waited out once.
+//! likelier. That is recorded, and waited out once, by whatever number of processes.
 //!
 //! *Silence* is the input. *A crash* of the observer loses its observations; a [`Snapshot`] lets the next process of
 //! the same boot continue. *A crash* between Expire and its execution is repaired by asking again. So the executor

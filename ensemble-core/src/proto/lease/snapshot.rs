@@ -17,6 +17,9 @@ pub struct Snapshot<K> {
     pub taken_at_ms: u64,
     /// How much longer expiry is on hold, in milliseconds.
     pub hold_ms: u64,
+    /// Whether that is because of a mass expiry, which is waited out once.
+    #[serde(default)]
+    pub is_paused: bool,
     /// The observed leases.
     pub leases: Vec<Observation<K>>,
 }
@@ -50,6 +53,7 @@ impl<K: Ord + Clone> LeaseWatch<K> {
             boot_id: boot_id.to_owned(),
             taken_at_ms: millis(now.as_duration()),
             hold_ms: millis(hold),
+            is_paused: matches!(self.state, State::Paused { .. }),
             leases: self.leases.iter().map(observe).collect(),
         }
     }
@@ -69,8 +73,11 @@ impl<K: Ord + Clone> LeaseWatch<K> {
         let ages = snapshot.leases.iter().map(|lease| Duration::from_millis(lease.age_ms));
         watch.watched = between.saturating_add(ages.max().unwrap_or_default());
         let hold = Duration::from_millis(snapshot.hold_ms).saturating_sub(between);
-        if !hold.is_zero() {
-            watch.state = State::Held { until: watch.watched.saturating_add(hold) };
+        let until = watch.watched.saturating_add(hold);
+        if snapshot.is_paused {
+            watch.state = State::Paused { until };
+        } else if !hold.is_zero() {
+            watch.state = State::Held { until };
         }
         for Observation { key, sequence, age_ms } in snapshot.leases {
             let age = between.saturating_add(Duration::from_millis(age_ms));
