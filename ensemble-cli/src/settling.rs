@@ -12,6 +12,7 @@
 //!
 //! `--epoch N` refuses every delivery but that one, so a lease that is over never ends a later delivery.
 
+use ensemble_core::Error;
 use ensemble_core::broker::TaskEnd;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::Recorder;
@@ -20,6 +21,7 @@ use ensemble_core::requests::{Kinds, Requests, Undecided};
 use ensemble_core::spool::State;
 use ensemble_team::driver::TaskEnds;
 
+use crate::commands::watcher_runs;
 use crate::context::Context;
 use crate::exit::{Outcome, say};
 use crate::queue::Queue;
@@ -123,20 +125,35 @@ impl<'a> Reporting<'a> {
     }
 
     /// Settles the messages of the task. The report stands in any case; the watcher meets it, too, and settles what
-    /// this process could not.
+    /// this process has not.
     pub(crate) fn settle(self, attempt: Option<u32>) -> Vec<MessageId> {
-        let Self { context, task, author, queue } = self;
-        let settled = || -> Outcome<Vec<MessageId>> {
-            let (queue, recorder) = (queue?, context.recorder()?);
-            queue.overlook()?;
-            let end = TaskEnd { task, author, written_at: None, attempt };
-            let ends = context.project()?.task_ends();
-            let ended = ends.settle_reported(&*queue, &end, &*recorder)?;
-            Ok(ended.into_iter().map(|message| message.id).collect())
-        };
-        settled().unwrap_or_else(|failure| {
+        let task = self.task;
+        self.ended(attempt).unwrap_or_else(|failure| {
             say(&format!("warning: the messages of {task} are not settled: {}", failure.text()));
             Vec::new()
         })
+    }
+
+    fn ended(self, attempt: Option<u32>) -> Outcome<Vec<MessageId>> {
+        let Self { context, task, author, queue } = self;
+        let (queue, project, recorder) = (queue?, context.project()?, context.recorder()?);
+        let everywhere = TaskEnd { task, author, written_at: None, attempt, only_in: None };
+        let end_in = |end: &TaskEnd<'_>| {
+            let ended = project.task_ends().settle_reported(&*queue, end, &*recorder)?;
+            Ok(ended.into_iter().map(|message| message.id).collect::<Vec<_>>())
+        };
+        if queue.directory().is_none() {
+            // To look at all mailboxes of a team on servers costs as much as it has open messages. The watcher
+            // follows them in any case, and nearly always the message lies in the author's own mailbox.
+            let own = match end_in(&TaskEnd { only_in: Some(author), ..everywhere }) {
+                Err(Error::NoMailbox { .. }) => Vec::new(),
+                other => other?,
+            };
+            if !own.is_empty() || watcher_runs(project) {
+                return Ok(own);
+            }
+            queue.overlook()?;
+        }
+        Ok(end_in(&everywhere)?)
     }
 }

@@ -62,6 +62,8 @@ mod servers_ladders;
 #[cfg(feature = "nats")]
 mod servers_remote;
 #[cfg(feature = "nats")]
+mod servers_reports;
+#[cfg(feature = "nats")]
 mod servers_requests;
 #[cfg(all(feature = "nats", feature = "postgres"))]
 mod servers_steps;

@@ -125,7 +125,8 @@ pub fn a_report_ends_its_task_wherever_the_message_lies(factory: Factory) {
     let Some(broker) = bed.broker() else { return };
     let task = |task: &str| publish(&*bed, &message("work").with_task(task));
     let ended = |task: &str, author: &str| {
-        let end = TaskEnd { task, author: &name(author), written_at: None, attempt: Some(1) };
+        let author = &name(author);
+        let end = TaskEnd { task, author, written_at: None, attempt: Some(1), only_in: None };
         let ended = broker.end_task(&end, &NullRecorder).unwrap();
         ended.into_iter().map(|message| (message.id, message.withdrawn_from)).collect::<Vec<_>>()
     };

@@ -54,6 +54,8 @@ pub struct TaskEnd<'a> {
     pub written_at: Option<Timestamp>,
     /// The attempt that it names; messages of later ones go on.
     pub attempt: Option<u32>,
+    /// Only messages of this mailbox; `None` for all.
+    pub only_in: Option<&'a Name>,
 }
 
 /// A message that was settled because its task has ended.
@@ -75,7 +77,8 @@ pub(super) fn end_task<B: Broker + ?Sized>(
     recorder: &dyn Recorder,
 ) -> Result<Vec<EndedMessage>> {
     let mut ended = Vec::new();
-    for mailbox in queue.mailboxes()? {
+    let mailboxes = end.only_in.map_or_else(|| queue.mailboxes(), |only| Ok(vec![only.clone()]))?;
+    for mailbox in mailboxes {
         for (id, former) in candidates(queue, &mailbox, end.author)? {
             let message = (&mailbox, &id);
             let Some(envelope) = of_task(queue, message, end)? else { continue };

@@ -242,7 +242,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// let worker = Name::new("worker-1")?;
     /// spool.add_mailbox(&worker, &Default::default())?;
     /// spool.publish(&Envelope::new(worker.clone(), "count the lines").with_task("task-7"))?;
-    /// let end = TaskEnd { task: "task-7", author: &worker, written_at: None, attempt: None };
+    /// let end = TaskEnd { task: "task-7", author: &worker, written_at: None, attempt: None, only_in: None };
     /// assert_eq!(spool.end_task(&end, &NullRecorder)?.len(), 1);
     /// assert!(spool.receive(&worker, &worker)?.is_none(), "it is not handed out any more");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -167,7 +167,8 @@ impl Feedback {
         let landed_ms = i64::try_from(file.stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
         let written_at = Timestamp::from_unix_millis(landed_ms).plus(STAMP_STEP_MAX);
         let (task, attempt) = (report.task_id.as_str(), report.attempt());
-        let end = TaskEnd { task, author: &author, written_at: Some(written_at), attempt };
+        let end =
+            TaskEnd { task, author: &author, written_at: Some(written_at), attempt, only_in: None };
         remote.tell(|sight| {
             let (task, author) = (task.to_owned(), author.clone());
             sight.reports.push(Reported { task, author, written_at, attempt });

@@ -75,13 +75,11 @@ impl Follower {
         board.look(now, project, queue, recorder, (&working, kept))
     }
 
-    /// Returns what ended agents hold, and settles the tasks of routed reports. What fails is not repeated: the
-    /// leases run out.
+    /// Returns what ended agents hold, and settles the tasks of routed reports. A return that fails is not repeated:
+    /// the leases run out. Reports wait for servers that do not answer.
     pub(super) fn end_what_was_seen(&mut self, queue: &NatsTransport) -> Result<()> {
         self.take_acks(queue)?;
-        let (ended, reports) = self.sighted(|sight| {
-            (std::mem::take(&mut sight.ended), std::mem::take(&mut sight.reports))
-        });
+        let ended = self.sighted(|sight| std::mem::take(&mut sight.ended));
         for Ended { agent, why, .. } in ended {
             let leases = held_by(&agent, queue)?;
             let recorder = Arc::clone(&self.recorder);
@@ -92,11 +90,25 @@ impl Follower {
                 self.waker.wake(Wake::Servers(ServerNews::Gone(alarm)));
             }
         }
-        for Reported { task, author, written_at, attempt } in reports {
-            let written_at = Some(written_at);
-            let end = TaskEnd { task: &task, author: &author, written_at, attempt };
-            self.acked.remove(&task);
-            self.project.task_ends().settle_reported(queue, &end, &*self.recorder)?;
+        self.end_reported(queue)
+    }
+
+    fn end_reported(&mut self, queue: &NatsTransport) -> Result<()> {
+        let mut reports = self.sighted(|sight| std::mem::take(&mut sight.reports)).into_iter();
+        while let Some(report) = reports.next() {
+            let Reported { task, author, written_at, attempt } = &report;
+            let (written_at, attempt) = (Some(*written_at), *attempt);
+            let end = TaskEnd { task, author, written_at, attempt, only_in: None };
+            self.acked.remove(task);
+            match self.project.task_ends().settle_reported(queue, &end, &*self.recorder) {
+                Err(error) if error.is_transient() => {
+                    let kept: Vec<Reported> = std::iter::once(report).chain(reports).collect();
+                    self.sighted(|sight| drop(sight.reports.splice(..0, kept)));
+                    return Err(error);
+                }
+                Err(error) => tracing::warn!(%error, %task, "cannot settle a reported task"),
+                Ok(_) => {}
+            }
         }
         Ok(())
     }

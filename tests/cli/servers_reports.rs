@@ -1,0 +1,118 @@
+//! Reports of a team whose mailboxes are on a real NATS server. Some messages end at once, others by the watcher. A report
+//! costs the server little.
+
+use serde_json::json;
+
+use crate::bed::Bed;
+use crate::mcp_client::Mcp;
+use crate::nats_server::{Server, free_port, fresh_team, monitored};
+use crate::servers::bed_on;
+use crate::servers_failures::watch;
+use crate::tmux_support::eventually;
+
+/// So many open tasks of others that a look at each would be noticed.
+const OTHERS: u64 = 60;
+
+fn report(bed: &Bed, task: &str) -> Vec<serde_json::Value> {
+    let done =
+        bed.object(&format!("report {task} --status success --as w1 --lint off --summary done"));
+    done["settled"].as_array().unwrap().clone()
+}
+
+fn hold_of_pool(bed: &Bed) {
+    bed.ok("mailbox add coders");
+    bed.ok("send --to coders --type task --task t --id pooled -m count");
+    bed.ok("recv --as w1 --mailbox coders");
+}
+
+#[test]
+fn a_report_costs_as_little_with_many_open_tasks_of_others_as_with_none() {
+    let (home, monitor) = (tempfile::tempdir().unwrap(), free_port());
+    let server = Server::at(home.path(), free_port(), &["-m".to_owned(), monitor.to_string()]);
+    let bed = bed_on(&server, &fresh_team());
+    bed.ok("mailbox add w1");
+    bed.ok("mailbox add w2");
+    let cost = |task: &str| {
+        bed.ok(&format!("send --to w1 --type task --task {task} --id {task} -m count"));
+        bed.ok("recv --as w1");
+        let sent = || monitored(monitor, "/varz", "out_msgs");
+        let before = sent();
+        assert_eq!(report(&bed, task), [json!(task)]);
+        sent() - before
+    };
+    let alone = cost("a");
+    for number in 0..OTHERS {
+        bed.ok(&format!("send --to w2 --type task --task o-{number} -m count"));
+    }
+    let among_others = cost("b");
+    assert!(among_others < alone + OTHERS / 2, "{alone} and {among_others} messages");
+}
+
+#[test]
+fn a_report_ends_a_task_of_a_shared_mailbox_at_once_or_by_the_watcher() {
+    let server = Server::start();
+    let alone = bed_on(&server, &fresh_team());
+    hold_of_pool(&alone);
+    assert_eq!(report(&alone, "t"), [json!("pooled")], "no watcher would do it");
+    assert!(alone.json("inbox coders").is_empty());
+
+    let watched = bed_on(&server, &fresh_team());
+    hold_of_pool(&watched);
+    let _watcher = watch(&watched);
+    report(&watched, "t");
+    eventually("the watcher settles it", || watched.json("inbox coders").is_empty());
+    watched.ok("settle pooled --as w1 --mailbox coders");
+}
+
+#[test]
+fn a_report_made_while_the_server_is_away_ends_its_task_when_it_is_back() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    let file = bed.project().join("ensemble.yaml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(file, config.replace("patience_seconds: 120", "patience_seconds: 1")).unwrap();
+    hold_of_pool(&bed);
+    let _watcher = watch(&bed);
+    server.kill();
+    let report = "task_id: t\nworker_id: w1\nstatus: success\n...\n";
+    std::fs::write(bed.project().join("queue/tmp/file"), report).unwrap();
+    let landed = bed.project().join("queue/reports/t-completed.yaml");
+    std::fs::rename(bed.project().join("queue/tmp/file"), landed).unwrap();
+    let noticed = || {
+        let status = std::fs::read_to_string(bed.project().join(".ensemble/watch.json"));
+        status.is_ok_and(|status| status.contains("\"connected\":false"))
+    };
+    eventually("the watcher notices that the server is away", noticed);
+    server.run();
+    server.answers();
+    eventually("the watcher settles it", || {
+        let inbox = bed.run("inbox coders --json");
+        inbox.code == 0 && inbox.stdout.is_empty()
+    });
+}
+
+#[test]
+fn a_report_by_a_tool_names_its_attempt_and_settles_the_message() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    bed.ok("mailbox add w1");
+    let mut agent = Mcp::of(&bed, "w1");
+    let report = |agent: &mut Mcp, status: &str| {
+        let (is_refused, told) = agent.ask("report", &json!({
+            "task_id": "t", "status": status, "summary": "w1 counted 3 of 3 lines (100%) in ensemble.yaml:1-3",
+            "reason": "worker w1 has no third line in ensemble.yaml:1-3",
+        }));
+        assert!(!is_refused, "{told}");
+        std::fs::read_to_string(bed.project().join("queue/reports/t-completed.yaml")).unwrap()
+    };
+    bed.ok("send --to w1 --type task --task t --id t.1 --attempt 1 -m x");
+    bed.ok("recv --as w1");
+    assert!(report(&mut agent, "failed").contains("attempt: 1"));
+    bed.ok("send --to w1 --type task --task t --id t.2 --attempt 2 -m x");
+    // As after a kill, which leaves its caller without an answer.
+    assert!(report(&mut agent, "failed").contains("attempt: 1"));
+    assert_eq!(bed.object("inbox w1")["state"], "queued", "the next attempt goes on");
+    bed.ok("recv --as w1");
+    assert!(report(&mut agent, "blocked").contains("attempt: 2"));
+    assert!(bed.json("inbox w1").is_empty());
+}
