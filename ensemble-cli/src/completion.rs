@@ -1,24 +1,27 @@
-//! Shell completion that knows the queue: the shell asks this program for the next word.
+//! Shell completion that knows the queue: the shell asks this program for the next word. Where the mailboxes are on
+//! servers, these are asked, and have little time.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::time::Duration;
 
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
-use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
-use ensemble_core::spool::Spool;
 use ensemble_watch::project::Project;
 
 use crate::exit::Outcome;
+use crate::queue::Queue;
 use crate::{args, ids};
 
 /// The environment variable in which a shell says that it asks for words, and which shell it is.
 pub(crate) const VARIABLE: &str = "ENSEMBLE_COMPLETE";
+
+/// How long servers are waited for, since a person waits at the keyboard.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers a shell that asks for words; `false` if this is not such a run.
 pub(crate) fn answer() -> Outcome<bool> {
@@ -49,12 +52,16 @@ pub(crate) fn agents() -> Vec<CompletionCandidate> {
 
 /// Messages that wait, are held or are dead.
 pub(crate) fn messages() -> Vec<CompletionCandidate> {
-    of_queue(|queue| Ok(ids::unfinished(queue)?.into_iter().map(String::from).collect()))
+    of_queue(|queue| {
+        queue.overlook()?;
+        Ok(ids::unfinished(&**queue)?.into_iter().map(String::from).collect())
+    })
 }
 
 /// Messages that are dead letters.
 pub(crate) fn dead_letters() -> Vec<CompletionCandidate> {
     of_queue(|queue| {
+        queue.overlook()?;
         let mailboxes = queue.mailboxes()?.into_iter();
         let letters: ensemble_core::Result<Vec<_>> =
             mailboxes.map(|mailbox| queue.dead_letters(&mailbox)).collect();
@@ -65,7 +72,7 @@ pub(crate) fn dead_letters() -> Vec<CompletionCandidate> {
 /// Requests, undecided ones first.
 pub(crate) fn requests() -> Vec<CompletionCandidate> {
     of_queue(|queue| {
-        let (mut entries, _) = Requests::new(queue).list()?;
+        let (mut entries, _) = Requests::new(queue.request_store()).list()?;
         entries.sort_by_key(|entry| entry.decision.is_some());
         Ok(entries.into_iter().map(|entry| entry.request.request_id.into()).collect())
     })
@@ -76,14 +83,12 @@ pub(crate) fn stories() -> Vec<CompletionCandidate> {
     [messages(), requests(), agents()].into_iter().flatten().collect()
 }
 
-/// Words that the directory of the queue knows. A shell that asks for words is no place for error texts.
+/// Words that the queue knows. A shell that asks for words is no place for error texts.
 fn of_queue(
-    words: impl FnOnce(&Spool) -> ensemble_core::Result<Vec<String>>,
+    words: impl FnOnce(&Queue) -> ensemble_core::Result<Vec<String>>,
 ) -> Vec<CompletionCandidate> {
-    let queue = queue_flag(std::env::args_os());
-    let project = Project::discover(queue.as_deref());
-    let spool = project.and_then(|project| project.open_spool(Arc::new(NullRecorder)));
-    ids::candidates(spool.and_then(|spool| words(&spool)).unwrap_or_default())
+    let queue = Queue::glimpse(queue_flag(std::env::args_os()).as_deref(), PATIENCE);
+    ids::candidates(queue.and_then(|queue| words(&queue)).unwrap_or_default())
 }
 
 /// What `--queue` says among the words of a line.

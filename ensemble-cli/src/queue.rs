@@ -4,7 +4,7 @@
 #[cfg(feature = "nats")]
 use std::cell::Cell;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 #[cfg(feature = "nats")]
@@ -14,6 +14,7 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::document::SharedFiles;
 use ensemble_core::driver::Readied;
+use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::{Attachment, Name};
 use ensemble_core::requests::{REQUESTS, RequestStore};
 use ensemble_core::spool::{Glance, Spool};
@@ -113,6 +114,22 @@ impl Queue {
             return Ok(Self::Servers(Box::new(servers)));
         }
         Ok(Self::Directory(context.spool()?))
+    }
+
+    /// The queue of the project around this directory, for one look that is not recorded. Servers have this long for
+    /// all that is asked.
+    #[cfg_attr(
+        not(feature = "nats"),
+        allow(unused_variables, clippy::allow_attributes, reason = "a directory answers at once")
+    )]
+    pub(crate) fn glimpse(queue: Option<&Path>, patience: Duration) -> ensemble_core::Result<Self> {
+        let project = Project::discover(queue)?;
+        #[cfg(feature = "nats")]
+        if let Some(options) = project.nats_options()? {
+            let options = options.with_patience(patience).with_shared_patience();
+            return Ok(Self::Servers(Box::new(NatsTransport::connect(&options)?)));
+        }
+        Ok(Self::Directory(project.open_spool(Arc::new(NullRecorder))?))
     }
 
     /// A mailbox that this host has, on the servers, too: its watcher adds it there within seconds.

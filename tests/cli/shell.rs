@@ -3,6 +3,8 @@
 use std::process::Command;
 
 use crate::bed::{Bed, program, ran};
+#[cfg(feature = "nats")]
+use crate::tmux_support::eventually;
 
 /// Bash's completions for the last word of a line.
 fn completed(bed: &Bed, line: &str) -> Vec<String> {
@@ -60,6 +62,33 @@ fn bash_completes_the_beginning_of_an_id() {
     bed.ok("send --to w2 --id late --expires 1ms x");
     bed.fails(3, "recv --as w2");
     assert_eq!(completed(&bed, "ensemble dead retry la"), ["late"]);
+}
+
+/// Words from servers have two seconds; a machine under load may need another try.
+#[cfg(feature = "nats")]
+#[test]
+fn bash_completes_what_is_on_servers() {
+    use crate::nats_server::{Server, fresh_team};
+
+    let server = Server::start();
+    let bed = crate::servers::bed_on(&server, &fresh_team());
+    bed.ok("mailbox add w1");
+    bed.ok("mailbox add w2");
+    bed.ok("send --to w2 --id task-one x");
+    bed.ok("send --to w2 --id late --expires 1ms x");
+    bed.ok("recv --as w2");
+    bed.fails(3, "recv --as w2");
+    bed.ok("request shutdown w1 --id leave-7 --as conductor");
+    for (line, word) in [
+        ("ensemble inbox w", "w1 w2"),
+        ("ensemble settle ta", "task-one"),
+        ("ensemble dead retry la", "late"),
+        ("ensemble request list le", "leave-7"),
+    ] {
+        eventually(line, || completed(&bed, line).join(" ") == word);
+    }
+    server.kill();
+    assert_eq!(completed(&bed, "ensemble settle ta"), [""], "a shell is not kept waiting");
 }
 
 #[test]
