@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::bed::{Bed, ran};
 use crate::nats_server::{Server, fresh_team};
+use crate::tmux_support::eventually;
 
 /// A project whose mailboxes are on this server, with the mailbox `w1`.
 pub(crate) fn bed_on(server: &Server, team: &str) -> Bed {
@@ -60,6 +61,18 @@ fn the_verbs_work_from_host_to_host() {
     let late = far.start("recv --as w1 --wait 60s --body", Stdio::null());
     near.send("just in time");
     assert_eq!(ran(late.wait_with_output().unwrap()).stdout, "just in time");
+}
+
+#[test]
+fn waits_that_are_shorter_than_a_lease_end_it_together_without_a_watcher() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    bed.ok("mailbox add coders --lease 1s");
+    bed.ok("send --to coders -m count");
+    bed.ok("recv --as w1 --mailbox coders");
+    eventually("the lease of the silent holder ends", || {
+        bed.run("recv --as w2 --mailbox coders --wait 200ms").code == 0
+    });
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `ensemble recv`: takes the next message. Taking it is its ack.
 
+#[cfg(feature = "nats")]
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
@@ -72,7 +74,7 @@ impl Arguments {
         let interrupt = Interrupt::install()?;
         let mut delivery = queue.receive(&mailbox, &agent)?;
         if let (None, Some(patience)) = (&delivery, self.wait) {
-            delivery = wait(&queue, &interrupt, &mailbox, &agent, patience)?;
+            delivery = wait((context, &queue), &interrupt, &mailbox, &agent, patience)?;
         }
         let Some(mut delivery) = delivery else {
             return Err(nothing(context, &queue, &mailbox, &agent)?);
@@ -175,8 +177,16 @@ pub(crate) fn sender_of(queue: &Queue, delivery: &Delivery) -> Sender {
     }
 }
 
+#[cfg_attr(
+    not(feature = "nats"),
+    allow(
+        unused_variables,
+        clippy::allow_attributes,
+        reason = "a directory knows where to remember"
+    )
+)]
 fn wait(
-    queue: &Queue,
+    (context, queue): (&Context, &Queue),
     interrupt: &Interrupt,
     mailbox: &Name,
     agent: &Name,
@@ -192,7 +202,7 @@ fn wait(
         }
         #[cfg(feature = "nats")]
         Queue::Servers(servers) => {
-            let mut leases = MailboxLeases::new(agent.as_str(), &SystemClock);
+            let mut leases = observer(&context.project()?.state, mailbox, agent);
             let receive = |leases: &mut MailboxLeases| {
                 let mailboxes = std::slice::from_ref(mailbox);
                 leases.look(&SystemClock, &**servers, mailboxes, &NullRecorder)?;
@@ -204,6 +214,16 @@ fn wait(
             until(interrupt, left, &mut leases, receive, sleep)
         }
     }
+}
+
+/// The observer of a mailbox on servers. The next wait for it goes on with what was seen.
+#[cfg(feature = "nats")]
+fn observer(state: &Path, mailbox: &Name, agent: &Name) -> MailboxLeases {
+    let directory = state.join("servers/leases");
+    // Without it nothing is remembered, which only lengthens leases.
+    let _ = std::fs::create_dir_all(&directory);
+    let file = directory.join(format!("observed-{mailbox}.json"));
+    MailboxLeases::remembered(agent.as_str(), &SystemClock, &file)
 }
 
 /// Receives and sleeps in turn. A signal ends this run at once while it sleeps.
