@@ -278,3 +278,27 @@ fn a_report_that_is_repeated_is_not_that_of_the_next_attempt() {
     assert!(report("success").contains("attempt: 2"));
     assert!(bed.json("inbox w1").is_empty());
 }
+
+#[test]
+fn a_lease_that_is_over_does_not_end_dispatch() {
+    let team = Team::new(1);
+    let bed = &team.bed;
+    bed.ok("mailbox remove dispatch");
+    bed.ok("mailbox add dispatch --lease 2s");
+    team.instruct("type: start_workers\ntasks: [{id: a, instruction: count}]\n...\n");
+    let _standing = Standing(bed.start("dispatch", Stdio::null()));
+    eventually("the task is begun", || team.begun().len() == 1);
+    let id = bed.object("inbox dispatch")["id"].as_str().unwrap().to_owned();
+    // As the watcher does once the lease of a silent holder is over.
+    bed.ok(&format!("release {id} --as dispatch"));
+    eventually("it is received again", || {
+        let held = bed.object("inbox dispatch");
+        held["state"] == "acked" && held["epoch"].as_u64() > Some(1)
+    });
+    team.go();
+    eventually("the conductor was told", || {
+        bed.project().join("queue/reports/completion-summary.yaml").exists()
+    });
+    eventually("the instruction is settled", || bed.json("inbox dispatch").is_empty());
+    assert_eq!(team.begun().len(), 1, "no task begins twice");
+}

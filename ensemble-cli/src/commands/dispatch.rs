@@ -23,8 +23,10 @@ use ensemble_watch::members;
 use ensemble_watch::panes;
 use ensemble_watch::project::Project;
 
+mod hold;
 mod others;
 
+use self::hold::Hold;
 use self::others::Others;
 use super::{instruct, summary};
 use crate::context::Context;
@@ -45,8 +47,6 @@ const MESSAGES_MAX: usize = 1_000;
 const STEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a mailbox in the directory is looked at while there is no instruction.
 const IDLE_INTERVAL: Duration = Duration::from_secs(30);
-/// How long the lease of an instruction is.
-const LEASE: Duration = Duration::from_secs(300);
 /// For how long a worker that was not ready is not asked again.
 const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
 
@@ -83,8 +83,17 @@ pub(crate) struct Arguments {
 struct Job {
     batch: Batch,
     instruction: Instruction,
-    /// The lease of its message, if it came by mail.
-    lease: Option<Lease>,
+    hold: Hold,
+}
+
+/// What a look at a batch has found.
+enum Turn {
+    /// The batch is not over.
+    GoesOn,
+    /// The conductor was told.
+    Told(Box<Told>),
+    /// Another process has its message.
+    Left,
 }
 
 impl Arguments {
@@ -121,9 +130,8 @@ impl Arguments {
             let instruction = instruct::instruction_of(file)?;
             plan_of(&instruction).map_err(|error| Failure::usage(error.to_string()))?;
             let batch = Batch::of(&instruction)?;
-            let job = Job { batch, instruction, lease: None };
-            let told = work(&run, &job, &waiter, None)?;
-            return print(context, &job, &told);
+            let job = Job { batch, instruction, hold: Hold::default() };
+            return work_off(context, &run, job, &waiter, None)?;
         }
         let stands = !self.once && self.batch.is_none();
         queue.ensure(&spool, &actor)?;
@@ -134,11 +142,8 @@ impl Arguments {
             }
             match self.next_job(&run, queue.directory().is_none()) {
                 Ok(Some(job)) => {
-                    let told = work(&run, &job, &waiter, stands.then_some(&mut others))?;
-                    if let Some(lease) = &job.lease {
-                        settle_later(&*queue, lease, &waiter)?;
-                    }
-                    let printed = print(context, &job, &told);
+                    let others = stands.then_some(&mut others);
+                    let printed = work_off(context, &run, job, &waiter, others)?;
                     if self.batch.is_some() {
                         return printed;
                     }
@@ -184,7 +189,7 @@ impl Arguments {
                 // A process on another host works on it.
                 Ok((batch, _)) if is_held && is_shared && !run.is_begun(&batch.id) => {}
                 Ok((batch, instruction)) => {
-                    return Ok(Some(Job { batch, instruction, lease: Some(lease) }));
+                    return Ok(Some(Job { batch, instruction, hold: Hold::under(lease) }));
                 }
                 Err(why) => refuse(queue, &envelope, &lease, &why)?,
             }
@@ -249,29 +254,49 @@ fn is_passing(error: &Error) -> bool {
     error.is_transient() || error.area::<NotAdmitted>().is_some()
 }
 
-/// Works on a batch until the conductor was told, and reads the other mail meanwhile.
+/// Works on an instruction to its end. The inner result says whether all of it was done.
+fn work_off(
+    context: &Context,
+    run: &DispatchRun<'_>,
+    mut job: Job,
+    waiter: &Waiter,
+    others: Option<&mut Others<'_>>,
+) -> Outcome<Outcome> {
+    let Some(told) = work(run, &mut job, waiter, others)? else {
+        say(&format!("{}: another process goes on with it", job.batch.id));
+        return Ok(Ok(()));
+    };
+    if let Some(lease) = job.hold.lease() {
+        settle_later(run.queue, lease, waiter)?;
+    }
+    Ok(print(context, &job, &told))
+}
+
+/// Works on a batch until the conductor was told, and reads the other mail meanwhile. `None` if another process has the
+/// batch.
 fn work(
     run: &DispatchRun<'_>,
-    job: &Job,
+    job: &mut Job,
     waiter: &Waiter,
     mut others: Option<&mut Others<'_>>,
-) -> Outcome<Told> {
+) -> Outcome<Option<Told>> {
     let _lock = run.lock(&job.batch.id)?;
     if let Some(others) = &mut others {
         others.expect(&job.batch);
     }
-    let mut extended = Instant::now();
     loop {
-        match turn(run, job, &mut extended) {
-            Ok(Some(told)) => {
-                if let Some(others) = others {
-                    others.finish();
-                }
-                return Ok(told);
-            }
-            Ok(None) => {}
-            Err(error) if error.is_transient() => {}
+        let told = match turn(run, job) {
+            Ok(Turn::Told(told)) => Some(Some(*told)),
+            Ok(Turn::Left) => Some(None),
+            Ok(Turn::GoesOn) => None,
+            Err(error) if error.is_transient() => None,
             Err(error) => return Err(error.into()),
+        };
+        if let Some(told) = told {
+            if let Some(others) = others {
+                others.finish();
+            }
+            return Ok(told);
         }
         if let Some(others) = &mut others {
             others.read();
@@ -280,18 +305,17 @@ fn work(
     }
 }
 
-/// One look at a batch; its end, once the conductor was told.
-fn turn(run: &DispatchRun<'_>, job: &Job, extended: &mut Instant) -> Result<Option<Told>> {
+/// One look at a batch.
+fn turn(run: &DispatchRun<'_>, job: &mut Job) -> Result<Turn> {
     let progress = run.step(&job.batch, &job.instruction)?;
     settle_reports(run, job)?;
     if let Progress::Told(told) = progress {
-        return Ok(Some(*told));
+        return Ok(Turn::Told(told));
     }
-    if let Some(lease) = job.lease.as_ref().filter(|_| extended.elapsed() >= LEASE / 4) {
-        run.queue.extend(lease, LEASE)?;
-        *extended = Instant::now();
+    match job.hold.keep(run.queue, &run.actor)? {
+        true => Ok(Turn::GoesOn),
+        false => Ok(Turn::Left),
     }
-    Ok(None)
 }
 
 /// The reports of the batch that were routed to this mailbox are read: those of this host as files, the others here.

@@ -1,0 +1,59 @@
+//! The lease of an instruction that is worked on.
+//!
+//! | the lease | what becomes of it |
+//! |---|---|
+//! | a quarter of it has passed | it is extended |
+//! | it is over, and the message waits again | the message is received again |
+//! | it is over, and the message is a dead letter | the batch goes on without a message |
+//! | it is over, and the message is settled or held anew | the batch is left to the other process |
+//!
+//! A lease can be over because servers did not answer, the machine slept, or this process was stopped. What was
+//! handed out until then is known to the batch, so no task begins twice.
+
+use std::time::{Duration, Instant};
+
+use ensemble_core::broker::Broker;
+use ensemble_core::env::Lease;
+use ensemble_core::message::Name;
+use ensemble_core::spool::State;
+use ensemble_core::{Error, Result};
+
+/// The message of an instruction, if it came by mail.
+#[derive(Debug, Default)]
+pub(super) struct Hold {
+    lease: Option<Lease>,
+    extended: Option<(Instant, Duration)>,
+}
+
+impl Hold {
+    pub(super) const fn under(lease: Lease) -> Self {
+        Self { lease: Some(lease), extended: None }
+    }
+
+    pub(super) const fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref()
+    }
+
+    /// Keeps the message by the table of this module; `false` if the batch is another process's.
+    pub(super) fn keep(&mut self, queue: &dyn Broker, actor: &Name) -> Result<bool> {
+        let Some(lease) = &self.lease else { return Ok(true) };
+        if self.extended.is_some_and(|(at, duration)| at.elapsed() < duration / 4) {
+            return Ok(true);
+        }
+        let duration = queue.settings(&lease.mailbox)?.lease_duration();
+        match queue.extend(lease, duration) {
+            Err(Error::LeaseLost { .. }) => match queue.state(&lease.mailbox, &lease.id)? {
+                Some(State::Queued { .. }) => {
+                    let again = queue.receive_id(&lease.mailbox, &lease.id, actor)?;
+                    let Some(again) = again else { return Ok(true) };
+                    self.lease = Some(again.lease);
+                }
+                Some(State::Dead) => self.lease = None,
+                Some(State::Acked { .. } | State::Settled) | None => return Ok(false),
+            },
+            extended => extended?,
+        }
+        self.extended = Some((Instant::now(), duration));
+        Ok(true)
+    }
+}
