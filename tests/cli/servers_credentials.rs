@@ -3,7 +3,10 @@
 
 use std::path::Path;
 
+use serde_json::json;
+
 use crate::bed::Bed;
+use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, free_port};
 
 /// The port that the page names.
@@ -118,5 +121,13 @@ fn a_leaf_node_lets_each_do_the_same() {
     let config = leaf_home.path().join("leaf.conf");
     std::fs::write(&config, leaf).unwrap();
     let leaf = Server::leaf(leaf_home.path(), free_port(), &config);
-    try_all(&page, leaf.port);
+    let [hub, ..] = try_all(&page, leaf.port);
+    // By tools, too.
+    hub.ok("mailbox add worker-7");
+    hub.ok("send --to worker-7 --id letter -m hello");
+    let mut agent = Mcp::of(&hub, "worker-7");
+    let got = agent.object("wait_for_message", &json!({ "timeout_seconds": 60 }));
+    assert_eq!(got["message"]["id"], "letter", "{got}");
+    agent.object("complete_message", &json!({ "id": "letter" }));
+    assert!(hub.json("inbox worker-7").is_empty());
 }
