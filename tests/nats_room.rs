@@ -210,6 +210,42 @@ fn content_that_is_stored_again_meanwhile_is_read_whole() {
     });
 }
 
+/// As a server of a cluster can have it that was killed after it removed the older version, and before it noted that.
+#[test]
+fn an_older_version_that_is_there_again_is_not_handed_out() {
+    let (server, team, clock) = (Server::start(), fresh_team(), HandClock::default());
+    let options = server.options(&team).with_patience(PATIENCE).with_clock(Arc::new(clock.clone()));
+    let queue = open(&options);
+    let id = ensemble_core::message::MessageId::new("m-0").unwrap();
+    queue.publish(&message("once").with_id(id.clone())).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (context, older) = runtime.block_on(async {
+        let context = async_nats::jetstream::new(async_nats::connect(server.url()).await.unwrap());
+        let stream = context.get_stream(format!("ENSEMBLE_{team}")).await.unwrap();
+        let subject = format!("ens.{team}.q.{MAILBOX}.m-0");
+        let older = stream.get_last_raw_message_by_subject(&subject).await.unwrap();
+        (context, older)
+    });
+    let delivery = queue.receive(&name(MAILBOX), &name("w")).unwrap().unwrap();
+    queue.settle(&delivery.lease).unwrap();
+    let start = Instant::now();
+    while queue.set_settled_apart().unwrap() == 0 {
+        clock.advance(Duration::from_secs(61));
+        assert!(start.elapsed() < PATIENCE, "it is set apart");
+    }
+    let mut headers = older.headers.clone();
+    headers.insert("Nats-Expected-Last-Subject-Sequence", "0");
+    runtime.block_on(async {
+        let stored = context.publish_with_headers(older.subject, headers, older.payload).await;
+        stored.unwrap().await.unwrap();
+    });
+    clock.advance(Duration::from_secs(600));
+    for reader in [&queue, &NatsTransport::connect(&options).unwrap()] {
+        assert!(reader.receive(&name(MAILBOX), &name("w")).unwrap().is_none());
+    }
+    assert_eq!(queue.state(&name(MAILBOX), &id).unwrap(), Some(State::Settled));
+}
+
 /// By the object store of NATS's own client, which checks the digest, too.
 #[test]
 fn other_programs_read_content_as_an_object() {

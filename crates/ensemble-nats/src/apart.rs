@@ -10,6 +10,9 @@
 //! stores the message. A call ends long before `GRACE`, so no sender looks before the copy is made and stores
 //! after the message is removed. A crash at any point leaves both, and the next pass goes on.
 //! Without a watcher, settled messages stay where they are.
+//!
+//! A server that was killed can have an older version of a removed message again, as if it waited or was held. So a
+//! receiver looks for the copy of what is not new, and settles what has one.
 
 use std::time::Duration;
 
@@ -17,6 +20,7 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use time::OffsetDateTime;
 
 use super::consumer::Consumer;
+use super::denials::is_denial;
 use super::record::Place;
 use super::wire::NOTHING;
 use super::{NatsTransport, Put, Stored, lock};
@@ -112,6 +116,24 @@ impl NatsTransport {
     pub(super) fn may_be_apart(id: &MessageId) -> bool {
         let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap_or(0);
         id.unix_millis().is_none_or(|made| made.abs_diff(now) >= millis(STAY) / 2)
+    }
+
+    /// Whether a version that waits is an older one of a message that was settled and set apart.
+    pub(super) fn is_risen(
+        &self,
+        (mailbox, id): (&Name, &MessageId),
+        last: &Stored,
+    ) -> Result<bool> {
+        let is_new =
+            last.record.epoch == 0 && self.now_millis().saturating_sub(last.at) < millis(STAY) / 2;
+        if is_new || !Self::may_be_apart(id) {
+            return Ok(false);
+        }
+        match self.read_apart(mailbox, id) {
+            // Credentials of one mailbox alone may not read the copies.
+            Err(error) if is_denial(&error) => Ok(false),
+            copy => Ok(copy?.is_some()),
+        }
     }
 
     /// Removes the copies of a mailbox from before this time. Returns how many.

@@ -147,6 +147,11 @@ impl NatsTransport {
         if gates.refuse(id, &last.payload)? {
             return Ok(Taken::Gated);
         }
+        if self.is_risen((mailbox, id), &last)? {
+            self.replace(mailbox, id, &last, last.record.moved(Place::Settled))?;
+            watch.index().note_stale(id, last.seq);
+            return Ok(Taken::Lost);
+        }
         let place =
             Place::Held { holder: holder.clone(), lease_seconds: duration.as_secs().max(1) };
         let mut record = last.record.moved(place);
