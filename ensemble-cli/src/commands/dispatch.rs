@@ -263,8 +263,9 @@ fn work_off(
     others: Option<&mut Others<'_>>,
 ) -> Outcome<Outcome> {
     let Some(told) = work(run, &mut job, waiter, others)? else {
-        say(&format!("{}: another process goes on with it", job.batch.id));
-        return Ok(Ok(()));
+        let text =
+            format!("{}: another process has its message, and goes on with it", job.batch.id);
+        return Ok(Err(Failure::refused(text)));
     };
     if let Some(lease) = job.hold.lease() {
         settle_later(run.queue, lease, waiter)?;

@@ -5,10 +5,12 @@
 //! | a quarter of it has passed | it is extended |
 //! | it is over, and the message waits again | the message is received again |
 //! | it is over, and the message is a dead letter | the batch goes on without a message |
-//! | it is over, and the message is settled or held anew | the batch is left to the other process |
+//! | it is over, and Dispatch holds the message anew | it goes on with that lease: the answer to a receive was lost |
+//! | it is over, and the message is settled or another agent's | the batch is left to the other process |
 //!
 //! A lease can be over because servers did not answer, the machine slept, or this process was stopped. What was
-//! handed out until then is known to the batch, so no task begins twice.
+//! handed out until then is known to the batch, so no task begins twice. On one host the batch's lock keeps a second
+//! Dispatch away.
 
 use std::time::{Duration, Instant};
 
@@ -47,6 +49,10 @@ impl Hold {
                     let again = queue.receive_id(&lease.mailbox, &lease.id, actor)?;
                     let Some(again) = again else { return Ok(true) };
                     self.lease = Some(again.lease);
+                }
+                Some(State::Acked { holder, epoch }) if holder == *actor => {
+                    self.lease = Some(Lease { holder, epoch, ..lease.clone() });
+                    return Ok(true);
                 }
                 Some(State::Dead) => self.lease = None,
                 Some(State::Acked { .. } | State::Settled) | None => return Ok(false),
