@@ -8,17 +8,21 @@ mod nats_support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::Context;
+use async_nats::jetstream::stream::Stream;
 use conformance::bed::{HandClock, MAILBOX, message, name};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
+use ensemble_core::document::SharedFiles as _;
 use ensemble_core::env::{Clock, Monotonic, Published, SystemClock};
 use ensemble_core::message::Timestamp;
 use ensemble_core::spool::{Quota, Settings, State};
 use ensemble_nats::{NatsOptions, NatsTransport};
-use nats_support::{Link, PATIENCE, Server, free_port, fresh_team, monitored};
+use nats_support::{Link, PATIENCE, Server, cluster_program, free_port, fresh_team, monitored};
 use tokio::io::AsyncReadExt as _;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -210,7 +214,71 @@ fn content_that_is_stored_again_meanwhile_is_read_whole() {
     });
 }
 
-/// As a server of a cluster can have it that was killed after it removed the older version, and before it noted that.
+/// By both programs: that of Debian 12, and that for clusters.
+#[test]
+fn a_killed_server_has_what_it_had_and_nothing_that_was_removed() {
+    for program in [Some(PathBuf::from(nats_support::program())), cluster_program()] {
+        let Some(program) = program else { continue };
+        let home = tempfile::tempdir().unwrap();
+        let server = Server::by(&program, home.path(), free_port(), &[]);
+        let (team, clock) = (fresh_team(), HandClock::default());
+        let options = server.options(&team).with_patience(PATIENCE);
+        let options = options.with_clock(Arc::new(clock.clone()));
+        let queue = with_history(&options, &clock, 20);
+        for n in 0..3 {
+            queue.publish(&message(&format!("waits {n}"))).unwrap();
+        }
+        queue.receive(&name(MAILBOX), &name("w")).unwrap().expect("one waits");
+        beat_and_end(&queue);
+        let before = versions(&server, &team);
+        for _ in 0..2 {
+            server.restart();
+            assert_eq!(versions(&server, &team), before, "{}", program.display());
+        }
+    }
+}
+
+/// A key of the bucket that is written three times, and removed.
+fn beat_and_end(queue: &NatsTransport) {
+    let mut revision = 0;
+    for beat in [&b"1"[..], b"2", b"3", b""] {
+        let written = queue.write_file("leases/w.yaml", beat, "", revision).unwrap();
+        revision = written.expect("no other writes it");
+    }
+}
+
+/// All versions that the server has of the team's messages and keys: stream, number, subject.
+fn versions(server: &Server, team: &str) -> Vec<(String, u64, String)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = async_nats::connect(server.url()).await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        let mut all = Vec::new();
+        for stream in ["ENSEMBLE_", "KV_ENSEMBLE_REQUESTS_"].map(|kind| format!("{kind}{team}")) {
+            let opened = opened(&context, &stream).await;
+            let state = opened.get_info().await.unwrap().state;
+            for number in state.first_sequence..=state.last_sequence {
+                if let Ok(found) = opened.get_raw_message(number).await {
+                    all.push((stream.clone(), number, found.subject.to_string()));
+                }
+            }
+        }
+        all
+    })
+}
+
+/// A server that has just begun says for a moment that it has no streams.
+async fn opened(context: &Context, stream: &str) -> Stream {
+    let start = Instant::now();
+    loop {
+        match context.get_stream(stream).await {
+            Ok(opened) => return opened,
+            Err(error) => assert!(start.elapsed() < PATIENCE, "{stream}: {error}"),
+        }
+    }
+}
+
+/// As a server can have it that has lost what it noted last.
 #[test]
 fn an_older_version_that_is_there_again_is_not_handed_out() {
     let (server, team, clock) = (Server::start(), fresh_team(), HandClock::default());

@@ -216,13 +216,17 @@ fn with_causes(error: &async_nats::ConnectError) -> String {
     text
 }
 
-/// Configuration of the mailboxes' stream: one version of every message, on disk, never discarded
-/// by the server on its own.
+/// More than a subject ever has, as each change removes the versions before it; and no more than a key-value bucket
+/// may keep.
+const VERSIONS_MAX: i64 = 64;
+
+/// Configuration of the mailboxes' stream: on disk, never discarded by the server on its own.
 fn stream_config(subjects: &Subjects, replicas: usize) -> Config {
     Config {
         name: subjects.stream(),
         subjects: vec![subjects.all()],
-        max_messages_per_subject: 1,
+        max_messages_per_subject: VERSIONS_MAX,
+        allow_rollup: true,
         discard: DiscardPolicy::New,
         storage: StorageType::File,
         num_replicas: replicas,
@@ -231,12 +235,11 @@ fn stream_config(subjects: &Subjects, replicas: usize) -> Config {
     }
 }
 
-/// Configuration as of `nats kv add`: one version of each key.
+/// Configuration as of `nats kv add`.
 fn bucket_config(subjects: &Subjects, replicas: usize) -> Config {
     Config {
         name: subjects.bucket_stream(),
         subjects: vec![subjects.bucket_all()],
-        allow_rollup: true,
         deny_delete: true,
         ..stream_config(subjects, replicas)
     }
@@ -248,7 +251,6 @@ fn files_config(subjects: &Subjects, replicas: usize) -> Config {
         name: subjects.files_stream(),
         subjects: vec![subjects.all_uploads(), subjects.all_objects()],
         max_messages_per_subject: -1,
-        allow_rollup: true,
         ..stream_config(subjects, replicas)
     }
 }

@@ -21,7 +21,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
-use async_nats::header::NATS_ROLLUP;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE;
@@ -29,7 +28,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::NatsTransport;
-use super::wire::{Listed, Put, Wire};
+use super::wire::{Listed, Put, Wire, replacing};
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{Attachment, Digest, Envelope, MessageId};
 use ensemble_core::requests::Requests;
@@ -40,8 +39,6 @@ use ensemble_core::{Error, Result};
 const CHUNK_BYTES: usize = 128 * 1024;
 /// An upload that is younger is named again.
 const NAMED_AGAIN: Duration = Duration::from_secs(60 * 60);
-/// The server removes earlier versions of the subject.
-const ROLLUP: &str = "sub";
 /// How long an upload is kept at least, and chunks that nothing names.
 const KEPT_MIN: Duration = Duration::from_secs(24 * 60 * 60);
 /// The slowest connection over which content is read: its whole time limit grows by a second for so many bytes.
@@ -224,8 +221,7 @@ impl NatsTransport {
             .into();
         let wire = self.files_for_writing()?;
         self.call("store content", async move {
-            let mut headers = HeaderMap::new();
-            headers.insert(NATS_ROLLUP, ROLLUP);
+            let headers = replacing(HeaderMap::new(), expected);
             wire.create(&subject, expected, payload, headers).await
         })
     }

@@ -8,6 +8,7 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::wire::replacing;
 use super::{NatsTransport, Put};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId};
@@ -58,7 +59,8 @@ impl NatsTransport {
             let content = Bytes::from(serde_json::to_vec(&gate).unwrap_or_default());
             let (wire, asked) = (self.wire.clone(), subject.clone());
             let put = self.call("enter a bounded mailbox", async move {
-                wire.compare_and_set(&asked, seq, HeaderMap::new(), content).await
+                let headers = replacing(HeaderMap::new(), seq);
+                wire.compare_and_set(&asked, seq, headers, content).await
             })?;
             if is_full {
                 let data = serde_json::json!({ "mailbox": mailbox, "id": envelope.id, "capacity": capacity, "refused": gate.refused });

@@ -10,8 +10,6 @@ use ensemble_core::message::{MessageId, Name};
 
 /// Most messages that one sweep removes from one mailbox, so that it stays short.
 const REMOVALS_MAX: usize = 1000;
-/// Beginning of the subjects on which versions are removed.
-const DELETE: &str = "$JS.API.STREAM.MSG.DELETE.";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl NatsTransport {
@@ -37,24 +35,15 @@ impl NatsTransport {
         Ok(removed)
     }
 
-    /// Removes a version by its sequence, so that a later one of the same id stays; `false` if it
-    /// was gone.
+    /// Removes a version and those before it, so that a later one of the same id stays; `false` if it was gone.
     pub(super) fn remove(&self, mailbox: &Name, id: &MessageId, seq: u64) -> Result<bool> {
         let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, id));
         let was_there = self.call("remove a message", async move {
             if wire.read(&subject).await?.is_none_or(|stored| stored.seq != seq) {
                 return Ok(false);
             }
-            let deleted = wire.denials.or(DELETE, wire.stream.delete_message(seq)).await;
-            let deleted = deleted.map_err(|denied| wire.refused("remove a message", denied))?;
-            match deleted {
-                Ok(_) => Ok(true),
-                // Another host may have removed it first.
-                Err(_) if wire.read(&subject).await?.is_none_or(|stored| stored.seq != seq) => {
-                    Ok(false)
-                }
-                Err(error) => Err(wire.unreachable("remove a message", error)),
-            }
+            // Another host may have removed it first.
+            Ok(wire.purge(&subject, seq).await? > 0)
         })?;
         if let Some(watch) = lock(&self.watches).get(mailbox) {
             watch.index().forget_version(id, seq);

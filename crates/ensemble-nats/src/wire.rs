@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::HeaderMap;
-use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE as EXPECTED};
+use async_nats::header::{
+    HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE as EXPECTED, NATS_ROLLUP,
+};
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::context::Context;
@@ -157,7 +159,7 @@ impl Wire {
     ) -> Result<(Put, Record)> {
         record.op = self.ops.next();
         let header = record.to_header();
-        let headers = || one_header(&header);
+        let headers = || replacing(one_header(&header), expected);
         let put = self.send(&subject, expected, headers, payload, meanwhile).await?;
         let Some(put) = put else {
             // A try whose answer was lost may have succeeded.
@@ -425,6 +427,20 @@ fn one_header(content: &str) -> HeaderMap {
     headers.insert(STATE.clone(), content);
     headers
 }
+
+/// Headers of a version that removes those before it.
+///
+/// A stream that keeps one version by a limit notes no removal: a server that is killed has all of them again, and
+/// the last of those counts once the message is removed (docs/decisions/0037-removals-are-noted.md).
+pub(super) fn replacing(mut headers: HeaderMap, expected: u64) -> HeaderMap {
+    if expected > 0 {
+        headers.insert(NATS_ROLLUP, ROLLUP);
+    }
+    headers
+}
+
+/// The versions of one subject.
+const ROLLUP: &str = "sub";
 
 /// For callers that only wait.
 pub(super) const NOTHING: Option<fn()> = None;
