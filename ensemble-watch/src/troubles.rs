@@ -4,17 +4,20 @@
 //! |---|---|
 //! | the conditions of `board::alarms` that need an action | the condition ends |
 //! | an agent whose lease is over, and that still holds work | an observer takes the work away |
+//! | the git remote of the team gives no answer | it answers, or no verb of this host has asked it for ten minutes |
 //!
-//! It is read from the board alone, so `status` says it without a watcher, and at once. The grace
-//! of an alarm delays its message only.
+//! It is read from the board and the state directory alone, so `status` says it without a watcher, and at once. The
+//! grace of an alarm delays its message only.
 
 use ensemble_core::Result;
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{
     Alarm, AlarmKey, Board, Condition, Control, ControlFile, Graces, State, conditions,
     is_left_behind, leases, stale,
 };
+use ensemble_team::worktree::Silence;
 use serde::Serialize;
 use serde_json::json;
 
@@ -24,6 +27,8 @@ use crate::workload::Books;
 
 /// Name of the trouble of a control file.
 const CONTROL: &str = "control";
+/// Name of the trouble of a git remote that gives no answer.
+const REMOTE: &str = "remote";
 
 /// Something that stands still.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -74,6 +79,7 @@ pub fn of_project(project: &Project, books: &Books, now: Timestamp) -> Result<Ve
     {
         found.push(in_force(&control));
     }
+    found.extend(silent_remote(project)?);
     Ok(found)
 }
 
@@ -98,6 +104,24 @@ pub(crate) fn of_board(
         .collect();
     found.extend(silent_holders(board, state, now));
     found
+}
+
+/// The git remote, if it gives no answer by this host's clock.
+fn silent_remote(project: &Project) -> Result<Option<Trouble>> {
+    if project.config.worktrees.remote.is_none() {
+        return Ok(None);
+    }
+    let silence = Silence::of(&project.state, SystemClock.wall())?;
+    Ok(silence.map(|Silence { remote, since, detail, .. }| Trouble {
+        alarm: REMOTE.to_owned(),
+        text: format!(
+            "the git remote `{remote}` gives no answer since {since}, so no task can be claimed, \
+             submitted or merged: {}",
+            detail.lines().next().unwrap_or_default()
+        ),
+        help: format!("`git ls-remote {remote}` asks it, `ensemble doctor` says more"),
+        about: remote,
+    }))
 }
 
 /// A control file: while it is there, waiting work is not taken up.

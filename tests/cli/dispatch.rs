@@ -302,3 +302,28 @@ fn a_lease_that_is_over_does_not_end_dispatch() {
     eventually("the instruction is settled", || bed.json("inbox dispatch").is_empty());
     assert_eq!(team.begun().len(), 1, "no task begins twice");
 }
+
+#[test]
+fn a_lease_that_is_over_in_a_pause_of_the_team_does_not_end_dispatch() {
+    let team = Team::new(1);
+    let bed = &team.bed;
+    bed.ok("mailbox remove dispatch");
+    bed.ok("mailbox add dispatch --lease 2s");
+    team.instruct("type: start_workers\ntasks: [{id: a, instruction: count}]\n...\n");
+    let said = bed.project().join("said");
+    let mut command = bed.command(&["dispatch"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
+    let _standing = Standing(command.spawn().unwrap());
+    eventually("the task is begun", || team.begun().len() == 1);
+    let id = bed.object("inbox dispatch")["id"].as_str().unwrap().to_owned();
+    bed.ok("pause");
+    bed.ok(&format!("release {id} --as dispatch"));
+    eventually("it is told that nothing begins", || {
+        fs::read_to_string(&said).unwrap().contains("PAUSE since")
+    });
+    bed.ok("resume");
+    eventually("it is received again", || bed.object("inbox dispatch")["state"] == "acked");
+    team.go();
+    eventually("the instruction is settled", || bed.json("inbox dispatch").is_empty());
+    assert_eq!(team.begun().len(), 1, "no task begins twice");
+}

@@ -218,10 +218,15 @@ fn while_the_remote_is_away_verbs_end_with_75_and_name_it() {
         assert!(said.contains("at the git remote `origin`") && said.contains("doctor"), "{said}");
     }
     assert!(far.run("doctor").stdout.contains("the git remote `origin`"));
+    assert!(far.run("status").stdout.contains(SILENT));
     assert_eq!(team.task("t2")["status"], json!("UNCLAIMED"));
     std::fs::rename(away, team.remote()).unwrap();
     far.ok("task claim t2 --as bob");
+    assert!(!far.run("status").stdout.contains(SILENT));
 }
+
+/// What `status` says of a remote that is away.
+const SILENT: &str = "the git remote `origin` gives no answer since";
 
 #[test]
 fn the_tools_and_the_supervisor_of_another_host_go_on_with_a_task() {

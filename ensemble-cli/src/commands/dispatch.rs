@@ -25,9 +25,11 @@ use ensemble_watch::project::Project;
 
 mod hold;
 mod others;
+mod remarks;
 
 use self::hold::Hold;
 use self::others::Others;
+use self::remarks::Remarks;
 use super::{instruct, summary};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
@@ -285,12 +287,19 @@ fn work(
     if let Some(others) = &mut others {
         others.expect(&job.batch);
     }
+    let mut remarks = Remarks::default();
     loop {
         let told = match turn(run, job) {
             Ok(Turn::Told(told)) => Some(Some(*told)),
             Ok(Turn::Left) => Some(None),
-            Ok(Turn::GoesOn) => None,
-            Err(error) if error.is_transient() => None,
+            Ok(Turn::GoesOn) => {
+                remarks.clear();
+                None
+            }
+            Err(error) if is_passing(&error) => {
+                remarks.error(&error);
+                None
+            }
             Err(error) => return Err(error.into()),
         };
         if let Some(told) = told {

@@ -109,6 +109,7 @@ impl Project {
             .with_door(self.doorkeeper());
         options.integration.clone_from(&config.integration_branch);
         options.remote.clone_from(&config.remote);
+        options.state_dir = Some(self.state.clone());
         options.remote_limit =
             config.remote_limit_seconds.map_or(REMOTE_LIMIT, Duration::from_secs);
         let limit = config.tests_limit_seconds.map_or(TESTS_LIMIT, Duration::from_secs);

@@ -54,6 +54,7 @@ mod recover;
 mod remote;
 mod retire;
 mod salvage;
+mod silence;
 mod submit;
 mod verify;
 
@@ -65,6 +66,7 @@ pub use recover::Finding;
 pub use remote::{REMOTE_LIMIT, RemoteState, is_branch, is_remote};
 pub use retire::Retired;
 pub use salvage::{SALVAGE, Salvage};
+pub use silence::Silence;
 pub use submit::Verdict;
 pub use verify::{Duty, Unfit, Verified};
 
@@ -94,6 +96,8 @@ pub struct Options {
     pub remote: Option<String>,
     /// Time limit of a git command that asks the remote.
     pub remote_limit: Duration,
+    /// The state directory, where it is noted that the remote gives no answer ([`Silence`]).
+    pub state_dir: Option<PathBuf>,
     /// Tests that must pass before the integration branch moves.
     pub tests: Option<Tests>,
     /// Time limit of a git command.
@@ -121,6 +125,7 @@ impl Options {
             integration: None,
             remote: None,
             remote_limit: REMOTE_LIMIT,
+            state_dir: None,
             tests: None,
             git_limit: GIT_LIMIT,
             patience: PATIENCE,

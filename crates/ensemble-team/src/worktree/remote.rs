@@ -25,7 +25,7 @@ use std::time::Duration;
 use super::git::Call;
 use super::prepare::epoch;
 use super::salvage::{SALVAGE, Salvage};
-use super::{GitError, Operation, WorktreeFault, Worktrees};
+use super::{GitError, Operation, WorktreeFault, Worktrees, silence};
 use crate::board::Task;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
@@ -337,6 +337,9 @@ impl Worktrees {
         let answer = call.attempt(&words);
         self.board.waited();
         let (code, detail) = answer.map_err(|error| self.unreachable("push to", error))?;
+        if matches!(code, Some(0 | 1)) {
+            self.heard();
+        }
         let command = "push".to_owned();
         let refused = || GitError::Failed { command, path: self.project.clone(), detail };
         match code {
@@ -352,7 +355,16 @@ impl Worktrees {
         let operation = if what == "look" { "read branches" } else { "fetch branches" };
         let answer = self.call_remote(lock)?.run(words);
         self.board.waited();
-        answer.map_err(|error| self.unreachable(operation, error))
+        let answer = answer.map_err(|error| self.unreachable(operation, error))?;
+        self.heard();
+        Ok(answer)
+    }
+
+    /// The remote has answered.
+    fn heard(&self) {
+        if let Some(state_dir) = &self.options.state_dir {
+            silence::end(state_dir);
+        }
     }
 
     /// A git command that asks the remote. It asks no person for a password or a key, and ends in time.
@@ -378,6 +390,9 @@ impl Worktrees {
         let key = format!("remote.{remote}.url");
         if matches!(at.ask(&["config", "--get", &key]), Ok(None)) {
             return self.no_remote();
+        }
+        if let Some(state_dir) = &self.options.state_dir {
+            silence::note(state_dir, remote, &detail);
         }
         let server = format!("the git remote `{remote}`");
         Error::Server { operation, server, detail, unreachable: true }

@@ -3,7 +3,7 @@
 //! | the lease | what becomes of it |
 //! |---|---|
 //! | a quarter of it has passed | it is extended |
-//! | it is over, and the message waits again | the message is received again |
+//! | it is over, and the message waits again | the message is received again, after a pause of the team |
 //! | it is over, and the message is a dead letter | the batch goes on without a message |
 //! | it is over, and Dispatch holds the message anew | it goes on with that lease: the answer to a receive was lost |
 //! | it is over, and the message is settled or another agent's | the batch is left to the other process |

@@ -21,8 +21,8 @@ use ensemble_core::spool::{Found, State};
 use ensemble_team::contract::{self, Reading, Report, Status};
 use ensemble_team::driver::{Batch, INSTRUCTION_TYPE};
 
+use super::remarks::Remarks;
 use super::{MESSAGES_MAX, settle};
-use crate::exit::say;
 
 /// To whom failures go that no batch has.
 const CONDUCTOR: &str = "conductor";
@@ -36,8 +36,7 @@ pub(super) struct Others<'a> {
     expected: BTreeSet<String>,
     /// Those of the batch that is worked on.
     current: BTreeSet<String>,
-    /// The last error, which is said once.
-    said: String,
+    remarks: Remarks,
 }
 
 /// What is done with a message.
@@ -49,13 +48,13 @@ enum Fate {
 }
 
 impl<'a> Others<'a> {
-    pub(super) const fn new(queue: &'a dyn Broker, actor: &'a Name) -> Self {
+    pub(super) fn new(queue: &'a dyn Broker, actor: &'a Name) -> Self {
         Self {
             queue,
             actor,
             expected: BTreeSet::new(),
             current: BTreeSet::new(),
-            said: String::new(),
+            remarks: Remarks::default(),
         }
     }
 
@@ -73,14 +72,8 @@ impl<'a> Others<'a> {
     /// Reads all that waits. What fails is tried again at the next look.
     pub(super) fn read(&mut self) {
         match self.read_all() {
-            Ok(()) => self.said.clear(),
-            Err(error) => {
-                let text = error.to_string();
-                if text != self.said {
-                    say(&text);
-                    self.said = text;
-                }
-            }
+            Ok(()) => self.remarks.clear(),
+            Err(error) => self.remarks.error(&error),
         }
     }
 

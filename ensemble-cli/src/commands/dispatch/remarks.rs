@@ -1,0 +1,25 @@
+//! What goes wrong for a while, said once and not at each look.
+
+use ensemble_core::Error;
+
+use crate::exit::say;
+
+/// The last error, if it is not over.
+#[derive(Debug, Default)]
+pub(super) struct Remarks(String);
+
+impl Remarks {
+    /// Says an error, unless it was the last one.
+    pub(super) fn error(&mut self, error: &Error) {
+        let text = error.to_string();
+        if text != self.0 {
+            say(&text);
+            self.0 = text;
+        }
+    }
+
+    /// It is over.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
