@@ -430,8 +430,8 @@ fn one_header(content: &str) -> HeaderMap {
 
 /// Headers of a version that removes those before it.
 ///
-/// A stream that keeps one version by a limit notes no removal: a server that is killed has all of them again, and
-/// the last of those counts once the message is removed (docs/decisions/0037-removals-are-noted.md).
+/// A stream that keeps one version by a limit notes no removal, and a server that is killed has all of them again. The
+/// last of those would count once the message is removed (docs/decisions/0037-removals-are-noted.md).
 pub(super) fn replacing(mut headers: HeaderMap, expected: u64) -> HeaderMap {
     if expected > 0 {
         headers.insert(NATS_ROLLUP, ROLLUP);

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::durable::{Dir, Durability, write_document};
-use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Timestamp, yaml};
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +54,7 @@ pub(super) fn end(state_dir: &Path) {
 
 /// Notes that the remote has not answered. Without a note, the error that is returned says it all the same.
 pub(super) fn note(state_dir: &Path, remote: &str, detail: &str) {
-    let now = SystemClock.wall();
+    let now = Timestamp::now();
     let before = Silence::of(state_dir, now).ok().flatten();
     let since = before.filter(|before| before.remote == remote).map_or(now, |it| it.since);
     let (remote, detail) = (remote.to_owned(), detail.to_owned());
@@ -70,7 +69,7 @@ mod tests {
     #[test]
     fn a_silence_begins_with_the_first_question_and_is_over_with_an_answer() {
         let home = tempfile::tempdir().unwrap();
-        let read = || Silence::of(home.path(), SystemClock.wall()).unwrap();
+        let read = || Silence::of(home.path(), Timestamp::now()).unwrap();
         assert_eq!(read(), None);
         note(home.path(), "origin", "no route");
         let first = read().expect("it was asked in vain");

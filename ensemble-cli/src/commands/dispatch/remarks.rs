@@ -18,7 +18,7 @@ impl Remarks {
         }
     }
 
-    /// It is over.
+    /// Forgets an error that is over.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
