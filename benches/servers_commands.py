@@ -123,7 +123,7 @@ class Team:
 def rounds(team, agents, count):
     """Tasks of all agents, several times. Returns the cost of one task, in seconds, of the last time."""
     print("| command | times | servers' time, each | took, median and p99 | in four lanes |\n|---|---|---|---|---|")
-    every = range(agents)
+    every, cost = range(agents), 0
     team.phase("`mailbox add`", [f"mailbox add worker-{n}" for n in every])
     for at in range(count):
         messages, size = team.servers.stored()
