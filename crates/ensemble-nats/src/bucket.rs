@@ -14,7 +14,7 @@ use super::lazy_stream::LazyStream;
 use super::shared_files::Remembered;
 use super::subject::{Key, Subjects};
 use super::watch::{self, Following, Hearer, News};
-use super::wire::{Put, Wire, replacing};
+use super::wire::{Put, Wire};
 use super::{NatsTransport, lock};
 use ensemble_core::Result;
 use ensemble_core::message::Name;
@@ -208,7 +208,7 @@ impl NatsTransport {
     ) -> Result<Put> {
         let (wire, content, note) = (self.bucket_for_writing()?, content.into(), note.to_owned());
         self.call("write a request", async move {
-            let mut headers = replacing(HeaderMap::new(), expected);
+            let mut headers = wire.replacing(HeaderMap::new(), expected);
             if content.is_empty() {
                 headers.insert(OPERATION, "DEL");
             }

@@ -18,7 +18,7 @@ use super::server_time::ServerTime;
 use super::stream_probe::StreamProbe;
 use super::subject::Subjects;
 use super::team::Watches;
-use super::wire::{ANSWER_PATIENCE, Ops, Wire};
+use super::wire::{ANSWER_PATIENCE, Ops, Wire, notes_removals};
 use ensemble_core::{Error, Result};
 
 /// Longest wait before the next try to reach a lost server.
@@ -62,7 +62,12 @@ impl NatsTransport {
                 fault("connect", format!("{}{advice}", with_causes(&error)), !is_refused)
             })?;
         let subjects = Subjects::new(&options.team);
-        let config = stream_config(&subjects, options.replicas);
+        let versions_max = match notes_removals(&client.server_info().version) {
+            true => VERSIONS_MAX,
+            false => 1,
+        };
+        let size = (options.replicas, versions_max);
+        let config = stream_config(&subjects, size);
         let wires =
             wires(client, context, &subjects, (here.clone(), shared, denials), &connections);
         let (wire, [bucket, files]) = runtime
@@ -76,8 +81,8 @@ impl NatsTransport {
         let transport = Self {
             runtime,
             wire,
-            bucket: Bucket::new(bucket, bucket_config(&subjects, options.replicas)),
-            files: LazyStream::new(files, files_config(&subjects, options.replicas)),
+            bucket: Bucket::new(bucket, bucket_config(&subjects, size)),
+            files: LazyStream::new(files, files_config(&subjects, size)),
             subjects,
             clock: options.clock.clone(),
             recorder: Arc::clone(&options.recorder),
@@ -221,11 +226,11 @@ fn with_causes(error: &async_nats::ConnectError) -> String {
 const VERSIONS_MAX: i64 = 64;
 
 /// Configuration of the mailboxes' stream: on disk, never discarded by the server on its own.
-fn stream_config(subjects: &Subjects, replicas: usize) -> Config {
+fn stream_config(subjects: &Subjects, (replicas, versions_max): (usize, i64)) -> Config {
     Config {
         name: subjects.stream(),
         subjects: vec![subjects.all()],
-        max_messages_per_subject: VERSIONS_MAX,
+        max_messages_per_subject: versions_max,
         allow_rollup: true,
         discard: DiscardPolicy::New,
         storage: StorageType::File,
@@ -236,21 +241,21 @@ fn stream_config(subjects: &Subjects, replicas: usize) -> Config {
 }
 
 /// Configuration as of `nats kv add`.
-fn bucket_config(subjects: &Subjects, replicas: usize) -> Config {
+fn bucket_config(subjects: &Subjects, size: (usize, i64)) -> Config {
     Config {
         name: subjects.bucket_stream(),
         subjects: vec![subjects.bucket_all()],
         deny_delete: true,
-        ..stream_config(subjects, replicas)
+        ..stream_config(subjects, size)
     }
 }
 
 /// Configuration as of `nats object add`: all chunks of an upload are in one subject.
-fn files_config(subjects: &Subjects, replicas: usize) -> Config {
+fn files_config(subjects: &Subjects, size: (usize, i64)) -> Config {
     Config {
         name: subjects.files_stream(),
         subjects: vec![subjects.all_uploads(), subjects.all_objects()],
         max_messages_per_subject: -1,
-        ..stream_config(subjects, replicas)
+        ..stream_config(subjects, size)
     }
 }

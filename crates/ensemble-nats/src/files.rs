@@ -28,7 +28,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::NatsTransport;
-use super::wire::{Listed, Put, Wire, replacing};
+use super::wire::{Listed, Put, Wire, rolled_up};
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{Attachment, Digest, Envelope, MessageId};
 use ensemble_core::requests::Requests;
@@ -221,7 +221,7 @@ impl NatsTransport {
             .into();
         let wire = self.files_for_writing()?;
         self.call("store content", async move {
-            let headers = replacing(HeaderMap::new(), expected);
+            let headers = rolled_up(HeaderMap::new());
             wire.create(&subject, expected, payload, headers).await
         })
     }

@@ -8,7 +8,6 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::wire::replacing;
 use super::{NatsTransport, Put};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId};
@@ -59,7 +58,7 @@ impl NatsTransport {
             let content = Bytes::from(serde_json::to_vec(&gate).unwrap_or_default());
             let (wire, asked) = (self.wire.clone(), subject.clone());
             let put = self.call("enter a bounded mailbox", async move {
-                let headers = replacing(HeaderMap::new(), seq);
+                let headers = wire.replacing(HeaderMap::new(), seq);
                 wire.compare_and_set(&asked, seq, headers, content).await
             })?;
             if is_full {

@@ -159,7 +159,7 @@ impl Wire {
     ) -> Result<(Put, Record)> {
         record.op = self.ops.next();
         let header = record.to_header();
-        let headers = || replacing(one_header(&header), expected);
+        let headers = || self.replacing(one_header(&header), expected);
         let put = self.send(&subject, expected, headers, payload, meanwhile).await?;
         let Some(put) = put else {
             // A try whose answer was lost may have succeeded.
@@ -223,6 +223,17 @@ impl Wire {
                 return Err(self.unreachable("store a message", detail));
             }
             sleep(RETRY_INTERVAL).await;
+        }
+    }
+
+    /// Headers of a change, which removes the versions before it.
+    ///
+    /// A stream that keeps one version by a limit notes no removal, and a server that is killed has all of them again.
+    /// The last of those would count once the message is removed (docs/decisions/0037-removals-are-noted.md).
+    pub(super) fn replacing(&self, headers: HeaderMap, expected: u64) -> HeaderMap {
+        match expected > 0 && notes_removals(&self.client.server_info().version) {
+            true => rolled_up(headers),
+            false => headers,
         }
     }
 
@@ -429,14 +440,16 @@ fn one_header(content: &str) -> HeaderMap {
 }
 
 /// Headers of a version that removes those before it.
-///
-/// A stream that keeps one version by a limit notes no removal, and a server that is killed has all of them again. The
-/// last of those would count once the message is removed (docs/decisions/0037-removals-are-noted.md).
-pub(super) fn replacing(mut headers: HeaderMap, expected: u64) -> HeaderMap {
-    if expected > 0 {
-        headers.insert(NATS_ROLLUP, ROLLUP);
-    }
+pub(super) fn rolled_up(mut headers: HeaderMap) -> HeaderMap {
+    headers.insert(NATS_ROLLUP, ROLLUP);
     headers
+}
+
+/// Whether a server of this version notes what it removes before it forgets it. One of 2.9 that is killed can lose a
+/// version that it has answered for, and the one before it as well.
+pub(super) fn notes_removals(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (2, 10)
 }
 
 /// The versions of one subject.
