@@ -62,22 +62,17 @@ impl NatsTransport {
                 fault("connect", format!("{}{advice}", with_causes(&error)), !is_refused)
             })?;
         let subjects = Subjects::new(&options.team);
-        let versions_max = match notes_removals(&client.server_info().version) {
-            true => VERSIONS_MAX,
-            false => 1,
-        };
-        let size = (options.replicas, versions_max);
-        let config = stream_config(&subjects, size);
+        let size = (options.replicas, versions_max(&client));
         let wires =
             wires(client, context, &subjects, (here.clone(), shared, denials), &connections);
         let (wire, [bucket, files]) = runtime
             .run(patience, wires)
             .flatten()
             .ok_or_else(|| fault("open the stream", "its name is invalid".to_owned(), false))?;
-        let opening = Arc::clone(&wire);
+        let (opening, config) = (Arc::clone(&wire), stream_config(&subjects, size));
         let opened = runtime.run(patience, async move { opening.open(&config).await });
-        let silent = || fault("open the stream", "no answer in time".to_owned(), true);
-        let is_created = opened.unwrap_or_else(|| Err(silent()))?;
+        let silent = fault("open the stream", "no answer in time".to_owned(), true);
+        let is_created = opened.unwrap_or(Err(silent))?;
         let transport = Self {
             runtime,
             wire,
@@ -224,6 +219,11 @@ fn with_causes(error: &async_nats::ConnectError) -> String {
 /// More than a subject ever has, as each change removes the versions before it; and no more than a key-value bucket
 /// may keep.
 const VERSIONS_MAX: i64 = 64;
+
+/// How many versions of a subject the server keeps. One that notes no removal keeps the last one by a limit.
+fn versions_max(client: &async_nats::Client) -> i64 {
+    if notes_removals(&client.server_info().version) { VERSIONS_MAX } else { 1 }
+}
 
 /// Configuration of the mailboxes' stream: on disk, never discarded by the server on its own.
 fn stream_config(subjects: &Subjects, (replicas, versions_max): (usize, i64)) -> Config {
