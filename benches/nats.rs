@@ -163,7 +163,7 @@ impl Swaps {
             let config = stream::Config {
                 name: format!("SWAPS_{name}"),
                 subjects: vec![format!("{subject}.*")],
-                allow_rollup: true,
+                max_messages_per_subject: 1,
                 storage: stream::StorageType::File,
                 ..Default::default()
             };
@@ -179,9 +179,6 @@ impl Swaps {
             let mut headers = async_nats::HeaderMap::new();
             let expected = async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE;
             headers.insert(expected, last.to_string());
-            if last > 0 {
-                headers.insert(async_nats::header::NATS_ROLLUP, "sub");
-            }
             let content = content.to_vec().into();
             let sent = self.context.publish_with_headers(subject.to_owned(), headers, content);
             Ok(sent.await?.await?.sequence)

@@ -79,7 +79,7 @@ pub fn of_project(project: &Project, books: &Books, now: Timestamp) -> Result<Ve
     {
         found.push(in_force(&control));
     }
-    found.extend(silent_remote(project)?);
+    found.extend(silent_remote(project));
     Ok(found)
 }
 
@@ -106,13 +106,12 @@ pub(crate) fn of_board(
     found
 }
 
-/// The git remote, if it gives no answer by this host's clock.
-fn silent_remote(project: &Project) -> Result<Option<Trouble>> {
-    if project.config.worktrees.remote.is_none() {
-        return Ok(None);
-    }
-    let silence = Silence::of(&project.state, SystemClock.wall())?;
-    Ok(silence.map(|Silence { remote, since, detail, .. }| Trouble {
+/// The git remote, if it gives no answer. A note that cannot be read is written anew after the next question.
+fn silent_remote(project: &Project) -> Option<Trouble> {
+    project.config.worktrees.remote.as_ref()?;
+    let Silence { remote, since, detail, .. } =
+        Silence::of(&project.state, SystemClock.wall()).ok().flatten()?;
+    Some(Trouble {
         alarm: REMOTE.to_owned(),
         text: format!(
             "the git remote `{remote}` gives no answer since {since}, so no task can be claimed, \
@@ -121,7 +120,7 @@ fn silent_remote(project: &Project) -> Result<Option<Trouble>> {
         ),
         help: format!("`git ls-remote {remote}` asks it, `ensemble doctor` says more"),
         about: remote,
-    }))
+    })
 }
 
 /// A control file: while it is there, waiting work is not taken up.

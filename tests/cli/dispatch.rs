@@ -42,6 +42,15 @@ struct Team {
 }
 
 impl Team {
+    /// With one worker and one task, whose instruction Dispatch holds for two seconds at a time.
+    fn with_a_short_lease() -> Self {
+        let team = Self::new(1);
+        team.bed.ok("mailbox remove dispatch");
+        team.bed.ok("mailbox add dispatch --lease 2s");
+        team.instruct("type: start_workers\ntasks: [{id: a, instruction: count}]\n...\n");
+        team
+    }
+
     fn new(workers: usize) -> Self {
         let bed = Bed::new();
         fs::write(
@@ -281,11 +290,8 @@ fn a_report_that_is_repeated_is_not_that_of_the_next_attempt() {
 
 #[test]
 fn a_lease_that_is_over_does_not_end_dispatch() {
-    let team = Team::new(1);
+    let team = Team::with_a_short_lease();
     let bed = &team.bed;
-    bed.ok("mailbox remove dispatch");
-    bed.ok("mailbox add dispatch --lease 2s");
-    team.instruct("type: start_workers\ntasks: [{id: a, instruction: count}]\n...\n");
     let _standing = Standing(bed.start("dispatch", Stdio::null()));
     eventually("the task is begun", || team.begun().len() == 1);
     let id = bed.object("inbox dispatch")["id"].as_str().unwrap().to_owned();
@@ -305,11 +311,8 @@ fn a_lease_that_is_over_does_not_end_dispatch() {
 
 #[test]
 fn a_lease_that_is_over_in_a_pause_of_the_team_does_not_end_dispatch() {
-    let team = Team::new(1);
+    let team = Team::with_a_short_lease();
     let bed = &team.bed;
-    bed.ok("mailbox remove dispatch");
-    bed.ok("mailbox add dispatch --lease 2s");
-    team.instruct("type: start_workers\ntasks: [{id: a, instruction: count}]\n...\n");
     let said = bed.project().join("said");
     let mut command = bed.command(&["dispatch"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());

@@ -11,8 +11,8 @@
 //! after the message is removed. A crash at any point leaves both, and the next pass goes on.
 //! Without a watcher, settled messages stay where they are.
 //!
-//! A server that has lost what it noted last can have an older version of a removed message again. So a receiver looks
-//! for the copy of what is not new, and settles what has one.
+//! A server of 2.9 that is killed has an older version of a removed message again. So a receiver looks for the copy of
+//! what is not new, and settles what has one.
 
 use std::time::Duration;
 

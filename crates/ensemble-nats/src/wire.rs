@@ -470,3 +470,21 @@ fn is_passing(error: &str) -> bool {
         .iter()
         .any(|said| error.contains(said))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_from_2_10_on_note_what_they_remove() {
+        for (version, is_noted) in [
+            ("2.9.10", false),
+            ("2.10.0", true),
+            ("2.15.1", true),
+            ("3.0.0-beta.1", true),
+            ("", false),
+        ] {
+            assert_eq!(notes_removals(version), is_noted, "{version}");
+        }
+    }
+}

@@ -58,24 +58,24 @@ fn connected(options: &ensemble_nats::NatsOptions) -> ensemble_core::Result<Vec<
     };
     let mut checks = vec![Check::ok("servers", text), clock];
     let (version, is_clustered) = servers.server_version();
-    if is_clustered {
-        checks.push(cluster(&version));
-    }
+    checks.push(program(&version, is_clustered));
     Ok(checks)
 }
 
-/// Servers of 2.9 whose processes are killed may keep different copies, and a reader at one of them misses messages.
-fn cluster(version: &str) -> Check {
+/// Servers of 2.9 whose processes are killed may keep different copies, and a reader at one of them misses messages. A
+/// single one notes no removal, and has removed messages again.
+fn program(version: &str, is_clustered: bool) -> Check {
+    let name = if is_clustered { "cluster" } else { "server version" };
     let text = format!("nats-server {version}");
-    match version.starts_with("2.9.") {
-        false => Check::ok("cluster", text),
-        true => Check::bad(
-            "cluster",
-            Level::Warn,
-            format!("{text}: its copies may differ after one was killed"),
-            "use a newer nats-server (2.15 was tried)",
-        ),
+    if !version.starts_with("2.9.") {
+        return Check::ok(name, text);
     }
+    let fault = match is_clustered {
+        true => "its copies may differ after one was killed",
+        false => "if it is killed, it may hand out again what was settled long ago",
+    };
+    let remedy = "use a newer nats-server (2.15 was tried)";
+    Check::bad(name, Level::Warn, format!("{text}: {fault}"), remedy)
 }
 
 #[cfg(test)]
@@ -83,8 +83,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_of_old_servers_is_warned_of() {
-        assert!(matches!(cluster("2.9.10").level, Level::Warn));
-        assert!(matches!(cluster("2.15.1").level, Level::Ok));
+    fn old_servers_are_warned_of() {
+        for is_clustered in [true, false] {
+            assert!(matches!(program("2.9.10", is_clustered).level, Level::Warn));
+            assert!(matches!(program("2.15.1", is_clustered).level, Level::Ok));
+        }
     }
 }
