@@ -21,7 +21,7 @@ test-notify: needs
 	ENSEMBLE_FILE_EVENTS=notify RUST_TEST_THREADS=$(TEST_THREADS) \
 		cargo test --package ensemble-watch --all-features --quiet --no-fail-fast
 
-# The real Claude Code, Codex, OpenCode and Gemini CLI against a model of ours; docs/evidence/agents.md tells more.
+# The real Claude Code, Codex, OpenCode and Gemini CLI against a model of ours; tests/agents/README.md tells more.
 # AGENTS=claude,codex selects; ARGS=--write-docs writes the results there.
 AGENTS ?=
 test-agents: needs
@@ -29,7 +29,7 @@ test-agents: needs
 	python3 tests/agents/selftest.py
 	AGENTS="$(AGENTS)" tests/agents/run.py $(ARGS)
 
-# 1,000 messages to real agents while hooks, servers, watchers and panes are killed; docs/evidence/torture.md tells more.
+# 1,000 messages to real agents while hooks, servers, watchers and panes are killed; tests/torture/README.md tells more.
 COUNT_WAYS ?= 1000
 torture-ways: needs
 	cargo build --quiet --package ensemble-broker
@@ -43,7 +43,7 @@ usage-compare: needs
 	npm install --prefix $$target/ccusage --no-audit --no-fund --silent ccusage@$(CCUSAGE) && \
 	python3 tests/usage/compare.py $$target/debug/ensemble $$target/ccusage/node_modules/.bin/ccusage $(SEED)
 
-# Messages as traces at a real collector, and metrics at promtool; docs/evidence/traces.md has the last run.
+# Messages as traces at a real collector, and metrics at promtool; docs/evidence/measurements.md has the last run.
 COUNT_TRACES ?= 2000
 test-collector: needs
 	cargo build --quiet --package ensemble-broker
@@ -53,7 +53,7 @@ test-collector: needs
 # The pictures of the documentation, from a real team and a real browser.
 pictures: needs
 	ENSEMBLE_WRITE_PICTURES=$(CURDIR)/docs/pictures cargo test --quiet --package ensemble-broker --all-features --test cli -- \
-		team::hour team::five_tasks demo::the_story session_page::every_screen guides::recording
+		team::hour demo::the_story session_page::every_screen guides::recording
 
 # The public MCP conformance suite, from npm with the Node 22 that it needs; docs/evidence/reliability.md has its last run.
 mcp-conformance: needs
@@ -93,7 +93,7 @@ docs:
 book:
 	@.ci/book
 
-# Every figure against its limit and its peers, in one run; docs/evidence/benchmarks.md says how to read them. Peers
+# Every figure against its limit and its peers, in one run; benches/README.md says how to read them. Peers
 # that cannot be installed are named and left out.
 bench: needs
 	@.ci/needs valgrind
@@ -101,7 +101,7 @@ bench: needs
 	cargo build --quiet --profile bench --package ensemble-broker
 	cargo bench --workspace
 
-# How cost and memory grow with what lies in the queue, as pictures; docs/evidence/benchmarks.md tells more.
+# How cost and memory grow with what lies in the queue, as pictures; benches/README.md tells more.
 CURVES := $(CURDIR)/docs/curves
 curves: needs
 	cargo build --profile bench --package ensemble-broker
@@ -122,11 +122,11 @@ torture: needs
 torture-clients: needs
 	CLIENTS_MESSAGES=50000 CLIENTS_PROCESSES=8 TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test clients -- all_clients --nocapture
 
-# One team on two hosts over a cluster that is killed and cut, for SECONDS; docs/evidence/torture.md tells more.
+# One team on two hosts over a cluster that is killed and cut, for SECONDS; tests/torture/README.md tells more.
 torture-hosts: needs
 	TORTURE_SEED=$(SEED) HOSTS_SECONDS=$(SECONDS) HOSTS_MESSAGES=2000 HOSTS_TASKS=200 cargo test --release --package ensemble-broker --all-features --test hosts -- --nocapture
 
-# Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; docs/evidence/torture.md tells more.
+# Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; tests/torture/README.md tells more.
 torture-whole: needs
 	TORTURE_SEED=$(SEED) WHOLE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test whole -- --nocapture
 
@@ -134,7 +134,7 @@ torture-whole: needs
 power-cut: needs
 	TORTURE_SEED=$(SEED) POWER_CUT_SECONDS=$(SECONDS) POWER_CUT_DRAWN=100 POWER_CUT_STATES=2000 POWER_CUT_KILLS=0 cargo test --release --package ensemble-watch --test power_cut -- --nocapture
 
-# One fuzz target, on nightly with cargo-fuzz; docs/evidence/fuzzing.md tells more.
+# One fuzz target, on nightly with cargo-fuzz; fuzz/README.md tells more.
 fuzz:
 	fuzz/run.sh $(TARGET) $(SECONDS) $(SEED)
 

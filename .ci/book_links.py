@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """A preprocessor of mdBook: turns the links of a page, which hold in the repository, into those of the book.
 
-A page that includes a file of the repository's root has the links of that file. A link to such a file leads to the
-page that includes it, and a link to any other file outside of the book to the repository on the web. A link to a
-file that does not exist fails the build.
+A page of the repository's root gets a place among the others. A link to any other file outside of the book leads to the
+repository on the web. A link to a file that does not exist fails the build.
 """
 import json
 import os
@@ -12,12 +11,12 @@ import sys
 
 SOURCE = "docs"
 WEB = "https://github.com/ensemble-broker/ensemble"
-# The pages that include a file of the root.
-INCLUDED = {
-    "protocol.md": "PROTOCOL.md",
-    "operating/security.md": "SECURITY.md",
-    "internals/architecture.md": "ARCHITECTURE.md",
-    "internals/contributing.md": "CONTRIBUTING.md",
+# Where pages of the root are in the book.
+PLACES = {
+    "../PROTOCOL.md": "protocol.md",
+    "../SECURITY.md": "operating/security.md",
+    "../ARCHITECTURE.md": "internals/architecture.md",
+    "../CONTRIBUTING.md": "internals/contributing.md",
 }
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 
@@ -34,17 +33,15 @@ def link_in_book(target, page, pages, root):
     path, _, anchor = target.partition("#")
     if not path or ":" in path:
         return target
-    origin = INCLUDED.get(page, f"{SOURCE}/{page}")
+    origin = os.path.normpath(f"{SOURCE}/{page}")
     path = os.path.normpath(os.path.join(os.path.dirname(origin), path))
     full = os.path.join(root, path)
     if not os.path.exists(full):
         sys.exit(f"{origin}: there is no {path}, to which it links")
-    by_root_file = {file: chapter for chapter, file in INCLUDED.items()}
     inside = os.path.relpath(path, SOURCE)
-    chapter = by_root_file.get(path, inside)
     is_asset = not inside.startswith("..") and os.path.isfile(full) and not path.endswith(".md")
-    if chapter in pages or is_asset:
-        address = os.path.relpath(pages.get(chapter, chapter), os.path.dirname(page) or ".")
+    if inside in pages or is_asset:
+        address = os.path.relpath(pages.get(inside, inside), os.path.dirname(pages[page]) or ".")
     else:
         address = f"{WEB}/{'tree' if os.path.isdir(full) else 'blob'}/main/{path}"
     return f"{address}#{anchor}" if anchor else address
@@ -56,6 +53,8 @@ def main():
     context, book = json.load(sys.stdin)
     root = context["root"]
     every = [chapter for chapter in chapters(book.get("items", book.get("sections"))) if chapter.get("path")]
+    for chapter in every:
+        chapter["path"] = PLACES.get(chapter["source_path"], chapter["path"])
     # A README.md is the index of its directory.
     pages = {chapter["source_path"]: chapter["path"] for chapter in every}
     for chapter in every:

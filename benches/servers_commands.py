@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the commands of agents cost NATS servers: docs/evidence/scale.md has the last run.
+"""What the commands of agents cost NATS servers: docs/evidence/measurements.md has the last run.
 
     benches/servers_commands.py ENSEMBLE NATS_SERVER [--agents 1000] [--servers 1] [--rounds 3] [--waiting 1000]
 

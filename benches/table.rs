@@ -1,6 +1,6 @@
 //! The table of Ensemble's performance promises: each row measures ours against its limit, in
 //! turns, in one run. `cargo bench -p ensemble-watch -- detect store` measures some rows.
-//! docs/evidence/benchmarks.md describes how to read them.
+//! benches/README.md describes how to read them.
 #![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
 
 mod rows;

@@ -12,9 +12,13 @@ field() { value=$(sed -n "/^body:/q;/^$1: */{s///;s/^\"\(.*\)\"$/\1/;p;q;}" "${3
 body() { sed '/^body:/,$!d;/^body: *|/d;s/^body: *//;/^\.\.\.$/d;s/^  //' "$held"; }
 is_whole() { [ -f "$held" ] && [ ! -h "$held" ] && [ "$(field version 1)" -le 1 ] && [ "$(tail -n 1 "$held")" = ... ]; }
 is_expired() { expr "$(field expires_at 9)" \<= "$now" >/dev/null; }
-# may_begin FILE: not while the team is paused, and no task whose plan waits for its approval.
+# may_begin FILE: not while the team is paused, and no task that waits for a plan, or for the approval of its plan.
 is_stopped() { ls "$queue/../.ensemble" "$queue/../.liza" 2>/dev/null | grep -Eqx 'PAUSE|CHECKPOINT|ABORT'; }
-may_begin() { ! is_stopped && [ ! -e "$queue/gates/$(field task_id '' "$1" 2>/dev/null)@$me.yaml" ]; }
+may_begin() {
+    task=$(field task_id '' "$1" 2>/dev/null) gate=$queue/gates/$task@$me.yaml
+    if is_stopped; then return 1; elif [ ! -e "$gate" ] && [ ! -e "$queue/gates/$task@.yaml" ]; then return; fi
+    grep -q '^outcome: "*approved' "$queue/requests/$(field request_id - "$gate")/decision.yaml"
+} 2>/dev/null
 # kind FILE: work; notice, an automatic message, which is read and never answered; or other, work that may not begin,
 # a request or an unknown type, which stays where it is. A file that cannot be read is taken, and buried.
 kind() {

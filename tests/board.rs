@@ -130,6 +130,13 @@ fn options() -> (BoardOptions, SimRecorder) {
     (BoardOptions::new("test").with_durability(Durability::Process).with_recorder(recorder), memory)
 }
 
+/// What does not fit, and stops no one.
+#[track_caller]
+fn warnings(text: &str) -> Vec<String> {
+    let state = check(text, Path::new("state.yaml")).unwrap();
+    state.warnings.iter().map(ToString::to_string).collect()
+}
+
 fn problems(text: &str) -> Vec<String> {
     match check(text, Path::new("state.yaml")).map_err(Error::into_area) {
         Ok(_) => Vec::new(),

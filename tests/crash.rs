@@ -2,7 +2,7 @@
 //! restarts them. They note acknowledged operations outside the queue, and the test compares the
 //! notes with the final state.
 //!
-//! `TORTURE_KILLS` (200), `TORTURE_SECONDS`, `TORTURE_SEED`; see docs/evidence/torture.md.
+//! `TORTURE_KILLS` (200), `TORTURE_SECONDS`, `TORTURE_SEED`; see tests/torture/README.md.
 
 mod support;
 #[path = "support/watcher.rs"]

@@ -70,7 +70,7 @@ const _: () = {
     sent::<Readiness<'static>>();
     sent::<Assigner<'static>>();
     sent::<MailboxLeases>();
-    sent::<MailWait<'static>>();
+    sent::<MailWait<Arc<Spool>>>();
     sent::<FsWatcher>();
     sent::<Follower>();
     sent::<Records>();

@@ -1,7 +1,7 @@
 //! Everything that a fuzzer has found, and what it begins with, in every ordinary test run.
 //!
 //! `fuzz/seeds/<target>/` and `fuzz/regressions/<target>/` are given to the target's own check, the one
-//! that the fuzzer runs. docs/evidence/fuzzing.md says how a finding gets there.
+//! that the fuzzer runs. fuzz/README.md says how a finding gets there.
 
 use std::path::{Path, PathBuf};
 

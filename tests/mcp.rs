@@ -28,7 +28,7 @@ const SPECIFICATIONS: [(&str, &str); 2] =
 /// Two tests must not install at once.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-const TOOLS: [&str; 23] = [
+const TOOLS: [&str; 24] = [
     "submit_step_completion",
     "next_step",
     "plan_approval",
@@ -39,6 +39,7 @@ const TOOLS: [&str; 23] = [
     "fetch_inbox",
     "acknowledge_message",
     "wait_for_message",
+    "reply",
     "complete_message",
     "release",
     "dead_letter",
@@ -222,7 +223,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
             "submit_step_completion" => 3,
             "plan_approval" | "shutdown_response" | "report" | "claim_task" | "handoff"
             | "submit_task" | "verdict_task" | "assign" | "next_step" | "release"
-            | "dead_letter" => 1,
+            | "dead_letter" | "reply" => 1,
             _ => 0,
         };
         assert_eq!(refused, expected, "{tool}: {of_tool:?}");
@@ -294,7 +295,7 @@ fn the_python_client_lists_and_calls_every_tool_over_http() {
 }
 
 /// A call of each tool with the inspector's command line: tool, arguments, whether it is refused.
-const INSPECTED: [(&str, &[&str], bool); 24] = [
+const INSPECTED: [(&str, &[&str], bool); 25] = [
     ("whoami", &[], false),
     ("list_agents", &[], false),
     ("send_message", &["to=Devon", "message=hello"], false),
@@ -308,6 +309,7 @@ const INSPECTED: [(&str, &[&str], bool); 24] = [
         false,
     ),
     ("acknowledge_message", &[], false),
+    ("reply", &["id=nothing", "message=hello"], true),
     ("complete_message", &["id=letter-1"], false),
     ("plan_approval", &["plan=read, then write", "task_id=task-8"], false),
     ("shutdown_request", &["agent=Devon", "deadline_seconds=600", "on_silence=tell"], false),

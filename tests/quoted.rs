@@ -30,9 +30,9 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("PROTOCOL.md", "waits up to {} s longer", "core/src/proto/lease", "HOLD"),
     ("PROTOCOL.md", "at most {} s past the duration", "core/src/proto/lease", "OVERTIME_MAX"),
     ("PROTOCOL.md", "extends in time, usually every {} s", "core/src/proto/lease", "HEARTBEAT"),
-    ("PROTOCOL.md", "it is unchanged for {} ms.", "watch/src/boxes.rs", "IN_PLACE_QUIET"),
-    ("PROTOCOL.md", "found without an event must be unchanged for {} s.", "watch/src/boxes.rs", "FOUND_QUIET"),
-    ("PROTOCOL.md", "rejected once unchanged for {} s.", "watch/src/boxes.rs", "INCOMPLETE_PATIENCE"),
+    ("PROTOCOL.md", "it is unchanged for {} ms:", "watch/src/boxes.rs", "IN_PLACE_QUIET"),
+    ("PROTOCOL.md", "for {} s if it was linked or found without an event", "watch/src/boxes.rs", "FOUND_QUIET"),
+    ("PROTOCOL.md", "rejected once closed and unchanged for {} s.", "watch/src/boxes.rs", "INCOMPLETE_PATIENCE"),
     ("docs/protocol/limits.md", "| a file in `tmp/` | {} s unchanged", "core/src/spool/sweep.rs", "TMP_AGE_MAX"),
     ("docs/protocol/limits.md", "| finishing after an approved shutdown | {} s", "team/src/proto/shutdown", "GRACE"),
     ("docs/protocol/roster.md", "`SIGTERM`, {} s, then", "team/src/proto/shutdown", "TERMINATE_WAIT"),
@@ -60,7 +60,7 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("docs/guides/escalation.md", "looked at every {} s, and", "core/src/proto/ack", "INSPECT_INTERVAL"),
     ("docs/guides/escalation.md", "after the ceiling ({} minutes", "core/src/proto/ack", "WAIT_MAX"),
     ("docs/guides/escalation.md", "its pane says that it is limited, for at most {} h", "core/src/proto/ack", "PARK_MAX"),
-    ("docs/cli.md", "How long it has to answer [default: as configured, {}m]", "core/src/proto/request/kind.rs", "SHUTDOWN_DEADLINE"),
+    ("docs/cli.md", "all together [default: as configured, {}m each]", "core/src/proto/request/kind.rs", "SHUTDOWN_DEADLINE"),
     ("docs/cli.md", "Wait for the summary [{}m if", "team/src/proto/patience.rs", "CONDUCTOR_PATIENCE"),
 ];
 

@@ -1,6 +1,6 @@
 //! Many processes, each with several threads, on one mailbox.
 //!
-//! `TORTURE_MESSAGES` messages (5,000) for each of eight processes; see docs/evidence/torture.md.
+//! `TORTURE_MESSAGES` messages (5,000) for each of eight processes; see tests/torture/README.md.
 
 mod support;
 

@@ -137,13 +137,12 @@ fn judge_mail(spool: &Spool, operation: &str, what: &str) {
     let (lead_types, worker_types) = (types(&lead), types(&worker));
     let (for_lead, for_worker): (&[&str], &[&str]) = match operation {
         "ask" => (&["plan_approval_request"], &[]),
-        "approve" | "by-hand" => {
-            (&["plan_approval_request"], &["plan_approval_response", "message"])
-        }
-        "reject" => (&["plan_approval_request"], &["plan_approval_response"]),
+        // A decision settles the question.
+        "approve" | "by-hand" => (&[], &["plan_approval_response", "message"]),
+        "reject" => (&[], &["plan_approval_response"]),
         // The question was removed from the mailbox before an agent read it.
         "cancel" => (&[], &["plan_approval_response", "message"]),
-        _ => (&["shutdown_response"], &["shutdown_request", "message"]),
+        _ => (&["shutdown_response"], &["message"]),
     };
     assert_eq!(lead_types, for_lead, "{what}: the lead's mail");
     assert_eq!(worker_types, for_worker, "{what}: the worker's mail");

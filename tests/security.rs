@@ -1,4 +1,4 @@
-//! Promises of SECURITY.md without another test, and a check that each test it names exists.
+//! Threats of docs/evidence/reliability.md without another test, and a check that each test it names exists.
 
 mod tmux_support;
 
@@ -237,7 +237,9 @@ fn a_bomb_costs_no_more_time_than_an_honest_file_and_little_memory() {
 #[test]
 fn every_test_that_is_named_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = fs::read_to_string(root.join("SECURITY.md")).unwrap();
+    let page = fs::read_to_string(root.join("docs/evidence/reliability.md")).unwrap();
+    let (_, threats) = page.split_once("\n## Threats\n").unwrap();
+    let text = threats.split("\n## ").next().unwrap();
     let mut count = 0;
     for named in text.split('`').skip(1).step_by(2).filter(|text| text.contains("::")) {
         let (file, test) = named.split_once("::").unwrap();

@@ -242,7 +242,15 @@ fn work_that_may_not_begin_stays_where_it_is() {
         let gate = gates.join("task-later@runner.yaml");
         std::fs::write(&gate, "version: 1").unwrap();
         waits("its plan is not approved");
-        std::fs::remove_file(gate).unwrap();
+        std::fs::remove_file(&gate).unwrap();
+        std::fs::write(gates.join("task-later@.yaml"), "version: 1").unwrap();
+        waits("a plan is demanded, and there is none");
+        std::fs::write(&gate, "version: 1\nrequest_id: abc\ndemanded: true\n").unwrap();
+        let decision = bed.spool.root().join("requests/abc/decision.yaml");
+        std::fs::create_dir_all(decision.parent().unwrap()).unwrap();
+        std::fs::write(&decision, "version: 1\noutcome: rejected\n").unwrap();
+        waits("its plan was rejected");
+        std::fs::write(&decision, "version: 1\noutcome: approved\n").unwrap();
         bed.run(&["cat"]);
         assert_eq!(bed.state(&id), State::Settled);
     });

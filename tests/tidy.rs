@@ -1,37 +1,42 @@
 //! The rules of CONTRIBUTING.md that a reader should not have to check.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 #[path = "tidy/architecture.rs"]
 mod architecture;
 #[path = "tidy/code.rs"]
 mod code;
+#[path = "tidy/crates.rs"]
+mod crates;
+#[path = "tidy/doors.rs"]
+mod doors;
 #[path = "tidy/events.rs"]
 mod events;
+#[path = "tidy/face.rs"]
+mod face;
 #[path = "tidy/language.rs"]
 mod language;
 #[path = "tidy/layers.rs"]
 mod layers;
 #[path = "tidy/links.rs"]
 mod links;
-#[path = "tidy/sentences.rs"]
-mod sentences;
+#[path = "tidy/measures.rs"]
+mod measures;
+#[path = "tidy/names.rs"]
+mod names;
+#[path = "tidy/sizes.rs"]
+mod sizes;
 #[path = "tidy/spool_page.rs"]
 mod spool_page;
+#[path = "tidy/words.rs"]
+mod words;
 
 use code::{functions, without_text};
 
 const FILE_LINES_MAX: usize = 500;
 const FILE_LINES_MEDIAN_MAX: usize = 200;
 const FUNCTION_LINES_MAX: usize = 70;
-/// An embedder compiles all of `ensemble-core`: what only teams need stands in other crates.
-const BROKER_LINES_MAX: usize = 30_900;
-/// The broker's system calls, most of them for systems other than the embedder's.
-const SYSTEMS: [&str; 3] = [
-    "ensemble-core/src/sys/",
-    "ensemble-core/src/watch/chosen.rs",
-    "ensemble-core/src/watch/portable.rs",
-];
 /// Tests under load, in which a sleep is the pace of a killer, of a slow consumer, or of a scripted hour. Nothing is
 /// concluded from its being over.
 const PACED: [&str; 5] =
@@ -74,13 +79,16 @@ fn files(ends: &[&str]) -> Vec<(String, String)> {
     found
 }
 
-fn sources() -> Vec<Source> {
-    let sources: Vec<_> = files(&[".rs"])
-        .into_iter()
-        .map(|(path, text)| Source { code: without_text(&text), path, text })
-        .collect();
-    assert!(sources.len() > 50, "this test looks in the wrong place");
-    sources
+/// All source files, which are read once.
+fn sources() -> &'static [Source] {
+    static SOURCES: OnceLock<Vec<Source>> = OnceLock::new();
+    SOURCES.get_or_init(|| {
+        let source =
+            |(path, text): (String, String)| Source { code: without_text(&text), path, text };
+        let sources: Vec<_> = files(&[".rs"]).into_iter().map(source).collect();
+        assert!(sources.len() > 50, "this test looks in the wrong place");
+        sources
+    })
 }
 
 impl Source {
@@ -110,7 +118,7 @@ fn files_and_functions_are_short() {
     let median = lengths[lengths.len() / 2];
     assert!(median <= FILE_LINES_MEDIAN_MAX, "half of the files have more than {median} lines");
     let mut long = Vec::new();
-    for source in &sources {
+    for source in sources {
         let lines = source.text.lines().count();
         if lines > FILE_LINES_MAX {
             long.push(format!("{} has {lines} lines", source.path));
@@ -120,11 +128,6 @@ fn files_and_functions_are_short() {
         }
     }
     assert_none("too long", &long);
-    let is_system = |path: &str| SYSTEMS.iter().any(|system| path.starts_with(system));
-    let is_broker = |path: &str| path.starts_with("ensemble-core/src/") && !is_system(path);
-    let broker = sources.iter().filter(|source| is_broker(&source.path));
-    let lines: usize = broker.map(|source| source.text.lines().count()).sum();
-    assert!(lines <= BROKER_LINES_MAX, "ensemble-core has {lines} lines: move what teams need");
 }
 
 #[test]
@@ -174,7 +177,8 @@ fn only_durable_renames_locks_and_syncs() {
     let is_shipped = |s: &&Source| s.path.contains("/src/") && !s.path.starts_with(DOCTOR);
     let mut found = Vec::new();
     // What `durable` calls on each system.
-    let is_durable = |path: &str| path.contains("/durable/") || path.starts_with(SYSTEMS[0]);
+    let is_durable =
+        |path: &str| path.contains("/durable/") || path.starts_with("ensemble-core/src/sys/");
     for source in sources().iter().filter(is_shipped).filter(|s| !is_durable(&s.path)) {
         for word in banned.iter().filter(|word| source.shipped().contains(**word)) {
             found.push(format!("{}: {word}", source.path));
@@ -238,7 +242,7 @@ fn the_broker_fits_one_page_and_each_extension_has_its_own() {
 #[test]
 fn the_shell_worker_can_be_read_at_a_glance() {
     let worker = std::fs::read_to_string(root().join("examples/worker.sh")).unwrap();
-    assert!(worker.lines().count() <= 80);
+    assert!(worker.lines().count() <= 84);
     let long: Vec<_> = worker.lines().filter(|line| line.len() > 120).collect();
     assert!(long.is_empty(), "{long:?}");
 }

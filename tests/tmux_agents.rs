@@ -1,6 +1,6 @@
 //! What is typed to an agent in each of its states, in a real tmux server. Scripted programs
 //! imitate the agents, write down every byte, and do what the agents would do with it. This test
-//! writes what it has seen to docs/evidence/provider-states.md with `BLESS=1`, and else compares.
+//! writes what it has seen to docs/reference/provider-states.md with `BLESS=1`, and else compares.
 
 mod tmux_support;
 
@@ -23,7 +23,7 @@ use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
 use ensemble_tmux::provider::Profiles;
 
-const DOCUMENT: &str = "docs/evidence/provider-states.md";
+const DOCUMENT: &str = "docs/reference/provider-states.md";
 const HEAD: &str = "| state | seen as | Enter | Escape | Ctrl-C | nudge | reset | phase 1 | phase 2 \
                     | phase 3 |\n|---|---|---|---|---|---|---|---|---|---|\n";
 
@@ -66,7 +66,7 @@ static CODEX: Provider = Provider {
         ("trust", Trust),
         ("hooks", Dialog),
         ("rewind", Dialog),
-        ("leaving", Dialog),
+        ("escaped", Ready),
         ("login", Login),
         ("limited", RateLimited),
         ("limit-over", Ready),
@@ -231,7 +231,7 @@ fn a_wrong_key_shows() {
         (&CLAUDE, "rewind", Dialog, &["C-c", "Enter"], "REWOUND"),
         (&CLAUDE, "draft", Draft, &["C-c"], "LOST please merge PR 10 only after"),
         (&CODEX, "ready", Ready, &["C-c"], "EXITED"),
-        (&CODEX, "leaving", Dialog, &["C-c"], "EXITED"),
+        (&CODEX, "escaped", Ready, &["C-c"], "EXITED"),
         (&CODEX, "title", Dialog, &["Escape"], "DENIED"),
         (&CODEX, "trust", Trust, &["Enter"], "TRUSTED"),
         (&OPENCODE, "ready", Ready, &["C-c"], "EXITED"),
@@ -356,6 +356,9 @@ fn every_profile_is_acted_out_or_recorded() {
     assert_eq!(untested, NEVER_SEEN, "act this state out, or say why it cannot be seen");
 }
 
+/// The states in which an agent waits for a line.
+const WAITING: [&str; 4] = ["ready", "says-idle", "limit-over", "escaped"];
+
 /// Nothing was submitted, approved, lost or ended but by what was typed on purpose to an agent that
 /// waits for it.
 fn judge(provider: &str, state: &str, typed: &str, events: &[String]) {
@@ -365,7 +368,7 @@ fn judge(provider: &str, state: &str, typed: &str, events: &[String]) {
         _ => "/clear",
     };
     let wanted: Vec<String> = match state {
-        "ready" | "says-idle" | "limit-over" => {
+        state if WAITING.contains(&state) => {
             let words: Vec<&str> = typed.split(' ').collect();
             words
                 .windows(2)
@@ -381,7 +384,7 @@ fn judge(provider: &str, state: &str, typed: &str, events: &[String]) {
         _ => Vec::new(),
     };
     assert_eq!(events, wanted, "{provider} in the state {state}, typed: {typed}");
-    let is_harmless = matches!(state, "ready" | "says-idle" | "limit-over") || typed.is_empty();
+    let is_harmless = WAITING.contains(&state) || typed.is_empty();
     assert!(is_harmless, "{provider} in the state {state}, typed: {typed}");
 }
 

@@ -222,7 +222,8 @@ fn a_question_that_is_moved_to_done_by_hand_stays_open_and_its_addressee_is_remi
     let refused = spool.settle(&reminder.lease).unwrap_err();
     assert!(refused.to_string().contains("request q1 has no answer yet"), "{refused}");
     Requests::new(&spool).respond("q1", &me, true, "yes").unwrap();
-    spool.settle(&reminder.lease).unwrap();
+    let settled = spool.state(&me, &reminder.envelope.id).unwrap();
+    assert_eq!(settled, Some(State::Settled), "the answer takes its questions along");
     watcher.stop();
 }
 

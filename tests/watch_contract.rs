@@ -131,7 +131,9 @@ fn a_report_broken_while_no_watcher_runs_is_rejected_by_the_next_one_unless_repl
     bed.land("reports/t-2-completed.yaml", "status: maybe\nworker_id: worker-1\n");
     bed.land("reports/t-2-completed.yaml", "status: ok\nworker_id: worker-1\n");
     let watcher = Watcher::start(&bed);
-    assert_eq!(told(&bed, "worker-1").task_id.as_deref(), Some("t-1"));
+    // The advice on the other one comes first: a file that was found may still be completed for a while.
+    let told = [told(&bed, "worker-1"), told(&bed, "worker-1")].map(|message| message.task_id);
+    assert!(told.contains(&Some("t-1".to_owned())), "{told:?}");
     assert_eq!(
         bed.routed_times("reports/t-2-completed.yaml", 1),
         ["status: ok\nworker_id: worker-1\n"]

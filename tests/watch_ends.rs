@@ -121,7 +121,9 @@ fn the_report_of_an_earlier_holder_withdraws_the_task_from_the_present_one() {
     );
     let refused = bed.spool().extend(&second, Duration::from_secs(60));
     assert!(matches!(refused, Err(Error::LeaseLost { .. })));
-    let records = bed.records("message.withdrawn");
+    let records = eventually(PATIENCE, "it is recorded", || {
+        Some(bed.records("message.withdrawn")).filter(|records| !records.is_empty())
+    });
     assert_eq!(records.len(), 1);
     assert_eq!((&records[0]["from"], &records[0]["by"]), (&"worker-2".into(), &"worker-1".into()));
     watcher.stop();

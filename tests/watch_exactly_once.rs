@@ -1,7 +1,7 @@
 //! Each version of a drop-box file reaches its mailbox exactly once: after a stop, after lost
 //! events, and however often the watcher is killed.
 //!
-//! `TORTURE_FILES` (25,000), `TORTURE_WATCHER_KILLS` (30); see docs/evidence/torture.md.
+//! `TORTURE_FILES` (25,000), `TORTURE_WATCHER_KILLS` (30); see tests/torture/README.md.
 
 mod support;
 #[path = "support/watcher.rs"]

@@ -1,5 +1,5 @@
 //! Measures the cost of one server with many agents. Then simulates a day's busiest minutes with
-//! the costs of the same run. docs/evidence/scale.md states the results.
+//! the costs of the same run. docs/evidence/measurements.md states the results.
 
 use std::time::{Duration, Instant};
 

@@ -104,6 +104,9 @@ func (q Queue) Receive(mailbox, holder string) (message *Message, err error) {
 	box := q.box(mailbox)
 	for _, next := range waiting(box, int(time.Now().UnixMilli())) {
 		lease := Lease{mailbox, next.id, holder, next.epoch + 1}
+		if q.isGated(next.path, next.id, holder, true) {
+			continue
+		}
 		message, err := take(next.path, filepath.Join(box, "cur", lease.file()), lease)
 		refused := Error{}
 		switch {
@@ -120,14 +123,16 @@ func (q Queue) Receive(mailbox, holder string) (message *Message, err error) {
 	return nil, nil
 }
 
-// Settle marks the work as done. A request that has no decision is refused.
+// Settle marks the work as done. Refused: an open request, and a task whose plan is not approved.
 func (q Queue) Settle(lease Lease) (err error) {
 	defer caught(&err, lease)
-	box, _ := q.held(lease)
+	box, held := q.held(lease)
 	asked := filepath.Join(q.Root, "requests", request.ReplaceAllString(lease.ID, ""))
 	isAnswered := exists(filepath.Join(asked, "decision.yaml"))
 	isOpen := exists(filepath.Join(asked, "request.yaml")) && !isAnswered
 	refuseIf(isOpen, "refused", "the request "+lease.ID+" has no decision")
+	isGated := q.isGated(held, lease.ID, lease.Holder, false)
+	refuseIf(isGated, "refused", "the plan of "+lease.ID+" is not approved")
 	q.move(box, lease, "done/"+lease.ID+".yaml")
 	return nil
 }
@@ -285,6 +290,32 @@ func waiting(box string, now int) (found []candidate) {
 	}
 	sort.Slice(found, func(i, j int) bool { return found[i].rank < found[j].rank })
 	return found
+}
+
+// isGated says whether the plan of a message's task is missing; one may be taken to be planned.
+func (q Queue) isGated(path, id, holder string, mayPlan bool) bool {
+	task, gates := "", filepath.Join(q.Root, "gates")
+	if exists(gates) {
+		task = taskOf(path, id)
+	}
+	if task == "" {
+		return false
+	}
+	if !nameForm.MatchString(task) {
+		task = "t-" + digest(task)[:40]
+	}
+	gate := filepath.Join(gates, task+"@"+holder+".yaml")
+	isDemanded := exists(filepath.Join(gates, task+"@.yaml")) && !mayPlan
+	if !exists(gate) {
+		return isDemanded
+	}
+	asked := filepath.Join(q.Root, "requests", small(gate)["request_id"])
+	decision := small(filepath.Join(asked, "decision.yaml"))
+	if decision["outcome"] == "approved" || decision["approve"] == "true" {
+		return false
+	}
+	isNone := decision["outcome"] == "cancelled" || !exists(filepath.Join(asked, "request.yaml"))
+	return isDemanded || !isNone || small(gate)["request_id"] == ""
 }
 
 // find looks along the way of a message. The last look finds what was released without a lock.

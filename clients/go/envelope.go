@@ -41,6 +41,7 @@ var (
 	special  = regexp.MustCompile(`[\n` + controls + `]`)
 	odd      = regexp.MustCompile(`\A\z|\n\z|(?m:^[ \t]+$)|[` + controls + `]`)
 	setting  = regexp.MustCompile(`(?m)^(\w+): *"?([^"\n]*)`)
+	passes   = regexp.MustCompile(`^(.*_(request|response)|(report|mail|request|board|steps?)\..*)$`)
 	rowStart = regexp.MustCompile(`(?m)^(.)`)
 )
 
@@ -114,6 +115,19 @@ func decode(path, id string) (Fields, string) {
 	refuseIf(!isOurs, "malformed", "the version is newer, or the id is another one")
 	fields.check()
 	return fields, body
+}
+
+// taskOf is the task of a message that waits for a plan; none of a broken one, a dead letter.
+func taskOf(path, id string) (task string) {
+	defer func() { _ = recover() }()
+	fields, _ := decode(path, id)
+	if text, isText := fields["task_id"].(string); isText {
+		task = text
+	}
+	if passes.MatchString(fmt.Sprint(fields["type"])) {
+		task = ""
+	}
+	return task
 }
 
 func defaults(id string) Fields {

@@ -37,6 +37,7 @@ BARE = re.compile(rf"(?!(?:true|false|yes|no|on|off|null|y|n)$)(?:{WORD})|{UUID}
 SPECIAL = "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]"
 FOREVER, NEVER = 1 << 63, "9999-12-31T23:59:59Z"
 DEFAULTS = {"version": 1, "type": "message", "from": "unknown", "to": "unknown", "priority": 0}
+PASSES = re.compile(r".*_(request|response)|(report|mail|request|board|steps?)\..*")
 HEADERS = ("correlation_id", "causation_id", "task_id", "source")
 ORDER = "version id type from to created_at correlation_id causation_id task_id attempt priority \
 expires_at source traceparent attachment_sha256 attachment_bytes body_length body_sha256".split()
@@ -110,6 +111,8 @@ class Queue:
         for _, path, id, epoch in self._waiting(box, time.time_ns() // 1_000_000):
             lease = Lease(mailbox, id, holder, epoch)
             try:
+                if self._is_gated(path, id, holder, may_plan=True):
+                    continue
                 os.rename(path, box / "cur" / lease.file)
                 fields, body = decode(_read(box / "cur" / lease.file), id)
                 if _time(fields.get("expires_at", NEVER)) > datetime.now(timezone.utc):
@@ -123,11 +126,13 @@ class Queue:
         return None
 
     def settle(self, lease: Lease) -> None:
-        """Marks the work as done. A request that has no decision is refused."""
+        """Marks the work as done. Refused: an open request, a task whose plan is not approved."""
         asked = self.root / "requests" / re.sub(r"\.(request|remind-.*)$", "", lease.id)
         with self._held(lease) as box:
             if (asked / "request.yaml").exists() and not (asked / "decision.yaml").exists():
                 raise QueueError("refused", f"the request {asked.name} has no decision")
+            if self._is_gated(box / "cur" / lease.file, lease.id, lease.holder, may_plan=False):
+                raise QueueError("refused", f"the plan of {lease.id} is not approved")
             self._move(box, lease, f"done/{lease.id}.yaml")
 
     def release(self, lease: Lease, delay_ms: int = 0) -> None:
@@ -185,6 +190,30 @@ class Queue:
                     rank = (state, -int(match[2] or 0), _age(path, match[1]))
                     found.append((rank, path, match[1], int(match[3] or 0) + 1))
         return sorted(found)
+
+    def _is_gated(self, path: Path, id: str, holder: str, may_plan: bool) -> bool:
+        """Whether the plan of a message's task is missing; one may be taken to be planned."""
+        gates, task = self.root / "gates", None
+        if gates.is_dir():
+            try:
+                fields, _ = decode(_read(path), id)
+                task = None if PASSES.fullmatch(fields["type"]) else fields.get("task_id")
+            except QueueError:
+                pass  # It becomes a dead letter.
+        if task is None:
+            return False
+        digest = hashlib.sha256(task.encode()).hexdigest()
+        stem = task if re.fullmatch(NAME, task) else f"t-{digest[:40]}"
+        gate, demand = gates / f"{stem}@{holder}.yaml", gates / f"{stem}@.yaml"
+        if not gate.exists():
+            return demand.exists() and not may_plan
+        asked = self.root / "requests" / _small(gate).get("request_id", "")
+        decision = _small(asked / "decision.yaml")
+        if asked.name == "requests" or "true" == decision.get("approve"):
+            return asked.name == "requests"  # Without an id the gate is damaged, and closed.
+        if decision.get("outcome") == "cancelled" or not (asked / "request.yaml").exists():
+            return demand.exists() and not may_plan
+        return decision.get("outcome") != "approved"
 
     def _find(self, box: Path, id: str) -> Path | None:
         for state in (*RECEIPTS, "front"):  # The last look finds what was released without a lock.

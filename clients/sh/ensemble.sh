@@ -221,6 +221,7 @@ ensemble_receive() {
     mailbox=$1 holder=$2 list=$fields.list id=; waiting "$(millis)" >"$list"
     while read -r _ _ epoch next entry <&8; do
         epoch=$((epoch + 1)); held=$box/cur/$next@$holder@$epoch.yaml
+        ! is_gated "$box/$entry" "$next" take || continue
         mv "$box/$entry" "$held" 2>/dev/null || continue # Another consumer has it.
         if ! decode "$held" "$next"; then
             ensemble_dead_letter "$mailbox" "$next" "$holder" "$epoch" "malformed: $detail"
@@ -232,6 +233,24 @@ ensemble_receive() {
     done 8<"$list"
     rm -f "$list"
 }
+# is_gated FILE ID TO: whether the plan of a message's task is missing, to `take` or to `settle` it.
+# One that is demanded may be made after the task was taken.
+is_gated() {
+    [ -d "$queue/gates" ] && decode "$1" "$2" || return 1
+    task=$(setting task_id '' "$fields")
+    [ "$task" ] && ! is '.*_(request|response)|(report|mail|request|board|steps?)\..*' \
+        "$(setting type message "$fields")" || return 1
+    is "$name" "$task" || task=t-$(printf %s "$task" | sha256sum | cut -c1-40)
+    gate=$queue/gates/$task@$holder.yaml demanded=1
+    [ "$3" = take ] || [ ! -e "$queue/gates/$task@.yaml" ] || demanded=0
+    [ -e "$gate" ] || return $demanded
+    asked=$queue/requests/$(setting request_id @ "$gate")
+    outcome=$(setting outcome '' "$asked/decision.yaml")
+    [ "$outcome" != approved ] &&
+        [ "$(setting approve false "$asked/decision.yaml")" != true ] || return 1
+    [ "$outcome" != cancelled ] && [ -e "$asked/request.yaml" ] ||
+        [ "${asked##*/}" = @ ] || return $demanded
+}
 # lease MAILBOX ID HOLDER EPOCH: sets $box, $held and $side for the functions below.
 lease() {
     open_box "$1" || return 1
@@ -240,12 +259,13 @@ lease() {
 # move TARGET: renames the held message.
 move() { mv "$held" "$box/$1" 2>/dev/null || lost || return 1; rm -f "$side"; }
 # ensemble_settle MAILBOX ID HOLDER EPOCH: marks the work as done. A request that has no decision is
-# refused.
+# refused, and so is a task whose plan is not approved.
 ensemble_settle() {
     lease "$@" || return 1
     asked=$queue/requests/$(echo "$id" | sed -E 's/\.(request|remind-.*)$//')
     [ ! -e "$asked/request.yaml" ] || [ -e "$asked/decision.yaml" ] ||
         fail refused "the request $id has no decision" || return 1
+    ! is_gated "$held" "$id" settle || fail refused "the plan of $id is not approved" || return 1
     move "done/$id.yaml"
 }
 # ensemble_release MAILBOX ID HOLDER EPOCH [DELAY_MS]: gives a message back. After its last attempt

@@ -35,6 +35,7 @@ const ENVELOPE = RegExp(`^(?<head>(?:(?!body:)${FIELD})*)${TEXT}\\.\\.\\.\\n$`);
 const BARE = RegExp(`^(?!(?:true|false|yes|no|on|off|null|y|n)$)(?:${WORD})$`, "i");
 const SPECIAL = RegExp("[\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"
   + "\\ufeff\\ufffe\\uffff]", "g");
+const PASSES = /^(.*_(request|response)|(report|mail|request|board|steps?)\..*)$/;
 const DEFAULTS = { version: 1, type: "message", from: "unknown", to: "unknown", priority: 0 };
 const HEADERS = ["correlation_id", "causation_id", "task_id", "source"];
 const KEYS = `version id type from to created_at correlation_id causation_id task_id attempt \
@@ -93,6 +94,7 @@ export class Queue {
       const lease = { mailbox, id, holder, epoch }, held = join(box, "cur", file(lease));
       let reason = "expired";
       try {
+        if (this.#isGated(path, id, holder, true)) continue;
         fs.renameSync(path, held);
         const message = decode(read(held), id), expires = message.fields.expires_at;
         if (expires === undefined || time(expires) > Date.now()) return { lease, ...message };
@@ -106,12 +108,14 @@ export class Queue {
     }
   }
 
-  /** Marks the work as done. A request that has no decision is refused. */
+  /** Marks the work as done. Refused: an open request, a task whose plan is not approved. */
   settle(lease: Lease): void {
     const asked = join(this.root, "requests", lease.id.replace(/\.(request|remind-.*)$/, ""));
-    this.#whileHeld(lease, (box) => {
+    this.#whileHeld(lease, (box, held) => {
       const isOpen = isThere(join(asked, "request.yaml")) && !isThere(join(asked, "decision.yaml"));
       if (isOpen) fail("refused", `the request ${lease.id} has no decision`);
+      const isGated = this.#isGated(held, lease.id, lease.holder, false);
+      if (isGated) fail("refused", `the plan of ${lease.id} is not approved`);
       this.#move(box, lease, `done/${lease.id}.yaml`);
     });
   }
@@ -179,6 +183,24 @@ export class Queue {
       }))
       .filter(({ due }) => due <= Date.now())
       .sort((a, b) => b.priority - a.priority || a.age - b.age));
+  }
+
+  /** Whether the plan of a message's task is missing; one may be taken to be planned. */
+  #isGated(path: string, id: string, holder: string, mayPlan: boolean): boolean {
+    const gates = join(this.root, "gates");
+    if (!isThere(gates)) return false;
+    const task = taskOf(path, id);
+    if (task === undefined) return false;
+    const digest = createHash("sha256").update(task).digest("hex").slice(0, 40);
+    const stem = RegExp(`^${NAME}$`).test(task) ? task : `t-${digest}`;
+    const gate = join(gates, `${stem}@${holder}.yaml`);
+    const isDemanded = isThere(join(gates, `${stem}@.yaml`)) && !mayPlan;
+    if (!isThere(gate)) return isDemanded;
+    const asked = join(this.root, "requests", small(gate, "request_id") || "@");
+    const decision = join(asked, "decision.yaml"), outcome = small(decision, "outcome");
+    if (outcome === "approved" || small(decision, "approve") === "true") return false;
+    const isNone = outcome === "cancelled" || !isThere(join(asked, "request.yaml"));
+    return isNone && !asked.endsWith("@") ? isDemanded : true;
   }
 
   /** Acts on a held message. A missing file means that the lease is lost. */
@@ -316,6 +338,17 @@ function fail(code: string, text: string): never {
 function small(path: string, key: string): string | undefined {
   const text = fs.existsSync(path) ? fs.readFileSync(path, "utf8") : "";
   return RegExp(`^${key}: *"?([^"\\n]*)`, "m").exec(text)?.[1];
+}
+
+/** The task of a message that waits for a plan; none of a broken one, which is a dead letter. */
+function taskOf(path: string, id: string): string | undefined {
+  try {
+    const { type, task_id: task } = decode(read(path), id).fields;
+    return PASSES.test(`${type}`) || task === undefined ? undefined : `${task}`;
+  } catch (error) {
+    if (!(error instanceof QueueError)) throw error;
+    return undefined;
+  }
 }
 
 function read(path: string): Buffer {

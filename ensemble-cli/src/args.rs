@@ -12,6 +12,7 @@ use ensemble_watch::project::Project;
 
 use crate::commands::{self, FIRST_DAY, Verb};
 use crate::completion;
+use crate::unasked::NamedFiles;
 
 /// The widest help, in characters.
 const WIDTH_MAX: usize = 100;
@@ -27,11 +28,12 @@ Exit codes: 0 done · 1 refused or failed · 2 usage · 3 nothing there, or a wa
 timed out · 4 broken invariant or corrupt data · 5 a needed program is missing ·
 42 an agent's graceful abort · 75 busy, try again";
 
-/// What the command line says: the global options, the verb, and the place where it stands.
+/// What the command line says: the global options, the verb, its place, and the files it names.
 pub(crate) struct Cli {
     pub(crate) globals: Globals,
     pub(crate) verb: Verb,
     pub(crate) place: &'static str,
+    pub(crate) files: NamedFiles,
 }
 
 /// Flags of every verb.
@@ -41,7 +43,8 @@ pub(crate) struct Globals {
     #[arg(long, global = true, hide = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) queue: Option<PathBuf>,
     /// Act as this agent [default: $ENSEMBLE_AGENT_ID, else $LIZA_AGENT_ID]
-    #[arg(long = "as", global = true, hide = true, value_name = "NAME")]
+    // Not the id `agent`: a verb's own argument of that name would be taken for this one.
+    #[arg(long = "as", id = "acting_as", global = true, hide = true, value_name = "NAME")]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     pub(crate) agent: Option<Name>,
     /// Print JSON, one object a line
@@ -86,8 +89,16 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
         Some(matches) => matches,
         None => program().try_get_matches_from(&words)?,
     };
-    let (verb, place) = Verb::of(&matches)?;
-    Ok(Cli { globals: Globals::from_arg_matches(&matches)?, verb, place })
+    Cli::of(&matches)
+}
+
+impl Cli {
+    /// The command line that the parser has read.
+    pub(crate) fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let (verb, place) = Verb::of(matches)?;
+        let globals = Globals::from_arg_matches(matches)?;
+        Ok(Self { globals, verb, place, files: NamedFiles::of(matches) })
+    }
 }
 
 /// The words of the line, in today's spelling.
@@ -166,6 +177,19 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         program().debug_assert();
+    }
+
+    #[test]
+    fn no_argument_of_a_verb_is_taken_for_a_global_option() {
+        fn check(command: &Command, globals: &[&str], place: &str) {
+            for arg in command.get_arguments().filter(|arg| !arg.is_global_set()) {
+                assert!(!globals.contains(&arg.get_id().as_str()), "{place}: {}", arg.get_id());
+            }
+            for below in command.get_subcommands() {
+                check(below, globals, &format!("{place} {}", below.get_name()));
+            }
+        }
+        check(&program(), &["queue", "acting_as", "json"], "ensemble");
     }
 
     #[test]

@@ -10,13 +10,13 @@ use ensemble_team::roster::Member;
 use ensemble_watch::{Carried, carry_out};
 use serde_json::json;
 
-use crate::commands::watcher_runs;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::queue::Queue;
 use crate::starting::{dialog_of, waiting_for_person};
 use crate::text::age;
 use crate::wait_line::WaitLine;
+use crate::watcher_start::watcher_runs;
 
 /// How often a command that waits for the watcher checks that one still runs.
 const WATCHER_LOOK: Duration = Duration::from_secs(1);
@@ -48,6 +48,15 @@ pub(crate) fn refused(context: &Context, error: Error) -> Failure {
         }
     }
     error.into()
+}
+
+/// Refuses an answer that is neither yes nor no.
+pub(crate) fn check_answer(is_approved: bool, is_rejected: bool) -> Outcome {
+    match is_approved || is_rejected {
+        true => Ok(()),
+        false => Err(Failure::usage("what is the answer?")
+            .with_hint("`--approve`, or `--reject --reason TEXT`")),
+    }
 }
 
 /// Says that a request is under way, or waits for its answer if it is to be waited for.

@@ -23,6 +23,14 @@ pub(crate) fn authorize_shutdown(context: &Context, from: &Name, whom: &Name) ->
     checked.map_err(|refused| refuse(context, &refused))
 }
 
+/// As [`authorize`], for a change of the mailbox of `owner`. Every agent may change its own.
+pub(crate) fn authorize_mailbox(context: &Context, owner: &Name) -> Outcome {
+    match context.agent()? {
+        Some(agent) if agent != *owner => authorize(context, Act::Mailbox),
+        _ => Ok(()),
+    }
+}
+
 fn standing(context: &Context, name: &Name) -> Outcome<Standing> {
     let (members, _) = context.project()?.roster().entries()?;
     let board = context.board().ok().and_then(|board| board.read().ok());

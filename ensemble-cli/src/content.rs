@@ -1,15 +1,19 @@
 //! What a message says: words of the command line, a file, or stdin. The same flags everywhere.
 
 use std::fs::File;
-use std::io::{self, IsTerminal as _, Read};
+use std::io::{self, BufRead, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ensemble_core::broker::Broker;
+use ensemble_core::message::{Envelope, fill_body};
+
+use crate::error_line::Code;
 use crate::exit::{Failure, Outcome};
+use crate::unasked::STDIN;
 
 /// The largest content, in bytes; larger than a body, it becomes an attachment.
 const CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
-const STDIN: &str = "-";
 /// Whether stdin carries something else than content.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -24,6 +28,26 @@ pub(crate) fn check_stdin() -> Outcome {
         true => Err(Failure::usage("there is no content: stdin carries the calls")),
         false => Ok(()),
     }
+}
+
+/// The next line of at most `bytes_max` bytes; `None` at the end. A line that the end cuts short is dropped,
+/// and one that is too long is skipped and refused.
+pub(crate) fn read_line(
+    stdin: &mut impl BufRead,
+    bytes_max: usize,
+) -> Outcome<Option<Outcome<Vec<u8>>>> {
+    let failed = |error: io::Error| Failure::refused(format!("cannot read stdin: {error}"));
+    let mut line = Vec::new();
+    stdin.by_ref().take(bytes_max as u64).read_until(b'\n', &mut line).map_err(failed)?;
+    if line.pop_if(|last| *last == b'\n').is_some() {
+        return Ok(Some(Ok(line)));
+    }
+    if line.len() < bytes_max {
+        return Ok(None);
+    }
+    stdin.skip_until(b'\n').map_err(failed)?;
+    let text = format!("a line has more than {bytes_max} bytes");
+    Ok(Some(Err(Failure::refused(text).with_code(Code::TooLarge))))
 }
 
 /// A text, or a file with it.
@@ -43,11 +67,29 @@ pub(crate) struct Content {
 impl Content {
     /// The content; that of stdin if nothing is named and something is piped in.
     pub(crate) fn read(&self) -> Outcome<Vec<u8>> {
-        match self.named()? {
-            Some(content) => Ok(content),
-            None if io::stdin().is_terminal() => Err(Failure::usage("there is no text")
-                .with_hint("write it in quotes, name a file with `-f FILE`, or pipe it in")),
-            None => content_of(Path::new(STDIN)),
+        let hint = "write it in quotes, name a file with `-f FILE`, or pipe it in";
+        let content = match self.named()? {
+            Some(content) => content,
+            None if io::stdin().is_terminal() => {
+                return Err(Failure::usage("there is no text").with_hint(hint));
+            }
+            None => content_of(Path::new(STDIN))?,
+        };
+        match content.iter().all(u8::is_ascii_whitespace) {
+            true => {
+                Err(Failure::usage(format!("the text is empty{}", self.source())).with_hint(hint))
+            }
+            false => Ok(content),
+        }
+    }
+
+    /// Where the content comes from, for a text about it.
+    fn source(&self) -> String {
+        match (&self.message, &self.text, &self.file) {
+            (Some(_), ..) => String::new(),
+            (None, Some(text), _) if text != STDIN => String::new(),
+            (None, _, Some(file)) if file != Path::new(STDIN) => format!(": {}", file.display()),
+            _ => ": nothing was read from stdin".to_owned(),
         }
     }
 
@@ -125,4 +167,17 @@ fn read_content(source: impl Read) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     source.take(CONTENT_BYTES_MAX + 1).read_to_end(&mut content)?;
     Ok(content)
+}
+
+/// Puts the content into the body, or into an attachment if it does not fit.
+pub(crate) fn fill(queue: &dyn Broker, envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
+    let (mut envelope, rest) = fill_body(envelope, content)?;
+    let Some(content) = rest else { return Ok(envelope) };
+    let attachment = queue.attach(&content)?;
+    envelope.body = format!(
+        "The content is attached: attachments/{} ({} bytes).\n\
+         `ensemble recv --body` prints the content instead of this text.\n",
+        attachment.sha256, attachment.bytes
+    );
+    Ok(envelope.with_attachment(attachment))
 }

@@ -1,5 +1,7 @@
 //! What a verb works with. Nothing is opened before a verb asks for it.
 
+mod admit;
+
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,10 +9,10 @@ use std::sync::Arc;
 use ensemble_core::document::SharedFiles;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder, types};
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_team::board::{Board, BoardOptions, is_missing};
-use ensemble_team::roster::{Asking, Identity, Refusal, identify};
+use ensemble_team::roster::{Asking, Identity, Refusal, RosterError, identify};
 use ensemble_team::worktree::Worktrees;
 use ensemble_tmux::reaper::PASS_VARIABLE;
 use ensemble_watch::project::{Project, QUEUE_VARIABLE};
@@ -19,13 +21,10 @@ use serde_json::json;
 use crate::args::Globals;
 use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
-use crate::queue::Queue;
+use crate::queue::{OpeningPurpose, Queue};
 
 /// Variables that name the agent without a flag; the first that is set and not empty counts.
 pub(crate) const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
-
-/// The name of a person who gives none.
-const OPERATOR: &str = "operator";
 
 /// One run of the command.
 #[derive(Debug)]
@@ -61,11 +60,11 @@ impl Context {
     }
 
     #[cfg(feature = "mcp")]
-    /// The same for a server: the identity is found once, and printed output is discarded.
+    /// The same for a server: the identity is found once, and what verbs print is dropped.
     pub(crate) fn settled(&self) -> Outcome<Self> {
         self.identity()?;
         Ok(Self {
-            out: Output::new(true),
+            out: Output::dropped(),
             queue: self.queue.clone(),
             agent: self.agent.clone(),
             verb: self.verb,
@@ -164,13 +163,14 @@ impl Context {
         }
     }
 
-    /// The files that the hosts of a team on servers share, over one connection; `None` for a team of one host.
+    /// The files that the hosts of a team on servers share, over one connection; `None` for a team of one host. A team may
+    /// begin with its blackboard.
     pub(crate) fn shared_files(&self) -> Outcome<Option<Arc<dyn SharedFiles>>> {
         if self.project()?.shared_copy().is_none() {
             return Ok(None);
         }
         if self.shared.get().is_none()
-            && let Some(files) = Queue::open(self)?.into_shared()
+            && let Some(files) = Queue::open_for(self, OpeningPurpose::Begin)?.into_shared()
         {
             return Ok(Some(Arc::clone(self.shared.get_or_init(|| files))));
         }
@@ -300,9 +300,37 @@ impl Context {
         if let Some(agent) = self.agent()? {
             return Ok(agent);
         }
-        let operator = Name::new(OPERATOR).map_err(ensemble_core::Error::from)?;
+        let operator = Name::operator();
         self.check_name(&operator)?;
         Ok(operator)
+    }
+
+    /// Puts the sender into a message, and how it is known.
+    pub(crate) fn sign(&self, envelope: Envelope) -> Outcome<Envelope> {
+        let proof = self.identity()?.sender_proof();
+        Ok(envelope.from(self.actor()?).with_proof(proof))
+    }
+
+    /// Whether the person who runs the team runs this command: outside of all agents, without another name.
+    pub(crate) fn is_person(&self) -> Outcome<bool> {
+        Ok(self.agent()?.is_none_or(|name| name.is_operator()))
+    }
+
+    /// The mailbox that the caller reads: the person's, or that of its row of the roster.
+    pub(crate) fn own_mailbox(&self) -> Outcome<Name> {
+        let actor = self.actor()?;
+        let member = match self.identity()?.is_member() {
+            true => self.project()?.roster().get(&actor)?,
+            false => None,
+        };
+        Ok(member.map_or(actor, |member| member.mailbox))
+    }
+
+    /// The agent, which has no name that means something else.
+    pub(crate) fn agent_itself(&self) -> Outcome<Name> {
+        let agent = self.agent_required()?;
+        RosterError::refuse_reserved(&agent).map_err(ensemble_core::Error::from)?;
+        Ok(agent)
     }
 
     /// The name of an agent, for a verb that acts on what this agent holds.
@@ -333,6 +361,7 @@ fn pass_for(project: &Project) -> Option<String> {
     is_ours.then(|| pass.to_string_lossy().into_owned())
 }
 
+/// Whether two paths lead to the same place.
 fn is_same_place(one: &Path, other: &Path) -> bool {
     one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }

@@ -17,13 +17,13 @@ use ensemble_watch::{PaneHost, Stopper};
 
 use crate::asking::{refused, requests};
 use crate::authority::authorize_shutdown;
-use crate::commands::watcher_runs;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::interrupt::Interrupt;
 use crate::queue::Queue;
 use crate::text::age;
 use crate::wait_line::WaitLine;
+use crate::watcher_start::watcher_runs;
 
 /// How much longer than its deadline and its grace an agent may take to be ended.
 const OVERTIME: Duration = Duration::from_secs(90);
@@ -36,7 +36,7 @@ pub(crate) struct Farewell<'c> {
     pub(crate) context: &'c Context,
     pub(crate) from: Name,
     pub(crate) reason: String,
-    /// How long they have to answer; `None` is what is configured.
+    /// How long they have to answer, all together where several are asked; `None` is what is configured for each.
     pub(crate) deadline: Option<Duration>,
     /// What silence means; `None` is what is configured.
     pub(crate) on_silence: Option<AtExpiry>,
@@ -60,10 +60,19 @@ pub(crate) struct Fate {
 impl<'c> Farewell<'c> {
     /// Asks one agent. One that is gone already is not waited for.
     pub(crate) fn ask(&self, queue: &Queue, agent: &Name) -> Outcome<Entry> {
+        self.ask_within(queue, agent, self.deadline)
+    }
+
+    fn ask_within(
+        &self,
+        queue: &Queue,
+        agent: &Name,
+        deadline: Option<Duration>,
+    ) -> Outcome<Entry> {
         let project = self.context.project()?;
         authorize_shutdown(self.context, &self.from, agent)?;
         let mut ask = Ask::new(SHUTDOWN, self.from.clone(), agent.clone(), self.reason.as_str());
-        if let Some(deadline) = self.deadline.or_else(|| configured_deadline(project, agent)) {
+        if let Some(deadline) = deadline.or_else(|| configured_deadline(project, agent)) {
             ask = ask.with_deadline_seconds(whole_seconds(deadline));
         }
         if let Some(on_silence) = self.on_silence {
@@ -91,6 +100,7 @@ impl<'c> Farewell<'c> {
         let mut leaving = Leaving {
             farewell: self,
             queue,
+            end: self.deadline.map(|deadline| Instant::now() + deadline),
             open: BTreeMap::new(),
             fates: Vec::new(),
             stand_in: None,
@@ -118,6 +128,8 @@ impl<'c> Farewell<'c> {
 struct Leaving<'a> {
     farewell: &'a Farewell<'a>,
     queue: &'a Queue,
+    /// When the last of them must have answered, if that was said.
+    end: Option<Instant>,
     /// Those who were asked, with the time by which they must have gone.
     open: BTreeMap<Name, (Entry, Instant)>,
     fates: Vec<Fate>,
@@ -130,7 +142,9 @@ struct Leaving<'a> {
 impl Leaving<'_> {
     /// Asks one; what is known of it at once, if anything is.
     fn ask(&mut self, agent: &Name) -> Option<Event> {
-        match self.farewell.ask(self.queue, agent) {
+        // Those who are asked later have what the others have left.
+        let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
+        match self.farewell.ask_within(self.queue, agent, left) {
             Ok(entry) => {
                 let seconds = self.grace(agent) + entry.request.deadline_seconds;
                 let end = Instant::now() + Duration::from_secs(seconds) + OVERTIME;
@@ -211,7 +225,7 @@ impl Leaving<'_> {
                 say(&format!("{agent} may not answer: {why}; `ensemble agent attach {agent}`"));
             }
         }
-        say("Ctrl-C takes it back; `ensemble down --force` ends them at once");
+        say("Ctrl-C takes it back; with `--force` they are ended at once");
         Ok(())
     }
 
@@ -233,7 +247,7 @@ impl Leaving<'_> {
             }
         };
         Ok(Failure::refused(text)
-            .with_hint("`ensemble down` asks again, and `--force` ends them at once"))
+            .with_hint("the same command asks again, and `--force` ends them at once"))
     }
 
     fn ids(&self) -> impl Iterator<Item = &Name> {

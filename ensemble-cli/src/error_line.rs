@@ -140,3 +140,21 @@ impl ErrorLine {
         Self { error: ErrorBody { code, message, hint, exit: exit as u8 } }
     }
 }
+
+/// Whether a hint offers nothing but the command that has just failed.
+pub(crate) fn repeats(hint: &str, words: impl Iterator<Item = String>) -> bool {
+    hint.contains(&format!("`ensemble {}`", words.collect::<Vec<_>>().join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_does_not_repeat_the_command_that_has_just_failed() {
+        let run = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>().into_iter();
+        assert!(repeats("see `ensemble agent attach w1`", run("agent attach w1")));
+        assert!(!repeats("see `ensemble agent attach w1`", run("agent attach")));
+        assert!(!repeats("`ensemble up` starts it again", run("agent attach w1")));
+    }
+}

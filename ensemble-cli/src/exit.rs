@@ -20,7 +20,7 @@ use ensemble_team::worktree::{WorktreeError, WorktreeFault};
 use ensemble_tmux::tmux::TmuxError;
 use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
-use crate::error_line::{Code, ErrorLine};
+use crate::error_line::{Code, ErrorLine, repeats};
 use crate::failed::Failed;
 
 /// The exit codes. They are part of the contract: none changes its meaning.
@@ -177,7 +177,7 @@ impl Failure {
             }
             Self::Told { exit, text, hint, .. } => {
                 say(&text);
-                if let Some(hint) = hint {
+                if let Some(hint) = hint.filter(|hint| !repeats(hint, std::env::args().skip(1))) {
                     tell(&format!("hint: {}", crate::text::printable(&hint)));
                 }
                 exit
@@ -270,16 +270,18 @@ fn area_hint(error: &Error) -> Option<String> {
     if let Some(obstacle) = error.area::<NotAdmitted>() {
         return obstacle_hint(obstacle);
     }
-    if error.area::<Undecided>().is_some() {
-        return Some(
-            "answer it: `ensemble request answer REQUEST --approve` (or --reject)".to_owned(),
-        );
+    if let Some(Undecided { request }) = error.area() {
+        let answer = format!("`ensemble request answer {request} --approve`");
+        return Some(format!("{answer}, or `--reject --reason TEXT`"));
     }
     if let Some(Refusal::PlanPending { id, .. }) = error.area() {
         return Some(format!("`ensemble request cancel {id}` cancels it"));
     }
     if let Some(BatchError::Undelivered { .. }) = error.area() {
-        return Some("`ensemble admin watch` starts a watcher".to_owned());
+        return Some(
+            "`ensemble up` starts the watcher of a team; without one, run `ensemble admin watch` in another terminal"
+                .to_owned(),
+        );
     }
     if let Some(TmuxError::NotPrivate { .. }) = error.area() {
         return Some("`team: {socket: PATH}` in ensemble.yaml sets another socket".to_owned());
@@ -331,6 +333,9 @@ pub(crate) fn obstacle_hint(obstacle: &NotAdmitted) -> Option<String> {
 
 fn worktree_hint(obstacle: &WorktreeFault) -> Option<String> {
     let hint = match obstacle {
+        WorktreeFault::BrokenWorktree { .. } => {
+            "`ensemble admin fsck --repair` makes it work again, and keeps its files"
+        }
         WorktreeFault::NoWorktree { .. } => "`ensemble admin fsck --repair` makes it again",
         WorktreeFault::NothingCommitted => "`ensemble task submit ID --unchanged` declares it",
         _ => return None,
@@ -340,8 +345,9 @@ fn worktree_hint(obstacle: &WorktreeFault) -> Option<String> {
 
 /// How an agent opens a plan gate, if that is up to the agent.
 pub(crate) fn plan_hint(gate: &Gate) -> Option<String> {
-    let submit = || format!("`ensemble request plan FILE --task {}` submits a plan", gate.task_id);
-    gate.needs_plan().then(submit)
+    let to = gate.waits_for.as_ref().map_or_else(String::new, |to| format!(" --to {to}"));
+    let command = format!("ensemble request plan -f FILE --task {}{to}", gate.task_id);
+    gate.needs_plan().then(|| format!("`{command}` submits a plan"))
 }
 
 impl From<io::Error> for Failure {
@@ -357,7 +363,7 @@ impl From<io::Error> for Failure {
 fn exit_for(error: &Error) -> Exit {
     match error {
         Error::Area(_) => exit_for_area(error),
-        Error::NoMessage { .. } => Exit::Nothing,
+        Error::NoMessage { .. } | Error::NoMailbox { .. } => Exit::Nothing,
         Error::Malformed { path, .. } if is_configuration(path) => Exit::Usage,
         Error::Malformed { .. } => Exit::Corrupt,
         Error::MissingProgram { .. } => Exit::MissingProgram,
@@ -374,6 +380,9 @@ fn exit_for_area(error: &Error) -> Exit {
         return Exit::Usage;
     }
     if error.area().is_some_and(StepError::is_unknown) {
+        return Exit::Nothing;
+    }
+    if matches!(error.area(), Some(Refusal::Unknown { .. })) {
         return Exit::Nothing;
     }
     match error.area() {

@@ -1,19 +1,15 @@
 //! What fuzzers and their regressions reach (feature `fuzzing`): the MCP server, without a process
 //! for each input.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 
-use rmcp::ServiceExt as _;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::args::Globals;
 use crate::context::Context;
-use crate::mcp::{Desk, Server, call};
+use crate::mcp::{Desk, call, serve_client};
 
-/// How much either side may send before the other has read it, in bytes.
-const PIPE_BYTES: usize = 64 * 1024;
 /// The lines with which a client begins.
 const GREETING: [&str; 2] = [
     r#"{"jsonrpc":"2.0","id":"greeting","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"f","version":"1"}}}"#,
@@ -43,43 +39,29 @@ pub fn mcp_calls(
 /// connection ends. Returns everything it has said, line by line.
 ///
 /// # Errors
-/// There is no such queue, or a runtime cannot be made.
+/// The queue does not exist, or no pipe can be made.
 pub fn mcp_lines(queue: &Path, agent: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let desk = desk(queue, agent)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    let said = runtime.block_on(async {
-        let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-        let (input, output) = tokio::io::split(theirs);
-        let server = tokio::spawn(async move {
-            if let Ok(running) = Server::new(Arc::new(desk)).serve((input, output)).await {
-                let _ = running.waiting().await;
-            }
-        });
-        let (from_server, mut to_server) = tokio::io::split(ours);
-        let last = json!({ "jsonrpc": "2.0", "id": "the last", "method": "ping" }).to_string();
-        let mut text = GREETING.join("\n").into_bytes();
-        text.push(b'\n');
-        text.extend_from_slice(bytes);
-        text.extend_from_slice(format!("\n{last}\n").as_bytes());
-        let writing = tokio::spawn(async move {
-            // A server that has gone away reads no more; that is seen by the reader.
-            let _ = to_server.write_all(&text).await;
-            to_server
-        });
-        let mut lines = BufReader::new(from_server).split(b'\n');
-        let mut said = Vec::new();
-        while let Ok(Some(line)) = lines.next_segment().await {
-            let answer: Value = serde_json::from_slice(&line).unwrap_or_default();
-            said.push(line);
-            if answer["id"] == "the last" {
-                break;
-            }
-        }
-        drop(writing.await);
-        drop(lines);
-        let _ = server.await;
-        said
+    let pipe = || std::io::pipe().map_err(|error| error.to_string());
+    let ((input, mut to_server), (from_server, output)) = (pipe()?, pipe()?);
+    let server = std::thread::spawn(move || serve_client(desk, input, output));
+    let last = json!({ "jsonrpc": "2.0", "id": "the last", "method": "ping" }).to_string();
+    let text =
+        [GREETING.join("\n").as_bytes(), b"\n", bytes, b"\n", last.as_bytes(), b"\n"].concat();
+    let writing = std::thread::spawn(move || {
+        // A server that has gone away reads no more; that is seen by the reader.
+        let _ = to_server.write_all(&text);
+        to_server
     });
+    let mut said = Vec::new();
+    for line in BufReader::new(from_server).split(b'\n').map_while(Result::ok) {
+        let answer: Value = serde_json::from_slice(&line).unwrap_or_default();
+        said.push(line);
+        if answer["id"] == "the last" {
+            break;
+        }
+    }
+    drop(writing.join());
+    drop(server.join());
     Ok(said)
 }

@@ -30,13 +30,12 @@ pub(crate) struct Which {
 impl Which {
     /// The same with its whole id.
     pub(crate) fn completed(mut self, context: &Context, queue: &Queue) -> Outcome<Self> {
-        // Nearly always an agent means a message of its own mailbox: look nowhere else then.
-        let agent = context.agent()?;
-        let is_its =
-            agent.is_some_and(|agent| matches!(queue.state(&agent, &self.id), Ok(Some(_))));
-        if !is_its {
-            self.id = ids::message(queue, &self.id)?;
-        }
+        // An agent nearly always means a message in its own mailbox.
+        let mailbox = self.mailbox.clone().map_or_else(|| context.agent(), |it| Ok(Some(it)))?;
+        self.id = match &mailbox {
+            Some(mailbox) => ids::message_of(queue, mailbox, &self.id)?,
+            None => ids::message(queue, &self.id)?,
+        };
         Ok(self)
     }
 

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use clap_complete::engine::CompletionCandidate;
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
-use ensemble_core::message::MessageId;
+use ensemble_core::mailboxes::visit_mailboxes;
+use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::Requests;
+use ensemble_watch::short_ids::ShortIds;
 
 use crate::error_line::Code;
 use crate::exit::{Failure, Outcome};
@@ -16,8 +18,8 @@ use crate::queue::Queue;
 const WHOLE_CHARS: usize = 36;
 /// Messages looked at in each mailbox.
 const MESSAGES_MAX: usize = 10_000;
-/// The shortest prefix that is shown, in characters.
-const SHOWN_CHARS_MIN: usize = 8;
+/// The time in an id of ours, in milliseconds, as characters.
+const STAMP_CHARS: usize = 13;
 /// How many ids a refusal names.
 const NAMED_MAX: usize = 5;
 
@@ -37,6 +39,55 @@ pub(crate) fn message(queue: &Queue, given: &MessageId) -> Outcome<MessageId> {
         // What comes next says that there is no such message.
         None => Ok(given.clone()),
     }
+}
+
+/// As [`message`], for an agent or the person: its own mailbox comes before any other, and in a
+/// directory what it has settled, too.
+pub(crate) fn message_of(queue: &Queue, mailbox: &Name, given: &MessageId) -> Outcome<MessageId> {
+    let is_whole =
+        given.as_str().len() >= WHOLE_CHARS || matches!(queue.state(mailbox, given), Ok(Some(_)));
+    if is_whole {
+        return Ok(given.clone());
+    }
+    let held = || held(&**queue, mailbox);
+    let waiting = || queue.unfinished(mailbox, MESSAGES_MAX).unwrap_or_default();
+    let files = || {
+        let files = queue.directory().and_then(|spool| spool.message_files(mailbox).ok());
+        files.unwrap_or_default()
+    };
+    let near: [&dyn Fn() -> Vec<MessageId>; 3] =
+        [&held, &|| waiting().into_iter().map(|found| found.id).collect(), &|| {
+            files().into_iter().map(|file| file.id).collect()
+        }];
+    for ids in near {
+        let ids = ids().into_iter().map(|id| id.to_string());
+        if let Some(id) = unique(given.as_str(), ids)? {
+            return Ok(MessageId::new(&id).map_err(Error::from)?);
+        }
+    }
+    message(queue, given)
+}
+
+/// The messages of a mailbox that are held.
+fn held(queue: &dyn Broker, mailbox: &Name) -> Vec<MessageId> {
+    let held = queue.observe(mailbox).unwrap_or_default();
+    held.into_iter().map(|held| held.lease.id).collect()
+}
+
+/// The beginning of an id that tells it from the other held messages of its mailbox: of one of ours at least its time
+/// in milliseconds, so that later messages begin otherwise.
+pub(crate) fn short(queue: &dyn Broker, mailbox: &Name, id: &MessageId) -> String {
+    let whole = id.as_str();
+    if whole.len() != WHOLE_CHARS {
+        return whole.to_owned();
+    }
+    let others = held(queue, mailbox);
+    let others = others.iter().map(MessageId::as_str).filter(|other| *other != whole);
+    let common = others.map(|other| {
+        whole.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count()
+    });
+    let chars = common.max().map_or(STAMP_CHARS, |common| (common + 1).max(STAMP_CHARS));
+    whole.get(..chars).unwrap_or(whole).to_owned()
 }
 
 /// The request that an id or the beginning of one means.
@@ -64,29 +115,27 @@ pub(crate) fn unique(prefix: &str, all: impl Iterator<Item = String>) -> Outcome
     Err(Failure::refused(text).with_code(Code::Ambiguous).with_hint("give more of the id"))
 }
 
+/// Beginnings of ids that [`message`] understands.
+pub(crate) fn short_ids(queue: &Queue) -> Outcome<ShortIds> {
+    queue.overlook()?;
+    Ok(unfinished(&**queue)?.into_iter().map(String::from).collect())
+}
+
 /// All messages that wait, are held or are dead.
 pub(crate) fn unfinished(queue: &dyn Broker) -> ensemble_core::Result<Vec<MessageId>> {
     let mut all = Vec::new();
-    for mailbox in queue.mailboxes()? {
-        all.extend(queue.unfinished(&mailbox, MESSAGES_MAX)?.into_iter().map(|found| found.id));
-        all.extend(queue.dead_letters(&mailbox)?.into_iter().map(|letter| letter.id));
-    }
+    // An id in a mailbox that cannot be read has to be given whole.
+    visit_mailboxes(queue.mailboxes()?, |mailbox| {
+        all.extend(queue.unfinished(mailbox, MESSAGES_MAX)?.into_iter().map(|found| found.id));
+        all.extend(queue.dead_letters(mailbox)?.into_iter().map(|letter| letter.id));
+        Ok(())
+    })?;
     Ok(all)
 }
 
 /// Ids as words of a shell.
 pub(crate) fn candidates(ids: impl IntoIterator<Item = String>) -> Vec<CompletionCandidate> {
     ids.into_iter().map(CompletionCandidate::new).collect()
-}
-
-/// The shortest beginnings by which ids can be told apart, all of one length.
-pub(crate) fn shortened<'i>(ids: impl Iterator<Item = &'i str> + Clone) -> usize {
-    let sorted: BTreeSet<&str> = ids.collect();
-    let neighbours = sorted.iter().zip(sorted.iter().skip(1));
-    let common = neighbours.map(|(one, next)| {
-        one.chars().zip(next.chars()).take_while(|(one, next)| one == next).count()
-    });
-    common.max().map_or(SHOWN_CHARS_MIN, |common| (common + 1).max(SHOWN_CHARS_MIN))
 }
 
 #[cfg(test)]
@@ -104,13 +153,5 @@ mod tests {
         assert_eq!(unique("x", all()).unwrap(), None);
         let refused = unique("m", all()).unwrap_err().text();
         assert_eq!(refused, "2 ids begin with `m`: m-1, m-2");
-    }
-
-    #[test]
-    fn shown_beginnings_tell_ids_apart() {
-        let ids = ["0199aa10-4c5e-7b3a", "0199aa10-4c5f-7b3a", "0299"];
-        assert_eq!(shortened(ids.into_iter()), 13);
-        assert_eq!(shortened(["a", "b"].into_iter()), SHOWN_CHARS_MIN);
-        assert_eq!(shortened([].into_iter()), SHOWN_CHARS_MIN);
     }
 }

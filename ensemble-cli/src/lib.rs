@@ -11,11 +11,13 @@
 //! | `demo` | the team that `ensemble demo` runs |
 //! | `ids` | ids that are shortened or completed |
 //! | `hooks` | what agents' own hooks are told |
+//! | `mail` | what messages say to agents and people, and how they are answered and settled |
 //! | `mcp` | the tools for agents |
 //! | `output` | human lines or JSON |
 //! | `printed` | what each command prints under `--json`, as schemas |
 //! | `queue` | mailboxes in a directory or on servers |
 //! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
+//! | `unasked` | what agents may run without a person being asked |
 //! | `exit`, `error_line` | exit codes, and what a failure says to people and to programs |
 //!
 //! It is a library only so that tests and fuzzers reach what reads hostile input. Nothing here is
@@ -25,7 +27,6 @@
 #![cfg_attr(not(feature = "mcp"), allow(dead_code, unused_imports))]
 
 mod acting;
-mod answers;
 mod api;
 mod args;
 mod asking;
@@ -36,7 +37,6 @@ mod config_edit;
 mod conformance;
 mod content;
 mod context;
-mod delivered;
 mod demo;
 mod departing;
 mod drop;
@@ -52,6 +52,7 @@ mod hooks;
 mod ids;
 mod interrupt;
 mod live;
+mod mail;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod output;
@@ -61,11 +62,11 @@ mod printed;
 mod queue;
 mod receipt;
 mod session;
-mod settling;
 mod starting;
 mod team_log;
 mod text;
 mod transports;
+mod unasked;
 mod wait_line;
 mod waiting;
 mod watcher_start;
@@ -98,7 +99,10 @@ fn run() -> Exit {
     // What a hook prints is read by the agent that runs it.
     let is_quiet = matches!(cli.verb, commands::Verb::Hook(_));
     let context = context::Context::new(cli.globals, cli.place);
-    let result = cli.verb.run(&context).and_then(|()| context.out.flush());
+    let result = context
+        .admit(&cli.files)
+        .and_then(|()| cli.verb.run(&context))
+        .and_then(|()| context.out.flush());
     if !is_quiet {
         context.warn_about_log();
     }

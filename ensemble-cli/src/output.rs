@@ -36,6 +36,8 @@ enum Sink {
     Stdout(BufWriter<Stdout>),
     /// Kept for the caller of the verb.
     Kept(Vec<u8>),
+    /// Dropped, where stdout belongs to a protocol.
+    Dropped(io::Sink),
 }
 
 impl Write for Sink {
@@ -43,13 +45,14 @@ impl Write for Sink {
         match self {
             Self::Stdout(stdout) => stdout.write(bytes),
             Self::Kept(kept) => kept.write(bytes),
+            Self::Dropped(sink) => sink.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Stdout(stdout) => stdout.flush(),
-            Self::Kept(_) => Ok(()),
+            Self::Kept(_) | Self::Dropped(_) => Ok(()),
         }
     }
 }
@@ -67,14 +70,24 @@ impl Output {
 
     /// Keeps what is printed, as JSON.
     pub(crate) const fn kept() -> Self {
-        let stdout = RefCell::new(Sink::Kept(Vec::new()));
+        Self::into_sink(Sink::Kept(Vec::new()))
+    }
+
+    /// Drops what is printed.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn dropped() -> Self {
+        Self::into_sink(Sink::Dropped(io::sink()))
+    }
+
+    const fn into_sink(sink: Sink) -> Self {
+        let stdout = RefCell::new(sink);
         Self { is_json: true, is_terminal: false, is_coloured: false, stdout }
     }
 
     /// The kept output, which is taken.
     pub(crate) fn take(&self) -> Vec<u8> {
         match &mut *self.stdout.borrow_mut() {
-            Sink::Stdout(_) => Vec::new(),
+            Sink::Stdout(_) | Sink::Dropped(_) => Vec::new(),
             Sink::Kept(kept) => std::mem::take(kept),
         }
     }

@@ -11,8 +11,10 @@ use ensemble_core::watch::Waiter;
 use ensemble_team::holdings::tasks;
 use ensemble_team::roster::State;
 use ensemble_watch::alerts::person_looked;
-use ensemble_watch::attention::Need;
-use ensemble_watch::overview::{Agent, COUNT_MAX, Evidence, MailboxView, Overview, since_millis};
+use ensemble_watch::attention::{AwayServers, Need};
+use ensemble_watch::overview::{
+    Agent, COUNT_MAX, Evidence, MailboxView, Overview, OverviewSource, since_millis,
+};
 
 use ensemble_watch::project::Project;
 use serde_json::Value;
@@ -20,7 +22,7 @@ use serde_json::Value;
 use crate::context::Context;
 use crate::exit::{Outcome, say};
 use crate::output::{BAD, FAINT, Output, STRONG, WARNING};
-use crate::queue::Queue;
+use crate::queue::{OpeningPurpose, Queue};
 use crate::text::{age, one_line, plural};
 
 /// The columns of a table whose output is no terminal.
@@ -30,9 +32,32 @@ const NEEDS_SHOWN_MAX: usize = 10;
 /// The longest name of a task in a table, in characters.
 const TASK_CHARS_MAX: usize = 18;
 
+/// How `status`, `team` and the live view look at agents: all of them alike, and now, so that they agree.
+pub(crate) const FRESH: Evidence = Evidence::Panes;
+
 /// Looks at everything.
 pub(crate) fn gather(context: &Context, evidence: Evidence) -> Outcome<Overview> {
     look(context, &open(context)?, evidence)
+}
+
+/// The queue for a look at everything.
+pub(crate) enum OpenedQueue {
+    /// A queue that can be read.
+    Queue(Queue),
+    /// The servers that have it cannot be asked.
+    Away(AwayServers),
+}
+
+impl OpenedQueue {
+    pub(crate) fn source(&self) -> OverviewSource<'_> {
+        match self {
+            Self::Away(away) => OverviewSource::Away(away),
+            Self::Queue(queue) => match queue.directory() {
+                Some(spool) => OverviewSource::Here(spool),
+                None => OverviewSource::Remote(queue.request_store()),
+            },
+        }
+    }
 }
 
 /// How often [`watch`] looks again although no file has changed.
@@ -87,27 +112,38 @@ pub(crate) fn note_look(context: &Context) {
 }
 
 /// The same, with a queue that is open already: it knows its mailboxes.
-pub(crate) fn look(context: &Context, queue: &Queue, evidence: Evidence) -> Outcome<Overview> {
-    let (store, directory) = (queue.request_store(), queue.directory());
-    let overview = Overview::look(context.project()?, store, directory, evidence)?;
+pub(crate) fn look(
+    context: &Context,
+    queue: &OpenedQueue,
+    evidence: Evidence,
+) -> Outcome<Overview> {
+    let overview = Overview::look(context.project()?, queue.source(), evidence);
     for warning in &overview.warnings {
         say(&format!("warning: {warning}"));
     }
     Ok(overview)
 }
 
-/// The queue as far as it can be seen: the panes are here also while the servers are away.
-pub(crate) fn open(context: &Context) -> Outcome<Queue> {
-    let opened = Queue::open(context).and_then(|queue| {
+/// The queue, or why the servers that have it cannot be asked: the panes are here while they are away.
+pub(crate) fn open(context: &Context) -> Outcome<OpenedQueue> {
+    or_away(context, Queue::open_for(context, OpeningPurpose::Look))
+}
+
+/// As [`open`], for looks again and again.
+pub(crate) fn open_to_watch(context: &Context) -> Outcome<OpenedQueue> {
+    or_away(context, Queue::open_for(context, OpeningPurpose::Watch))
+}
+
+fn or_away(context: &Context, opened: Outcome<Queue>) -> Outcome<OpenedQueue> {
+    let opened = opened.and_then(|queue| {
         queue.overlook()?;
         Ok(queue)
     });
     match opened {
         Err(failure) if context.project()?.servers()?.is_some() => {
-            say(&format!("warning: what the agents hold is not known: {}", failure.text()));
-            Ok(Queue::Directory(context.spool()?))
+            Ok(OpenedQueue::Away(AwayServers::because(failure.text())))
         }
-        other => other,
+        other => other.map(OpenedQueue::Queue),
     }
 }
 
@@ -138,7 +174,7 @@ pub(crate) fn worst_first(overview: &Overview) -> Vec<&Agent> {
 pub(crate) fn print_agents(context: &Context, overview: &Overview, is_whole: bool) -> Outcome {
     let agents = worst_first(overview);
     let mut rows = vec![heading(is_whole)];
-    rows.extend(agents.iter().map(|agent| agent_cells(agent, overview.at, is_whole)));
+    rows.extend(agents.iter().map(|agent| agent_cells(agent, overview, is_whole)));
     let width = width(&context.out);
     let styles = std::iter::once(FAINT).chain(agents.iter().map(|agent| style(agent)));
     for (line, style) in crate::text::table(&rows).iter().zip(styles) {
@@ -149,6 +185,9 @@ pub(crate) fn print_agents(context: &Context, overview: &Overview, is_whole: boo
 
 /// The mailboxes in which something lies.
 pub(crate) fn print_mailboxes(context: &Context, overview: &Overview) -> Outcome {
+    if overview.away.is_some() {
+        return context.out.line("the mailboxes are not known while the servers are away");
+    }
     if overview.mailboxes.is_empty() {
         return context.out.line("no mailbox yet: `ensemble mailbox add NAME` makes one");
     }
@@ -242,7 +281,8 @@ fn heading(is_whole: bool) -> Vec<String> {
     usual.iter().chain(more).chain(&["why"]).map(ToString::to_string).collect()
 }
 
-fn agent_cells(agent: &Agent, now: Timestamp, is_whole: bool) -> Vec<String> {
+fn agent_cells(agent: &Agent, overview: &Overview, is_whole: bool) -> Vec<String> {
+    let now = overview.at;
     let ago = |at: Option<Timestamp>| at.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
     let mut cells = vec![
         mark(agent).to_owned(),
@@ -250,7 +290,7 @@ fn agent_cells(agent: &Agent, now: Timestamp, is_whole: bool) -> Vec<String> {
         agent.presence.state.word().to_owned(),
         ago(agent.since),
         held(agent),
-        counted(agent.unread),
+        unread(agent, overview),
     ];
     if is_whole {
         cells.extend([agent.row.member.role.to_string(), ago(agent.sign_of_life)]);
@@ -270,6 +310,11 @@ pub(crate) fn held(agent: &Agent) -> String {
             format!("{}{more}", cut(&one_line(task), TASK_CHARS_MAX - more.len()))
         }
     }
+}
+
+/// The unread messages of an agent; `?` while the servers that have them are away.
+pub(crate) fn unread(agent: &Agent, overview: &Overview) -> String {
+    overview.away.as_ref().map_or_else(|| counted(agent.unread), |_| "?".to_owned())
 }
 
 /// A number that was counted up to [`COUNT_MAX`].

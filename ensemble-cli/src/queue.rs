@@ -17,7 +17,7 @@ use ensemble_core::driver::Readied;
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::{Attachment, Name};
 use ensemble_core::requests::{REQUESTS, RequestStore};
-use ensemble_core::spool::{Glance, Spool};
+use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
 #[cfg(feature = "nats")]
 use ensemble_nats::NatsTransport;
@@ -37,6 +37,19 @@ use crate::exit::Outcome;
 /// How often a command that waits for the servers looks without being woken.
 #[cfg(feature = "nats")]
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why a queue is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpeningPurpose {
+    /// To act under a name in a team that exists: a mistyped team is an error, and not created.
+    Act,
+    /// As `Act`; a team that the servers do not know begins.
+    Begin,
+    /// To look once, under any name.
+    Look,
+    /// To look again and again: each call has its own, short patience.
+    Watch,
+}
 
 /// An open queue of either kind.
 pub(crate) enum Queue {
@@ -105,12 +118,28 @@ impl Queue {
         Ok(None)
     }
 
-    /// The queue of this project.
+    /// The queue of this project, in which the caller acts.
     pub(crate) fn open(context: &Context) -> Outcome<Self> {
+        Self::open_for(context, OpeningPurpose::Act)
+    }
+
+    /// The queue of this project.
+    pub(crate) fn open_for(context: &Context, purpose: OpeningPurpose) -> Outcome<Self> {
+        // A directory is opened in one way.
+        let _ = purpose;
         #[cfg(feature = "nats")]
-        if let Some(options) = context.nats_options()? {
+        if let Some(mut options) = context.nats_options()? {
+            /// How long a view waits that is drawn again and again, and that reads no key in that time.
+            const WATCH_PATIENCE: Duration = Duration::from_secs(2);
+            options.creates = purpose == OpeningPurpose::Begin;
+            if purpose == OpeningPurpose::Watch {
+                options = options.with_patience(WATCH_PATIENCE);
+                options.shares_patience = false;
+            }
             let servers = NatsTransport::connect(&options)?;
-            check_name(context, &servers)?;
+            if matches!(purpose, OpeningPurpose::Act | OpeningPurpose::Begin) {
+                check_name(context, &servers)?;
+            }
             return Ok(Self::Servers(Box::new(servers)));
         }
         Ok(Self::Directory(context.spool()?))
@@ -126,7 +155,7 @@ impl Queue {
         let project = Project::discover(queue)?;
         #[cfg(feature = "nats")]
         if let Some(options) = project.nats_options()? {
-            let options = options.with_patience(patience).with_shared_patience();
+            let options = options.without_creating().with_patience(patience).with_shared_patience();
             return Ok(Self::Servers(Box::new(NatsTransport::connect(&options)?)));
         }
         Ok(Self::Directory(project.open_spool(Arc::new(NullRecorder))?))
@@ -244,11 +273,6 @@ impl Queue {
         }
     }
 
-    /// A mailbox at a glance; in a directory counted up to `limit`.
-    pub(crate) fn glance(&self, mailbox: &Name, limit: u64) -> ensemble_core::Result<Glance> {
-        ensemble_watch::overview::glance(&**self, self.directory(), mailbox, limit)
-    }
-
     /// How many messages wait; in a directory counted up to `limit`.
     pub(crate) fn waiting(&self, mailbox: &Name, limit: u64) -> ensemble_core::Result<u64> {
         match self.directory() {
@@ -276,7 +300,7 @@ impl Queue {
 
 /// Refuses the name of another host's agent to a caller that merely claims it, as the roster does on its own host.
 #[cfg(feature = "nats")]
-fn check_name(context: &Context, servers: &NatsTransport) -> Outcome {
+pub(crate) fn check_name(context: &Context, servers: &NatsTransport) -> Outcome {
     let project = context.project()?;
     // A name that this host refuses is refused by the verb that acts in it; others only read.
     let Ok(identity) = context.identity() else { return Ok(()) };

@@ -8,6 +8,8 @@
 //! Several dialogs may follow one another: these looks see the first, and `ensemble team` the one
 //! that is open. An agent that has joined from a pane of its own is looked at once.
 
+mod team;
+
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::thread;
@@ -25,6 +27,8 @@ use ensemble_watch::team::{Brought, HowBrought};
 
 use crate::exit::Outcome;
 use crate::wait_line::WaitLine;
+
+pub(crate) use team::{Session, open, plans_of, report, require_programs, require_programs_again};
 
 /// How long an agent may take to show what its profile knows, before the command reports on it.
 const FIRST_LOOK: Duration = Duration::from_secs(5);

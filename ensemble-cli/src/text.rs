@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use ensemble_core::message::Timestamp;
 use serde_json::Value;
 
 /// How wide a cell of a table may be, in characters.
@@ -50,6 +51,12 @@ pub(crate) fn age(duration: Duration) -> String {
         0 => format!("{}{}", large.0, large.1),
         _ => format!("{}{} {}{}", large.0, large.1, small.0, small.1),
     }
+}
+
+/// The time of day here: `12:03`.
+pub(crate) fn clock(at: Timestamp) -> String {
+    let time = jiff::Timestamp::from_millisecond(at.unix_millis()).unwrap_or_default();
+    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M").to_string()
 }
 
 /// `1 message`, `2 messages`, `2 mailboxes`, `2 entries`.

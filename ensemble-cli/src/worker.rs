@@ -18,6 +18,7 @@ use ensemble_tmux::tmux::Server;
 use ensemble_watch::hosts::PingCall;
 use ensemble_watch::panes::{self, PaneEntry};
 use ensemble_watch::sessions::hook_reach;
+use ensemble_watch::team::{MemberPane, PaneOpener};
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -69,9 +70,12 @@ impl Worker {
         self.bound.as_mut().map(|(_, pane)| pane)
     }
 
-    /// Its pane as the drivers take it.
-    pub(crate) fn agent_pane(&mut self) -> Option<&mut dyn AgentPane> {
-        self.bound.as_mut().map(|(_, pane)| pane as &mut dyn AgentPane)
+    /// Its pane as the drivers take it, in which its program can be opened again.
+    pub(crate) fn openable_pane(&mut self, context: &Context) -> Outcome<Option<MemberPane<'_>>> {
+        let Some((entry, pane)) = &mut self.bound else { return Ok(None) };
+        let (project, recorder) = (context.project()?.clone(), context.recorder()?);
+        let opener = PaneOpener { project, recorder, actor: context.actor()? };
+        Ok(Some(MemberPane::new(opener, entry, pane)))
     }
 
     /// Its pane, which it must have.
@@ -84,17 +88,6 @@ impl Worker {
                 .with_hint("`ensemble mailbox bind` binds one"),
         };
         self.pane().ok_or(missing)
-    }
-
-    /// Remembers where it runs now: starting its program may have replaced the pane's process.
-    pub(crate) fn remember(&mut self, context: &Context) -> Outcome {
-        if let Some((entry, pane)) = &mut self.bound
-            && entry.binding != *pane.binding()
-        {
-            entry.binding = pane.binding().clone();
-            panes::write(&context.project()?.panes(), entry)?;
-        }
-        Ok(())
     }
 
     /// Wakes a command that waits for this worker: at a pong, or when a message of its mailbox
@@ -138,4 +131,11 @@ pub(crate) fn assigner<'a>(
 /// Sleeps as a driver asks for.
 pub(crate) fn resting(waiter: &Waiter) -> impl FnMut(Duration) {
     |longest| waiter.wait(longest)
+}
+
+/// A pane for a driver, which takes any.
+pub(crate) fn agent_pane<'a>(
+    pane: &'a mut Option<MemberPane<'_>>,
+) -> Option<&'a mut dyn AgentPane> {
+    pane.as_mut().map(|pane| pane as _)
 }

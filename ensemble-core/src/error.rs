@@ -110,6 +110,24 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
+    /// An argument that the caller must change. Nothing was done.
+    #[error("{what}: {field}: {detail}")]
+    Invalid {
+        /// The argument.
+        what: String,
+        /// The field of it.
+        field: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The content of a message is not the JSON that its reader expects.
+    #[error("message `{id}` does not have the expected content: {detail}")]
+    Body {
+        /// The message.
+        id: String,
+        /// What does not fit, and where.
+        detail: String,
+    },
     /// Something is longer than its limit.
     #[error("{what} has {bytes} bytes, the limit is {limit}")]
     TooLarge {

@@ -1,137 +1,221 @@
-//! A message broker for teams of coding agents whose queue is a directory. Publishing is a rename,
-//! receiving is a rename, the file is the truth.
+//! A message queue for coding agents, in a plain directory: publishing is a rename, receiving is a rename, and the
+//! files are the truth. No daemon, no database, no async runtime.
 //!
 //! ```
 //! use std::time::Duration;
-//! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_core::spool::{Options, Settings, Spool};
+//! use ensemble_core::Queue;
 //!
 //! # let home = tempfile::tempdir()?;
-//! # let queue = home.path().join("queue");
-//! let spool = Spool::create(&queue, Options::default())?; // or `Spool::open`
-//! let (lead, worker) = (Name::new("lead")?, Name::new("worker-1")?);
-//! spool.add_mailbox(&worker, &Settings::default())?;
-//!
-//! let task = Envelope::new(worker.clone(), "count the lines of src/\n").from(lead);
-//! spool.publish(&task)?; // on disk, through any crash, when this returns
-//!
-//! while let Some(delivery) = spool.receive(&worker, &worker)? { // this is the ack
-//!     match delivery.envelope.body.strip_prefix("count ") {
-//!         Some(what) if delivery.lease.epoch > 1 => spool.settle(&delivery.lease)?,
-//!         Some(_) => spool.release(&delivery.lease, Duration::ZERO)?, // and comes again
-//!         None => spool.dead_letter(&delivery.lease, "not a task for me")?,
-//!     }
-//! }
-//! assert_eq!(spool.counts(&worker)?.settled, 1);
+//! # std::env::set_current_dir(home.path())?;
+//! let queue = Queue::open_or_create("queue")?;
+//! let inbox = queue.mailbox("worker-1")?;
+//! inbox.send("count the lines of src/")?;
+//! let message = inbox.recv_timeout(Duration::from_secs(60))?.expect("mail");
+//! println!("{}", message.body());
+//! message.settle()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Modules, in reading order
+//! The next step is one more line each time:
 //!
-//! | module | what it has |
+//! ```
+//! # use std::time::Duration;
+//! # use ensemble_core::{CancelToken, Draft, Queue};
+//! # let home = tempfile::tempdir()?;
+//! # let queue = Queue::open_or_create(home.path())?;
+//! # let inbox = queue.mailbox("worker-1")?;
+//! # queue.mailbox("lead")?;
+//! inbox.send(Draft::new("review src/").sender("lead").priority(5))?; // who, how urgent, which task, when
+//! inbox.send_json(&["src/a.rs", "src/b.rs"])?;                      // any value that serde can write
+//! let stop = CancelToken::new()?;                                   // ends waits from another thread
+//! for message in inbox.until(&stop).messages() {                    // blocks for each next message
+//!     let message = message?;                                       // an early `?` returns the message
+//!     if message.delivery() > 3 {
+//!         message.reject("tried three times")?;                     // a dead letter, with the reason
+//!         continue;
+//!     }
+//!     let _alive = message.keep_alive()?;                           // for work that takes longer than the lease
+//!     if message.sender().as_str() == "lead" {
+//!         message.reply("done")?;                                   // to the sender's mailbox, as one conversation
+//!     }
+//!     message.settle()?;                                            // never delivered again
+//! #   if inbox.counts()?.queued == 0 { stop.cancel() }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Types, in reading order
+//!
+//! | type | what it is |
 //! |---|---|
-//! | [`message`] | envelopes, ids and checked names |
-//! | [`spool`] | the queue: mailboxes as directories. The page of [`Spool`](spool::Spool) lists its methods in the order of use |
-//! | [`watch`] | reports files that land in directories, so that a consumer sleeps until mail comes |
-//! | [`mod@env`] | the outside world as traits: [`Clock`](env::Clock), [`Transport`](env::Transport), [`Pane`](env::Pane) |
-//! | [`leases`] | returns the messages of dead holders to their mailboxes |
-//! | [`dropbox`] | routes files that any program puts down |
-//! | [`requests`] | questions with an id, one addressee and one answer: shutdown, plan approval and others |
-//! | [`history`] | removes what was kept for a time: attachments that nothing names, rejected files |
-//! | [`event_log`] | one line for each event, written by any number of processes |
-//! | [`document`] | changes shared files under a lock |
-//! | [`durable`] | the only place that renames, locks and syncs |
-//! | [`broker`] | the whole of a queue as a trait. The crate `ensemble-nats` implements it on NATS servers |
-//! | [`proto`] | the protocols as state machines without IO, clocks or threads: when to nudge, when a lease is over, readiness, escalation, requests |
-//! | [`driver`] | performs their effects: [`AckManager`](driver::AckManager), [`Readiness`](driver::Readiness), [`Assigner`](driver::Assigner) |
-//! | [`agent`] | an agent as the drivers see it |
-//! | [`pane`] | the words for panes: what one shows, what may be typed into it, and why nothing was |
-//! | `sim` (feature) | doubles of the traits of `env`, for tests in which days pass in milliseconds |
+//! | [`Queue`], [`QueueOptions`] | an open queue: a directory of mailboxes |
+//! | [`Mailbox`], [`Settings`], [`Counts`], [`Messages`] | one mailbox, as one consumer sees it |
+//! | [`Message`], [`KeepAlive`] | a received message: settle, release, reject, extend, reply; goes back if it is dropped |
+//! | [`Draft`], [`IntoName`] | a message that is being written |
+//! | [`CancelToken`] | ends waits |
+//! | [`Lease`] | proof of holding a message; goes as JSON to another process, which resumes with it |
+//! | [`Envelope`], [`Name`], [`MessageId`], [`Timestamp`] | what a message says, and the checked words in it |
+//! | [`Found`], [`State`], [`DeadLetter`], [`Swept`] | what looking, counting and cleaning up return |
+//! | [`Durability`] | what a sent message survives |
+//! | [`Error`], [`NameError`], [`AreaError`] | what can go wrong: one enum to match |
+//! | [`events`] | the event log: one line for each change |
+//! | [`files`] | which files landed in a directory, by a descriptor that you can poll |
 //!
-//! What lies on disk is described in PROTOCOL.md, so that a shell script can take part.
-//!
-//! # Embedding
-//!
-//! Nothing here starts a thread, needs an async runtime, installs a handler or reads the
-//! environment or a configuration. There is one exception: a short-lived thread closes a dropped
-//! [`watch::FsWatcher`]. There is no global state: open as many queues as you like.
-//!
-//! Three programs of under 100 lines in `examples/embedders/` show the usual ways:
-//!
-//! * *Threads* (`threads`). [`receive_wait`](spool::Spool::receive_wait) blocks until a message is there, and
-//!   takes back the messages of dead holders.
-//! * *A loop of your own* (`orchestrator`). A driver such as [`AckManager`](driver::AckManager) is called when
-//!   something has changed, and at its `poll_timeout`. Its panes may be yours, with or without a screen.
-//! * *An async runtime* (`tokio`). All calls block; run them in a thread for blocking work.
-//!   [`AckManager::new`](driver::AckManager::new) owns what it works with and is [`Send`], so a task can hold it.
-//!
-//! *Calls block* for as long as the disk does (a few milliseconds a publish at `power`), and for a
-//! lock at most [`spool::LOCK_PATIENCE`]. Only `receive_wait` waits for a message to arrive. To
-//! learn of a new file without a call that waits, poll the descriptor of a [`watch::FsWatcher`]
-//! beside your own.
-//!
-//! [`Spool`](spool::Spool) and [`EventLog`](event_log::EventLog) are shared between threads by
-//! reference, and between processes by opening them in each. Every error names what it was about and
-//! is [`Error::is_transient`] if trying again may help.
+//! PROTOCOL.md describes the files, so that a shell script can take part.
 //!
 //! # Guarantees
 //!
-//! * A message whose [`publish`](spool::Spool::publish) has returned survives the death of every
-//!   process, and a power cut too at the default [`Durability::Power`](durable::Durability::Power).
-//!   The same id is stored once.
-//! * A message is in one state, and one holder has it. Of all that try to receive it one succeeds.
-//!   A lease that was taken away can neither settle, release nor extend.
-//! * Delivery is at least once. After a crash or a power cut a message may be delivered again, with
-//!   a higher epoch or as if for the first time.
-//! * Files that are hostile or damaged cost an error that names file and field. Links are not
-//!   followed, names are checked before they touch a path, and no written file is deleted unread.
+//! * A message whose [`send`](Mailbox::send) has returned survives the death of every process, and a power cut too at
+//!   the default [`Durability::Power`]. The same id is stored once.
+//! * A message is in one state, and one holder has it. Of all that try to receive it, one succeeds. Once a lease has
+//!   expired, it can neither settle, release nor extend.
+//! * Delivery is at least once. After a crash or a power cut a message may be delivered again:
+//!   [`Message::delivery`] counts.
+//! * A message that is dropped unsettled goes back to its mailbox, later each time, so that a loop that forgets to
+//!   settle does not destroy mail. [`Message`] has the rule.
+//! * Files that are hostile or damaged cost an error that names file and field. Links are not followed, names are
+//!   checked before they touch a path, and no written file is deleted unread.
 //!
 //! # Assumptions
 //!
 //! * Linux, and one local file system for the whole queue, with working `rename` and `flock`.
 //! * `fsync` means what it says: a disk that lies about it can lose what `power` promises.
-//! * Every process that may write to the directory is trusted. The directory is private to its
-//!   owner, which guards against mistakes and not against malice of the same user.
+//! * Every process that may write to the directory is trusted. The directory is private to its owner, which guards
+//!   against mistakes and not against malice of the same user.
+//!
+//! # Blocking, threads, processes
+//!
+//! Nothing here needs an async runtime, installs a handler, or reads the environment or a configuration. The only
+//! threads are that of [`Message::keep_alive`], those that sync a batch, and a short-lived one that closes a watcher.
+//! There is no global state: open as many queues as you like. Handles are cheap to clone; other processes open the
+//! same directory.
+//!
+//! Calls block for as long as the disk does (a few milliseconds for a send at `power`), and for a lock at most
+//! [`QueueOptions::lock_patience`]. Only the receives that say so wait for a message. A receive with a wait watches
+//! the directory by inotify, which a user has some 128 of; without it, it looks five times a second.
 //!
 //! # Known problems
 //!
 //! * Network file systems are untested; `rename` and `flock` are weaker there.
-//! * On file systems without `RENAME_NOREPLACE` a file has two names for a moment, and a crash in that
-//!   moment leaves both.
-//! * Receiving is not synced. After a power cut a held message may wait again, under the epoch it
-//!   already had. Its holder is gone too, unless that ran on another machine.
+//! * On file systems without `RENAME_NOREPLACE` a file has two names for a moment, and a crash in that moment leaves
+//!   both.
+//! * Receiving is not synced. After a power cut a held message may wait again, with the delivery number it already had.
 //! * Ids that are not UUIDv7 are ordered by the file's time, which a copy or a restore may change.
-//! * A message that is dropped from `dead/` or swept from `done/` is forgotten: the same id can be
-//!   stored again.
+//! * A message that was dropped from the dead letters, or swept after [`Settings::done_days`], is forgotten: the same
+//!   id can be stored again.
 //!
-//! # Features and Rust version
+//! # Features, versions
 //!
-//! `sim` (doubles for tests) and `schema` (JSON Schemas of what stands in configuration files) are off
-//! by default. Rust 1.89 or newer, for `File::lock`.
+//! | feature | adds |
+//! |---|---|
+//! | `internals` | what the handle is built from, and what Ensemble itself uses: mailboxes as directories, leases, requests, drop boxes, protocols as state machines, drivers such as `AckManager`. It may change in any release |
+//! | `sim` | doubles of clock, pane and transport, for tests in which days pass in milliseconds |
+//! | `schema` | JSON Schemas of configuration files |
+//!
+//! None is on by default. Rust 1.89 or newer, for `File::lock`. Before 1.0, a release that breaks a public item
+//! raises the minor version.
 #![forbid(unsafe_code)]
+// Without the feature `internals`, most of the crate is used by nothing that is public.
+#![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]
+#![cfg_attr(not(feature = "internals"), allow(rustdoc::private_intra_doc_links))]
 
-pub mod agent;
-pub mod broker;
-pub mod document;
-pub mod driver;
-pub mod dropbox;
-pub mod durable;
-pub mod env;
 mod error;
+mod queue;
+mod sys;
+
+#[cfg(not(feature = "internals"))]
+mod agent;
+#[cfg(feature = "internals")]
+pub mod agent;
+#[cfg(not(feature = "internals"))]
+mod broker;
+#[cfg(feature = "internals")]
+pub mod broker;
+#[cfg(not(feature = "internals"))]
+mod document;
+#[cfg(feature = "internals")]
+pub mod document;
+#[cfg(not(feature = "internals"))]
+mod driver;
+#[cfg(feature = "internals")]
+pub mod driver;
+#[cfg(not(feature = "internals"))]
+mod dropbox;
+#[cfg(feature = "internals")]
+pub mod dropbox;
+#[cfg(not(feature = "internals"))]
+mod durable;
+#[cfg(feature = "internals")]
+pub mod durable;
+#[cfg(not(feature = "internals"))]
+mod env;
+#[cfg(feature = "internals")]
+pub mod env;
+#[cfg(not(feature = "internals"))]
+mod event_log;
+#[cfg(feature = "internals")]
 pub mod event_log;
+#[cfg(not(feature = "internals"))]
+mod history;
+#[cfg(feature = "internals")]
+pub mod history;
+#[cfg(not(feature = "internals"))]
+mod leases;
+#[cfg(feature = "internals")]
+pub mod leases;
+#[cfg(not(feature = "internals"))]
+mod mailboxes;
+#[cfg(feature = "internals")]
+pub mod mailboxes;
+#[cfg(not(feature = "internals"))]
+mod message;
+#[cfg(feature = "internals")]
+pub mod message;
+#[cfg(not(feature = "internals"))]
+mod pane;
+#[cfg(feature = "internals")]
+pub mod pane;
+#[cfg(not(feature = "internals"))]
+mod proto;
+#[cfg(feature = "internals")]
+pub mod proto;
+#[cfg(not(feature = "internals"))]
+mod requests;
+#[cfg(feature = "internals")]
+pub mod requests;
+#[cfg(not(feature = "internals"))]
+mod spool;
+#[cfg(feature = "internals")]
+pub mod spool;
+#[cfg(not(feature = "internals"))]
+mod watch;
+#[cfg(feature = "internals")]
+pub mod watch;
+
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod history;
-pub mod leases;
-pub mod message;
-pub mod pane;
-pub mod proto;
-pub mod requests;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
-pub mod spool;
-mod sys;
-pub mod watch;
 
-pub use error::{AreaError, Error, Result, printable};
+/// The event log: one line for each change, written by any number of processes.
+pub mod events {
+    pub use crate::event_log::{EventLog, Follower, Record, Recorder};
+}
+
+/// File notification: which files landed in a directory.
+pub mod files {
+    pub use crate::watch::{FsEvent, FsWatcher, Landing, WatchError};
+}
+
+pub use durable::Durability;
+pub use env::{Counts, Lease};
+#[cfg(feature = "internals")]
+pub use error::printable;
+pub use error::{AreaError, Error, Result};
+pub use message::{Envelope, MessageId, Name, NameError, Timestamp};
+pub use queue::{
+    CancelToken, DROP_DELAY_MAX, Draft, IntoName, KeepAlive, Mailbox, Message, Messages, Queue,
+    QueueOptions,
+};
+pub use spool::{DeadLetter, Found, Settings, State, Swept};

@@ -127,7 +127,7 @@ impl AgentHost for PaneHost {
         // The file may be that of a later generation by now.
         match panes::find(&self.project.panes(), &self.member.name)? {
             Some(entry) if Some(&entry.binding) == self.member.binding.as_ref() => {
-                panes::forget(&self.project.panes(), &self.member.name)
+                panes::forget(&self.project.panes(), &self.member.name).map(drop)
             }
             _ => Ok(()),
         }

@@ -2,15 +2,20 @@
 //!
 //! | need | is there while | what helps |
 //! |---|---|---|
-//! | `watcher` | agents are up, and no watcher runs | start it |
+//! | `answered` | mail for the person waits | read it |
+//! | `servers` | the servers that have the mailboxes cannot be asked | depends on why: start them, mend the credentials |
+//! | `watcher` | agents are up, and no watcher runs; or one runs and does nothing | start it; end the one that hangs |
 //! | `blocked` | a dialog or permission prompt stands in an agent's way | answer it in its pane |
 //! | `gone` | an agent has ended and should not have | start it again |
 //! | `decision` | a request waits for one that is no present agent, or for longer than [`UNDECIDED_MAX`] | answer it |
+//! | `decision` | a task was settled without its plan, and its reviewer has not read the notice | look at the work |
 //! | `escalation` | a worker that is not gone or blocked did not take its task, and the ladder is at its end | look at the worker |
 //! | `standstill` | a trouble of the board: see [`crate::troubles`] | the trouble's own command |
+//! | `unreadable` | a mailbox, a request, a member or another part cannot be read | mend or remove that file |
 //! | `step` | a step has no attempt left, or is blocked | retry or unblock it |
 //! | `dead_letter` | a task is a dead letter, and no later attempt replaces it | give it back or drop it |
 //! | `budget` | a budget is used up | allow more |
+//! | `undelivered` | a file in a drop box has no mailbox or no route | make the mailbox, or rename the file |
 //! | `undelivered` | mail has waited for an idle agent for longer than [`MAIL_WAITS_MAX`], and is not escalated | nudge it |
 //! | `paused` | PAUSE, CHECKPOINT or ABORT is in force | resume |
 //! | `limited` | an agent is at its usage limit | nothing: it goes on by itself |
@@ -24,43 +29,83 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ensemble_core::driver::{LadderFile, LadderState};
-use ensemble_core::message::{MessageId, Name, Timestamp};
-use ensemble_core::requests::Asked;
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::requests::{Asked, UnplannedTask};
 use ensemble_team::budget::Parked;
 use ensemble_team::roster::State;
 use ensemble_team::steps::Standing;
 use serde::Serialize;
 
+use crate::short_ids::ShortIds;
 use crate::troubles::Trouble;
 
+mod facts;
 #[cfg(test)]
 mod tests;
+
+pub use facts::{AgentView, DeadTask, Facts, PersonMail, StrandedFile};
 
 /// How long mail may wait for an idle agent. A nudge takes a second, and one that was refused is tried again within 30.
 pub const MAIL_WAITS_MAX: Duration = Duration::from_secs(30);
 /// How long a request may wait for an agent that is there.
 pub const UNDECIDED_MAX: Duration = Duration::from_secs(5 * 60);
-/// Characters of an id that we have made, and of its time in milliseconds.
-const ID_CHARS: usize = 36;
-const STAMP_CHARS: usize = 13;
 
 /// Kind of a need; the worst comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, clippy::allow_attributes, reason = "explained by the table above")]
 pub enum Kind {
+    Answered,
+    #[serde(rename = "servers")]
+    Away,
     Watcher,
     Blocked,
     Gone,
     Decision,
     Escalation,
     Standstill,
+    Unreadable,
     Step,
     DeadLetter,
     Budget,
     Undelivered,
     Paused,
     Limited,
+}
+
+/// What is seen of the watcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatcherState {
+    /// A watcher that does its work.
+    Runs,
+    /// A process has its lock, and has given no sign of life for this long.
+    Hangs(Duration),
+    /// No process has its lock.
+    Missing,
+}
+
+/// Why the servers cannot be asked, so that their mailboxes and requests are not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct AwayServers {
+    /// What they said, or why they could not be asked.
+    pub why: String,
+    /// The first look at which they could not, as far as known.
+    pub since: Option<Timestamp>,
+    /// The command or change that helps.
+    pub help: String,
+}
+
+/// A part of the project that cannot be read. It hides no other part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnreadablePart {
+    /// The mailbox, the request or the file.
+    pub about: String,
+    /// What is wrong with it, with its path.
+    pub why: String,
+    /// The command that helps.
+    pub help: String,
 }
 
 /// Something that needs a person.
@@ -81,84 +126,20 @@ pub struct Need {
     pub help: String,
 }
 
-/// An agent, as far as its needs go.
-#[derive(Clone, Debug)]
-pub struct AgentView {
-    /// Name of the agent.
-    pub name: Name,
-    /// State of the agent.
-    pub state: State,
-    /// Evidence for the state.
-    pub why: String,
-    /// Start of the state, as far as a watcher has seen it.
-    pub since: Option<Timestamp>,
-    /// Tasks in its hands.
-    pub holds: Vec<String>,
-    /// Unread messages.
-    pub unread: u64,
-    /// How long the oldest of them has waited.
-    pub waited: Option<Duration>,
-    /// What the watcher last said of its nudges.
-    pub nudges: Option<String>,
-    /// Whether a person can attach to it.
-    pub has_pane: bool,
-    /// What starts it again once it is gone.
-    pub again: String,
-    /// The machine that it runs on, if that is another one.
-    pub machine: Option<String>,
-}
-
-/// A task that became a dead letter.
-#[derive(Clone, Debug)]
-pub struct DeadTask {
-    /// Mailbox of the letter.
-    pub mailbox: Name,
-    /// Id of the message.
-    pub id: MessageId,
-    /// The task.
-    pub task: Option<String>,
-    /// Reason of its death.
-    pub reason: String,
-    /// Time of its death.
-    pub at: Option<Timestamp>,
-}
-
-/// All that needs are taken from.
-#[derive(Clone, Debug)]
-pub struct Facts<'a> {
-    /// Time of the look.
-    pub now: Timestamp,
-    /// Whether a watcher runs.
-    pub watcher_runs: bool,
-    /// The agents of the team.
-    pub agents: &'a [AgentView],
-    /// Requests without a decision.
-    pub pending: &'a [Asked],
-    /// Requests that passed their deadline without a decision, and that call for a person.
-    pub undecided: &'a [Asked],
-    /// Tasks that became dead letters.
-    pub dead: &'a [DeadTask],
-    /// Ladders whose task was not received.
-    pub ladders: &'a [LadderFile],
-    /// Troubles of the board, and control files.
-    pub troubles: &'a [Trouble],
-    /// Steps that wait for an intervention.
-    pub steps: &'a [Standing],
-    /// Budgets that are used up.
-    pub parked: &'a [Parked],
-}
-
 impl Kind {
     /// The stable word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
+            Self::Answered => "answered",
+            Self::Away => "servers",
             Self::Watcher => "watcher",
             Self::Blocked => "blocked",
             Self::Gone => "gone",
             Self::Decision => "decision",
             Self::Escalation => "escalation",
             Self::Standstill => "standstill",
+            Self::Unreadable => "unreadable",
             Self::Step => "step",
             Self::DeadLetter => "dead letter",
             Self::Budget => "budget",
@@ -199,17 +180,22 @@ impl Need {
 /// All needs, the worst first; of one kind the oldest first.
 #[must_use]
 pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
-    let mut all: Vec<Need> = of_watcher(facts).into_iter().collect();
+    let mut all: Vec<Need> = of_mail(facts.mail);
+    all.extend(facts.servers_away.map(of_servers));
+    all.extend(of_watcher(facts));
     all.extend(facts.agents.iter().filter_map(of_agent));
     all.extend(facts.pending.iter().filter_map(|asked| of_request(facts, asked)));
     all.extend(facts.undecided.iter().map(of_undecided));
+    all.extend(facts.unplanned.iter().map(of_unplanned));
     let is_buried = |ladder: &&LadderFile| facts.dead.iter().any(|dead| dead.id == ladder.message);
     let ladders = facts.ladders.iter().filter(|ladder| !is_buried(ladder));
     all.extend(ladders.filter_map(of_ladder));
     all.extend(facts.troubles.iter().map(of_trouble));
+    all.extend(facts.unreadable.iter().map(of_unreadable));
     all.extend(facts.steps.iter().map(of_step));
-    all.extend(facts.dead.iter().map(|letter| of_dead(letter, facts.dead)));
+    all.extend(facts.dead.iter().map(|letter| of_dead(letter, facts.dead_ids)));
     all.extend(facts.parked.iter().map(of_budget));
+    all.extend(facts.stranded.iter().map(of_stranded));
     keep_causes(&mut all);
     all.sort_by_key(|need| (need.need, need.since.is_none(), need.since));
     all
@@ -241,10 +227,59 @@ fn is_there(state: State) -> bool {
 fn of_watcher(facts: &Facts<'_>) -> Option<Need> {
     let is_here = |agent: &AgentView| is_there(agent.state) && agent.machine.is_none();
     let is_needed = facts.agents.iter().any(is_here);
-    (is_needed && !facts.watcher_runs).then(|| {
-        let text = "no watcher runs: agents are not notified, and no lease expires";
-        Need::new(Kind::Watcher, text.to_owned(), "`ensemble admin watch`".to_owned())
-    })
+    let (text, help) = match facts.watcher {
+        WatcherState::Runs => return None,
+        WatcherState::Missing if !is_needed => return None,
+        WatcherState::Missing => (
+            "no watcher runs: agents are not notified, and no lease expires".to_owned(),
+            facts.watcher_remedy.to_owned(),
+        ),
+        WatcherState::Hangs(silent) => {
+            let text = format!(
+                "the watcher hangs: no sign of life for {} s; files are not routed, agents are not notified",
+                silent.as_secs()
+            );
+            let start = facts.watcher_remedy;
+            let help = facts.watcher_pid.map_or_else(
+                || format!("end its process, then {start}"),
+                |pid| {
+                    format!(
+                        "`kill -CONT {pid}` if it was stopped, else `kill -KILL {pid}`, then {start}"
+                    )
+                },
+            );
+            (text, help)
+        }
+    };
+    Some(Need::new(Kind::Watcher, text, help))
+}
+
+fn of_servers(away: &AwayServers) -> Need {
+    let text = format!("the servers are away, so mail and requests are not known: {}", away.why);
+    Need::new(Kind::Away, text, away.help.clone()).since(away.since)
+}
+
+fn of_unreadable(part: &UnreadablePart) -> Need {
+    let UnreadablePart { about, why, help } = part;
+    Need::new(Kind::Unreadable, format!("{about} cannot be read: {why}"), help.clone()).about(about)
+}
+
+/// One need for each sender, with the first words of its newest message.
+fn of_mail(mail: &[PersonMail]) -> Vec<Need> {
+    let senders: BTreeSet<&Name> = mail.iter().map(|unread| &unread.from).collect();
+    let of_sender = |from: &Name| {
+        let all: Vec<&PersonMail> = mail.iter().filter(|unread| unread.from == *from).collect();
+        let newest = all.last()?;
+        let verb = if newest.is_answer { "answered you" } else { "wrote to you" };
+        let more = match all.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let text = format!("{from} {verb}: \"{}\"{more}", newest.words);
+        let need = Need::new(Kind::Answered, text, "`ensemble recv`".to_owned());
+        Some(need.of(from).about(newest.id.as_str()).since(Some(newest.at)))
+    };
+    senders.into_iter().filter_map(of_sender).collect()
 }
 
 fn of_agent(agent: &AgentView) -> Option<Need> {
@@ -321,6 +356,14 @@ fn of_undecided(asked: &Asked) -> Need {
     Need::new(Kind::Decision, text, help).of(to).about(id.as_str()).since(Some(asked.created_at))
 }
 
+/// What is done cannot be refused: its reviewer, or a person, judges the work itself.
+fn of_unplanned(settled: &UnplannedTask) -> Need {
+    let UnplannedTask { task_id, settled_by, notified, at } = settled;
+    let text = format!("{settled_by} has settled task {task_id} without an approved plan");
+    let help = format!("`ensemble why {task_id}`; {notified} has a notice of it");
+    Need::new(Kind::Decision, text, help).of(settled_by).about(task_id).since(Some(*at))
+}
+
 fn of_ladder(ladder: &LadderFile) -> Option<Need> {
     if !matches!(ladder.state, LadderState::Escalating | LadderState::Escalated) {
         return None;
@@ -347,19 +390,21 @@ fn of_step(step: &Standing) -> Need {
     need.about(task).since(step.since.parse().ok())
 }
 
-/// As much of an id of ours as tells it apart from the other dead letters: its time in milliseconds, where that does.
-fn shortened<'a>(id: &'a str, all: &[DeadTask]) -> &'a str {
-    let Some(start) = id.get(..STAMP_CHARS).filter(|_| id.len() == ID_CHARS) else { return id };
-    let same = all.iter().filter(|letter| letter.id.as_str().starts_with(start)).count();
-    if same == 1 { start } else { id }
-}
-
-fn of_dead(letter: &DeadTask, all: &[DeadTask]) -> Need {
-    let DeadTask { mailbox, id, task, reason, at } = letter;
+fn of_dead(letter: &DeadTask, all: &ShortIds) -> Need {
+    let DeadTask { mailbox, id, task, reason, at, is_readable } = letter;
     let what = task.as_ref().map_or_else(|| format!("message {id}"), |task| format!("task {task}"));
     let text = format!("{what} of {mailbox} is a dead letter: {reason}");
-    let help = format!("`ensemble dead retry {}`, or `dead drop`", shortened(id.as_str(), all));
+    let short = all.shorten(id.as_str());
+    let help = match is_readable {
+        true => format!("`ensemble dead retry {short}`, or `dead drop`"),
+        false => format!("`ensemble dead show {short}`, then `dead drop`"),
+    };
     Need::new(Kind::DeadLetter, text, help).of(mailbox).about(id.as_str()).since(*at)
+}
+
+fn of_stranded(file: &StrandedFile) -> Need {
+    let text = format!("{} is not delivered: {}", file.path, file.why);
+    Need::new(Kind::Undelivered, text, file.help.clone()).about(&file.path)
 }
 
 fn of_budget(parked: &Parked) -> Need {

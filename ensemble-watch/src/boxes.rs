@@ -5,10 +5,14 @@
 //! renamed into place                   at once
 //! its last line is the YAML end mark   at once
 //! written in place, event says closed  unchanged for IN_PLACE_QUIET
-//! linked into place, or not closed yet unchanged for FOUND_QUIET
+//! linked into place                    unchanged for FOUND_QUIET
+//! written, and not closed yet          unchanged for INCOMPLETE_PATIENCE
 //! found by a listing                   unchanged for FOUND_QUIET (its own stamps, then our clock)
-//! none of these, and it does not parse unchanged for INCOMPLETE_PATIENCE: then it is put aside
 //! ```
+//!
+//! A file that does not parse or breaks its contract may still be completed, unless it was renamed into place or has the
+//! end mark. It is put aside once it was unchanged for INCOMPLETE_PATIENCE, and not while its writer has it open, for at
+//! most WRITER_PATIENCE.
 //!
 //! A file in the ledger with the same stamps is not opened again. What cannot be read, is too
 //! large, is a link or a pipe, or never becomes valid YAML goes to `rejected/` with its reason.
@@ -21,6 +25,8 @@ mod examine;
 mod listed;
 mod pending;
 mod reject;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -46,11 +52,14 @@ pub(crate) use reject::Rejected;
 pub const IN_PLACE_QUIET: Duration = Duration::from_millis(50);
 /// How long a file that was found by a listing must be unchanged.
 pub const FOUND_QUIET: Duration = Duration::from_secs(2);
-/// How long a file that does not parse may still be completed by its writer.
+/// How long a file that is not complete may still be completed by its writer.
 pub const INCOMPLETE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a file that is not complete may stay unchanged while its writer has it open.
+const WRITER_PATIENCE: Duration = Duration::from_secs(10 * 60);
 
 const _: () = assert!(IN_PLACE_QUIET.as_millis() < FOUND_QUIET.as_millis());
 const _: () = assert!(FOUND_QUIET.as_millis() < INCOMPLETE_PATIENCE.as_millis());
+const _: () = assert!(INCOMPLETE_PATIENCE.as_millis() < WRITER_PATIENCE.as_millis());
 
 /// How the types of messages about work begin.
 const REPORT_TYPES: &str = "report.";
@@ -75,9 +84,16 @@ pub(crate) struct Complete {
     pub(crate) fields: serde_json::Value,
     /// The type that its route gives to its messages; nothing before it is routed.
     pub(crate) kind: Option<Name>,
+    /// Whether its writer may still add to it.
+    pub(crate) may_grow: bool,
 }
 
 impl Complete {
+    pub(crate) fn into_unfit(self, error: String) -> Unfit {
+        let Self { box_name, file, stat, content, .. } = self;
+        Unfit { box_name, file, stat, content, error }
+    }
+
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.box_name, self.file)
     }
@@ -147,8 +163,8 @@ pub(crate) enum Finding {
     Complete(Complete),
     /// Notify its author and put it aside.
     Unfit(Unfit),
-    /// Tell its author that it was routed before with this content, and enter that it lies there again.
-    Again(Unfit, Entry),
+    /// It was routed before with this content, and has landed again.
+    Again(Complete, Entry),
 }
 
 #[derive(Debug)]
@@ -163,6 +179,8 @@ struct OpenBox {
     found: HashSet<String>,
     /// How many versions of a file landed that were not read, because the next one took their place.
     overwritten: HashMap<String, u64>,
+    /// Files that were written and not closed yet, as far as events say.
+    being_written: HashSet<String>,
 }
 
 /// The open drop boxes of a queue.
@@ -201,6 +219,7 @@ impl Boxes {
                     unmatched: HashMap::new(),
                     found: HashSet::new(),
                     overwritten: HashMap::new(),
+                    being_written: HashSet::new(),
                 }),
                 Err(error) => {
                     let path =
@@ -264,6 +283,13 @@ impl Boxes {
         }
     }
 
+    /// Leaves a file to its writer, who may still complete it.
+    pub(crate) fn await_writer(&mut self, now: Monotonic, unfit: &Unfit) {
+        if let Some(open) = self.get_mut(&unfit.box_name) {
+            open.await_writer(now, &unfit.file, (&unfit.stat).into());
+        }
+    }
+
     /// An event said that a file has landed.
     pub(crate) fn landed(
         &mut self,
@@ -274,6 +300,12 @@ impl Boxes {
         ledger: &mut Ledger,
     ) -> Option<Finding> {
         let open = self.get_mut(box_name).filter(|open| open.drop_box.takes(file))?;
+        // Elsewhere no event says that a file was closed.
+        if how == Landing::Written && cfg!(target_os = "linux") {
+            open.being_written.insert(file.to_owned());
+        } else if how != Landing::Created {
+            open.being_written.remove(file);
+        }
         match how {
             Landing::Renamed => {
                 let stat = open.drop_box.dir().stat(file).ok().flatten();
@@ -302,6 +334,8 @@ impl Boxes {
             open.unmatched.retain(|file, _| matches!(dir.stat(file), Ok(Some(_))));
             give_back(&mut open.unmatched);
             give_back(&mut open.pending);
+            let OpenBox { being_written, pending, .. } = open;
+            being_written.retain(|file| pending.contains_key(file));
         }
         ledger.begin_listing();
         for (place, open) in self.open.iter().enumerate() {

@@ -3,6 +3,7 @@
 //! ```text
 //! every BUDGET_INTERVAL, if ensemble.yaml has a limit
 //!   read what agents' records and the event log say since the last look
+//!     a large record takes several looks, soon after one another, until which nothing is judged
 //!   over its limit, not parked     park it, alarm `over_budget`, record budget.parked
 //!   parked, no longer over         lift it, record budget.lifted
 //! ```
@@ -18,7 +19,7 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_team::board::Condition;
 use ensemble_team::budget::{BudgetFile, Parked};
-use ensemble_team::usage::{Prices, Spent, by_task};
+use ensemble_team::usage::{Prices, ReadingLimit, Spent, by_task};
 use serde_json::json;
 
 use crate::consumption::UsageReader;
@@ -27,6 +28,10 @@ use crate::status::ACTOR;
 
 /// How often agents' records are read.
 const BUDGET_INTERVAL: Duration = Duration::from_secs(15);
+/// How much of them one look reads, in bytes: a twentieth of a second's work, because the loop waits for it.
+const BYTES_A_LOOK: u64 = 16 * 1024 * 1024;
+/// When the next look follows one that has not read everything.
+const UNFINISHED_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What was read so far.
 pub(crate) struct BudgetWatch {
@@ -65,14 +70,25 @@ impl BudgetWatch {
             return Vec::new();
         }
         self.next = now + BUDGET_INTERVAL;
-        self.look(project, recorder).unwrap_or_else(|error| {
+        self.look(now, project, recorder).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot compare what was used with the budgets");
             Vec::new()
         })
     }
 
-    fn look(&mut self, project: &Project, recorder: &dyn Recorder) -> Result<Vec<Condition>> {
-        let usage = self.usage.update()?;
+    fn look(
+        &mut self,
+        now: Monotonic,
+        project: &Project,
+        recorder: &dyn Recorder,
+    ) -> Result<Vec<Condition>> {
+        let mut limit = ReadingLimit::of(BYTES_A_LOOK);
+        let usage = self.usage.update_within(&mut limit)?;
+        if limit.is_reached() {
+            // Too little is known: a budget that is used up must not be lifted.
+            self.next = now + UNFINISHED_INTERVAL;
+            return Ok(Vec::new());
+        }
         let tasks = by_task(&usage);
         let agents: BTreeMap<Name, Spent> =
             usage.into_iter().map(|(name, usage)| (name, usage.spent)).collect();

@@ -11,7 +11,9 @@ use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::roster::Member;
 use ensemble_team::session::Session;
-use ensemble_team::usage::{AgentUsage, Claim, HeldTasks, Prices, Rollouts, TeamRecords, Unclear};
+use ensemble_team::usage::{
+    AgentUsage, Claim, HeldTasks, Prices, ReadingLimit, Rollouts, TeamRecords, Unclear,
+};
 
 use crate::project::Project;
 
@@ -56,6 +58,17 @@ impl UsageReader {
     /// # Errors
     /// The event log, the sessions or the roster cannot be read.
     pub fn update(&mut self) -> Result<BTreeMap<Name, AgentUsage>> {
+        self.update_within(&mut ReadingLimit::none())
+    }
+
+    /// As [`UsageReader::update`], as far as `limit` allows: what each agent has used as far as it was read.
+    ///
+    /// # Errors
+    /// As for [`UsageReader::update`].
+    pub fn update_within(
+        &mut self,
+        limit: &mut ReadingLimit,
+    ) -> Result<BTreeMap<Name, AgentUsage>> {
         let logs = self.project.logs();
         if self.log.is_none() && logs.is_dir() {
             let wanted = HeldTasks::TYPES.into_iter().chain([types::AGENT_UP]);
@@ -69,8 +82,8 @@ impl UsageReader {
             new.iter().for_each(|record| self.take(record));
         }
         let mut sessions = self.project.sessions().all()?;
-        self.find_rollouts(&mut sessions)?;
-        self.records.update(&sessions);
+        self.find_rollouts(&mut sessions, limit)?;
+        self.records.update(&sessions, limit);
         Ok(self.records.usage(&self.held, &self.prices))
     }
 
@@ -90,7 +103,11 @@ impl UsageReader {
     }
 
     /// Adds the rollouts that no hook has named.
-    fn find_rollouts(&mut self, sessions: &mut Vec<Session>) -> Result<()> {
+    fn find_rollouts(
+        &mut self,
+        sessions: &mut Vec<Session>,
+        limit: &mut ReadingLimit,
+    ) -> Result<()> {
         let named: BTreeSet<PathBuf> =
             sessions.iter().flat_map(|session| session.records.iter().cloned()).collect();
         let mut claims: BTreeMap<PathBuf, Vec<Claim>> = BTreeMap::new();
@@ -108,7 +125,7 @@ impl UsageReader {
         for (home, claims) in claims {
             let rollouts =
                 self.rollouts.entry(home.clone()).or_insert_with(|| Rollouts::new(&home));
-            let (found, unclear) = rollouts.of(&claims, &named);
+            let (found, unclear) = rollouts.of(&claims, &named, limit);
             self.unclear.extend(unclear);
             for (agent, records) in found {
                 let mut session = Session::new(agent.clone());

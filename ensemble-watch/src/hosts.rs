@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::driver::Readied;
+use ensemble_core::durable::read_file;
 use ensemble_core::message::{Digest, Name, Timestamp};
 use ensemble_core::proto::ready::{self, ErrorType, ReadinessFailure};
 use ensemble_core::{Error, Result};
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::members::Observed;
 
 /// The largest report of a host that is read, in bytes.
-const REPORT_BYTES_MAX: u64 = 1024 * 1024;
+const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How long a call may take on its way to another host and back.
 const WAY_PATIENCE: Duration = Duration::from_secs(15);
 /// Digits of the digest in a host's name, which tells projects of one machine apart.
@@ -207,8 +208,7 @@ pub fn directory(state: &Path) -> PathBuf {
 pub fn others(state: &Path) -> Vec<OtherHost> {
     let files = fs::read_dir(directory(state)).into_iter().flatten().flatten();
     let read = |file: fs::DirEntry| {
-        let is_small = file.metadata().is_ok_and(|data| data.len() <= REPORT_BYTES_MAX);
-        let text = is_small.then(|| fs::read(file.path()).ok()).flatten()?;
+        let text = read_file(&file.path(), REPORT_BYTES_MAX).ok()??;
         serde_json::from_slice::<OtherHost>(&text).ok()
     };
     let mut others: Vec<OtherHost> = files.filter_map(read).collect();

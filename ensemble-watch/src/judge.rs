@@ -13,6 +13,7 @@
 use ensemble_core::env::Published;
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
+use ensemble_core::{Error, Result};
 use ensemble_team::contract::{self, Kind, Node};
 use ensemble_team::lint::{Finding, Linter, Mode, Shape};
 
@@ -109,29 +110,35 @@ impl Advice {
         rules
     }
 
-    /// Stores the message for the author, once for each author and task. An author without a mailbox is
-    /// not told: the record remains.
-    pub(crate) fn send(&self, file: &Complete, spool: &Spool) -> Option<Name> {
-        let author = self.author.clone()?;
+    /// Stores the message for the author, once for each author and task. An author without a mailbox, or without
+    /// room in it, gets none: the record remains.
+    ///
+    /// # Errors
+    /// The disk failed; to be tried again.
+    pub(crate) fn send(&self, file: &Complete, spool: &Spool) -> Result<Option<Name>> {
+        let Some(author) = self.author.clone() else { return Ok(None) };
         let path = file.path();
         let about = file.fields.get("task_id").and_then(serde_json::Value::as_str);
         let about = about.unwrap_or(&path);
         let parts = [ADVICE_TYPE.as_bytes(), about.as_bytes(), author.as_str().as_bytes()];
-        let id = MessageId::new(format!("l-{}", Digest::of_parts(&parts).short(ID_DIGITS))).ok()?;
+        let id = MessageId::new(format!("l-{}", Digest::of_parts(&parts).short(ID_DIGITS)))?;
         let shown = source(&path);
         let body = format!(
             "{shown} was delivered, but it is vague or incomplete:\n\n{}\n\n\
              Say it exactly in the next one, or correct this one and put it there again.\n",
             lines(&self.findings).join("\n")
         );
-        let kind = Name::new(ADVICE_TYPE).ok()?;
+        let kind = Name::new(ADVICE_TYPE)?;
         let envelope = Envelope::new(author.clone(), body)
             .with_causation(shown)
             .with_id(id)
             .with_kind(kind)
-            .from(Name::new(ACTOR).ok()?);
-        let published = spool.publish(&envelope);
-        matches!(published, Ok(Published::Stored)).then_some(author)
+            .from(Name::new(ACTOR)?);
+        match spool.publish(&envelope) {
+            Ok(published) => Ok((published == Published::Stored).then_some(author)),
+            Err(Error::NoMailbox { .. } | Error::Full { .. } | Error::Conflict { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::Result;
+use ensemble_core::durable::read_file;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Name, Timestamp};
@@ -31,7 +32,7 @@ use crate::panes::{self, PaneEntry};
 use crate::processes::Process;
 use crate::project::Project;
 use crate::sessions;
-use crate::status::ACTOR;
+use crate::status::{ACTOR, STATUS_BYTES_MAX};
 use crate::workload::{self, Books, Workload};
 
 /// The providers whose screens say nothing about work.
@@ -40,8 +41,6 @@ const SCRIPTS: [&str; 2] = ["shell", "generic"];
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(500);
 /// How long the pane of an agent may take to open, before the agent counts as never started.
 const START_PATIENCE: Duration = Duration::from_secs(30);
-/// The largest `watch.json` that is read, in bytes.
-const STATUS_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The last observation of a member, as it stands in `watch.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,14 +125,8 @@ fn without_pane(member: &Member) -> PaneObservation {
 /// What the last watcher has seen, from its status file.
 #[must_use]
 pub fn last_observed(status: &Path) -> Vec<Observed> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    let read = std::fs::File::open(status)
-        .and_then(|file| file.take(STATUS_BYTES_MAX).read_to_string(&mut text));
-    match read {
-        Ok(_) => observed_in(&serde_json::from_str(&text).unwrap_or_default()),
-        Err(_) => Vec::new(),
-    }
+    let content = read_file(status, STATUS_BYTES_MAX).ok().flatten().unwrap_or_default();
+    observed_in(&serde_json::from_slice(&content).unwrap_or_default())
 }
 
 /// The members in a watcher's status.
@@ -168,8 +161,8 @@ impl WorkloadSource<'_> {
     fn held_by(self, agent: &Name, books: &Books) -> Result<Vec<Holding>> {
         match self {
             Self::Directory(spool) => {
-                let mut holds = books.holds(spool, |holder| holder == agent)?;
-                Ok(holds.remove(agent).unwrap_or_default())
+                let mut known = books.holds(spool, |holder| holder == agent)?;
+                Ok(known.by_agent.remove(agent).unwrap_or_default())
             }
             Self::Servers(workload) => Ok(workload.held_by(agent)),
         }

@@ -16,7 +16,7 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::ack::Phase;
 use ensemble_team::session::{Activity, Sessions};
 use ensemble_tmux::nudge::{Effect, Event, NudgeSchedule, Occasion, Prompt, Record};
-use ensemble_tmux::provider::{Profile, Profiles};
+use ensemble_tmux::provider::{Judgement, Profile, Profiles, UnsentLine};
 use serde_json::json;
 
 use crate::mail::MailSource;
@@ -191,6 +191,15 @@ impl Notifier {
         let session = self.sessions.get(agent).ok().flatten();
         if session.is_some_and(|session| session.activity == Activity::Idle) {
             target.schedule.handle(now, Event::PaneChanged);
+        }
+    }
+
+    /// An agent's pane was observed. If its composer shows our unsent line alone and no mail waits, the line is taken
+    /// back.
+    pub(crate) fn observed(&mut self, now: Monotonic, agent: &Name, seen: Option<&Judgement>) {
+        let is_left = seen.is_some_and(|seen| seen.unsent_line() == UnsentLine::Alone);
+        if let Some(target) = self.targets.get_mut(agent).filter(|_| is_left) {
+            target.schedule.handle(now, Event::LineLeft);
         }
     }
 
@@ -402,7 +411,7 @@ fn perform(
         entry: target.entry.clone(),
         profile: Arc::clone(&target.profile),
         attempt,
-        text: Some(text),
+        text,
         kind,
     };
     let Some(effect) = effect else { return };
@@ -413,7 +422,8 @@ fn perform(
             let text = target.profile.program().nudge_text(&target.entry.mailbox, count, more);
             target.typed = Some((attempt, text.clone()));
             target.announced.clone_from(&target.known);
-            pane_workers.send(pane_task(target, attempt, text, PaneTaskKind::Type(occasion)));
+            let kind = PaneTaskKind::Type(occasion);
+            pane_workers.send(pane_task(target, attempt, Some(text), kind));
             // Beyond these, the line itself says that there is more.
             target.covered = if more {
                 mail.due_ids_for(&target.entry.mailbox, &target.entry.agent, COVERED_MAX).unwrap_or_default()
@@ -425,7 +435,10 @@ fn perform(
             let Some((_, text)) = target.typed.clone().filter(|(number, _)| *number == typed) else { return };
             // A later submit asks for the same line.
             target.typed = Some((typed, text.clone()));
-            pane_workers.send(pane_task(target, attempt, text, PaneTaskKind::Submit));
+            pane_workers.send(pane_task(target, attempt, Some(text), PaneTaskKind::Submit));
+        }
+        Effect::Withdraw { attempt } => {
+            pane_workers.send(pane_task(target, attempt, None, PaneTaskKind::Withdraw));
         }
         Effect::Record(Record::Deferred { deferral, waiting }) => recorder.record(types::NUDGE_DEFERRED, ACTOR, json!({
             "agent": target.entry.agent, "mailbox": target.entry.mailbox, "pane": target.entry.binding.id,

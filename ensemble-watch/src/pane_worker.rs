@@ -30,6 +30,8 @@ pub(crate) enum PaneTaskKind {
     Type(Occasion),
     /// The text stands in the composer: press Enter if it still does, and type nothing.
     Submit,
+    /// Take back our unsent line if nothing else is in the composer.
+    Withdraw,
     /// Observe what the agent is doing, and type nothing.
     Observe,
 }
@@ -40,7 +42,7 @@ pub(crate) struct PaneTask {
     pub(crate) entry: PaneEntry,
     pub(crate) profile: Arc<Profile>,
     pub(crate) attempt: u64,
-    /// Missing for [`PaneTaskKind::Observe`].
+    /// Missing for [`PaneTaskKind::Observe`] and [`PaneTaskKind::Withdraw`].
     pub(crate) text: Option<NudgeText>,
     pub(crate) kind: PaneTaskKind,
 }
@@ -158,7 +160,7 @@ impl PaneWorker {
                         agent: pane_task.entry.agent,
                         observation: PaneObservation::Unseen,
                     }),
-                    PaneTaskKind::Type(_) | PaneTaskKind::Submit => {
+                    PaneTaskKind::Type(_) | PaneTaskKind::Submit | PaneTaskKind::Withdraw => {
                         self.report(&pane_task, None, failed(&error))
                     }
                 }
@@ -176,6 +178,10 @@ impl PaneWorker {
                 self.send(PaneResult::Observed { agent: pane_task.entry.agent, observation });
                 return None;
             }
+            (PaneTaskKind::Withdraw, _) => match pane.withdraw_line() {
+                Ok(deferral) => NudgeOutcome::Refused { deferral },
+                Err(error) => failed(&error),
+            },
             (PaneTaskKind::Submit, Some(text)) => {
                 pane.submit(text).unwrap_or_else(|error| failed(&error))
             }
@@ -264,6 +270,7 @@ fn failed(error: &Error) -> NudgeOutcome {
 mod tests {
     use std::path::Path;
 
+    use ensemble_team::session::Sessions;
     use ensemble_tmux::provider::Profiles;
     use ensemble_tmux::tmux::Binding;
 
@@ -285,7 +292,8 @@ mod tests {
         let entry = PaneEntry { agent, mailbox, provider, binding };
         let profile = Profiles::embedded().unwrap().get("shell").unwrap();
         let text = Some(NudgeText::new(": mail").unwrap());
-        let sources = Sources::new(locks.to_owned(), Default::default());
+        let sessions = Sessions::open(locks);
+        let sources = Sources::new(locks.to_owned(), Default::default(), sessions);
         let (waker, mut wakes) = wakes::wakes().unwrap();
         let mut pane_workers = PaneWorkers::new(sources, locks.to_owned(), waker);
         pane_workers.send(PaneTask {

@@ -7,7 +7,7 @@ use ensemble_core::durable::{self, Dir, Durability};
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::{Member, PaneObservation};
-use ensemble_tmux::provider::{Observer, Profile};
+use ensemble_tmux::provider::Profile;
 use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::{Binding, Server};
 use serde::{Deserialize, Serialize};
@@ -53,9 +53,7 @@ impl PaneEntry {
         sources: &Sources,
         locks: &Path,
     ) -> Result<BoundPane> {
-        let places = sources.places(Some(&self.agent), &profile);
-        let observer = Observer::new(profile).with_places(places);
-        let observer = observer.with_zones(sources.zones().clone());
+        let observer = sources.observer(Some(&self.agent), profile);
         BoundPane::open(server, self.binding.clone(), observer, locks)
     }
 }
@@ -123,16 +121,15 @@ pub fn write(panes: &Path, entry: &PaneEntry) -> Result<()> {
     durable::write_document(&path, yaml::render(entry).as_bytes(), Durability::Process)
 }
 
-/// Forgets an agent's place; a missing one is fine.
+/// Forgets an agent's place. Returns whether there was one.
 ///
 /// # Errors
 /// The disk failed.
-pub fn forget(panes: &Path, agent: &Name) -> Result<()> {
+pub fn forget(panes: &Path, agent: &Name) -> Result<bool> {
     let path = panes.join(format!("{agent}.yaml"));
     match std::fs::remove_file(&path) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::Io { operation: "remove", path, source })
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(Error::Io { operation: "remove", path, source }),
     }
 }

@@ -20,6 +20,7 @@ mod notify;
 mod quota;
 mod steps;
 mod team;
+mod trusted;
 mod worktrees;
 
 use std::collections::BTreeMap;
@@ -57,6 +58,7 @@ pub use notify::{AlertRule, Occasion, QuietHours, TerminalSignal};
 pub use quota::QuotaConfig;
 pub use steps::StepsConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
+use trusted::{read_config, user_config};
 pub use worktrees::WorktreesConfig;
 
 /// The default directory of the queue.
@@ -69,8 +71,6 @@ pub const CONFIG_FILE: &str = "ensemble.yaml";
 pub const USER_CONFIG: &str = "ensemble/config.yaml";
 /// The state directory, beside the queue.
 pub const STATE_DIRECTORY: &str = ".ensemble";
-/// The largest configuration file, in bytes.
-const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The keys of `ensemble.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -167,10 +167,11 @@ impl Config {
             return Err(Error::malformed(path, field, detail));
         }
         config.notify.iter().try_for_each(|rule| rule.check(path))?;
-        for (agent, AgentConfig { server, .. }) in &config.agents {
+        for (agent, settings) in &config.agents {
+            settings.check_names(agent, path)?;
             let field = format!("agents.{agent}.server");
             let path = path.to_owned();
-            server.check().map_err(|detail| Error::Malformed { path, field, detail })?;
+            settings.server.check().map_err(|detail| Error::Malformed { path, field, detail })?;
         }
         Ok(config)
     }
@@ -258,9 +259,10 @@ impl Project {
             .unwrap_or_else(|| PathBuf::from(QUEUE_DEFAULT));
         let queue = std::path::absolute(&queue).unwrap_or(queue);
         let root = queue.parent().unwrap_or_else(|| Path::new("/")).to_owned();
-        let project = read_config(&root.join(CONFIG_FILE))?;
+        let project = read_config(&root.join(CONFIG_FILE), Some(&root))?;
         let user = match user_config() {
-            Some(path) => read_config(&path)?,
+            // People keep the files of their home elsewhere, and link to them.
+            Some(path) => read_config(&path, None)?,
             None => Config::default(),
         };
         Ok(Self { queue, state: root.join(STATE_DIRECTORY), config: project.or(user) })
@@ -288,7 +290,7 @@ impl Project {
         let root = self.state.parent().unwrap_or_else(|| Path::new("/")).to_owned();
         let agents = &self.config.agents;
         let servers = agents.iter().map(|(agent, it)| (agent.clone(), it.server.clone())).collect();
-        Sources::new(root, servers)
+        Sources::new(root, servers, self.sessions())
     }
 
     /// The drop boxes: the built-in and the configured ones.
@@ -447,31 +449,6 @@ impl Project {
     }
 }
 
-fn user_config() -> Option<PathBuf> {
-    let base = std::env::var_os("XDG_CONFIG_HOME")
-        .filter(|v| !v.is_empty())
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")))?;
-    Some(base.join(USER_CONFIG))
-}
-
-fn read_config(path: &Path) -> Result<Config> {
-    let io = |source| Error::Io { operation: "read", path: path.to_owned(), source };
-    let bytes = match std::fs::metadata(path) {
-        Ok(metadata) => metadata.len(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
-        Err(error) => return Err(io(error)),
-    };
-    if bytes > CONFIG_BYTES_MAX {
-        return Err(Error::TooLarge {
-            what: path.display().to_string(),
-            bytes,
-            limit: CONFIG_BYTES_MAX,
-        });
-    }
-    Config::parse(&std::fs::read_to_string(path).map_err(io)?, path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -481,7 +458,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join(CONFIG_FILE);
         std::fs::write(&file, "durability: process\nroutes:\n  - match: reports/*.md\n    to: [docs]\n    type: note\n").unwrap();
-        let project = read_config(&file).unwrap();
+        let project = read_config(&file, None).unwrap();
         let user = Config {
             durability: Some(Durability::Power),
             poll_interval_seconds: Some(5),
@@ -492,8 +469,8 @@ mod tests {
         assert_eq!(both.poll_interval(), Duration::from_secs(5));
         assert_eq!(both.routes.len(), 1);
         std::fs::write(&file, "# nothing yet\n").unwrap();
-        assert_eq!(read_config(&file).unwrap(), Config::default());
+        assert_eq!(read_config(&file, None).unwrap(), Config::default());
         std::fs::write(&file, "durabilty: process\n").unwrap();
-        assert!(read_config(&file).unwrap_err().to_string().contains("durabilty"));
+        assert!(read_config(&file, None).unwrap_err().to_string().contains("durabilty"));
     }
 }

@@ -42,7 +42,7 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::history::sweep_attachments;
 use ensemble_core::leases::MailboxLeases;
-use ensemble_core::message::{MessageId, Name};
+use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
@@ -121,6 +121,8 @@ pub(crate) struct Follower {
     /// A notice arrived since the last report.
     has_news: bool,
     condition: serde_json::Value,
+    /// Since when the servers cannot be used.
+    gone_since: Option<Timestamp>,
     sight: SharedSight,
     log: TeamLog,
     next_log: Monotonic,
@@ -174,6 +176,7 @@ impl Follower {
             next_workload: now,
             has_news: true,
             condition: serde_json::Value::Null,
+            gone_since: None,
             sight: SharedSight::default(),
             log: TeamLog::open(project.host()?, &project.logs(), &project.state)?,
             hosts: Hosts::open(project, now)?,
@@ -375,7 +378,7 @@ impl Follower {
         let is_here = |name: &Name| members.iter().any(|member| member.name == *name);
         let workload = Workload {
             waits_for: self.requests.waits_for(),
-            holds: self.books.holds(queue, is_here)?,
+            holds: self.books.holds(queue, is_here)?.by_agent,
         };
         // A notice that arrived meanwhile triggers another report.
         self.has_news = false;
@@ -466,9 +469,13 @@ impl Follower {
     }
 
     fn report_condition(&mut self, connected: bool, error: Option<&Error>) {
+        let connected = connected && error.is_none();
+        self.gone_since =
+            (!connected).then(|| self.gone_since.unwrap_or_else(|| SystemClock.wall()));
         let condition = json!({
             "server": self.options.servers_shown(),
-            "connected": connected && error.is_none(),
+            "connected": connected,
+            "gone_since": self.gone_since,
             "why": error.map(ToString::to_string),
             "outbox": self.outbox.waiting().unwrap_or(0),
             "outbox_dead": self.outbox.dead().unwrap_or(0),

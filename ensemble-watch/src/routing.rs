@@ -37,8 +37,9 @@ pub(crate) enum Plan {
     Unmatched { file: Complete },
     /// Its route leads to an impossible name.
     Impossible { file: Complete, error: Error },
-    /// It names itself a report (or a review …) and is none: it is to be put aside.
-    Broken { unfit: Unfit },
+    /// It names itself a report (or a review …) and is none: it is to be put aside, unless its writer may still
+    /// complete it.
+    Broken { unfit: Unfit, may_grow: bool },
     /// Routed before.
     Known,
 }
@@ -51,18 +52,19 @@ pub(crate) struct Routed {
     envelopes: Vec<Envelope>,
 }
 
-/// Decides what is to be done with a complete file.
+/// Decides what is to be done with a complete file. `again` is the entry of one that counts although its content was
+/// routed before.
 pub(crate) fn plan(
     mut file: Complete,
+    again: Option<Entry>,
     routes: &Routes,
     ledger: &Ledger,
     spool: &Spool,
     judge: &Judge,
 ) -> Plan {
     let path = file.path();
-    let Some(entry) = ledger.next_version(&path, &file.stat, &file.content) else {
-        return Plan::Known;
-    };
+    let entry = again.or_else(|| ledger.next_version(&path, &file.stat, &file.content));
+    let Some(entry) = entry else { return Plan::Known };
     if &*file.box_name == ACK_BOX {
         return match file.file.strip_suffix(".ack").map(str::to_owned) {
             Some(task) => Plan::Ack { file, entry, task },
@@ -76,12 +78,13 @@ pub(crate) fn plan(
     };
     file.kind = Some(destination.kind.clone());
     if let Some(error) = judge.unfit(&file, &destination.kind) {
-        return broken(file, error);
+        let may_grow = file.may_grow;
+        return broken(file, error, may_grow);
     }
     let author = author_in(&file.fields);
     match author.as_ref().map(|author| spool.refuse_owner(author, &file.stat)).transpose() {
         Ok(None | Some(None)) => {}
-        Ok(Some(Some(error))) => return broken(file, error),
+        Ok(Some(Some(error))) => return broken(file, error, false),
         Err(error) => return Plan::Impossible { file, error },
     }
     let field =
@@ -110,9 +113,8 @@ pub(crate) fn plan(
     Plan::Publish(Routed { file, entry, envelopes })
 }
 
-fn broken(file: Complete, error: String) -> Plan {
-    let Complete { box_name, file, stat, content, .. } = file;
-    Plan::Broken { unfit: Unfit { box_name, file, stat, content, error } }
+fn broken(file: Complete, error: String, may_grow: bool) -> Plan {
+    Plan::Broken { unfit: file.into_unfit(error), may_grow }
 }
 
 /// The message for one recipient: the file's text, or its attachment where it is too large.
@@ -147,25 +149,19 @@ pub(crate) fn source(path: &str) -> String {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Batch {
-    unsynced: Vec<Unsynced>,
-    entries: Vec<Entry>,
+    pub(crate) unsynced: Vec<Unsynced>,
     /// What was stored: mailbox, id, source, task.
     pub(crate) stored: Vec<Envelope>,
     /// What could not be published, with its error, to be tried again.
     pub(crate) failed: Vec<(Complete, Error)>,
-    /// The files that were routed, with their fields.
-    pub(crate) routed: Vec<Complete>,
+    /// The files that were routed, with their fields and their lines for the ledger.
+    pub(crate) routed: Vec<(Complete, Entry)>,
 }
 
 /// Publishes what was planned. A file of which any recipient fails is tried again as a whole.
 pub(crate) fn publish(plans: Vec<Routed>, spool: &Spool) -> Batch {
-    let mut batch = Batch {
-        unsynced: Vec::new(),
-        entries: Vec::new(),
-        stored: Vec::new(),
-        failed: Vec::new(),
-        routed: Vec::new(),
-    };
+    let mut batch =
+        Batch { unsynced: Vec::new(), stored: Vec::new(), failed: Vec::new(), routed: Vec::new() };
     for Routed { file, entry, envelopes } in plans {
         let (unsynced, failed) = spool.publish_unsynced(&envelopes);
         let stored = envelopes.iter().zip(unsynced.outcomes());
@@ -176,22 +172,39 @@ pub(crate) fn publish(plans: Vec<Routed>, spool: &Spool) -> Batch {
         );
         batch.unsynced.push(unsynced);
         match failed {
-            None => {
-                batch.entries.push(entry);
-                batch.routed.push(file);
-            }
+            None => batch.routed.push((file, entry)),
             Some(error) => batch.failed.push((file, error)),
         }
     }
     batch
 }
 
-/// Makes a batch safe and enters it into the ledger.
-pub(crate) fn commit(batch: Batch, ledger: &mut Ledger) -> Result<()> {
-    for unsynced in batch.unsynced {
+/// Makes a batch safe and enters into the ledger what has had its effects.
+pub(crate) fn commit(
+    unsynced: Vec<Unsynced>,
+    entries: Vec<Entry>,
+    ledger: &mut Ledger,
+) -> Result<()> {
+    for unsynced in unsynced {
         unsynced.sync()?;
     }
-    ledger.append(batch.entries)
+    ledger.append(entries)
+}
+
+/// Whether work on a task is unfinished: that of its author, or without an author that of any agent.
+pub(crate) fn is_open(task: &str, author: Option<&Name>, queue: &dyn Broker) -> Result<bool> {
+    let mailboxes = match author {
+        Some(author) => vec![author.clone()],
+        None => queue.mailboxes()?,
+    };
+    for mailbox in mailboxes {
+        match find_work(&mailbox, task, queue) {
+            Ok(None) | Err(Error::NoMailbox { .. }) => {}
+            Ok(Some(_)) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
 }
 
 /// Receives, for the writer of an `ack/` file, the message that hands over that task. The seeds'
@@ -211,14 +224,17 @@ pub(crate) fn acknowledge(
         // A word that is no name is a mistake, which is told.
         None => Name::new(word).map(|_| None)?,
     };
-    let Some((agent, Found { id, state: State::Queued { .. }, .. })) = has_it else {
-        return Ok(None);
+    let lease = match has_it {
+        Some((agent, Found { id, state: State::Queued { .. }, .. })) => {
+            queue.receive_id(&agent, &id, &agent)?.map(|delivery| delivery.lease)
+        }
+        // It was received before, perhaps for this very file, and that was not written down.
+        Some((agent, Found { id, state: State::Acked { holder, epoch }, .. })) => {
+            (holder == agent).then_some(Lease { mailbox: agent, id, holder, epoch })
+        }
+        _ => None,
     };
-    let delivery = queue.receive_id(&agent, &id, &agent)?;
-    Ok(delivery.map(|delivery| {
-        let acked = AckedLease::from(&delivery.lease);
-        (delivery.lease, acked)
-    }))
+    Ok(lease.map(|lease| (lease.clone(), AckedLease::from(&lease))))
 }
 
 /// The mailbox that has a task, if exactly one has it.

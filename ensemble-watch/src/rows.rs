@@ -150,6 +150,18 @@ impl Row {
         }
     }
 
+    /// As [`Row::presence`]; where that cannot be seen, unknown with the reason.
+    #[must_use]
+    pub fn presence_or_why(
+        &self,
+        project: &Project,
+        waits_for: Option<&String>,
+        holds: &[Holding],
+    ) -> Presence {
+        self.presence(project, waits_for, holds)
+            .unwrap_or_else(|error| Presence::new(State::Unknown, error.to_string()))
+    }
+
     /// What it is doing, from what is seen of it now, what it waits for and what it holds.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! Running the watcher: one at a time, until it is told to stop.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "nats")]
@@ -24,7 +24,7 @@ use crate::project::Project;
 use crate::remote::Follower;
 use crate::requests::DecisionHandler;
 use crate::servers::SharedSight;
-use crate::status::ACTOR;
+use crate::status::{self, ACTOR};
 use crate::wakes::{Wake, Waker, Wakes, wakes};
 
 /// How long a start waits for the project's lock if another watcher has it, which may be about to end.
@@ -32,6 +32,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits for processes that only look whether a watcher runs. They share the lock for a
 /// moment, and a busy machine may stop them in that moment.
 const LOOKERS_PATIENCE: Duration = Duration::from_secs(30);
+/// How often a watcher looks whether its state directory is the one in which it has begun.
+const PLACE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a watcher that ends with its team looks whether there is one.
 pub const USED_EVERY: Duration = Duration::from_secs(1);
 
@@ -48,6 +50,15 @@ impl Stopper {
         self.stopped.store(true, Ordering::Release);
         self.waker.wake(Wake::Stop);
     }
+}
+
+/// Why a watcher has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatcherEnd {
+    /// A stop was asked for.
+    Stopped,
+    /// Its state directory was removed or replaced, and its lock with it: another watcher could begin beside it.
+    StateRemoved,
 }
 
 /// A watcher that holds its project's lock and has not started yet.
@@ -69,7 +80,8 @@ pub struct Watcher {
     /// Dropping it ends the thread that follows the servers.
     #[cfg(feature = "nats")]
     _servers: Sender<()>,
-    _lock: FileLock,
+    lock: FileLock,
+    project: Project,
 }
 
 impl Watcher {
@@ -81,6 +93,7 @@ impl Watcher {
     pub fn new(project: &Project) -> Result<Self> {
         project.ensure_state()?;
         let lock = take(&project.watch_lock(), LOCK_PATIENCE)?;
+        status::note_start(&project.watch_status(), SystemClock.monotonic());
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
@@ -114,7 +127,8 @@ impl Watcher {
             alerts,
             #[cfg(feature = "nats")]
             _servers: servers,
-            _lock: lock,
+            lock,
+            project: project.clone(),
         })
     }
 
@@ -137,24 +151,32 @@ impl Watcher {
     ///
     /// # Errors
     /// None at the moment: each failure while watching is recorded and tried again.
-    pub fn run(mut self, ready: impl FnOnce()) -> Result<()> {
+    pub fn run(mut self, ready: impl FnOnce()) -> Result<WatcherEnd> {
         self.engine.step(Vec::new(), false);
         ready();
-        loop {
+        let mut checked = Instant::now();
+        let end = loop {
             let wakes = self.next_wakes();
             self.engine.step(wakes, self.wakes.has_events());
             if let Some(alerts) = &self.alerts {
                 alerts.changed();
             }
             if self.stopper.stopped.load(Ordering::Acquire) {
-                break;
+                break WatcherEnd::Stopped;
             }
-        }
+            if checked.elapsed() >= PLACE_INTERVAL {
+                checked = Instant::now();
+                // Without a queue the project is elsewhere now, and no directory is made in its old place.
+                if !self.lock.is_at_its_path() && self.project.queue.is_dir() {
+                    return Ok(WatcherEnd::StateRemoved);
+                }
+            }
+        };
         self.engine.write_status_now();
         if let Err(error) = self.log.end_session(ACTOR) {
             tracing::warn!(%error, "cannot record the end of the session");
         }
-        Ok(())
+        Ok(end)
     }
 
     /// Waits for the first wake-up or the next deadline, and takes what else has come by then.
@@ -202,7 +224,7 @@ pub fn run_process_while(
     ready: impl FnOnce(),
 ) -> Result<()> {
     let looked_at = project.clone();
-    let follow = |stopper: Stopper| {
+    let follow = |stopper: SharedStopper| {
         std::thread::spawn(move || {
             let mut unused = 0;
             while unused < 2 {
@@ -217,12 +239,12 @@ pub fn run_process_while(
 
 fn run_watcher(
     project: &Project,
-    follow: impl FnOnce(Stopper),
+    follow: impl FnOnce(SharedStopper),
     ready: impl FnOnce(),
 ) -> Result<()> {
     tell_trouble_on_stderr();
-    let watcher = Watcher::new(project)?;
-    let stopper = watcher.stopper();
+    let mut watcher = Watcher::new(project)?;
+    let stopper = SharedStopper(Arc::new(Mutex::new(watcher.stopper())));
     follow(stopper.clone());
     let signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGTERM,
@@ -235,18 +257,52 @@ fn run_watcher(
         path: "this process".into(),
         source,
     })?;
+    let signalled = stopper.clone();
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
-            stopper.stop();
+            signalled.stop();
         }
     });
-    watcher.run(|| {
-        // Fails without systemd, which is fine.
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        ready();
-    })?;
+    let mut ready = Some(ready);
+    loop {
+        let end = watcher.run(|| {
+            // Fails without systemd, which is fine.
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+            if let Some(ready) = ready.take() {
+                ready();
+            }
+        })?;
+        if end == WatcherEnd::Stopped {
+            break;
+        }
+        tracing::warn!("the state directory was removed: beginning again with a new one");
+        watcher = Watcher::new(project)?;
+        stopper.follow(watcher.stopper());
+    }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     Ok(())
+}
+
+/// Stops the watcher that a process runs, also one that has followed another.
+#[derive(Clone, Debug)]
+struct SharedStopper(Arc<Mutex<Stopper>>);
+
+impl SharedStopper {
+    fn current(&self) -> MutexGuard<'_, Stopper> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stop(&self) {
+        self.current().stop();
+    }
+
+    /// A stop that came in between is for the new watcher.
+    fn follow(&self, next: Stopper) {
+        let before = std::mem::replace(&mut *self.current(), next);
+        if before.stopped.load(Ordering::Acquire) {
+            self.stop();
+        }
+    }
 }
 
 /// Warnings go to stderr; `RUST_LOG` asks for more or less, by levels and targets (`info`, `ensemble_watch=debug`).

@@ -1,16 +1,17 @@
 //! Where agents tell their state to programs, from the configuration and this machine.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use ensemble_core::durable::read_chosen_file;
 use ensemble_core::message::Name;
+use ensemble_team::session::Sessions;
 use ensemble_tmux::provider::machine::Places;
-use ensemble_tmux::provider::{MachineSource, Profile, ServerConfig, Zones};
+use ensemble_tmux::provider::{MachineSource, Observer, Profile, ServerConfig, TurnSign, Zones};
 
 /// The longest password, in bytes.
-const PASSWORD_BYTES_MAX: u64 = 1024;
+const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// The sources of a project's agents. Passwords are read when an agent is asked, so that a new one
 /// counts at once.
@@ -20,26 +21,30 @@ pub struct Sources {
     home: Option<PathBuf>,
     servers: BTreeMap<Name, ServerConfig>,
     zones: Zones,
+    sessions: Sessions,
 }
 
 impl Sources {
-    /// The sources of agents that are configured so, in a project at `root`.
+    /// The sources of agents that are configured so, in a project at `root` whose hooks report to `sessions`.
     #[must_use]
-    pub fn new(root: PathBuf, servers: BTreeMap<Name, ServerConfig>) -> Self {
+    pub fn new(root: PathBuf, servers: BTreeMap<Name, ServerConfig>, sessions: Sessions) -> Self {
         let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-        Self { root, home, servers, zones: Zones::of_this_machine() }
+        Self { root, home, servers, zones: Zones::of_this_machine(), sessions }
     }
 
-    /// The zones in which agents on this machine speak of time.
+    /// Observes an agent of this profile by all sources; one without a name has no hooks of its own.
     #[must_use]
-    pub const fn zones(&self) -> &Zones {
-        &self.zones
+    pub fn observer(&self, agent: Option<&Name>, profile: Arc<Profile>) -> Observer {
+        let places = self.places(agent, &profile);
+        let observer = Observer::new(profile).with_places(places).with_zones(self.zones.clone());
+        let Some(agent) = agent.cloned() else { return observer };
+        let sessions = self.sessions.clone();
+        observer.with_turn_sign(TurnSign::new(move || sessions.is_turn_beginning(&agent)))
     }
 
     /// Where the agent tells its state; `None` for an agent that has no name. A password that
     /// cannot be read appears in the agent's diagnosis, and the screen decides.
-    #[must_use]
-    pub fn places(&self, agent: Option<&Name>, profile: &Profile) -> Places {
+    fn places(&self, agent: Option<&Name>, profile: &Profile) -> Places {
         let places = self.home.as_deref().map(Places::in_home).unwrap_or_default();
         if profile.machine_source() != Some(MachineSource::OpencodeHttp) {
             return places;
@@ -72,16 +77,10 @@ impl Sources {
 /// The first line of a file.
 fn read_password(path: &Path) -> Result<String, String> {
     let failed = |why: &str| format!("its password is missing: {}: {why}", path.display());
-    let metadata = std::fs::metadata(path).map_err(|error| failed(&error.to_string()))?;
-    // A pipe would be waited for.
-    if !metadata.is_file() {
-        return Err(failed("it is no file"));
-    }
-    let mut text = String::new();
-    let file = File::open(path).map_err(|error| failed(&error.to_string()))?;
-    file.take(PASSWORD_BYTES_MAX)
-        .read_to_string(&mut text)
-        .map_err(|error| failed(&error.to_string()))?;
+    let content = read_chosen_file(path, PASSWORD_BYTES_MAX)
+        .map_err(|error| format!("its password is missing: {error}"))?
+        .ok_or_else(|| failed("does not exist"))?;
+    let text = String::from_utf8(content).map_err(|_| failed("is not text"))?;
     match text.lines().next().unwrap_or_default() {
         "" => Err(failed("it is empty")),
         line => Ok(line.to_owned()),
@@ -105,7 +104,8 @@ mod tests {
         .unwrap();
         let agent = Name::new("w1").unwrap();
         let servers = BTreeMap::from([(agent.clone(), server)]);
-        let sources = Sources::new(home.path().to_owned(), servers);
+        let sessions = Sessions::open(home.path());
+        let sources = Sources::new(home.path().to_owned(), servers, sessions);
         let described = || format!("{:?}", sources.places(Some(&agent), &opencode));
         assert!(described().contains("its password is missing"), "{}", described());
         std::fs::write(home.path().join("secret"), "\n").unwrap();

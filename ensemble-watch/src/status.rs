@@ -1,11 +1,11 @@
 //! The watcher's status, for `ensemble status`: `.ensemble/watch.json`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ensemble_core::durable::{self, Durability};
+use ensemble_core::durable::{self, Durability, read_file};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The watcher's name in the event log.
 pub const ACTOR: &str = "watcher";
@@ -13,6 +13,45 @@ pub const ACTOR: &str = "watcher";
 const WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 /// The status is written at least so often, as a sign of life.
 const WRITE_INTERVAL_MAX: Duration = Duration::from_secs(30);
+
+/// A watcher that has written nothing for this long hangs: twice the time after which it always writes.
+pub(crate) const SILENCE_MAX: Duration = WRITE_INTERVAL_MAX.saturating_mul(2);
+/// The largest status file, in bytes.
+pub(crate) const STATUS_BYTES_MAX: usize = 1024 * 1024;
+
+/// Where a watcher says that it lives: its process, and when, by [`Clock::monotonic`], which all processes of a boot
+/// share and which the wall clock does not change.
+///
+/// [`Clock::monotonic`]: ensemble_core::env::Clock::monotonic
+const BEAT: &str = "beat";
+
+fn beat(now: Monotonic) -> Value {
+    json!({ "pid": std::process::id(), "at_ms": now.as_duration().as_millis() as u64 })
+}
+
+/// When the watcher of this process has last shown that it lives; `None` if another one wrote the status.
+pub(crate) fn last_beat(status: &Value, pid: u32) -> Option<Monotonic> {
+    let beat = status.get(BEAT).filter(|beat| beat["pid"] == pid)?;
+    Some(Monotonic::from_duration(Duration::from_millis(beat["at_ms"].as_u64()?)))
+}
+
+/// Notes in the status of the last watcher that this process begins: it may hang before it writes a status.
+pub(crate) fn note_start(path: &Path, now: Monotonic) {
+    let content = read_file(path, STATUS_BYTES_MAX).ok().flatten().unwrap_or_default();
+    let mut status = serde_json::from_slice(&content).unwrap_or_else(|_| json!({}));
+    if !status.is_object() {
+        status = json!({});
+    }
+    status[BEAT] = beat(now);
+    write(path, &status);
+}
+
+fn write(path: &Path, status: &Value) {
+    let text = format!("{status}\n");
+    if let Err(error) = durable::write_document(path, text.as_bytes(), Durability::Process) {
+        tracing::warn!(%error, "cannot write the status");
+    }
+}
 
 /// The status file.
 pub(crate) struct Status {
@@ -55,11 +94,7 @@ impl Status {
         status["degraded"] = self.degraded.as_deref().into();
         status["pid"] = std::process::id().into();
         status["written_at"] = SystemClock.wall().to_string().into();
-        let text = format!("{status}\n");
-        if let Err(error) =
-            durable::write_document(&self.path, text.as_bytes(), Durability::Process)
-        {
-            tracing::warn!(%error, "cannot write the status");
-        }
+        status[BEAT] = beat(now);
+        write(&self.path, &status);
     }
 }

@@ -158,6 +158,8 @@ fn needs_action(state: &State, condition: &Condition, raised: &[AlarmKey]) -> bo
     match condition.key.alarm {
         Alarm::Blocked
         | Alarm::MergeImpossible
+        | Alarm::ClaimImpossible
+        | Alarm::GoalLeftOpen
         | Alarm::Untaken
         | Alarm::IntegrationFailed
         | Alarm::OrphanedRejected
@@ -195,8 +197,7 @@ fn silent_holders(board: &Board, state: &State, now: Timestamp) -> Vec<Trouble> 
             alarm: "lease_over".to_owned(),
             text: format!("{about} has no lease{since}, and still holds task {task}"),
             help: format!(
-                "a watcher (`ensemble admin watch`) or a supervisor gives it back; so does \
-                 `ensemble agent unregister {about}`"
+                "a watcher or a supervisor gives it back; so does `ensemble agent unregister {about}`"
             ),
             about,
         });
@@ -215,6 +216,14 @@ pub fn help(alarm: Alarm, about: &str) -> String {
         Alarm::MergeImpossible => format!(
             "once that is changed, a reviewer's supervisor merges it, or `ensemble task merge {about}`"
         ),
+        Alarm::ClaimImpossible => format!(
+            "once that is changed, a supervisor claims it by itself, or `ensemble task claim {about} --as NAME`"
+        ),
+        Alarm::GoalLeftOpen => {
+            "`ensemble board sprint complete` and `ensemble board goal complete` end it; \
+                                `ensemble task add` continues it"
+                .to_owned()
+        }
         Alarm::Untaken => {
             "start one: `ensemble agent supervise --role coder|code-reviewer --name NAME -- \
                            CMD`"

@@ -14,15 +14,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::durable::{Dir, FileId};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_core::requests::{Asked, RequestStore, Requests};
+use ensemble_core::{Error, Result};
 use ensemble_team::board::{self, Board, State};
-use ensemble_team::holdings::{self, Holding, Places};
+use ensemble_team::holdings::{self, Holding, KnownHoldings, Places};
 use ensemble_team::steps::{Standing, StepOptions, StepStore};
 
 use crate::project::Project;
@@ -44,6 +44,8 @@ pub struct Books {
     /// Path of the board that was read, with its identity, size and time.
     seen: Option<(PathBuf, FileId, u64, i128)>,
     steps: Option<StepStore>,
+    /// Why step queues that exist cannot be read.
+    steps_fault: Option<String>,
     /// Until then a server that did not answer is left alone.
     silent_until: Option<Monotonic>,
 }
@@ -79,19 +81,24 @@ impl Books {
 
     fn look_at_steps(&mut self, project: &Project) {
         let now = SystemClock.monotonic();
-        if !project.has_steps() || self.silent_until.is_some_and(|until| now < until) {
+        if self.silent_until.is_some_and(|until| now < until) {
             self.steps = None;
             return;
         }
-        if self.steps.is_none() {
-            self.steps = project.open_steps(Self::step_options(project)).ok();
+        if !project.has_steps() {
+            (self.steps, self.steps_fault) = (None, None);
+            return;
         }
+        let known = match self.steps.take() {
+            Some(steps) => Ok(steps),
+            None => project.open_steps(Self::step_options(project)),
+        };
+        let answering = known.and_then(|steps| steps.all_held().map(|_| steps));
+        self.steps_fault = answering.as_ref().err().map(ToString::to_string);
         // A server that is away is not asked again and again.
-        if project.has_shared_steps() {
-            let answers = self.steps.as_ref().is_some_and(|steps| steps.all_held().is_ok());
-            self.silent_until = (!answers).then(|| now + SILENCE);
-            self.steps.take_if(|_| !answers);
-        }
+        let is_away = project.has_shared_steps() && answering.is_err();
+        self.silent_until = is_away.then(|| now + SILENCE);
+        self.steps = answering.ok();
     }
 
     /// The caller waits for others, and for a server, only shortly.
@@ -119,6 +126,11 @@ impl Books {
         self.unreadable.as_deref()
     }
 
+    /// Why step queues that exist hold nothing.
+    pub(crate) fn steps_fault(&self) -> Option<&str> {
+        self.steps_fault.as_deref()
+    }
+
     /// The steps that wait for an intervention.
     ///
     /// # Errors
@@ -131,15 +143,11 @@ impl Books {
         }
     }
 
-    /// All that these agents hold, in mailboxes, on the blackboard and of step queues.
+    /// All that these agents hold, in mailboxes, on the blackboard and of step queues, as far as it can be read.
     ///
     /// # Errors
-    /// The mailboxes or the step queues cannot be read.
-    pub fn holds(
-        &self,
-        queue: &dyn Broker,
-        who: impl Fn(&Name) -> bool,
-    ) -> Result<BTreeMap<Name, Vec<Holding>>> {
+    /// The mailboxes cannot be listed, or a server failed.
+    pub fn holds(&self, queue: &dyn Broker, who: impl Fn(&Name) -> bool) -> Result<KnownHoldings> {
         self.holds_with(Places::new(queue), who)
     }
 
@@ -148,9 +156,9 @@ impl Books {
         &self,
         mail: Places<'_>,
         who: impl Fn(&Name) -> bool,
-    ) -> Result<BTreeMap<Name, Vec<Holding>>> {
-        let places = mail.with_board(self.board.as_ref());
-        holdings::holds(&places.with_steps(self.steps.as_ref()), who)
+    ) -> Result<KnownHoldings> {
+        let places = mail.with_board(self.board.as_ref()).with_steps(self.steps.as_ref());
+        holdings::holds(&places, who)
     }
 }
 
@@ -174,7 +182,7 @@ impl Workload {
         books: &Books,
         who: impl Fn(&Name) -> bool,
     ) -> Result<Self> {
-        Ok(Self { waits_for: waits_for(store)?, holds: books.holds(queue, who)? })
+        Ok(Self { waits_for: waits_for(store)?, holds: books.holds(queue, who)?.by_agent })
     }
 
     /// Held messages, tasks, reviews and steps of an agent.
@@ -193,35 +201,45 @@ impl Workload {
     }
 }
 
-/// The requests without a decision, the oldest first.
-///
-/// # Errors
-/// The requests cannot be listed.
-pub(crate) fn pending(store: &dyn RequestStore) -> Result<Vec<Asked>> {
-    pending_but(store, &mut HashSet::new())
+/// The requests without a decision.
+#[derive(Debug, Default)]
+pub(crate) struct PendingRequests {
+    /// The oldest first.
+    pub(crate) asked: Vec<Asked>,
+    /// Requests that cannot be read, and why.
+    pub(crate) unread: Vec<(Name, Error)>,
 }
 
-/// As [`pending`]. `closed` are requests that were seen closed before, which they stay.
+/// The requests without a decision. `closed` are requests that were seen closed before, which they stay.
+///
+/// # Errors
+/// The requests cannot be listed, or a server failed.
 pub(crate) fn pending_but(
     store: &dyn RequestStore,
     closed: &mut HashSet<Name>,
-) -> Result<Vec<Asked>> {
+) -> Result<PendingRequests> {
     let requests = Requests::new(store);
-    let mut pending = Vec::new();
+    let mut pending = PendingRequests::default();
     for id in requests.ids()? {
         if closed.contains(&id) {
             continue;
         }
         // Most requests are closed, which needs no reading to see.
-        if requests.is_closed(&id)? {
-            closed.insert(id);
-        } else if let Ok(Some(entry)) = requests.find(id.as_str())
-            && entry.decision.is_none()
-        {
-            pending.push(entry.request);
+        let found = requests.is_closed(&id).and_then(|is_closed| match is_closed {
+            true => Ok((true, None)),
+            false => Ok((false, requests.find(id.as_str())?)),
+        });
+        match found {
+            Ok((true, _)) => drop(closed.insert(id)),
+            Ok((false, Some(entry))) if entry.decision.is_none() => {
+                pending.asked.push(entry.request);
+            }
+            Ok((false, _)) => {}
+            Err(error @ Error::Server { .. }) => return Err(error),
+            Err(error) => pending.unread.push((id, error)),
         }
     }
-    pending.sort_by_key(|asked| asked.created_at);
+    pending.asked.sort_by_key(|asked| asked.created_at);
     Ok(pending)
 }
 
@@ -231,7 +249,7 @@ pub(crate) fn pending_but(
 /// # Errors
 /// The requests cannot be listed.
 pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
-    Ok(waits_in(&pending(store)?))
+    Ok(waits_in(&pending_but(store, &mut HashSet::new())?.asked))
 }
 
 /// The oldest of these requests of each agent, in a few words.

@@ -17,12 +17,13 @@ const PROGRAM = "ensemble"
 const HOOK_MS_MAX = 10_000
 const UNSAID_MAX = 200
 const LIMIT = /rate.?limit|quota|overload|too many|billing/i
-// As Claude Code is allowed by its profile; a test compares them. A command that stops agents or deletes mail still asks.
+// As Claude Code is allowed by its profile; a test compares them. What stops agents, deletes mail, writes a file or sends
+// anything to another machine still asks.
 const ALLOWED = [
   "assign", "agent instruct", "agent ping", "agent pong", "agent prime", "agent whoami", "admin lint", "inbox",
-  "log", "mailbox extend", "recv", "release", "report", "request", "send", "settle", "status", "step", "task",
-  "team", "why", "broadcast", "extend", "instruct", "lint", "ping", "plan", "pong", "prime", "requests", "respond",
-  "review", "summary", "whoami",
+  "mailbox extend", "mailbox release", "recv", "release", "reply", "report", "request answer", "request ask", "request cancel", "request list",
+  "request plan", "send", "settle", "status", "step", "task", "team", "why", "broadcast", "extend", "instruct", "lint",
+  "ping", "plan", "pong", "prime", "requests", "respond", "review", "summary", "whoami",
 ]
 
 // Answers of the model that no hook has said yet, by session; OpenCode keeps them in a database of its own.

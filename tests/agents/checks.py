@@ -164,13 +164,23 @@ class Checks:
         expect(agent.squeezed().count(LINE) <= lines, f"a nudge was typed: {agent.screen()}")
 
     def composer(self, agent):
-        """Where an agent takes input, and what stands below; a working agent draws tips above that."""
+        """Where an agent takes input, and what is below; a working agent draws tips above that."""
+        lines, first, _ = self.input_lines(agent)
+        return still("\n".join(lines[first:]))
+
+    def input_lines(self, agent):
+        """The lines that are not blank, and the first and last of those in which the agent takes input."""
         lines = [line for line in agent.screen().splitlines() if line.strip()]
         begins = [line.strip().startswith(COMPOSERS[self.provider]) for line in lines]
-        first = len(lines) - 1 - begins[::-1].index(True) if True in begins else 0
+        last = first = len(lines) - 1 - begins[::-1].index(True) if True in begins else 0
         while first and begins[first - 1]:
             first -= 1
-        return still("\n".join(lines[first:]))
+        return lines, first, last
+
+    def holds_hint(self, agent):
+        """Whether a hint of ours is in the composer."""
+        lines, first, last = self.input_lines(agent)
+        return any(line.strip(" \u00a0│┃❯›>").startswith("ensemble:") for line in lines[first:last + 1])
 
     def nudged(self, count):
         return [asked for asked in self.model.since(count) if nudge(asked)]

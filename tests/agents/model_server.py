@@ -7,6 +7,7 @@ answered is set in `ModelServer.mode`:
     text     a line of plain text
     slow     begins to answer, and goes on when `release` is set
     tool     calls the agent's shell tool once, with `command`
+    loop     calls it again and again
     script   whatever `script.answer` says to the request
     401/429  refuses; with `retry_after`, says when to try again
 
@@ -156,7 +157,7 @@ class ModelServer:
             return f"AGENT_TEAM_PONG {ping[1]} {ping[2]}"
         if self.mode == "script":
             return self.script.answer(asked)
-        if self.mode == "tool" and not asked.after_tool:
+        if self.mode == "loop" or self.mode == "tool" and not asked.after_tool:
             return asked.shell(self.command)
         return "Understood."
 

@@ -6,6 +6,7 @@ import subprocess
 KEY = "sk-ant-dummy-0123456789-0123456789"
 PACKAGES = {"claude": "@anthropic-ai/claude-code@latest", "codex": "@openai/codex@latest",
             "opencode": "opencode-ai@latest", "gemini": "@google/gemini-cli@latest"}
+# A person's own permission, for agents that are started without our files.
 GEMINI_POLICY = """[[rule]]
 toolName = "run_shell_command"
 commandPrefix = "ensemble"
@@ -22,7 +23,7 @@ def claude(agent, trusted=True, key=True):
         known["projects"] = {str(agent.project): {"hasTrustDialogAccepted": True}}
     (agent.home / ".claude.json").write_text(json.dumps(known))
     (agent.home / ".claude").mkdir()
-    allowed = ["Bash(ensemble:*)", "mcp__ensemble"]
+    allowed = [] if agent.hooked else ["Bash(ensemble:*)", "mcp__ensemble"]
     settings = {"permissions": {"defaultMode": "default", "allow": allowed},
                 "enabledMcpjsonServers": ["ensemble"]}
     (agent.home / ".claude/settings.json").write_text(json.dumps(settings))
@@ -52,8 +53,8 @@ def codex(agent, trusted=True, key=True):
 
 
 def opencode(agent, trusted=True, key=True):
-    config = {"autoupdate": False, "share": "disabled",
-              "permission": {"bash": {"*": "ask", "ensemble *": "allow"}}}
+    permitted = {} if agent.hooked else {"ensemble *": "allow"}
+    config = {"autoupdate": False, "share": "disabled", "permission": {"bash": {"*": "ask", **permitted}}}
     if key:
         options = {"baseURL": f"{agent.scratch.url}/v1", "apiKey": KEY}
         config["model"] = "ours/model"
@@ -73,7 +74,8 @@ def gemini(agent, trusted=True, key=True):
         settings["security"] = {"auth": {"selectedType": "gemini-api-key"}}
     place = agent.home / ".gemini"
     (place / "policies").mkdir(parents=True)
-    (place / "policies/ensemble.toml").write_text(GEMINI_POLICY)
+    if not agent.hooked:
+        (place / "policies/ensemble.toml").write_text(GEMINI_POLICY)
     (place / "settings.json").write_text(json.dumps(settings))
     if trusted:
         (place / "trustedFolders.json").write_text(json.dumps({str(agent.project): "TRUST_FOLDER"}))

@@ -1,10 +1,15 @@
 """What the model does with mail: it runs what a nudge tells it, settles what it gets, answers requests."""
 
+import json
 import re
 
 NUDGE = re.compile(r"^ensemble: \d+ messages? for (w\d)\. Run: (ensemble recv(?: --as w\d)?)$")
 # As they stand in a JSON string, however often that was quoted.
 MESSAGE = re.compile(r'\\*"id\\*":\s*\\*"([^"\\]+)\\*",\s*\\*"mailbox')
+# The id of a message in what a hook or `recv` says, however often that was quoted.
+ID = re.compile(r'(?:\\+n|\\*")id:? {2,}([0-9A-Za-z._-]+)|ensemble settle ((?=[a-z.-]*\d)[0-9A-Za-z._-]+)')
+# What says that mail waits, and has none of it.
+HINT = re.compile(r"ensemble: .{1,40} Run: ensemble recv|messages? waits? in mailbox")
 # Who `ensemble agent whoami` says an agent is.
 NAME = re.compile(r'\\*"agent\\*":\s*\\*"(w\d)')
 REQUEST = re.compile(r'\\*"type\\*":\s*\\*"\w+_request\\*".*?\\*"correlation_id\\*":\s*\\*"([^"\\]+)')
@@ -55,3 +60,35 @@ class Twins:
         if name:
             self.names.append(name[1])
         return asked.shell(f"ensemble settle {found[1]}", inside=True) if found else "Done."
+
+
+class Settler:
+    """Settles each message that the newest part of a request has handed over; `before` is run first."""
+
+    def __init__(self, before=""):
+        self.before, self.names, self.answers = before, [], []
+
+    def answer(self, asked):
+        said = json.dumps(newest(asked.body))
+        name, ids = NAME.search(said), list(dict.fromkeys(one or other for one, other in ID.findall(said)))
+        if name:
+            self.names.append(name[1])
+            self.answers.append(said)
+        if ids:
+            return asked.shell("; ".join([*self.first(asked), *(f"ensemble settle {one}" for one in ids)]), inside=True)
+        if HINT.search(said):
+            return asked.shell("; ".join([*self.first(asked), "ensemble recv"]), inside=True)
+        return "Done."
+
+    def first(self, asked):
+        """What is run before the first command of a turn."""
+        return [self.before] if self.before and not asked.after_tool else []
+
+
+def newest(body):
+    """What came after the model's last answer."""
+    items = body.get("messages") or body.get("input") or body.get("contents") or []
+    items = items if isinstance(items, list) else [items]
+    spoke = [at for at, item in enumerate(items)
+             if item.get("role") in ("assistant", "model") or item.get("type") in ("function_call", "reasoning")]
+    return items[spoke[-1] + 1:] if spoke else items

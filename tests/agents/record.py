@@ -62,10 +62,18 @@ class Record(Checks):
         self.ask("go", count)
         settled(lambda: False, 4)
         self.save("permission")
-        self.model.set("text")
+        count = self.model.set("text")
         agent.keys("Escape")
         rests(agent)
         settled(lambda: False, 2)
+        self.ask("a word", count)
+        agent.keys("Escape")
+        self.save("ready after Escape")
+        # Codex shows its hint until the next key.
+        agent.type("x", enter=False)
+        agent.keys("C-u")
+        if self.provider == "gemini":
+            self.loop(agent)
         for name, retry_after in (("limited", 60), ("limited without end", None)):
             count = self.model.set("429", retry_after=retry_after)
             self.ask("go on", count)
@@ -78,6 +86,16 @@ class Record(Checks):
                     agent.keys("Escape")
                 rests(agent)
                 agent.keys("C-u")
+
+    def loop(self, agent):
+        """Gemini asks a person what to do about a turn that repeats itself."""
+        count = self.model.set("loop", "ensemble agent whoami")
+        self.ask("turn in circles", count)
+        self.shows("potentialloop", "the loop")
+        self.model.set("text")
+        self.save("dialog")
+        agent.keys("Escape")
+        rests(agent)
 
     def ask(self, text, count):
         self.agent.type(text)

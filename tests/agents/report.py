@@ -112,8 +112,8 @@ def matrix(columns):
         rows = list(dict.fromkeys(situation for situation, _ in column.cells))
         if not rows:
             continue
-        lines += ["", f"### {column.version}" if column.provider in column.version else
-                  f"### {column.provider} {column.version}", "",
+        lines += ["", f"#### {column.version}" if column.provider in column.version else
+                  f"#### {column.provider} {column.version}", "",
                   "| situation | " + " | ".join(ways) + " |", "|---" * (len(ways) + 1) + "|"]
         for row in rows:
             cells = [column.cells.get((row, way), "–").replace("|", "¦") for way in ways]

@@ -28,9 +28,11 @@ from pathlib import Path
 
 import network
 import report
+from burst import Burst, spin
 from hooked import Hooked
 from matrix import Matrix
 from model_server import ModelServer
+from neighbours import Neighbours
 from plugin import Plugin
 from providers import CONFIGURE, PACKAGES
 from record import Record
@@ -45,6 +47,8 @@ WIDTHS = [int(width) for width in os.environ.get("WIDTHS", "80,110").split(",")]
 CHECKS = [name for name in os.environ.get("CHECKS", "").split(",") if name]
 SCREENS = os.environ.get("SCREENS")
 JOBS, LOAD = int(os.environ.get("JOBS", "4")), int(os.environ.get("LOAD", "0"))
+# What is walked at the first width; at the others it is the walk alone.
+FIRST = [Walk, Trouble, Hooked, Wrapped, Neighbours, Burst, Plugin, Supervised, Matrix]
 # How long one agent takes at one width, and in its troubles, as far as was seen.
 WALK_SECONDS, TROUBLE_SECONDS = 420, 120
 
@@ -117,7 +121,7 @@ def order(column, kinds):
 def walk(provider, ensemble, agents_dir, columns):
     """All widths of one agent, in a process of its own."""
     for width in WIDTHS:
-        kinds = [Record] if SCREENS else [Walk, Trouble, Hooked, Wrapped, Plugin, Supervised, Matrix] if width == WIDTHS[0] else [Walk]
+        kinds = [Record] if SCREENS else FIRST if width == WIDTHS[0] else [Walk]
         column = examine(provider, width, kinds, ensemble, agents_dir)
         columns.put(repeated(column, kinds, ensemble, agents_dir))
 
@@ -145,13 +149,6 @@ def side_by_side(wanted, ensemble, agents_dir):
         for process in [*running, *load]:
             process.join()
     return sorted(found, key=lambda column: (wanted.index(column.provider), column.width))
-
-
-def spin():
-    """Keeps a processor busy."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    while True:
-        pass
 
 
 def wanted_agents():
@@ -189,8 +186,8 @@ def main():
     if os.environ.get("MATRIX"):
         Path(os.environ["MATRIX"]).write_text(report.matrix(columns))
     if "--write-docs" in sys.argv:
-        report.write(ROOT / "docs/evidence/ways-measured.md", report.matrix(columns))
-        report.write(ROOT / "docs/evidence/agents.md", text)
+        report.write(ROOT / "docs/evidence/measurements.md", report.matrix(columns))
+        report.write(ROOT / "tests/agents/README.md", text)
     is_whole = len(columns) == len(wanted) * len(WIDTHS)
     return 0 if is_whole and not any(column.has_failed() for column in columns) else 1
 

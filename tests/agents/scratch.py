@@ -84,7 +84,7 @@ class Agent:
     """A team of one agent, as a user makes it: `init`, `ensemble.yaml`, `up`."""
 
     def __init__(self, scratch, provider, home="", mcp=False, twins=False, hooked=False, **options):
-        self.scratch, self.provider, self.name = scratch, provider, "w1"
+        self.scratch, self.provider, self.name, self.hooked = scratch, provider, "w1", hooked
         self.home = scratch.dir / (provider + home)
         self.project = self.home / "p"
         self.socket = self.project / ".ensemble/tmux.sock"

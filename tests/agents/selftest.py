@@ -7,8 +7,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from model_server import ModelServer
-from reader import Reader
-from torture import Settler
+from reader import Reader, Settler
 
 NUDGE = "ensemble: 2 messages for w1. Run: ensemble recv --as w1"
 SHELL = {"type": "object", "properties": {"command": {"type": "string"}}}
@@ -64,13 +63,13 @@ class Dialects(unittest.TestCase):
 
     def test_what_a_hook_hands_over_is_settled_and_what_is_older_is_not(self):
         self.model.follow(Settler())
-        said = "[ensemble] Mail for w1: 2 messages.\nid       m-7\nfrom     human\nid       m-8\nfrom     human\n"
+        said = "[ensemble] Message from operator:\nDone:       ensemble settle m-7\nDone:       ensemble settle m-8\n"
         for path, body in bodies(said).items():
-            if path == GEMINI:
-                continue
             self.assertIn("ensemble settle m-7; ensemble settle m-8", self.ask(path, body), path)
-            name = "messages" if "messages" in body else "input"
-            body[name] = [*body[name], {"role": "assistant", "content": "Done."}, {"role": "user", "content": "go on"}]
+            name = next(name for name in ("messages", "input", "contents") if name in body)
+            said, later = ("parts", "model") if path == GEMINI else ("content", "assistant")
+            words = lambda text, path=path: [{"text": text}] if path == GEMINI else text
+            body[name] = [*body[name], {"role": later, said: words("Done.")}, {"role": "user", said: words("go on")}]
             self.assertNotIn("ensemble settle", self.ask(path, body), path)
 
     def test_a_limit_says_when_it_ends(self):

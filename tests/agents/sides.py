@@ -6,7 +6,7 @@ import subprocess
 import time
 
 from checks import Failed, expect, rests
-from providers import CONFIGURE
+from providers import CONFIGURE, GEMINI_POLICY
 from reader import Reader
 from scratch import Agent, settled
 from times import enter_delay
@@ -28,9 +28,8 @@ def lets_sleep(agent):
         place = home / ".config/opencode/opencode.json"
         change(place, lambda it: it["permission"]["bash"].update({"sleep *": "allow"}))
     if provider == "gemini":
-        place = home / ".gemini/policies/ensemble.toml"
-        rule = place.read_text()
-        place.write_text(rule + rule.replace('"ensemble"', '"sleep"'))
+        place = home / ".gemini/policies/sleep.toml"
+        place.write_text(GEMINI_POLICY.replace('"ensemble"', '"sleep"'))
 
 
 def change(file, how):
@@ -158,7 +157,7 @@ class PeerAgent(Agent):
     """The agent's program in a tmux server, without Ensemble."""
 
     def __init__(self, scratch, provider, home, command):
-        self.scratch, self.provider, self.name = scratch, provider, "w1"
+        self.scratch, self.provider, self.name, self.hooked = scratch, provider, "w1", False
         self.home = scratch.dir / (provider + home)
         self.project, self.socket = self.home / "p", self.home / "tmux.sock"
         self.project.mkdir(parents=True)

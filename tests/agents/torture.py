@@ -29,6 +29,7 @@ import network
 from checks import expect, rests
 from model_server import ModelServer
 from providers import CONFIGURE
+from reader import Settler
 from run import ROOT, install, wanted_agents
 from scratch import Agent, Scratch, settled
 from sides import lets_sleep
@@ -45,7 +46,7 @@ LEASE, ATTEMPTS = "30s", 30
 # Without a network OpenCode looks for the packages of plugins for minutes.
 READY_SECONDS, DRAIN_SECONDS = 300, 600
 # The id of a message in what a hook or `recv` says, however often that was quoted.
-ID = re.compile(r'(?:\\+n|\\*")id:? {2,}([0-9A-Za-z._-]+)')
+ID = re.compile(r'ensemble settle ([0-9A-Za-z._-]+)')
 TEAM = """agents:
 {agents}
 team: {{columns: 110, lines: 40}}
@@ -62,7 +63,7 @@ class Fleet(Agent):
         self.project = self.home / "p"
         self.socket = self.project / ".ensemble/tmux.sock"
         self.project.mkdir(parents=True)
-        self.environment = {}
+        self.environment, self.hooked = {}, True
         for self.provider in providers:
             self.environment.update(CONFIGURE[self.provider](self))
             lets_sleep(self)
@@ -85,28 +86,6 @@ class Fleet(Agent):
                 agent.keys("Enter")
             expect(settled(lambda agent=agent: agent.state() == "ready" and rests(agent), READY_SECONDS),
                    f"{name} does not become ready: {agent.inspect()}")
-
-
-class Settler:
-    """Settles each message that the newest part of a request has handed over."""
-
-    def answer(self, asked):
-        ids = list(dict.fromkeys(ID.findall(json.dumps(newest(asked.body)))))
-        told = re.search(r"ensemble: .{1,40} Run: ensemble recv|messages? waits? in mailbox", json.dumps(newest(asked.body)))
-        if ids:
-            return asked.shell("; ".join(f"ensemble settle {one}" for one in ids), inside=True)
-        if told:
-            return asked.shell("ensemble recv", inside=True)
-        return "Done."
-
-
-def newest(body):
-    """What came after the model's last answer."""
-    items = body.get("messages") or body.get("input") or []
-    items = items if isinstance(items, list) else [items]
-    spoke = [at for at, item in enumerate(items)
-             if item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")]
-    return items[spoke[-1] + 1:] if spoke else items
 
 
 class Killer(threading.Thread):

@@ -27,12 +27,14 @@ class Walk(Checks):
             ("Enter in the gap", self.gap, ["x", "Enter"]), ("C-u in the gap", self.gap, ["C-u"]),
             ("backspaces in the gap", self.gap, ["-N", "90", "BSpace"]),
             ("mail in a permission dialog", self.permission), ("mail in copy-mode", self.copy_mode),
+            ("mail after one Escape", self.escape),
             ("ping, pong on screen", self.ping, "screen"), ("ping, `ensemble agent pong`", self.ping, "shell"),
             ("assign, acked", self.assign), ("assign, silence", self.silence),
             ("429 with retry-after", self.limit, "limited", RETRY_AFTER_SECONDS),
             ("429 without an end", self.limit, "limited without end", None),
             ("shutdown refused", self.refused), ("shutdown agreed", self.agreed),
-            ("up again", self.up_again), ("send beside send-keys", compare, self),
+            ("up again", self.up_again), ("restart", self.restart),
+            ("a renamed session", self.renamed), ("send beside send-keys", compare, self),
             ("crash, up again", self.crash), ("down", self.down),
         ]
 
@@ -168,6 +170,14 @@ class Walk(Checks):
         self.agent.keys("-X", "cancel")
         self.times["copy-mode is left"] = self.arrives(count) - left
 
+    def escape(self):
+        """One Escape of a person at an agent that waits for input is nothing that mail has to wait for."""
+        # Without an earlier turn Codex offers none to edit.
+        self.idle()
+        self.agent.keys("Escape")
+        rests(self.agent)
+        self.idle()
+
     def ping(self, pong):
         count = self.model.set("text", pong=pong)
         code, text = self.agent.run("ping", "w1")
@@ -237,6 +247,28 @@ class Walk(Checks):
         expect(code == 0, f"up: exit {code}: {said}")
         self.is_state(self.agent, "ready", 60)
         rests(self.agent)
+        self.idle()
+
+    def restart(self):
+        self.model.follow(Reader())
+        processes = self.agent.processes()
+        code, said = self.agent.run("agent", "restart", "w1")
+        expect(code == 0, f"restart: exit {code}: {said}")
+        self.agent.pane = self.agent.find_pane()
+        self.is_state(self.agent, "ready", 90)
+        expect(not set(processes) & set(self.agent.processes()), "it was not started again")
+        rests(self.agent)
+        self.idle()
+
+    def renamed(self):
+        """A person gives the tmux session another name: nothing is started, nothing ends."""
+        before = self.agent.processes()
+        self.agent.tmux("rename-session", "renamed")
+        code, said = self.agent.run("up")
+        expect(code == 0, f"up: exit {code}: {said}")
+        expect(self.agent.processes() == before, f"other processes run in its pane: {said}")
+        marked = self.agent.tmux("list-panes", "-a", "-F", "#{window_name}").splitlines()
+        expect(marked.count("w1") == 1, f"panes: {marked}")
         self.idle()
 
     def crash(self):

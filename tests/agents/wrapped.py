@@ -1,5 +1,6 @@
 """Agents that a person starts with `ensemble claude` and its like, in a plain terminal without tmux."""
 
+import copy
 import fcntl
 import os
 import pty
@@ -65,8 +66,19 @@ class WrappedAgent(Agent):
 
     def start(self, *arguments):
         env = {**self.scratch.environment(self.home), **self.environment}
-        command = [str(self.scratch.ensemble_path), self.provider, "--name", "w1", *arguments]
+        command = [str(self.scratch.ensemble_path), self.provider, "--name", self.name, *arguments]
         self.terminal = Terminal(command, self.project, env, self.scratch.width)
+
+    def beside(self, name):
+        """Another agent of the same home and project, not yet started."""
+        other = copy.copy(self)
+        other.name = name
+        return other
+
+    def plain(self):
+        """The same program as a person starts it, without Ensemble."""
+        env = {**self.scratch.environment(self.home), **self.environment}
+        return Terminal([self.provider], self.project, env, self.scratch.width)
 
     def type(self, text, enter=True):
         self.terminal.type(text)

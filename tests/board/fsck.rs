@@ -59,10 +59,10 @@ fn a_write_by_another_program_is_noted() {
     drop(bed.board.lock().unwrap());
     std::fs::write(bed.board.path().with_file_name("state.edit.1.yaml"), "").unwrap();
     assert!(one(&bed, true, "is an edited copy").is_note);
-    let broken = bed.text().replace("status: UNCLAIMED", "status: MERGED\n    worktree: w");
+    let broken = bed.text().replace("status: UNCLAIMED", "status: DONE");
     std::fs::write(bed.board.path(), broken).unwrap();
-    let broken = one(&bed, true, "must be absent from a task that is MERGED");
-    assert!(broken.path.ends_with("state.yaml: tasks[0].worktree") && !broken.is_repairable);
+    let broken = one(&bed, true, "is `DONE`");
+    assert!(broken.path.ends_with("state.yaml: tasks[0].status") && !broken.is_repairable);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn agents_and_claims_without_a_supervisor_are_reported() {
     let bed = Bed::with(".liza", text);
     let all = found(&bed, false);
     assert_eq!(all.len(), 2, "{all:#?}");
-    assert_eq!(all[0].problem, "it is Working on b, which is not assigned to it");
+    assert_eq!(all[0].problem, "it is WORKING on b, but the tasks say something else");
     assert!(all[0].path.ends_with("state.yaml: agents.bob") && !all[0].is_note);
     assert!(all[1].is_note && all[1].problem.starts_with("`ann` held it until 2026-01-01"));
 }

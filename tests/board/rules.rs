@@ -1,7 +1,7 @@
 //! Every rule has a board that breaks it; the violation names the field's path.
 
 use super::*;
-use ensemble_team::board::BoardError;
+use ensemble_team::board::{BoardError, NewSprint};
 
 /// A task with these lines instead of, or besides, its usual ones.
 fn board(task: &str, rest: &str) -> String {
@@ -43,48 +43,48 @@ fn good_boards_are_good() {
     }
 }
 
-/// A task, and the start of its error text. `-field` leaves out that line.
+/// A task, and the start of its error text, or after `~>` of its warning. `-field` leaves out that line.
 const OF_TASKS: &str = "
 status: DONE => status: is `DONE`
 priority: 1 => status: is missing
-status: UNCLAIMED; priority: high => priority: must be a whole number
-status: UNCLAIMED; created: yesterday => created: must be a time
+status: UNCLAIMED; priority: high ~> priority: must be a whole number
+status: UNCLAIMED; created: yesterday ~> created: must be a time
 status: UNCLAIMED; assigned_to: ../x => assigned_to:
-status: UNCLAIMED; assigned_to: ann => assigned_to: must be absent
-status: DRAFT; assigned_to: ann => assigned_to: must be absent
+status: UNCLAIMED; assigned_to: ann ~> assigned_to: must be absent
+status: DRAFT; assigned_to: ann ~> assigned_to: must be absent
 CLAIMED; -assigned_to => assigned_to: is missing
 CLAIMED; -worktree => worktree: is missing
 CLAIMED; -base_commit => base_commit: is missing
-CLAIMED; -lease_expires => lease_expires: is missing
+CLAIMED; -lease_expires ~> lease_expires: is missing
 CLAIMED; depends_on: [task2] => depends_on: is claimed, but `task2` is not merged
-CLAIMED; reviewing_by: rev => reviewing_by: must be absent
+CLAIMED; reviewing_by: rev ~> reviewing_by: must be absent
 CLAIMED; lease_epoch: 6 => lease_epoch: is ahead of the board's epoch 5
-REVIEW; -review_commit => review_commit: is missing
-REVIEW; reviewing_by: rev => review_lease_expires: is missing
-REVIEW; review_lease_expires: 2026-01-01T00:00:00Z => review_lease_expires: is set
+REVIEW; -review_commit ~> review_commit: is missing
+REVIEW; reviewing_by: rev ~> review_lease_expires: is missing
+REVIEW; review_lease_expires: 2026-01-01T00:00:00Z ~> review_lease_expires: is set
 REVIEW; reviewing_by: ann => reviewing_by: `ann` reviews its own work
 REVIEW; review_epoch: 6 => review_epoch: is ahead of the board's epoch 5
-status: APPROVED => approved_by: is missing
+status: APPROVED ~> approved_by: is missing
 status: APPROVED; approved_by: ann; assigned_to: ann => approved_by: `ann` approved its own work
-status: REJECTED => rejection_reason: is missing
-status: MERGED; worktree: w => worktree: must be absent
-BLOCKED; -blocked_reason => blocked_reason: is missing
-BLOCKED; -blocked_questions => blocked_questions: is missing
-BLOCKED; -blocked_questions; blocked_questions: [a, b, c, d] => blocked_questions: has more than 3
-status: SUPERSEDED; rescope_reason: r => superseded_by: is missing
-status: SUPERSEDED; superseded_by: [done] => rescope_reason: is missing
-status: SUPERSEDED; superseded_by: [nope] => superseded_by[0]: there is no task `nope`
-status: SUPERSEDED; superseded_by: [task] => superseded_by[0]: is the task itself
-status: UNCLAIMED; supersedes: nope => supersedes: there is no task `nope`
+status: REJECTED ~> rejection_reason: is missing
+status: MERGED; worktree: w ~> worktree: must be absent
+BLOCKED; -blocked_reason ~> blocked_reason: is missing
+BLOCKED; -blocked_questions ~> blocked_questions: is missing
+BLOCKED; -blocked_questions; blocked_questions: [a, b, c, d] ~> blocked_questions: has more than 3
+status: SUPERSEDED; rescope_reason: r ~> superseded_by: is missing
+status: SUPERSEDED; superseded_by: [done] ~> rescope_reason: is missing
+status: SUPERSEDED; superseded_by: [nope] ~> superseded_by[0]: there is no task `nope`
+status: SUPERSEDED; superseded_by: [task] ~> superseded_by[0]: is the task itself
+status: UNCLAIMED; supersedes: nope ~> supersedes: there is no task `nope`
 status: UNCLAIMED; done_when: null => done_when: is missing
 status: UNCLAIMED; spec_ref: null => spec_ref: is missing
 status: UNCLAIMED; depends_on: [done, nope] => depends_on[1]: there is no task `nope`
-status: UNCLAIMED; depends_on: [done, done] => depends_on[1]: `done` is listed twice
+status: UNCLAIMED; depends_on: [done, done] ~> depends_on[1]: `done` is listed twice
 status: UNCLAIMED; depends_on: [task] => depends_on: depends on itself: task -> task
 status: UNCLAIMED; depends_on: [task2] => depends_on: depends on itself: task -> task2 -> task
-status: UNCLAIMED; failed_by: [a, a] => failed_by[1]: `a` is listed twice
-status: UNCLAIMED; integration_fix: true => integration_fix: is true, but
-status: UNCLAIMED; history: [{event: created}] => history[0].time: is missing
+status: UNCLAIMED; failed_by: [a, a] ~> failed_by[1]: `a` is listed twice
+status: UNCLAIMED; integration_fix: true ~> integration_fix: is true, but
+status: UNCLAIMED; history: [{event: created}] ~> history[0].time: is missing
 ";
 
 #[test]
@@ -92,7 +92,7 @@ fn every_task_rule_names_the_path_of_its_violation() {
     let rest =
         "  - {id: task2, status: UNCLAIMED, depends_on: [task], spec_ref: s, done_when: d}\n";
     for case in OF_TASKS.trim().lines() {
-        let (task, expected) = case.split_once(" => ").unwrap();
+        let (task, (is_warning, expected)) = parts(case);
         let mut lines: Vec<&str> = Vec::new();
         for part in task.split("; ") {
             match (part, part.strip_prefix('-')) {
@@ -103,13 +103,19 @@ fn every_task_rule_names_the_path_of_its_violation() {
                 (line, None) => lines.push(line),
             }
         }
-        tells(&board(&lines.join("\n"), rest), &format!("tasks[1].{expected}"));
+        tells(&board(&lines.join("\n"), rest), is_warning, &format!("tasks[1].{expected}"));
     }
 }
 
+/// A case, whether it is a warning (`~>`), and the start of the text.
+fn parts(case: &str) -> (&str, (bool, &str)) {
+    let warning = case.split_once(" ~> ").map(|(case, text)| (case, (true, text)));
+    warning.unwrap_or_else(|| case.split_once(" => ").map(|(c, t)| (c, (false, t))).unwrap())
+}
+
 #[track_caller]
-fn tells(text: &str, expected: &str) {
-    let found = problems(text);
+fn tells(text: &str, is_warning: bool, expected: &str) {
+    let found = if is_warning { warnings(text) } else { problems(text) };
     let is_told = found.iter().any(|found| found.starts_with(expected.trim_end()));
     assert!(is_told, "{expected}\n{found:#?}\n{text}");
 }
@@ -117,38 +123,38 @@ fn tells(text: &str, expected: &str) {
 /// The rest of a board, and the start of its error text.
 const OF_THE_REST: &str = "
   - {id: TASK, status: ABANDONED} => tasks[2].id: `TASK` is also the name of tasks[1]
-agents: {coder-1: {status: WORKING}} => agents.coder-1.current_task: is missing
-agents: {coder-1: {status: REVIEWING, current_task: task}} => agents.coder-1.lease_expires: is missing
-agents: {coder-1: {status: IDLE, current_task: nope}} => agents.coder-1.current_task: there is no task
-agents: {coder-1: {status: ASLEEP}} => agents.coder-1.status: is `ASLEEP`
-agents: {coder-1: {status: IDLE, role: boss}} => agents.coder-1.role: is `boss`
+agents: {coder-1: {status: WORKING}} ~> agents.coder-1.current_task: is missing
+agents: {coder-1: {status: REVIEWING, current_task: task}} ~> agents.coder-1.lease_expires: is missing
+agents: {coder-1: {status: IDLE, current_task: nope}} ~> agents.coder-1.current_task: there is no task
+agents: {coder-1: {status: ASLEEP}} ~> agents.coder-1.status: is `ASLEEP`
+agents: {coder-1: {status: IDLE, role: boss}} ~> agents.coder-1.role: is `boss`
 agents: {coder-1: {status: IDLE, epoch: 9}} => agents.coder-1.epoch: is ahead
 agents: {../x: {status: IDLE}} => agents.../x:
 agents: [a] => agents: is
-handoff: {task: {summary: s}} => handoff.task.next_action: is missing
-handoff: {nope: {summary: s, next_action: n}} => handoff.nope: there is no such task
-discovered: [{id: d, urgency: soon}] => discovered[0].urgency: is `soon`
-discovered: [{id: d, converted_to_task: nope}] => discovered[0].converted_to_task: there is no task
-anomalies: [{type: bad_mood}] => anomalies[0].type: is `bad_mood`
-anomalies: [{type: retry_loop, details: {count: 3}}] => anomalies[0].details.error_pattern: is missing
-anomalies: [{type: trade_off}] => anomalies[0].details.what: is missing
-anomalies: [{type: external_blocker}] => anomalies[0].details.blocker_service: is missing
-anomalies: [{type: assumption_violated, details: {assumption: a}}] => anomalies[0].details.reality: is missing
-anomalies: [{type: system_ambiguity}] => anomalies[0].details.protocol_section: is missing
-sprint: {id: s, goal_ref: h} => sprint.goal_ref: `h` is not the goal
-sprint: {id: s} => sprint.timeline.started: is missing
+handoff: {task: {summary: s}} ~> handoff.task.next_action: is missing
+handoff: {nope: {summary: s, next_action: n}} ~> handoff.nope: there is no such task
+discovered: [{id: d, urgency: soon}] ~> discovered[0].urgency: is `soon`
+discovered: [{id: d, converted_to_task: nope}] ~> discovered[0].converted_to_task: there is no task
+anomalies: [{type: bad_mood}] ~> anomalies[0].type: is `bad_mood`
+anomalies: [{type: retry_loop, details: {count: 3}}] ~> anomalies[0].details.error_pattern: is missing
+anomalies: [{type: trade_off}] ~> anomalies[0].details.what: is missing
+anomalies: [{type: external_blocker}] ~> anomalies[0].details.blocker_service: is missing
+anomalies: [{type: assumption_violated, details: {assumption: a}}] ~> anomalies[0].details.reality: is missing
+anomalies: [{type: system_ambiguity}] ~> anomalies[0].details.protocol_section: is missing
+sprint: {id: s, goal_ref: h} ~> sprint.goal_ref: `h` is not the goal
+sprint: {id: s} ~> sprint.timeline.started: is missing
 sprint: {id: s, status: LATE} => sprint.status: is `LATE`
-sprint: {id: s, scope: {planned: [nope]}} => sprint.scope.planned[0]: there is no task
-sprint: {id: s, scope: {stretch: [task, nope]}} => sprint.scope.stretch[1]: there is no task
+sprint: {id: s, scope: {planned: [nope]}} ~> sprint.scope.planned[0]: there is no task
+sprint: {id: s, scope: {stretch: [task, nope]}} ~> sprint.scope.stretch[1]: there is no task
 goal: {status: DONE} => goal.id: is missing
-circuit_breaker: {status: MAYBE} => circuit_breaker.status: is `MAYBE`
+circuit_breaker: {status: MAYBE} ~> circuit_breaker.status: is `MAYBE`
 ";
 
 #[test]
 fn every_other_rule_names_the_path_of_its_violation() {
     for case in OF_THE_REST.trim_matches('\n').lines() {
-        let (rest, expected) = case.split_once(" => ").unwrap();
-        tells(&board("status: UNCLAIMED", &format!("{rest}\n")), expected);
+        let (rest, (is_warning, expected)) = parts(case);
+        tells(&board("status: UNCLAIMED", &format!("{rest}\n")), is_warning, expected);
     }
     assert_eq!(problems("tasks: []\n"), ["version: is missing"]);
     assert_eq!(problems("version: 0\ntasks: []\n"), Vec::<String>::new(), "older ones are read");
@@ -165,11 +171,11 @@ fn all_violations_are_reported_and_not_only_the_first() {
         "status: CLAIMED\npriority: high\ndepends_on: [nope, task]",
         "agents: {a: {status: WORKING}}\nanomalies: [{type: trade_off}]\n",
     ));
-    assert_eq!(found.len(), 6, "{found:#?}");
+    assert_eq!(found.len(), 7, "{found:#?}");
     let found = problems(
         "version: 1\ntasks:\n  - {id: a, status: DONE}\n  - {status: BLOCKED}\n  - {id: b, status: CLAIMED, depends_on: [c]}\n",
     );
-    assert_eq!(found.len(), 10, "{found:#?}");
+    assert_eq!(found.len(), 9, "{found:#?}");
     let bed = Bed::with(".ensemble", &board("status: CLAIMED", ""));
     let error = bed.board.read().unwrap_err().to_string();
     assert!(
@@ -200,4 +206,62 @@ fn missing_files_are_reported_on_request() {
     let found = ensemble_team::board::missing_files(&state, |path| path == "s");
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].to_string(), "tasks[1].worktree: there is no directory w");
+}
+
+/// What agents and people write by hand (seed 001): nothing depends on it, and it stops no agent.
+#[test]
+fn notes_by_hand_are_read_as_far_as_possible() {
+    let text = board(
+        "status: UNCLAIMED",
+        "agents:
+  ann: {status: SLEEPY, context_percent: 91.5, lease_expires: null, heartbeat: \"2026-11-28 08:00:00\"}
+anomalies: [{type: bug, task: task}, it is slow, {type: retry_loop, details: {error_pattern: x}}]
+discovered: [{description: it leaks, urgency: immediate}, a plain text]
+handoff: {task: only words, nope: {summary: s}}
+human_notes: [use tabs, {message: m, timestamp: 2026-11-28 08:00:00+01:00}]
+",
+    );
+    let state = check(&text, Path::new("state.yaml")).unwrap();
+    let ann = &state.agents[&name("ann")];
+    assert_eq!(ann.context_percent, Some(92));
+    assert_eq!(ann.heartbeat.unwrap().to_string(), "2026-11-28T08:00:00.000Z");
+    assert_eq!(state.anomalies[0].kind, "bug");
+    assert_eq!(state.anomalies[1].details, "it is slow");
+    assert_eq!(
+        (state.discovered[0].id.as_str(), state.discovered[1].id.as_str()),
+        ("unnamed-0", "unnamed-1")
+    );
+    assert_eq!(state.discovered[1].more["description"], "a plain text");
+    assert_eq!(state.handoff[&name("task")]["summary"], "only words");
+    assert_eq!(state.human_notes[0].message.as_deref(), Some("use tabs"));
+    assert_eq!(state.human_notes[1].timestamp.unwrap().to_string(), "2026-11-28T07:00:00.000Z");
+    for path in [
+        "agents.ann.status",
+        "agents.ann.context_percent",
+        "agents.ann.heartbeat",
+        "anomalies[0].type",
+        "anomalies[1]",
+        "anomalies[2].details.count",
+        "discovered[0].id",
+        "handoff.task",
+        "handoff.task.next_action",
+        "handoff.nope",
+        "human_notes[0]",
+    ] {
+        assert!(state.warnings.iter().any(|it| it.path == path), "{path}: {:#?}", state.warnings);
+    }
+
+    // The text stays as it is when Ensemble writes, and Ensemble adds no such thing.
+    let bed = Bed::with(".ensemble", &text);
+    bed.change(|board| board.add_task(&NewTask::new(name("more"), "d", "s", "d")));
+    assert!(bed.text().contains("91.5") && bed.text().contains("it is slow, {type: retry_loop"));
+    let error = bed.refuse(|board| {
+        board.start_sprint(&NewSprint {
+            id: name("s"),
+            planned: vec![name("nope")],
+            stretch: Vec::new(),
+            deadline: None,
+        })
+    });
+    assert!(error.to_string().contains("sprint.scope.planned[0]"), "{error}");
 }

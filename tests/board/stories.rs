@@ -459,10 +459,11 @@ fn an_edited_copy_becomes_the_board_if_it_is_valid() {
     let late = draft.apply(&bed.board, &edited).unwrap_err();
     assert!(late.to_string().contains("the board has changed since"), "{late}");
     // A board that is broken can be repaired like this.
-    std::fs::write(bed.board.path(), broken).unwrap();
+    std::fs::write(bed.board.path(), broken.replace("MERGED", "DONE")).unwrap();
     assert!(bed.board.lock().is_err());
     let draft = bed.board.draft().unwrap();
-    draft.apply(&bed.board, &draft.text().replace("    worktree: w\n", "")).unwrap().unwrap();
+    let mended = draft.text().replace("DONE\n    worktree: w\n", "MERGED\n");
+    draft.apply(&bed.board, &mended).unwrap().unwrap();
     assert_eq!(bed.status("task-1"), Status::Merged);
 }
 

@@ -300,10 +300,11 @@ fn a_task_that_demands_a_plan_says_so_and_opens_with_its_approval() {
     assert!(received.contains("refactor-auth"), "{received}");
     let refused = bed.fails(1, "settle m1 --as bob");
     assert!(refused.contains("lead demands a plan first"), "{refused}");
-    assert!(refused.contains("ensemble request plan FILE --task auth"), "{refused}");
+    assert!(refused.contains("ensemble request plan -f FILE --task auth --to lead"), "{refused}");
     let failed = "report auth --status failed --reason no-time --as bob --summary none --lint warn";
     assert_eq!(bed.run(failed).code, 0, "a failure is always reported");
-    let plan = bed.object("plan submit ensemble.yaml --to lead --task auth --as bob");
+    let plan = bed.object("plan submit ensemble.yaml --task auth --as bob");
+    assert_eq!(plan["to"], "lead", "it goes to the one who demands it");
     let id = plan["request_id"].as_str().unwrap();
     assert!(bed.fails(1, "settle m1 --as bob").contains(id));
     bed.ok(&format!("plan review {id} --approve --as lead"));

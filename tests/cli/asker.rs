@@ -30,7 +30,7 @@ fn a_person_without_a_name_is_the_operator_in_every_verb() {
     let stored = bed.json("log --type message.stored");
     assert!(stored.iter().all(|record| record["actor"] != "unknown"), "{stored:?}");
     // What an agent holds has no default name.
-    for line in ["recv", "agent register --role coder"] {
+    for line in ["recv --mailbox w1", "agent register --role coder"] {
         let said = bed.fails(2, line);
         assert!(said.contains("pass --as NAME or set ENSEMBLE_AGENT_ID"), "{line}: {said}");
     }

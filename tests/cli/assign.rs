@@ -10,6 +10,15 @@ use serde_json::Value;
 use crate::bed::{Bed, Ran, keys, objects, program, ran};
 use crate::tmux_support::{TestServer, bash_command, eventually};
 
+/// Waits until the watcher of a project has reported; its first beat alone says only that it starts.
+fn until_it_watches(bed: &Bed) {
+    let status = bed.project().join(".ensemble/watch.json");
+    let has_reported = |text: String| {
+        serde_json::from_str::<Value>(&text).is_ok_and(|status| status["pid"].is_u64())
+    };
+    eventually("the watcher watches", || fs::read_to_string(&status).is_ok_and(has_reported));
+}
+
 /// An agent: `sh agent.sh PONG ACK`, where PONG is `file`, `touch`, `screen`, `busy` or `mute`, and
 /// ACK is the number of the nudge at which it takes its mail.
 const AGENT: &str = r#"
@@ -208,8 +217,7 @@ fn an_untaken_task_is_reported_to_the_conductor_once() {
     let config = HASTY.replace("wait_seconds: 1", "wait_seconds: 120");
     let team = Team::new(&config, "touch", NEVER);
     let mut watcher = team.bed.start("watch", Stdio::null());
-    let status = team.bed.project().join(".ensemble/watch.json");
-    eventually("the watcher watches", || status.exists());
+    until_it_watches(&team.bed);
     let ran = team.assign();
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.stderr.contains("w1 has not taken t1"), "{ran:?}");
@@ -234,8 +242,7 @@ fn an_untaken_task_is_reported_to_the_conductor_once() {
 fn a_worker_that_acks_with_the_same_file_again_is_neither_escalated_nor_pressed() {
     let team = Team::new(PATIENT, "touch", NEVER);
     let mut watcher = team.bed.start("watch", Stdio::null());
-    let status = team.bed.project().join(".ensemble/watch.json");
-    eventually("the watcher watches", || status.exists());
+    until_it_watches(&team.bed);
     let queue = team.bed.project().join("queue");
     for attempt in 1..=2_usize {
         let assigning = team.bed.start("assign w1 -f task.md --task t1 --json", Stdio::null());
@@ -344,7 +351,7 @@ fn a_refused_nudge_names_its_reason() {
     eventually("a draft", || team.tmux.screen("%0").last().is_some_and(|l| l == "half a line"));
     let said = team.bed.fails(75, "nudge w1");
     assert!(said.contains("draft"), "{said}");
-    assert_eq!(team.bed.fails(1, "nudge no-such-agent").lines().count(), 2);
+    assert_eq!(team.bed.fails(3, "nudge no-such-agent").lines().count(), 2);
 }
 
 #[test]
@@ -373,13 +380,45 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
 }
 
 #[test]
+fn a_task_that_is_settled_past_its_plan_is_not_reported_as_settled() {
+    let bed = Bed::new();
+    fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{PATIENT}"))
+        .unwrap();
+    bed.ok("mailbox add lead");
+    let asking = bed.start(
+        "assign w1 count --as lead --task t1 --plan --until settled --wait 60s",
+        Stdio::null(),
+    );
+    let asked = bed.project().join(".ensemble/ready/w1.ping");
+    eventually("it is asked", || asked.exists());
+    fs::write(bed.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();
+    eventually("it is there", || bed.mailbox("w1/new/t1.1.yaml").exists());
+    // A worker of nothing but `mv`, which reads no gates.
+    let held = bed.mailbox("w1/cur/t1.1@w1@1.yaml");
+    fs::rename(bed.mailbox("w1/new/t1.1.yaml"), &held).unwrap();
+    fs::rename(&held, bed.mailbox("w1/done/t1.1.yaml")).unwrap();
+    let done = ran(asking.wait_with_output().unwrap());
+    assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:?}");
+    assert!(done.stderr.contains("w1 has settled t1, and lead demands a plan first"), "{done:?}");
+    let record = bed.json("log --type plan.passed").remove(0);
+    assert_eq!(
+        (&record["data"]["task_id"], &record["data"]["agent"]),
+        (&"t1".into(), &"w1".into())
+    );
+    let need = bed.json("status").pop().unwrap()["needs"][0].take();
+    assert_eq!(need["text"], "w1 has settled task t1 without an approved plan");
+    assert_eq!(bed.object("recv --as lead")["envelope"]["type"], "request.unplanned");
+    let left = bed.json("status").pop().unwrap()["needs"].take();
+    assert_eq!(left, Value::Array(Vec::new()), "its reviewer has read of it");
+}
+
+#[test]
 fn roles_wait_for_what_was_sent_directly_and_say_so() {
     let bed = Bed::new();
     let config = "durability: process\ndispatch_patience_seconds: 5\n";
     fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
     let mut watcher = bed.start("watch", Stdio::null());
-    let status = bed.project().join(".ensemble/watch.json");
-    eventually("the watcher watches", || status.exists());
+    until_it_watches(&bed);
     bed.ok("send --to w1 --type task --task t1 -m work");
     let role = |number: usize| {
         let watcher = bed.json("status").pop().unwrap();

@@ -28,7 +28,6 @@ fn a_usage_error_exits_with_2_and_names_the_error() {
         "send --to w1 --wait 5 --until soon -m x",
         "recv --as w1 --wait soon",
         "recv --as w1 --body --json",
-        "recv",
         "extend x 2days",
         "mailbox add x --capacity 0",
         "init there --queue here",
@@ -84,7 +83,10 @@ fn fsck_notes_what_harms_nothing() {
     std::fs::write(bed.project().join("queue/reports/t1-completed.yaml"), "x").unwrap();
     std::fs::write(bed.project().join("queue/ack/t1.ack"), "x").unwrap();
     let said = bed.ok("fsck");
-    assert_eq!(said, "note  reports/notes.txt: no route leads from here\nclean\n");
+    assert_eq!(
+        said,
+        "note  reports/notes.txt: no route matches its name; name it as docs/protocol/contracts.md says, or add a route to ensemble.yaml\nclean\n"
+    );
 }
 
 #[test]
@@ -123,7 +125,7 @@ fn nothing_changes_with_backtraces_or_colours_off() {
     let mut command = bed.command(&["recv", "--as", "no-such-box"]);
     let plain = ran(command.output().unwrap());
     let traced = ran(command.env("RUST_BACKTRACE", "full").output().unwrap());
-    assert_eq!((plain.code, &plain.stderr), (1, &traced.stderr));
+    assert_eq!((plain.code, &plain.stderr), (3, &traced.stderr));
 }
 
 #[test]
@@ -150,7 +152,7 @@ fn the_agents_name_comes_from_the_environment_too() {
     };
     assert_eq!(received(&[("LIZA_AGENT_ID", "w1")]).code, 0);
     assert_eq!(received(&[("ENSEMBLE_AGENT_ID", "w1"), ("LIZA_AGENT_ID", "x")]).code, 0);
-    assert_eq!(received(&[("ENSEMBLE_AGENT_ID", "")]).code, 2);
+    assert_eq!(received(&[("ENSEMBLE_AGENT_ID", "")]).code, 3, "the person's mailbox is empty");
     let wrong = received(&[("ENSEMBLE_AGENT_ID", "a/b")]);
     assert!(wrong.code == 2 && wrong.stderr.contains("ENSEMBLE_AGENT_ID"), "{wrong:?}");
 }

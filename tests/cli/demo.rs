@@ -114,7 +114,7 @@ fn a_mailbox_is_bound_to_a_pane_and_unbound() {
     assert!(std::fs::read_to_string(&file).unwrap().contains("token:"));
     bed.ok("mailbox unbind w1");
     assert!(!file.exists());
-    bed.fails(1, &format!("mailbox bind no-such-box --pane {pane} --tmux-socket {socket}"));
+    bed.fails(3, &format!("mailbox bind no-such-box --pane {pane} --tmux-socket {socket}"));
     bed.fails(1, &format!("mailbox bind w1 --pane agents --tmux-socket {socket}"));
     bed.fails(2, "mailbox bind w1");
     let added =

@@ -86,11 +86,12 @@ fn doctor_says_what_an_old_tmux_lacks_and_that_no_watcher_runs() {
         let told = with_path(&bed, &path, &["doctor"]).stdout;
         assert!(told.contains(expected), "{told}");
         assert!(told.contains("warn  watcher      not running"), "{told}");
-        assert!(told.contains("-> `ensemble admin watch` starts it"), "{told}");
+        assert!(told.contains("-> run `ensemble admin watch` in another terminal"), "{told}");
     }
     // `status` says the same.
     assert!(
-        bed.ok("status").contains("watcher not running: `ensemble admin watch` starts it"),
+        bed.ok("status")
+            .contains("watcher not running: run `ensemble admin watch` in another terminal"),
         "{}",
         bed.ok("status")
     );
@@ -146,7 +147,7 @@ fn the_project_is_found_from_below() {
     // `init` makes a project where it is run.
     assert_eq!(at(&["init"]).code, 0);
     assert!(below.join("queue/mailbox").is_dir());
-    assert_eq!(at(&["recv", "--as", "w1"]).code, 1, "the nearer one has no such mailbox");
+    assert_eq!(at(&["recv", "--as", "w1"]).code, 3, "the nearer one has no such mailbox");
 }
 
 #[test]
@@ -187,9 +188,9 @@ fn a_failure_under_json_is_one_line_with_a_code() {
         assert_eq!(said.lines().count(), 1, "{said}");
         serde_json::from_str::<Value>(&said).unwrap()["error"].take()
     };
-    let missing = error(1, "send --to absent --json x");
-    assert_eq!((&missing["code"], &missing["exit"]), (&json!("no_mailbox"), &json!(1)));
-    assert!(missing["hint"].as_str().unwrap().contains("--create"), "{missing}");
+    let missing = error(3, "send --to absent --json x");
+    assert_eq!((&missing["code"], &missing["exit"]), (&json!("no_mailbox"), &json!(3)));
+    assert_eq!(missing["hint"], "there are conductor, dispatch, operator, w1");
     assert_eq!(error(3, "settle gone --as w1 --json")["code"], "no_message");
     assert_eq!(error(2, "send --json --nonsense")["code"], "usage");
     assert_eq!(error(2, "--json ack m1")["hint"], "`ensemble recv` does that");

@@ -124,8 +124,10 @@ fn the_plugins_of_codex_gemini_and_opencode_have_what_is_installed() {
     let installed = [("plugins/ensemble.js", "events.js"), ("ensemble/waiter.js", "waiter.js")];
     for (file, source) in installed {
         let text = std::fs::read_to_string(bed.project().join(".opencode").join(file)).unwrap();
-        let named = text.replace(env!("CARGO_BIN_EXE_ensemble"), "ensemble");
-        is_copy(&plugins.join("opencode").join(source), &named);
+        let program = env!("CARGO_BIN_EXE_ensemble");
+        assert!(text.contains(program), "{text}");
+        let named = text.replace(program, "ensemble");
+        assert_eq!(named, read(&format!("opencode/{source}")));
     }
 }
 

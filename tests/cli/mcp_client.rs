@@ -178,3 +178,72 @@ fn a_client_is_told_when_its_inbox_or_its_requests_change() {
     mcp.say(&about(8, "resources/unsubscribe", "ensemble://inbox"));
     assert!(mcp.answer()["error"].is_null());
 }
+
+#[test]
+fn only_messages_are_on_stdout_and_each_call_is_answered() {
+    let bed = Bed::new();
+    let mut mcp = Mcp::of(&bed, "w1");
+    // What a refused verb prints would fill the buffer of stdout, and be written into the middle of an answer.
+    for id in 1..=100 {
+        let params = json!({ "name": "shutdown_request", "arguments": { "agent": "w1" } });
+        mcp.say(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }));
+    }
+    let mut answered: Vec<u64> = (1..=100).map(|_| mcp.answer()["id"].as_u64().unwrap()).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, (1..=100).collect::<Vec<u64>>());
+    drop(mcp.server.stdin.take());
+    assert!(mcp.answers.next().is_none(), "a line after the last answer");
+}
+
+#[test]
+fn a_line_that_is_not_a_message_is_answered_with_an_error() {
+    let bed = Bed::new();
+    let mut mcp = Mcp::of(&bed, "w1");
+    let long =
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"x\":\"{}\"}}", "x".repeat(17 * 1024 * 1024));
+    let cut = r#"{"jsonrpc":"2.0","id":3,"method":"ping","params":{"x":"\ud83d"}}"#;
+    let lines = [
+        ("{\"jsonrpc\":", -32700, Value::Null),
+        ("hello", -32700, Value::Null),
+        (long.as_str(), -32700, Value::Null),
+        (cut, -32700, Value::Null),
+        ("{\"id\":7}", -32600, json!(7)),
+        ("[]", -32600, Value::Null),
+    ];
+    for (line, code, id) in lines {
+        writeln!(mcp.server.stdin.as_mut().unwrap(), "{line}").unwrap();
+        let said = mcp.answer();
+        let shown: String = line.chars().take(60).collect();
+        assert_eq!((&said["error"]["code"], &said["id"]), (&json!(code), &id), "{shown}: {said}");
+    }
+    mcp.say(&json!({ "jsonrpc": "2.0", "id": 9, "method": "ping" }));
+    assert_eq!(mcp.answer()["id"], 9, "the client goes on");
+}
+
+#[test]
+fn calls_are_read_as_clients_write_them_or_say_what_is_wrong() {
+    let bed = Bed::new();
+    let mut mcp = Mcp::of(&bed, "w1");
+    let send =
+        json!({ "to": "w1", "message": "x", "task_id": "", "priority": "5", "needs_plan": "" });
+    assert_eq!(mcp.object("send_message", &send)["state"], "stored");
+    let text = json!({ "to": "w1", "message": "y", "priority": 5.0 }).to_string();
+    mcp.say(&json!({ "jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {
+        "name": "send_message", "arguments": text } }));
+    let said = mcp.answer();
+    assert_eq!(said["result"]["structuredContent"]["state"], "stored", "{said}");
+    let (refused, why) =
+        mcp.ask("send_message", &json!({ "to": "w1", "message": "z", "priority": "high" }));
+    assert!(refused && why.contains("priority: \"high\""), "{why}");
+    let wrong = [
+        ("tools/call", json!({ "arguments": {} }), -32602),
+        ("tools/call", json!({ "name": "whoami", "arguments": "no object" }), -32602),
+        ("resources/read", json!({}), -32602),
+        ("tools/lists", json!({}), -32601),
+    ];
+    for (method, params, code) in wrong {
+        mcp.say(&json!({ "jsonrpc": "2.0", "id": 5, "method": method, "params": params }));
+        let said = mcp.answer();
+        assert_eq!((&said["id"], &said["error"]["code"]), (&json!(5), &json!(code)), "{said}");
+    }
+}

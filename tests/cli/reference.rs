@@ -41,8 +41,8 @@ Each command with its flags, its exit codes and the shape of its lines under `--
 `--as` and `--json` are left out. Every command can end with 0, 1, 2 or 4; the table has the other codes. `*` passes on
 the code of the program that it runs. [Exit codes](exit-codes.md) says what each means.
 
-A shape is a definition of [output.schema.json](../schema/output.schema.json), JSON Schema 2020-12. `ensemble admin
-schema output COMMAND` prints the schema of one command's lines, `ensemble admin schema commands` prints this table.
+`ensemble admin schema output` prints all shapes as one JSON Schema 2020-12, `ensemble admin schema output COMMAND` that
+of one command's lines, and `ensemble admin schema commands` this table.
 Members are only ever added to a shape, so a reader ignores those that it does not know. A failure is one line on
 stderr, by [error.schema.json](../schema/error.schema.json).
 

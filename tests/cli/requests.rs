@@ -37,13 +37,45 @@ fn ask_and_respond_print_the_documented_texts() {
     let said = bed.ok("plan submit plan.md --to lead --as w1 --id xyz");
     assert_eq!(said, "Plan submitted (request_id=xyz)\n");
     assert_eq!(bed.ok("plan review xyz --reject --as lead"), "Plan rejected for 'w1'\n");
-    let said = bed.fails(1, "plan review nope --approve --as lead");
+    let said = bed.fails(3, "plan review nope --approve --as lead");
     assert_eq!(said, "ensemble: Error: Unknown request_id 'nope'\n");
     let said = bed.fails(1, "request cancel abc --as lead");
     assert!(said.contains("'abc' was approved by w1 at"), "{said}");
     bed.fails(2, "respond abc --as w1");
     bed.fails(2, "respond abc --approve --reject --as w1");
     assert!(bed.fails(1, "respond abc --approve").contains("the first decision stands"));
+}
+
+#[test]
+fn a_question_leaves_its_readers_mailbox_with_the_answer() {
+    let bed = bed();
+    let mut mcp = Mcp::of(&bed, "lead");
+    for (id, answer) in [("waiting", "--approve"), ("held", "--reject --reason no"), ("tool", "")] {
+        bed.ok(&format!("plan submit plan.md --to lead --as w1 --id {id}"));
+        if id == "held" {
+            assert_eq!(bed.object("recv --as lead")["id"], "held.request");
+        }
+        match answer {
+            "" => drop(mcp.object(
+                "plan_approval",
+                &serde_json::json!({ "request_id": id, "approve": true }),
+            )),
+            answer => drop(bed.ok(&format!("request answer {id} {answer} --as lead"))),
+        }
+        assert!(bed.mailbox(&format!("lead/done/{id}.request.yaml")).exists(), "{id}");
+    }
+    bed.fails(3, "recv --as lead");
+    assert_eq!(bed.ok("settle held.request --as lead"), "held.request was settled by its answer\n");
+}
+
+#[test]
+fn an_answer_that_is_neither_yes_nor_no_names_both() {
+    let bed = bed();
+    bed.ok("request shutdown w1 --as lead --id abc");
+    for line in ["request answer abc --as w1", "task verdict t1 --as w1"] {
+        let said = bed.fails(2, line);
+        assert!(said.contains("`--approve`, or `--reject --reason TEXT`"), "{line}: {said}");
+    }
 }
 
 #[test]
@@ -79,7 +111,7 @@ fn requests_are_listed_and_shown() {
     );
     assert_eq!(bed.ok("request show p1"), shown);
     assert_eq!(bed.object("requests p1")["plan"], "1. think\n2. do\n");
-    bed.fails(1, "requests nope");
+    bed.fails(3, "requests nope");
     std::fs::create_dir(bed.project().join("queue/requests/bad")).unwrap();
     std::fs::write(bed.project().join("queue/requests/bad/request.yaml"), "no: no\n").unwrap();
     let ran = bed.run("requests");
@@ -384,7 +416,7 @@ fn a_broadcast_reaches_all_others_and_names_the_unreached() {
     assert_eq!(bed.object("inbox w1")["state"], "acked", "and no consumer receives it twice");
     assert_eq!(bed.run_with("broadcast - --as lead", b"from stdin").code, 0);
     bed.ok("recv --as full");
-    assert_eq!(bed.json("broadcast again --as lead").len(), 5);
+    assert_eq!(bed.json("broadcast again --as lead").len(), 6);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A team whose mailboxes are on a real NATS server, through the command.
 
+mod away;
+
 use std::process::Stdio;
 
 use serde_json::json;
@@ -21,7 +23,7 @@ fn configure(bed: &Bed, server: &Server, team: &str) {
 }
 
 /// With so many seconds for a server to answer.
-fn configure_with(bed: &Bed, server: &Server, team: &str, patience: u64) {
+pub(crate) fn configure_with(bed: &Bed, server: &Server, team: &str, patience: u64) {
     let config = format!(
         "durability: process\ntransport: {}\nnats:\n  team: {team}\n  patience_seconds: {patience}\n",
         server.url()
@@ -164,7 +166,10 @@ fn a_team_moves_to_the_server_and_back() {
     assert_eq!(partly.code, 75, "one is held: {partly:?}");
     bed.ok(&format!("settle --as w1 {}", ids[0]));
     bed.ok(&format!("migrate --to servers --servers {url}"));
-    assert!(bed.json("inbox").iter().all(|mailbox| mailbox["waiting"] == 0));
+    for mailbox in ["conductor", "dispatch", "operator", "w1"] {
+        let left = bed.json(&format!("inbox {mailbox}"));
+        assert!(left.iter().all(|message| message["state"] != "queued"), "{mailbox}: {left:?}");
+    }
     let files = std::fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
     configure(&bed, &server, "team");
     assert_eq!(bed.ok("recv --as w1 --body"), "1");

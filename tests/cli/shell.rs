@@ -33,7 +33,7 @@ fn bash_completes_verbs_flags_and_mailboxes() {
     let bed = Bed::new();
     assert_eq!(completed(&bed, "ensemble se"), ["send", "settle"]);
     assert!(completed(&bed, "ensemble send --pri").contains(&"--priority".to_owned()));
-    assert_eq!(completed(&bed, "ensemble send --to "), ["conductor", "dispatch", "w1"]);
+    assert_eq!(completed(&bed, "ensemble send --to "), ["conductor", "dispatch", "operator", "w1"]);
     assert_eq!(completed(&bed, "ensemble send --to di"), ["dispatch"]);
     assert_eq!(completed(&bed, "ensemble inbox w"), ["w1"]);
     assert_eq!(completed(&bed, "ensemble send --until se"), ["settled"]);
@@ -50,7 +50,8 @@ fn bash_completes_the_beginning_of_an_id() {
         bed.ok(&format!("send --to w1 --id {id} x"));
     }
     bed.ok("recv --as w1 --json");
-    for line in ["ensemble settle ta", "ensemble release ta", "ensemble mailbox extend ta"] {
+    for line in ["ensemble settle ta", "ensemble mailbox release ta", "ensemble mailbox extend ta"]
+    {
         assert_eq!(completed(&bed, line), ["task-one"], "{line}");
     }
     assert_eq!(completed(&bed, "ensemble why ot"), ["other"]);

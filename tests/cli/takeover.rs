@@ -15,7 +15,7 @@ const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/en
 /// How long a message may take; the test ends as soon as it is there.
 const RECV: &str = "recv --wait 60s --as";
 
-struct Watcher(Child);
+pub(crate) struct Watcher(Child);
 
 impl Drop for Watcher {
     fn drop(&mut self) {
@@ -24,7 +24,7 @@ impl Drop for Watcher {
     }
 }
 
-fn watch(bed: &Bed) -> Watcher {
+pub(crate) fn watch(bed: &Bed) -> Watcher {
     let watcher = Watcher(bed.start("admin watch", Stdio::null()));
     let lock = bed.project().join(".ensemble/watch.lock");
     eventually("the watcher watches", || {
@@ -34,13 +34,13 @@ fn watch(bed: &Bed) -> Watcher {
 }
 
 /// Writes a file elsewhere in the queue and renames it into place.
-fn land(bed: &Bed, path: &str, content: &str) {
+pub(crate) fn land(bed: &Bed, path: &str, content: &str) {
     let queue = bed.project().join("queue");
     fs::write(queue.join("tmp/landing"), content).unwrap();
     fs::rename(queue.join("tmp/landing"), queue.join(path)).unwrap();
 }
 
-fn received(bed: &Bed, agent: &str) -> (String, String, Value) {
+pub(crate) fn received(bed: &Bed, agent: &str) -> (String, String, Value) {
     let envelope = bed.object(&format!("{RECV} {agent}"))["envelope"].take();
     let text = |field: &str| envelope[field].as_str().unwrap_or_default().to_owned();
     (text("source"), text("type"), envelope["task_id"].clone())

@@ -34,6 +34,14 @@ while True:
                 lines.write(buffer + "\n")
             if buffer.startswith("AGENT_TEAM_PING"):
                 subprocess.run([os.environ["PROGRAM"], "pong", *buffer.split()[1:]])
+            if buffer.startswith("title"):
+                title = b"\x1b]0;" + b"x" * int(buffer.split()[1]) + b"\x07"
+                while title:
+                    title = title[os.write(1, title):]
+                with open(os.environ["LINES"], "a") as lines:
+                    lines.write("titled\n")
+            if buffer.startswith("deaf"):
+                time.sleep(100000)
             if buffer.startswith("quit"):
                 os.write(1, b"\x1b[?1049l")
                 sys.exit(int(buffer.split()[1]))
@@ -249,6 +257,47 @@ fn a_stopped_agent_stops_its_wrapper_and_goes_on_with_it() {
     eventually("the agent goes on", || !stopped(&agent));
     wrapped.press(&["quit 4", "Enter"]);
     wrapped.shows("left 4 icanon");
+}
+
+#[test]
+fn a_title_of_megabytes_hides_nothing_of_the_terminal() {
+    let wrapped = Wrapped::start("--name w1", "0");
+    wrapped.press(&["title 2000000", "Enter"]);
+    eventually("the agent has set it", || wrapped.lines().contains(&"titled".to_owned()));
+    let inspected = wrapped.bed.ok("pane inspect w1");
+    assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
+}
+
+#[test]
+fn a_client_that_asks_nothing_keeps_no_other_waiting() {
+    let wrapped = Wrapped::start("--name w1", "0");
+    let bound = wrapped.bed.project().join(".ensemble/roster/w1.yaml");
+    let text = fs::read_to_string(bound).unwrap();
+    let socket = text.lines().find_map(|line| line.trim().strip_prefix("socket: ")).unwrap();
+    let silent: Vec<_> = (0..3)
+        .map(|_| std::os::unix::net::UnixStream::connect(socket.trim_matches('"')).unwrap())
+        .collect();
+    let inspected = wrapped.bed.ok("pane inspect w1");
+    assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
+    drop(silent);
+}
+
+#[test]
+fn an_agent_that_reads_no_key_does_not_stop_the_answers_of_its_wrapper() {
+    let wrapped = Wrapped::start("--name w1", "0");
+    wrapped.press(&["deaf", "Enter"]);
+    eventually("it reads no more", || wrapped.lines().contains(&"deaf".to_owned()));
+    let paste = wrapped.tmux.dir.path().join("paste");
+    fs::write(&paste, "x".repeat(400_000)).unwrap();
+    wrapped.tmux.server.run(&["load-buffer", paste.to_str().unwrap()]).unwrap();
+    wrapped.tmux.server.run(&["paste-buffer", "-t", "%0"]).unwrap();
+    for _ in 0..2 {
+        // What is typed while a person's paste waits would be mixed with it.
+        let nudged = wrapped.bed.run("nudge w1");
+        assert_ne!(nudged.code, 0, "{nudged:?}");
+        let inspected = wrapped.bed.ok("pane inspect w1");
+        assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
+    }
 }
 
 #[test]

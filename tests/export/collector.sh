@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Traces to a real collector, and metrics to promtool; docs/evidence/traces.md has the last run.
+# Traces to a real collector, and metrics to promtool; docs/evidence/measurements.md has the last run.
 #   collector.sh ENSEMBLE DIR [COUNT]     DIR keeps the programs
 # Rotel comes from PyPI. Debian's package of promtool would start a server, so it is unpacked and not installed.
 set -euo pipefail

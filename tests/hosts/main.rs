@@ -17,7 +17,7 @@
 //! Each player notes what the command answered (`journal.rs`). Once all is quiet, `checker.rs` compares the notes
 //! with the servers, the logs and the repositories of both hosts. The disturbances last for `HOSTS_SECONDS` (10).
 //! Each sender has at least `HOSTS_MESSAGES` (40), and the blackboard `HOSTS_TASKS` (6). `TORTURE_SEED` repeats the
-//! choices. docs/evidence/torture.md tells more.
+//! choices. tests/torture/README.md tells more.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 

@@ -35,6 +35,7 @@ CALLS = [
     ("submit_step_completion", {
         "task_id": "0-4-1", "step_index": 2, "agent": "Devon", "status": "success"}),
     ("acknowledge_message", {}),
+    ("reply", {"id": "nothing", "message": "hello"}),
     ("complete_message", {"id": "letter-1"}),
     ("plan_approval", {"plan": "1. read 2. write", "task_id": "task-8"}),
     ("plan_approval", {"request_id": "nothing", "approve": True}),

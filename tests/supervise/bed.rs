@@ -226,6 +226,9 @@ pub(crate) fn play(role: &[String]) {
     order.pace.hand_over = Duration::from_millis(20);
     order.pace.poll = Duration::from_millis(100);
     order.pace.gate = Duration::from_millis(50);
+    if role[4] == "two-tries" {
+        order.pace.crashes_max = 2;
+    }
     let mut here = Here(home.join(format!("stop-{}", role[1])));
     match supervise(&board, Some(&worktrees), &order, &mut here) {
         Ok(reason) => say(format!("result {reason:?}")),

@@ -4,6 +4,7 @@
 mod children;
 
 mod bed;
+mod by_hand;
 #[path = "../support/git.rs"]
 mod git;
 #[path = "../support/memory.rs"]

@@ -1,10 +1,11 @@
-//! ARCHITECTURE.md and docs/decisions/ against the tree.
+//! ARCHITECTURE.md, the invariants and docs/decisions/ against the tree.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::{assert_none, root, sources};
 
+const INVARIANTS: &str = "docs/internals/invariants.md";
 const RECORDS: &str = "docs/decisions";
 const RECORD_LINES_MAX: usize = 25;
 const HEADINGS: [&str; 3] = ["## Context", "## Decision", "## Consequence"];
@@ -12,6 +13,25 @@ const HEADINGS: [&str; 3] = ["## Context", "## Decision", "## Consequence"];
 const CRATES: [&str; 3] = ["ensemble-core", "crates/ensemble-tmux", "crates/ensemble-team"];
 /// Shipped code that reads the environment: variables that a tmux client inherits, and the doubles of tests.
 const READS_ENVIRONMENT: [&str; 3] = ["/main.rs", "/tmux/control.rs", "/sim/"];
+/// Shipped code that reads files by the standard library, and why it may.
+const READS_PLAINLY: [(&str, &str); 16] = [
+    ("ensemble-core/src/sys/", "files of the kernel"),
+    ("ensemble-tmux/src/sys/", "files of the kernel"),
+    ("ensemble-tmux/src/provider/recorded.rs", "screens for tests"),
+    ("driver/supervise/agent.rs", "random bytes"),
+    ("supervise/supervisor_lock.rs", "the id of the boot"),
+    ("steps/leases.rs", "the id of the boot"),
+    ("ensemble-nats/src/ladders.rs", "the name of the machine"),
+    ("ensemble-watch/src/hosts.rs", "the name of the machine"),
+    ("ensemble-watch/src/team/launch.rs", "random bytes"),
+    ("doctor/machine.rs", "limits of the kernel"),
+    ("commands/bind.rs", "command lines of processes"),
+    ("commands/init/upstream.rs", "command lines of processes"),
+    ("ensemble-cli/src/content.rs", "`-f FILE` may be a pipe"),
+    ("ensemble-cli/src/mcp/http.rs", "random bytes"),
+    ("ensemble-cli/src/demo/", "its own files"),
+    ("ensemble-cli/src/conformance/", "files of the program that it tests"),
+];
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -60,8 +80,7 @@ fn each_module_has_a_row_in_the_map_and_each_row_a_module() {
 
 #[test]
 fn each_invariant_names_a_test_that_exists() {
-    let architecture = read("ARCHITECTURE.md");
-    let invariants = section(&architecture, "## Invariants");
+    let invariants = read(INVARIANTS);
     let (mut broken, mut count) = (Vec::new(), 0);
     for paragraph in invariants.split("\n\n").filter(|text| text.trim_start().starts_with("**")) {
         count += 1;
@@ -79,8 +98,8 @@ fn each_invariant_names_a_test_that_exists() {
             }
         }
     }
-    assert!(count > 20, "this test reads the wrong section: {count}");
-    assert_none("an invariant of ARCHITECTURE.md without its test", &broken);
+    assert!(count > 20, "this test reads the wrong page: {count}");
+    assert_none("an invariant without its test", &broken);
 }
 
 #[test]
@@ -95,6 +114,31 @@ fn libraries_read_no_environment() {
         }
     }
     assert_none("a library that reads the environment", &found);
+}
+
+/// A pipe or a device in place of a file must not block its reader, and a huge one must not fill the memory.
+#[test]
+fn files_are_read_by_the_careful_reader() {
+    let is_plain = |code: &str| {
+        let calls =
+            ["fs::read(", "fs::read_to_string(", " File::open(", "(File::open(", "::File::open("];
+        calls.iter().any(|call| code.contains(call))
+    };
+    let is_allowed = |path: &str| READS_PLAINLY.iter().any(|(part, _)| path.contains(part));
+    let sources = sources();
+    let shipped = || sources.iter().filter(|s| s.path.contains("/src/") && !s.is_test());
+    let found: Vec<String> = shipped()
+        .filter(|source| !is_allowed(&source.path) && is_plain(source.shipped()))
+        .map(|source| source.path.clone())
+        .collect();
+    assert_none("use ensemble_core::durable::{read_file, read_chosen_file, open_file}", &found);
+    let is_needed = |part: &str| shipped().any(|s| s.path.contains(part) && is_plain(s.shipped()));
+    let stale: Vec<String> = READS_PLAINLY
+        .iter()
+        .filter(|(part, _)| !is_needed(part))
+        .map(|(part, _)| (*part).to_owned())
+        .collect();
+    assert_none("an exception that is not needed", &stale);
 }
 
 #[test]

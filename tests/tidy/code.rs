@@ -1,19 +1,41 @@
 //! Just enough of Rust's grammar to tell code from text and to find where functions end.
 
-/// The code with comments and everything in quotes blanked out, its lines where they were.
-pub(crate) fn without_text(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(first) = rest.chars().next() {
-        let Some(length) = text_at(rest, &out) else {
-            out.push(first);
-            rest = &rest[first.len_utf8()..];
+/// What a part of a source file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Code,
+    Comment,
+    /// A text, with its quotes, or a character.
+    Literal,
+}
+
+/// The parts of a source file, in their order.
+pub(crate) fn parts(source: &str) -> Vec<(Kind, &str)> {
+    let (mut parts, mut code, mut at) = (Vec::new(), 0, 0);
+    while let Some(before) = source[at..].find(['/', '"', 'r', '\'']) {
+        at += before;
+        let Some(length) = text_at(&source[at..], &source[code..at]) else {
+            at += 1;
             continue;
         };
-        out.extend(rest[..length].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
-        rest = &rest[length..];
+        let is_comment = source[at..].starts_with('/');
+        let kind = if is_comment { Kind::Comment } else { Kind::Literal };
+        parts.extend([(Kind::Code, &source[code..at]), (kind, &source[at..at + length])]);
+        at += length;
+        code = at;
     }
-    out
+    parts.push((Kind::Code, &source[code..]));
+    parts
+}
+
+/// The code with comments and everything in quotes blanked out, its lines where they were.
+pub(crate) fn without_text(source: &str) -> String {
+    let blank = |text: &str| text.chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
+    let part = |(kind, text): (Kind, &str)| match kind {
+        Kind::Code => text.to_owned(),
+        Kind::Comment | Kind::Literal => blank(text),
+    };
+    parts(source).into_iter().map(part).collect()
 }
 
 /// How long the comment or the literal is that begins here, if one does.

@@ -1,6 +1,5 @@
-//! Two pages of ensemble-core. That of `Spool` has a table that names every public method, the
-//! heading of the block that has it, and its file. The table is in the order in which rustdoc shows
-//! the blocks. That of the crate names every public module.
+//! The page of `Spool` has a table that names every public method, the heading of the block that has it, and its file.
+//! The table is in the order in which rustdoc shows the blocks.
 
 use super::{assert_none, root};
 
@@ -83,19 +82,4 @@ fn the_page_of_a_queue_names_each_method_in_the_order_of_use() {
         }
     }
     assert_none("name the methods of Spool in its table", &wrong);
-}
-
-#[test]
-fn the_root_page_names_every_public_module() {
-    let root = std::fs::read_to_string(root().join("ensemble-core/src/lib.rs")).unwrap();
-    let (page, code) = root.split_once("#![forbid(unsafe_code)]").expect("a page");
-    let hidden = |name: &str| code.contains(&format!("#[doc(hidden)]\npub mod {name};"));
-    let modules = code.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
-    let is_named = |name: &str| {
-        let row = |link: String| page.contains(&format!("//! | {link} "));
-        row(format!("[`{name}`]")) || row(format!("[`mod@{name}`]")) || row(format!("`{name}`"))
-    };
-    let unnamed: Vec<String> =
-        modules.filter(|name| !hidden(name) && !is_named(name)).map(str::to_owned).collect();
-    assert_none("name these modules on the root page", &unnamed);
 }

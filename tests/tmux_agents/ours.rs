@@ -1,11 +1,15 @@
 //! Lines of ours in an agent's composer: nudges that a person sent or deleted, pings that stand, and nudges
 //! of two processes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ensemble_core::agent::AgentState::{Draft, Permission, Ready};
 use ensemble_core::env::{Clock as _, Pane as _, SystemClock};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
 use ensemble_tmux::nudge::{Effect, Event, NudgeSchedule, Phase};
+use ensemble_tmux::provider::{TurnSign, UnsentLine};
 use ensemble_tmux::tmux::TextOutcome;
 
 use crate::case::{Stage, refused, the_nudge};
@@ -51,7 +55,7 @@ fn a_line_that_a_person_sent_or_deleted_is_typed_anew() {
                         Effect::Submit { attempt, .. } => {
                             (attempt, case.pane().submit(&nudge).expect("an outcome"))
                         }
-                        Effect::Record(_) => continue,
+                        Effect::Withdraw { .. } | Effect::Record(_) => continue,
                     };
                     schedule.handle(clock.monotonic(), Event::Outcome { attempt, outcome });
                 }
@@ -94,6 +98,71 @@ fn a_nudge_that_the_agent_puts_back_is_no_draft() {
         case.human(&["-l", "--", nudge.as_str()]);
         case.human(&["x"]);
         case.wait_for(Draft);
+    }
+}
+
+/// A line whose mail has arrived by another way is taken back, but never a person's words.
+#[test]
+fn an_unsent_line_is_taken_back_unless_a_person_has_typed_behind_it() {
+    for provider in seeing() {
+        let (stage, nudge) = (Stage::new(provider), the_nudge(provider.name));
+        let left = || {
+            let case = stage.case("ready", Ready);
+            let outcome = case.nudge_with(|| {
+                case.human(&["C-^"]);
+                case.wait_for(Permission);
+            });
+            assert!(matches!(outcome, NudgeOutcome::TextOnly { .. }), "{outcome:?}");
+            case
+        };
+        let case = left();
+        let withdrawn = case.pane().withdraw_line().expect("an outcome");
+        assert!(matches!(withdrawn, Deferral::Dialog { .. }), "not behind a dialog: {withdrawn}");
+        case.human(&["Escape"]);
+        case.wait_for(Ready);
+        assert_eq!(case.diagnosis().unsent_line(), UnsentLine::Alone, "{}", provider.name);
+        eventually("it is taken back", || {
+            case.pane().withdraw_line().expect("an outcome") == Deferral::LineGone
+        });
+        case.wait_for_empty(nudge.as_str());
+        case.settle();
+        assert_eq!(case.events(), ["DENIED"], "{}", provider.name);
+        // With a person's words behind it, it is theirs.
+        let case = left();
+        case.human(&["Escape"]);
+        case.human(&["-l", "--", " fix the bug"]);
+        case.wait_for(Draft);
+        assert_eq!(case.pane().withdraw_line().expect("an outcome"), Deferral::Draft);
+        case.wait_for_text("fix the bug");
+        eventually("a person is to know", || {
+            case.diagnosis().unsent_line() == UnsentLine::WithWords
+        });
+        case.human(&["Enter"]);
+        case.settle();
+        let sent = format!("SUBMIT {nudge} fix the bug");
+        assert_eq!(case.events(), ["DENIED", &sent], "{}", provider.name);
+    }
+}
+
+/// An agent that was just handed its mail looks idle for a moment.
+#[test]
+fn nothing_is_typed_while_a_turn_begins() {
+    for provider in seeing() {
+        let (stage, nudge) = (Stage::new(provider), the_nudge(provider.name));
+        let case = stage.case("ready", Ready);
+        let is_beginning = Arc::new(AtomicBool::new(true));
+        let sign = Arc::clone(&is_beginning);
+        let sign = TurnSign::new(move || sign.load(Ordering::SeqCst));
+        let mut pane = case.pane().with_turn_sign(sign);
+        let busy = NudgeOutcome::Refused { deferral: Deferral::Busy };
+        assert_eq!(pane.nudge(&nudge).expect("an outcome"), busy, "{}", provider.name);
+        assert_eq!(pane.reset_context().expect("an outcome"), busy, "{}", provider.name);
+        case.settle();
+        assert_eq!(case.received(), "", "{}", provider.name);
+        is_beginning.store(false, Ordering::SeqCst);
+        assert_eq!(pane.nudge(&nudge).expect("an outcome"), NudgeOutcome::Sent);
+        case.settle();
+        assert_eq!(case.events(), [format!("SUBMIT {nudge}")], "{}", provider.name);
     }
 }
 

@@ -3,7 +3,7 @@
 //! the wall clock of all of them, by up to ten years, and moves the queue away and back. Each process
 //! notes every operation before and after it, and a checker then proves or refutes the history.
 //!
-//! `TORTURE_SECONDS` (6), `TORTURE_SEED`; see docs/evidence/torture.md.
+//! `TORTURE_SECONDS` (6), `TORTURE_SEED`; see tests/torture/README.md.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 

@@ -17,7 +17,7 @@
 //!
 //! Each agent notes what it begins and hands in (`journal.rs`); `checker.rs` proves or refutes the whole.
 //! `WHOLE_SECONDS` (15) is how long the disturbances last, `TORTURE_SEED` repeats the choices; `WHOLE_KEEP=1`
-//! keeps the project. docs/evidence/torture.md tells more.
+//! keeps the project. tests/torture/README.md tells more.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 

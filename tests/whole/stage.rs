@@ -76,7 +76,7 @@ impl Stage {
         let text = fs::read_to_string(&board).unwrap();
         let short = format!("lease_duration: {LEASE_SECONDS}");
         fs::write(&board, text.replace("lease_duration: 300", &short)).unwrap();
-        let boxes = "worker-1 worker-2 worker-3 worker-4 box-1 mcp-1 tara devon operator";
+        let boxes = "worker-1 worker-2 worker-3 worker-4 box-1 mcp-1 tara devon";
         for name in boxes.split(' ') {
             self.ok(&format!("mailbox add {name} --lease {LEASE_SECONDS}s --attempts-max 8"));
         }

@@ -4,6 +4,7 @@ mod bed;
 #[path = "../children/mod.rs"]
 mod children;
 mod claims;
+mod damaged;
 #[path = "../support/git.rs"]
 mod git;
 mod hosts;

@@ -19,17 +19,21 @@ use super::stream_probe::StreamProbe;
 use super::subject::Subjects;
 use super::team::Watches;
 use super::wire::{ANSWER_PATIENCE, Ops, Wire, notes_removals};
+use ensemble_core::durable::read_chosen_file;
 use ensemble_core::{Error, Result};
+
+/// The largest file of credentials, in bytes.
+const CREDENTIALS_BYTES_MAX: usize = 64 * 1024;
 
 /// Longest wait before the next try to reach a lost server.
 const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
 
 impl NatsTransport {
-    /// Connects, and creates the team's stream if it does not exist.
+    /// Connects, and creates the team's stream if it does not exist and the options say so.
     ///
     /// # Errors
     /// [`Error::Server`]: the server was not reached within the patience, refused the credentials,
-    /// or has no JetStream.
+    /// has no JetStream, or does not know the team.
     pub fn connect(options: &NatsOptions) -> Result<Self> {
         let here = options.servers_shown();
         let fault = |operation, detail: String, unreachable| Error::Server {
@@ -38,8 +42,7 @@ impl NatsTransport {
             detail,
             unreachable,
         };
-        let runtime =
-            Runtime::start().map_err(|e| fault("start a thread", e.to_string(), false))?;
+        let runtime = Runtime::start().map_err(|e| fault("start threads", e.to_string(), false))?;
         let (made, connections) = tokio::sync::watch::channel(0u64);
         let (servers, patience) = (options.servers_shown(), options.patience);
         let shared = Patience::new(patience, options.shares_patience);
@@ -69,10 +72,11 @@ impl NatsTransport {
             .run(patience, wires)
             .flatten()
             .ok_or_else(|| fault("open the stream", "its name is invalid".to_owned(), false))?;
-        let (opening, config) = (Arc::clone(&wire), stream_config(&subjects, size));
-        let opened = runtime.run(patience, async move { opening.open(&config).await });
-        let silent = fault("open the stream", "no answer in time".to_owned(), true);
-        let is_created = opened.unwrap_or(Err(silent))?;
+        let config = options.creates.then(|| stream_config(&subjects, size));
+        let opening = Arc::clone(&wire);
+        let opened = runtime.run(patience, async move { opening.open(config.as_ref()).await });
+        let silent = || fault("open the stream", "no answer in time".to_owned(), true);
+        let is_created = opened.ok_or_else(silent)??;
         let transport = Self {
             runtime,
             wire,
@@ -174,7 +178,9 @@ fn connect_options(
         connecting = connecting.custom_inbox_prefix(prefix);
     }
     if let Some(file) = &options.credentials {
-        let text = std::fs::read_to_string(file).map_err(|e| Error::io("read", file, e))?;
+        let content = read_chosen_file(file, CREDENTIALS_BYTES_MAX)?
+            .ok_or_else(|| Error::io("read", file, std::io::ErrorKind::NotFound))?;
+        let text = String::from_utf8_lossy(&content);
         connecting = connecting.credentials(&text).map_err(|e| Error::io("use", file, e))?;
     }
     if let Some(file) = &options.root_certificates {

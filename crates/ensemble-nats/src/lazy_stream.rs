@@ -43,7 +43,7 @@ impl LazyStream {
     ) -> Result<Wire> {
         if !self.is_there() {
             let (wire, config) = (self.wire(), self.config.clone());
-            transport.call(operation, async move { wire.open(&config).await.map(drop) })?;
+            transport.call(operation, async move { wire.open(Some(&config)).await.map(drop) })?;
             self.note_there();
         }
         Ok(self.wire())

@@ -32,6 +32,8 @@ pub struct NatsOptions {
     pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// Number of servers in a cluster that store every message: 1, 3 or 5. For a new stream only.
     pub replicas: usize,
+    /// Whether the team's stream is created if it does not exist.
+    pub creates: bool,
     /// Time limit of a call.
     pub patience: Duration,
     /// Whether the patience is for all calls of the connection together, until one waits for news. For a
@@ -59,6 +61,7 @@ impl NatsOptions {
             root_certificates: None,
             client_certificate: None,
             replicas: 1,
+            creates: true,
             patience: PATIENCE_DEFAULT,
             shares_patience: false,
             clock: None,
@@ -100,6 +103,13 @@ impl NatsOptions {
     #[must_use]
     pub fn with_quota(mut self, quota: Option<Quota>) -> Self {
         self.quota = quota;
+        self
+    }
+
+    /// Makes a team without a stream an error: a caller that only reads must not create one under a mistyped name.
+    #[must_use]
+    pub fn without_creating(mut self) -> Self {
+        self.creates = false;
         self
     }
 

@@ -170,8 +170,9 @@ impl Wire {
         }
     }
 
-    /// Creates the stream if it does not exist, and returns when it can be read: whether it was created.
-    pub(super) async fn open(&self, config: &Config) -> Result<bool> {
+    /// Returns when the stream can be read: whether it was created, as `config` says. Without a configuration, one that
+    /// does not exist is an error.
+    pub(super) async fn open(&self, config: Option<&Config>) -> Result<bool> {
         const OPEN: &str = "open the stream";
         let deadline = self.patience.deadline();
         let mut is_created = false;
@@ -179,6 +180,12 @@ impl Wire {
             let detail = match self.reach().await {
                 Reached::Open => return Ok(is_created),
                 Reached::Absent => {
+                    let Some(config) = config else {
+                        let stream = self.stream_probe.stream();
+                        let detail =
+                            format!("the server has no team of this name (no stream {stream})");
+                        return Err(self.refused("find the team", detail));
+                    };
                     let making = self.context.create_stream(config.clone());
                     match self.denials.or(CREATE, timeout(ANSWER_PATIENCE, making)).await {
                         Ok(Ok(Ok(_))) => {

@@ -2,7 +2,7 @@
 //! only headers, which name the holders; a consumer reads a message's content when it receives it.
 //!
 //! With one consumer for each mailbox, the server would serve as many consumers as mailboxes times
-//! hosts; see docs/evidence/scale.md.
+//! hosts; see docs/evidence/measurements.md.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};

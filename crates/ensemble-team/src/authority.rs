@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | take the team down | `down` | `conductor`, `lead`, `orchestrator`, `dispatch` |
 //! | ask another agent to shut down | `shutdown` | the same |
+//! | remove, bind or unbind the mailbox of another agent | `shutdown` | the same |
 //! | abort the sprint | `abort` | the same |
 //! | lift PAUSE, CHECKPOINT or ABORT | `resume` | no agent |
 //!
@@ -39,6 +40,8 @@ pub enum Act {
     Down,
     /// Ask another agent to shut down.
     Shutdown,
+    /// Remove, bind or unbind the mailbox of another agent, which then gets no mail.
+    Mailbox,
     /// Abort the sprint.
     Abort,
     /// Lift PAUSE, CHECKPOINT or ABORT.
@@ -100,7 +103,7 @@ impl Act {
     pub const fn key(self) -> &'static str {
         match self {
             Self::Down => "down",
-            Self::Shutdown => "shutdown",
+            Self::Shutdown | Self::Mailbox => "shutdown",
             Self::Abort => "abort",
             Self::Resume => "resume",
         }
@@ -110,6 +113,7 @@ impl Act {
         match self {
             Self::Down => "take the team down",
             Self::Shutdown => "ask another agent to shut down",
+            Self::Mailbox => "change the mailbox of another agent",
             Self::Abort => "abort the sprint",
             Self::Resume => "let the team go on",
         }
@@ -168,7 +172,7 @@ impl Authority {
     fn allowed(&self, act: Act) -> Vec<Name> {
         let (listed, usual): (_, &[&str]) = match act {
             Act::Down => (&self.down, &LEADS),
-            Act::Shutdown => (&self.shutdown, &LEADS),
+            Act::Shutdown | Act::Mailbox => (&self.shutdown, &LEADS),
             Act::Abort => (&self.abort, &LEADS),
             Act::Resume => (&self.resume, &[]),
         };
@@ -198,18 +202,18 @@ mod tests {
 
     #[test]
     fn each_act_has_its_roles() {
-        use Act::{Abort, Down, Resume, Shutdown};
+        use Act::{Abort, Down, Mailbox, Resume, Shutdown};
         let rules = Authority::default();
         for (who, may) in [
             (agent("w1", "worker"), &[][..]),
             (agent("c1", "coder"), &[]),
             (agent("p1", "planner"), &[]),
-            (agent("x", "conductor"), &[Down, Shutdown, Abort]),
-            (agent("lead", "worker"), &[Down, Shutdown, Abort]),
-            (agent("d", "dispatch"), &[Down, Shutdown, Abort]),
-            (Standing::Person, &[Down, Shutdown, Abort, Resume]),
+            (agent("x", "conductor"), &[Down, Shutdown, Mailbox, Abort]),
+            (agent("lead", "worker"), &[Down, Shutdown, Mailbox, Abort]),
+            (agent("d", "dispatch"), &[Down, Shutdown, Mailbox, Abort]),
+            (Standing::Person, &[Down, Shutdown, Mailbox, Abort, Resume]),
         ] {
-            for act in [Down, Shutdown, Abort, Resume] {
+            for act in [Down, Shutdown, Mailbox, Abort, Resume] {
                 assert_eq!(rules.check(act, &who).is_ok(), may.contains(&act), "{who:?} {act:?}");
             }
         }

@@ -8,7 +8,7 @@
 //! | `step` | the step queue has handed it out to the agent |
 //!
 //! One task may be held in several ways, such as a step and the message that brought it. [`tasks`] then
-//! names it once. A place that does not exist holds nothing.
+//! names it once. A place that does not exist holds nothing; one that cannot be read hides only what is held there.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,10 @@ use serde::Serialize;
 use crate::board::{State, Status};
 #[cfg(feature = "steps")]
 use crate::steps::StepStore;
-use ensemble_core::Result;
 use ensemble_core::broker::Broker;
+use ensemble_core::mailboxes::visit_mailboxes;
 use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
 
 /// Most held things that are named for an agent.
 pub const NAMED_MAX: usize = 8;
@@ -121,15 +122,23 @@ impl<'a> Places<'a> {
     }
 }
 
-/// All that these agents hold, sorted, and at most [`NAMED_MAX`] of each kind for an agent.
+/// What agents hold, as far as it could be read.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct KnownHoldings {
+    /// Sorted, and at most [`NAMED_MAX`] of each kind for an agent.
+    pub by_agent: BTreeMap<Name, Vec<Holding>>,
+    /// Why a mailbox or the step database could not be read, each.
+    pub unread: Vec<Error>,
+}
+
+/// All that these agents hold.
 ///
 /// # Errors
-/// The queue or the step database cannot be read.
-pub fn holds(
-    places: &Places<'_>,
-    who: impl Fn(&Name) -> bool,
-) -> Result<BTreeMap<Name, Vec<Holding>>> {
-    let mut all: BTreeMap<Name, Vec<Holding>> = BTreeMap::new();
+/// The mailboxes cannot be listed, or a server failed.
+pub fn holds(places: &Places<'_>, who: impl Fn(&Name) -> bool) -> Result<KnownHoldings> {
+    let mut known = KnownHoldings::default();
+    let KnownHoldings { by_agent: all, unread } = &mut known;
     match places.mail {
         Mail::Read(held) => {
             for (agent, holding) in held.iter().filter(|(agent, _)| who(agent)) {
@@ -137,11 +146,13 @@ pub fn holds(
             }
         }
         Mail::Queue(queue) => {
-            for mailbox in queue.mailboxes()? {
-                for (agent, holding) in of_mailbox(queue, &mailbox, &who)? {
+            let bad = visit_mailboxes(queue.mailboxes()?, |mailbox| {
+                for (agent, holding) in of_mailbox(queue, mailbox, &who)? {
                     push(all.entry(agent).or_default(), holding);
                 }
-            }
+                Ok(())
+            })?;
+            unread.extend(bad.into_iter().map(|bad| bad.error));
         }
     }
     let mut add = |agent: &Name, holding: Holding| {
@@ -154,14 +165,18 @@ pub fn holds(
     }
     #[cfg(feature = "steps")]
     if let Some(steps) = places.steps {
-        for step in steps.all_held()? {
+        let held = steps.all_held().unwrap_or_else(|error| {
+            unread.push(error);
+            Vec::new()
+        });
+        for step in held {
             if let Some(agent) = &step.holder {
                 add(agent, Holding::new(step.key.task_id.clone(), HeldAs::Step, step.epoch));
             }
         }
     }
-    all.values_mut().for_each(|held| held.sort_unstable());
-    Ok(all)
+    known.by_agent.values_mut().for_each(|held| held.sort_unstable());
+    Ok(known)
 }
 
 /// The claimed tasks and reviews of a blackboard, with their holders.
@@ -242,7 +257,7 @@ mod tests {
              - {id: t3, status: MERGED, assigned_to: bob}\n";
         let state: State = ensemble_core::message::yaml::parse(text, home.path()).unwrap();
         let places = Places::new(&spool).with_board(Some(&state));
-        let held = holds(&places, |_| true).unwrap();
+        let held = holds(&places, |_| true).unwrap().by_agent;
         assert_eq!(held.keys().collect::<Vec<_>>(), [&bob]);
         let ways: Vec<(&str, HeldAs)> =
             held[&bob].iter().map(|h| (h.task_id.as_str(), h.held_as)).collect();
@@ -251,6 +266,6 @@ mod tests {
         let numbers: Vec<(u64, Option<&str>)> =
             held[&bob].iter().map(|h| (h.epoch, h.worktree.as_deref())).collect();
         assert_eq!(numbers, [(1, None), (7, Some("w/t1")), (0, None)]);
-        assert!(holds(&places, |agent| *agent == name("ann")).unwrap().is_empty());
+        assert!(holds(&places, |agent| *agent == name("ann")).unwrap().by_agent.is_empty());
     }
 }

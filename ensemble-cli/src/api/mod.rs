@@ -19,7 +19,7 @@ mod news;
 mod words;
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::io::{self, BufReader, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ use ensemble_core::message::Name;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::args::Globals;
+use crate::args::{Cli, Globals};
 use crate::context::Context;
 use crate::error_line::Code;
 use crate::exit::{Exit, Failure, Outcome};
@@ -80,27 +80,11 @@ pub(crate) fn serve(context: &Context) -> Outcome {
         subscriptions_max: SUBSCRIPTIONS_MAX,
     } }));
     let mut stdin = BufReader::new(io::stdin().lock());
-    while let Some(line) = read_line(&mut stdin)? {
+    while let Some(line) = crate::content::read_line(&mut stdin, LINE_BYTES_MAX)? {
         session.take(line);
     }
     session.calls.end(PATIENCE_AT_END);
     Ok(())
-}
-
-/// The next line; `None` at the end. A line that the end cuts short is no line.
-fn read_line(stdin: &mut impl BufRead) -> Outcome<Option<Outcome<Vec<u8>>>> {
-    let failed = |error: io::Error| Failure::refused(format!("cannot read stdin: {error}"));
-    let mut line = Vec::new();
-    stdin.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line).map_err(failed)?;
-    if line.pop_if(|last| *last == b'\n').is_some() {
-        return Ok(Some(Ok(line)));
-    }
-    if line.len() < LINE_BYTES_MAX {
-        return Ok(None);
-    }
-    stdin.skip_until(b'\n').map_err(failed)?;
-    let text = format!("a line has more than {LINE_BYTES_MAX} bytes");
-    Ok(Some(Err(Failure::refused(text).with_code(Code::TooLarge))))
 }
 
 /// Writes a line in one piece. A client that has gone closes stdin, too.
@@ -163,14 +147,15 @@ impl Session {
                 Err(failure) => (json!([]), Err(failure)),
             };
         }
-        let (mut globals, verb, place) = match words::read(&call.method, &call.params) {
+        let Cli { mut globals, verb, place, files } = match words::read(&call.method, &call.params)
+        {
             Ok(read) => read,
             Err(failure) => return (json!([]), Err(failure)),
         };
         globals.queue = globals.queue.or_else(|| self.queue.clone());
         globals.agent = globals.agent.or_else(|| self.agent.clone());
         let context = Context::called(globals, place);
-        let outcome = verb.run(&context);
+        let outcome = context.admit(&files).and_then(|()| verb.run(&context));
         context.warn_about_log();
         (printed(&context.out.take()), outcome)
     }

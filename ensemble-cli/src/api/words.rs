@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, ArgMatches, Command, FromArgMatches as _};
+use clap::{Arg, Command};
 use serde_json::{Map, Value};
 
-use crate::args::Globals;
-use crate::commands::{Verb, place_among, with_one_verb};
+use crate::args::Cli;
+use crate::commands::{place_among, with_one_verb};
 use crate::exit::{Failure, Outcome};
 use crate::printed;
 
@@ -35,10 +35,7 @@ const NOT_CALLED: [&str; 18] = [
 const ENDLESS: [&str; 2] = ["follow", "watch"];
 
 /// Reads a call as the command line reads its words.
-pub(super) fn read(
-    method: &str,
-    params: &Map<String, Value>,
-) -> Outcome<(Globals, Verb, &'static str)> {
+pub(super) fn read(method: &str, params: &Map<String, Value>) -> Outcome<Cli> {
     let words: Vec<OsString> =
         std::iter::once("ensemble").chain(method.split(' ')).map(OsString::from).collect();
     let unknown = || {
@@ -56,13 +53,7 @@ pub(super) fn read(
     let command = printed::find(&program, method).ok_or_else(unknown)?;
     let words = [words, spelled(command, params)?].concat();
     let matches = program.clone().try_get_matches_from(&words).map_err(|error| mistake(&error))?;
-    parsed(&matches, place)
-}
-
-fn parsed(matches: &ArgMatches, place: &'static str) -> Outcome<(Globals, Verb, &'static str)> {
-    let globals = Globals::from_arg_matches(matches).map_err(|error| mistake(&error))?;
-    let (verb, _) = Verb::of(matches).map_err(|error| mistake(&error))?;
-    Ok((globals, verb, place))
+    Cli::of(&matches).map_err(|error| mistake(&error))
 }
 
 fn mistake(error: &clap::Error) -> Failure {

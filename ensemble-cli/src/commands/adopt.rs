@@ -11,10 +11,11 @@ use ensemble_watch::team::{Brought, Plan};
 use serde_json::json;
 
 use super::join::lives;
-use super::up::{open, report};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::starting::{open, report};
 use crate::text::one_line;
+use crate::watcher_start::watcher_runs;
 use crate::wrap::free_name;
 
 /// Find agents that run in tmux already, and take them into the team
@@ -183,8 +184,8 @@ fn plan(project: &Project, provider: &str) -> Outcome<Plan> {
 
 fn say_next(context: &Context, brought: &[Brought]) -> Outcome {
     let Some(first) = brought.first().filter(|_| !context.out.is_json()) else { return Ok(()) };
-    if !super::watcher_runs(context.project()?) {
-        context.out.line("they are told of mail while a watcher runs: ensemble admin watch")?;
+    if !watcher_runs(context.project()?) {
+        context.out.line("they are notified of mail while a watcher runs: ensemble up")?;
     }
     context.out.line(format!("try it: ensemble send --to {} TEXT", first.member.name))
 }

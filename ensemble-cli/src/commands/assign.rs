@@ -12,8 +12,7 @@ use ensemble_team::admission::{Act, is_refusal};
 use serde_json::json;
 
 use super::ping::not_ready;
-use super::send::fill;
-use crate::content::Content;
+use crate::content::{Content, fill};
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::queue::Queue;
@@ -21,7 +20,7 @@ use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
 use crate::wait_line::WaitLine;
 use crate::waiting::Waiting;
-use crate::worker::{Worker, assigner, resting};
+use crate::worker::{Worker, agent_pane, assigner, resting};
 use crate::{args, completion};
 use ensemble_watch::overview::WatcherView;
 
@@ -63,7 +62,7 @@ enum Wait {
 }
 
 /// The delivered message of an assignment.
-struct Delivered {
+struct DeliveredTask {
     task: String,
     worker: Name,
     mailbox: Name,
@@ -98,12 +97,12 @@ impl Arguments {
         let project = context.project()?;
         let is_watched = || WatcherView::of(project).runs();
         let assigned = {
+            let mut pane = worker.openable_pane(context)?;
             let rest = &mut resting(&waiter);
             let whom = format!("{} to receive {task}", self.worker);
             let _line = WaitLine::new(whom, self.waiting.patience());
-            assigner.assign(order, worker.agent_pane(), &is_watched, rest)
+            assigner.assign(order, agent_pane(&mut pane), &is_watched, rest)
         };
-        worker.remember(context)?;
         let (message, attempt, phase, acked) = match assigned.map_err(gated)? {
             Assigned::NotReady(failure) => return Err(not_ready(context, &failure)?),
             Assigned::Delivered { ended, .. } => match ended {
@@ -115,7 +114,7 @@ impl Arguments {
                     self.print(
                         context,
                         "escalated",
-                        &Delivered {
+                        &DeliveredTask {
                             task,
                             worker: worker.name,
                             mailbox: worker.mailbox,
@@ -133,7 +132,7 @@ impl Arguments {
         };
         let (worker, mailbox) = (worker.name, worker.mailbox);
         let phase = phase.number();
-        let delivered = Delivered { task, worker, mailbox, message, attempt, phase };
+        let delivered = DeliveredTask { task, worker, mailbox, message, attempt, phase };
         if !acked {
             self.print(context, "stored", &delivered)?;
             return Err(self.late("stored"));
@@ -149,7 +148,7 @@ impl Arguments {
         let task = self.task.clone().unwrap_or_else(|| MessageId::generate().to_string());
         let kind = Name::new("task").map_err(Error::from)?;
         let mut envelope = Envelope::new(worker.mailbox.clone(), String::new()).with_kind(kind);
-        envelope = envelope.from(context.actor()?);
+        envelope = context.sign(envelope)?;
         envelope.traceparent = args::trace_around();
         let envelope = fill(&**queue, envelope, content)?;
         let profile = worker.pane().map(|pane| pane.profile().clone());
@@ -164,7 +163,7 @@ impl Arguments {
         context: &Context,
         queue: &Queue,
         recorder: &dyn Recorder,
-        delivered: &Delivered,
+        delivered: &DeliveredTask,
         deadline: Option<Instant>,
     ) -> Outcome {
         let (mailbox, message) = (delivered.mailbox.clone(), delivered.message.clone());
@@ -181,6 +180,14 @@ impl Arguments {
             Ok(Receipt::Settled) => {
                 let known = queue.peek(&delivered.mailbox, &delivered.message);
                 if let Ok(envelope) = known {
+                    let requests = crate::asking::requests(context, queue)?;
+                    let (worker, now) = (&delivered.worker, queue.request_store().now());
+                    if let Some(gate) = requests.report_unplanned(&envelope, worker, now)? {
+                        let task = &delivered.task;
+                        let text = format!("{worker} has settled {task}, and {}", gate.advice());
+                        let hint = "look at what it has done, and assign the task again if need be";
+                        return Err(Failure::refused(text).with_hint(hint));
+                    }
                     ends.settled(&envelope, &delivered.worker, recorder)?;
                 }
                 self.print(context, "settled", delivered)
@@ -205,8 +212,8 @@ impl Arguments {
         Failure::nothing(format!("after {patience} the task is {reached}"))
     }
 
-    fn print(&self, context: &Context, state: &str, what: &Delivered) -> Outcome {
-        let Delivered { task, worker, mailbox, message, attempt, phase } = what;
+    fn print(&self, context: &Context, state: &str, what: &DeliveredTask) -> Outcome {
+        let DeliveredTask { task, worker, mailbox, message, attempt, phase } = what;
         if context.out.is_json() {
             return context.out.object(&json!({
                 "id": message, "mailbox": mailbox, "state": state, "attempt": attempt,

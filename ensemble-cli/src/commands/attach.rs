@@ -7,7 +7,8 @@ use std::process::Command;
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
 use ensemble_tmux::tmux::Server;
-use ensemble_watch::team::{session_of, socket_of};
+use ensemble_watch::project::Project;
+use ensemble_watch::team::{socket_of, team_session};
 
 use crate::completion;
 use crate::context::Context;
@@ -31,15 +32,8 @@ impl Arguments {
         let project = context.project()?;
         let (socket, target) = match &self.name {
             Some(name) => self.pane_of(context, name)?,
-            None => (socket_of(project)?, format!("={}:", session_of(project))),
+            None => session_of(project)?,
         };
-        let server = Server::brief(socket.clone());
-        // Asked first, for an error of ours and not one of tmux.
-        if self.name.is_none() && !server.has_session(&session_of(project))? {
-            return Err(Failure::nothing("the team's session is not running")
-                .with_hint("`ensemble up` starts it"));
-        }
-        drop(server);
         note_look(context);
         context.out.flush()?;
         let error = attach(&socket, &target).exec();
@@ -67,6 +61,14 @@ impl Arguments {
                 .with_hint("`ensemble up` starts it again")),
         }
     }
+}
+
+/// The team's session. It is looked for first, so that the error is not one of tmux.
+fn session_of(project: &Project) -> Outcome<(PathBuf, String)> {
+    let session = team_session(project)?.ok_or_else(|| {
+        Failure::nothing("the team's session is not running").with_hint("`ensemble up` starts it")
+    })?;
+    Ok((socket_of(project)?, session.id))
 }
 
 /// Within the same server the client moves over; otherwise a session within a session is what was

@@ -12,6 +12,7 @@ use ensemble_watch::panes::{self, PaneEntry};
 use ensemble_watch::project::Project;
 use serde_json::json;
 
+use crate::authority::authorize_mailbox;
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
@@ -57,12 +58,9 @@ pub(super) struct Unbind {
 
 impl Bind {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let known = Queue::open(context)?.mailboxes()?;
-        if !known.contains(&self.mailbox) {
-            let text = format!("there is no mailbox `{}`", self.mailbox);
-            return Err(Failure::refused(text).with_hint("`ensemble mailbox add` creates it"));
-        }
         let agent = self.agent.unwrap_or_else(|| self.mailbox.clone());
+        authorize_mailbox(context, &agent)?;
+        Queue::open(context)?.settings(&self.mailbox)?;
         let entry = self.place.bind(context, agent, self.mailbox)?;
         if context.out.is_json() {
             return context.out.object(&json!({
@@ -78,7 +76,10 @@ impl Bind {
 
 impl Unbind {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        panes::forget(&context.project()?.panes(), &self.agent)?;
+        authorize_mailbox(context, &self.agent)?;
+        if !panes::forget(&context.project()?.panes(), &self.agent)? {
+            return Err(Failure::nothing(format!("no agent `{}` is bound to a pane", self.agent)));
+        }
         match context.out.is_json() {
             true => context.out.object(&json!({ "agent": self.agent })),
             false => context.out.line(format!("{} will not be notified any more", self.agent)),

@@ -150,12 +150,16 @@ struct Validate {
 impl Validate {
     fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
+        let mut warnings = Vec::new();
         let violations = match board.read().map_err(Error::into_area) {
-            Ok(state) if self.files => {
+            Ok(state) => {
+                warnings.clone_from(&state.warnings);
                 let project = board.project().to_owned();
-                board::missing_files(&state, |path| project.join(path).exists())
+                match self.files {
+                    true => board::missing_files(&state, |path| project.join(path).exists()),
+                    false => Vec::new(),
+                }
             }
-            Ok(_) => Vec::new(),
             Err(Ok(BoardError::Invalid { violations, .. })) => violations,
             Err(Err(Error::Malformed { field, detail, .. })) => {
                 vec![Violation { path: field, problem: detail }]
@@ -168,10 +172,15 @@ impl Validate {
             let (path, count) = (board.path(), violations.len());
             context.out.object(&json!({
                 "path": path, "valid": valid, "count": count, "violations": violations,
+                "warnings": warnings,
             }))?;
         } else {
             for Violation { path, problem } in &violations {
                 let path = context.out.paint(BAD, one_line(path));
+                context.out.line(format!("{path}: {}", one_line(problem)))?;
+            }
+            for Violation { path, problem } in &warnings {
+                let path = context.out.paint(WARNING, format!("warning: {}", one_line(path)));
                 context.out.line(format!("{path}: {}", one_line(problem)))?;
             }
         }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ensemble_watch::project::QUEUE_VARIABLE;
 use serde_json::json;
 
 use crate::conformance::{self, Check, Load, Played};
@@ -157,7 +158,7 @@ fn replayed(home: &Path) -> Check {
     let run = || -> Result<(), String> {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut replay = std::process::Command::new(own);
-        replay.arg("--queue").arg(home.join("queue")).args(["log", "replay"]).current_dir(home);
+        replay.env(QUEUE_VARIABLE, home.join("queue")).args(["log", "replay"]).current_dir(home);
         let output = replay.output().map_err(|error| error.to_string())?;
         match output.status.success() {
             true => Ok(()),

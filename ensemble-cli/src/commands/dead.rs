@@ -6,10 +6,11 @@ use ensemble_core::broker::Broker;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::{DeadLetter, State};
 use ensemble_watch::panes::read_all;
+use ensemble_watch::short_ids::ShortIds;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::output::STRONG;
 use crate::queue::Queue;
 use crate::text::{one_line, plural};
@@ -63,9 +64,10 @@ impl List {
         if letters.is_empty() {
             return context.out.line("no dead letters");
         }
-        let shown = ids::shortened(letters.iter().map(|(_, letter)| letter.id.as_str()));
+        let short: ShortIds =
+            places.letters(None)?.into_iter().map(|(_, letter)| letter.id).collect();
         let row = |(place, letter): &(&Place, DeadLetter)| {
-            let id = letter.id.as_str().chars().take(shown).collect();
+            let id = short.shorten(letter.id.as_str()).to_owned();
             let at = letter.at.map_or_else(|| "-".to_owned(), |at| at.to_string());
             let reason = match place.word {
                 OUTBOX | DIRECTORY if places.0.len() > 1 => {
@@ -280,6 +282,7 @@ impl Places {
                     place.queue.mailboxes()?
                 }
             };
+            let mailboxes_are_many = mailbox.is_none();
             for mailbox in mailboxes {
                 match place.queue.dead_letters(&mailbox) {
                     Ok(letters) => {
@@ -287,6 +290,11 @@ impl Places {
                         all.extend(letters.into_iter().map(|letter| (place, letter)));
                     }
                     Err(error @ Error::NoMailbox { .. }) => drop(unknown.get_or_insert(error)),
+                    Err(error @ Error::Server { .. }) => return Err(error.into()),
+                    // The others are listed.
+                    Err(error) if mailboxes_are_many => {
+                        say(&format!("warning: mailbox {mailbox}: {error}"));
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -297,15 +305,17 @@ impl Places {
         }
     }
 
-    /// The id that a beginning means, in any of the places.
+    /// The id that a beginning means, among the dead letters of all places.
     fn whole(&self, given: &MessageId) -> Outcome<MessageId> {
-        for place in &self.0 {
-            let whole = ids::message(&place.queue, given)?;
-            if whole != *given {
-                return Ok(whole);
-            }
+        let all = self.letters(None)?.into_iter().map(|(_, letter)| letter.id.to_string());
+        let all: Vec<String> = all.collect();
+        if all.iter().any(|id| id == given.as_str()) {
+            return Ok(given.clone());
         }
-        Ok(given.clone())
+        match ids::unique(given.as_str(), all.into_iter())? {
+            Some(id) => Ok(MessageId::new(&id).map_err(Error::from)?),
+            None => Ok(given.clone()),
+        }
     }
 
     /// The dead letter with this id.

@@ -35,7 +35,7 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::failed::failed;
 use crate::queue::Queue;
-use crate::worker::{Worker, assigner, resting};
+use crate::worker::{Worker, agent_pane, assigner, resting};
 
 /// The mailbox of instructions, and the agent that works on them.
 const DISPATCH: &str = "dispatch";
@@ -452,8 +452,8 @@ impl Hands for Team<'_> {
         let (by, times) = (assigner.actor.clone(), assigner.readiness);
         let elsewhere = found.elsewhere(self.queue, by, &times);
         assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
-        let readied = assigner.ping(worker, found.agent_pane(), &mut resting(&waiter))?;
-        found.remember(self.context).map_err(failed)?;
+        let mut pane = found.openable_pane(self.context).map_err(failed)?;
+        let readied = assigner.ping(worker, agent_pane(&mut pane), &mut resting(&waiter))?;
         match readied {
             Readied::Ready { .. } => Ok(true),
             Readied::NotReady(failure) => {

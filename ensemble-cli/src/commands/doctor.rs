@@ -10,7 +10,7 @@ mod servers;
 mod steps;
 mod trust;
 
-use ensemble_watch::overview::Evidence;
+use ensemble_watch::overview::{Evidence, Overview};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -42,8 +42,13 @@ impl Arguments {
             checks.push(place::drop_boxes(project));
             checks.extend(place::git(project));
             checks.extend(queue::checks(project));
-            checks.push(needs(context));
-            checks.extend(board::merges(context));
+            let overview = gather(context, Evidence::Watcher);
+            // A look at the blackboard of a mistyped team would create it.
+            let is_away = overview.as_ref().is_ok_and(|overview| overview.away.is_some());
+            checks.push(needs(overview));
+            if !is_away {
+                checks.extend(board::merges(context));
+            }
             #[cfg(feature = "nats")]
             checks.extend(servers::checks(context)?);
             checks.extend(steps::check(context)?);
@@ -56,8 +61,8 @@ impl Arguments {
 }
 
 /// What needs a person, as `ensemble status` has it.
-fn needs(context: &Context) -> Check {
-    match gather(context, Evidence::Watcher) {
+fn needs(gathered: Outcome<Overview>) -> Check {
+    match gathered {
         Ok(overview) if overview.needs.is_empty() => Check::ok("needs you", "nothing"),
         Ok(overview) => {
             let count = plural(overview.needs.len() as u64, "thing");

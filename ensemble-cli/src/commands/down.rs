@@ -1,5 +1,6 @@
 //! `ensemble down`: the whole team leaves, and takes its session with it.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,19 +14,19 @@ use ensemble_core::proto::request::AtExpiry;
 use ensemble_team::authority::Act;
 use ensemble_team::roster::Member;
 use ensemble_tmux::reaper::PASS_VARIABLE;
-use ensemble_tmux::tmux::{PaneSigns, Server};
+use ensemble_tmux::tmux::{PaneSigns, TeamSession};
 use ensemble_watch::project::Project;
-use ensemble_watch::team::Team;
+use ensemble_watch::team::{Team, session_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use super::up;
 use crate::args;
 use crate::authority::authorize;
 use crate::context::Context;
 use crate::departing::{Farewell, report};
 use crate::exit::{Failure, Outcome};
 use crate::queue::Queue;
+use crate::starting;
 
 /// Reason of a shutdown if none is given.
 const REASON: &str = "The team is going down. Please shut down gracefully.";
@@ -37,7 +38,7 @@ const LOG_FILE: &str = "down.log";
 /// Take the team down: agents, watcher and session
 ///
 /// Asks each agent to shut down: workers first, Dispatch next, the Conductor last. An agent that
-/// agrees finishes its work. An agent that does not answer by the deadline is ended. An agent that
+/// agrees finishes its work. An agent that has not answered by the deadline is ended. An agent that
 /// rejects stays, and so do the agents it needs. No process, pane or socket is left of the others. Panes that
 /// were there before, and their session, stay.
 /// Unread mail is kept, and `ensemble up` brings the same team back to it. An agent needs authority for
@@ -50,7 +51,7 @@ pub(crate) struct Arguments {
     /// Reason that the agents are shown
     #[arg(long, value_name = "TEXT", default_value = REASON)]
     reason: String,
-    /// How long each has to answer [default: as configured, 2m]
+    /// How long they have to answer, all together [default: as configured, 2m each]
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     deadline: Option<Duration>,
     /// End all agents at once without asking, and close what else runs in the session
@@ -84,15 +85,12 @@ impl Arguments {
         let members = present(project)?;
         let fates = farewell.drain(&Queue::open(context)?, &members)?;
         report(context, &fates)?;
-        let team = up::open(context, &spool)?;
+        let team = starting::open(context, &spool)?;
         let _alone = team.lock()?;
-        let was = self.close_session(project, &team)?;
-        context.recorder()?.record(
-            types::TEAM_DOWN,
-            from.as_str(),
-            json!({ "session": team.session() }),
-        );
-        let session = team.session();
+        let session = team.session()?;
+        let was = self.close_session(project, &team, session.as_ref())?;
+        let session = session.map_or_else(|| session_of(project), |session| session.name);
+        context.recorder()?.record(types::TEAM_DOWN, from.as_str(), json!({ "session": session }));
         if context.out.is_json() {
             return context.out.object(&json!({
                 "session": session, "session_state": was.word(), "watcher_state": "stopped",
@@ -101,35 +99,51 @@ impl Arguments {
         context.out.line(format!("session {session} {}, watcher stopped", was.word()))
     }
 
-    /// Stops the watcher and closes the session, unless a person works in it.
-    fn close_session(&self, project: &Project, team: &Team<'_>) -> Outcome<Was> {
-        let session = team.session();
+    /// Stops the watcher and closes all that the team has opened, wherever it was moved to. A session that the team has
+    /// started goes with it, unless a person works there. All other sessions and panes are a person's, and stay.
+    fn close_session(
+        &self,
+        project: &Project,
+        team: &Team<'_>,
+        session: Option<&TeamSession>,
+    ) -> Outcome<Was> {
         let server = team.server();
-        let panes = server.team_panes(session)?;
+        let ours = session.filter(|session| session.is_started_by_team);
+        let is_in = |pane: &PaneSigns| ours.is_some_and(|session| pane.session == session.id);
+        let opened = team.panes()?;
+        let is_foreign = |pane: &PaneSigns| {
+            !pane.dead && is_in(pane) && opened.iter().all(|opened| opened.id != pane.id)
+        };
+        let all = server.all_pane_signs()?;
         let others: Vec<&str> =
-            panes.iter().filter(|p| is_foreign(p)).map(|p| p.id.as_str()).collect();
-        if others.iter().any(|pane| is_configured(project, pane)) {
-            return leave_session(project, server, &panes);
-        }
+            all.iter().filter(|pane| is_foreign(pane)).map(|pane| pane.id.as_str()).collect();
         if !others.is_empty() && !self.force {
             let text = format!("the team has left, but something runs in {}", others.join(", "));
             return Err(Failure::refused(text)
                 .with_hint("end it, or close it along with the session: `ensemble down --force`"));
         }
         stop_watcher(project)?;
-        if !server.has_session(session)? {
+        if session.is_none() && opened.is_empty() {
             return Ok(Was::NotRunning);
         }
-        let only_ours = server.panes()?.iter().all(|pane| pane.session == session);
-        if only_ours {
-            server.kill_server()?
-        } else {
-            server.kill_session(session)?
+        // A window that another session shows as well outlives its first session.
+        let elsewhere = opened.iter().filter(|pane| !is_in(pane));
+        for id in elsewhere.map(|pane| pane.id.as_str()).collect::<BTreeSet<_>>() {
+            server.kill_pane(id)?;
         }
-        if only_ours {
+        let left = server.all_pane_signs()?;
+        if left.iter().all(is_in) {
+            server.kill_server()?;
             remove_socket(server.socket())?;
+        } else if let Some(session) =
+            ours.filter(|ours| left.iter().any(|it| it.session == ours.id))
+        {
+            server.kill_team_session(session)?;
         }
-        Ok(Was::Closed)
+        Ok(match session {
+            Some(session) if !session.is_started_by_team => Was::Left,
+            Some(_) | None => Was::Closed,
+        })
     }
 
     /// Begun by an agent of the team: it must not be among the processes that it ends.
@@ -200,25 +214,6 @@ pub(super) fn present(project: &Project) -> Outcome<Vec<Member>> {
         return Err(error.into());
     }
     Ok(members.into_iter().filter(Member::is_present).collect())
-}
-
-/// A pane that a person has opened, in which a program runs.
-fn is_foreign(pane: &PaneSigns) -> bool {
-    !pane.dead && !pane.is_sidecar && pane.member.is_none()
-}
-
-/// Whether an agent of the configuration lives in this pane. A session that has such panes is not the team's to close.
-fn is_configured(project: &Project, pane: &str) -> bool {
-    project.config.agents.values().any(|agent| agent.pane.as_deref() == Some(pane))
-}
-
-/// Stops the watcher and closes the panes that the team has opened in a session of the user's.
-fn leave_session(project: &Project, server: &Server, panes: &[PaneSigns]) -> Outcome<Was> {
-    stop_watcher(project)?;
-    for pane in panes.iter().filter(|pane| pane.is_sidecar || pane.member.is_some()) {
-        server.kill_pane(&pane.id)?;
-    }
-    Ok(Was::Left)
 }
 
 /// Asks the watcher to stop, and waits until it has.

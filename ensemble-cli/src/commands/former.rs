@@ -5,10 +5,11 @@ use std::ffi::OsString;
 
 use super::verbs::positions;
 
-/// Spellings of former versions, `request show` as in `dead show`, `agent list` as elsewhere, and `export`, which is short for its place. `hook`, `mcp`, `watch`, `prime` and
+/// Spellings of former versions, `request show` as in `dead show`, `agent list` as elsewhere, and `export` and `restart`, which are short for their places. `hook`, `mcp`, `watch`, `prime` and
 /// `tmux-status` also stand in files of agents, of tmux and of systemd, so that these stay.
-const FORMER: [(&str, &[&str]); 48] = [
+const FORMER: [(&str, &[&str]); 50] = [
     ("spawn", &["agent", "start"]),
+    ("restart", &["agent", "restart"]),
     ("join", &["agent", "join"]),
     ("adopt", &["agent", "adopt"]),
     ("attach", &["agent", "attach"]),
@@ -25,6 +26,7 @@ const FORMER: [(&str, &[&str]); 48] = [
     ("export", &["log", "export"]),
     ("broadcast", &["send", "--all"]),
     ("extend", &["mailbox", "extend"]),
+    ("release", &["mailbox", "release"]),
     ("review", &["task", "review"]),
     ("summary", &["task", "summary"]),
     ("dispatch", &["task", "dispatch"]),
@@ -69,7 +71,7 @@ const SYNONYMS: [(&str, &str); 27] = [
     ("done", "settle"),
     ("complete", "settle"),
     ("finish", "settle"),
-    ("nack", "release"),
+    ("nack", "mailbox release"),
     ("msg", "send"),
     ("publish", "send"),
     ("start", "up"),

@@ -1,21 +1,25 @@
 //! `ensemble admin fsck`: is every file where its name says?
 
-use ensemble_core::dropbox::DropBox;
+use ensemble_core::broker::Broker;
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::{Finding, Repair};
 use ensemble_team::worktree::Finding as Left;
+use ensemble_watch::attention::StrandedFile;
 use ensemble_watch::project::Project;
+use ensemble_watch::stranded::find_stranded;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{BAD, FAINT, GOOD};
+use crate::queue::Queue;
 use crate::text::{one_line, plural};
 
 mod board;
+mod steps;
 
-/// Check the whole queue, opening every message, the blackboard and the worktrees of tasks
+/// Check the whole queue, opening every message, the blackboard, the steps and the worktrees of tasks
 ///
 /// Exit code 0 if it is clean, 4 if something is wrong that was not repaired. Notes (torn lines of
 /// the log, files in the drop boxes that no route matches) harm nothing.
@@ -32,9 +36,10 @@ impl Arguments {
         let project = context.project()?;
         let findings = spool.fsck(self.repair)?;
         let mut notes: Vec<Note> =
-            log_notes(project)?.into_iter().chain(box_notes(project)?).collect();
+            log_notes(project)?.into_iter().chain(box_notes(context)?).collect();
         let worktrees = self.worktrees(context, &mut notes)?;
         let board = board::look(context, self.repair, &mut notes)?;
+        let steps = steps::find_faults(project, &mut notes);
         let out = &context.out;
         for finding in &findings {
             if out.is_json() { out.object(finding)? } else { print(context, finding)? }
@@ -43,6 +48,7 @@ impl Arguments {
             if out.is_json() { out.object(finding)? } else { print_worktree(context, finding)? }
         }
         board.iter().try_for_each(|finding| board::print(context, finding))?;
+        steps.iter().try_for_each(|fault| steps::print(context, fault))?;
         for note in &notes {
             if out.is_json() {
                 out.object(&json!({ "path": note.path, "note": note.text }))?;
@@ -53,7 +59,8 @@ impl Arguments {
         }
         let left = findings.iter().filter(|finding| !finding.repaired).count()
             + worktrees.iter().filter(|finding| !finding.repaired).count()
-            + board.iter().filter(|finding| !finding.repaired).count();
+            + board.iter().filter(|finding| !finding.repaired).count()
+            + steps.len();
         if left == 0 {
             return if out.is_json() { Ok(()) } else { out.line(out.paint(GOOD, "clean")) };
         }
@@ -133,28 +140,16 @@ fn log_notes(project: &Project) -> Outcome<Vec<Note>> {
     Ok((bad.count() > 0).then_some(note).into_iter().collect())
 }
 
-/// Files in the drop boxes that will never be routed.
-fn box_notes(project: &Project) -> Outcome<Vec<Note>> {
-    let (table, routes) = (project.drop_boxes()?, project.routes()?);
-    let mut notes = Vec::new();
-    for spec in table.iter() {
-        if spec.directory().is_some_and(|directory| !project.queue.join(directory).is_dir()) {
-            continue;
-        }
-        let drop_box = DropBox::open(&project.queue, spec)?;
-        let names = drop_box.dir().names()?;
-        for file in names.into_iter().filter(|file| drop_box.takes(file)) {
-            let path = drop_box.path_of(&file);
-            // Acks are not routed but understood by their names.
-            let is_ack = &**spec.name() == "ack" && file.ends_with(".ack");
-            let text = match routes.destination(&path) {
-                Ok(Some(_)) => continue,
-                Ok(None) if is_ack => continue,
-                Ok(None) => "no route leads from here".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            notes.push(Note { path, text });
-        }
-    }
-    Ok(notes)
+/// Files in the drop boxes that are not routed as they are named.
+fn box_notes(context: &Context) -> Outcome<Vec<Note>> {
+    let queue = Queue::open(context);
+    let mailboxes: &dyn Broker = match &queue {
+        Ok(queue) => &**queue,
+        // The files of this host are checked without the servers.
+        Err(_) => return Ok(Vec::new()),
+    };
+    let found = find_stranded(context.project()?, mailboxes)?.into_iter();
+    Ok(found
+        .map(|StrandedFile { path, why, help }| Note { path, text: format!("{why}; {help}") })
+        .collect())
 }

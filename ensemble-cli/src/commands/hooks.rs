@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ensemble_core::durable::read_chosen_file;
 use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, file_text, filled};
 use serde_json::{Map, Value, json};
 
@@ -10,6 +11,9 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::hooks::{Program, install};
 use crate::own_program::own_program;
+
+/// The largest settings file of an agent that is read, in bytes.
+const FILE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Install hooks for agents that you start yourself
 ///
@@ -154,8 +158,7 @@ impl Part {
     /// Takes out our own file of another version: it is none of the user's that would have to be restored.
     fn remove_older(&self) -> Outcome {
         let Content::Whole(ours) = &self.content else { return Ok(()) };
-        let is_older = std::fs::read_to_string(&self.file)
-            .is_ok_and(|text| text != *ours && install::is_ours(&text));
+        let is_older = self.text().is_some_and(|text| text != *ours && install::is_ours(&text));
         match is_older {
             true => self.guest.take_out().map(drop),
             false => Ok(()),
@@ -163,8 +166,12 @@ impl Part {
     }
 
     fn is_in_place(&self) -> bool {
-        std::fs::read_to_string(&self.file)
-            .is_ok_and(|text| matches!(self.content.put_into(&text), Ok(None)))
+        self.text().is_some_and(|text| matches!(self.content.put_into(&text), Ok(None)))
+    }
+
+    /// The file as it is; `None` if it cannot be read.
+    fn text(&self) -> Option<String> {
+        String::from_utf8(read_chosen_file(&self.file, FILE_BYTES_MAX).ok()??).ok()
     }
 
     fn printed(&self) -> String {

@@ -15,20 +15,25 @@ use crate::completion;
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::ids;
+use crate::mail::conversation::ensure_operator;
 use crate::output::{BAD, WARNING};
 use crate::queue::Queue;
 use crate::text::{age, plural};
 
 use ensemble_watch::overview::COUNT_MAX;
+use ensemble_watch::short_ids::ShortIds;
 
 use crate::overview::counted;
 
+/// The first words of a message, in characters.
+const WORDS_MAX: usize = 40;
+
 /// Show what waits in a mailbox and what is held
 ///
-/// Without a name and without `--as`, a line for each mailbox. Nothing is received by looking.
+/// A person may look into any mailbox. Nothing is received by looking.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Mailbox to show [default: the name of `--as`]
+    /// Mailbox to show [default: the name of `--as`; for a person `operator`]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     name: Option<Name>,
     /// How many messages to show at most
@@ -39,16 +44,25 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = Queue::open(context)?;
-        match self.name.or(context.agent()?) {
-            Some(name) => show(context, &queue, &name, self.limit),
-            None => summarise(context, &queue),
+        // Looking takes nothing, so that a name is not checked.
+        let named = self.name.or_else(|| context.agent_flag().cloned());
+        let name = match named {
+            Some(name) => name,
+            None => context.own_mailbox()?,
+        };
+        if name.is_operator() {
+            ensure_operator(&*queue)?;
         }
+        show(context, &queue, &name, self.limit)
     }
 }
 
 fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outcome {
     let found = queue.unfinished(mailbox, limit)?;
-    let shown = ids::shortened(found.iter().map(|found| found.id.as_str()));
+    let short = match found.is_empty() || context.out.is_json() {
+        true => ShortIds::default(),
+        false => ids::short_ids(queue)?,
+    };
     let mut rows = Vec::with_capacity(found.len());
     for found in &found {
         let envelope = match queue.peek(mailbox, &found.id) {
@@ -59,7 +73,7 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
         if context.out.is_json() {
             context.out.object(&listed(found, envelope))?;
         } else {
-            rows.push((style(&found.state, envelope.is_err()), as_row(found, shown, envelope)));
+            rows.push((style(&found.state, envelope.is_err()), as_row(found, &short, envelope)));
         }
     }
     if context.out.is_json() {
@@ -68,7 +82,7 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
     if rows.is_empty() {
         context.out.line(format!("mailbox {mailbox} is empty"))?;
     } else {
-        context.out.styled_table(&["id", "state", "from", "type", "task", "age"], rows)?;
+        context.out.styled_table(&["id", "state", "from", "type", "task", "age", "text"], rows)?;
     }
     let waiting = queue.waiting(mailbox, COUNT_MAX)?;
     if found.len() == limit && waiting > limit as u64 {
@@ -85,8 +99,9 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
     Ok(())
 }
 
-fn as_row(found: &Found, shown: usize, envelope: Result<Envelope, Error>) -> Vec<String> {
-    let id = found.id.as_str().chars().take(shown).collect();
+fn as_row(found: &Found, short: &ShortIds, envelope: Result<Envelope, Error>) -> Vec<String> {
+    let id = short.shorten(found.id.as_str()).to_owned();
+    let words = envelope.as_ref().map_or_else(|_| String::new(), |it| it.first_words(WORDS_MAX));
     let mut row = vec![id, state_text(&found.state)];
     match envelope {
         Ok(envelope) => row.extend([
@@ -94,6 +109,7 @@ fn as_row(found: &Found, shown: usize, envelope: Result<Envelope, Error>) -> Vec
             envelope.kind.to_string(),
             envelope.task_id.unwrap_or_else(|| "-".to_owned()),
             age(SystemClock.wall().since(envelope.created_at)),
+            words,
         ]),
         Err(error) => row.push(error.to_string()),
     }
@@ -143,24 +159,4 @@ pub(crate) fn listed(found: &Found, envelope: Result<Envelope, Error>) -> Value 
         Err(error) => object["error"] = json!(error.to_string()),
     }
     object
-}
-
-fn summarise(context: &Context, queue: &Queue) -> Outcome {
-    let mut rows = Vec::new();
-    queue.overlook()?;
-    for name in queue.mailboxes()? {
-        let glance = queue.glance(&name, COUNT_MAX)?;
-        if context.out.is_json() {
-            context.out.object(&json!({
-                "mailbox": name, "waiting": glance.waiting, "held": glance.held,
-                "counted_up_to": COUNT_MAX,
-            }))?;
-        } else {
-            rows.push(vec![name.to_string(), counted(glance.waiting), counted(glance.held)]);
-        }
-    }
-    match context.out.is_json() {
-        true => Ok(()),
-        false => context.out.table(&["mailbox", "waiting", "held"], rows),
-    }
 }

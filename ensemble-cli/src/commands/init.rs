@@ -7,13 +7,14 @@ mod upstream;
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::dropbox::DropBox;
 use ensemble_core::durable::{self, Durability, FileLock};
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, OPERATOR};
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_watch::project::{CONFIG_FILE, Project, QUEUE_DEFAULT, QUEUE_VARIABLE};
 use serde_json::json;
@@ -24,9 +25,11 @@ use crate::hooks::introduction::RULES;
 use crate::output::STRONG;
 use upstream::Upstream;
 
-/// The mailboxes of every queue: who hands the work out, and who watches over it all.
-const MAILBOXES: [&str; 2] = ["conductor", "dispatch"];
+/// The mailboxes of every queue: who watches over it all, who hands the work out, and the person.
+const MAILBOXES: [&str; 3] = ["conductor", "dispatch", OPERATOR];
 const CONFIG: &str = include_str!("ensemble.yaml");
+/// Only its owner may write it, even with a umask of 000, because it holds commands.
+const CONFIG_MODE: u32 = 0o644;
 /// The last directory that tells a queue from any other directory of that name.
 const MAILBOX_DIRECTORY: &str = "mailbox";
 /// Held while the queue of a project is made.
@@ -36,10 +39,12 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const AGENTS_FILE: &str = "AGENTS.md";
 /// The first line of our section in it.
 const SECTION: &str = "<!-- ensemble -->";
+/// The largest document that is changed, in bytes.
+const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Create a queue, its state directory and a configuration to edit
 ///
-/// Makes the mailboxes `conductor` and `dispatch`, `.ensemble/` for logs and state, and a
+/// Makes the mailboxes `conductor`, `dispatch` and `operator`, `.ensemble/` for logs and state, and a
 /// commented `ensemble.yaml`. A `.gitignore` in `queue/` and in `.ensemble/` keeps both out of git. What
 /// exists already is left as it is. Asks nothing, and says the next three commands for what it finds here.
 ///
@@ -197,12 +202,12 @@ fn write_schema(project: &Project) -> Outcome {
 /// Adds a section on the team to the instructions of agents, unless it is there; says whether it did.
 fn add_section(path: &Path) -> Outcome<bool> {
     let fail = |error| Failure::refused(format!("cannot write {}: {error}", path.display()));
-    let before = match std::fs::read_to_string(path) {
-        Ok(text) if text.contains(SECTION) => return Ok(false),
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(fail(error)),
-    };
+    let content = durable::read_chosen_file(path, DOCUMENT_BYTES_MAX)?.unwrap_or_default();
+    let before = String::from_utf8(content)
+        .map_err(|error| fail(std::io::Error::new(ErrorKind::InvalidData, error)))?;
+    if before.contains(SECTION) {
+        return Ok(false);
+    }
     let gap = match before.as_str() {
         "" => "",
         text if text.ends_with('\n') => "\n",
@@ -220,13 +225,18 @@ fn add_section(path: &Path) -> Outcome<bool> {
 /// Writes the configuration unless there is one; says whether it did. The commented one, in which no value
 /// stands, gives way to another one.
 fn write_config(path: &Path, text: &str) -> Outcome<bool> {
-    if text != CONFIG && std::fs::read_to_string(path).is_ok_and(|there| there == CONFIG) {
+    let is_commented = || {
+        let content = durable::read_chosen_file(path, DOCUMENT_BYTES_MAX).ok().flatten();
+        content.is_some_and(|content| content == CONFIG.as_bytes())
+    };
+    if text != CONFIG && is_commented() {
         durable::write_document(path, text.as_bytes(), Durability::Process)?;
         return Ok(true);
     }
     let written = OpenOptions::new()
         .write(true)
         .create_new(true)
+        .mode(CONFIG_MODE)
         .open(path)
         .and_then(|mut file| file.write_all(text.as_bytes()));
     match written {

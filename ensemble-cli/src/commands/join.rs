@@ -10,9 +10,9 @@ use ensemble_watch::panes::PaneEntry;
 use ensemble_watch::team::{HowBrought, Plan};
 use serde_json::json;
 
-use super::up::{open, report};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::starting::{open, report};
 
 /// Adopt a tmux pane that exists already as an agent of the team
 ///

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::spool::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, Settings,
@@ -10,13 +11,14 @@ use ensemble_core::spool::{
 use serde_json::json;
 
 use super::bind::{Bind, PaneFlags, Unbind};
+use crate::authority::authorize_mailbox;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::queue::Queue;
+use crate::exit::{Failure, Outcome, say};
+use crate::queue::{OpeningPurpose, Queue};
 use crate::text::{age, plural};
 use crate::{args, completion};
 
-/// Add, list, bind and remove mailboxes, and hold a message for longer
+/// Add, list, bind and remove mailboxes; hold a message for longer, or give it back
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -75,7 +77,7 @@ impl Add {
         settings.attempts_max = self.attempts_max;
         settings.lease_seconds = self.lease.map_or(LEASE_SECONDS_DEFAULT, |l| l.as_secs());
         settings.done_days = self.done_days;
-        Queue::open(context)?.add_mailbox(&self.name, &settings)?;
+        Queue::open_for(context, OpeningPurpose::Begin)?.add_mailbox(&self.name, &settings)?;
         if self.place.is_given() {
             self.place.bind(context, self.name.clone(), self.name.clone())?;
         }
@@ -92,9 +94,17 @@ struct List {}
 
 fn list(context: &Context) -> Outcome {
     let queue = Queue::open(context)?;
-    let mut rows = Vec::new();
+    let (mut rows, mut bad) = (Vec::new(), None);
     for name in queue.mailboxes()? {
-        let settings = queue.settings(&name)?;
+        let settings = match queue.settings(&name) {
+            Ok(settings) => settings,
+            Err(error @ Error::Server { .. }) => return Err(error.into()),
+            Err(error) => {
+                say(&format!("warning: mailbox {name}: {error}"));
+                bad = bad.or(Some(error));
+                continue;
+            }
+        };
         if context.out.is_json() {
             context.out.object(&described(&name, &settings))?;
             continue;
@@ -107,12 +117,12 @@ fn list(context: &Context) -> Outcome {
             format!("{}d", settings.done_days),
         ]);
     }
-    match context.out.is_json() {
-        true => Ok(()),
-        false => {
-            context.out.table(&["mailbox", "capacity", "attempts", "lease", "settled kept"], rows)
-        }
+    if !context.out.is_json() {
+        let heading = ["mailbox", "capacity", "attempts", "lease", "settled kept"];
+        context.out.table(&heading, rows)?;
     }
+    // The others are listed; the exit code says that one is missing.
+    bad.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Remove a mailbox with everything that is settled or dead in it
@@ -121,15 +131,23 @@ struct Remove {
     /// Name of the mailbox
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     name: Name,
-    /// Even if messages wait or are held in it: they are lost
+    /// Even if messages wait or are held in it, which are lost, or if an agent that is up reads it
     #[arg(long)]
     force: bool,
 }
 
 impl Remove {
     fn run(self, context: &Context) -> Outcome {
+        authorize_mailbox(context, &self.name)?;
         let spool = context.spool()?;
         let counts = spool.counts(&self.name)?;
+        let (members, _) = context.project()?.roster().entries()?;
+        let reader = members.iter().find(|it| it.is_present() && it.mailbox == self.name);
+        if let Some(reader) = reader.filter(|_| !self.force) {
+            let text =
+                format!("{} is up and reads `{}`: nothing was removed", reader.name, self.name);
+            return Err(Failure::refused(text).with_hint("`--force` removes it all the same"));
+        }
         let unfinished = counts.queued + counts.acked;
         if unfinished > 0 && !self.force {
             let messages = plural(unfinished, "unfinished message");

@@ -58,10 +58,12 @@ mod prime;
 mod prompt;
 mod recv;
 mod release;
+mod reply;
 mod report;
 mod request;
 mod requests;
 mod respond;
+mod restart;
 mod resume;
 mod review;
 mod schema;
@@ -86,21 +88,16 @@ mod whoami;
 mod why;
 mod wrapped;
 
-use ensemble_watch::project::Project;
-
 pub(crate) use agent::{Live, hand_over, live};
 pub(crate) use former::{canonical, former_spellings, meant_by};
 pub(crate) use help::FIRST_DAY;
 pub(crate) use hooks::hooks_in_place;
 pub(crate) use inbox::listed as listed_message;
 pub(crate) use init::queue_or_new;
-pub(crate) use recv::{described as describe_delivery, needed_plan, sender_of};
 pub(crate) use request::{OnSilence, SHUTDOWN_REASON};
-pub(crate) use send::fill;
 pub(crate) use step::{handed as handed_prompt, open as open_steps, sentence as step_sentence};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 pub(crate) use team::states as agent_states;
-pub(crate) use up::open as open_team;
 pub(crate) use usage::{allowance_hint, cost, count as token_count, reader as usage_reader};
 #[cfg(test)]
 pub(crate) use verbs::PLACES;
@@ -109,11 +106,6 @@ pub(crate) use why::story_lines;
 
 use crate::context::Context;
 use crate::exit::Outcome;
-
-/// Whether a watcher looks after the project.
-pub(crate) fn watcher_runs(project: &Project) -> bool {
-    ensemble_watch::overview::WatcherView::of(project).runs()
-}
 
 /// The author of an entry on the blackboard.
 pub(crate) fn reporter(context: &Context) -> Outcome<String> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ensemble_core::agent::{Diagnosis, Evidence};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, Key};
-use ensemble_tmux::provider::{Observer, Profile, Purpose};
+use ensemble_tmux::provider::{Profile, Purpose};
 use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::{Examination, Server};
 use ensemble_watch::panes::{self, PaneEntry};
@@ -89,11 +89,8 @@ impl Arguments {
         let server = super::bind::server(self.tmux_socket.as_deref())?;
         let binding = server.bind(&self.target)?;
         let project = context.project()?;
-        let (sources, locks) = (project.sources(), project.locks());
-        let places = sources.places(None, profile);
-        let observer = Observer::new(Arc::clone(profile)).with_places(places);
-        let observer = observer.with_zones(sources.zones().clone());
-        Ok(BoundPane::open(server, binding, observer, &locks)?)
+        let observer = project.sources().observer(None, Arc::clone(profile));
+        Ok(BoundPane::open(server, binding, observer, &project.locks())?)
     }
 }
 

@@ -11,12 +11,12 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::queue::Queue;
 use crate::wait_line::WaitLine;
-use crate::worker::{Worker, assigner, resting};
+use crate::worker::{Worker, agent_pane, assigner, resting};
 
 /// Ask a worker if it is ready for an assignment
 ///
 /// Types `AGENT_TEAM_PING WORKER ATTEMPT` into its pane and waits for the pong. After each time-out
-/// it looks at the pane, and starts the agent's program if that is not open. Without an answer
+/// it looks at the pane. If the agent's program has ended, it starts it again, as `ensemble up WORKER` does. Without an answer
 /// the reason is printed on stderr as a block of fields, and the exit code is 1.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -38,10 +38,10 @@ impl Arguments {
         let mut assigner = assigner(context, &spool, &spool, &*recorder, None)?;
         let elsewhere = worker.elsewhere(&queue, context.actor()?, &assigner.readiness);
         assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
+        let mut pane = worker.openable_pane(context)?;
         let line = WaitLine::new(format!("{} to answer the ping", self.worker), None);
-        let readied = assigner.ping(&self.worker, worker.agent_pane(), &mut resting(&waiter))?;
+        let readied = assigner.ping(&self.worker, agent_pane(&mut pane), &mut resting(&waiter))?;
         drop(line);
-        worker.remember(context)?;
         match readied {
             Readied::Ready { attempt } if context.out.is_json() => context
                 .out

@@ -29,10 +29,9 @@ const SOURCE_CHARACTERS_MAX: usize = 200;
 pub(crate) struct Arguments {
     #[command(flatten)]
     plan: FileContent,
-    /// Reviewer of the plan
-    #[arg(long, value_name = "NAME", default_value = "conductor")]
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
-    to: Name,
+    /// Reviewer of the plan [default: who demands it or has reviewed the last one, else conductor]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
+    to: Option<Name>,
     /// The task that is not begun before the plan is approved
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,
@@ -51,7 +50,13 @@ impl Arguments {
         if content.trim_ascii().is_empty() {
             return Err(Failure::usage("the plan is empty"));
         }
-        let mut ask = Ask::new(PLAN_APPROVAL, from, self.to, content);
+        let queue = Queue::open(context)?;
+        let requests = requests(context, &queue)?;
+        let to = match self.to {
+            Some(to) => to,
+            None => requests.reviewer(self.task.as_deref(), &from)?,
+        };
+        let mut ask = Ask::new(PLAN_APPROVAL, from, to, content);
         let file = self.plan.path()?;
         if file != Path::new("-") {
             let source = crate::text::one_line(&file.to_string_lossy());
@@ -63,8 +68,6 @@ impl Arguments {
         if let Some(id) = self.id {
             ask = ask.with_id(id);
         }
-        let queue = Queue::open(context)?;
-        let requests = requests(context, &queue)?;
         let entry = requests.ask(ask).map_err(|error| refused(context, error))?;
         sent(context, &requests, &queue, &entry, self.wait)
     }

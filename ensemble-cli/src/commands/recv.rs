@@ -14,18 +14,19 @@ use ensemble_core::event_log::NullRecorder;
 #[cfg(feature = "nats")]
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{Envelope, Name, fenced};
-use ensemble_core::requests::{GateState, Sender};
 use ensemble_core::spool::MailWait;
 use ensemble_team::admission::{Act, NotAdmitted};
 use ensemble_team::budget::{BudgetFile, Scope};
 use serde_json::json;
 
-use crate::answers;
 use crate::context::Context;
-use crate::delivered::{Delivered, envelope_json};
 use crate::exit::{Failure, Outcome, obstacle_hint, plan_hint};
+use crate::hooks::introduction;
 use crate::interrupt::Interrupt;
-use crate::output::{FAINT, Output, STRONG};
+use crate::mail::answers;
+use crate::mail::conversation;
+use crate::mail::delivered::{Delivered, PLAN_SUBMIT, envelope_json, needed_plan, sender_of};
+use crate::output::{FAINT, Output};
 use crate::queue::Queue;
 use crate::wait_line::WaitLine;
 use crate::{args, completion};
@@ -37,17 +38,17 @@ const SERVERS_LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// How many waiting messages are looked at for the reason why none is handed out.
 const LOOKED_AT_MAX: usize = 100;
 
-/// How an agent submits a plan.
-const PLAN_SUBMIT: &str = "`ensemble request plan FILE --task TASK --to REVIEWER`";
-
 /// Receive the next message; exit code 3 if there is none
 ///
 /// Urgent messages come first, then the oldest. The message is held for you until its lease is
 /// over; the watcher extends it while it sees you working. What is printed has the commands that
-/// settle, extend and give back this message, and how many more wait. With --json, `envelope.body`
+/// answer, settle and extend this message, and how many more wait. With --json, `envelope.body`
 /// is an object where the text is a YAML mapping, and `envelope.body_text` is the text.
+///
+/// Outside of an agent it shows the person all that waits in the mailbox `operator`, and settles it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  ensemble recv
   ensemble recv --as worker-1 --wait 10m
   ensemble recv --as worker-1 --json | jq -r .id
   ensemble recv --as worker-1 --mailbox reviewers --lease 30m")]
@@ -68,6 +69,10 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        let is_own = self.mailbox.as_ref().is_none_or(Name::is_operator);
+        if is_own && context.is_person()? {
+            return self.read_as_person(context);
+        }
         let agent = context.agent_required()?;
         let mailbox = self.mailbox.clone().unwrap_or_else(|| agent.clone());
         let queue = Queue::open(context)?;
@@ -88,6 +93,31 @@ impl Arguments {
             interrupt.end_if_noted();
         }
         delivered
+    }
+
+    /// Prints all that waits for the person, and settles what has been printed.
+    fn read_as_person(&self, context: &Context) -> Outcome {
+        if self.lease.is_some() {
+            return Err(Failure::usage(
+                "what you read is settled at once, so `--lease` means nothing",
+            ));
+        }
+        let queue = Queue::open(context)?;
+        let operator = Name::operator();
+        conversation::ensure_operator(&*queue)?;
+        let interrupt = Interrupt::install()?;
+        let mut count = conversation::read(context, &queue, self.body)?;
+        if let (0, Some(patience)) = (count, self.wait)
+            && let Some(first) =
+                wait((context, &queue), &interrupt, &operator, &operator, patience)?
+        {
+            conversation::show_received(context, &queue, &first, self.body)?;
+            count = 1 + conversation::read(context, &queue, self.body)?;
+        }
+        match count {
+            0 => Err(Failure::nothing("no new mail for you")),
+            _ => Ok(()),
+        }
     }
 
     /// Prints a message, all of it or with an error.
@@ -167,16 +197,6 @@ fn correlate(context: &Context, queue: &Queue, delivery: &Delivery) {
     answers::correlate(context, queue.request_store(), envelope, sender_of(queue, delivery));
 }
 
-/// How the sender of a message is known.
-pub(crate) fn sender_of(queue: &Queue, delivery: &Delivery) -> Sender {
-    let Delivery { envelope, lease, .. } = delivery;
-    let proven = queue.directory().map(|spool| spool.proves_sender(lease, &envelope.from));
-    match proven {
-        Some(Ok(true)) => Sender::Proven,
-        Some(Ok(false) | Err(_)) | None => Sender::Stated,
-    }
-}
-
 #[cfg_attr(
     not(feature = "nats"),
     allow(
@@ -248,7 +268,7 @@ fn until<W>(
 
 fn print_json(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
     let Delivery { envelope, lease, lease_duration, .. } = delivery;
-    let told = Delivered::new(&**queue, delivery);
+    let told = Delivered::new(context, queue, delivery)?;
     let mut object = json!({
         "id": lease.id,
         "mailbox": lease.mailbox,
@@ -277,51 +297,17 @@ fn print_body(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome 
 }
 
 fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
-    for (name, value) in described(context, queue, delivery)? {
-        let value = if name == "id" { context.out.paint(STRONG, value) } else { value };
-        context.out.line(format!("{name:<8} {value}"))?;
+    let told = Delivered::new(context, queue, delivery)?;
+    if let Some(introduction) = introduction::at_first_recv(context, &delivery.lease.holder)? {
+        context.out.line(introduction)?;
     }
-    print_content(&context.out, &delivery.envelope)
-}
-
-/// What a holder is told beside the content of a message: its headers, then the commands that end it.
-pub(crate) fn described(
-    context: &Context,
-    queue: &Queue,
-    delivery: &Delivery,
-) -> Outcome<Vec<(&'static str, String)>> {
-    let Delivery { envelope, lease, .. } = delivery;
-    let told = Delivered::new(&**queue, delivery);
-    let path = |attachment| queue.attachment_path(context, attachment);
-    let attachment = envelope.attachment.as_ref().map(path).transpose()?;
-    let headers = [
-        ("id", Some(lease.id.to_string())),
-        ("from", Some(envelope.from.to_string())),
-        ("type", Some(envelope.kind.to_string())),
-        ("task", envelope.task_id.clone()),
-        ("attempt", envelope.attempt.map(|attempt| attempt.to_string())),
-        ("plan", needed_plan(queue, delivery, PLAN_SUBMIT)?),
-        ("request", envelope.correlation_id.clone()),
-        ("epoch", Some(lease.epoch.to_string())),
-        ("held", Some(told.held.clone())),
-        ("waiting", Some(told.more())),
-        ("attached", attachment.map(|path| path.to_string_lossy().into_owned())),
-    ];
-    let headers = headers.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    Ok(headers.chain(told.commands).collect())
-}
-
-/// What an agent does first with a task that demands a plan.
-pub(crate) fn needed_plan(
-    queue: &Queue,
-    delivery: &Delivery,
-    how: &str,
-) -> ensemble_core::Result<Option<String>> {
-    let gate = queue.request_store().gate_of(&delivery.lease)?;
-    Ok(gate.filter(|gate| gate.state == GateState::Needed).map(|gate| {
-        let to = gate.waits_for.as_ref().map_or("conductor", Name::as_str);
-        format!("needed first: {how} (task {}, to {to})", gate.task_id)
-    }))
+    let envelope = &delivery.envelope;
+    context.out.content(told.text(envelope, &envelope.body, None).as_bytes())?;
+    context.out.line("")?;
+    match told.more() {
+        Some(more) => context.out.line(more),
+        None => Ok(()),
+    }
 }
 
 /// Whatever the content looks like, it is seen where it begins, where it ends, and whose it is.

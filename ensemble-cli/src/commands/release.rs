@@ -15,7 +15,7 @@ use crate::text::age;
 ///
 /// After as many deliveries as its mailbox allows it becomes a dead letter instead.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble release ID --delay 5m")]
+#[command(after_help = "Example: ensemble mailbox release ID --delay 5m")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,

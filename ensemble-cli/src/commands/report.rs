@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::drop::{self, Checks};
 use crate::exit::{Failure, Outcome};
-use crate::settling::Reporting;
+use crate::mail::settling::Reporting;
 use crate::{args, text};
 
 /// Report how a task ended

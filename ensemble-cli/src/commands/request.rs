@@ -118,7 +118,7 @@ struct Shutdown {
     /// Why
     #[arg(long, value_name = "TEXT", default_value = SHUTDOWN_REASON)]
     reason: String,
-    /// How long it has to answer [default: as configured, 2m]
+    /// How long it has to answer; with --all, all together [default: as configured, 2m each]
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     deadline: Option<Duration>,
     /// Result if there is no answer by the deadline [default: as its kind says, force]

@@ -2,7 +2,7 @@
 
 use clap_complete::engine::ArgValueCandidates;
 
-use crate::asking::{decided, refused, requests};
+use crate::asking::{check_answer, decided, refused, requests};
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::queue::Queue;
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     #[arg(add = ArgValueCandidates::new(completion::requests))]
     id: String,
     /// Yes
-    #[arg(long, required_unless_present = "reject", conflicts_with = "reject")]
+    #[arg(long, conflicts_with = "reject")]
     approve: bool,
     /// No
     #[arg(long)]
@@ -33,6 +33,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        check_answer(self.approve, self.reject)?;
         let by = context.actor()?;
         let queue = Queue::open(context)?;
         let requests = requests(context, &queue)?;

@@ -235,5 +235,8 @@ pub(super) fn text_or_stdin(text: &str) -> Outcome<String> {
     let fail = |e| Failure::refused(format!("cannot read stdin: {e}"));
     crate::content::check_stdin()?;
     std::io::stdin().lock().take(STDIN_BYTES_MAX).read_to_string(&mut read).map_err(fail)?;
-    Ok(read.trim().to_owned())
+    match read.trim() {
+        "" => Err(Failure::usage("the text is empty: nothing was read from stdin")),
+        text => Ok(text.to_owned()),
+    }
 }

@@ -7,26 +7,27 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
-use ensemble_core::broker::Broker;
 use ensemble_core::env::{Clock as _, Published, SystemClock};
 use ensemble_core::event_log::{Follower, types};
-use ensemble_core::message::{
-    BODY_BYTES_MAX, Envelope, MessageId, Name, PRIORITY_MAX, TraceParent,
-};
+use ensemble_core::message::{Envelope, MessageId, Name, PRIORITY_MAX, TraceParent};
 use ensemble_core::requests::{RequestStore, Requests};
 use ensemble_core::spool::{Settings, Spool};
+use ensemble_team::roster::Member;
+use ensemble_watch::rows::Row;
 use serde_json::json;
 
-use crate::answers;
-use crate::content::Content;
+use crate::content::{Content, fill};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
+use crate::mail::answers;
 use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
 use crate::wait_line::WaitLine;
 use crate::waiting::Waiting;
 use crate::{args, completion};
 
+/// How many names are shown beside one that does not exist.
+const NAMES_SHOWN_MAX: usize = 12;
 /// The records that tell of nudges.
 const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED];
 
@@ -95,7 +96,7 @@ impl Arguments {
         let sender = context.actor()?;
         let recipients = self.recipients(&spool, &sender)?;
         let content = self.content.read()?;
-        let envelope = self.envelope(&spool, &recipients[0], sender, content)?;
+        let envelope = fill(&spool, self.headers(context, &recipients[0])?, content)?;
         self.demand_plan(context, &spool, &envelope.from)?;
         let log = match self.waiting.until() {
             Some(Receipt::Notified | Receipt::Submitted) => Some(context.project()?.logs()),
@@ -126,6 +127,7 @@ impl Arguments {
         let deadline = self.waiting.deadline();
         let unreached = failed.is_some() && !sent.is_empty();
         for (to, published, follower) in sent {
+            warn_of_departed(context, &to);
             let follower = match (follower, published, &log) {
                 // Stored by an earlier run: its records may be old.
                 (Some(_), Published::AlreadyStored, Some(log)) => Some(Follower::from_start(log)),
@@ -194,14 +196,14 @@ impl Arguments {
             // Nothing is stored anywhere if one of several names is wrong.
             match spool.settings(to) {
                 Ok(_) => {}
-                Err(Error::NoMailbox { .. }) if self.create => {
+                Err(Error::NoMailbox { .. }) if self.create || to.is_operator() => {
                     match spool.add_mailbox(to, &Settings::default()) {
                         Ok(()) | Err(Error::MailboxExists { .. }) => {}
                         Err(error) => return Err(error.into()),
                     }
                 }
                 Err(error @ Error::NoMailbox { .. }) => {
-                    return Err(Failure::from(error).with_hint("`--create` creates it"));
+                    return Err(unknown_recipient(error, &spool.mailboxes()?));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -210,19 +212,10 @@ impl Arguments {
         Ok(recipients)
     }
 
-    fn envelope(
-        &self,
-        spool: &Spool,
-        to: &Name,
-        sender: Name,
-        content: Vec<u8>,
-    ) -> Outcome<Envelope> {
-        fill(spool, self.headers(to, sender), content)
-    }
-
     /// The message without its content.
-    fn headers(&self, to: &Name, sender: Name) -> Envelope {
-        let mut envelope = Envelope::new(to.clone(), String::new()).with_priority(self.priority);
+    fn headers(&self, context: &Context, to: &Name) -> Outcome<Envelope> {
+        let mut envelope = context.sign(Envelope::new(to.clone(), String::new()))?;
+        envelope.priority = self.priority;
         if self.all {
             envelope = envelope.with_kind(broadcast());
         }
@@ -232,45 +225,42 @@ impl Arguments {
         if let Some(id) = &self.id {
             envelope = envelope.with_id(id.clone());
         }
-        envelope = envelope.from(sender);
         envelope.task_id.clone_from(&self.task);
         envelope.attempt = self.attempt;
         envelope.correlation_id.clone_from(&self.correlation);
         envelope.traceparent = self.traceparent.clone().or_else(args::trace_around);
         envelope.expires_at = self.expires.map(|time| SystemClock.wall().plus(time));
-        envelope
+        Ok(envelope)
+    }
+}
+
+/// A recipient that does not exist. The names of those that exist help more than another mailbox without a reader.
+fn unknown_recipient(error: Error, known: &[Name]) -> Failure {
+    let mut names: Vec<&str> = known.iter().take(NAMES_SHOWN_MAX).map(Name::as_str).collect();
+    if known.len() > names.len() {
+        names.push("…");
+    }
+    let hint = match names.is_empty() {
+        true => "`--create` creates it".to_owned(),
+        false => format!("there are {}", names.join(", ")),
+    };
+    Failure::from(error).with_hint(hint)
+}
+
+/// Says so if the agent that read a mailbox has left, and what starts it again.
+fn warn_of_departed(context: &Context, to: &Name) {
+    let Ok(Ok((members, _))) = context.project().map(|project| project.roster().entries()) else {
+        return;
+    };
+    let mut readers: Vec<Member> = members.into_iter().filter(|it| it.mailbox == *to).collect();
+    let is_read = readers.iter().any(Member::is_present);
+    if let Some(gone) = readers.pop().filter(|_| !is_read) {
+        let name = gone.name.clone();
+        say(&format!("{name} has left, and the message waits for it: {}", Row::of(gone).again()));
     }
 }
 
 /// The type of a message to all.
 fn broadcast() -> Name {
     Name::new("broadcast").unwrap_or_else(|_| unreachable!("it is a name"))
-}
-
-/// Puts the content into the body, or into an attachment if it does not fit.
-pub(crate) fn fill(
-    queue: &dyn Broker,
-    mut envelope: Envelope,
-    content: Vec<u8>,
-) -> Outcome<Envelope> {
-    let content = match String::from_utf8(content) {
-        Ok(text) if text.len() <= BODY_BYTES_MAX => {
-            envelope.body = text;
-            // A text of many short lines or control characters is longer in its file form.
-            match envelope.encode() {
-                Err(Error::TooLarge { .. }) => std::mem::take(&mut envelope.body).into_bytes(),
-                Err(error) => return Err(error.into()),
-                Ok(_) => return Ok(envelope),
-            }
-        }
-        Ok(text) => text.into_bytes(),
-        Err(error) => error.into_bytes(),
-    };
-    let attachment = queue.attach(&content)?;
-    envelope.body = format!(
-        "The content is attached: attachments/{} ({} bytes).\n\
-         `ensemble recv --body` prints the content instead of this text.\n",
-        attachment.sha256, attachment.bytes
-    );
-    Ok(envelope.with_attachment(attachment))
 }

@@ -6,9 +6,9 @@ use ensemble_core::message::Name;
 use ensemble_watch::project::AgentConfig;
 use ensemble_watch::team::{HowBrought, Plan};
 
-use super::up::{Session, open, report, require_programs};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::starting::{Session, open, report, require_programs};
 
 /// Start an agent in a window of the team's session
 ///

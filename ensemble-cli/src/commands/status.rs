@@ -2,25 +2,27 @@
 
 use ensemble_core::driver::LadderFile;
 use ensemble_core::message::Name;
-use ensemble_watch::attention::Kind;
+use ensemble_watch::attention::{Kind, WatcherState};
 use ensemble_watch::overview::{
-    COUNT_MAX, Evidence, MailboxView, Overview, WatcherView, since_millis,
+    COUNT_MAX, MailboxView, Overview, WatcherView, since_millis, watcher_remedy,
 };
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::exit::Outcome;
-use crate::output::{FAINT, GOOD, WARNING};
-use crate::overview::{gather, note_look, print_agents, print_mailboxes, print_needs, watch};
-use crate::text::{inline, one_line, plural};
+use crate::output::{BAD, FAINT, GOOD, WARNING};
+use crate::overview::{
+    FRESH, gather, note_look, print_agents, print_mailboxes, print_needs, watch,
+};
+use crate::text::{age, inline, one_line, plural};
 
 /// How many open ladders are listed.
 const LADDERS_SHOWN_MAX: usize = 10;
 
 /// Show what needs you, the agents, the mailboxes and the watcher
 ///
-/// What needs a person comes first, the worst on top, each with the command that helps. Then the agents as the watcher
-/// saw them last, and the mailboxes in which something lies. `ensemble team` looks at the panes itself.
+/// What needs a person comes first, the worst on top, each with the command that helps. Then the agents as they are seen
+/// now, and the mailboxes that have messages.
 ///
 /// With `--json`, one object a mailbox, and then one about the watcher, the blackboard, the steps, what agents hold,
 /// and `needs`.
@@ -35,10 +37,10 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         note_look(context);
         if !self.watch {
-            return print(context, &gather(context, Evidence::Watcher)?);
+            return print(context, &gather(context, FRESH)?);
         }
         let look = || {
-            let overview = gather(context, Evidence::Watcher)?;
+            let overview = gather(context, FRESH)?;
             let lasting = lasting(&overview);
             Ok((overview, lasting))
         };
@@ -77,7 +79,9 @@ fn lasting(overview: &Overview) -> Value {
         json!([name, glance.waiting, glance.delayed, glance.held, glance.dead])
     });
     let (agents, mailboxes): (Vec<Value>, Vec<Value>) = (agents.collect(), mailboxes.collect());
-    json!([agents, mailboxes, overview.needs, overview.ladders, overview.watcher.runs()])
+    let hangs = matches!(overview.watcher.state(), WatcherState::Hangs(_));
+    let watcher = [overview.watcher.runs(), hangs];
+    json!([agents, mailboxes, overview.needs, overview.ladders, watcher, overview.away])
 }
 
 /// The project, its agents, and whether a watcher looks after them.
@@ -86,16 +90,19 @@ fn print_heading(context: &Context, overview: &Overview) -> Outcome {
     let root = context.project()?.root();
     let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
     let agents = plural(overview.agents.len() as u64, "agent");
-    let watcher = match overview.watcher.runs() {
-        true => format!("watcher {}", out.paint(GOOD, "running")),
-        false => {
-            format!(
-                "watcher {}: `ensemble admin watch` starts it",
-                out.paint(WARNING, "not running")
-            )
+    let watcher = match overview.watcher.state() {
+        WatcherState::Runs => format!("watcher {}", out.paint(GOOD, "running")),
+        WatcherState::Hangs(silent) => {
+            format!("watcher {} (silent for {})", out.paint(BAD, "HANGS"), age(silent))
+        }
+        WatcherState::Missing => {
+            let remedy = watcher_remedy(context.project()?);
+            format!("watcher {}: {remedy}", out.paint(WARNING, "not running"))
         }
     };
-    out.line(format!("{} · {agents} · {watcher}", one_line(&name)))
+    let away = overview.away.as_ref().map(|_| format!("{} · ", out.paint(BAD, "SERVERS AWAY")));
+    let away = away.unwrap_or_default();
+    out.line(format!("{} · {away}{agents} · {watcher}", one_line(&name)))
 }
 
 fn print_json(context: &Context, overview: &Overview) -> Outcome {
@@ -112,11 +119,13 @@ fn print_json(context: &Context, overview: &Overview) -> Outcome {
         object["counted_up_to"] = json!(COUNT_MAX);
         context.out.object(&object)?;
     }
-    let Overview { watcher, troubles, ladders, steps, holds, needs, .. } = overview;
+    let Overview { watcher, troubles, ladders, steps, holds, needs, away, .. } = overview;
     context.out.object(&json!({
         "watcher": {
             "running": watcher.holder.is_some(),
             "holder": watcher.holder,
+            "hangs": matches!(watcher.state(), WatcherState::Hangs(_)),
+            "silent_seconds": watcher.silent.map(|silent| silent.as_secs()),
             "status": watcher.status(),
             "overdue": overdue(overview),
         },
@@ -125,6 +134,7 @@ fn print_json(context: &Context, overview: &Overview) -> Outcome {
         "steps": { "standing": steps },
         "holds": holds,
         "needs": needs,
+        "servers_away": away,
     }))
 }
 
@@ -170,7 +180,11 @@ fn print_ladders(context: &Context, ladders: &[LadderFile]) -> Outcome {
 fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
     let out = &context.out;
     if let Some(holder) = &watcher.holder {
-        out.line(format!("watcher  {}, {}", out.paint(GOOD, "running"), one_line(holder)))?;
+        let state = match watcher.state() {
+            WatcherState::Hangs(_) => out.paint(BAD, "hangs"),
+            _ => out.paint(GOOD, "running"),
+        };
+        out.line(format!("watcher  {state}, {}", one_line(holder)))?;
     }
     let Some(status) = watcher.status().filter(|_| watcher.runs()) else { return Ok(()) };
     let number = |value: &Value| value.as_u64().unwrap_or(0);

@@ -3,14 +3,15 @@
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
 use ensemble_team::holdings::tasks;
+use ensemble_watch::attention::{Kind, Need, WatcherState};
 use ensemble_watch::overview::{Agent, Evidence, Overview};
 use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use crate::completion;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::overview::{gather, note_look, print_agents, print_needs, watch};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::overview::{FRESH, gather, note_look, print_agents, print_needs, watch};
 
 /// Show the team: the state of each agent, with its evidence
 ///
@@ -51,16 +52,23 @@ impl Arguments {
             let lasting = |agent| lasting(project, agent);
             let mut lasting: Vec<Value> = overview.agents.iter().map(lasting).collect();
             lasting.push(overview.watcher.runs().into());
+            lasting.push(json!(overview.needs));
             Ok((overview, lasting.into()))
         };
         watch(context, look, |overview| print(context, overview))
     }
 
     fn look(&self, context: &Context) -> Outcome<Overview> {
-        let mut overview = gather(context, Evidence::Panes)?;
+        let mut overview = gather(context, FRESH)?;
         if let Some(name) = &self.name {
             overview.agents.retain(|agent| agent.row.member.name == *name);
-            overview.needs.retain(|need| need.agent.as_ref() == Some(name));
+            let is_about =
+                |need: &Need| need.need == Kind::Away || need.agent.as_ref() == Some(name);
+            overview.needs.retain(is_about);
+        }
+        if let (true, Some(away)) = (overview.agents.is_empty(), &overview.away) {
+            let text = format!("no agent runs here, and the servers are away: {}", away.why);
+            return Err(Failure::new(Exit::Busy, text).with_hint(&away.help));
         }
         if overview.agents.is_empty() {
             return Err(Failure::nothing("the team has no agents").with_hint(
@@ -73,6 +81,12 @@ impl Arguments {
 
 fn object(project: &Project, agent: &Agent, overview: &Overview) -> Value {
     let mut object = lasting(project, agent);
+    object["servers_away"] = json!(overview.away);
+    if overview.away.is_some() {
+        // What is on the servers is not known.
+        object["unread"] = Value::Null;
+    }
+    object["watcher_hangs"] = json!(matches!(overview.watcher.state(), WatcherState::Hangs(_)));
     object["waited_seconds"] = json!(agent.waited.map(|waited| waited.as_secs()));
     object["watcher_running"] = overview.watcher.runs().into();
     object["last_sign_of_life"] = json!(agent.sign_of_life);

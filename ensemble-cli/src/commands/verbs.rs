@@ -15,13 +15,14 @@ use super::{
     completions, conformance, dead, demo, discover, dispatch, doctor, down, escalations, export,
     extend, fsck, goal, help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man,
     migrate, notify, nudge, pane, pause, ping, plan_submit, pong, prime, prompt, recv, release,
-    report, request, requests, respond, resume, review, schema, send, settle, spawn, sprint,
-    status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
+    reply, report, request, requests, respond, restart, resume, review, schema, send, settle,
+    spawn, sprint, status, step, summary, supervise, task, team, tmux_status, top, up, usage,
+    watch, whoami, why,
 };
 use crate::args::Globals;
 use crate::context::Context;
 use crate::exit::Outcome;
-use crate::transports;
+use crate::{transports, watcher_start};
 
 macro_rules! verbs {
     ($($(#[$condition:meta])? $place:literal => $variant:ident($module:ident),)*) => {
@@ -64,6 +65,11 @@ macro_rules! verbs {
                 match self {
                     $($(#[$condition])? Self::$variant(arguments) => {
                         transports::admit(context, $place)?;
+                        if watcher_start::is_reviving($place)
+                            && let Ok(project) = context.project()
+                        {
+                            watcher_start::revive_watcher(project);
+                        }
                         arguments.run(context)
                     })*
                 }
@@ -82,6 +88,7 @@ verbs! {
     "team" => Team(team),
     "agent" => Agent(agent),
     "agent start" => Spawn(spawn),
+    "agent restart" => Restart(restart),
     "agent join" => Join(join),
     "agent adopt" => Adopt(adopt),
     "agent attach" => Attach(attach),
@@ -102,12 +109,13 @@ verbs! {
     "log export" => Export(export),
     "send" => Send(send),
     "recv" => Recv(recv),
+    "reply" => Reply(reply),
     "settle" => Settle(settle),
-    "release" => Release(release),
     "inbox" => Inbox(inbox),
     "dead" => Dead(dead),
     "mailbox" => Mailbox(mailbox),
     "mailbox extend" => Extend(extend),
+    "mailbox release" => Release(release),
     "assign" => Assign(assign),
     "report" => Report(report),
     "task" => Task(task),
@@ -166,7 +174,7 @@ pub(super) const GROUPS: [Group; 7] = [
     Group { name: "overview", words: &["status", "top", "why", "log"] },
     Group {
         name: "messages",
-        words: &["send", "recv", "settle", "release", "inbox", "dead", "mailbox"],
+        words: &["send", "recv", "reply", "settle", "inbox", "dead", "mailbox"],
     },
     Group { name: "tasks", words: &["assign", "report", "task"] },
     Group { name: "decisions", words: &["request", "pause", "resume"] },

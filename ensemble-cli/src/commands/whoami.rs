@@ -65,7 +65,11 @@ fn holds(context: &Context, name: &Name) -> Vec<Holding> {
         let queue = Queue::open(context)?;
         queue.overlook()?;
         let books = Books::open(context.project()?);
-        Ok(books.holds(&*queue, |agent| agent == name)?.remove(name).unwrap_or_default())
+        let mut known = books.holds(&*queue, |agent| agent == name)?;
+        for error in &known.unread {
+            say(&format!("warning: not all that {name} holds is known: {error}"));
+        }
+        Ok(known.by_agent.remove(name).unwrap_or_default())
     };
     look().unwrap_or_else(|failure| {
         say(&format!("warning: what {name} holds is not known: {}", failure.text()));

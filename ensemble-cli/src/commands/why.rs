@@ -101,12 +101,18 @@ fn wanted(context: &Context, id: &str) -> Vec<String> {
     let lines = overview.needs.iter().filter(is_it);
     lines
         .flat_map(|need| {
-            [
-                format!("needs you  {}", one_line(&need.text)),
-                format!("    -> {}", one_line(&need.help)),
-            ]
+            let text = format!("needs you  {}", one_line(&need.text));
+            std::iter::once(text)
+                .chain(others_of(&need.help, id).map(|help| format!("    -> {help}")))
         })
         .collect()
+}
+
+/// The help of a need, without the command that has just printed the story.
+fn others_of(help: &str, id: &str) -> Option<String> {
+    let own = format!("`ensemble why {id}`");
+    let others: Vec<&str> = help.split("; ").filter(|part| *part != own).collect();
+    (!others.is_empty()).then(|| one_line(&others.join("; ")))
 }
 
 /// What is asked, and how to answer, of a request that is not decided.
@@ -289,4 +295,17 @@ fn agent(context: &Context, id: &str) -> Option<Value> {
         }
         None => json!({ "what": "agent", "id": member.name, "state": member.state }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::others_of;
+
+    #[test]
+    fn a_story_does_not_end_with_the_command_that_has_told_it() {
+        let help = "`ensemble why t1`; `ensemble agent attach w1`";
+        assert_eq!(others_of(help, "t1").as_deref(), Some("`ensemble agent attach w1`"));
+        assert_eq!(others_of(help, "w1").as_deref(), Some(help));
+        assert_eq!(others_of("`ensemble why t1`", "t1"), None);
+    }
 }

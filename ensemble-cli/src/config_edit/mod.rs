@@ -14,11 +14,10 @@
 
 mod json;
 
-use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 
-use ensemble_core::Error;
 use ensemble_core::durable::{self, Durability};
 use ensemble_core::message::Digest;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -29,7 +28,7 @@ pub(crate) use json::inside;
 use crate::exit::{Failure, Outcome};
 
 /// The largest configuration, in bytes.
-const CONFIG_BYTES_MAX: u64 = 8 * 1024 * 1024;
+const CONFIG_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A configuration with our texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,17 +154,10 @@ fn without(text: &str, inserted: &[String]) -> Option<String> {
 }
 
 fn read(file: &Path) -> Outcome<Option<String>> {
-    let fail = |error| Failure::refused(format!("cannot read {}: {error}", file.display()));
-    match std::fs::metadata(file) {
-        Ok(found) if found.len() > CONFIG_BYTES_MAX => Err(Failure::from(Error::TooLarge {
-            what: file.display().to_string(),
-            bytes: found.len(),
-            limit: CONFIG_BYTES_MAX,
-        })),
-        Ok(_) => std::fs::read_to_string(file).map(Some).map_err(fail),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(fail(error)),
-    }
+    let fail =
+        |error: FromUtf8Error| Failure::refused(format!("cannot read {}: {error}", file.display()));
+    let content = durable::read_chosen_file(file, CONFIG_BYTES_MAX)?;
+    content.map(|content| String::from_utf8(content).map_err(fail)).transpose()
 }
 
 /// Replaces the file as a whole, with the permissions that it had.

@@ -14,7 +14,7 @@ use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_tmux::tmux::Server;
 use ensemble_watch::panes::{self, PaneEntry};
-use ensemble_watch::project::Project;
+use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 
 use super::Settings;
 use crate::exit::{Failure, Outcome};
@@ -226,7 +226,7 @@ pub(super) fn start_watcher(project: &Project) -> Outcome<Child> {
     let ensemble =
         std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
     let mut command = Command::new(ensemble);
-    command.arg("--queue").arg(&project.queue).arg("watch");
+    command.env(QUEUE_VARIABLE, &project.queue).arg("watch");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut watcher =
         command.spawn().map_err(|e| io_failure("start", Path::new("ensemble admin watch"), e))?;

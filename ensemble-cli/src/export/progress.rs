@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ensemble_core::Result;
-use ensemble_core::durable::{Durability, write_document};
+use ensemble_core::durable::{Durability, read_file, write_document};
 
 use super::Mark;
 
 const FILE: &str = "export.json";
+/// The largest file that is read, in bytes: thousands of collectors.
+const PROGRESS_BYTES_MAX: usize = 1024 * 1024;
 
 /// The last finished thing that each collector has, by its address.
 pub(crate) struct Progress {
@@ -23,8 +25,8 @@ impl Progress {
     /// Reads the file of a project. One that cannot be read is as good as none.
     pub(crate) fn read(state: &Path) -> Self {
         let path = state.join(FILE);
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        Self { sent: serde_json::from_str(&text).unwrap_or_default(), path }
+        let content = read_file(&path, PROGRESS_BYTES_MAX).ok().flatten().unwrap_or_default();
+        Self { sent: serde_json::from_slice(&content).unwrap_or_default(), path }
     }
 
     /// The mark up to which a collector has everything.

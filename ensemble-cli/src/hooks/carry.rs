@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A message is taken only if it fits into what is left of `hooks.carry_bytes`. Its text must not
-//! be taken for a word of the agent's own program ([`FRAMES`]). An agent that holds a task is given
+//! be taken for a word of the agent's own program ([`frames`]). An agent that holds a task is given
 //! no second one, but every other message. The rest is announced by number, once a session for each
 //! message.
 
@@ -17,17 +17,18 @@ use std::time::Duration;
 
 use ensemble_core::env::Delivery;
 use ensemble_core::event_log::types;
-use ensemble_core::message::{Envelope, MessageId, Name, Purpose, fenced};
+use ensemble_core::message::{Envelope, MessageId, Name, Purpose};
 use ensemble_core::spool::{Found, Spool, State};
 use ensemble_team::session::{Carried, LockedSession, Session, Way};
 use serde_json::json;
 
-use super::Hook;
-use crate::answers;
-use crate::commands::{describe_delivery, sender_of};
+use super::{Hook, frames};
 use crate::exit::Outcome;
+use crate::mail::answers;
+use crate::mail::delivered::sender_of;
+use crate::mail::delivered::{Delivered, PLAIN_TYPE};
 use crate::queue::Queue;
-use crate::text::{one_line, plural, printable};
+use crate::text::printable;
 
 /// Waiting messages are looked at up to here.
 const DUE_MAX: usize = 100;
@@ -37,19 +38,6 @@ const MESSAGES_MAX: usize = 8;
 const UNFINISHED_MAX: usize = 200;
 /// Why a message is delivered again after `/clear`.
 const CLEARED: &str = "the agent's context was cleared";
-/// The type of a message that is only said.
-const PLAIN_TYPE: &str = "message";
-/// Tags between which the agents' programs put what hooks say. A body that has one could seem to end it.
-const FRAMES: [&str; 7] = [
-    "system-reminder",
-    "task-notification",
-    "hook_context",
-    "hook-",
-    "hook_prompt",
-    "user-prompt-submit",
-    "system>",
-];
-
 /// What a hook is handing over.
 pub(super) struct Carrying {
     /// What the agent is told.
@@ -63,6 +51,11 @@ pub(super) struct Carrying {
 impl Carrying {
     pub(super) const fn none() -> Self {
         Self { text: String::new(), deliveries: Vec::new(), way: None, told: Vec::new() }
+    }
+
+    /// The deliveries that are handed over.
+    pub(super) fn deliveries(&self) -> &[Delivery] {
+        &self.deliveries
     }
 }
 
@@ -93,6 +86,8 @@ pub(super) fn take(
         return Ok(Carrying::none());
     }
     locked.session.carrying.extend(chosen.iter().cloned());
+    // Before the mailbox changes: a watcher that sees the change must not type into the turn that begins.
+    locked.session.mark_hand_over();
     locked.write()?;
     let mut carrying = Carrying { way: Some(way), told: due, ..Carrying::none() };
     for wanted in &chosen {
@@ -119,10 +114,11 @@ pub(super) fn arrived(
     if is_written {
         let count = carrying.deliveries.len() as u64;
         let session = &mut locked.session;
+        session.mark_hand_over();
         session.hinted.extend(carrying.told.iter().cloned());
         if way == Way::Stop {
             session.blocked_for.extend(carrying.told);
-            // The turn goes on.
+            // The turn continues.
             session.set(ensemble_team::session::Activity::Working, None);
         }
         if count > 0 {
@@ -170,7 +166,7 @@ fn choose(hook: &Hook<'_>, spool: &Spool, due: &[MessageId]) -> Outcome<Vec<Carr
         match state {
             State::Acked { holder, .. } => is_free &= !(is_task && holder == *agent),
             State::Queued { epoch, .. } if due.contains(&id) => {
-                let fits = envelope.body.len() <= left && !may_deceive(&envelope);
+                let fits = envelope.body.len() <= left && !frames::may_deceive(&envelope);
                 if fits && (!is_task || is_free) {
                     left -= envelope.body.len();
                     chosen.push(Carried::by_this_process(mailbox.clone(), id, epoch + 1));
@@ -189,41 +185,16 @@ fn hands_over(envelope: &Envelope) -> bool {
     envelope.purpose() == Purpose::Work && envelope.kind.as_str() != PLAIN_TYPE
 }
 
-/// Whether a text could be taken for the end of what the hook says, although it is fenced.
-fn may_deceive(envelope: &Envelope) -> bool {
-    let body = envelope.body.to_lowercase();
-    let tags = body.split('<').skip(1).map(|tag| tag.trim_start_matches(['/', ' ', '\t']));
-    tags.into_iter().any(|tag| FRAMES.iter().any(|frame| tag.starts_with(frame)))
-}
-
 fn text(hook: &Hook<'_>, queue: &Queue, deliveries: &[Delivery], left: usize) -> Outcome<String> {
     let (agent, mailbox) = (&hook.agent, &hook.mailbox);
     let mut text = String::new();
-    if !deliveries.is_empty() {
-        let count = plural(deliveries.len() as u64, "message");
-        text = format!(
-            "[ensemble] Mail for {agent}: {count}, received for you and held by you now. Read each, do what your \
-             role asks of you, then end it with its `report` or `settle` command.\n"
-        );
-    }
     for delivery in deliveries {
         let envelope = &delivery.envelope;
-        for (name, value) in describe_delivery(hook.context, queue, delivery)? {
-            // All that waits is said once, at the end.
-            if name != "waiting" {
-                text.push_str(&format!("{name:<8} {}\n", one_line(&value)));
-            }
-        }
-        let sender = sender_of(queue, delivery);
-        let store = queue.request_store();
-        if let Some(remark) = answers::correlated(hook.context, store, envelope, sender)? {
-            text.push_str(&format!("remark   {}\n", one_line(&remark)));
-        }
-        let body = fenced(&printable(&envelope.body));
-        text.push_str(&format!(
-            "content  untrusted text from {}, between the fences\n{body}\n",
-            envelope.from
-        ));
+        let told = Delivered::new(hook.context, queue, delivery)?;
+        let (sender, store) = (sender_of(queue, delivery), queue.request_store());
+        let remark = answers::correlated(hook.context, store, envelope, sender)?;
+        let content = told.text(envelope, &printable(&envelope.body), remark.as_deref());
+        text.push_str(&format!("[ensemble] {content}\n"));
     }
     if left > 0 {
         let more = if left >= DUE_MAX { " or more" } else { "" };

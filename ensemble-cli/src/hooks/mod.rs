@@ -5,7 +5,7 @@
 //! start         SessionStart        SessionStart       SessionStart   shown, compacted         idle             introduction
 //! prompt        UserPromptSubmit    UserPromptSubmit   BeforeAgent    chat.message             working          introduction if new, mail
 //! tool          PostToolUse         PostToolUse        AfterTool      tool.execute.after       working          mail, a ping
-//! stop          Stop                Stop               AfterAgent     session.idle             idle             mail, which goes on with the turn
+//! stop          Stop                Stop               AfterAgent     session.idle             idle             mail and what is still held; the turn continues
 //! permission    PermissionRequest   PermissionRequest  -              permission.asked         blocked          nothing
 //! notification  Notification        -                  Notification   question.asked, answers  blocked or idle  nothing
 //! failure       StopFailure         -                  -              session.error, retry     limited, failed  nothing
@@ -22,7 +22,8 @@
 //! *Mail* is the messages themselves, received for the agent and fenced, up to `hooks.carry_bytes`. What is longer, or
 //! must wait for other work, is announced once a session. A message is received before it is written, under the
 //! session's lock, and noted there until the answer has been flushed. So a hook that is killed in between leaves a
-//! note, and its message is given back (`carry`).
+//! note, and its message is released (`carry`). What is still held when a turn ends is said once a delivery
+//! (`reminder`).
 //!
 //! *Trouble* of ours never reaches the agent: nothing is printed, the exit code is 0, and the event
 //! log gets `hook.failed`. *A turn* waits for one pass over the mailbox's names, and for nothing
@@ -35,9 +36,11 @@
 mod answer;
 mod carry;
 mod event;
+mod frames;
 pub(crate) mod install;
 pub(crate) mod introduction;
 mod ping;
+mod reminder;
 mod report;
 mod spent;
 mod waiter;
@@ -46,12 +49,14 @@ use std::io::Write as _;
 
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
-use ensemble_team::session::{LockedSession, Sessions, Way};
+use ensemble_team::session::{Activity, LockedSession, Sessions, Way};
 use ensemble_tmux::provider::process;
 
 use crate::context::Context;
 use crate::exit::{Exit, Outcome};
 use crate::queue::Queue;
+
+use reminder::Reminder;
 
 pub(crate) use event::{Event, EventInput, Program};
 
@@ -104,7 +109,9 @@ impl Hook<'_> {
         let session = self.sessions.get(&self.agent).ok().flatten();
         let is_asked = ping::Asked::untold(self, session.as_ref()).is_some();
         let is_known = session.is_some_and(|session| report::changes_nothing(self, &session, &due));
-        if is_known && !is_asked && !self.event.introduces() {
+        // At the end of a turn, what is held is looked at.
+        let may_wait = !self.event.introduces() && self.event != Event::Stop;
+        if is_known && !is_asked && may_wait {
             return Ok(());
         }
         let mut locked = self.sessions.lock(&self.agent)?;
@@ -140,6 +147,11 @@ impl Hook<'_> {
                 said.push_str(&carried.text);
             }
         }
+        let reminder = match self.event {
+            Event::Stop => Reminder::due(self, queue, &locked.session, carried.deliveries())?,
+            _ => None,
+        };
+        said.extend(reminder.iter().map(|reminder| reminder.text.as_str()));
         let asked = ping::Asked::untold(self, Some(&locked.session));
         said.extend(asked.iter().map(ping::Asked::text));
         if said.is_empty() {
@@ -150,6 +162,11 @@ impl Hook<'_> {
         let printed = print(&object.to_string());
         if let Some(asked) = asked.filter(|_| printed.is_ok()) {
             asked.told(&mut locked.session);
+        }
+        if let Some(reminder) = reminder.filter(|_| printed.is_ok()) {
+            reminder.said(&mut locked.session);
+            // The turn continues.
+            locked.session.set(Activity::Working, None);
         }
         carry::arrived(self, queue, locked, carried, printed.is_ok())?;
         let is_heard = self.program.hears_start(self.input.source.as_deref());

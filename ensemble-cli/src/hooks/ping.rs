@@ -50,5 +50,6 @@ impl Asked {
     /// Notes that the agent was told.
     pub(super) fn told(self, session: &mut Session) {
         session.pinged = Some(self.mark);
+        session.mark_hand_over();
     }
 }

@@ -80,6 +80,7 @@ pub(super) fn note(hook: &Hook<'_>, session: &mut Session) {
         // The new session was told of nothing.
         session.hinted.clear();
         session.blocked_for.clear();
+        session.reminded.clear();
     }
     if hook.event == Event::Start {
         session.introduced = None;

@@ -1,11 +1,10 @@
 //! What an agent has used, where its program keeps no record that could be read. The plugin says it with its hooks, and
 //! this writes the record, `.ensemble/sessions/NAME.usage.ndjson`.
 
-use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
+use ensemble_core::durable::{Dir, Modes};
 use ensemble_core::env::{Clock as _, SystemClock};
 use serde_json::json;
 
@@ -25,9 +24,9 @@ pub(super) fn append(hook: &Hook<'_>) -> Option<PathBuf> {
     if !is_said(hook) {
         return None;
     }
-    let path = hook.sessions.dir().join(format!("{}.usage.ndjson", hook.agent));
-    let mut options = OpenOptions::new();
-    let mut file = options.create(true).append(true).mode(0o600).open(&path).ok()?;
+    let name = format!("{}.usage.ndjson", hook.agent);
+    let sessions = Dir::open(hook.sessions.dir()).ok()?;
+    let mut file = sessions.open_append(&name, Modes::default()).ok()?;
     if file.metadata().ok()?.len() > RECORD_BYTES_MAX {
         return None;
     }
@@ -39,5 +38,5 @@ pub(super) fn append(hook: &Hook<'_>) -> Option<PathBuf> {
         lines.push_str(&format!("{message}\n"));
     }
     file.write_all(lines.as_bytes()).ok()?;
-    Some(path)
+    Some(sessions.path().join(name))
 }

@@ -25,12 +25,12 @@ use ratatui::widgets::Paragraph;
 use super::Scene;
 use super::view::{Item, Mode, Purpose, View, items};
 use ensemble_team::usage::Spent;
-use ensemble_watch::attention::Need;
+use ensemble_watch::attention::{Need, WatcherState};
 use ensemble_watch::overview::Agent;
 
 use crate::commands::{cost, token_count};
 
-use crate::overview::{counted, cut, held, mark};
+use crate::overview::{counted, cut, held, mark, unread};
 use crate::text::{age, one_line, plural, wrapped};
 
 /// Lines for the last events, at the least.
@@ -68,7 +68,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene, view: &View) {
 
 fn heading(scene: &Scene) -> Line<'static> {
     let overview = &scene.overview;
-    let watcher = if overview.watcher.runs() { "watcher ok" } else { "NO WATCHER" };
+    let watcher = match overview.watcher.state() {
+        WatcherState::Runs => "watcher ok",
+        WatcherState::Hangs(_) => "WATCHER HANGS",
+        WatcherState::Missing => "NO WATCHER",
+    };
+    let away = if overview.away.is_some() { " · SERVERS AWAY" } else { "" };
     let needs = match overview.urgent() {
         0 => "nothing needs you".to_owned(),
         count => format!("NEEDS YOU: {count}"),
@@ -77,7 +82,7 @@ fn heading(scene: &Scene) -> Line<'static> {
     let time = time.get(11..19).unwrap_or_default();
     let agents = plural(overview.agents.len() as u64, "agent");
     let text =
-        format!("{} · {agents} · {watcher} · {time} UTC · {needs}", one_line(&scene.project));
+        format!("{}{away} · {agents} · {watcher} · {time} UTC · {needs}", one_line(&scene.project));
     let style = if overview.urgent() > 0 { colour(AnsiColor::Red) } else { Style::new() };
     Line::styled(text, style.add_modifier(Modifier::BOLD))
 }
@@ -176,7 +181,10 @@ fn agent_line(agent: &Agent, scene: &Scene, width: usize) -> (Vec<String>, Style
         cut(agent.row.member.name.as_str(), NAME_CHARS_MAX),
         agent.presence.state.word(),
         held(agent),
-        if agent.unread == 0 { String::new() } else { counted(agent.unread) },
+        match unread(agent, &scene.overview) {
+            none if none == "0" => String::new(),
+            unread => unread,
+        },
         one_line(&agent.presence.why),
     );
     let style = match agent.presence.state {
@@ -214,7 +222,13 @@ fn work(scene: &Scene) -> String {
     let nouns = ["mail", "board", "reviews", "steps"];
     let held = counts.iter().zip(nouns).filter(|(count, _)| **count > 0);
     let held: Vec<String> = held.map(|(count, noun)| format!("{count} {noun}")).collect();
-    let held = if held.is_empty() { "nothing".to_owned() } else { held.join(", ") };
+    let is_away = scene.overview.away.is_some();
+    let held = match (held.is_empty(), is_away) {
+        (true, true) => "not known".to_owned(),
+        (true, false) => "nothing".to_owned(),
+        (false, true) => format!("{}, mail not known", held.join(", ")),
+        (false, false) => held.join(", "),
+    };
     let unread: u64 = scene.overview.mailboxes.iter().map(|mailbox| mailbox.glance.waiting).sum();
     let mut all = Spent::default();
     scene.spent.agents.values().for_each(|spent| all.merge(spent));
@@ -227,7 +241,7 @@ fn work(scene: &Scene) -> String {
     }
     format!(
         "held: {held} · waiting: {} · not acked: {}{used}",
-        counted(unread),
+        if is_away { "not known".to_owned() } else { counted(unread) },
         scene.overview.ladders.len()
     )
 }

@@ -22,7 +22,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_watch::overview::{Changes, Evidence, Overview, OverviewReader};
+use ensemble_watch::overview::{Changes, Overview, OverviewReader};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -31,9 +31,8 @@ use signal_hook::iterator::Signals;
 use crate::commands::{story_lines, usage_reader};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, silence};
-use crate::overview;
+use crate::overview::{self, FRESH, OpenedQueue};
 use crate::own_program::own_program;
-use crate::queue::Queue;
 use events::LastEvents;
 use spent::{Amounts, SpentByAgent};
 use view::{Action, View};
@@ -65,14 +64,14 @@ pub(crate) fn run(context: &Context) -> Outcome {
             .with_hint("`ensemble status` prints the same once"));
     }
     // A failure is said on the ordinary screen.
-    let queue = overview::open(context)?;
+    let queue = overview::open_to_watch(context)?;
     let project = context.project()?;
     let mut wakes = Wakes::new()?;
     let mut reader = OverviewReader::new(project);
-    let mut overview = look(&mut reader, &Changes::Anywhere, &queue)?;
+    let mut overview = look(&mut reader, &Changes::Anywhere, &queue);
     // What has changed before it was watched is seen by another look.
     while wakes.watch(reader.places()) {
-        overview = look(&mut reader, &Changes::Anywhere, &queue)?;
+        overview = look(&mut reader, &Changes::Anywhere, &queue);
     }
     overview::note_look(context);
     end_on_signals()?;
@@ -103,14 +102,13 @@ fn end_on_signals() -> Outcome {
     Ok(())
 }
 
-fn look(reader: &mut OverviewReader, changes: &Changes, queue: &Queue) -> Outcome<Overview> {
-    let (store, directory) = (queue.request_store(), queue.directory());
-    Ok(reader.look(changes, store, directory, Evidence::Watcher)?)
+fn look(reader: &mut OverviewReader, changes: &Changes, queue: &OpenedQueue) -> Overview {
+    reader.look(changes, queue.source(), FRESH)
 }
 
 struct Live<'a> {
     context: &'a Context,
-    queue: Queue,
+    queue: OpenedQueue,
     reader: OverviewReader,
     scene: Scene,
     view: View,
@@ -191,18 +189,22 @@ impl Live<'_> {
         }
     }
 
-    /// Looks at what has changed. What cannot be read now is shown as it was.
+    /// Looks at what has changed.
     fn look(&mut self) {
         let changes = self.wakes.take();
         let _ = self.scene.events.update();
-        match look(&mut self.reader, &changes, &self.queue) {
-            Ok(overview) => self.scene.overview = overview,
-            Err(_) => return self.wakes.distrust(),
-        }
-        if self.wakes.watch(self.reader.places())
-            && let Ok(overview) = look(&mut self.reader, &Changes::Anywhere, &self.queue)
+        // Servers that were away when they were asked first are asked again.
+        if let OpenedQueue::Away(_) = self.queue
+            && let Ok(queue) = overview::open_to_watch(self.context)
         {
-            self.scene.overview = overview;
+            self.queue = queue;
+        }
+        self.scene.overview = look(&mut self.reader, &changes, &self.queue);
+        if self.wakes.watch(self.reader.places()) {
+            self.scene.overview = look(&mut self.reader, &Changes::Anywhere, &self.queue);
+        }
+        if !self.scene.overview.unreadable.is_empty() {
+            self.wakes.distrust();
         }
         self.view.clamp(&self.scene.overview);
     }
@@ -226,13 +228,13 @@ impl Live<'_> {
             Action::Attach(name) => {
                 ratatui::try_restore()?;
                 silence(false);
-                let said = Command::new(own_program()).args(["attach", name.as_str()]).status();
+                let mut attach = Command::new(own_program());
+                attach.args(["attach", name.as_str()]).stderr(Stdio::piped());
+                let ended = attach.stdin(Stdio::inherit()).stdout(Stdio::inherit()).output();
                 silence(true);
                 *terminal = ratatui::try_init()?;
-                if said.is_ok_and(|status| !status.success()) {
-                    self.view.say(format!(
-                        "cannot attach to {name}: see `ensemble agent attach {name}`"
-                    ));
+                if let Some(output) = ended.ok().filter(|output| !output.status.success()) {
+                    self.view.say(first_line(&output.stderr));
                 }
             }
         }
@@ -247,9 +249,17 @@ impl Live<'_> {
         }
         let output = command.args(arguments).stdin(Stdio::null()).output();
         let Ok(output) = output else { return "cannot start the command".to_owned() };
-        let text = if output.status.success() { output.stdout } else { output.stderr };
-        let text = String::from_utf8_lossy(&text);
-        let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("done");
-        crate::text::one_line(first)
+        first_line(if output.status.success() { &output.stdout } else { &output.stderr })
     }
+}
+
+/// The answer of one of our commands, in one line.
+fn first_line(said: &[u8]) -> String {
+    let text = String::from_utf8_lossy(said);
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let first = lines.next().unwrap_or("done");
+    let first = first.strip_prefix("ensemble: ").unwrap_or(first);
+    let hint = lines.find_map(|line| line.strip_prefix("hint: "));
+    let hint = hint.map_or_else(String::new, |hint| format!(": {hint}"));
+    crate::text::one_line(&format!("{first}{hint}"))
 }

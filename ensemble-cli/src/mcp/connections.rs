@@ -3,7 +3,7 @@
 //! | a connection | ends |
 //! |---|---|
 //! | whose headers do not come | after [`HEADERS_WITHIN`] |
-//! | that has not shown the token, when [`STRANGERS_MAX`] newer ones have come | at once |
+//! | that has not shown the token, when [`STRANGERS_MAX`] newer ones have come, or when there is no file descriptor for a new one | at once |
 //! | without the token | with its refusal |
 //! | with the token, beyond [`CLIENTS_MAX`] | with 503 |
 
@@ -15,13 +15,13 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 /// How long the headers of a request may take.
 pub(super) const HEADERS_WITHIN: Duration = Duration::from_secs(10);
-/// How many connections there are that have not shown the token.
-const STRANGERS_MAX: usize = 32;
+/// How many connections there are that have not shown the token: more than a client opens before its first request.
+const STRANGERS_MAX: usize = 256;
 /// How many connections have shown it.
 const CLIENTS_MAX: usize = 256;
 /// Pause after an `accept` that failed, as it does without free file descriptors.
@@ -35,6 +35,14 @@ struct Connections {
     clients: BTreeSet<u64>,
 }
 
+impl Connections {
+    fn end_oldest_stranger(&mut self) {
+        if let Some((_, oldest)) = self.strangers.pop_front() {
+            oldest.abort();
+        }
+    }
+}
+
 /// The connection of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
@@ -44,7 +52,7 @@ pub(super) struct Connection {
 
 impl Connection {
     fn all(&self) -> MutexGuard<'_, Connections> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.all)
     }
 
     /// Its client has shown the token; false if there are too many clients.
@@ -62,10 +70,8 @@ impl Connection {
     fn admit(&self, task: AbortHandle) {
         let mut all = self.all();
         all.strangers.push_back((self.number, task));
-        if all.strangers.len() > STRANGERS_MAX
-            && let Some((_, oldest)) = all.strangers.pop_front()
-        {
-            oldest.abort();
+        if all.strangers.len() > STRANGERS_MAX {
+            all.end_oldest_stranger();
         }
     }
 
@@ -76,14 +82,29 @@ impl Connection {
     }
 }
 
+fn lock(all: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The next connection. Its answers leave at once: they are short, and their client waits for each.
+async fn accept(listener: &TcpListener) -> std::io::Result<TcpStream> {
+    let (stream, _) = listener.accept().await?;
+    // Without it the system holds a short packet back for 40 ms.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
 /// Serves connections until the process ends.
 pub(super) async fn serve(listener: TcpListener, router: Router, headers_within: Duration) {
     let all = Arc::<Mutex<Connections>>::default();
     for number in 0.. {
         let stream = loop {
-            match listener.accept().await {
-                Ok((stream, _)) => break stream,
-                Err(_) => tokio::time::sleep(PAUSE).await,
+            match accept(&listener).await {
+                Ok(stream) => break stream,
+                Err(_) => {
+                    lock(&all).end_oldest_stranger();
+                    tokio::time::sleep(PAUSE).await;
+                }
             }
         };
         let connection = Connection { number, all: Arc::clone(&all) };
@@ -98,6 +119,8 @@ pub(super) async fn serve(listener: TcpListener, router: Router, headers_within:
         });
         // The task has not begun: this thread runs all tasks, and has not waited since.
         connection.admit(task.abort_handle());
+        // Those who have sent their token show it before the next one comes.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -110,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    fn served() -> SocketAddr {
+    fn served(headers_within: Duration) -> SocketAddr {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -121,14 +144,17 @@ mod tests {
             let router = Router::new().route("/", get(answer));
             crate::mcp::runtime().unwrap().block_on(async {
                 let listener = TcpListener::from_std(listener).unwrap();
-                serve(listener, router, Duration::from_millis(50)).await;
+                serve(listener, router, headers_within).await;
             });
         });
         address
     }
 
-    fn ask(address: SocketAddr) -> String {
-        let mut stream = TcpStream::connect(address).unwrap();
+    fn begin(address: SocketAddr) -> TcpStream {
+        TcpStream::connect(address).unwrap()
+    }
+
+    fn ask(mut stream: TcpStream) -> String {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -137,7 +163,7 @@ mod tests {
 
     #[test]
     fn headers_that_do_not_come_end_the_connection() {
-        let mut slow = TcpStream::connect(served()).unwrap();
+        let mut slow = begin(served(Duration::from_millis(50)));
         slow.write_all(b"GET / HTTP/1.1\r\nHost: ").unwrap();
         // It is closed, perhaps after a refusal; a connection that stays open would not return.
         let _ = slow.read_to_end(&mut Vec::new());
@@ -145,12 +171,32 @@ mod tests {
 
     #[test]
     fn strangers_make_room_for_each_other_and_a_client_is_answered() {
-        let address = served();
-        let strangers: Vec<TcpStream> =
-            (0..4 * STRANGERS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
-        assert!(ask(address).ends_with("known"));
+        let address = served(HEADERS_WITHIN);
+        let strangers: Vec<TcpStream> = (0..STRANGERS_MAX + 8).map(|_| begin(address)).collect();
+        assert!(ask(begin(address)).ends_with("known"));
         // The oldest was closed to make room.
         assert_eq!((&strangers[0]).read(&mut [0; 1]).unwrap_or(0), 0);
-        assert!((0..CLIENTS_MAX + 8).all(|_| ask(address).ends_with("known")), "places come back");
+        drop(strangers);
+        assert!(
+            (0..CLIENTS_MAX + 8).all(|_| ask(begin(address)).ends_with("known")),
+            "places come back"
+        );
+    }
+
+    #[test]
+    fn clients_that_all_connect_before_their_first_request_are_all_answered() {
+        let address = served(HEADERS_WITHIN);
+        let clients: Vec<TcpStream> = (0..200).map(|_| begin(address)).collect();
+        let answers: Vec<String> = clients.into_iter().map(ask).collect();
+        assert!(answers.iter().all(|answer| answer.ends_with("known")), "{answers:?}");
+    }
+
+    #[test]
+    fn a_short_answer_is_not_held_back() {
+        crate::mcp::runtime().unwrap().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let _client = begin(listener.local_addr().unwrap());
+            assert!(accept(&listener).await.unwrap().nodelay().unwrap());
+        });
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Desk {
 impl Desk {
     /// Finds the identity and opens everything.
     pub(crate) fn open(context: &Context) -> Outcome<Self> {
-        let agent = context.agent_required()?;
+        let agent = context.agent_itself()?;
         let identity = context.identity()?;
         let (proof, is_member) = (identity.proof, identity.is_member());
         let project = context.project()?.clone();

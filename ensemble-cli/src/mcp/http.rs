@@ -3,7 +3,7 @@
 //! Every request needs the bearer token. A browser's request is refused unless its origin is this
 //! machine. So is a request that came under another host's name (DNS rebinding).
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -13,6 +13,7 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
+use ensemble_core::durable::open_file;
 use ensemble_core::message::Digest;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -134,9 +135,11 @@ fn token(file: Option<&Path>) -> Outcome<String> {
             file.write_all(format!("{token}\n").as_bytes()).map_err(fail)?;
             Ok(token)
         }
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let mut text = String::new();
-            let file = std::fs::File::open(path).map_err(fail)?;
+            let Some((file, _)) = open_file(path)? else {
+                return Err(fail(ErrorKind::NotFound.into()));
+            };
             if file.metadata().map_err(fail)?.mode() & OTHERS != 0 {
                 let open =
                     format!("other users may read or write the token file {}", path.display());

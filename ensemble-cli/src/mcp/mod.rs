@@ -17,11 +17,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
-    Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ResourceContents, ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig,
-    SubscribeRequestParams, SubscriptionFilter, Tool, ToolAnnotations, UnsubscribeRequestParams,
+    CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult, ConstString,
+    ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceContents,
+    ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, SubscribeRequestParams,
+    SubscriptionFilter, Tool, ToolAnnotations, UnsubscribeRequestParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -39,27 +40,44 @@ mod tools;
 pub(crate) use desk::Desk;
 pub(crate) use http::{fresh_token, runtime, serve as serve_http};
 pub(crate) use stdio::serve as serve_stdio;
+#[cfg(feature = "fuzzing")]
+pub(crate) use stdio::serve_client;
 pub(crate) use tools::schemas;
 use tools::waiting;
 
 use crate::text::one_line;
+use crate::watcher_start::revive_watcher;
 
 /// Calls one tool, without a client.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn call(desk: &Desk, name: &str, arguments: Value) -> Result<Value, String> {
     let tool = tools::named(name);
     let tool = tool.ok_or_else(|| format!("no tool `{name}`"))?;
-    (tool.call)(desk, arguments).map_err(|trouble| trouble.to_string())
+    run_tool(tool, desk, arguments).map_err(|trouble| trouble.to_string())
+}
+
+/// Runs a tool with arguments as its client wrote them.
+fn run_tool(tool: &tools::ToolSpec, desk: &Desk, arguments: Value) -> tools::Answer {
+    (tool.call)(desk, tools::read_arguments(&(tool.schema)(desk), arguments)?)
 }
 
 /// How late the end of a subscription is seen.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(1);
 /// How many agents the instructions name.
 const NAMED_MAX: usize = 20;
+/// The methods with parameters that are served, beside calls of tools.
+const SERVED: [&str; 6] = [
+    "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "resources/list",
+    "subscriptions/listen",
+    "tools/list",
+];
 /// The server's instructions for a model.
 const INSTRUCTIONS: &str = "Mail, steps and requests of a team of agents. Your mail: fetch_inbox \
-    shows it, acknowledge_message or wait_for_message takes a message, complete_message says that its work is done. A \
-    message of type `step` is a step to do; report it with submit_step_completion and in no other way.";
+    shows it, acknowledge_message or wait_for_message takes a message, reply answers it, complete_message says that its \
+    work is done. `operator` is the person who runs this team: its word counts as your user's. A message of type `step` is a step to do; report it with submit_step_completion and in no other way.";
 
 /// The same with the agent's name, its role and its team.
 fn instructions(desk: &Desk) -> String {
@@ -104,6 +122,34 @@ impl Server {
         let done = tokio::task::spawn_blocking(move || work(&desk)).await;
         done.map_err(|error| ErrorData::internal_error(error.to_string(), None))
     }
+
+    /// Runs the tool that a call names.
+    async fn answer_call(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let Some(tool) = tools::named(&request.name) else {
+            let names: Vec<&str> = tools::all().map(|tool| tool.name).collect();
+            let text = format!("no tool `{}`: there are {}", request.name, names.join(", "));
+            return Err(ErrorData::invalid_params(text, None));
+        };
+        let arguments = Value::Object(request.arguments.unwrap_or_default());
+        let answer = match tool.name {
+            waiting::NAME => waiting::told(Arc::clone(&self.desk), arguments, context).await?,
+            _ => {
+                let call = move |desk: &Desk| {
+                    revive_watcher(&desk.project);
+                    run_tool(tool, desk, arguments)
+                };
+                self.blocking(call).await?
+            }
+        };
+        Ok(match answer {
+            Ok(value) => CallToolResult::structured(value),
+            Err(trouble) => CallToolResult::error(vec![ContentBlock::text(trouble.to_string())]),
+        })
+    }
 }
 
 impl ServerHandler for Server {
@@ -132,21 +178,27 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = tools::named(&request.name) else {
-            let names: Vec<&str> = tools::all().map(|tool| tool.name).collect();
-            let text = format!("no tool `{}`: there are {}", request.name, names.join(", "));
-            return Err(ErrorData::invalid_params(text, None));
-        };
-        let arguments = Value::Object(request.arguments.unwrap_or_default());
-        let answer = match tool.name {
-            waiting::NAME => waiting::told(Arc::clone(&self.desk), arguments, context).await?,
-            _ => self.blocking(move |desk| (tool.call)(desk, arguments)).await?,
-        };
-        let result = match answer {
-            Ok(value) => CallToolResult::structured(value),
-            Err(trouble) => CallToolResult::error(vec![ContentBlock::text(trouble.to_string())]),
-        };
-        Ok(result.into())
+        self.answer_call(request, context).await.map(Into::into)
+    }
+
+    /// Requests that the protocol's types cannot read: of a method that is served it is the parameters that are wrong.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let method = request.method;
+        if method == CallToolRequestMethod::VALUE {
+            let called = self.answer_call(read_call(request.params)?, context).await?;
+            let result = serde_json::to_value(called);
+            return result
+                .map(CustomResult::new)
+                .map_err(|error| ErrorData::internal_error(error.to_string(), None));
+        }
+        match SERVED.contains(&method.as_str()) {
+            true => Err(ErrorData::invalid_params(format!("{method}: cannot read `params`"), None)),
+            false => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None)),
+        }
     }
 
     async fn list_resources(
@@ -249,6 +301,23 @@ impl ServerHandler for Server {
         };
         let contents = ResourceContents::text(text, request.uri).with_mime_type(mime);
         Ok(ReadResourceResult::new(vec![contents]).into())
+    }
+}
+
+/// Reads a call that some clients write: with its arguments as text.
+fn read_call(params: Option<Value>) -> Result<CallToolRequestParams, ErrorData> {
+    let refuse = |text: &str| Err(ErrorData::invalid_params(text.to_owned(), None));
+    let mut params = params.unwrap_or_default();
+    let Some(name) = params["name"].as_str().map(str::to_owned) else {
+        return refuse("name: is missing: name a tool; tools/list has them");
+    };
+    let arguments = match params.get_mut("arguments").map(Value::take) {
+        Some(Value::String(text)) => serde_json::from_str(&text).unwrap_or_default(),
+        arguments => arguments.unwrap_or_default(),
+    };
+    match arguments {
+        Value::Object(arguments) => Ok(CallToolRequestParams::new(name).with_arguments(arguments)),
+        _ => refuse("arguments: pass an object"),
     }
 }
 

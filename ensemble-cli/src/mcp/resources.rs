@@ -1,8 +1,6 @@
 //! What clients can read without calling a tool: the inbox, requests, tasks, the blackboard.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read as _};
-
+use ensemble_core::durable::read_file;
 use ensemble_core::requests::Entry;
 use rmcp::model::{Resource, ResourceTemplate};
 use serde_json::{Value, json};
@@ -13,7 +11,7 @@ use super::tools::{Trouble, mail};
 /// The blackboard's file, below the state directory.
 const BOARD_FILE: &str = "state.yaml";
 /// How much of it is read, in bytes.
-const BOARD_BYTES_MAX: u64 = 4 * 1024 * 1024;
+const BOARD_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub(super) const INBOX: &str = "ensemble://inbox";
 pub(super) const REQUESTS: &str = "ensemble://requests";
 const BOARD: &str = "ensemble://board";
@@ -79,16 +77,10 @@ pub(super) fn read(desk: &Desk, uri: &str) -> Result<Option<(&'static str, Strin
 
 fn board(desk: &Desk) -> Result<Option<String>, Trouble> {
     let path = desk.project.state.join(BOARD_FILE);
-    let mut text = String::new();
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Trouble::new(format!("cannot open {}: {error}", path.display()))),
-    };
-    file.take(BOARD_BYTES_MAX)
-        .read_to_string(&mut text)
-        .map_err(|error| Trouble::new(format!("cannot read {}: {error}", path.display())))?;
-    Ok(Some(text))
+    let Some(content) = read_file(&path, BOARD_BYTES_MAX)? else { return Ok(None) };
+    String::from_utf8(content)
+        .map(Some)
+        .map_err(|error| Trouble::new(format!("cannot read {}: {error}", path.display())))
 }
 
 fn pretty(value: &Value) -> String {

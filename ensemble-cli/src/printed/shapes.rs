@@ -25,7 +25,7 @@ pub(super) const MAIL: &[Shape] = &[
     (
         "Envelope",
         "A message",
-        "id: id; type: name; from: name; to: name; created_at: stamp; \
+        "id: id; type: name; from: name; proof?: word(pass pane person); to: name; created_at: stamp; \
         correlation_id?: text; causation_id?: text; task_id?: text; attempt?: count; priority: count; \
         expires_at?: stamp; source?: text; traceparent?: text; attachment?: @Attachment; body: text",
     ),
@@ -33,7 +33,7 @@ pub(super) const MAIL: &[Shape] = &[
         "ReadEnvelope",
         "A message with its body parsed: `body` is a mapping where the text is one",
         "id: id; \
-        type: name; from: name; to: name; created_at: stamp; correlation_id?: text; causation_id?: text; \
+        type: name; from: name; proof?: word(pass pane person); to: name; created_at: stamp; correlation_id?: text; causation_id?: text; \
         task_id?: text; attempt?: count; priority: count; expires_at?: stamp; source?: text; \
         traceparent?: text; attachment?: @Attachment; body: any; body_text: text",
     ),
@@ -49,7 +49,18 @@ pub(super) const MAIL: &[Shape] = &[
         "Moved",
         "A message and its new state",
         "id: id; mailbox: name; state: word(queued acked settled dead dropped); \
-        already_settled?: flag; lease_seconds?: count",
+        already_settled?: flag; lease_seconds?: count; waiting?: count",
+    ),
+    (
+        "ReadByPerson",
+        "A message that the person has read: settled, unless it is a request without an answer",
+        "id: id; mailbox: name; state: word(settled queued); commands: {text}; envelope: @ReadEnvelope; \
+        attachment_path?: text?",
+    ),
+    (
+        "Replied",
+        "An answer, and the state of the answered message",
+        "id: id; mailbox: name; answered: id; settled: flag; waiting: count",
     ),
     (
         "Listed",
@@ -57,12 +68,6 @@ pub(super) const MAIL: &[Shape] = &[
         "id: id; mailbox: name; state: word(queued acked settled dead); \
         epoch?: count; not_before?: count; holder?: name; from?: name; type?: name; task_id?: text?; \
         priority?: count; created_at?: stamp; bytes?: count; error?: text",
-    ),
-    (
-        "Counted",
-        "Numbers of a mailbox, counted up to a limit",
-        "mailbox: name; waiting: count; held: count; \
-        counted_up_to: count",
     ),
     (
         "DeadLetter",
@@ -134,7 +139,7 @@ pub(super) const MAIL: &[Shape] = &[
         cycles_max: count?; stopped: flag",
     ),
     ("ReviewBegun", "A review that began", "task_id: text; reviewer: name; cycles: count"),
-    ("ReviewLifted", "A review that goes on", "task_id: text; cycles: count; stopped: =false"),
+    ("ReviewLifted", "A resumed review", "task_id: text; cycles: count; stopped: =false"),
     (
         "Request",
         "A request",
@@ -151,7 +156,7 @@ pub(super) const MAIL: &[Shape] = &[
     ),
     (
         "Lifted",
-        "What a team goes on from",
+        "What a team resumes from",
         "resumed: =true; by: text; lifted?: [text]; acknowledged?: flag",
     ),
     (
@@ -195,6 +200,7 @@ pub(super) const AGENTS: &[Shape] = &[
         tasks: [text]; holds: [@Holding]; mailbox: name; unread: count?; overdue: flag; \
         recorded: word(up leaving shutdown); generation: count; ended: object?; pane: text?; pid: count?; \
         came: text; host: text; way_in: text?; supervisor: count?; waited_seconds: count?; watcher_running: flag; \
+        watcher_hangs: flag; servers_away: any; \
         last_sign_of_life: stamp?",
     ),
     (

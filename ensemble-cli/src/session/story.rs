@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use ensemble_core::event_log::{Record, types};
-use ensemble_core::message::{Purpose, Timestamp};
+use ensemble_core::message::{Purpose, RESERVED_NAMES, Timestamp};
 use serde_json::Value;
 
 use super::asked::Requests;
@@ -24,8 +24,6 @@ pub(super) const SPANS_MAX: usize = 3_000;
 const TROUBLES_MAX: usize = 2_000;
 /// The lane of agents beyond [`AGENTS_MAX`].
 const OTHERS: &str = "others";
-/// Actors that are no agents.
-const NO_AGENTS: [&str; 4] = ["watcher", "ensemble", "operator", "outside"];
 
 /// Something that an agent held.
 #[derive(Clone, Debug)]
@@ -186,7 +184,7 @@ impl Story {
         for agent in [text("agent"), text("worker_id"), text("mailbox")] {
             add("a", agent);
         }
-        if !NO_AGENTS.contains(&&*record.actor) {
+        if !RESERVED_NAMES.contains(&&*record.actor) {
             add("a", record.actor.clone());
         }
         keys

@@ -14,12 +14,13 @@
 //! | the agent is stopped | – | stays | as it was, until the wrapper goes on |
 
 mod name;
+mod osc;
 mod pty;
 mod user;
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,20 +29,19 @@ use ensemble_core::broker::{Broker as _, UnreadMail};
 use ensemble_core::driver::nap;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
-use ensemble_core::watch::Waiter;
-use ensemble_tmux::provider::Observer;
 use ensemble_tmux::terminal::Door;
 use ensemble_tmux::tmux::Binding;
-use ensemble_watch::overview::WatcherView;
 use ensemble_watch::project::Project;
 use ensemble_watch::team::{Plan, Prepared, Team};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use crate::commands::{open_team, queue_or_new};
+use crate::commands::queue_or_new;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
+use crate::starting;
+use crate::watcher_start::keep_watcher;
 pub(crate) use name::free as free_name;
 use pty::{NoTerminal, PtyTerminal};
 use user::UserTerminal;
@@ -50,12 +50,6 @@ use user::UserTerminal;
 const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the last lines of an agent may take after its end.
 const LAST_LINES: Duration = Duration::from_millis(300);
-/// How long the watcher may take to start.
-const WATCHER_PATIENCE: Duration = Duration::from_secs(10);
-/// How often to look whether it still runs.
-const WATCHER_EVERY: Duration = Duration::from_secs(5);
-/// How often to look for it while it starts, where no event tells.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How a person wants the agent to take part.
 #[derive(Debug, Default)]
@@ -75,7 +69,7 @@ pub(crate) fn run(context: &Context, provider: &str, wish: Wish) -> Outcome {
         return Err(Failure::refused(format!("{name} runs here already"))
             .with_hint("start it in a terminal of its own"));
     }
-    let team = open_team(context, &spool)?;
+    let team = starting::open(context, &spool)?;
     let lock = team.lock()?;
     let plan = name::plan(project, provider, &wish)?;
     if let Some(program) = plan.unknown_program() {
@@ -84,16 +78,16 @@ pub(crate) fn run(context: &Context, provider: &str, wish: Wish) -> Outcome {
         return Err(Failure::new(Exit::MissingProgram, text).with_hint(hint));
     }
     let prepared = team.prepare_wrapped(&plan, &wish.arguments)?;
-    let started = start(&team, project, &plan, &prepared, &wish.arguments);
+    let started = start(&team, project, &plan, &prepared);
     drop(lock);
     let code = match started {
         Ok(agent) => agent.see_through(project),
         Err(failure) => {
-            team.leave_wrapped(&plan.name, prepared.generation, None)?;
+            team.leave_wrapped(&plan.name, prepared.launch.generation, None)?;
             return Err(failure);
         }
     };
-    team.leave_wrapped(&plan.name, prepared.generation, Some(code))?;
+    team.leave_wrapped(&plan.name, prepared.launch.generation, Some(code))?;
     give_back(&spool, &plan);
     context.out.flush()?;
     std::process::exit(code);
@@ -118,24 +112,13 @@ struct Agent {
 }
 
 /// Starts the agent and opens its door.
-fn start(
-    team: &Team<'_>,
-    project: &Project,
-    plan: &Plan,
-    prepared: &Prepared,
-    said: &[String],
-) -> Outcome<Agent> {
+fn start(team: &Team<'_>, project: &Project, plan: &Plan, prepared: &Prepared) -> Outcome<Agent> {
     let profile = project.profiles()?.get(&plan.provider)?;
-    let program = plan.command.as_deref().unwrap_or(&plan.provider).to_owned();
-    let mut words = program.split_ascii_whitespace();
-    let mut command = Command::new(words.next().unwrap_or(&plan.provider));
-    command.args(&prepared.arguments).args(words).args(said);
-    command.envs(prepared.env.iter().map(|(name, value)| (name, value)));
+    let mut command = Command::new("sh");
+    command.args(["-c", &prepared.launch.command]).current_dir(&plan.directory);
+    command.envs(prepared.launch.env.iter().map(|(name, value)| (name, value)));
     let door = Arc::new(Door::open(&prepared.socket)?);
-    let sources = project.sources();
-    let observer = Observer::new(Arc::clone(&profile))
-        .with_places(sources.places(Some(&plan.name), &profile))
-        .with_zones(sources.zones().clone());
+    let observer = project.sources().observer(Some(&plan.name), Arc::clone(&profile));
     let user = UserTerminal::take()?;
     let (child, terminal) = match &user {
         None => (command.spawn()?, None),
@@ -145,7 +128,7 @@ fn start(
             pty.resize(pty_process::Size::new(size.0, size.1)).map_err(io::Error::other)?;
             let command = pty_process::blocking::Command::from(command);
             let child = command.spawn(inner).map_err(io::Error::other)?;
-            (child, Some(Arc::new(PtyTerminal::new(pty, size))))
+            (child, Some(Arc::new(PtyTerminal::new(pty, size)?)))
         }
     };
     let binding = Binding::of_terminal(prepared.socket.clone(), child.id());
@@ -156,7 +139,7 @@ fn start(
         None => opened.serve(NoTerminal, &place, observer),
     });
     let agent = Agent { child, pid, terminal: terminal.zip(user), door };
-    if let Err(error) = team.enter_wrapped(&plan.name, prepared.generation, binding) {
+    if let Err(error) = team.enter_wrapped(&plan.name, prepared.launch.generation, binding) {
         let _ = kill_process_group(pid, Signal::KILL);
         return Err(error.into());
     }
@@ -253,40 +236,4 @@ fn end(pid: Pid, signal: i32) {
 fn code_of(status: ExitStatus) -> i32 {
     const BY_SIGNAL: i32 = 128;
     status.code().or_else(|| status.signal().map(|signal| BY_SIGNAL + signal)).unwrap_or(1)
-}
-
-/// Starts a watcher whenever none runs: one may have been killed, or ended with a team that was brought up.
-fn keep_watcher(project: &Project) {
-    loop {
-        if !WatcherView::of(project).runs() {
-            start_watcher(project);
-        }
-        nap(WATCHER_EVERY);
-    }
-}
-
-/// Starts a watcher that ends with the last agent, and returns when it runs.
-fn start_watcher(project: &Project) {
-    let begin = || -> io::Result<()> {
-        let program = std::env::current_exe()?;
-        let log = std::fs::File::create(project.state.join("watch.log"))?;
-        let mut command = Command::new(program);
-        command.arg("--queue").arg(&project.queue).args(["watch", "--while-used"]);
-        for variable in ensemble_watch::team::AGENT_VARIABLES {
-            command.env_remove(variable);
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let mut child = command.spawn()?;
-        // It may end before this process does.
-        thread::spawn(move || child.wait());
-        Ok(())
-    };
-    if begin().is_err() {
-        return;
-    }
-    let waiter = Waiter::new(std::slice::from_ref(&project.state));
-    let deadline = Instant::now() + WATCHER_PATIENCE;
-    while !WatcherView::of(project).runs() && Instant::now() < deadline {
-        waiter.wait(LOOK_INTERVAL);
-    }
 }

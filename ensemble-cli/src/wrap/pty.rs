@@ -7,17 +7,28 @@
 //! held       the person's    ->  held     kept in their order, up to KEPT_BYTES_MAX; then the person waits
 //! held       release         ->  open     the kept ones are written
 //! ```
+//!
+//! An agent may not read its terminal. The person's keys then wait for it, as in any terminal, and while they do, the
+//! person counts as typing. Our own lines wait for [`WRITE_PATIENCE`] at most: others wait for the answer.
 
 use std::io::{self, Read as _, Write as _};
 use std::num::NonZeroU16;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ensemble_tmux::terminal::{Shown, Terminal};
 use pty_process::blocking::Pty;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::osc::CommandLimit;
 
 /// How many bytes of a person's keys are kept back.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
+/// How much of a title is kept, in bytes: the profiles look at its beginning.
+const TITLE_BYTES_MAX: usize = 4 * 1024;
+/// How long an agent may take to read one of our lines.
+const WRITE_PATIENCE: Duration = Duration::from_secs(2);
 /// How many bytes are copied at once.
 const CHUNK: usize = 16 * 1024;
 
@@ -43,6 +54,7 @@ struct Title(String);
 
 impl vt100::Callbacks for Title {
     fn set_window_title(&mut self, _: &mut vt100::Screen, title: &[u8]) {
+        let title = &title[..title.len().min(TITLE_BYTES_MAX)];
         self.0 = String::from_utf8_lossy(title).into_owned();
     }
 }
@@ -53,6 +65,8 @@ struct Keys {
     is_held: bool,
     kept: Vec<u8>,
     last: Option<Instant>,
+    /// The agent has not read the last keys yet.
+    is_writing: bool,
 }
 
 /// A poisoned lock still guards bytes that are whole.
@@ -68,12 +82,14 @@ const fn at_least_one(cells: u16) -> NonZeroU16 {
 }
 
 impl PtyTerminal {
-    pub(super) fn new(pty: Pty, (rows, columns): (u16, u16)) -> Self {
+    pub(super) fn new(pty: Pty, (rows, columns): (u16, u16)) -> io::Result<Self> {
+        // A blocking write would wait for an agent that does not read.
+        fcntl_setfl(&pty, fcntl_getfl(&pty)? | OFlags::NONBLOCK)?;
         let (rows, columns) = (at_least_one(rows), at_least_one(columns));
         let parser = vt100::Parser::new_with_callbacks(rows, columns, 0, Title::default());
         let screen = Mutex::new(Screen { parser, version: 0, ended: None });
         let keys = Mutex::default();
-        Self { pty, screen, changed: Condvar::new(), keys, released: Condvar::new() }
+        Ok(Self { pty, screen, changed: Condvar::new(), keys, released: Condvar::new() })
     }
 
     /// The window of the person has another size.
@@ -106,30 +122,41 @@ impl PtyTerminal {
         while keys.is_held && keys.kept.len() >= KEPT_BYTES_MAX {
             keys = self.released.wait(keys).unwrap_or_else(PoisonError::into_inner);
         }
-        if keys.is_held {
-            keys.kept.extend_from_slice(bytes);
-            return Ok(());
+        keys.kept.extend_from_slice(bytes);
+        while !keys.is_held && !keys.kept.is_empty() {
+            let next = std::mem::take(&mut keys.kept);
+            keys.is_writing = true;
+            drop(keys);
+            let written = self.write_until(&next, None);
+            keys = locked(&self.keys);
+            keys.is_writing = false;
+            written.map_err(|(error, _)| error)?;
         }
-        drop(keys);
-        self.write(bytes)
+        Ok(())
     }
 
     /// Passes the agent's screen on until the agent has closed it.
     pub(super) fn copy_screen(&self) {
         let mut buffer = [0; CHUNK];
-        let mut stdout = io::stdout();
+        let (mut stdout, mut limit) = (io::stdout(), CommandLimit::default());
         loop {
             match (&self.pty).read(&mut buffer) {
                 Ok(count) if count > 0 => {
                     // The agent goes on without a person who looks.
                     let _ = stdout.write_all(&buffer[..count]).and_then(|()| stdout.flush());
+                    let parsed = limit.shorten(&buffer[..count]);
                     let mut screen = locked(&self.screen);
-                    screen.parser.process(&buffer[..count]);
+                    screen.parser.process(&parsed);
                     screen.version += 1;
                     drop(screen);
                     self.changed.notify_all();
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.await_room(PollFlags::IN, None).is_err() {
+                        return;
+                    }
+                }
                 Ok(_) | Err(_) => return,
             }
         }
@@ -165,7 +192,8 @@ impl Terminal for &PtyTerminal {
     }
 
     fn last_key(&self) -> Option<Instant> {
-        locked(&self.keys).last
+        let keys = locked(&self.keys);
+        if keys.is_writing { Some(Instant::now()) } else { keys.last }
     }
 
     fn hold_keys(&self) {
@@ -174,16 +202,24 @@ impl Terminal for &PtyTerminal {
 
     fn release_keys(&self) {
         let mut keys = locked(&self.keys);
-        let kept = std::mem::take(&mut keys.kept);
-        // Written under the lock: what is typed now comes after it.
-        let _ = PtyTerminal::write(self, &kept);
         keys.is_held = false;
+        // The thread that writes the person's keys writes these after them.
+        if !keys.is_writing {
+            let kept = std::mem::take(&mut keys.kept);
+            // Written under the lock: what is typed now comes after it. What the agent does not read now is written
+            // with the next key or the next line.
+            let written = self.write_until(&kept, Some(Instant::now() + WRITE_PATIENCE));
+            if let Err((_, count)) = written {
+                keys.kept = kept[count..].to_vec();
+            }
+        }
         drop(keys);
         self.released.notify_all();
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        PtyTerminal::write(self, bytes)
+        let written = self.write_until(bytes, Some(Instant::now() + WRITE_PATIENCE));
+        written.map_err(|(error, _)| error)
     }
 
     fn version(&self) -> u64 {
@@ -200,8 +236,36 @@ impl Terminal for &PtyTerminal {
 }
 
 impl PtyTerminal {
-    fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        (&self.pty).write_all(bytes)
+    /// Writes all of it; or says why not, and how much was written.
+    fn write_until(
+        &self,
+        bytes: &[u8],
+        deadline: Option<Instant>,
+    ) -> Result<(), (io::Error, usize)> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match (&self.pty).write(&bytes[written..]) {
+                Ok(0) => return Err((io::ErrorKind::WriteZero.into(), written)),
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.await_room(PollFlags::OUT, deadline).map_err(|error| (error, written))?;
+                }
+                Err(error) => return Err((error, written)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the terminal can be read or written.
+    fn await_room(&self, wanted: PollFlags, deadline: Option<Instant>) -> io::Result<()> {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut [PollFd::new(&self.pty, wanted)], left.as_ref()) {
+            Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

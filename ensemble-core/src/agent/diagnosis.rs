@@ -145,7 +145,12 @@ impl Evidence {
     }
 }
 
-/// A line of what was seen, without control characters, at most 100 characters long.
+/// A line of what was seen, without control characters and the sides of a frame, at most 100 characters long.
 pub fn excerpted(text: &str) -> String {
-    text.trim().chars().filter(|c| !c.is_control()).take(EXCERPT_CHARS_MAX).collect()
+    let is_frame = |c: char| c.is_whitespace() || ('\u{2500}'..='\u{257F}').contains(&c);
+    text.trim_matches(is_frame)
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(EXCERPT_CHARS_MAX)
+        .collect()
 }

@@ -30,6 +30,7 @@ use serde_json::json;
 use super::Broker;
 use crate::env::Lease;
 use crate::event_log::{Recorder, types};
+use crate::mailboxes::visit_all_mailboxes;
 use crate::message::{Digest, Envelope, MessageId, Name, Purpose, Timestamp, yaml};
 use crate::spool::{Found, State};
 use crate::{Error, Result};
@@ -78,17 +79,19 @@ pub(super) fn end_task<B: Broker + ?Sized>(
 ) -> Result<Vec<EndedMessage>> {
     let mut ended = Vec::new();
     let mailboxes = end.only_in.map_or_else(|| queue.mailboxes(), |only| Ok(vec![only.clone()]))?;
-    for mailbox in mailboxes {
-        for (id, former) in candidates(queue, &mailbox, end.author)? {
-            let message = (&mailbox, &id);
+    let visited = visit_all_mailboxes(mailboxes, |mailbox| {
+        for (id, former) in candidates(queue, mailbox, end.author)? {
+            let message = (mailbox, &id);
             let Some(envelope) = of_task(queue, message, end)? else { continue };
             if let Some(withdrawn_from) = settle(queue, message, end, former, &envelope, recorder)?
             {
                 ended.push(EndedMessage { mailbox: mailbox.clone(), id, withdrawn_from });
             }
         }
-    }
-    Ok(ended)
+        Ok(())
+    });
+    // The task was in another mailbox than the one that failed.
+    if ended.is_empty() { visited.map(|()| ended) } else { Ok(ended) }
 }
 
 /// Unfinished messages that the author holds or has held, each with the number of the author's last delivery

@@ -31,6 +31,7 @@ use std::time::Duration;
 use crate::env::{Clock as _, Delivery, Lease, SystemClock, Transport};
 use crate::event_log::Recorder;
 use crate::leases::LeaseTable;
+use crate::mailboxes::visit_all_mailboxes;
 use crate::message::{Attachment, Envelope, MessageId, Name};
 use crate::spool::{DeadLetter, Former, Found, Settings, Spool, State};
 use crate::{Error, Result};
@@ -84,10 +85,13 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// [`crate::Error::NoMessage`], or [`crate::Error::Ambiguous`] if several mailboxes have it.
     fn find(&self, id: &MessageId) -> Result<Found> {
         let mut found = Vec::new();
-        for mailbox in self.mailboxes_with(id)? {
-            if let Some(state) = self.state(&mailbox, id)? {
-                found.push(Found::new(mailbox, id.clone(), state));
-            }
+        let visited = visit_all_mailboxes(self.mailboxes_with(id)?, |mailbox| {
+            let state = self.state(mailbox, id)?;
+            found.extend(state.map(|state| Found::new(mailbox.clone(), id.clone(), state)));
+            Ok(())
+        });
+        if found.is_empty() {
+            visited?;
         }
         match found.len() {
             0 => Err(Error::NoMessage { id: id.to_string(), place: "in any mailbox".to_owned() }),

@@ -70,6 +70,22 @@ impl Stamp {
     }
 }
 
+impl Entry {
+    /// The entry of the next version, whose content is the same.
+    #[must_use]
+    pub fn counted_again(self) -> Self {
+        Self { version: self.version + 1, ..self }
+    }
+
+    /// Whether another file has taken the place of the one that was routed, and was written after that: it was neither
+    /// touched nor restored.
+    #[must_use]
+    pub const fn is_new_file(&self, routed: &Self) -> bool {
+        let (new, old) = (&self.stamp, &routed.stamp);
+        (new.1 != old.1 || new.2 != old.2) && new.3 != old.3 && new.3 >= old.4
+    }
+}
+
 impl From<&FileStat> for Stamp {
     fn from(stat: &FileStat) -> Self {
         Self(stat.bytes, stat.id.device, stat.id.inode, stat.modified_ns, stat.changed_ns)

@@ -29,6 +29,23 @@ pub const REJECTED: &str = "rejected";
 pub const STRANGE_NAME: &str = "its name is not UTF-8: rename the file";
 /// The line that ends a complete YAML file.
 const END_MARK: &[u8] = b"\n...";
+/// How the names of temporary files and backups end: those of editors, downloads and shells.
+const TEMPORARY_ENDS: [&str; 14] = [
+    ".tmp",
+    ".part",
+    ".partial",
+    ".swp",
+    ".swo",
+    ".swx",
+    ".lock",
+    "~",
+    ".bak",
+    ".orig",
+    ".save",
+    ".new",
+    ".crdownload",
+    ".filepart",
+];
 
 /// One open drop box.
 #[derive(Debug)]
@@ -81,11 +98,17 @@ impl DropBox {
         self.spec.takes(file) && !Self::is_temporary(file)
     }
 
-    /// Whether a name is an editor's or a writer's temporary file, or a lock.
+    /// Whether a name is an editor's or a writer's temporary file, a backup, or a lock.
     #[must_use]
     pub fn is_temporary(file: &str) -> bool {
-        file.starts_with('.')
-            || [".tmp", ".part", ".swp", ".lock", "~"].iter().any(|end| file.ends_with(end))
+        let is_sed =
+            |rest: &str| rest.len() == 6 && rest.bytes().all(|b| b.is_ascii_alphanumeric());
+        file.starts_with(['.', '#'])
+            // Vim sees with the second whether it may write.
+            || ["tmpclaude-", "4913"].iter().any(|start| file.starts_with(start))
+            || file.contains(".tmp.")
+            || file.strip_prefix("sed").is_some_and(is_sed)
+            || TEMPORARY_ENDS.iter().any(|end| file.ends_with(end))
     }
 
     /// Reads a file as it is now.

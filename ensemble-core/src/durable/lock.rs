@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::{Dir, FileId, stat_file};
+use super::{Dir, FileId, stat_file, stat_path};
 use crate::{Error, Result, sys};
 
 /// First wait between two tries for a lock; it doubles up to [`LOCK_RETRY_MAX`].
@@ -48,7 +48,7 @@ impl FileLock {
     /// Pid of the lock's current holder, from the kernel; `None` if there is no holder, or it is unknown.
     #[must_use]
     pub fn holder(path: &Path) -> Option<u32> {
-        sys::lock_holder(&File::open(path).ok()?)
+        sys::lock_holder(&open_to_look(path).ok()?)
     }
 
     /// The current holder in words, such as `ensemble (pid 7)`; `None` if there is none, or no lock file. This changes
@@ -57,9 +57,8 @@ impl FileLock {
     /// # Errors
     /// The file cannot be opened or locked.
     pub fn holder_in_words(path: &Path) -> Result<Option<String>> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match retry_on_intr(|| fs::open(path, flags, Mode::empty())) {
-            Ok(file) => File::from(file),
+        let file = match open_to_look(path) {
+            Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(Error::io("open lock", path, error)),
         };
@@ -78,6 +77,15 @@ impl FileLock {
         let file = open_lock(path)?;
         wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock_shared)?;
         Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Whether the path by which it was taken still leads to it. If not, another process can take a lock there.
+    #[must_use]
+    pub fn is_at_its_path(&self) -> bool {
+        match (stat_file(&self.file, &self.path), stat_path(&self.path)) {
+            (Ok(held), Ok(Some(found))) => held.id == found.id,
+            _ => false,
+        }
     }
 
     /// The lock as the standard input of a program, which reads nothing from it. If this process is
@@ -151,6 +159,12 @@ impl Drop for LockFileGuard<'_> {
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }
+}
+
+/// Opens a lock file without creating it. A pipe in its place is not waited for.
+fn open_to_look(path: &Path) -> Result<File, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    retry_on_intr(|| fs::open(path, flags, Mode::empty())).map(File::from)
 }
 
 fn open_lock(path: &Path) -> Result<File> {

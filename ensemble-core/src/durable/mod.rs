@@ -61,7 +61,9 @@ use crate::{Error, Result, sys};
 pub use lock::FileLock;
 pub use lock::{LockFile, LockFileGuard, jittered};
 pub(crate) use many::SyncMany;
-pub use reading::read_whole;
+pub use reading::{
+    open_chosen_file, open_file, read_chosen_file, read_file, read_trusted_file, read_whole,
+};
 use stat::file_stat;
 pub use stat::{FileId, FileStat};
 pub(crate) use stat::{stat_file, stat_path};
@@ -333,7 +335,10 @@ impl Dir {
 
     /// Opens a file for appending, and creates it if needed: every write atomically goes to its
     /// end. A link or anything but a regular file is rejected.
-    pub(crate) fn open_append(&self, name: &str, modes: Modes) -> Result<File> {
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if it is not a regular file, or the disk failed.
+    pub fn open_append(&self, name: &str, modes: Modes) -> Result<File> {
         let path = || self.path.join(name);
         let flags = OFlags::RDWR
             | OFlags::APPEND

@@ -1,10 +1,18 @@
-//! Reads files that other programs may have made: only regular files, never through links, never
-//! beyond a limit.
+//! Reads files that other programs may have made: only regular files, never beyond a limit, and our own files never
+//! through a link. Opening never blocks on a pipe.
+//!
+//! | reader | for | links |
+//! |---|---|---|
+//! | [`read_file`], `Dir::read` | our own files | refused |
+//! | [`read_chosen_file`] | a file that a person has named, in the configuration or elsewhere | followed |
+//! | [`read_trusted_file`] | a file that says what is run, which only its user and root may change | followed, within the project |
 
 use std::fs::File;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{Dir, FileStat, file_stat, stat_file};
@@ -55,30 +63,155 @@ impl Dir {
 
     /// Opens a regular file and reads its metadata.
     fn open_regular(&self, name: &str, access: OFlags) -> Result<Option<(File, FileStat)>> {
-        let path = || self.path.join(name);
-        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = match retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::empty())) {
-            Ok(fd) => File::from(fd),
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => {
-                return Err(Error::malformed(
-                    path(),
-                    "file",
-                    "is a symbolic link, which is never followed",
-                ));
-            }
-            Err(Errno::NXIO) => {
-                return Err(Error::malformed(path(), "file", "is a socket, not a regular file"));
-            }
-            Err(e) => return Err(Error::io("open", path(), e)),
-        };
-        let stat = fs::fstat(&file).map_err(|e| Error::io("examine", path(), e))?;
-        let stat = file_stat(&stat);
-        if !stat.is_file {
-            return Err(Error::malformed(path(), "file", "is not a regular file"));
-        }
-        Ok(Some((file, stat)))
+        open_regular(&self.fd, Path::new(name), access | OFlags::NOFOLLOW, || self.path.join(name))
     }
+}
+
+/// Reads one of our files, at most `bytes_max`; `None` if it does not exist. A link in its place is refused.
+///
+/// ```
+/// use ensemble_core::durable::{read_chosen_file, read_file};
+///
+/// let home = tempfile::tempdir()?;
+/// let (file, link) = (home.path().join("a"), home.path().join("b"));
+/// std::fs::write(&file, "x")?;
+/// std::os::unix::fs::symlink(&file, &link)?;
+/// assert_eq!(read_file(&file, 1)?.as_deref(), Some(&b"x"[..]));
+/// assert!(read_file(&file, 0).is_err());
+/// assert!(read_file(&link, 1).is_err());
+/// assert_eq!(read_chosen_file(&link, 1)?.as_deref(), Some(&b"x"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As for `Dir::read`.
+pub fn read_file(path: &Path, bytes_max: usize) -> Result<Option<Vec<u8>>> {
+    let Some((file, stat)) = open_file(path)? else { return Ok(None) };
+    read_sized(&file, || path.to_owned(), stat.bytes, bytes_max).map(Some)
+}
+
+/// As [`read_file`], for a file that a person has named: a link to a regular file is followed.
+///
+/// # Errors
+/// As for `Dir::read`.
+pub fn read_chosen_file(path: &Path, bytes_max: usize) -> Result<Option<Vec<u8>>> {
+    let Some((file, stat)) = open_chosen_file(path)? else { return Ok(None) };
+    read_sized(&file, || path.to_owned(), stat.bytes, bytes_max).map(Some)
+}
+
+/// Opens a file for reading in parts, as [`read_file`] does.
+///
+/// # Errors
+/// As for `Dir::read`.
+pub fn open_file(path: &Path) -> Result<Option<(File, FileStat)>> {
+    open_file_at(path, OFlags::NOFOLLOW)
+}
+
+/// As [`open_file`], for a file that a person has named: a link to a regular file is followed.
+///
+/// # Errors
+/// As for `Dir::read`.
+pub fn open_chosen_file(path: &Path) -> Result<Option<(File, FileStat)>> {
+    open_file_at(path, OFlags::empty())
+}
+
+fn open_file_at(path: &Path, links: OFlags) -> Result<Option<(File, FileStat)>> {
+    open_regular(CWD, path, OFlags::RDONLY | links, || path.to_owned())
+}
+
+/// Opens a regular file and reads its metadata; `None` if it does not exist.
+fn open_regular(
+    dir: impl AsFd,
+    name: &Path,
+    access: OFlags,
+    path: impl Fn() -> PathBuf,
+) -> Result<Option<(File, FileStat)>> {
+    let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let refused = |why: &str| Error::malformed(path(), "file", why);
+    let file = match retry_on_intr(|| fs::openat(&dir, name, flags, Mode::empty())) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP) if flags.contains(OFlags::NOFOLLOW) => {
+            return Err(refused("is a symbolic link, which is never followed"));
+        }
+        Err(Errno::NXIO) => return Err(refused("is a socket, not a regular file")),
+        Err(error) => return Err(Error::io("open", path(), error)),
+    };
+    let stat = fs::fstat(&file).map_err(|error| Error::io("examine", path(), error))?;
+    let stat = file_stat(&stat);
+    match stat.is_file {
+        true => Ok(Some((file, stat))),
+        false => Err(refused("is not a regular file")),
+    }
+}
+
+/// Reads a file that says what this process will run or trust, such as a configuration; `None` if it does not exist.
+/// Only this user and root may be able to change it. With `inside`, a link may not lead out of that directory.
+///
+/// ```
+/// # use std::os::unix::fs::PermissionsExt as _;
+/// # let home = tempfile::tempdir()?;
+/// let path = home.path().join("ensemble.yaml");
+/// std::fs::write(&path, "notify: []\n")?;
+/// std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))?;
+/// let read = |path| ensemble_core::durable::read_trusted_file(path, Some(home.path()), 1024);
+/// assert_eq!(read(&path)?, Some(b"notify: []\n".to_vec()));
+/// std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+/// assert!(read(&path).unwrap_err().to_string().contains("chmod"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Malformed`] if it is not a regular file, if a link leads out of `inside`, or if another user may change it;
+/// [`Error::TooLarge`], or the disk failed.
+pub fn read_trusted_file(
+    path: &Path,
+    inside: Option<&Path>,
+    bytes_max: usize,
+) -> Result<Option<Vec<u8>>> {
+    let resolve = |path: &Path| match path.canonicalize() {
+        Ok(real) => Ok(Some(real)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::Io { operation: "read", path: path.to_owned(), source }),
+    };
+    let Some(real) = resolve(path)? else { return Ok(None) };
+    if let Some(inside) = inside.map(resolve).transpose()?.flatten()
+        && !real.starts_with(inside)
+    {
+        let detail = format!("is a link to {}, outside of the project", real.display());
+        return Err(Error::malformed(path, "file", detail));
+    }
+    // An error names the file that was asked for, not where a link has led.
+    let access = OFlags::RDONLY | OFlags::NOFOLLOW;
+    let Some((file, stat)) = open_regular(CWD, &real, access, || path.to_owned())? else {
+        return Ok(None);
+    };
+    refuse_untrusted(path, &stat)?;
+    read_sized(&file, || path.to_owned(), stat.bytes, bytes_max).map(Some)
+}
+
+/// Refuses a file that another user may change.
+fn refuse_untrusted(path: &Path, stat: &FileStat) -> Result<()> {
+    const GROUP_WRITES: u32 = 0o020;
+    const OTHERS_WRITE: u32 = 0o002;
+    const ROOT: u32 = 0;
+    let shown = path.display();
+    if stat.owner != rustix::process::geteuid().as_raw() && stat.owner != ROOT {
+        let detail = format!(
+            "belongs to user {}, and what it says is run as you: `chown` it to yourself",
+            stat.owner
+        );
+        return Err(Error::malformed(path, "owner", detail));
+    }
+    // With a umask of 002, a user's files are writable by the group that has this user alone.
+    let is_shared = stat.mode & GROUP_WRITES != 0 && stat.group != stat.owner;
+    if stat.mode & OTHERS_WRITE != 0 || is_shared {
+        let detail = format!(
+            "other users may change it, and what it says is run as you: `chmod go-w {shown}`"
+        );
+        return Err(Error::malformed(path, "permissions", detail));
+    }
+    Ok(())
 }
 
 /// Reads an open file of at most `bytes_max` bytes.

@@ -37,6 +37,8 @@ pub struct FileStat {
     pub mode: u32,
     /// User id of the owner.
     pub owner: u32,
+    /// Id of the group.
+    pub group: u32,
     /// Number of names (hard links).
     pub links: u64,
 }
@@ -67,6 +69,7 @@ pub(super) fn file_stat(stat: &fs::Stat) -> FileStat {
         changed_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
         mode: sys::mode_of(stat),
         owner: stat.st_uid,
+        group: stat.st_gid,
         links: u64::from(stat.st_nlink),
     }
 }

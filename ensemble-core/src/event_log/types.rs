@@ -194,8 +194,8 @@ event_types! {
     FILE_UNMATCHED = "file.unmatched" by "watcher": "`file`";
     /// Versions of a drop-box file were overwritten before they were read.
     FILE_OVERWRITTEN = "file.overwritten" by "watcher": "`file`, `versions`: at least so many, since the system merges events";
-    /// A routed file of `tasks/` was put down again with the same content. It is not routed again.
-    FILE_AGAIN = "file.again" by "watcher": "`file`, `told`: the notified author";
+    /// A routed file was put down again with the same content, and does not count again.
+    FILE_AGAIN = "file.again" by "watcher": "`file`, `told`: the notified author of a task";
     /// A delivered report has lint findings.
     REPORT_VAGUE = "report.vague" by "watcher": "`file`, `findings`: how many, `rules`, `told`: the notified mailbox";
     /// An `ack/` file took a task for its agent.
@@ -222,6 +222,8 @@ event_types! {
 
     /// A plan is demanded of each agent that takes a task.
     PLAN_DEMANDED = "plan.demanded" by "lead": "`task_id`";
+    /// A task was settled although its plan was not approved.
+    PLAN_PASSED = "plan.passed" by "watcher, `assign`": "`task_id`, `id`, `agent`, `state` (of the gate), `told`";
     /// A request was asked.
     REQUEST_OPENED = "request.opened" by "requester": "`request_id`, `kind`, `from`, `to`, `deadline_seconds`, `task_id`, `round`";
     /// The addressee of a request was reminded.
@@ -290,6 +292,8 @@ event_types! {
     WORKTREE_SALVAGED = "worktree.salvaged" by "observer": "`task`, `epoch`, `ref`, `commit`, `ignored` (the first files that git ignores and that went)";
     /// A worktree was kept, since removing it would lose work.
     WORKTREE_KEPT = "worktree.kept" by "observer": "`task`, `epoch`, `from`, `path`, `why`";
+    /// The repository's `post-checkout` hook failed in a new worktree, which can be used.
+    WORKTREE_HOOK_FAILED = "worktree.hook_failed" by "claimant, merger": "`path`, `why`";
     /// What a crash had left of a worktree was put right.
     WORKTREE_RECOVERED = "worktree.recovered" by "supervisor, `fsck`": "`task`?, `path`, `problem`";
 

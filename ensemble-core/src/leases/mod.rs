@@ -41,10 +41,14 @@ use serde_json::json;
 use crate::durable::{self, Durability};
 use crate::env::{self, Clock, Lease, Monotonic};
 use crate::event_log::{Recorder, types};
+use crate::mailboxes::visit_mailboxes;
 use crate::message::Name;
 use crate::proto::Machine as _;
 use crate::proto::lease::{Effect, Event, GapDetector, LeaseWatch, Record, Snapshot};
 use crate::{Error, Result};
+
+/// The largest file of observations that is read, in bytes: some 50,000 leases.
+const SNAPSHOT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A held message as an observer of leases sees it. A change of `sequence` alone proves that its holder
 /// lives; timestamps are not compared.
@@ -113,7 +117,7 @@ impl MailboxLeases {
         let now = clock.boottime();
         let suspended = now.since(clock.monotonic());
         let remembered = memory.as_ref().and_then(|file| {
-            let content = std::fs::read(file).ok()?;
+            let content = durable::read_file(file, SNAPSHOT_BYTES_MAX).ok()??;
             serde_json::from_slice::<Snapshot<Lease>>(&content).ok()
         });
         let watch = match remembered {
@@ -131,7 +135,8 @@ impl MailboxLeases {
     /// taken back. Pass the same mailboxes each time: a lease that one scan does not find is forgotten.
     ///
     /// # Errors
-    /// A mailbox cannot be read, or a lease cannot be expired. Call again: the machine repeats what is due.
+    /// A server failed; or the only mailbox cannot be read, or a lease of it cannot be expired. Call again: the machine
+    /// repeats what is due.
     pub fn look(
         &mut self,
         clock: &dyn Clock,
@@ -140,9 +145,10 @@ impl MailboxLeases {
         recorder: &dyn Recorder,
     ) -> Result<Vec<Name>> {
         let mut seen = Vec::new();
-        for mailbox in mailboxes {
+        let bad = visit_mailboxes(mailboxes.iter().cloned(), |mailbox| {
             seen.extend(table.observe(mailbox)?);
-        }
+            Ok(())
+        })?;
         // Read the clocks after the scan: a lease that begins while this observer is stopped must not look
         // older than it is. Expiry notices any later change.
         let (monotonic, now) = (clock.monotonic(), clock.boottime());
@@ -156,11 +162,19 @@ impl MailboxLeases {
             self.watch.handle(now, Event::Seen { key: lease, sequence, duration });
         }
         self.watch.handle(now, Event::ScanDone);
-        let returned = self.perform(table, recorder)?;
+        let (returned, failed) = self.perform(table, recorder);
         if !self.held.is_empty() {
             self.remember(now);
         }
-        Ok(returned)
+        match bad.into_iter().next().map(|bad| bad.error).or(failed) {
+            // No other mailbox was looked at.
+            Some(error) if mailboxes.len() == 1 => Err(error),
+            Some(error) => {
+                self.trouble = Some(error);
+                Ok(returned)
+            }
+            None => Ok(returned),
+        }
     }
 
     /// When a look is due, by [`Clock::monotonic`]; `None` if no message was held at the last look. A lease
@@ -201,27 +215,34 @@ impl MailboxLeases {
         self.held.iter().map(|(lease, _)| lease.holder.clone()).collect()
     }
 
-    /// Why the file of observations could not be replaced, if it could not since the last call. Only the
-    /// memory across processes suffers.
+    /// What else went wrong at the last look: a mailbox could not be read, or a lease not be expired, which happens once
+    /// it can; or the file of observations could not be replaced, and only the memory across processes suffers.
     pub fn take_trouble(&mut self) -> Option<Error> {
         self.trouble.take()
     }
 
-    fn perform(&mut self, table: &dyn LeaseTable, recorder: &dyn Recorder) -> Result<Vec<Name>> {
-        let mut returned = Vec::new();
+    /// Expires what is due. A lease that cannot be expired does not keep the others; the first failure comes with them.
+    fn perform(
+        &mut self,
+        table: &dyn LeaseTable,
+        recorder: &dyn Recorder,
+    ) -> (Vec<Name>, Option<Error>) {
+        let (mut returned, mut failed) = (Vec::new(), None);
         while let Some(effect) = self.watch.poll_effect() {
             match effect {
                 Effect::Look => {}
                 Effect::Expire { key, sequence } => {
                     let observed = Observed::new(key, sequence, Duration::ZERO);
-                    if table.expire(&observed)? {
-                        returned.push(observed.lease.mailbox);
+                    match table.expire(&observed) {
+                        Ok(true) => returned.push(observed.lease.mailbox),
+                        Ok(false) => {}
+                        Err(error) => failed = failed.or(Some(error)),
                     }
                 }
                 Effect::Record(seen) => record_seen(recorder, &self.actor, &seen),
             }
         }
-        Ok(returned)
+        (returned, failed)
     }
 
     fn remember(&mut self, now: Monotonic) {

@@ -142,3 +142,24 @@ fn the_next_process_of_the_same_boot_continues_and_without_memory_it_begins_anew
     assert_eq!(bed.look(&mut without, &bed.clock), []);
     assert_eq!(look_as_new_process(Duration::from_secs(1)), bed.mailboxes);
 }
+
+#[test]
+fn a_mailbox_that_cannot_be_read_keeps_no_lease_of_another_one() {
+    let bed = Bed::new(&["one"]);
+    let bad = Name::new("bad").unwrap();
+    bed.spool.add_mailbox(&bad, &Settings::default()).unwrap();
+    bed.spool.publish(&Envelope::new(bad.clone(), "two")).unwrap();
+    bed.spool.receive(&bad, &bad).unwrap().unwrap();
+    let settings = bed.home.path().join("queue/mailbox/bad/mailbox.yaml");
+    std::fs::write(settings, "lease_seconds: [\n").unwrap();
+    let mailboxes = [bad, bed.mailboxes[0].clone()];
+    // As another process, which has not read the settings before.
+    let spool = Spool::open(&bed.home.path().join("queue"), Options::default()).unwrap();
+    let mut leases = MailboxLeases::new("lead", &bed.clock);
+    let mut look = || leases.look(&bed.clock, &spool, &mailboxes, &NullRecorder).unwrap();
+    bed.receive();
+    assert_eq!(look(), []);
+    bed.clock.advance(LEASE + Duration::from_secs(1));
+    assert_eq!(look(), [bed.mailboxes[0].clone()]);
+    assert!(leases.take_trouble().is_some_and(|error| error.to_string().contains("mailbox.yaml")));
+}

@@ -9,7 +9,7 @@ use std::fmt::{Display, Write as _};
 
 use serde::Deserialize;
 
-use super::{Digest, Envelope, FORMAT_VERSION, TraceParent};
+use super::{Digest, Envelope, FORMAT_VERSION, SenderProof, TraceParent};
 
 /// The mark at the end of a complete file.
 const END_MARK: &str = "...\n";
@@ -23,6 +23,7 @@ pub(super) struct Fields {
     #[serde(rename = "type")]
     pub(super) kind: Option<String>,
     pub(super) from: Option<String>,
+    pub(super) proof: Option<String>,
     pub(super) to: Option<String>,
     pub(super) created_at: Option<String>,
     #[serde(alias = "request_id", alias = "requestId")]
@@ -63,6 +64,7 @@ pub(super) fn write(envelope: &Envelope) -> Vec<u8> {
     text(&mut out, "id", envelope.id.as_str());
     text(&mut out, "type", envelope.kind.as_str());
     text(&mut out, "from", envelope.from.as_str());
+    optional_text(&mut out, "proof", envelope.proof.map(SenderProof::word));
     text(&mut out, "to", envelope.to.as_str());
     text(&mut out, "created_at", &envelope.created_at.to_string());
     optional_text(&mut out, "correlation_id", envelope.correlation_id.as_deref());
@@ -257,11 +259,12 @@ pub(crate) fn agrees(file: &str) -> bool {
 }
 
 /// The keys in the order of writing; a file in another order is not canonical.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "version",
     "id",
     "type",
     "from",
+    "proof",
     "to",
     "created_at",
     "correlation_id",
@@ -289,6 +292,7 @@ fn set(fields: &mut Fields, key: &str, value: &str, position: usize) -> Option<u
         "id" => fields.id = Some(string(value)?),
         "type" => fields.kind = Some(string(value)?),
         "from" => fields.from = Some(string(value)?),
+        "proof" => fields.proof = Some(string(value)?),
         "to" => fields.to = Some(string(value)?),
         "created_at" => fields.created_at = Some(string(value)?),
         "correlation_id" => fields.correlation_id = Some(string(value)?),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::canonical::{self, Fields};
 use super::json::JsonEnvelope;
-use super::{Digest, MessageId, Name, Timestamp, TraceParent, yaml};
+use super::{Digest, MessageId, Name, SenderProof, Timestamp, TraceParent, yaml};
 use crate::{Error, Result};
 
 /// The envelope format version of written files. Older versions are read, newer ones refused.
@@ -58,6 +58,9 @@ pub struct Envelope {
     pub kind: Name,
     /// Sender's name, as the sender states it.
     pub from: Name,
+    /// How the program that stored the message knew its sender; `None` if nothing but the name says who it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<SenderProof>,
     /// Mailbox of the recipient.
     pub to: Name,
     /// Creation time, by the sender's wall clock.
@@ -109,6 +112,7 @@ impl Envelope {
             id,
             kind: fixed_name("message"),
             from: fixed_name(UNNAMED),
+            proof: None,
             to,
             created_at: Timestamp::now(),
             correlation_id: None,
@@ -144,6 +148,13 @@ impl Envelope {
     #[must_use]
     pub fn from(mut self, from: Name) -> Self {
         self.from = from;
+        self
+    }
+
+    /// Sets how the sender is known.
+    #[must_use]
+    pub fn with_proof(mut self, proof: Option<SenderProof>) -> Self {
+        self.proof = proof;
         self
     }
 
@@ -257,6 +268,26 @@ impl Envelope {
     }
 }
 
+/// Puts content into the body of a message. What does not fit there is returned, for an attachment.
+///
+/// # Errors
+/// Another field of the message is too long, or has control characters.
+pub fn fill_body(mut envelope: Envelope, content: Vec<u8>) -> Result<(Envelope, Option<Vec<u8>>)> {
+    let rest = match String::from_utf8(content) {
+        Ok(text) if text.len() <= BODY_BYTES_MAX => {
+            envelope.body = text;
+            // A text of many short lines or control characters is longer in its file form.
+            match envelope.encode() {
+                Err(Error::TooLarge { .. }) => std::mem::take(&mut envelope.body).into_bytes(),
+                encoded => return encoded.map(|_| (envelope, None)),
+            }
+        }
+        Ok(text) => text.into_bytes(),
+        Err(error) => error.into_bytes(),
+    };
+    Ok((envelope, Some(rest)))
+}
+
 impl TryFrom<JsonEnvelope> for Envelope {
     type Error = Error;
 
@@ -265,6 +296,7 @@ impl TryFrom<JsonEnvelope> for Envelope {
             id: json.id,
             kind: json.kind.unwrap_or_else(|| fixed_name("message")),
             from: json.from.unwrap_or_else(|| fixed_name(UNNAMED)),
+            proof: json.proof.and_then(|word| word.parse().ok()),
             to: json.to,
             created_at: json.created_at,
             correlation_id: json.correlation_id,
@@ -291,6 +323,7 @@ impl Clone for Envelope {
             id: self.id.clone(),
             kind: self.kind.clone(),
             from: self.from.clone(),
+            proof: self.proof,
             to: self.to.clone(),
             created_at: self.created_at,
             correlation_id: self.correlation_id.clone(),
@@ -383,6 +416,7 @@ fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
         id: MessageId::new(fields.id.unwrap_or_else(stem)).map_err(|e| bad("id", e.to_string()))?,
         kind: name("type", fields.kind.unwrap_or_else(|| "message".to_owned()))?,
         from: name("from", fields.from.unwrap_or_else(|| UNNAMED.to_owned()))?,
+        proof: fields.proof.and_then(|word| word.parse().ok()),
         to: name("to", fields.to.unwrap_or_else(|| UNNAMED.to_owned()))?,
         created_at: fields
             .created_at

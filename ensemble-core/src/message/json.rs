@@ -11,6 +11,7 @@ pub(super) struct JsonEnvelope {
     #[serde(rename = "type")]
     pub(super) kind: Option<Name>,
     pub(super) from: Option<Name>,
+    pub(super) proof: Option<String>,
     pub(super) to: Name,
     pub(super) created_at: Timestamp,
     pub(super) correlation_id: Option<String>,
@@ -28,7 +29,7 @@ pub(super) struct JsonEnvelope {
 
 #[cfg(test)]
 mod tests {
-    use crate::message::{Attachment, Digest, Envelope, MessageId, Name, Timestamp};
+    use crate::message::{Attachment, Digest, Envelope, MessageId, Name, SenderProof, Timestamp};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -37,6 +38,7 @@ mod tests {
     fn full() -> Envelope {
         let mut envelope = Envelope::new(name("worker-1"), "line 1\nline \u{1f980}\t\"quoted\"\n")
             .from(name("lead"))
+            .with_proof(Some(SenderProof::Pass))
             .with_kind(name("task"))
             .with_id(MessageId::new("task-1.2").unwrap())
             .with_task("über uns")

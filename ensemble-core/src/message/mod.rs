@@ -10,10 +10,13 @@ mod fence;
 mod json;
 mod name;
 mod purpose;
+mod reserved;
 #[cfg(feature = "schema")]
 mod schema;
+mod sender;
 mod timestamp;
 mod trace;
+mod words;
 pub mod yaml;
 
 #[cfg(feature = "fuzzing")]
@@ -21,14 +24,17 @@ pub(crate) use canonical::agrees as canonical_agrees;
 pub use digest::{Digest, DigestError};
 pub use envelope::{
     Attachment, BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, Envelope, FORMAT_VERSION, PRIORITY_MAX,
+    fill_body,
 };
 pub use fence::fenced;
 pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
 pub use purpose::{
     NOTICE_NAMESPACES, Purpose, REQUEST_SUFFIX, RESPONSE_SUFFIX, TASK_TYPE, WORK_TYPES,
 };
+pub use reserved::{OPERATOR, RESERVED_NAMES};
 #[cfg(feature = "schema")]
 pub use schema::EnvelopeFile;
+pub use sender::SenderProof;
 pub use timestamp::{Timestamp, TimestampError};
 pub use trace::{TraceParent, TraceParentError};
 

@@ -35,6 +35,8 @@ pub struct EnvelopeFile {
     kind: Option<Name>,
     /// The sender, as the sender states it.
     from: Option<Name>,
+    /// How the program that stored the message knew its sender: pass, pane or person. Readers drop other words.
+    proof: Option<String>,
     /// The recipient's mailbox.
     to: Option<Name>,
     /// Creation time by the sender's clock; RFC 3339 with an offset.

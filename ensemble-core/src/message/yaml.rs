@@ -47,7 +47,7 @@ fn budget() -> Option<Budget> {
 pub struct Fault {
     /// Line and column in characters, as YAML counts them, each starting at 1.
     pub place: Option<(u64, u64)>,
-    /// The parser's message, one line.
+    /// The parser's message, one line, without the place.
     pub detail: String,
 }
 
@@ -112,9 +112,8 @@ fn fault(error: &serde_saphyr::Error) -> Fault {
     {
         (message, place) = (rest, Some((line, column)));
     }
-    let at = place.map(|(line, column)| format!("{PLACE}{line}{COLUMN}{column}"));
     let given = error.location().map(|at| (at.line(), at.column()));
-    Fault { place: place.or(given), detail: one_line(message) + &at.unwrap_or_default() }
+    Fault { place: place.or(given), detail: one_line(message) }
 }
 
 /// Writes a document.
@@ -137,7 +136,7 @@ mod tests {
         type Deep = std::collections::BTreeMap<String, Vec<Option<u8>>>;
         let found = |text: &str| read::<Deep>(text).unwrap_err();
         let wrong = found("a:\n  - 300\n");
-        let detail = "invalid u8 at line 2, column 5".to_owned();
+        let detail = "invalid u8".to_owned();
         assert_eq!(wrong, Fault { place: Some((2, 5)), detail });
         // A place that the text itself names is none.
         let quoted = found("a:\n  - {at line 9, column 9: 1}\n");

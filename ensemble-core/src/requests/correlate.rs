@@ -70,13 +70,19 @@ impl Requests<'_> {
     /// # Errors
     /// The request cannot be read.
     pub fn undecided(&self, envelope: &Envelope) -> Result<Option<Entry>> {
+        Ok(self.find_asked(envelope)?.filter(|entry| entry.decision.is_none()))
+    }
+
+    /// The request that a message asks of its recipient, decided or not; `None` for any other message.
+    ///
+    /// # Errors
+    /// The request cannot be read.
+    pub fn find_asked(&self, envelope: &Envelope) -> Result<Option<Entry>> {
         if self.kinds.asked_by(&envelope.kind).is_none() {
             return Ok(None);
         }
         let id = request_id(envelope, &fields(envelope)).unwrap_or_else(|| envelope.id.to_string());
-        Ok(self
-            .find(&id)?
-            .filter(|entry| entry.decision.is_none() && entry.request.to == envelope.to))
+        Ok(self.find(&id)?.filter(|entry| entry.request.to == envelope.to))
     }
 
     fn asked_in(&self, envelope: &Envelope, kind: &Kind) -> Result<Correlation> {

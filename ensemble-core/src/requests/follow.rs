@@ -7,11 +7,15 @@ use super::file::Home;
 use super::messages::message_id;
 use super::store::{RequestFile, RequestLock};
 use super::{ACTOR, ESCALATED_TO, Entry, Requests};
+use crate::env::Lease;
 use crate::event_log::types;
 use crate::message::Name;
 use crate::proto::request::{AtExpiry, Decision, Outcome, Refusal};
 use crate::spool::State;
 use crate::{Error, Result};
+
+/// More reminders than a kind of request sends.
+const REMINDERS_MAX: u32 = 100;
 
 impl Requests<'_> {
     /// Continues after a crash, or after a client that had only `ln`. It announces a request that its addressee has
@@ -121,7 +125,7 @@ impl Requests<'_> {
             record();
         }
         match decision.outcome {
-            Outcome::Approved | Outcome::Rejected => {}
+            Outcome::Approved | Outcome::Rejected => self.settle_question(home, decision)?,
             Outcome::Expired => self.escalate(home, decision)?,
             Outcome::Cancelled => self.withdraw(home, decision)?,
         }
@@ -138,6 +142,45 @@ impl Requests<'_> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Takes the question and its reminders out of the mailbox of the agent that has answered.
+    fn settle_question(&self, home: &Home, decision: &Decision) -> Result<()> {
+        let asked = &home.asked;
+        let broker = self.store.broker();
+        let reminders = (1..=REMINDERS_MAX).map(|nth| format!("remind-{nth}"));
+        for end in std::iter::once("request".to_owned()).chain(reminders) {
+            let id = message_id(asked, &end);
+            let state = match broker.state(&asked.to, &id) {
+                Err(Error::NoMailbox { .. }) => return Ok(()),
+                other => other?,
+            };
+            let lease = match state {
+                Some(State::Queued { .. }) => {
+                    let received = broker.receive_id(&asked.to, &id, &decision.by);
+                    received.ok().flatten().map(|delivery| delivery.lease)
+                }
+                Some(State::Acked { holder, epoch }) => {
+                    Some(Lease { mailbox: asked.to.clone(), id: id.clone(), holder, epoch })
+                }
+                Some(State::Settled | State::Dead) => continue,
+                None => break,
+            };
+            let settled = match lease {
+                Some(lease) => broker.settle(&lease),
+                // An agent that may not receive now does not see the question again either.
+                None => {
+                    let reason = format!("{} by {}", decision.outcome.word(), decision.by);
+                    broker.set_aside(&asked.to, &id, &reason)
+                }
+            };
+            match settled {
+                // It has moved on at this moment.
+                Err(Error::LeaseLost { .. } | Error::NoMessage { .. }) => {}
+                other => other?,
+            }
+        }
+        Ok(())
     }
 
     fn escalate(&self, home: &Home, decision: &Decision) -> Result<()> {

@@ -99,7 +99,7 @@ impl AreaError for Gated {}
 
 /// A request cannot be settled as if it were work: it has no answer yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("request {request} has no answer yet: answer it, or release its message")]
+#[error("request {request} has no answer yet: approve or reject it")]
 pub struct Undecided {
     /// The request's id.
     pub request: Name,

@@ -14,9 +14,14 @@ const EXPIRED_TYPE: &str = "request.expired";
 
 /// What becomes of a request's id in the ids of its messages.
 pub(super) fn message_id(asked: &Asked, end: &str) -> MessageId {
-    MessageId::new(format!("{}.{end}", asked.request_id)).unwrap_or_else(|_| {
+    id_with_end(asked.request_id.as_str(), end)
+}
+
+/// An id that follows from another one.
+pub(super) fn id_with_end(id: &str, end: &str) -> MessageId {
+    MessageId::new(format!("{id}.{end}")).unwrap_or_else(|_| {
         // Only an id that was made by hand is too long for that.
-        let digest = crate::message::Digest::of(asked.request_id.as_str().as_bytes()).short(32);
+        let digest = crate::message::Digest::of(id.as_bytes()).short(32);
         MessageId::new(format!("q-{digest}.{end}"))
             .unwrap_or_else(|_| unreachable!("digits and a short end are a name"))
     })
@@ -27,7 +32,7 @@ fn name(text: &str) -> Name {
 }
 
 /// A body: a comment for the reader, then fields.
-fn body(advice: Option<String>, fields: Map<String, Value>) -> String {
+pub(super) fn body(advice: Option<String>, fields: Map<String, Value>) -> String {
     let fields = yaml::render(&fields);
     advice.map_or_else(|| fields.clone(), |advice| format!("# {advice}\n{fields}"))
 }

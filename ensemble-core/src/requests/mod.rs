@@ -63,6 +63,7 @@ mod kinds;
 mod messages;
 mod store;
 mod sweep;
+mod unplanned;
 
 use std::sync::Arc;
 
@@ -82,6 +83,7 @@ pub use gates::PlanGates;
 pub use kinds::{KIND_BYTES_MAX, Kinds, kind_fault};
 pub use store::{RequestFile, RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome};
 pub use sweep::{CLOSED_KEPT, DEMAND_KEPT};
+pub use unplanned::{UnplannedTask, is_unplanned_notice};
 
 pub use file::Home;
 use file::Standing;

@@ -20,18 +20,18 @@ pub const ATTEMPTS_MAX: u64 = 5;
 #[derive(Clone, Debug)]
 pub struct SimTransport {
     clock: SimClock,
-    mailboxes: Arc<Mutex<BTreeMap<Name, Mailbox>>>,
+    mailboxes: Arc<Mutex<BTreeMap<Name, SimMailbox>>>,
 }
 
 #[derive(Debug, Default)]
-struct Mailbox {
+struct SimMailbox {
     /// Messages in the order of their arrival.
-    messages: BTreeMap<u64, Message>,
+    messages: BTreeMap<u64, SimMessage>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Message {
+struct SimMessage {
     envelope: Envelope,
     epoch: u64,
     place: Place,
@@ -83,7 +83,7 @@ impl SimTransport {
         swept
     }
 
-    fn with_mailbox<T>(&self, name: &Name, act: impl FnOnce(&mut Mailbox) -> T) -> Result<T> {
+    fn with_mailbox<T>(&self, name: &Name, act: impl FnOnce(&mut SimMailbox) -> T) -> Result<T> {
         let mut mailboxes = lock(&self.mailboxes);
         match mailboxes.get_mut(name) {
             Some(mailbox) => Ok(act(mailbox)),
@@ -91,7 +91,7 @@ impl SimTransport {
         }
     }
 
-    fn with_held(&self, lease: &Lease, act: impl FnOnce(&mut Message)) -> Result<()> {
+    fn with_held(&self, lease: &Lease, act: impl FnOnce(&mut SimMessage)) -> Result<()> {
         let lost = |now: &str| Error::LeaseLost { lease: lease.to_string(), now: now.to_owned() };
         self.with_mailbox(&lease.mailbox, |mailbox| {
             let message = mailbox.find(&lease.id).ok_or_else(|| lost("gone"))?;
@@ -108,13 +108,13 @@ impl SimTransport {
     }
 }
 
-impl Mailbox {
-    fn find(&mut self, id: &MessageId) -> Option<&mut Message> {
+impl SimMailbox {
+    fn find(&mut self, id: &MessageId) -> Option<&mut SimMessage> {
         self.messages.values_mut().find(|message| message.envelope.id == *id)
     }
 }
 
-impl Message {
+impl SimMessage {
     fn give_back(&mut self, due: Monotonic) {
         self.place = if self.epoch < ATTEMPTS_MAX { Place::Queued { due } } else { Place::Dead };
     }
@@ -132,7 +132,7 @@ impl Transport for SimTransport {
                 return Err(Error::Conflict { mailbox, id });
             }
             let place = Place::Queued { due };
-            let message = Message { envelope: envelope.clone(), epoch: 0, place };
+            let message = SimMessage { envelope: envelope.clone(), epoch: 0, place };
             mailbox.messages.insert(mailbox.next, message);
             mailbox.next += 1;
             Ok(Published::Stored)
@@ -148,7 +148,8 @@ impl Transport for SimTransport {
                     message.place = Place::Dead;
                 }
             }
-            let is_due = |m: &&mut Message| matches!(m.place, Place::Queued { due } if now >= due);
+            let is_due =
+                |m: &&mut SimMessage| matches!(m.place, Place::Queued { due } if now >= due);
             let next = messages
                 .messages
                 .iter_mut()

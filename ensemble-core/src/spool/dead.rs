@@ -1,10 +1,12 @@
 //! Dead letters: `cur/`, `new/` or `front/` to `dead/` (to S5), with the reason beside it; and the ways back and out.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::Spool;
 use super::finish::forget_deliveries;
-use super::mailbox::{Location, Mailbox};
+use super::mailbox::{Location, OpenMailbox};
 use super::place::{self, Front, Held};
 use crate::durable::Moved;
 use crate::env::Lease;
@@ -232,8 +234,19 @@ impl Spool {
     /// leaves a reason without a letter, which is harmless, and the next look tries again. Behind
     /// the gate nothing moves backwards. So a holder whose lease is over cannot replace the reason
     /// (and with it the epoch) of a letter that a later holder has buried.
-    pub(super) fn bury(&self, mailbox: &Mailbox, held: &Held, reason: &str) -> Result<()> {
-        let _gate = mailbox.close_gate(self.options.lock_patience)?;
+    pub(super) fn bury(&self, mailbox: &OpenMailbox, held: &Held, reason: &str) -> Result<()> {
+        self.bury_within(mailbox, held, reason, self.options.lock_patience)
+    }
+
+    /// As [`Spool::bury`], waiting at most `patience` for the gate.
+    pub(super) fn bury_within(
+        &self,
+        mailbox: &OpenMailbox,
+        held: &Held,
+        reason: &str,
+        patience: Duration,
+    ) -> Result<()> {
+        let _gate = mailbox.close_gate(patience)?;
         if mailbox.cur.stat(&held.file())?.is_none() {
             return Err(self.lost(mailbox, held));
         }
@@ -258,7 +271,7 @@ impl Spool {
 
     fn record_dead(
         &self,
-        mailbox: &Mailbox,
+        mailbox: &OpenMailbox,
         id: &MessageId,
         holder: Option<&Name>,
         epoch: u64,
@@ -270,7 +283,13 @@ impl Spool {
     }
 
     /// A `task` message that dies is a task that has failed, unless the message has a successor.
-    fn record_failed(&self, mailbox: &Mailbox, id: &MessageId, holder: Option<&Name>, why: &str) {
+    fn record_failed(
+        &self,
+        mailbox: &OpenMailbox,
+        id: &MessageId,
+        holder: Option<&Name>,
+        why: &str,
+    ) {
         let file = place::plain(id);
         let Ok(Some(content)) = mailbox.dead.read(&file, ENVELOPE_BYTES_MAX) else { return };
         let decoded = Envelope::decode(&content, &mailbox.dead.path().join(file));
@@ -302,7 +321,7 @@ impl Spool {
         }
     }
 
-    fn write_reason(&self, mailbox: &Mailbox, id: &MessageId, reason: &Reason) -> Result<()> {
+    fn write_reason(&self, mailbox: &OpenMailbox, id: &MessageId, reason: &Reason) -> Result<()> {
         let text = yaml::render(reason);
         mailbox.dead.replace(
             &place::reason(id),
@@ -313,8 +332,23 @@ impl Spool {
         )
     }
 
+    /// Says that the first `before` deliveries of a held message do not count as attempts.
+    pub(super) fn write_attempts_before(
+        &self,
+        mailbox: &OpenMailbox,
+        held: &Held,
+        before: u64,
+    ) -> Result<()> {
+        let unread = self.reason_now("handed back unread", Some(&held.holder), before);
+        self.write_reason(mailbox, &held.id, &Reason { redriven: true, ..unread })
+    }
+
     /// The reason beside a dead letter; a damaged one counts as lost.
-    pub(super) fn read_reason(&self, mailbox: &Mailbox, id: &MessageId) -> Result<Option<Reason>> {
+    pub(super) fn read_reason(
+        &self,
+        mailbox: &OpenMailbox,
+        id: &MessageId,
+    ) -> Result<Option<Reason>> {
         let file = place::reason(id);
         match mailbox.dead.read(&file, REASON_BYTES_MAX) {
             Ok(Some(content)) => {
@@ -333,7 +367,7 @@ pub(super) fn no_message(id: &MessageId, place: &str) -> Error {
 
 impl Spool {
     /// Writes a reason for a letter that has lost its own.
-    pub(super) fn write_unknown_reason(&self, mailbox: &Mailbox, id: &MessageId) -> Result<()> {
+    pub(super) fn write_unknown_reason(&self, mailbox: &OpenMailbox, id: &MessageId) -> Result<()> {
         self.write_reason(mailbox, id, &self.reason_now("unknown: the reason was lost", None, 0))
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::finish::read_extension;
-use super::mailbox::Mailbox;
+use super::mailbox::OpenMailbox;
 use super::place::{self, Front, Held};
 use super::{Spool, State};
 use crate::Result;
@@ -52,7 +52,7 @@ impl Spool {
     }
 }
 
-fn held_file(mailbox: &Mailbox, path: PathBuf, held: Held) -> Result<MessageFile> {
+fn held_file(mailbox: &OpenMailbox, path: PathBuf, held: Held) -> Result<MessageFile> {
     let extended = read_extension(mailbox, &held)?
         // Before the first extension, the file only names the holder of a delivery that is about to end.
         .filter(|e| e.sequence > 0)

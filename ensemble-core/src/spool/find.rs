@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
-use super::mailbox::{Location, Mailbox};
+use super::mailbox::{Location, OpenMailbox};
 use super::place::{self, Held};
 use super::waiting::oldest_new;
 use super::{Spool, dead::no_message};
 use crate::env::Lease;
+use crate::mailboxes::visit_all_mailboxes;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
 use crate::{Error, Result};
 
@@ -113,10 +114,13 @@ impl Spool {
     /// [`Error::NoMessage`], or [`Error::Ambiguous`] if several mailboxes have it (a broadcast).
     pub fn find(&self, id: &MessageId) -> Result<Found> {
         let mut found = Vec::new();
-        for mailbox in self.mailboxes()? {
-            if let Some(state) = self.state(&mailbox, id)? {
-                found.push(Found { mailbox, id: id.clone(), state });
-            }
+        let visited = visit_all_mailboxes(self.mailboxes()?, |mailbox| {
+            let state = self.state(mailbox, id)?;
+            found.extend(state.map(|state| Found::new(mailbox.clone(), id.clone(), state)));
+            Ok(())
+        });
+        if found.is_empty() {
+            visited?;
         }
         match found.len() {
             0 => Err(no_message(id, "in any mailbox")),
@@ -171,7 +175,7 @@ impl Spool {
 }
 
 /// The messages that are held.
-pub(super) fn held(mailbox: &Mailbox) -> Result<Vec<Held>> {
+pub(super) fn held(mailbox: &OpenMailbox) -> Result<Vec<Held>> {
     let mut held: Vec<Held> =
         mailbox.cur.names()?.iter().filter_map(|file| Held::parse(file)).collect();
     held.sort_unstable_by(|a, b| a.id.cmp(&b.id));

@@ -7,12 +7,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::gated::refusal_to_settle;
-use super::mailbox::{Location, Mailbox};
+use super::mailbox::{Location, OpenMailbox};
 use super::place::{self, Front, Held};
 use super::{Admission, LEASE_SECONDS_MAX, Spool, find};
 use crate::durable::{Durability, Moved};
 use crate::env::Lease;
 use crate::event_log::types;
+use crate::mailboxes::visit_mailboxes;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, yaml};
 use crate::{Error, Result};
 
@@ -31,6 +32,19 @@ pub(super) struct Extension {
     /// The holder, once this delivery is over (see `former`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<Name>,
+}
+
+/// How a held message goes back to the queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HandBack<'a> {
+    /// When it can be received again, from now.
+    pub(super) delay: Duration,
+    /// For the event log, and for the reason of a dead letter.
+    pub(super) why: &'a str,
+    /// How long to wait for the mailbox's lock.
+    pub(super) patience: Duration,
+    /// Whether this delivery counts as one of the message's attempts.
+    pub(super) is_attempt: bool,
 }
 
 /// # Settle, release, extend
@@ -86,7 +100,7 @@ impl Spool {
     /// The rename, and nothing that makes it safe.
     fn move_settled(
         &self,
-        mailbox: &Mailbox,
+        mailbox: &OpenMailbox,
         lease: &Lease,
         admission: Option<&dyn Admission>,
     ) -> Result<Moved> {
@@ -114,27 +128,48 @@ impl Spool {
     /// [`Error::LeaseLost`] if the message is not held under this lease any more.
     pub fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
         let mailbox = self.mailbox(&lease.mailbox)?;
-        self.give_back(&mailbox, &Held::from(lease), delay, "released")
+        self.give_back(&mailbox, &Held::from(lease), self.hand_back(delay, "released"))
     }
 
-    /// Gives back everything that `agent` holds, in whatever mailbox, and says how many messages.
+    /// Releases a message whose guard was dropped. Tries the mailbox's lock only once: where another process
+    /// holds it, the message stays held until its lease expires. A message that its holder did not look at
+    /// (`is_read` is `false`) does not lose an attempt.
     ///
     /// # Errors
-    /// A mailbox cannot be listed, or the disk failed.
+    /// As for [`Spool::release`], and [`Error::Locked`].
+    pub(crate) fn release_dropped(
+        &self,
+        lease: &Lease,
+        delay: Duration,
+        is_read: bool,
+        why: &str,
+    ) -> Result<()> {
+        let mailbox = self.mailbox(&lease.mailbox)?;
+        let hand_back = HandBack { delay, why, patience: Duration::ZERO, is_attempt: is_read };
+        self.give_back(&mailbox, &Held::from(lease), hand_back)
+    }
+
+    /// Gives back everything that `agent` holds in any mailbox, and says how many messages. A mailbox that cannot be read
+    /// is passed over: the leases in it run out.
+    ///
+    /// # Errors
+    /// The mailboxes cannot be listed, or the same may succeed later, as on a full disk.
     pub fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
         let mut released = 0;
-        for name in self.mailboxes()? {
-            let mailbox = self.mailbox(&name)?;
+        let bad = visit_mailboxes(self.mailboxes()?, |name| {
+            let mailbox = self.mailbox(name)?;
             for lease in find::held(&mailbox)?.into_iter().filter(|held| held.holder == *agent) {
-                match self.give_back(&mailbox, &lease, Duration::ZERO, reason) {
+                match self.give_back(&mailbox, &lease, self.hand_back(Duration::ZERO, reason)) {
                     Ok(()) => released += 1,
                     // It was settled, or its lease was over.
                     Err(Error::LeaseLost { .. }) => {}
                     Err(error) => return Err(error),
                 }
             }
-        }
-        Ok(released)
+            Ok(())
+        })?;
+        let retried = bad.into_iter().find(|bad| bad.error.is_transient());
+        retried.map_or(Ok(released), |bad| Err(bad.error))
     }
 
     /// Takes a message away from a holder that is known to have ended; `false` if the lease is over. After
@@ -144,7 +179,7 @@ impl Spool {
     /// The mailbox is unknown or the disk failed.
     pub fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
         let mailbox = self.mailbox(&lease.mailbox)?;
-        match self.give_back(&mailbox, &Held::from(lease), Duration::ZERO, reason) {
+        match self.give_back(&mailbox, &Held::from(lease), self.hand_back(Duration::ZERO, reason)) {
             Ok(()) => Ok(true),
             Err(Error::LeaseLost { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -188,19 +223,28 @@ impl Spool {
         Ok(())
     }
 
+    /// How an ordinary release hands a message back.
+    pub(super) fn hand_back<'a>(&self, delay: Duration, why: &'a str) -> HandBack<'a> {
+        HandBack { delay, why, patience: self.options.lock_patience, is_attempt: true }
+    }
+
     /// Moves a held message backwards, or to the dead letters if it has no attempt left.
     pub(super) fn give_back(
         &self,
-        mailbox: &Mailbox,
+        mailbox: &OpenMailbox,
         held: &Held,
-        delay: Duration,
-        why: &str,
+        HandBack { delay, why, patience, is_attempt }: HandBack<'_>,
     ) -> Result<()> {
-        let attempts = held.epoch.saturating_sub(self.attempts_before(mailbox, &held.id)?);
-        if attempts >= mailbox.settings()?.attempts_max {
-            return self.bury(mailbox, held, &format!("{why} after {attempts} attempts"));
+        let before = self.attempts_before(mailbox, &held.id)?;
+        let attempts = held.epoch.saturating_sub(before);
+        if is_attempt && attempts >= mailbox.settings()?.attempts_max {
+            let reason = format!("{why} after {attempts} attempts");
+            return self.bury_within(mailbox, held, &reason, patience);
         }
-        let _gate = mailbox.pass_gate_backwards(self.options.lock_patience)?;
+        let _gate = mailbox.pass_gate_backwards(patience)?;
+        if !is_attempt {
+            self.write_attempts_before(mailbox, held, before + 1)?;
+        }
         let not_before = if delay.is_zero() {
             0
         } else {
@@ -231,7 +275,7 @@ impl Spool {
         Ok(())
     }
 
-    fn priority_of(&self, mailbox: &Mailbox, held: &Held) -> Result<u8> {
+    fn priority_of(&self, mailbox: &OpenMailbox, held: &Held) -> Result<u8> {
         let path = mailbox.new.path().join(place::plain(&held.id));
         match mailbox.cur.read(&held.file(), ENVELOPE_BYTES_MAX) {
             Ok(Some(content)) => Ok(Envelope::decode(&content, &path).map_or(0, |e| e.priority)),
@@ -242,7 +286,7 @@ impl Spool {
     }
 
     /// The error for a lease that is over, saying where the message is now.
-    pub(super) fn lost(&self, mailbox: &Mailbox, held: &Held) -> Error {
+    pub(super) fn lost(&self, mailbox: &OpenMailbox, held: &Held) -> Error {
         let now = match mailbox.locate(&held.id) {
             Ok(Some(Location::New | Location::Front(_))) => {
                 "waiting to be received again".to_owned()
@@ -260,7 +304,7 @@ impl Spool {
 
 /// The extension of a lease, if it was ever extended. A damaged side file counts as none: the
 /// lease then runs for its mailbox's usual time.
-pub(super) fn read_extension(mailbox: &Mailbox, held: &Held) -> Result<Option<Extension>> {
+pub(super) fn read_extension(mailbox: &OpenMailbox, held: &Held) -> Result<Option<Extension>> {
     let file = place::lease(&held.id, held.epoch);
     match mailbox.lease.read(&file, EXTENSION_BYTES_MAX) {
         Ok(Some(content)) => {
@@ -274,17 +318,17 @@ pub(super) fn read_extension(mailbox: &Mailbox, held: &Held) -> Result<Option<Ex
 
 /// Removes the side file of a lease that is over, if there can be one. The message has moved on
 /// already, so a failure is not the caller's: the next sweep removes what is left.
-fn forget_extension(mailbox: &Mailbox, held: &Held) {
+fn forget_extension(mailbox: &OpenMailbox, held: &Held) {
     forget(mailbox, held, held.epoch);
 }
 
 /// Removes the side files of a message that is finished: of its last delivery, and of those before it that name
 /// former holders. The next sweep removes what is left.
-pub(super) fn forget_deliveries(mailbox: &Mailbox, held: &Held) {
+pub(super) fn forget_deliveries(mailbox: &OpenMailbox, held: &Held) {
     forget(mailbox, held, held.epoch.saturating_sub(DELIVERIES_FORGOTTEN - 1).max(1));
 }
 
-fn forget(mailbox: &Mailbox, held: &Held, first: u64) {
+fn forget(mailbox: &OpenMailbox, held: &Held, first: u64) {
     let Ok(stamp) = mailbox.lease.changed_ns() else { return };
     let mut known = mailbox.extensions.lock().unwrap_or_else(PoisonError::into_inner);
     if known.holds(stamp) {
@@ -298,7 +342,7 @@ fn forget(mailbox: &Mailbox, held: &Held, first: u64) {
 
 impl Spool {
     /// How many deliveries of a message came before it was last redriven.
-    fn attempts_before(&self, mailbox: &Mailbox, id: &MessageId) -> Result<u64> {
+    fn attempts_before(&self, mailbox: &OpenMailbox, id: &MessageId) -> Result<u64> {
         Ok(self.read_reason(mailbox, id)?.filter(|r| r.redriven).map_or(0, |r| r.epoch))
     }
 }

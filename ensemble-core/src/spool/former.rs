@@ -14,7 +14,7 @@
 use std::sync::PoisonError;
 
 use super::finish::{Extension, read_extension};
-use super::mailbox::{Location, Mailbox};
+use super::mailbox::{Location, OpenMailbox};
 use super::place::{self, Held};
 use super::{Spool, State};
 use crate::Result;
@@ -70,7 +70,7 @@ impl Spool {
     }
 
     /// Before a delivery ends without a settle: remembers its holder, where the mailbox's name does not tell.
-    pub(super) fn remember_holder(&self, mailbox: &Mailbox, held: &Held) -> Result<()> {
+    pub(super) fn remember_holder(&self, mailbox: &OpenMailbox, held: &Held) -> Result<()> {
         if held.holder == mailbox.name {
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl Spool {
 
 /// Whether the side file of a delivery is needed: its lease runs, or it names a former holder of an unfinished
 /// message.
-pub(super) fn is_needed(mailbox: &Mailbox, id: &MessageId, epoch: u64) -> Result<bool> {
+pub(super) fn is_needed(mailbox: &OpenMailbox, id: &MessageId, epoch: u64) -> Result<bool> {
     Ok(match mailbox.locate(id)? {
         Some(Location::Cur(held)) if held.epoch == epoch => true,
         Some(Location::Cur(_) | Location::Front(_)) => holder_of(mailbox, id, epoch)?.is_some(),
@@ -101,18 +101,18 @@ pub(super) fn is_needed(mailbox: &Mailbox, id: &MessageId, epoch: u64) -> Result
 }
 
 /// The side files of leases.
-pub(super) fn side_files(mailbox: &Mailbox) -> Result<Vec<(MessageId, u64)>> {
+pub(super) fn side_files(mailbox: &OpenMailbox) -> Result<Vec<(MessageId, u64)>> {
     Ok(mailbox.lease.names()?.iter().filter_map(|file| place::parse_lease(file)).collect())
 }
 
-fn holder_of(mailbox: &Mailbox, id: &MessageId, epoch: u64) -> Result<Option<Name>> {
+fn holder_of(mailbox: &OpenMailbox, id: &MessageId, epoch: u64) -> Result<Option<Name>> {
     // The holder's name does not matter: the side file is found by id and epoch.
     let held = Held { id: id.clone(), holder: mailbox.name.clone(), epoch };
     Ok(read_extension(mailbox, &held)?.and_then(|extension| extension.holder))
 }
 
 /// Whether there is known to be no side file, by one look at the directory's stamp.
-fn has_no_side_file(mailbox: &Mailbox) -> bool {
+fn has_no_side_file(mailbox: &OpenMailbox) -> bool {
     let Ok(stamp) = mailbox.lease.changed_ns() else { return false };
     let mut known = mailbox.extensions.lock().unwrap_or_else(PoisonError::into_inner);
     known.holds(stamp) || (known.learn(&mailbox.lease, stamp).is_ok() && known.holds(stamp))

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::mailbox::Mailbox;
+use super::mailbox::OpenMailbox;
 use super::place::{self, Front, Held};
 use super::{Spool, former};
 use crate::durable::Dir;
@@ -53,8 +53,15 @@ impl Spool {
         let mut findings = self.check_names()?;
         findings.extend(self.check_strays(repair)?);
         for name in self.mailboxes()? {
-            let mailbox = self.mailbox(&name)?;
-            findings.extend(self.check_mailbox(&mailbox, repair)?);
+            let checked =
+                self.mailbox(&name).and_then(|mailbox| self.check_mailbox(&mailbox, repair));
+            match checked {
+                Ok(found) => findings.extend(found),
+                Err(error) => {
+                    let path = format!("mailbox/{name}");
+                    findings.push(finding(path, error.to_string(), Repair::None));
+                }
+            }
         }
         Ok(findings)
     }
@@ -84,7 +91,7 @@ impl Spool {
         Ok(findings)
     }
 
-    fn check_mailbox(&self, mailbox: &Mailbox, repair: bool) -> Result<Vec<Finding>> {
+    fn check_mailbox(&self, mailbox: &OpenMailbox, repair: bool) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
         if let Err(error) = mailbox.settings() {
             findings.push(finding(
@@ -113,7 +120,7 @@ impl Spool {
 
     fn check_file(
         &self,
-        mailbox: &Mailbox,
+        mailbox: &OpenMailbox,
         (state, dir): (&'static str, &Dir),
         file: &str,
         id: Option<&MessageId>,
@@ -137,7 +144,7 @@ impl Spool {
     }
 
     /// Reasons without letters, letters without reasons, extensions of leases that are over.
-    fn check_side_files(&self, mailbox: &Mailbox, repair: bool) -> Result<Vec<Finding>> {
+    fn check_side_files(&self, mailbox: &OpenMailbox, repair: bool) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
         for (id, epoch) in former::side_files(mailbox)? {
             if !former::is_needed(mailbox, &id, epoch)? {
@@ -168,7 +175,7 @@ impl Spool {
 
     fn mend(
         &self,
-        mailbox: &Mailbox,
+        mailbox: &OpenMailbox,
         state: &str,
         file: &str,
         id: &MessageId,
@@ -198,7 +205,10 @@ fn is_side_file(state: &str, file: &str) -> bool {
 }
 
 /// A message in two places, unless it has only moved on while they were listed.
-fn several_states(mailbox: &Mailbox, places: &[(&'static str, String)]) -> Result<Option<Finding>> {
+fn several_states(
+    mailbox: &OpenMailbox,
+    places: &[(&'static str, String)],
+) -> Result<Option<Finding>> {
     let mut still = Vec::new();
     for (state, file) in places {
         let dir = directories(mailbox).into_iter().find(|(name, _)| name == state);
@@ -213,7 +223,7 @@ fn several_states(mailbox: &Mailbox, places: &[(&'static str, String)]) -> Resul
     Ok((still.len() > 1).then(|| finding(path, problem, Repair::None)))
 }
 
-fn directories(mailbox: &Mailbox) -> [(&'static str, &Dir); 5] {
+fn directories(mailbox: &OpenMailbox) -> [(&'static str, &Dir); 5] {
     [
         ("new", &mailbox.new),
         ("front", &mailbox.front),

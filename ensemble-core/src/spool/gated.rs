@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::mailbox::Mailbox;
+use super::mailbox::OpenMailbox;
 use super::place::{self, Held};
 use super::waiting::{self, Candidate};
 use super::{Admission, Settings, Spool};
@@ -19,7 +19,7 @@ impl Spool {
     /// The admission, if it may refuse some message to this holder.
     pub(super) fn admission_of(
         &self,
-        mailbox: &Mailbox,
+        mailbox: &OpenMailbox,
         holder: &Name,
     ) -> Result<Option<&dyn Admission>> {
         match self.options.admission.as_deref() {
@@ -31,7 +31,7 @@ impl Spool {
     /// As [`Spool::receive`], for a holder that the admission concerns.
     pub(super) fn receive_gated(
         &self,
-        mailbox: &std::sync::Arc<Mailbox>,
+        mailbox: &std::sync::Arc<OpenMailbox>,
         settings: &Settings,
         holder: &Name,
         admission: &dyn Admission,
@@ -88,7 +88,7 @@ impl Spool {
     /// Refuses a message that was found there, if the admission does.
     pub(super) fn admit(
         &self,
-        mailbox: &Mailbox,
+        mailbox: &OpenMailbox,
         place: (&Dir, &str),
         holder: &Name,
     ) -> Result<()> {
@@ -97,7 +97,7 @@ impl Spool {
     }
 
     /// What is due now, in the order of receiving.
-    fn candidates(&self, mailbox: &Mailbox) -> Result<VecDeque<Candidate>> {
+    fn candidates(&self, mailbox: &OpenMailbox) -> Result<VecDeque<Candidate>> {
         let mut front = waiting::list_front(&mailbox.front)?;
         front.retain(|message| self.is_due(&mailbox.front, message));
         let new = waiting::list_new(&mailbox.new)?;
@@ -111,7 +111,7 @@ impl Spool {
 }
 
 /// Where a candidate lies, its id, and its deliveries so far.
-fn parts(mailbox: &Mailbox, candidate: Candidate) -> (&Dir, String, MessageId, u64) {
+fn parts(mailbox: &OpenMailbox, candidate: Candidate) -> (&Dir, String, MessageId, u64) {
     match candidate {
         Candidate::New(id) => (&mailbox.new, place::plain(&id), id, 0),
         Candidate::Front(front) => (&mailbox.front, front.file(), front.id.clone(), front.epoch),
@@ -122,7 +122,7 @@ fn parts(mailbox: &Mailbox, candidate: Candidate) -> (&Dir, String, MessageId, u
 /// receiving finds out.
 fn refusal(
     admission: &dyn Admission,
-    mailbox: &Mailbox,
+    mailbox: &OpenMailbox,
     (dir, file): (&Dir, &str),
     holder: &Name,
 ) -> Result<Option<Error>> {
@@ -135,7 +135,7 @@ fn refusal(
 /// Why the admission refuses that a held message is settled; `None` also for one that is gone or cannot be read.
 pub(super) fn refusal_to_settle(
     admission: &dyn Admission,
-    mailbox: &Mailbox,
+    mailbox: &OpenMailbox,
     held: &Held,
 ) -> Result<Option<Error>> {
     match read(&mailbox.cur, &held.file())? {

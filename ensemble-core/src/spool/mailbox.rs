@@ -47,7 +47,7 @@ pub(crate) fn refuse_open_to_all(path: &Path, mode: u32, modes: Modes) -> Result
 
 /// An open mailbox.
 #[derive(Debug)]
-pub(super) struct Mailbox {
+pub(super) struct OpenMailbox {
     pub(super) name: Name,
     pub(super) home: Dir,
     pub(super) new: Dir,
@@ -73,7 +73,7 @@ pub(super) struct Mailbox {
     new_path: PathBuf,
 }
 
-impl Mailbox {
+impl OpenMailbox {
     /// Opens `mailboxes/<name>`; directories that a hand-made mailbox lacks are created.
     pub(super) fn open(
         queue: Dir,

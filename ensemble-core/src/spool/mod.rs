@@ -132,7 +132,7 @@ pub use settings::{
 };
 pub use sweep::{Swept, TMP_AGE_MAX};
 
-use mailbox::Mailbox;
+use mailbox::OpenMailbox;
 use opened::Opened;
 
 /// How long a call waits for another process's lock before it gives up, unless configured.
@@ -230,7 +230,7 @@ type OldestSettled = (FileId, i64, i64);
 /// |---|---|---|
 /// | Open a queue | [`create`](Self::create), [`open`](Self::open), [`root`](Self::root), [`durability`](Self::durability) | `open.rs` |
 /// | Mailboxes | [`add_mailbox`](Self::add_mailbox), [`settings`](Self::settings), [`configure_mailbox`](Self::configure_mailbox), [`remove_mailbox`](Self::remove_mailbox), [`mailboxes`](Self::mailboxes) | `registry.rs` |
-/// | Publish | [`publish`](Self::publish), [`publish_batch`](Self::publish_batch), [`publish_unsynced`](Self::publish_unsynced), [`broadcast`](Self::broadcast), [`overflow`](Self::overflow) | `publish.rs` |
+/// | Publish | [`publish`](Self::publish), [`publish_delayed`](Self::publish_delayed), [`publish_batch`](Self::publish_batch), [`publish_unsynced`](Self::publish_unsynced), [`broadcast`](Self::broadcast), [`overflow`](Self::overflow) | `publish.rs` |
 /// | Attachments | [`attach`](Self::attach), [`attachment_path`](Self::attachment_path), [`read_attachment`](Self::read_attachment) | `attachment.rs` |
 /// | Receive | [`receive`](Self::receive), [`receive_batch`](Self::receive_batch), [`receive_id`](Self::receive_id), [`sleep_allowed`](Self::sleep_allowed) | `receive.rs` |
 /// | Wait for mail | [`receive_wait`](Self::receive_wait), [`wait_for_mail`](Self::wait_for_mail) | `receive_wait.rs` |
@@ -283,7 +283,7 @@ impl Spool {
     }
 
     /// The open mailbox, opened anew if the directory was replaced since.
-    fn mailbox(&self, name: &Name) -> Result<Arc<Mailbox>> {
+    fn mailbox(&self, name: &Name) -> Result<Arc<OpenMailbox>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mailbox) = open.get(name) {
             return Ok(mailbox);
@@ -293,7 +293,7 @@ impl Spool {
         if mailboxes.stat(name.as_str())?.is_none() {
             return Err(self.no_mailbox(name));
         }
-        Ok(open.insert(Mailbox::open(queue, &mailboxes, name, &self.options)?))
+        Ok(open.insert(OpenMailbox::open(queue, &mailboxes, name, &self.options)?))
     }
 
     fn record(&self, kind: &str, actor: &Name, data: serde_json::Value) {

@@ -49,8 +49,9 @@ impl Spool {
     /// [`Error::NoQueue`] if there is none, or every user may write to it.
     /// [`MailboxError::FormerLog`] if a former version has left a write-ahead log.
     pub fn open(root: &Path, options: Options) -> Result<Self> {
+        let root = std::path::absolute(root).map_err(|e| Error::io("resolve", root, e))?;
         let spool = Self {
-            root: root.to_owned(),
+            root,
             options: Box::new(options),
             open: Mutex::default(),
             oldest_settled: Box::default(),

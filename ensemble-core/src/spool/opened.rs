@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::mailbox::Mailbox;
+use super::mailbox::OpenMailbox;
 use super::waiting::Waiting;
 use crate::durable::FileId;
 use crate::message::Name;
@@ -19,7 +19,7 @@ pub(super) type Known = Arc<Mutex<Waiting>>;
 /// The open mailboxes, and what is known of closed ones.
 #[derive(Debug, Default)]
 pub(super) struct Opened {
-    open: HashMap<Name, (u64, Arc<Mailbox>)>,
+    open: HashMap<Name, (u64, Arc<OpenMailbox>)>,
     /// By name, and for which directory that holds.
     known: HashMap<Name, (FileId, Known)>,
     uses: u64,
@@ -27,7 +27,7 @@ pub(super) struct Opened {
 
 impl Opened {
     /// A mailbox that is open and still lies where it was.
-    pub(super) fn get(&mut self, name: &Name) -> Option<Arc<Mailbox>> {
+    pub(super) fn get(&mut self, name: &Name) -> Option<Arc<OpenMailbox>> {
         self.uses += 1;
         let (used, mailbox) = self.open.get_mut(name)?;
         if mailbox.is_current() {
@@ -39,7 +39,7 @@ impl Opened {
     }
 
     /// Keeps a mailbox that was just opened; another one may be closed for it once no thread uses it.
-    pub(super) fn insert(&mut self, mut mailbox: Mailbox) -> Arc<Mailbox> {
+    pub(super) fn insert(&mut self, mut mailbox: OpenMailbox) -> Arc<OpenMailbox> {
         if let Some((identity, known)) = self.known.remove(&mailbox.name)
             && identity == mailbox.identity
         {

@@ -9,10 +9,11 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::mailbox::{Location, Mailbox, OVERFLOW_FILE};
+use super::mailbox::{Location, OVERFLOW_FILE, OpenMailbox};
 use super::place::{self, Front};
 use super::{Settings, Spool};
 use crate::durable::{self, Dir, Durability, Moved, SyncMany};
@@ -44,7 +45,7 @@ pub struct Overflow {
 pub struct Unsynced {
     outcomes: Vec<Published>,
     files: Vec<(File, PathBuf)>,
-    touched: Vec<(Arc<Mailbox>, bool)>,
+    touched: Vec<(Arc<OpenMailbox>, bool)>,
     syncs: Arc<SyncMany>,
     power: bool,
 }
@@ -88,6 +89,29 @@ impl Spool {
         if published == Published::Stored {
             if self.is_power() {
                 sync_stored(&mailbox, envelope.priority > 0)?;
+            }
+            self.record_stored(envelope);
+        }
+        Ok(published)
+    }
+
+    /// As [`Spool::publish`], for a message that is not received before `delay` has passed.
+    ///
+    /// # Errors
+    /// As for [`Spool::publish`].
+    pub fn publish_delayed(&self, envelope: &Envelope, delay: Duration) -> Result<Published> {
+        let mailbox = self.mailbox(&envelope.to)?;
+        let content = envelope.encode()?;
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let not_before = self.now_millis().saturating_add(delay_ms);
+        let draft = || {
+            let staged = self.draft(&mailbox, envelope, &content, self.options.durability)?;
+            Ok(staged.with_not_before(not_before))
+        };
+        let (published, _) = self.store(&mailbox, envelope, draft)?;
+        if published == Published::Stored {
+            if self.is_power() {
+                mailbox.sync_front()?;
             }
             self.record_stored(envelope);
         }
@@ -163,7 +187,7 @@ impl Spool {
 
     /// Writes messages to `tmp/` and syncs all of them. After an error, those before the message
     /// that failed are returned; none if a sync failed.
-    fn synced_drafts(&self, envelopes: &[Envelope]) -> (Vec<Draft>, Option<Error>) {
+    fn synced_drafts(&self, envelopes: &[Envelope]) -> (Vec<StagedFile>, Option<Error>) {
         let (mut drafts, mut files, mut failed) = (Vec::new(), Vec::new(), None);
         for envelope in envelopes {
             let written = self.mailbox(&envelope.to).and_then(|mailbox| {
@@ -196,7 +220,7 @@ impl Spool {
     fn note_stored(
         &self,
         all: &mut Unsynced,
-        mailbox: Arc<Mailbox>,
+        mailbox: Arc<OpenMailbox>,
         envelope: &Envelope,
         published: Published,
     ) {
@@ -239,9 +263,9 @@ impl Spool {
     /// Moves the draft to its place, unless the message is stored already or may not be stored.
     fn store(
         &self,
-        mailbox: &Mailbox,
+        mailbox: &OpenMailbox,
         envelope: &Envelope,
-        draft: impl FnOnce() -> Result<Draft>,
+        draft: impl FnOnce() -> Result<StagedFile>,
     ) -> Result<(Published, Option<File>)> {
         let settings = mailbox.settings()?;
         let may_exist = envelope.note_offer();
@@ -269,19 +293,25 @@ impl Spool {
     /// Writes a message to `tmp/`.
     fn draft(
         &self,
-        mailbox: &Arc<Mailbox>,
+        mailbox: &Arc<OpenMailbox>,
         envelope: &Envelope,
         content: &[u8],
         durability: Durability,
-    ) -> Result<Draft> {
+    ) -> Result<StagedFile> {
         let name = durable::temporary_name(envelope.id.as_str());
         let file = mailbox.tmp.write_new(&name, content, self.options.modes, durability)?;
-        Ok(Draft { mailbox: Arc::clone(mailbox), name, file: Some(file), is_placed: false })
+        let (mailbox, file) = (Arc::clone(mailbox), Some(file));
+        Ok(StagedFile { mailbox, name, file, not_before: 0, is_placed: false })
     }
 
     /// A copy that a power cut has left empty or cut does not count as stored. It is kept aside.
     /// Its sender, who was never told that it was safe, may store it again.
-    fn was_damaged(&self, mailbox: &Mailbox, id: &MessageId, location: &Location) -> Result<bool> {
+    fn was_damaged(
+        &self,
+        mailbox: &OpenMailbox,
+        id: &MessageId,
+        location: &Location,
+    ) -> Result<bool> {
         let (dir, file) = mailbox.file_at(id, location);
         let damaged = match dir.read(&file, ENVELOPE_BYTES_MAX) {
             Ok(content) => content
@@ -303,7 +333,7 @@ impl Spool {
     /// The id is taken: by the same message, or by another one?
     fn stored_before(
         &self,
-        mailbox: &Mailbox,
+        mailbox: &OpenMailbox,
         envelope: &Envelope,
         location: &Location,
     ) -> Result<Published> {
@@ -334,7 +364,7 @@ impl Spool {
 
     fn check_capacity(
         &self,
-        mailbox: &Mailbox,
+        mailbox: &OpenMailbox,
         envelope: &Envelope,
         settings: &Settings,
     ) -> Result<()> {
@@ -400,17 +430,28 @@ impl Spool {
 
 /// A message in `tmp/`, which is removed from there if it does not get to its place.
 #[derive(Debug)]
-struct Draft {
-    mailbox: Arc<Mailbox>,
+struct StagedFile {
+    mailbox: Arc<OpenMailbox>,
     name: String,
     file: Option<File>,
+    /// In milliseconds since the Unix epoch, 0 for at once.
+    not_before: u64,
     is_placed: bool,
 }
 
-impl Draft {
+impl StagedFile {
+    /// The same file for a message that is not received before this.
+    fn with_not_before(mut self, not_before: u64) -> Self {
+        self.not_before = not_before;
+        self
+    }
+
     /// The rename that stores the message; `false` if the name is taken.
     fn place(&mut self, envelope: &Envelope) -> Result<bool> {
-        let (dir, file) = target(&self.mailbox, envelope);
+        let (dir, file) = match self.not_before {
+            0 => target(&self.mailbox, envelope),
+            due => (&self.mailbox.front, Front { not_before: due, ..front(envelope) }.file()),
+        };
         let moved = self.mailbox.tmp.move_new(&self.name, dir, &file)?;
         self.is_placed = moved == Moved::Done;
         if moved == Moved::Gone {
@@ -421,7 +462,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.is_placed {
             let _ = self.mailbox.tmp.remove(&self.name);
@@ -435,7 +476,7 @@ fn front(envelope: &Envelope) -> Front {
 }
 
 /// Where a message is stored: an everyday one stands in line, an urgent one at the front.
-fn target<'a>(mailbox: &'a Mailbox, envelope: &Envelope) -> (&'a Dir, String) {
+fn target<'a>(mailbox: &'a OpenMailbox, envelope: &Envelope) -> (&'a Dir, String) {
     match envelope.priority {
         0 => (&mailbox.new, place::plain(&envelope.id)),
         _ => (&mailbox.front, front(envelope).file()),
@@ -443,11 +484,11 @@ fn target<'a>(mailbox: &'a Mailbox, envelope: &Envelope) -> (&'a Dir, String) {
 }
 
 /// Makes what was stored survive a power cut.
-fn sync_stored(mailbox: &Mailbox, urgent: bool) -> Result<()> {
+fn sync_stored(mailbox: &OpenMailbox, urgent: bool) -> Result<()> {
     if urgent { mailbox.sync_front() } else { mailbox.sync_new() }
 }
 
-fn read_overflow(mailbox: &Mailbox) -> Result<Option<Overflow>> {
+fn read_overflow(mailbox: &OpenMailbox) -> Result<Option<Overflow>> {
     let Some(content) = mailbox.home.read(OVERFLOW_FILE, OVERFLOW_BYTES_MAX)? else {
         return Ok(None);
     };

@@ -15,7 +15,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use super::mailbox::Mailbox;
+use super::mailbox::OpenMailbox;
 use super::{Spool, place};
 use crate::durable::Dir;
 use crate::event_log::types;
@@ -73,7 +73,7 @@ struct Usage {
 impl Spool {
     /// # Errors
     /// [`Error::Quota`] if the sender has as much in this mailbox as it may.
-    pub(super) fn check_quota(&self, mailbox: &Mailbox, envelope: &Envelope) -> Result<()> {
+    pub(super) fn check_quota(&self, mailbox: &OpenMailbox, envelope: &Envelope) -> Result<()> {
         let Some(quota) = &self.options().quota else { return Ok(()) };
         if quota.exempt.contains(&envelope.from) {
             return Ok(());
@@ -99,7 +99,7 @@ impl Spool {
 }
 
 /// Whether so few messages wait that no sender can have too many.
-fn has_room(mailbox: &Mailbox, quota: &Quota) -> Result<bool> {
+fn has_room(mailbox: &OpenMailbox, quota: &Quota) -> Result<bool> {
     let spend = |room: u64| room.checked_sub(1);
     if mailbox.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok() {
         return Ok(true);
@@ -110,7 +110,7 @@ fn has_room(mailbox: &Mailbox, quota: &Quota) -> Result<bool> {
 }
 
 /// What a sender has waiting, as far as was looked. `is_plain` says that only the number of messages matters.
-fn usage(mailbox: &Mailbox, sender: &Name, quota: &Quota, is_plain: bool) -> Result<Usage> {
+fn usage(mailbox: &OpenMailbox, sender: &Name, quota: &Quota, is_plain: bool) -> Result<Usage> {
     let mut waiting: Vec<(&Dir, String)> = Vec::new();
     list(&mailbox.front, |file| place::Front::parse(file).is_some(), &mut waiting)?;
     list(&mailbox.new, |file| place::parse_plain(file).is_some(), &mut waiting)?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::backlog::Backlog;
-use super::mailbox::Mailbox;
+use super::mailbox::OpenMailbox;
 use super::place::{self, Front, Held};
 use super::waiting::{Candidate, Waiting};
 use super::{Settings, Spool};
@@ -91,7 +91,7 @@ impl Spool {
     /// As [`Spool::receive`], for a holder that the admission does not concern.
     fn receive_next(
         &self,
-        mailbox: &Arc<Mailbox>,
+        mailbox: &Arc<OpenMailbox>,
         settings: &Settings,
         holder: &Name,
     ) -> Result<Option<Delivery>> {
@@ -156,7 +156,7 @@ impl Spool {
 
     pub(super) fn claim(
         &self,
-        mailbox: &Arc<Mailbox>,
+        mailbox: &Arc<OpenMailbox>,
         settings: &Settings,
         from: (&Dir, &str),
         held: Held,
@@ -187,7 +187,7 @@ impl Spool {
     /// Reads what was claimed; what cannot be delivered goes to the dead letters.
     fn load(
         &self,
-        mailbox: &Arc<Mailbox>,
+        mailbox: &Arc<OpenMailbox>,
         settings: &Settings,
         held: Held,
         file: &str,
@@ -227,7 +227,12 @@ impl Spool {
         Ok(Some(Delivery::new(envelope, lease, settings.lease_duration())))
     }
 
-    fn set_aside_double(&self, mailbox: &Mailbox, from: (&Dir, &str), held: &Held) -> Result<()> {
+    fn set_aside_double(
+        &self,
+        mailbox: &OpenMailbox,
+        from: (&Dir, &str),
+        held: &Held,
+    ) -> Result<()> {
         // Only a copy made by hand can be there twice: keep it where it harms nothing.
         let aside = place::double(&held.id);
         from.0.move_new(from.1, &mailbox.dead, &aside)?;

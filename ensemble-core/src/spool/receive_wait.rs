@@ -12,6 +12,8 @@
 //! [`POLL_WITHOUT_EVENTS`].
 
 use std::collections::HashMap;
+use std::ops::Deref;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ use crate::Result;
 use crate::env::{Delivery, Monotonic};
 use crate::leases::MailboxLeases;
 use crate::message::Name;
-use crate::watch::{FsEvent, FsWatcher, POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS};
+use crate::watch::{FsEvent, FsWatcher, POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS, sleep_until_any};
 
 /// Minimum time between two scans of leases that file events ask for. A busy mailbox wakes its consumers
 /// thousands of times a second.
@@ -112,19 +114,8 @@ impl Spool {
     /// The steps of [`Spool::receive_wait`], for a program that does something between them, such as
     /// handling signals. From this call on, a message that lands ends the next [`MailWait::sleep`].
     #[must_use]
-    pub fn wait_for_mail(&self, mailbox: &Name, holder: &Name) -> MailWait<'_> {
-        let observer = Arc::clone(
-            lock(&self.waits.observers)
-                .entry(mailbox.clone())
-                .or_insert_with(|| Arc::new(Mutex::new(self.observer(mailbox, holder)))),
-        );
-        let watcher = lock(&self.waits.idle).pop();
-        let (mailbox, holder) = (mailbox.clone(), holder.clone());
-        let (looked_at, scan_at) = (0, None);
-        let mut wait =
-            MailWait { spool: self, mailbox, holder, observer, watcher, looked_at, scan_at };
-        wait.watch();
-        wait
+    pub fn wait_for_mail(&self, mailbox: &Name, holder: &Name) -> MailWait<&Self> {
+        MailWait::begin(self, mailbox, holder)
     }
 
     fn observer(&self, mailbox: &Name, holder: &Name) -> Observer {
@@ -158,9 +149,11 @@ impl Spool {
 /// assert!(wait.receive()?.is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// It borrows the queue, or owns a share of it: `MailWait<&Spool>` or `MailWait<Arc<Spool>>`.
 #[derive(Debug)]
-pub struct MailWait<'s> {
-    spool: &'s Spool,
+pub struct MailWait<S: Deref<Target = Spool>> {
+    spool: S,
     mailbox: Name,
     holder: Name,
     observer: Arc<Mutex<Observer>>,
@@ -172,7 +165,22 @@ pub struct MailWait<'s> {
     scan_at: Option<Monotonic>,
 }
 
-impl MailWait<'_> {
+impl<S: Deref<Target = Spool>> MailWait<S> {
+    /// Starts a wait: from this call on, a message that lands ends the next sleep.
+    pub fn begin(spool: S, mailbox: &Name, holder: &Name) -> Self {
+        let observer = Arc::clone(
+            lock(&spool.waits.observers)
+                .entry(mailbox.clone())
+                .or_insert_with(|| Arc::new(Mutex::new(spool.observer(mailbox, holder)))),
+        );
+        let watcher = lock(&spool.waits.idle).pop();
+        let (mailbox, holder) = (mailbox.clone(), holder.clone());
+        let (looked_at, scan_at) = (0, None);
+        let mut wait = Self { spool, mailbox, holder, observer, watcher, looked_at, scan_at };
+        wait.watch();
+        wait
+    }
+
     /// Takes back what dead holders hold, then receives as [`Spool::receive`] does. Never waits for a message.
     ///
     /// # Errors
@@ -188,6 +196,52 @@ impl MailWait<'_> {
     /// # Errors
     /// The mailbox does not exist or the disk failed.
     pub fn sleep(&mut self, longest: Duration) -> Result<()> {
+        self.sleep_beside(longest, None)
+    }
+
+    /// As [`MailWait::sleep`]; also ends when `other` becomes readable, which stays unread.
+    ///
+    /// # Errors
+    /// As for [`MailWait::sleep`].
+    pub fn sleep_beside(&mut self, longest: Duration, other: Option<BorrowedFd<'_>>) -> Result<()> {
+        let nap = self.next_look(longest)?;
+        let Some(watcher) = &mut self.watcher else {
+            self.nap_beside(nap, other);
+            self.watch();
+            return Ok(());
+        };
+        let mut events = match other {
+            None => watcher.wait(nap),
+            Some(other) => {
+                // A poll that fails is answered by a look, as an event is.
+                let _ = sleep_until_any(&[watcher.as_fd(), other], Some(nap));
+                watcher.take()
+            }
+        };
+        for _ in 0..DRAINS_MAX {
+            let more = watcher.take();
+            if more.is_empty() {
+                break;
+            }
+            events.extend(more);
+        }
+        if events.iter().any(|event| matches!(event, FsEvent::Failed { .. })) {
+            self.watcher = None;
+            self.nap_beside(nap, other);
+        }
+        // Silence may also mean that the directories were replaced.
+        if events.is_empty() || events.iter().any(|event| matches!(event, FsEvent::Replaced { .. }))
+        {
+            self.watch();
+        }
+        Ok(())
+    }
+
+    /// How long the next sleep lasts where nothing lands, at most `longest`.
+    ///
+    /// # Errors
+    /// As for [`MailWait::sleep`].
+    pub fn next_look(&self, longest: Duration) -> Result<Duration> {
         let mut nap = longest.min(POLL_WITH_EVENTS);
         // A message that was due at the last look is one that this holder may not take.
         let front = &self.spool.mailbox(&self.mailbox)?.front;
@@ -198,29 +252,16 @@ impl MailWait<'_> {
         if let Some(at) = expiry.into_iter().chain(self.scan_at).min() {
             nap = nap.min(at.since(self.spool.options.clock.monotonic()));
         }
-        let Some(watcher) = &mut self.watcher else {
-            std::thread::sleep(nap.min(POLL_WITHOUT_EVENTS));
-            self.watch();
-            return Ok(());
-        };
-        let mut events = watcher.wait(nap);
-        for _ in 0..DRAINS_MAX {
-            let more = watcher.take();
-            if more.is_empty() {
-                break;
-            }
-            events.extend(more);
+        Ok(nap)
+    }
+
+    /// Sleeps where no file event can end the sleep.
+    fn nap_beside(&self, nap: Duration, other: Option<BorrowedFd<'_>>) {
+        let nap = nap.min(POLL_WITHOUT_EVENTS);
+        match other {
+            Some(other) if sleep_until_any(&[other], Some(nap)).is_ok() => {}
+            Some(_) | None => std::thread::sleep(nap),
         }
-        if events.iter().any(|event| matches!(event, FsEvent::Failed { .. })) {
-            self.watcher = None;
-            std::thread::sleep(nap.min(POLL_WITHOUT_EVENTS));
-        }
-        // Silence may also mean that the directories were replaced.
-        if events.is_empty() || events.iter().any(|event| matches!(event, FsEvent::Replaced { .. }))
-        {
-            self.watch();
-        }
-        Ok(())
     }
 
     /// Watches the directories that have these names now. A look must follow: pending events are lost.
@@ -255,7 +296,7 @@ impl MailWait<'_> {
         }
         (self.scan_at, observer.scanned_at) = (None, Some(now));
         let mailboxes = std::slice::from_ref(&self.mailbox);
-        match observer.leases.look(&*options.clock, self.spool, mailboxes, &*options.recorder) {
+        match observer.leases.look(&*options.clock, &*self.spool, mailboxes, &*options.recorder) {
             // A lock that another process holds delays the expiry; the machine asks again.
             Err(error) if !error.is_transient() => Err(error),
             Ok(_) | Err(_) => Ok(()),
@@ -263,7 +304,7 @@ impl MailWait<'_> {
     }
 }
 
-impl Drop for MailWait<'_> {
+impl<S: Deref<Target = Spool>> Drop for MailWait<S> {
     /// Keeps the watcher: making and closing one takes longer than a receive.
     fn drop(&mut self) {
         let Some(mut watcher) = self.watcher.take() else { return };

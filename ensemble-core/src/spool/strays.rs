@@ -32,7 +32,8 @@ impl Spool {
         }
         // One mailbox at a time: there may be more of them than files that may be open.
         for mailbox in self.mailboxes()? {
-            let home = self.mailboxes_dir()?.open_child(mailbox.as_str())?;
+            // One that cannot be opened is another finding.
+            let Ok(home) = self.mailboxes_dir()?.open_child(mailbox.as_str()) else { continue };
             for state in STATES {
                 let Ok(dir) = home.open_child(state) else { continue };
                 findings.extend(strange(&dir, &format!("mailbox/{mailbox}/{state}/"))?);

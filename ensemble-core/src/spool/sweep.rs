@@ -6,11 +6,12 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::finish::read_extension;
-use super::mailbox::{Location, Mailbox};
+use super::mailbox::{Location, OpenMailbox};
 use super::place::{self, Held};
 use super::{Spool, calendar, find, former};
 use crate::durable::Dir;
 use crate::leases::{LeaseTable, Observed};
+use crate::mailboxes::visit_all_mailboxes;
 use crate::message::Name;
 use crate::proto::calendar::Calendar;
 use crate::{Error, Result};
@@ -35,10 +36,11 @@ pub struct Swept {
 
 /// # Sweep and expire
 impl Spool {
-    /// Removes side files and old messages that no client needs any more, in all mailboxes.
+    /// Removes side files and old messages that no client needs any more, in all mailboxes. One that cannot be read is
+    /// passed over.
     ///
     /// # Errors
-    /// A directory cannot be listed or a file cannot be removed.
+    /// Nothing was removed, because a directory cannot be listed or a file cannot be removed.
     pub fn sweep(&self) -> Result<Swept> {
         let mut calendar = self.calendar();
         let swept = self.sweep_by(&mut calendar);
@@ -53,14 +55,16 @@ impl Spool {
             let old = older(calendar, &tmp, TMP_AGE_MAX, |_| true)?;
             swept.tmp_removed = remove_all(&tmp, &old.files)?;
         }
-        for name in self.mailboxes()? {
-            let mailbox = self.mailbox(&name)?;
+        let visited = visit_all_mailboxes(self.mailboxes()?, |name| {
+            let mailbox = self.mailbox(name)?;
             let keep =
                 Duration::from_secs(mailbox.settings()?.done_days.saturating_mul(24 * 60 * 60));
             swept.done_removed += self.sweep_settled(calendar, &mailbox, keep)?;
             swept.orphans_removed += self.remove_orphans(&mailbox)?;
-        }
-        Ok(swept)
+            Ok(())
+        });
+        // A mailbox that cannot be swept is found by `fsck`; what was removed is recorded.
+        if swept == Swept::default() { visited.map(|()| swept) } else { Ok(swept) }
     }
 
     /// Removes settled messages past their time. All of them are looked at only if the oldest that was kept at
@@ -68,7 +72,7 @@ impl Spool {
     fn sweep_settled(
         &self,
         calendar: &mut Calendar,
-        mailbox: &Mailbox,
+        mailbox: &OpenMailbox,
         keep: Duration,
     ) -> Result<usize> {
         let known = || self.oldest_settled.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +137,7 @@ impl Spool {
         if sequence != observed.sequence {
             return Ok(false);
         }
-        match self.give_back(&mailbox, &held, Duration::ZERO, "lease over") {
+        match self.give_back(&mailbox, &held, self.hand_back(Duration::ZERO, "lease over")) {
             Ok(()) => Ok(true),
             Err(Error::LeaseLost { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -141,7 +145,7 @@ impl Spool {
     }
 
     /// Side files of leases that are over and name no former holder, and reasons of letters that were redriven and settled.
-    fn remove_orphans(&self, mailbox: &Mailbox) -> Result<usize> {
+    fn remove_orphans(&self, mailbox: &OpenMailbox) -> Result<usize> {
         let mut removed = 0;
         for (id, epoch) in former::side_files(mailbox)? {
             if !former::is_needed(mailbox, &id, epoch)? {

@@ -5,7 +5,7 @@
 //! watched one by one, never recursively.
 //!
 //! The waiting thread reads the descriptor itself. A thread in between would add a second wake-up
-//! to every message (docs/evidence/performance.md). Reading a directory wakes no listener.
+//! to every message (docs/evidence/measurements.md). Reading a directory wakes no listener.
 
 #[cfg(all(target_os = "linux", feature = "notify"))]
 mod chosen;

@@ -29,7 +29,8 @@ use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
-use crate::overview::{Changes, Evidence, Overview, OverviewReader};
+use crate::attention::AwayServers;
+use crate::overview::{Changes, Evidence, Overview, OverviewReader, OverviewSource};
 use crate::project::{AlertRule, Project};
 use crate::status::ACTOR;
 use channels::{NO_TERMINAL, Running, Terminals};
@@ -126,8 +127,8 @@ enum OnServers {
     None,
     /// All that is there, and here.
     Seen(Box<Overview>),
-    /// Nothing now: they do not answer.
-    Away,
+    /// Nothing now: they cannot be asked.
+    Away(AwayServers),
 }
 
 /// What the thread works with.
@@ -146,9 +147,9 @@ struct Alerter {
     /// The mailboxes on servers, once they have answered.
     #[cfg(feature = "nats")]
     servers: Option<Box<dyn RequestStore>>,
-    /// The next attempt to connect.
+    /// The next attempt to connect, and why the last one failed.
     #[cfg(feature = "nats")]
-    connect_after: Option<Monotonic>,
+    connect_after: Option<(Monotonic, AwayServers)>,
     running: Vec<(Running, Due)>,
     /// What failed last, which is said once.
     trouble: Option<String>,
@@ -162,9 +163,7 @@ impl Alerter {
             let now = SystemClock.monotonic();
             let since = looked.map_or(LOOK_INTERVAL_MAX, |at| now.since(at));
             if since >= LOOK_INTERVAL_MAX || (is_stale && since >= pause) {
-                if let Err(error) = self.look() {
-                    self.say(&error);
-                }
+                self.look();
                 let after = SystemClock.monotonic();
                 pause = LOOK_INTERVAL_MIN.max(after.since(now) * PAUSE_PER_COST);
                 (looked, is_stale) = (Some(after), false);
@@ -201,21 +200,24 @@ impl Alerter {
         }
     }
 
-    fn look(&mut self) -> Result<()> {
+    fn look(&mut self) {
         let (overview, is_whole) = match self.overview_of_servers() {
-            OnServers::None => (self.overview_here()?, true),
-            OnServers::Seen(overview) => (*overview, true),
+            OnServers::None => {
+                let source = OverviewSource::Here(&self.spool);
+                (self.reader.look(&Changes::Anywhere, source, Evidence::Watcher), true)
+            }
+            OnServers::Seen(overview) => {
+                let is_whole = overview.away.is_none();
+                (*overview, is_whole)
+            }
             // The panes are here also while the servers are away.
-            OnServers::Away => (self.overview_here()?, false),
+            OnServers::Away(away) => {
+                let source = OverviewSource::Away(&away);
+                (self.reader.look(&Changes::Anywhere, source, Evidence::Watcher), false)
+            }
         };
         let work = is_whole.then(|| overview.is_at_work());
         self.schedule.look(self.moment(), &overview.needs, work);
-        Ok(())
-    }
-
-    fn overview_here(&mut self) -> Result<Overview> {
-        let spool = &*self.spool;
-        self.reader.look(&Changes::Anywhere, spool, Some(spool), Evidence::Watcher)
     }
 
     #[cfg(feature = "nats")]
@@ -223,8 +225,11 @@ impl Alerter {
         match self.ask_servers() {
             Ok(found) => found,
             Err(error) => {
+                let away = AwayServers::from(&error);
                 self.say(&error);
-                OnServers::Away
+                let next = SystemClock.monotonic() + CONNECT_INTERVAL;
+                self.connect_after = Some((next, away.clone()));
+                OnServers::Away(away)
             }
         }
     }
@@ -234,17 +239,16 @@ impl Alerter {
         let now = SystemClock.monotonic();
         if self.servers.is_none() {
             let Some(options) = self.project.nats_options()? else { return Ok(OnServers::None) };
-            if self.connect_after.is_some_and(|at| now < at) {
-                return Ok(OnServers::Away);
+            if let Some((_, away)) = self.connect_after.as_ref().filter(|(at, _)| now < *at) {
+                return Ok(OnServers::Away(away.clone()));
             }
-            self.connect_after = Some(now + CONNECT_INTERVAL);
             let servers = ensemble_nats::NatsTransport::connect(&options)?;
             servers.follow_team()?;
             self.servers = Some(Box::new(servers));
         }
-        let Some(servers) = &self.servers else { return Ok(OnServers::Away) };
-        let overview =
-            self.reader_of_servers.look(&Changes::Anywhere, &**servers, None, Evidence::Watcher)?;
+        let Some(servers) = &self.servers else { return Ok(OnServers::None) };
+        let source = OverviewSource::Remote(&**servers);
+        let overview = self.reader_of_servers.look(&Changes::Anywhere, source, Evidence::Watcher);
         Ok(OnServers::Seen(Box::new(overview)))
     }
 

@@ -1,3 +1,4 @@
+use ensemble_core::message::MessageId;
 use serde_json::json;
 
 use super::*;
@@ -56,6 +57,10 @@ fn ladder(state: &str) -> LadderFile {
 #[derive(Default)]
 struct Case {
     no_watcher: bool,
+    silent: Option<Duration>,
+    servers_away: Option<AwayServers>,
+    unreadable: Vec<UnreadablePart>,
+    mail: Vec<PersonMail>,
     agents: Vec<AgentView>,
     pending: Vec<Asked>,
     undecided: Vec<Asked>,
@@ -69,11 +74,23 @@ impl Case {
     fn needs(&self) -> Vec<Need> {
         needs(&Facts {
             now: at(10),
-            watcher_runs: !self.no_watcher,
+            watcher_remedy: "`ensemble up`",
+            watcher: match (self.no_watcher, self.silent) {
+                (true, _) => WatcherState::Missing,
+                (false, Some(silent)) => WatcherState::Hangs(silent),
+                (false, None) => WatcherState::Runs,
+            },
+            watcher_pid: Some(7),
+            servers_away: self.servers_away.as_ref(),
+            unreadable: &self.unreadable,
+            mail: &self.mail,
             agents: &self.agents,
             pending: &self.pending,
             undecided: &self.undecided,
+            unplanned: &[],
+            stranded: &[],
             dead: &self.dead,
+            dead_ids: &self.dead.iter().map(|letter| letter.id.as_str()).collect(),
             ladders: &self.ladders,
             troubles: &self.troubles,
             steps: &[],
@@ -93,6 +110,7 @@ fn dead(id: &str) -> DeadTask {
         task: Some("t2".to_owned()),
         reason: "after 5 attempts".to_owned(),
         at: Some(at(3)),
+        is_readable: true,
     }
 }
 
@@ -120,6 +138,33 @@ fn a_state_of_an_agent_is_a_need_or_is_not() {
 }
 
 #[test]
+fn an_answer_to_the_person_comes_first_with_its_words() {
+    let mail = |id: &str, from: &str, words: &str, minute| PersonMail {
+        id: MessageId::new(id).unwrap(),
+        from: name(from),
+        words: words.to_owned(),
+        is_answer: from == "opal",
+        at: at(minute),
+    };
+    let case = Case {
+        no_watcher: true,
+        agents: vec![agent("w1", State::Blocked)],
+        mail: vec![
+            mail("m1", "gem", "hello", 1),
+            mail("m2", "opal", "wait", 2),
+            mail("m3", "opal", "42 lines", 3),
+        ],
+        ..Case::default()
+    };
+    assert_eq!(case.words(), ["answered", "answered", "watcher", "blocked"]);
+    let needs = case.needs();
+    assert_eq!(needs[0].text, "gem wrote to you: \"hello\"");
+    assert_eq!(needs[1].text, "opal answered you: \"42 lines\" (and 1 more)");
+    assert_eq!(needs[1].help, "`ensemble recv`");
+    assert_eq!((&needs[1].agent, needs[1].since), (&Some(name("opal")), Some(at(3))));
+}
+
+#[test]
 fn mail_that_waits_is_a_need_of_an_idle_agent_after_a_while() {
     let waiting = |state, waited| {
         let waited = Some(Duration::from_secs(waited));
@@ -137,6 +182,15 @@ fn a_team_without_a_watcher_needs_one_while_agents_are_up() {
     assert_eq!(case(State::Idle).words(), ["watcher"]);
     assert_eq!(case(State::Shutdown).words(), [""; 0]);
     assert_eq!(Case { no_watcher: true, ..Case::default() }.words(), [""; 0]);
+}
+
+#[test]
+fn a_watcher_that_hangs_is_a_need_also_without_agents() {
+    let case = Case { silent: Some(Duration::from_secs(90)), ..Case::default() };
+    let needs = case.needs();
+    assert_eq!(case.words(), ["watcher"]);
+    assert!(needs[0].text.contains("hangs: no sign of life for 90 s"), "{}", needs[0].text);
+    assert!(needs[0].help.contains("kill -KILL 7"), "{}", needs[0].help);
 }
 
 #[test]
@@ -178,6 +232,7 @@ fn one_trouble_is_one_need() {
 fn each_need_names_the_command_that_helps() {
     let parked = json!({ "scope": "task", "name": "t1", "limit": { "usd": 5 }, "used": { "usd": 6 }, "since": at(2) });
     let case = Case {
+        mail: Vec::new(),
         no_watcher: true,
         agents: vec![
             AgentView { holds: vec!["t9".to_owned()], ..agent("w3", State::Gone) },
@@ -190,6 +245,17 @@ fn each_need_names_the_command_that_helps() {
         dead: vec![dead("m2")],
         ladders: vec![ladder("escalated"), ladder("open")],
         troubles: vec![trouble("control"), trouble("merge_impossible")],
+        unreadable: vec![UnreadablePart {
+            about: "mailbox w9".to_owned(),
+            why: "mailbox.yaml: is a pipe".to_owned(),
+            help: "`mend it`".to_owned(),
+        }],
+        servers_away: Some(AwayServers {
+            why: "no answer".to_owned(),
+            since: Some(at(1)),
+            help: "`start them`".to_owned(),
+        }),
+        silent: None,
         parked: vec![serde_json::from_value(parked).unwrap()],
     };
     let needs = case.needs();
@@ -198,36 +264,41 @@ fn each_need_names_the_command_that_helps() {
     assert_eq!(
         found,
         [
-            ("watcher", "`ensemble admin watch`"),
+            ("servers", "`start them`"),
+            ("watcher", "`ensemble up`"),
             ("blocked", "`ensemble why w2`"),
             ("blocked", "`ensemble agent attach w1`"),
             ("gone", "`ensemble up w3`"),
             ("decision", "`ensemble request list r1` shows it, and how to answer"),
             ("escalation", "`ensemble why t1`; `ensemble agent attach bob`"),
             ("standstill", "`x`"),
+            ("unreadable", "`mend it`"),
             ("dead letter", "`ensemble dead retry m2`, or `dead drop`"),
             ("budget", "`ensemble agent usage allow task t1 --usd N`"),
             ("paused", "`x`"),
             ("limited", "it goes on by itself"),
         ]
     );
-    assert!(needs[3].text.ends_with("it held t9"), "{}", needs[3].text);
+    assert!(needs[4].text.ends_with("it held t9"), "{}", needs[4].text);
     let calm = needs.iter().filter(|need| !need.need.is_urgent()).count();
     assert_eq!(calm, 2);
 }
 
 #[test]
-fn a_long_id_is_shortened_as_far_as_it_is_unique_among_dead_letters() {
-    let help = |ids: &[&str]| -> Vec<String> {
-        let all: Vec<DeadTask> = ids.iter().map(|id| dead(id)).collect();
-        all.iter().map(|letter| of_dead(letter, &all).help).collect()
+fn a_dead_letter_is_offered_what_can_help_it_under_an_id_that_means_it_alone() {
+    let one = "01a217d5-8fcd-7269-8d43-fa96e245f583";
+    let help = |is_readable, others: &[&str]| {
+        let all: ShortIds = others.iter().copied().chain([one]).collect();
+        of_dead(&DeadTask { is_readable, ..dead(one) }, &all).help
     };
-    let (one, two) =
-        ("01a217d5-8fcd-7269-8d43-fa96e245f583", "01a217d5-8fce-7269-8d43-fa96e245f583");
+    assert_eq!(help(true, &[]), "`ensemble dead retry 01a217d5-8fcd`, or `dead drop`");
+    // A letter that is not a task, which no person needs to see, has the same beginning.
     let twin = "01a217d5-8fcd-7269-8d43-000000000000";
-    assert_eq!(help(&[one, two])[0], "`ensemble dead retry 01a217d5-8fcd`, or `dead drop`");
-    assert!(help(&[one, twin])[0].contains(one));
-    assert!(help(&["a-name-of-the-senders-own-choice"])[0].contains("own-choice"));
+    assert_eq!(
+        help(true, &[twin]),
+        format!("`ensemble dead retry {}`, or `dead drop`", &one[..25])
+    );
+    assert_eq!(help(false, &[]), "`ensemble dead show 01a217d5-8fcd`, then `dead drop`");
 }
 
 #[test]

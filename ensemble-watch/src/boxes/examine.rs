@@ -5,7 +5,7 @@
 //! cannot be read now, or is gone          Absent       nothing
 //! is larger, or of another kind           Unfit        the loop puts it aside
 //! may still change                        Unquiet      examined again after IN_PLACE_QUIET
-//! is in the ledger with this content      Routed       the ledger takes its new stamps
+//! is in the ledger with this content      Routed       the loop decides whether it counts again
 //! parses                                  Complete     the loop routes it
 //! does not parse, may still be completed  Incomplete   examined again after INCOMPLETE_PATIENCE
 //! does not parse                          Unfit        the loop puts it aside
@@ -19,8 +19,6 @@ use ensemble_core::{Error, Result};
 use super::pending::Version;
 use super::{Complete, FOUND_QUIET, Finding, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, Unfit};
 
-/// The box whose authors are told that a file was put down again.
-const TASKS: &str = "tasks";
 /// The files that are parsed.
 const YAML_SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
 
@@ -28,7 +26,7 @@ const YAML_SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
 enum Verdict {
     Absent,
     Unquiet,
-    Routed(FileStat, Vec<u8>),
+    Routed(Complete),
     Incomplete(Version),
     Complete(Complete),
     Unfit(Unfit),
@@ -50,15 +48,11 @@ impl OpenBox {
         match verdict {
             Verdict::Absent => {}
             Verdict::Unquiet => self.await_quiet(now, file, IN_PLACE_QUIET),
-            Verdict::Routed(stat, content) => {
-                let path = self.drop_box.path_of(file);
-                let again = ledger
-                    .put_again(&path, &stat)
-                    .filter(|_| &**self.drop_box.spec.name() == TASKS);
-                ledger.refresh(&path, &stat);
-                let (box_name, file, error) = (TASKS.into(), file.to_owned(), String::new());
-                let unfit = Unfit { box_name, file, stat, content, error };
-                return again.map(|entry| Finding::Again(unfit, entry));
+            Verdict::Routed(file) => {
+                let path = file.path();
+                let again = ledger.put_again(&path, &file.stat);
+                ledger.refresh(&path, &file.stat);
+                return again.map(|entry| Finding::Again(file, entry));
             }
             Verdict::Incomplete(version) => self.await_writer(now, file, version),
             Verdict::Complete(complete) => {
@@ -81,7 +75,11 @@ impl OpenBox {
         file: &str,
         ledger: &mut Ledger,
     ) -> Option<Finding> {
-        self.await_quiet(now, file, FOUND_QUIET);
+        let quiet = match self.being_written.contains(file) {
+            true => INCOMPLETE_PATIENCE,
+            false => FOUND_QUIET,
+        };
+        self.await_quiet(now, file, quiet);
         match self.drop_box.read(file, self.bytes_max) {
             Ok(Some((_, content))) if DropBox::has_end_mark(&content) => {
                 self.examine(now, file, true, ledger)
@@ -109,24 +107,17 @@ impl OpenBox {
         if !is_whole && !self.is_still(file, Version::from(&stat)) {
             return Verdict::Unquiet;
         }
-        if ledger.next_version(&self.drop_box.path_of(file), &stat, &content).is_none() {
-            return Verdict::Routed(stat, content);
-        }
+        let is_final = is_whole || DropBox::has_end_mark(&content) || !self.may_grow(now, file);
+        let is_known = ledger.next_version(&self.drop_box.path_of(file), &stat, &content).is_none();
         match self.parse(file, &content) {
             Ok(fields) => {
                 let (box_name, file) = (self.drop_box.spec.name().clone(), file.to_owned());
-                Verdict::Complete(Complete { box_name, file, stat, content, fields, kind: None })
+                let may_grow = !is_final;
+                let read = Complete { box_name, file, stat, content, fields, kind: None, may_grow };
+                if is_known { Verdict::Routed(read) } else { Verdict::Complete(read) }
             }
-            Err(error) => {
-                let is_final = is_whole
-                    || DropBox::has_end_mark(&content)
-                    || now.since(self.unchanged_since(now, file)) >= INCOMPLETE_PATIENCE;
-                if is_final {
-                    Verdict::Unfit(self.unfit(file, stat, content, &error))
-                } else {
-                    Verdict::Incomplete(Version::from(&stat))
-                }
-            }
+            Err(error) if is_final => Verdict::Unfit(self.unfit(file, stat, content, &error)),
+            Err(_) => Verdict::Incomplete(Version::from(&stat)),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ensemble_core::durable::FileStat;
 use ensemble_core::env::Monotonic;
 
-use super::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox};
+use super::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, WRITER_PATIENCE};
 
 /// A file that is examined again.
 #[derive(Clone, Copy, Debug)]
@@ -56,10 +56,10 @@ impl OpenBox {
         self.pending.insert(file.to_owned(), pending);
     }
 
-    /// Examines a file that does not parse again once its writer has had [`INCOMPLETE_PATIENCE`].
+    /// Examines a file that is not complete again once its writer has had [`INCOMPLETE_PATIENCE`].
     pub(super) fn await_writer(&mut self, now: Monotonic, file: &str, version: Version) {
         let unchanged_since = self.unchanged_since(now, file);
-        let due = unchanged_since + INCOMPLETE_PATIENCE;
+        let due = (unchanged_since + INCOMPLETE_PATIENCE).max(now + FOUND_QUIET);
         self.pending
             .insert(file.to_owned(), Pending { version: Some(version), unchanged_since, due });
     }
@@ -77,6 +77,15 @@ impl OpenBox {
         self.pending.get(file).map_or(now, |pending| pending.unchanged_since)
     }
 
+    /// Whether the writer of a file may still complete it.
+    pub(super) fn may_grow(&self, now: Monotonic, file: &str) -> bool {
+        let longest = match self.being_written.contains(file) {
+            true => WRITER_PATIENCE,
+            false => INCOMPLETE_PATIENCE,
+        };
+        now.since(self.unchanged_since(now, file)) < longest
+    }
+
     /// Whether a pending file is as it was; if not, its quiet begins anew.
     pub(super) fn is_unchanged(&mut self, now: Monotonic, file: &str) -> bool {
         let Some(version) = self.version(file) else {
@@ -86,8 +95,11 @@ impl OpenBox {
         let Some(pending) = self.pending.get_mut(file) else { return false };
         let is_unchanged = pending.version.is_none_or(|known| known == version);
         if !is_unchanged {
-            let quiet =
-                pending.due.since(pending.unchanged_since).clamp(IN_PLACE_QUIET, FOUND_QUIET);
+            let longest = match self.being_written.contains(file) {
+                true => INCOMPLETE_PATIENCE,
+                false => FOUND_QUIET,
+            };
+            let quiet = pending.due.since(pending.unchanged_since).clamp(IN_PLACE_QUIET, longest);
             *pending = Pending { version: Some(version), unchanged_since: now, due: now + quiet };
         }
         is_unchanged

@@ -21,10 +21,13 @@ use super::mail::Mail;
 use super::team::Team;
 use crate::boxes::{Boxes, Complete, Finding, Rejected, Unfit};
 use crate::project::{BoxTable, Project};
-use crate::rejection_notice;
 use crate::routing::{self, Batch, Plan, Routed};
 use crate::servers::AckFile;
 use crate::watch_set::{Place, WatchSet};
+use effects::UndoneFile;
+
+mod again;
+mod effects;
 
 /// How many files of a backlog one step examines, so that a step stays short.
 const FILES_A_STEP: usize = 256;
@@ -32,7 +35,6 @@ const FILES_A_STEP: usize = 256;
 const RECORDED_WAITING_MAX: usize = 1_000;
 /// How soon a file is routed again whose recipient has no mailbox or no room.
 const ROUTE_RETRY: Duration = Duration::from_secs(2);
-
 /// The drop boxes of the queue, and where their files go.
 pub(super) struct DropBoxes {
     /// Missing while the queue's directory is.
@@ -43,6 +45,7 @@ pub(super) struct DropBoxes {
     feedback: Feedback,
     /// Files that cannot be routed, each with its error, that were recorded.
     recorded_waiting: HashSet<String>,
+    undone: Vec<UndoneFile>,
     /// Files of this run that were routed.
     routed: u64,
     /// Files of this run that were put aside.
@@ -60,6 +63,7 @@ impl DropBoxes {
             ledger: Ledger::open(&project.state)?,
             feedback: Feedback::new(project),
             recorded_waiting: HashSet::new(),
+            undone: Vec::new(),
             routed: 0,
             rejected: 0,
             overwritten: 0,
@@ -94,8 +98,13 @@ impl DropBoxes {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Monotonic> {
-        let boxes = self.boxes.as_ref()?;
-        if boxes.has_listed() { Some(Monotonic::ZERO) } else { boxes.next_due() }
+        let undone = self.undone.iter().map(|undone| undone.due).min();
+        let boxes = self.boxes.as_ref();
+        let examined = match boxes.is_some_and(Boxes::has_listed) {
+            true => Some(Monotonic::ZERO),
+            false => boxes.and_then(Boxes::next_due),
+        };
+        undone.into_iter().chain(examined).min()
     }
 
     /// Adds what `status` shows of the drop boxes.
@@ -178,10 +187,8 @@ impl DropBoxes {
         }
         mail.notify(now, context);
         self.record_batch(now, &batch, context);
-        mail.changed(self.feedback.end_tasks(&batch.routed, context, &mail.remote));
-        self.settle_acked(&batch.routed, context, mail);
-        mail.changed(self.feedback.give(&batch.routed, context));
-        if let Err(error) = routing::commit(batch, &mut self.ledger) {
+        let entries = self.take_effects(now, batch.routed, context, mail);
+        if let Err(error) = routing::commit(batch.unsynced, entries, &mut self.ledger) {
             // Not in the ledger, so it is found again and published under the same ids.
             tracing::warn!(%error, "cannot make the routed messages safe yet");
         }
@@ -198,17 +205,22 @@ impl DropBoxes {
         let mut routed = Vec::new();
         let mut planned: HashMap<String, FileStat> = HashMap::new();
         for finding in findings {
-            let file = match finding {
-                Finding::Complete(file) => file,
+            let (file, again) = match finding {
+                Finding::Complete(file) => (file, None),
                 Finding::Unfit(unfit) => {
                     self.set_aside(now, &unfit, context, mail);
                     continue;
                 }
-                Finding::Again(unfit, entry) => {
-                    self.put_again(&unfit, entry, context, mail);
-                    continue;
+                Finding::Again(file, entry) => {
+                    match self.counted_again(now, file, entry, context, mail) {
+                        Some((file, entry)) => (file, Some(entry)),
+                        None => continue,
+                    }
                 }
             };
+            if self.is_undone(&file) {
+                continue;
+            }
             match planned.insert(file.path(), file.stat) {
                 None => {}
                 Some(stat) if stat == file.stat => {
@@ -224,7 +236,7 @@ impl DropBoxes {
                 }
             }
             let judge = self.feedback.judge();
-            match routing::plan(file, &self.routes, &self.ledger, &context.spool, judge) {
+            match routing::plan(file, again, &self.routes, &self.ledger, &context.spool, judge) {
                 Plan::Publish(file) => routed.push(file),
                 Plan::Ack { file, entry, task } => {
                     self.acknowledge(now, &file, entry, &task, context, mail);
@@ -234,7 +246,14 @@ impl DropBoxes {
                     self.unmatched(&file, context);
                     self.record_waiting(&file.path(), &error, context);
                 }
-                Plan::Broken { unfit } => self.set_aside(now, &unfit, context, mail),
+                Plan::Broken { unfit, may_grow: true } => {
+                    if let Some(boxes) = &mut self.boxes {
+                        boxes.await_writer(now, &unfit);
+                    }
+                }
+                Plan::Broken { unfit, may_grow: false } => {
+                    self.set_aside(now, &unfit, context, mail);
+                }
                 Plan::Known => {}
             }
         }
@@ -274,19 +293,6 @@ impl DropBoxes {
             json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error, "told": notified }),
         );
         mail.changed(notified);
-    }
-
-    /// Tells the author that a task was put down again, and records what was overwritten unread.
-    fn put_again(&mut self, unfit: &Unfit, entry: Entry, context: &Context, mail: &mut Mail) {
-        let told = match rejection_notice::tell_again(unfit, &context.spool) {
-            Ok(told) => told,
-            Err(error) => return self.record_waiting(&unfit.path(), &error, context),
-        };
-        context.record(types::FILE_AGAIN, json!({ "file": unfit.path(), "told": told }));
-        mail.changed(told);
-        if let Err(error) = self.ledger.append(vec![entry]) {
-            tracing::warn!(%error, "cannot enter a repeated file into the ledger");
-        }
     }
 
     fn record_overwritten(&mut self, context: &Context) {
@@ -358,19 +364,6 @@ impl DropBoxes {
     fn enter_ack(&mut self, entry: Entry) {
         if let Err(error) = self.ledger.append(vec![entry]) {
             tracing::warn!(%error, "cannot enter an ack into the ledger");
-        }
-    }
-
-    /// A report without an author settles the task that its writer has read by an `ack/` file.
-    fn settle_acked(&self, routed: &[Complete], context: &Context, mail: &Mail) {
-        for file in routed.iter().filter(|file| file.is_report()) {
-            let Some(task) = file.reported_task() else { continue };
-            mail.remote.tell(|sight| sight.unsigned.push(task.to_owned()));
-            let Some(lease) = routing::acked_lease(task, &self.ledger) else { continue };
-            match routing::settle_acked(&lease, &*context.spool) {
-                Ok(_) | Err(Error::LeaseLost { .. }) => {}
-                Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
-            }
         }
     }
 }

@@ -10,6 +10,7 @@ use ensemble_core::broker::TaskEnd;
 use ensemble_core::dropbox::Routes;
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Name, Timestamp};
+use ensemble_team::admission::is_refusal;
 use ensemble_team::contract::{Kind, Reading, Report, read_as};
 use ensemble_team::driver::{Reviews, TaskEnds};
 use serde_json::json;
@@ -75,41 +76,45 @@ impl Feedback {
         }
     }
 
-    /// Advises the authors of delivered files, and counts reviews. Returns the advised agents.
-    pub(super) fn give(&mut self, routed: &[Complete], context: &Context) -> Vec<Name> {
-        let mut advised = Vec::new();
-        for file in routed {
-            match self.judge.advice(file) {
-                Some(advice) => advised.extend(self.advise(&advice, file, context)),
-                None if file.is_report() => {
-                    if let Some(author) = author_in(&file.fields) {
-                        self.answers.is_fine(&author);
-                    }
+    /// Counts a delivered review, and advises the author of a delivered file. Returns the advised agent.
+    ///
+    /// # Errors
+    /// The count or the advice cannot be stored. It may be tried again.
+    pub(super) fn give(&mut self, file: &Complete, context: &Context) -> Result<Option<Name>> {
+        if file.is_report() && file.contract() == Some(Kind::Review) {
+            self.reviews.count(&file.file, &file.content, &*context.recorder)?;
+        }
+        match self.judge.advice(file) {
+            Some(advice) => self.advise(&advice, file, context),
+            None => {
+                if let Some(author) = author_in(&file.fields).filter(|_| file.is_report()) {
+                    self.answers.is_fine(&author);
                 }
-                None => {}
-            }
-            if file.is_report() && file.contract() == Some(Kind::Review) {
-                let counted = self.reviews.count(&file.file, &file.content, &*context.recorder);
-                if let Err(error) = counted {
-                    tracing::warn!(%error, "cannot count a review");
-                }
+                Ok(None)
             }
         }
-        advised
     }
 
     /// Records what is vague in a report, and sends it to its author if that is permitted.
-    fn advise(&mut self, advice: &Advice, file: &Complete, context: &Context) -> Option<Name> {
+    fn advise(
+        &mut self,
+        advice: &Advice,
+        file: &Complete,
+        context: &Context,
+    ) -> Result<Option<Name>> {
         let spool = &context.spool;
         let permit = advice.author.as_ref().map_or(Permit::None, |author| {
             let is_about_notice = answers::is_about_notice(file, author, spool);
             self.permit(author, is_about_notice, &file.path(), context)
         });
-        let advised = (permit == Permit::Author).then(|| advice.send(file, spool)).flatten();
+        let advised = match permit {
+            Permit::Author => advice.send(file, spool)?,
+            Permit::Recipients | Permit::None => None,
+        };
         context.record(types::REPORT_VAGUE, json!({
             "file": file.path(), "findings": advice.findings.len(), "rules": advice.rules(), "told": advised,
         }));
-        advised
+        Ok(advised)
     }
 
     /// Whether a file is answered. Records a loop that was just found.
@@ -129,30 +134,26 @@ impl Feedback {
         permit
     }
 
-    /// Records how the tasks of delivered reports have ended, and settles their messages for the authors.
-    /// Returns the mailboxes of those messages.
-    pub(super) fn end_tasks(
+    /// Records how the task of a delivered report has ended, and settles its messages for the author. Returns the
+    /// mailboxes of those messages.
+    ///
+    /// # Errors
+    /// The end cannot be recorded, or a message not be settled. It may be tried again.
+    pub(super) fn end_task(
         &self,
-        routed: &[Complete],
+        file: &Complete,
         context: &Context,
         remote: &Remote,
-    ) -> Vec<Name> {
-        let mut changed = Vec::new();
-        for file in routed.iter().filter(|file| file.is_report()) {
-            if file.contract() != Some(Kind::Report) {
-                continue;
-            }
-            let text = String::from_utf8_lossy(&file.content);
-            if let Ok(Reading::Whole(report)) = read_as::<Report>(&text, file.file.as_ref()) {
-                let (spool, recorder) = (&context.spool, &*context.recorder);
-                let ends = self.ends.reported(spool, &report, &file.content, recorder);
-                if let Err(error) = ends {
-                    tracing::warn!(%error, "cannot record how a task ended");
-                }
-                changed.extend(self.settle_reported(&report, file, context, remote));
-            }
+    ) -> Result<Vec<Name>> {
+        if !file.is_report() || file.contract() != Some(Kind::Report) {
+            return Ok(Vec::new());
         }
-        changed
+        let text = String::from_utf8_lossy(&file.content);
+        let Ok(Reading::Whole(report)) = read_as::<Report>(&text, file.file.as_ref()) else {
+            return Ok(Vec::new());
+        };
+        self.ends.reported(&context.spool, &report, &file.content, &*context.recorder)?;
+        self.settle_reported(&report, file, context, remote)
     }
 
     fn settle_reported(
@@ -161,8 +162,8 @@ impl Feedback {
         file: &Complete,
         context: &Context,
         remote: &Remote,
-    ) -> Vec<Name> {
-        let Some(author) = author_in(&file.fields) else { return Vec::new() };
+    ) -> Result<Vec<Name>> {
+        let Some(author) = author_in(&file.fields) else { return Ok(Vec::new()) };
         // A rename into the box is a change; the file may have been written long before.
         let landed_ms = i64::try_from(file.stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
         let written_at = Timestamp::from_unix_millis(landed_ms).plus(STAMP_STEP_MAX);
@@ -174,14 +175,16 @@ impl Feedback {
             sight.reports.push(Reported { task, author, written_at, attempt });
         });
         match self.ends.settle_reported(&*context.spool, &end, &*context.recorder) {
-            Ok(ended) => ended
+            Ok(ended) => Ok(ended
                 .into_iter()
                 .flat_map(|message| message.withdrawn_from.into_iter().chain([message.mailbox]))
-                .collect(),
-            Err(error) => {
-                tracing::warn!(%task, %error, "cannot settle a reported task");
-                Vec::new()
+                .collect()),
+            // Its author may not finish it now, and reports again once it may.
+            Err(error) if is_refusal(&error) => {
+                tracing::warn!(%task, %error, "a reported task is not settled");
+                Ok(Vec::new())
             }
+            Err(error) => Err(error),
         }
     }
 }

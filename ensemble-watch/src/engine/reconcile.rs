@@ -99,7 +99,13 @@ impl Engine {
 
     fn watch_mailboxes(&mut self) -> ensemble_core::Result<()> {
         let mailboxes = self.context.spool.mailboxes()?;
-        mailboxes.iter().try_for_each(|mailbox| self.watch_mailbox(mailbox))?;
+        for mailbox in mailboxes {
+            match self.watch_mailbox(&mailbox) {
+                // The regular scan finds the mail of one that cannot be watched, and the others are.
+                Err(WatchError::Refused { .. }) | Ok(()) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(())
     }
 

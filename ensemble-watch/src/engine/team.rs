@@ -149,6 +149,7 @@ impl Team {
         if look.is_tried {
             mail.notifier.probe(agent, count);
         }
+        mail.notifier.observed(now, agent, diagnosis);
         if let Some(provider) = mail.notifier.provider(agent) {
             let is_script = members::is_script(provider);
             if self.evidence.observed(now, agent, &observation, provider) {

@@ -18,6 +18,7 @@ use crate::dead_letters::DeadLetters;
 use crate::history::HistorySweep;
 use crate::project::Project;
 use crate::steps::Steps;
+use crate::unplanned::UnplannedTasks;
 use crate::watch_set::{Place, WatchSet};
 
 /// How often files that are no longer needed are removed.
@@ -31,6 +32,7 @@ pub(super) struct Upkeep {
     alarms: Alarms,
     ends: TaskEnds,
     dead: DeadLetters,
+    unplanned: UnplannedTasks,
     budget: BudgetWatch,
     next_sweep: Monotonic,
     history: HistorySweep,
@@ -43,6 +45,7 @@ impl Upkeep {
             alarms: Alarms::open(now, project),
             ends: project.task_ends(),
             dead: DeadLetters::new(now, project.config.poll_interval()),
+            unplanned: UnplannedTasks::new(now, project.config.poll_interval()),
             budget: BudgetWatch::new(now, project),
             next_sweep: now + FIRST_SWEEP_AFTER,
             history: HistorySweep::new(now),
@@ -52,6 +55,7 @@ impl Upkeep {
     pub(super) fn next_timeout(&self) -> Option<Monotonic> {
         let sweeps = self.next_sweep.min(self.history.next_timeout());
         let always = sweeps.min(self.alarms.next_timeout()).min(self.dead.next_timeout());
+        let always = always.min(self.unplanned.next_timeout());
         let sometimes = self.steps.next_timeout().into_iter().chain(self.budget.next_timeout());
         sometimes.chain([always]).min()
     }
@@ -100,6 +104,7 @@ impl Upkeep {
         let steps = self.steps.drive(now, spool);
         let alarms = self.alarms.drive(now, project, spool, recorder);
         self.dead.drive(now, spool);
+        self.unplanned.drive(now, spool);
         self.history.drive(now, project, spool, recorder);
         let parked = self.budget.drive(now, project, &**recorder);
         for condition in &parked {

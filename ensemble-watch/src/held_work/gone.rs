@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::mailboxes::{BadMailbox, visit_mailboxes};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_team::board::Condition;
@@ -102,9 +103,13 @@ impl Gone {
 /// The leases of an agent in all mailboxes.
 pub(crate) fn held_by(agent: &Name, queue: &dyn Broker) -> Result<Vec<Lease>> {
     let mut held = Vec::new();
-    for mailbox in queue.mailboxes()? {
-        let leases = queue.observe(&mailbox)?.into_iter().map(|observed| observed.lease);
+    let bad = visit_mailboxes(queue.mailboxes()?, |mailbox| {
+        let leases = queue.observe(mailbox)?.into_iter().map(|observed| observed.lease);
         held.extend(leases.filter(|lease| lease.holder == *agent));
+        Ok(())
+    })?;
+    for BadMailbox { name, error, .. } in bad {
+        tracing::warn!(%name, %error, "what a gone agent held there is not given back");
     }
     Ok(held)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
-use ensemble_core::durable::{self, Durability};
+use ensemble_core::durable::{self, Durability, read_file};
 use ensemble_core::env::{self, Lease, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
@@ -20,6 +20,8 @@ use crate::status::ACTOR;
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// How long what an earlier watcher has noted is kept for leases that are not seen again.
 const REMEMBER_MAX: Duration = Duration::from_secs(60 * 60);
+/// The largest file of an earlier watcher that is read, in bytes.
+const REMEMBERED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// A lease that was extended for its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +71,9 @@ struct Remembered {
 impl KeptLeases {
     /// Continues where a watcher of this boot with the same file has stopped.
     pub(crate) fn open(now: Monotonic, file: &Path, extend_max: Duration) -> Self {
-        let remembered = std::fs::read(file)
+        let remembered = read_file(file, REMEMBERED_BYTES_MAX)
             .ok()
+            .flatten()
             .and_then(|content| serde_json::from_slice::<Remembered>(&content).ok())
             .filter(|content| !content.boot_id.is_empty() && content.boot_id == env::boot_id())
             .map(|content| content.kept)

@@ -9,7 +9,7 @@ use ensemble_team::roster::{Member, Presence, State};
 use ensemble_tmux::tmux::Server;
 
 use super::{Agent, Evidence, MailboxView, Overview, WatcherView};
-use crate::attention::AgentView;
+use crate::attention::{AgentView, WatcherState};
 use crate::hosts::OtherHost;
 use crate::project::Project;
 use crate::rows::{Row, rows};
@@ -41,41 +41,44 @@ impl Look<'_> {
         books: &Books,
         mailboxes: &[MailboxView],
         evidence: Evidence,
-    ) -> Result<Vec<Agent>> {
+    ) -> Vec<Agent> {
         let elsewhere: Vec<Name> = match self.is_directory {
             false => mailboxes.iter().map(|mailbox| mailbox.name.clone()).collect(),
             true => Vec::new(),
         };
         let records = match evidence {
-            Evidence::Panes => event_log::recent(&self.project.logs(), LOG_BYTES_MAX)?,
+            // Without the log, signs of life are missing, which are shown as unknown.
+            Evidence::Panes => {
+                event_log::recent(&self.project.logs(), LOG_BYTES_MAX).unwrap_or_default()
+            }
             Evidence::Watcher => Vec::new(),
         };
         let known = Known {
             mailboxes,
-            is_watched: evidence == Evidence::Watcher && self.watcher.runs(),
+            is_watched: evidence == Evidence::Watcher && self.watcher.state() == WatcherState::Runs,
             spoken: last_by_actor(&records),
         };
         let rows = rows(members.to_vec(), books, &elsewhere, self.hosts);
         rows.into_iter().map(|row| self.agent(row, &known)).collect()
     }
 
-    fn agent(&self, row: Row, known: &Known<'_>) -> Result<Agent> {
+    fn agent(&self, row: Row, known: &Known<'_>) -> Agent {
         let name = &row.member.name;
         let (waits_for, holds) = (self.workload.waits_for.get(name), self.workload.held_by(name));
         let seen = self.watcher.observed().iter().find(|observed| observed.agent == *name);
         let presence = match seen.filter(|_| known.is_watched && row.member.is_present()) {
             Some(seen) => Presence::new(seen.state, seen.why.clone()),
-            None => row.presence(self.project, waits_for, &holds)?,
+            None => row.presence_or_why(self.project, waits_for, &holds),
         };
         let since = match presence.state {
             _ if row.elsewhere.is_some() => row.elsewhere.as_ref().and_then(|it| it.since),
             State::Shutdown => row.member.ended.as_ref().map(|ended| ended.at),
             state => seen.filter(|seen| seen.state == state).map(|seen| seen.since),
         };
-        let shown = if known.is_watched { None } else { active_at(&row)? };
+        let shown = if known.is_watched { None } else { active_at(&row).unwrap_or_default() };
         let sign_of_life = known.spoken.get(name.as_str()).copied().max(shown);
         let mailbox = find(known.mailboxes, &row.member.mailbox);
-        Ok(Agent {
+        Agent {
             unread: mailbox.map_or(0, |mailbox| mailbox.glance.waiting),
             waited: mailbox.and_then(MailboxView::waited),
             row,
@@ -83,7 +86,7 @@ impl Look<'_> {
             since,
             holds,
             sign_of_life,
-        })
+        }
     }
 }
 

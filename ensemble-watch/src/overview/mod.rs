@@ -9,34 +9,77 @@
 //! Without a watcher, both look at the panes. A part that cannot be read is a warning: it must not hide the rest.
 
 mod agents;
+mod away;
 mod changes;
 mod kept;
 mod parts;
 mod reader;
 mod undecided;
+mod unreadable;
 mod watcher_view;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ensemble_core::Result;
 use ensemble_core::driver::LadderFile;
-use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::requests::{Asked, RequestStore};
+use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_core::requests::{Asked, RequestStore, UnplannedTask};
 use ensemble_core::spool::{Glance, Overflow, Spool};
 use ensemble_team::budget::BudgetFile;
 use ensemble_team::holdings::{Holding, tasks};
 use ensemble_team::roster::{Presence, State};
 use ensemble_team::steps::Standing;
 
-use crate::attention::{AgentView, DeadTask, Facts, MAIL_WAITS_MAX, Need, needs};
+use crate::attention::{
+    AgentView, AwayServers, Facts, MAIL_WAITS_MAX, Need, PersonMail, StrandedFile, UnreadablePart,
+    WatcherState, needs,
+};
 use crate::project::Project;
 use crate::rows::Row;
 use crate::troubles::Trouble;
 pub use changes::Changes;
+use parts::SeenLetters;
 pub use parts::{COUNT_MAX, glance, since_millis};
 pub use reader::OverviewReader;
-pub use watcher_view::WatcherView;
+pub use watcher_view::{WatcherView, watcher_remedy};
+
+/// Where the mailboxes and the requests are.
+#[derive(Clone, Copy)]
+pub enum OverviewSource<'a> {
+    /// In the queue's directory.
+    Here(&'a Spool),
+    /// On servers.
+    Remote(&'a dyn RequestStore),
+    /// On servers that cannot be asked. The directory of this host is not shown instead.
+    Away(&'a AwayServers),
+}
+
+impl<'a> OverviewSource<'a> {
+    fn store(self) -> Option<&'a dyn RequestStore> {
+        match self {
+            Self::Here(spool) => Some(spool),
+            Self::Remote(store) => Some(store),
+            Self::Away(_) => None,
+        }
+    }
+
+    const fn directory(self) -> Option<&'a Spool> {
+        match self {
+            Self::Here(spool) => Some(spool),
+            Self::Remote(_) | Self::Away(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Debug for OverviewSource<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Here(_) => "Here",
+            Self::Remote(_) => "Remote",
+            Self::Away(_) => "Away",
+        })
+    }
+}
 
 /// Where the state of agents comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,22 +150,20 @@ pub struct Overview {
     pub open_tasks: u64,
     /// What needs a person, the worst first.
     pub needs: Vec<Need>,
-    /// Parts that could not be read.
+    /// Why the servers could not be asked. Mailboxes, requests and received messages are then not known.
+    pub away: Option<AwayServers>,
+    /// Parts that could not be read. Each is a need.
+    pub unreadable: Vec<UnreadablePart>,
+    /// What else could not be learned.
     pub warnings: Vec<String>,
 }
 
 impl Overview {
     /// Looks once. [`OverviewReader`] looks again and again.
     ///
-    /// # Errors
-    /// As for [`OverviewReader::look`].
-    pub fn look(
-        project: &Project,
-        store: &dyn RequestStore,
-        directory: Option<&Spool>,
-        evidence: Evidence,
-    ) -> Result<Self> {
-        OverviewReader::once(project).look(&Changes::Anywhere, store, directory, evidence)
+    #[must_use]
+    pub fn look(project: &Project, source: OverviewSource<'_>, evidence: Evidence) -> Self {
+        OverviewReader::once(project).look(&Changes::Anywhere, source, evidence)
     }
 
     /// How many needs a person must see to.
@@ -146,23 +187,45 @@ impl Overview {
             || !self.agents.iter().all(is_at_rest)
     }
 
-    fn needs_of(&self, project: &Project, dead: &[DeadTask]) -> Result<Vec<Need>> {
+    fn needs_of(
+        &mut self,
+        project: &Project,
+        dead: &SeenLetters,
+        unplanned: &[UnplannedTask],
+        stranded: &[StrandedFile],
+        mail: &[PersonMail],
+    ) -> Vec<Need> {
         let mut views: Vec<AgentView> =
             self.agents.iter().map(|agent| agent.view(&self.watcher)).collect();
         views.extend(self.bound_alone());
-        let parked = BudgetFile::open(&project.state).stands_in_the_way()?;
-        Ok(needs(&Facts {
+        let parked = BudgetFile::open(&project.state).stands_in_the_way();
+        let parked = parked.unwrap_or_else(|error| {
+            self.unreadable.push(UnreadablePart::new("the budgets", &error));
+            Vec::new()
+        });
+        needs(&Facts {
             now: self.at,
-            watcher_runs: self.watcher.runs(),
+            watcher: self.watcher.state(),
+            watcher_remedy: match self.watcher.state() {
+                WatcherState::Runs => "",
+                WatcherState::Hangs(_) | WatcherState::Missing => watcher_remedy(project),
+            },
+            watcher_pid: self.watcher.pid,
+            servers_away: self.away.as_ref(),
+            unreadable: &self.unreadable,
+            mail,
             agents: &views,
             pending: &self.pending,
             undecided: &self.undecided,
-            dead,
+            unplanned,
+            stranded,
+            dead: &dead.tasks,
+            dead_ids: &dead.ids.iter().map(MessageId::as_str).collect(),
             ladders: &self.ladders,
             troubles: &self.troubles,
             steps: &self.steps,
             parked: &parked,
-        }))
+        })
     }
 }
 

@@ -3,16 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{MessageId, Name, Purpose};
-use ensemble_core::spool::{Glance, Glances, Spool};
+use ensemble_core::requests::UnplannedTask;
+use ensemble_core::spool::{Glance, Glances, Spool, State};
+use ensemble_core::{Error, Result};
 use ensemble_team::holdings::{Holding, of_mailbox};
+use ensemble_team::steps::Standing;
 
 use super::{MailboxView, undecided};
-use crate::attention::DeadTask;
+use crate::attention::{DeadTask, PersonMail, UnreadablePart};
 use crate::project::Project;
 use crate::workload::Books;
 
@@ -20,6 +22,10 @@ use crate::workload::Books;
 pub const COUNT_MAX: u64 = 1000;
 /// Most dead letters that are read of one mailbox.
 const DEAD_READ_MAX: usize = 50;
+/// Most messages for the person that are looked at.
+const MAIL_READ_MAX: usize = 50;
+/// The first words of a message for the person, in characters.
+const WORDS_CHARS_MAX: usize = 60;
 /// The directories of a mailbox in which a change changes what is shown of it.
 const SHOWN_STATES: [&str; 4] = ["new", "front", "cur", "dead"];
 
@@ -56,10 +62,15 @@ pub(super) struct SeenMailbox {
     pub(super) view: MailboxView,
     /// Received messages, by holder.
     pub(super) held: Vec<(Name, Holding)>,
-    pub(super) dead: Vec<DeadTask>,
+    pub(super) dead: SeenLetters,
     /// Notices of requests that were not decided.
     pub(super) notices: Vec<MessageId>,
-    warning: Option<String>,
+    /// Tasks that were settled without their plan, whose notice is not received.
+    pub(super) unplanned: Vec<UnplannedTask>,
+    /// Mail for the person.
+    pub(super) mail: Vec<PersonMail>,
+    /// What of it cannot be read.
+    pub(super) unreadable: Vec<UnreadablePart>,
 }
 
 /// The mailboxes that are read: all in a directory, or on servers.
@@ -76,29 +87,60 @@ impl SeenMailbox {
             Some((_, glances)) => glances.at(name, COUNT_MAX)?,
             None => glance(queue, None, name, COUNT_MAX)?,
         };
-        // Damage that `fsck` repairs must not hide the rest.
+        // Damage of one part must not hide the rest.
+        let mut unreadable = Vec::new();
         let refused = directory.filter(|_| glance.has_refused);
-        let overflow = refused.map_or(Ok(None), |(spool, _)| spool.overflow(name));
-        let (overflow, warning) = match overflow {
-            Ok(overflow) => (overflow, None),
-            Err(error) => (None, Some(error.to_string())),
-        };
-        Ok(Self {
-            held: if glance.held > 0 { of_mailbox(queue, name, |_| true)? } else { Vec::new() },
-            dead: if glance.dead > 0 { dead_tasks(queue, name)? } else { Vec::new() },
-            notices: if glance.waiting > 0 { undecided::notices(queue, name)? } else { Vec::new() },
-            view: MailboxView { name: name.clone(), glance, overflow },
-            warning,
-        })
+        let overflow = refused.map(|(spool, _)| spool.overflow(name));
+        let overflow = part(overflow, name, &mut unreadable)?.flatten();
+        let held = (glance.held > 0).then(|| of_mailbox(queue, name, |_| true));
+        let held = part(held, name, &mut unreadable)?.unwrap_or_default();
+        let dead = (glance.dead > 0).then(|| dead_letters(queue, name));
+        let dead = part(dead, name, &mut unreadable)?.unwrap_or_default();
+        let notices = (glance.waiting > 0).then(|| undecided::notices(queue, name));
+        let notices = part(notices, name, &mut unreadable)?.unwrap_or_default();
+        let unplanned = (glance.waiting > 0).then(|| undecided::unplanned(queue, name));
+        let unplanned = part(unplanned, name, &mut unreadable)?.unwrap_or_default();
+        let mail = (glance.waiting > 0).then(|| mail_for_person(queue, name));
+        let mail = part(mail, name, &mut unreadable)?.unwrap_or_default();
+        let view = MailboxView { name: name.clone(), glance, overflow };
+        Ok(Self { view, held, dead, notices, unplanned, mail, unreadable })
     }
 
-    /// Whether it looks the same until a file changes: delayed messages become due, and a warning is repeated.
+    /// A mailbox of which nothing can be read.
+    pub(super) fn unread(name: &Name, error: &Error) -> Self {
+        Self {
+            view: MailboxView { name: name.clone(), glance: Glance::default(), overflow: None },
+            held: Vec::new(),
+            dead: SeenLetters::default(),
+            notices: Vec::new(),
+            unplanned: Vec::new(),
+            mail: Vec::new(),
+            unreadable: vec![UnreadablePart::new(format!("mailbox {name}"), error)],
+        }
+    }
+
+    /// Whether it looks the same until a file changes: delayed messages become due, and damage may be mended anywhere.
     pub(super) const fn lasts(&self) -> bool {
-        self.view.glance.delayed == 0 && self.warning.is_none()
+        self.view.glance.delayed == 0 && self.unreadable.is_empty()
     }
+}
 
-    pub(super) fn warning(&self) -> Option<&String> {
-        self.warning.as_ref()
+/// A part of a mailbox; one that cannot be read is noted, once.
+fn part<T>(
+    read: Option<Result<T>>,
+    name: &Name,
+    unreadable: &mut Vec<UnreadablePart>,
+) -> Result<Option<T>> {
+    match read {
+        Some(Err(error @ Error::Server { .. })) => Err(error),
+        Some(Err(error)) => {
+            if unreadable.is_empty() {
+                unreadable.push(UnreadablePart::new(format!("mailbox {name}"), &error));
+            }
+            Ok(None)
+        }
+        Some(Ok(value)) => Ok(Some(value)),
+        None => Ok(None),
     }
 }
 
@@ -114,6 +156,17 @@ pub(super) fn mailbox_places(mailboxes: &Path, name: &Name) -> Vec<PathBuf> {
     states.into_iter().chain([home]).collect()
 }
 
+/// The directories of the drop boxes, and that of the mailboxes to which their files go.
+pub(super) fn box_places(project: &Project) -> Vec<PathBuf> {
+    let table = project.drop_boxes().ok();
+    let specs = table.iter().flat_map(|table| table.iter());
+    let boxes = specs.map(|spec| match spec.directory() {
+        Some(directory) => project.queue.join(directory),
+        None => project.queue.clone(),
+    });
+    boxes.chain([mailboxes_dir(project)]).collect()
+}
+
 /// The tasks whose ack is waited for, the highest phase first.
 pub(super) fn ladders(store: &LadderStore) -> Result<Vec<LadderFile>> {
     let all = store.all()?.into_iter().map(|(_, file)| file);
@@ -126,28 +179,79 @@ pub(super) fn ladders(store: &LadderStore) -> Result<Vec<LadderFile>> {
     Ok(open)
 }
 
+/// The steps that wait for an intervention; none, and a warning, if the step queues cannot be read.
+pub(super) fn standing_steps(
+    books: &Books,
+    project: &Project,
+    warnings: &mut Vec<String>,
+) -> Vec<Standing> {
+    let read = match books.steps_fault() {
+        Some(fault) => Err(fault.to_owned()),
+        None => books.standing(project).map_err(|error| error.to_string()),
+    };
+    read.unwrap_or_else(|fault| {
+        warnings.push(format!("step queues: {fault}"));
+        Vec::new()
+    })
+}
+
 /// The tasks of the blackboard that are not finished.
 pub(super) fn open_tasks(books: &Books) -> u64 {
     let tasks = books.board().map_or(&[][..], |board| &board.tasks);
     tasks.iter().filter(|task| !task.status.is_terminal()).count() as u64
 }
 
-/// Tasks that became dead letters, and that no later attempt replaces. Requests and notices need no person.
-fn dead_tasks(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<DeadTask>> {
-    let mut found = Vec::new();
+/// What the person has not read, the oldest first; nothing for other mailboxes. Requests are needs of their own.
+fn mail_for_person(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<PersonMail>> {
+    if !mailbox.is_operator() {
+        return Ok(Vec::new());
+    }
+    let waiting = queue.unfinished(mailbox, MAIL_READ_MAX)?.into_iter();
+    let waiting = waiting.filter(|found| matches!(found.state, State::Queued { .. }));
+    let read = |id: MessageId| {
+        // One that cannot be read becomes a dead letter once the person receives it.
+        let envelope = queue.peek(mailbox, &id).ok()?;
+        // Who has left is in the rows of the team.
+        let is_farewell = envelope.kind.as_str() == "shutdown_response";
+        let is_for_reading = envelope.purpose() != Purpose::Request && !is_farewell;
+        is_for_reading.then(|| PersonMail {
+            words: envelope.first_words(WORDS_CHARS_MAX),
+            is_answer: envelope.causation_id.is_some(),
+            at: envelope.created_at,
+            from: envelope.from,
+            id,
+        })
+    };
+    let mut mail: Vec<PersonMail> = waiting.filter_map(|found| read(found.id)).collect();
+    mail.sort_by_key(|unread| unread.at);
+    Ok(mail)
+}
+
+/// The dead letters of a mailbox, or of all.
+#[derive(Debug, Default)]
+pub(super) struct SeenLetters {
+    /// Tasks, and that no later attempt replaces. Requests and notices need no person.
+    pub(super) tasks: Vec<DeadTask>,
+    pub(super) ids: Vec<MessageId>,
+}
+
+fn dead_letters(queue: &dyn Broker, mailbox: &Name) -> Result<SeenLetters> {
     let letters = queue.dead_letters(mailbox)?;
+    let ids = letters.iter().map(|letter| letter.id.clone()).collect();
+    let mut tasks = Vec::new();
     for letter in letters.into_iter().filter(|l| !l.has_successor()).take(DEAD_READ_MAX) {
         // One that cannot be read may be anything: a person should look.
         let envelope = queue.peek(mailbox, &letter.id).ok();
         if envelope.as_ref().is_none_or(|envelope| envelope.purpose() == Purpose::Work) {
-            found.push(DeadTask {
+            tasks.push(DeadTask {
                 mailbox: letter.mailbox,
                 id: letter.id,
+                is_readable: envelope.is_some(),
                 task: envelope.and_then(|envelope| envelope.task_id),
                 reason: letter.reason,
                 at: letter.at,
             });
         }
     }
-    Ok(found)
+    Ok(SeenLetters { tasks, ids })
 }

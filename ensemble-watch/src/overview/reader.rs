@@ -25,7 +25,7 @@ use std::time::Duration;
 use ensemble_core::driver::{LadderFile, LadderStore};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::message::{MessageId, Name};
-use ensemble_core::requests::RequestStore;
+use ensemble_core::requests::{Asked, RequestStore, UnplannedTask};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_team::board::SharedCopy;
@@ -35,13 +35,14 @@ use ensemble_team::roster::Member;
 use super::agents::Look;
 use super::changes::Changes;
 use super::kept::Kept;
-use super::parts::{self, Post, SeenMailbox};
+use super::parts::{self, Post, SeenLetters, SeenMailbox};
 use super::undecided::Undecided;
 use super::watcher_view::Said;
-use super::{Evidence, MailboxView, Overview, WatcherView};
-use crate::attention::DeadTask;
+use super::{Agent, Evidence, MailboxView, Overview, OverviewSource, WatcherView};
+use crate::attention::{AwayServers, PersonMail, StrandedFile, UnreadablePart};
 use crate::hosts::{self, OtherHost};
 use crate::project::Project;
+use crate::stranded::find_stranded;
 use crate::troubles;
 use crate::workload::{self, Books, Workload};
 
@@ -64,6 +65,7 @@ pub struct OverviewReader {
     names: Kept<Vec<Name>>,
     mailboxes: BTreeMap<Name, Kept<SeenMailbox>>,
     ladders: Kept<Vec<LadderFile>>,
+    stranded: Kept<Vec<StrandedFile>>,
     closed: HashSet<Name>,
     undecided: Undecided,
     whole_at: Option<Monotonic>,
@@ -71,19 +73,24 @@ pub struct OverviewReader {
 }
 
 /// The members, and what of the roster cannot be read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Roster {
     pub(super) members: Vec<Member>,
-    errors: Vec<String>,
+    unreadable: Vec<UnreadablePart>,
 }
 
-/// What is known of all mailboxes together.
+/// What is known of all mailboxes and requests together.
 #[derive(Default)]
 struct Mail {
     views: Vec<MailboxView>,
     held: Vec<(Name, Holding)>,
-    dead: Vec<DeadTask>,
+    dead: SeenLetters,
     notices: Vec<MessageId>,
+    unplanned: Vec<UnplannedTask>,
+    pending: Vec<Asked>,
+    undecided: Vec<Asked>,
+    unreadable: Vec<UnreadablePart>,
+    for_person: Vec<PersonMail>,
 }
 
 impl OverviewReader {
@@ -100,6 +107,7 @@ impl OverviewReader {
             names: Kept::of(vec![parts::mailboxes_dir(project)]),
             mailboxes: BTreeMap::new(),
             ladders: Kept::of(vec![ladders.dir()]),
+            stranded: Kept::of(parts::box_places(project)),
             closed: HashSet::new(),
             undecided: Undecided::default(),
             whole_at: None,
@@ -113,70 +121,110 @@ impl OverviewReader {
         Self { looks_again: false, ..Self::new(project) }
     }
 
-    /// Looks at everything that may have changed. `directory` is the queue, unless its mailboxes are on servers.
-    ///
-    /// # Errors
-    /// The queue or the roster cannot be read.
+    /// Looks at everything that may have changed. Each part is read on its own: one that cannot be read is a need, and
+    /// hides no other.
+    #[must_use]
     pub fn look(
         &mut self,
         changes: &Changes,
-        store: &dyn RequestStore,
-        directory: Option<&Spool>,
+        source: OverviewSource<'_>,
         evidence: Evidence,
-    ) -> Result<Overview> {
+    ) -> Overview {
         let now = SystemClock.monotonic();
         if self.whole_at.is_none_or(|at| now.since(at) >= WHOLE_INTERVAL) {
             self.forget();
             self.whole_at = Some(now);
         }
-        let mut warnings = Vec::new();
-        if let (Some(files), Some(copy)) = (store.shared_files(), self.project.shared_copy())
+        let (mut warnings, mut unreadable) = (Vec::new(), Vec::new());
+        let files = source.store().and_then(RequestStore::shared_files);
+        if let (Some(files), Some(copy)) = (files, self.project.shared_copy())
             && let Err(error) = SharedCopy::new(copy, files).pull()
         {
             warnings.push(format!("the blackboard: {error}"));
         }
         self.books.look(&self.project);
+        let remarks = self.books.board().map_or(&[][..], |board| &board.warnings);
+        warnings.extend(remarks.iter().map(|warning| format!("the blackboard: {warning}")));
         let watcher = WatcherView::look(&self.project, (&mut self.said, changes), &mut warnings);
-        let mail = self.mail(changes, (store, directory), &mut warnings)?;
-        let pending = workload::pending_but(store, &mut self.closed)?;
+        let (mail, away) = match self.mail(changes, source, &mut unreadable) {
+            Ok(mail) => (mail, None),
+            Err(away) => (Mail::default(), Some(away.since(watcher.servers_lost_at()))),
+        };
+        let held = self.books.holds_with(Places::of_messages(&mail.held), |_| true);
+        let holds = held.map(|known| {
+            let of_steps = known.unread.iter();
+            unreadable.extend(of_steps.map(|error| UnreadablePart::new("steps.db", error)));
+            known.by_agent
+        });
         let workload = Workload {
-            waits_for: workload::waits_in(&pending),
-            holds: self.books.holds_with(Places::of_messages(&mail.held), |_| true)?,
+            waits_for: workload::waits_in(&mail.pending),
+            holds: holds.unwrap_or_default(),
         };
-        let roster = self.roster.get(changes, || Roster::read(&self.project))?;
-        warnings.extend(roster.errors.iter().cloned());
-        let others = self.hosts.get(changes, || Ok(hosts::others(&self.project.state)))?;
-        let look = Look {
-            hosts: if directory.is_some() { &[] } else { &others },
-            project: &self.project,
-            is_directory: directory.is_some(),
-            watcher: &watcher,
-            workload: &workload,
-        };
-        let agents = look.agents(&roster.members, &self.books, &mail.views, evidence)?;
+        let agents =
+            self.agents(changes, source, (&watcher, &workload, &mail), evidence, &mut unreadable);
+        let stranded = self.stranded_files(changes, source, &mut unreadable);
         let project = &self.project;
         let ladders =
-            self.ladders.get(changes, || parts::ladders(&LadderStore::new(&project.state)))?;
+            self.ladders.get(changes, || parts::ladders(&LadderStore::new(&project.state)));
+        let now = source.store().map_or_else(|| SystemClock.wall(), RequestStore::now);
         let mut overview = Overview {
             at: SystemClock.wall(),
             agents,
             holds: workload.holds,
-            pending,
-            undecided: self.undecided.of(store, &mail.notices)?,
-            ladders: ladders.to_vec(),
-            troubles: troubles::of_project(project, &self.books, store.now())?,
-            steps: self.books.standing(project).unwrap_or_else(|error| {
-                warnings.push(format!("step queues: {error}"));
-                Vec::new()
-            }),
+            pending: mail.pending,
+            undecided: mail.undecided,
+            ladders: noted(ladders, "the ladders", &mut unreadable).to_vec(),
+            troubles: noted(
+                troubles::of_project(project, &self.books, now),
+                "what stops the team",
+                &mut unreadable,
+            ),
+            steps: parts::standing_steps(&self.books, project, &mut warnings),
             open_tasks: parts::open_tasks(&self.books),
             needs: Vec::new(),
+            away,
+            unreadable,
             warnings,
             watcher,
             mailboxes: mail.views,
         };
-        overview.needs = overview.needs_of(project, &mail.dead)?;
-        Ok(overview)
+        overview.unreadable.dedup();
+        let (dead, unplanned, person) = (&mail.dead, &mail.unplanned, &mail.for_person);
+        overview.needs = overview.needs_of(project, dead, unplanned, &stranded, person);
+        overview
+    }
+
+    /// The files that cannot be routed. While the servers are away, it is not known who has a mailbox.
+    fn stranded_files(
+        &mut self,
+        changes: &Changes,
+        source: OverviewSource<'_>,
+        unreadable: &mut Vec<UnreadablePart>,
+    ) -> Arc<Vec<StrandedFile>> {
+        let Some(store) = source.store() else { return Arc::default() };
+        let project = &self.project;
+        let found = self.stranded.get(changes, || find_stranded(project, store.broker()));
+        noted(found, "the drop boxes", unreadable)
+    }
+
+    fn agents(
+        &mut self,
+        changes: &Changes,
+        source: OverviewSource<'_>,
+        (watcher, workload, mail): (&WatcherView, &Workload, &Mail),
+        evidence: Evidence,
+        unreadable: &mut Vec<UnreadablePart>,
+    ) -> Vec<Agent> {
+        let project = &self.project;
+        let roster = self.roster.get(changes, || Roster::read(project));
+        let roster = noted(roster, "the roster", unreadable);
+        unreadable.extend(roster.unreadable.iter().cloned());
+        let is_directory = source.directory().is_some();
+        let others = self.hosts.get(changes, || Ok(hosts::others(&project.state)));
+        let others = others.unwrap_or_default();
+        let hosts: &[OtherHost] = if is_directory { &[] } else { &others };
+        let look = Look { hosts, project, is_directory, watcher, workload };
+        look.agents(&roster.members, &self.books, &mail.views, evidence)
     }
 
     /// The directories in which a change may change the overview, as of the last look.
@@ -197,6 +245,7 @@ impl OverviewReader {
             LadderStore::new(&project.state).dir(),
             mailboxes,
         ]);
+        places.extend(parts::box_places(project));
         places.extend(project.shared_copy());
         if let Some(board) = self.books.place().and_then(|board| board.path().parent()) {
             places.push(board.to_owned());
@@ -212,14 +261,45 @@ impl OverviewReader {
         self.names.forget();
         self.mailboxes.values_mut().for_each(Kept::forget);
         self.ladders.forget();
+        self.stranded.forget();
     }
 
+    /// What is known of mailboxes and requests; or why the servers that have them cannot be asked.
     fn mail(
         &mut self,
         changes: &Changes,
-        (store, directory): (&dyn RequestStore, Option<&Spool>),
-        warnings: &mut Vec<String>,
-    ) -> Result<Mail> {
+        source: OverviewSource<'_>,
+        unreadable: &mut Vec<UnreadablePart>,
+    ) -> Result<Mail, AwayServers> {
+        if let OverviewSource::Away(away) = source {
+            return Err(away.clone());
+        }
+        let Some(store) = source.store() else { return Ok(Mail::default()) };
+        let mut mail = Mail::default();
+        let mailboxes = self.mailboxes(changes, store, source.directory(), &mut mail);
+        kept_or_away(mailboxes, "the mailboxes", &mut mail.unreadable)?;
+        let pending = workload::pending_but(store, &mut self.closed);
+        let pending = kept_or_away(pending, "the requests", &mut mail.unreadable)?;
+        mail.unreadable.extend(
+            pending
+                .unread
+                .iter()
+                .map(|(id, error)| UnreadablePart::new(format!("request {id}"), error)),
+        );
+        mail.pending = pending.asked;
+        let undecided = self.undecided.of(store, &mail.notices);
+        mail.undecided = kept_or_away(undecided, "the requests", &mut mail.unreadable)?;
+        unreadable.append(&mut mail.unreadable);
+        Ok(mail)
+    }
+
+    fn mailboxes(
+        &mut self,
+        changes: &Changes,
+        store: &dyn RequestStore,
+        directory: Option<&Spool>,
+        mail: &mut Mail,
+    ) -> Result<()> {
         let queue = store.broker();
         let names = match directory {
             Some(_) => self.names.get(changes, || queue.mailboxes())?,
@@ -240,20 +320,44 @@ impl OverviewReader {
         let post = Post { queue, directory: directory.zip(glances.as_ref()) };
         let mut known: Vec<(&Name, &mut Kept<SeenMailbox>)> = self.mailboxes.iter_mut().collect();
         let is_shared = directory.is_some() && !self.looks_again;
-        let mut mail = Mail::default();
-        for seen in read_all(&mut known, changes, post, is_shared) {
+        for (name, seen) in names.iter().zip(read_all(&mut known, changes, post, is_shared)) {
             let seen = match seen {
                 // Removed since it was listed.
                 Err(Error::NoMailbox { .. }) => continue,
-                other => other?,
+                Err(error @ Error::Server { .. }) => return Err(error),
+                Err(error) => SeenMailbox::unread(name, &error).into(),
+                Ok(seen) => seen,
             };
-            warnings.extend(seen.warning().cloned());
+            mail.unreadable.extend(seen.unreadable.iter().cloned());
             mail.views.push(seen.view.clone());
             mail.held.extend(seen.held.iter().cloned());
-            mail.dead.extend(seen.dead.iter().cloned());
+            mail.dead.tasks.extend(seen.dead.tasks.iter().cloned());
+            mail.dead.ids.extend(seen.dead.ids.iter().cloned());
             mail.notices.extend(seen.notices.iter().cloned());
+            mail.unplanned.extend(seen.unplanned.iter().cloned());
+            mail.for_person.extend(seen.mail.iter().cloned());
         }
-        Ok(mail)
+        Ok(())
+    }
+}
+
+/// A part; one that cannot be read is noted, and empty.
+fn noted<T: Default>(read: Result<T>, about: &str, unreadable: &mut Vec<UnreadablePart>) -> T {
+    read.unwrap_or_else(|error| {
+        unreadable.push(UnreadablePart::new(about, &error));
+        T::default()
+    })
+}
+
+/// As [`noted`], of what may be on servers: a failure of theirs concerns every part.
+fn kept_or_away<T: Default>(
+    read: Result<T>,
+    about: &str,
+    unreadable: &mut Vec<UnreadablePart>,
+) -> Result<T, AwayServers> {
+    match read {
+        Err(error @ Error::Server { .. }) => Err(AwayServers::from(&error)),
+        other => Ok(noted(other, about, unreadable)),
     }
 }
 
@@ -292,7 +396,8 @@ fn read_all(
 impl Roster {
     fn read(project: &Project) -> Result<Self> {
         let (members, errors) = project.roster().entries()?;
-        Ok(Self { members, errors: errors.iter().map(ToString::to_string).collect() })
+        let part = |error| UnreadablePart::new("a member of the roster", error);
+        Ok(Self { members, unreadable: errors.iter().map(part).collect() })
     }
 }
 
@@ -316,12 +421,13 @@ mod tests {
         spool.publish(&Envelope::new(last.clone(), "x")).unwrap();
         spool.receive(&last, &last).unwrap().unwrap();
         let project = Project::discover(Some(spool.root())).unwrap();
-        let once = Overview::look(&project, &spool, Some(&spool), Evidence::Watcher).unwrap();
+        let source = OverviewSource::Here(&spool);
+        let once = Overview::look(&project, source, Evidence::Watcher);
         let names: Vec<&str> = once.mailboxes.iter().map(|view| view.name.as_str()).collect();
         assert_eq!((names.len(), names.is_sorted()), (count, true));
         assert_eq!(once.holds.keys().collect::<Vec<_>>(), [&last]);
         let look = |reader: &mut OverviewReader| {
-            reader.look(&Changes::Anywhere, &spool, Some(&spool), Evidence::Watcher).unwrap()
+            reader.look(&Changes::Anywhere, source, Evidence::Watcher)
         };
         let mut reader = OverviewReader::new(&project);
         let first = look(&mut reader);

@@ -5,19 +5,34 @@
 //! the notice is received or settled                            an agent deals with it
 //! the requester has asked again for the same                   the new request stands for it
 //! ```
+//!
+//! The same goes for tasks that were settled without their plan: a need while their notice waits.
 
 use std::collections::BTreeMap;
 
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{MessageId, Name};
-use ensemble_core::requests::{Asked, ESCALATED_TO, RequestStore, Requests};
+use ensemble_core::requests::{
+    Asked, ESCALATED_TO, RequestStore, Requests, UnplannedTask, is_unplanned_notice,
+};
 use ensemble_core::spool::State;
 
 /// Most messages of the conductor that are looked through.
 const READ_MAX: usize = 200;
 /// The end of the id of the notice; the request's id stands before it.
 const NOTICE_END: &str = ".expired";
+
+/// What the notices that wait in a mailbox say of tasks that were settled without their plan.
+pub(super) fn unplanned(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<UnplannedTask>> {
+    let waiting = queue.unfinished(mailbox, READ_MAX)?.into_iter();
+    let notices = waiting.filter(|found| {
+        is_unplanned_notice(&found.id) && matches!(found.state, State::Queued { .. })
+    });
+    // One that is received at this moment is seen by an agent.
+    let envelopes = notices.filter_map(|found| queue.peek(mailbox, &found.id).ok());
+    Ok(envelopes.filter_map(|notice| UnplannedTask::of(&notice)).collect())
+}
 
 /// The notices of expiries that wait in the conductor's mailbox; none of another mailbox.
 pub(super) fn notices(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<MessageId>> {

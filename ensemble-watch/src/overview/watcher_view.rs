@@ -1,21 +1,26 @@
 //! The watcher as other processes see it: its lock, and its status file.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ensemble_core::durable::FileLock;
-use ensemble_core::message::Name;
+use ensemble_core::durable::{FileLock, read_file};
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_team::roster::{Came, Member};
 use serde_json::Value;
 
 use super::changes::Changes;
 use super::kept::Kept;
+use crate::attention::WatcherState;
 use crate::members::{self, Observed};
 use crate::project::Project;
+use crate::status::{self, SILENCE_MAX, STATUS_BYTES_MAX};
 
-/// The largest status file of a watcher, in bytes.
-const STATUS_BYTES_MAX: u64 = 1024 * 1024;
+/// What starts the watcher of a team. For a team, it runs in a window of its session.
+const FOR_TEAM: &str = "`ensemble up`";
+/// What starts a watcher of a queue that no team works on.
+const FOR_QUEUE: &str = "run `ensemble admin watch` in another terminal";
 
 /// The watcher of a project, as seen from outside.
 #[derive(Clone, Debug)]
@@ -23,6 +28,10 @@ const STATUS_BYTES_MAX: u64 = 1024 * 1024;
 pub struct WatcherView {
     /// The holder of the watcher's lock: process and program.
     pub holder: Option<String>,
+    /// Process of the holder, where the system says it.
+    pub pid: Option<u32>,
+    /// How long the holder has given no sign of life, as far as known.
+    pub silent: Option<Duration>,
     said: Arc<Said>,
 }
 
@@ -52,10 +61,24 @@ impl WatcherView {
         });
         let said =
             said.get(changes, || Ok(Said::read(&project.watch_status()))).unwrap_or_default();
-        Self { holder, said }
+        let pid = holder.as_ref().and_then(|_| FileLock::holder(&project.watch_lock()));
+        let beat = |pid| status::last_beat(said.status.as_ref()?, pid);
+        // No wall clock: it may be set, and the machine may have slept.
+        let silent = pid.and_then(beat).map(|at| SystemClock.monotonic().since(at));
+        Self { holder, pid, silent, said }
     }
 
-    /// Whether a watcher runs.
+    /// Whether a watcher runs, and whether it does its work.
+    #[must_use]
+    pub fn state(&self) -> WatcherState {
+        match (&self.holder, self.silent) {
+            (None, _) => WatcherState::Missing,
+            (Some(_), Some(silent)) if silent > SILENCE_MAX => WatcherState::Hangs(silent),
+            (Some(_), _) => WatcherState::Runs,
+        }
+    }
+
+    /// Whether a process has the watcher's lock; [`WatcherView::state`] says whether it does its work.
     #[must_use]
     pub const fn runs(&self) -> bool {
         self.holder.is_some()
@@ -73,6 +96,12 @@ impl WatcherView {
     #[must_use]
     pub fn status(&self) -> Option<&Value> {
         self.said.status.as_ref()
+    }
+
+    /// When the running watcher has lost the servers, if it has.
+    pub(super) fn servers_lost_at(&self) -> Option<Timestamp> {
+        let servers = &self.status().filter(|_| self.runs())?["servers"];
+        servers["gone_since"].as_str()?.parse().ok()
     }
 
     /// The members as a watcher has seen them last.
@@ -104,12 +133,25 @@ impl WatcherView {
     }
 }
 
+/// What a person can do to start the watcher of this project. The command between backticks at its beginning, if there is
+/// one, does not hold the terminal.
+#[must_use]
+pub fn watcher_remedy(project: &Project) -> &'static str {
+    // The wrappers of other members keep a watcher themselves.
+    let is_upheld =
+        |it: &Member| it.is_present() && matches!(it.came(), Came::Started | Came::Joined);
+    let has_team = || {
+        let members = project.roster().entries().map(|(members, _)| members);
+        members.is_ok_and(|members| members.iter().any(is_upheld))
+    };
+    let is_team = !project.config.agents.is_empty() || has_team();
+    if is_team { FOR_TEAM } else { FOR_QUEUE }
+}
+
 impl Said {
     fn read(path: &Path) -> Self {
-        let mut text = String::new();
-        let read =
-            File::open(path).and_then(|file| file.take(STATUS_BYTES_MAX).read_to_string(&mut text));
-        let status: Option<Value> = read.ok().and_then(|_| serde_json::from_str(&text).ok());
+        let content = read_file(path, STATUS_BYTES_MAX).ok().flatten();
+        let status: Option<Value> = content.and_then(|text| serde_json::from_slice(&text).ok());
         let observed = status.as_ref().map(members::observed_in).unwrap_or_default();
         Self { status, observed }
     }

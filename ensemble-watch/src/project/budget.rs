@@ -9,8 +9,10 @@ use ensemble_team::budget::{Budgets, Limit};
 use ensemble_team::usage::Prices;
 use serde::{Deserialize, Serialize};
 
+use super::trusted::read_trusted_text;
+
 /// The largest file of prices, in bytes.
-const PRICES_BYTES_MAX: u64 = 1024 * 1024;
+const PRICES_BYTES_MAX: usize = 1024 * 1024;
 
 /// What agents, tasks and the team may use (docs/guides/usage.md).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -72,13 +74,9 @@ impl BudgetConfig {
     pub fn prices(&self, root: &Path) -> Result<Prices> {
         let Some(file) = &self.prices else { return Ok(Prices::built_in()) };
         let path = root.join(file);
-        let read = || -> std::io::Result<String> {
-            use std::io::Read as _;
-            let mut text = String::new();
-            std::fs::File::open(&path)?.take(PRICES_BYTES_MAX).read_to_string(&mut text)?;
-            Ok(text)
+        let Some(text) = read_trusted_text(&path, None, PRICES_BYTES_MAX)? else {
+            return Err(Error::malformed(&path, "file", "does not exist"));
         };
-        let text = read().map_err(|error| Error::malformed(&path, "file", error.to_string()))?;
         Ok(Prices::built_in().overridden_by(Prices::parse(&text, &path)?))
     }
 }

@@ -50,6 +50,7 @@ pub enum Occasion {
     Urgent,
     /// No work is in hand, and none waits.
     Finished,
+    Answered,
     Blocked,
     Gone,
     Decision,
@@ -120,6 +121,7 @@ impl Occasion {
         let kind = match self {
             Self::Urgent => return need.is_some_and(Kind::is_urgent),
             Self::Finished => return need.is_none(),
+            Self::Answered => Kind::Answered,
             Self::Blocked => Kind::Blocked,
             Self::Gone => Kind::Gone,
             Self::Decision => Kind::Decision,

@@ -1,6 +1,6 @@
 //! `sender_quota` in `ensemble.yaml`.
 
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, RESERVED_NAMES};
 use ensemble_core::spool::Quota;
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +18,6 @@ pub struct QuotaConfig {
 }
 
 impl QuotaConfig {
-    const EXEMPT: [&str; 5] = ["operator", "unknown", "ensemble", "watcher", "steps"];
-
     /// For programs that send for a sender. The watcher routes without it: it would look again for
     /// each file of a sender that floods the drop box, and other files would wait.
     #[must_use]
@@ -27,7 +25,7 @@ impl QuotaConfig {
         let mut quota = Quota::default();
         quota.messages = self.messages.unwrap_or(quota.messages);
         quota.bytes = self.bytes.unwrap_or(quota.bytes);
-        let exempt = Self::EXEMPT.iter().filter_map(|name| Name::new(*name).ok());
+        let exempt = RESERVED_NAMES.iter().filter_map(|name| Name::new(*name).ok());
         (quota.messages > 0).then(|| quota.exempting(exempt))
     }
 }

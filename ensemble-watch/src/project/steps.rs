@@ -43,10 +43,11 @@ impl Project {
         self.config.steps.postgres.is_some()
     }
 
-    /// Whether there may be step queues: on a server, or in a file that exists.
+    /// Whether there may be step queues: on a server, or in a file that exists. A directory or a link of
+    /// that name counts, since opening it says what is wrong.
     #[must_use]
     pub fn has_steps(&self) -> bool {
-        self.has_shared_steps() || self.state.join(STEPS_FILE).exists()
+        self.has_shared_steps() || self.state.join(STEPS_FILE).symlink_metadata().is_ok()
     }
 
     /// Opens the step queues. Those on a server are connected to when they are first used.

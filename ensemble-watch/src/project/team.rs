@@ -1,12 +1,13 @@
 //! The team in `ensemble.yaml`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
 use ensemble_team::authority::Authority;
-use ensemble_team::roster::Outsiders;
+use ensemble_team::roster::{Outsiders, RosterError};
 use ensemble_tmux::provider::ServerConfig;
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +91,17 @@ pub struct IdentityConfig {
 const ROLES: [&str; 6] = ["conductor", "dispatch", "worker", "planner", "coder", "code-reviewer"];
 
 impl AgentConfig {
+    /// Refuses names that mean something else.
+    pub(super) fn check_names(&self, agent: &Name, path: &Path) -> Result<()> {
+        for (field, name) in [("", Some(agent)), (".mailbox", self.mailbox.as_ref())] {
+            if let Some(Err(reserved)) = name.map(RosterError::refuse_reserved) {
+                let field = format!("agents.{agent}{field}");
+                return Err(Error::malformed(path, field, reserved.to_string()));
+            }
+        }
+        Ok(())
+    }
+
     /// The default role of the agent of this name.
     #[must_use]
     pub fn role_of(&self, name: &Name) -> Name {

@@ -29,6 +29,7 @@ use crate::hosts::{PingAnswer, PingCall};
 use crate::panes;
 use crate::project::Project;
 use crate::sessions::hook_reach;
+use crate::team::{MemberPane, PaneOpener};
 
 /// Interval of a look at all calls, in case a notice was lost.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
@@ -134,14 +135,13 @@ impl Desk {
             hook: Some(hook_reach),
             elsewhere: None,
         };
-        let pane = bound.as_mut().map(|(_, pane)| pane as &mut dyn AgentPane);
-        let readied = assigner.ping(&ping.worker, pane, &mut |longest| waiter.wait(longest))?;
-        if let Some((entry, pane)) = &mut bound
-            && entry.binding != *pane.binding()
-        {
-            entry.binding = pane.binding().clone();
-            panes::write(&project.panes(), entry)?;
-        }
-        Ok(readied)
+        let opener = PaneOpener {
+            project: project.clone(),
+            recorder: Arc::clone(&self.recorder),
+            actor: ping.by.clone(),
+        };
+        let mut pane = bound.as_mut().map(|(entry, pane)| MemberPane::new(opener, entry, pane));
+        let pane = pane.as_mut().map(|pane| pane as &mut dyn AgentPane);
+        assigner.ping(&ping.worker, pane, &mut |longest| waiter.wait(longest))
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ensemble_core::broker::TaskEnd;
-use ensemble_core::durable::{Durability, write_document};
+use ensemble_core::durable::{Durability, read_file, write_document};
 use ensemble_core::env::{Lease, Monotonic};
 use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result};
@@ -21,6 +21,8 @@ use crate::wakes::Wake;
 
 /// Most acked tasks that are kept.
 const TASKS_MAX: usize = 1000;
+/// The largest file of acked tasks that is read, in bytes: 1 KiB for each.
+const LEASES_BYTES_MAX: usize = TASKS_MAX * 1024;
 
 /// The leases that `ack/` files have received, by task, in a file: a later watcher settles them.
 #[derive(Debug)]
@@ -32,7 +34,8 @@ pub(super) struct AckedTasks {
 impl AckedTasks {
     /// Reads the file. A missing or damaged one counts as empty: the leases then run out.
     pub(super) fn open(path: &Path) -> Self {
-        let leases = std::fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let content = read_file(path, LEASES_BYTES_MAX).ok().flatten();
+        let leases = content.and_then(|text| serde_json::from_slice(&text).ok());
         Self { path: path.to_owned(), leases: leases.unwrap_or_default() }
     }
 

@@ -9,11 +9,11 @@
 //!
 //! After a crash, lines are shipped or pulled again. Readers pass over a line that they have read before.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use ensemble_core::durable::{Durability, write_document};
+use ensemble_core::durable::{Dir, Durability, Modes, read_file, write_document};
 use ensemble_core::event_log::{Follower, Position, Record};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -24,6 +24,8 @@ use serde::{Deserialize, Serialize};
 const PULLED_MAX: usize = 1000;
 /// Most lines that one look ships.
 const SHIPPED_MAX: usize = 500;
+/// The largest file of progress that is read, in bytes.
+const PROGRESS_BYTES_MAX: usize = 64 * 1024;
 /// Days that the lines of other hosts are kept, as on the servers.
 const DAYS_MAX: u64 = 30;
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
@@ -53,7 +55,8 @@ pub(super) struct TeamLog {
 impl TeamLog {
     pub(super) fn open(host: Name, logs: &Path, state: &Path) -> Result<Self> {
         let file = state.join("servers/log.json");
-        let read = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let content = read_file(&file, PROGRESS_BYTES_MAX).ok().flatten();
+        let read = content.and_then(|text| serde_json::from_slice(&text).ok());
         let progress: Progress = read.unwrap_or_default();
         let own = match progress.shipped.clone() {
             Some(position) => Follower::resume(logs, position),
@@ -100,11 +103,10 @@ impl TeamLog {
             record.timestamp.to_string().chars().filter(char::is_ascii_digit).take(8).collect();
         let directory = self.others.join(line.host.as_str());
         make_directory(Some(&directory))?;
-        let path = directory.join(format!("session-{day}-000000.ndjson"));
-        let opened = OpenOptions::new().create(true).append(true).open(&path);
-        opened
-            .and_then(|mut file| file.write_all(format!("{}\n", line.text).as_bytes()))
-            .map_err(|error| Error::io("write", &path, error))
+        let name = format!("session-{day}-000000.ndjson");
+        let mut file = Dir::open(&directory)?.open_append(&name, Modes::default())?;
+        file.write_all(format!("{}\n", line.text).as_bytes())
+            .map_err(|error| Error::io("write", directory.join(name), error))
     }
 
     /// Removes the days of other hosts that are older than the servers keep them.

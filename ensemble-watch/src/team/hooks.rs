@@ -17,7 +17,7 @@ use std::path::Path;
 
 use ensemble_core::durable::{self, Durability};
 use ensemble_core::{Error, Result};
-use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, Profile, file_text};
+use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, Profile, file_text, filled};
 
 use super::{Plan, Team, shell_quoted};
 use crate::project::Project;
@@ -25,17 +25,17 @@ use crate::project::Project;
 /// The directory below the state directory.
 const LAUNCH_DIRECTORY: &str = "launch";
 
-/// How an agent is started.
-pub(super) struct Launched {
+/// A command as `sh -c` takes it, with our hooks if its program has any.
+pub(super) struct HookedLine {
     pub(super) command: String,
+    /// Variables of its environment.
     pub(super) env: Vec<(String, String)>,
 }
 
 /// Hooks of an agent as its program takes them.
-#[derive(Debug, Default)]
-pub(super) struct Hooked {
-    pub(super) arguments: Vec<String>,
-    pub(super) env: Vec<(String, String)>,
+struct Hooked {
+    arguments: Vec<String>,
+    env: Vec<(String, String)>,
 }
 
 /// A command of words, with hooks of ours if its program has any.
@@ -49,34 +49,32 @@ pub struct HookedCommand {
 }
 
 impl Team<'_> {
-    /// The command and the variables of an agent, with hooks if its provider has any.
-    pub(super) fn launched(&self, plan: &Plan) -> Result<Launched> {
+    /// The command and the variables of an agent, with hooks if its provider has any, and with these arguments of a person.
+    pub(super) fn hooked_line(&self, plan: &Plan, said: &[String]) -> Result<HookedLine> {
         let command = plan.command.clone().unwrap_or_default();
-        let bare = Launched { command, env: Vec::new() };
         let profile = self.project.profiles()?.get(&plan.provider)?;
-        let Some(end) = program_end(&bare.command, &profile) else { return Ok(bare) };
-        let said: Vec<String> = bare.command.split_ascii_whitespace().map(str::to_owned).collect();
-        let Some(Hooked { arguments, env }) = self.hooked(&profile, &said, &plan.env)? else {
-            return Ok(bare);
+        let end = program_end(&command, &profile);
+        let words = command.split_ascii_whitespace().map(str::to_owned).chain(said.iter().cloned());
+        let words: Vec<String> = words.collect();
+        let hooks = match (&self.ensemble, end) {
+            (Some(ensemble), Some(_)) => {
+                hooked(self.project, ensemble, &profile, &words, &plan.env)?
+            }
+            _ => None,
         };
-        let arguments: String =
-            arguments.iter().map(|argument| format!(" {}", word(argument))).collect();
-        let (program, rest) = bare.command.split_at(end);
-        Ok(Launched { command: format!("{program}{arguments}{rest}"), env })
+        let Hooked { arguments, env } =
+            hooks.unwrap_or(Hooked { arguments: Vec::new(), env: Vec::new() });
+        let joined = |words: &[String]| words.iter().map(|it| format!(" {}", word(it))).collect();
+        let (arguments, said): (String, String) = (joined(&arguments), joined(said));
+        let (program, rest) = command.split_at(end.unwrap_or(command.len()));
+        Ok(HookedLine { command: format!("{program}{arguments}{rest}{said}"), env })
     }
 
-    /// Arguments and variables that give an agent its hooks; `None` if it has none, or one of the arguments or variables is
-    /// given already.
-    pub(super) fn hooked(
-        &self,
-        profile: &Profile,
-        said: &[String],
-        plan_env: &BTreeMap<String, String>,
-    ) -> Result<Option<Hooked>> {
-        match &self.ensemble {
-            Some(ensemble) => hooked(self.project, ensemble, profile, said, plan_env),
-            None => Ok(None),
-        }
+    /// Whether the command of an agent begins with the program of its profile.
+    pub(super) fn begins_with_program(&self, plan: &Plan) -> Result<bool> {
+        let profile = self.project.profiles()?.get(&plan.provider)?;
+        let command = plan.command.as_deref().unwrap_or_default();
+        Ok(program_end(command, &profile).is_some())
     }
 }
 
@@ -118,16 +116,20 @@ fn hooked(
     let is_taken = |argument: &String| {
         argument.starts_with("--") && said.iter().any(|word| flag(word) == flag(argument))
     };
-    let is_set = |name: &String| plan_env.contains_key(name) || std::env::var_os(name).is_some();
-    if hooks.arguments.iter().any(is_taken) || hooks.env.keys().any(is_set) {
+    let dir = project.state.join(LAUNCH_DIRECTORY).join(profile.name());
+    let fill = |text: &str| fill(text, hooks, &dir, ensemble);
+    // An agent that starts another one of its kind has our own value.
+    let is_set = |(name, value): (&String, &String)| {
+        plan_env.contains_key(name)
+            || std::env::var_os(name).is_some_and(|set| set != fill(value).as_str())
+    };
+    if hooks.arguments.iter().any(is_taken) || hooks.env.iter().any(is_set) {
         return Ok(None);
     }
-    let dir = project.state.join(LAUNCH_DIRECTORY).join(profile.name());
     if hooks.private_files && !is_private(&dir) {
         return Ok(None);
     }
     write_files(&dir, hooks, ensemble)?;
-    let fill = |text: &str| fill(text, hooks, &dir, ensemble);
     let arguments = hooks.arguments.iter().map(|argument| fill(argument)).collect();
     let env = hooks.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
     Ok(Some(Hooked { arguments, env }))
@@ -155,7 +157,11 @@ fn write_files(dir: &Path, hooks: &HookConfig, ensemble: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(io)?;
     let path = ensemble.to_string_lossy();
     for (name, content) in &hooks.files {
-        let text = file_text(content, &path, &word(&path));
+        let content = hooks.files.keys().fold(content.clone(), |content, other| {
+            let place = dir.join(other).to_string_lossy().into_owned();
+            filled(&content, &format!("{{{other}}}"), &place)
+        });
+        let text = file_text(&content, &path, &word(&path));
         durable::write_document(&dir.join(name), text.as_bytes(), Durability::Process)?;
     }
     Ok(())
@@ -173,7 +179,11 @@ fn fill(text: &str, hooks: &HookConfig, dir: &Path, ensemble: &Path) -> String {
 /// A word for a shell, quoted if it needs to be.
 fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./+-@:,%=".contains(c);
-    if text.chars().all(is_plain) { text.to_owned() } else { shell_quoted(Path::new(text)) }
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        shell_quoted(Path::new(text))
+    }
 }
 
 /// The place behind the name of the profile's program, if the command begins with it: behind assignments and `exec`.
@@ -226,5 +236,6 @@ mod tests {
     fn a_path_is_quoted_only_where_a_shell_would_read_it() {
         assert_eq!(word("/opt/a-b/claude"), "/opt/a-b/claude");
         assert_eq!(word("/opt/a b/it's"), r"'/opt/a b/it'\''s'");
+        assert_eq!(word(""), "''");
     }
 }

@@ -13,6 +13,7 @@ use ensemble_tmux::reaper::{self, PASS_VARIABLE};
 use ensemble_tmux::tmux::{Binding, PaneSigns, Server, WindowOrder};
 use serde_json::json;
 
+use super::hooks::HookedLine;
 use super::place::Place;
 use super::{AGENT_VARIABLES, GENERATION_VARIABLE, Plan, Team};
 use crate::panes::{self, PaneEntry};
@@ -40,6 +41,18 @@ pub enum HowBrought {
     Leaving,
     /// Its pane is not the team's, and it is gone; no action is possible.
     Lost,
+}
+
+/// What an agent is started with, in a pane or in a person's terminal.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LaunchOrder {
+    /// The command, as `sh -c` takes it.
+    pub command: String,
+    /// Variables added to its environment.
+    pub env: Vec<(String, String)>,
+    /// The generation of the agent.
+    pub generation: u64,
 }
 
 /// An agent that was brought up.
@@ -120,37 +133,51 @@ impl Team<'_> {
         }
     }
 
-    /// Starts the agent: in `pane`, whose process has ended, or in a new window. What its earlier
-    /// generation has left is ended first.
+    /// Starts the agent: in `pane`, whose process has ended, or in a new window.
     fn start(&self, plan: &Plan, pane: Option<&str>) -> Result<Brought> {
-        self.end_remains(&plan.name, self.roster().get(&plan.name)?.as_ref())?;
-        let pass = new_pass()?;
-        let digest = Digest::of(pass.as_bytes());
-        let member = self.begin_generation(plan, Some(digest), None)?;
-        let own = self.own_variables(&plan.name, pass, member.generation);
-        let launched = self.launched(plan)?;
-        let env: Vec<(String, String)> =
-            launched.env.into_iter().chain(plan.env.clone()).chain(own).collect();
+        let launch = self.prepare_launch(plan, plan, &[])?;
         let order = WindowOrder {
+            team: &self.mark,
             member: &plan.name,
-            generation: member.generation,
-            command: &launched.command,
+            generation: launch.generation,
+            command: &launch.command,
             directory: &plan.directory,
-            env: &env,
+            env: &launch.env,
         };
         let (id, how) = match pane {
             Some(id) => {
                 self.server.refill(id, &order)?;
                 (id.to_owned(), HowBrought::Restarted)
             }
-            None => (self.server.open_window(&self.session, &order)?, HowBrought::Started),
+            None => {
+                let session = self.session_required()?;
+                (self.server.open_window(&session, &order)?, HowBrought::Started)
+            }
         };
         let binding = self.server.bind(&id)?;
-        self.settle_in(plan, binding, Some(member.generation), how)
+        self.settle_in(plan, binding, Some(launch.generation), how)
+    }
+
+    /// Prepares the start of an agent, wherever it will run: ends what its earlier generation has left, records the next
+    /// one with the digest of its pass, and adds hooks to the command. `said` are arguments of a person; `recorded`
+    /// is what the roster keeps of the plan.
+    pub(super) fn prepare_launch(
+        &self,
+        plan: &Plan,
+        recorded: &Plan,
+        said: &[String],
+    ) -> Result<LaunchOrder> {
+        self.end_remains(&plan.name, self.roster().get(&plan.name)?.as_ref())?;
+        let pass = new_pass()?;
+        let member = self.begin_generation(recorded, Some(Digest::of(pass.as_bytes())), None)?;
+        let HookedLine { command, env } = self.hooked_line(plan, said)?;
+        let own = self.own_variables(&plan.name, pass, member.generation);
+        let env = env.into_iter().chain(plan.env.clone()).chain(own).collect();
+        Ok(LaunchOrder { command, env, generation: member.generation })
     }
 
     /// The variables by which an agent is known.
-    pub(super) fn own_variables(
+    fn own_variables(
         &self,
         name: &Name,
         pass: String,
@@ -168,7 +195,7 @@ impl Team<'_> {
     }
 
     /// Records the next generation before the agent starts.
-    pub(super) fn begin_generation(
+    fn begin_generation(
         &self,
         plan: &Plan,
         pass: Option<Digest>,
@@ -292,7 +319,7 @@ fn vanished(plan: &Plan) -> RosterError {
 
 /// Returns 128 random bits, in hexadecimal. Uses the system's random source: the pass must not be
 /// guessable.
-pub(super) fn new_pass() -> Result<String> {
+fn new_pass() -> Result<String> {
     const SOURCE: &str = "/dev/urandom";
     let mut bytes = [0; PASS_BYTES];
     std::fs::File::open(SOURCE)

@@ -7,6 +7,10 @@
 //!                                  └─ a running agent stays unchanged
 //! ```
 //!
+//! All that starts an agent prepares it by `Team::prepare_launch`: `up`, `agent start`, `agent restart`, the wrappers, and
+//! a handshake that finds the program of a pane ended ([`MemberPane`]). So all give it the same command, hooks,
+//! environment, pass, generation and row.
+//!
 //! The roster stores the generation and the digest of the pass *before* the agent starts, so that
 //! no agent runs with an unknown pass. It stores the pane *after* the start, since only then the
 //! pane exists. A process killed in between leaves an agent without a recorded pane. Its window
@@ -15,6 +19,7 @@
 
 mod hooks;
 mod launch;
+mod member_pane;
 #[cfg(feature = "nats")]
 mod name;
 mod place;
@@ -34,12 +39,13 @@ use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::Roster;
 use ensemble_tmux::reaper::PASS_VARIABLE;
-use ensemble_tmux::tmux::{Server, SessionOrder, TmuxError};
+use ensemble_tmux::tmux::{PaneSigns, Server, SessionOrder, TeamSession, TmuxError};
 
 use crate::project::{Project, QUEUE_VARIABLE};
 
 pub use hooks::{HookedCommand, hooked_words};
 pub use launch::{Brought, HowBrought};
+pub use member_pane::{MemberPane, PaneOpener};
 pub use plan::Plan;
 pub use wrapped::Prepared;
 
@@ -67,7 +73,8 @@ pub struct Team<'a> {
     recorder: Arc<dyn Recorder>,
     actor: Name,
     server: Server,
-    session: String,
+    /// Its id in the marks of sessions and panes.
+    mark: String,
     /// Our own command, which hooks run.
     ensemble: Option<PathBuf>,
 }
@@ -85,8 +92,8 @@ impl<'a> Team<'a> {
         actor: Name,
     ) -> Result<Self> {
         let server = Server::brief(socket_of(project)?);
-        let session = session_of(project);
-        Ok(Self { project, spool, recorder, actor, server, session, ensemble: None })
+        let mark = mark_of(project);
+        Ok(Self { project, spool, recorder, actor, server, mark, ensemble: None })
     }
 
     /// Starts agents with hooks that run this program, the command `ensemble`. Without it, agents have no hooks of ours.
@@ -102,10 +109,23 @@ impl<'a> Team<'a> {
         &self.server
     }
 
-    /// Name of the tmux session.
-    #[must_use]
-    pub fn session(&self) -> &str {
-        &self.session
+    /// The team's session, under any name; `None` if none runs.
+    ///
+    /// # Errors
+    /// tmux could not be asked.
+    pub fn session(&self) -> Result<Option<TeamSession>> {
+        team_session(self.project)
+    }
+
+    /// The panes that the team has opened, in all sessions of its server. A pane that several sessions show comes once for
+    /// each.
+    ///
+    /// # Errors
+    /// tmux could not be asked.
+    pub fn panes(&self) -> Result<Vec<PaneSigns>> {
+        let mut panes = self.server.all_pane_signs()?;
+        panes.retain(|pane| pane.is_opened_by(&self.mark));
+        Ok(panes)
     }
 
     /// The roster of the team.
@@ -125,7 +145,7 @@ impl<'a> Team<'a> {
         Ok(())
     }
 
-    /// Starts the session, if it does not exist, with `sidecar` in its first window, as `sh -c`
+    /// Starts the session, if the team has none, with `sidecar` in its first window, as `sh -c`
     /// takes it. Returns whether it was started.
     ///
     /// # Errors
@@ -134,12 +154,22 @@ impl<'a> Team<'a> {
         self.with_order(sidecar, |order| self.server.start_team(order))
     }
 
-    /// Starts `sidecar` in the session's own window and replaces the program there.
+    /// Starts `sidecar` in its own window of the session and replaces the program there.
     ///
     /// # Errors
     /// There is no session, or the server could not be asked.
     pub fn restart_sidecar(&self, sidecar: &str) -> Result<()> {
-        self.with_order(sidecar, |order| self.server.restart_sidecar(order))
+        let session = self.session_required()?;
+        self.with_order(sidecar, |order| self.server.restart_sidecar(&session, order))
+    }
+
+    fn session_required(&self) -> Result<TeamSession> {
+        let missing = || TmuxError::Refused {
+            operation: "open a window",
+            socket: self.server.socket().to_owned(),
+            complaint: "the team has no session".to_owned(),
+        };
+        self.session()?.ok_or_else(|| missing().into())
     }
 
     fn with_order<T>(
@@ -150,7 +180,8 @@ impl<'a> Team<'a> {
         let config = &self.project.config.team;
         let (columns, lines) = SIZE_DEFAULT;
         order(&SessionOrder {
-            session: &self.session,
+            team: &self.mark,
+            session: &session_of(self.project),
             window: SIDECAR_WINDOW,
             command: sidecar,
             directory: self.project.root(),
@@ -167,6 +198,22 @@ impl<'a> Team<'a> {
     ///
     /// [`Error::Locked`] names the holder.
     pub fn lock(&self) -> Result<FileLock> {
+        self.lock_within(LOCK_PATIENCE)
+    }
+
+    /// As [`Team::lock`], without waiting; `None` if another process has it.
+    ///
+    /// # Errors
+    /// The lock file cannot be made or locked.
+    pub fn lock_if_free(&self) -> Result<Option<FileLock>> {
+        match self.lock_within(Duration::ZERO) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(Error::Locked { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lock_within(&self, patience: Duration) -> Result<FileLock> {
         // Started programs do not inherit the lock: it is opened close-on-exec.
         let locks = self.project.locks();
         std::fs::create_dir_all(&locks).map_err(|source| Error::Io {
@@ -174,11 +221,21 @@ impl<'a> Team<'a> {
             path: locks.clone(),
             source,
         })?;
-        FileLock::acquire(&locks.join("up.lock"), LOCK_PATIENCE)
+        FileLock::acquire(&locks.join("up.lock"), patience)
     }
 }
 
-/// The session of a project's team.
+/// The session of a project's team, under any name; `None` if none runs.
+///
+/// # Errors
+/// tmux could not be asked, or its socket has no directory.
+pub fn team_session(project: &Project) -> Result<Option<TeamSession>> {
+    let server = Server::brief(socket_of(project)?);
+    server.team_session(&mark_of(project), &session_of(project))
+}
+
+/// The name that a project's team gives to its session. A person may have given it another one since
+/// ([`team_session`]).
 #[must_use]
 pub fn session_of(project: &Project) -> String {
     let team = &project.config.team;
@@ -188,6 +245,14 @@ pub fn session_of(project: &Project) -> String {
     let clean = |c: char| if c.is_alphanumeric() || c == '-' { c } else { '_' };
     let name: String = name.unwrap_or_default().chars().map(clean).collect();
     if name.is_empty() { "team".to_owned() } else { name }
+}
+
+/// The id of a project's team in the marks of sessions and panes. It stays when the project is moved, and a copy has
+/// another one. Empty without a state directory: such a team has started nothing.
+fn mark_of(project: &Project) -> String {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = std::fs::metadata(&project.state);
+    place.map_or_else(|_| String::new(), |it| format!("{:x}-{:x}", it.dev(), it.ino()))
 }
 
 /// The socket of a project's team: as configured, else one below the state directory. If that path

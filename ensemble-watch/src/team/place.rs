@@ -1,4 +1,4 @@
-//! Finds an agent's pane by its binding or by the mark of its window.
+//! Finds an agent's pane by its binding or by its mark. The names of sessions and windows do not matter: people change them.
 
 use ensemble_core::Result;
 use ensemble_core::message::Name;
@@ -21,22 +21,20 @@ pub(super) enum Place {
 }
 
 impl Team<'_> {
-    /// Location of `name`.
+    /// Location of `name`: the recorded pane, wherever it was moved to; else a pane with its mark.
     pub(super) fn place_of(&self, name: &Name, member: Option<&Member>) -> Result<Place> {
-        let panes = self.server.team_panes(&self.session)?;
-        let terminal = member.and_then(|member| member.binding.as_ref());
-        if let Some(binding) = terminal.filter(|binding| binding.is_terminal()) {
+        let binding = member.and_then(|member| member.binding.as_ref());
+        if let Some(binding) = binding.filter(|binding| binding.is_terminal()) {
             return Ok(if binding.lives() {
                 Place::Bound(binding.clone())
             } else {
                 Place::Nowhere
             });
         }
-        if let Some(binding) = member.and_then(|member| member.binding.as_ref()) {
-            let elsewhere = || Server::brief(binding.socket.clone()).pane_signs(&binding.id);
+        if let Some(binding) = binding {
             let signs = match binding.socket == self.server.socket() {
-                true => panes.iter().find(|pane| pane.id == binding.id).cloned(),
-                false => elsewhere()?,
+                true => self.server.pane_signs(&binding.id)?,
+                false => Server::brief(binding.socket.clone()).pane_signs(&binding.id)?,
             };
             match signs.filter(|signs| signs.token == binding.token) {
                 Some(signs) if signs.dead => return Ok(Place::Ended(signs)),
@@ -47,13 +45,13 @@ impl Team<'_> {
                 Some(_) | None => {}
             }
         }
-        let is_marked = |pane: &&PaneSigns| pane.member.as_ref().is_some_and(|(of, _)| of == name);
-        let mut marked: Vec<&PaneSigns> = panes.iter().filter(is_marked).collect();
+        let mut marked = self.panes()?;
+        marked.retain(|pane| pane.member.as_ref().is_some_and(|(of, _)| of == name));
         // A living pane takes precedence over an ended one.
         marked.sort_by_key(|pane| pane.dead);
-        Ok(match marked.first() {
-            Some(pane) if pane.dead => Place::Ended((*pane).clone()),
-            Some(pane) => Place::Marked((*pane).clone()),
+        Ok(match marked.into_iter().next() {
+            Some(pane) if pane.dead => Place::Ended(pane),
+            Some(pane) => Place::Marked(pane),
             None => Place::Nowhere,
         })
     }

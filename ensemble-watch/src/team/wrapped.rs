@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
-use ensemble_core::message::{Digest, Name};
+use ensemble_core::message::Name;
 use ensemble_team::roster::{Ended, How, Member, MemberState, RosterError};
 use ensemble_tmux::tmux::Binding;
 use serde_json::json;
 
-use super::hooks::Hooked;
+use super::launch::LaunchOrder;
 use super::{Plan, Team, socket_at};
 use crate::panes;
 
@@ -26,14 +26,10 @@ use crate::panes;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Prepared {
-    /// Arguments before those of the person.
-    pub arguments: Vec<String>,
-    /// Variables of its environment.
-    pub env: Vec<(String, String)>,
+    /// Command, environment and generation.
+    pub launch: LaunchOrder,
     /// The path of the wrapper's socket.
     pub socket: PathBuf,
-    /// The generation of the agent.
-    pub generation: u64,
 }
 
 impl Team<'_> {
@@ -45,18 +41,15 @@ impl Team<'_> {
     pub fn prepare_wrapped(&self, plan: &Plan, said: &[String]) -> Result<Prepared> {
         plan.check()?;
         self.add_mailbox(plan)?;
-        self.end_remains(&plan.name, self.roster().get(&plan.name)?.as_ref())?;
-        let pass = super::launch::new_pass()?;
-        let digest = Digest::of(pass.as_bytes());
-        let plan = Plan { command: None, ..plan.clone() };
-        let member = self.begin_generation(&plan, Some(digest), None)?;
-        let profile = self.project.profiles()?.get(&plan.provider)?;
-        let hooked = self.hooked(&profile, said, &plan.env)?;
-        let Hooked { arguments, env } = hooked.unwrap_or_default();
-        let own = self.own_variables(&plan.name, pass, member.generation);
-        let env = env.into_iter().chain(plan.env.clone()).chain(own).collect();
+        // Only the person can start it again, so the roster keeps no command for that.
+        let recorded = Plan { command: None, ..plan.clone() };
+        let mut launch = self.prepare_launch(plan, &recorded, said)?;
+        if is_plain(&launch.command) {
+            // No shell is left above the agent.
+            launch.command.insert_str(0, "exec ");
+        }
         let socket = socket_at(self.project, &format!("{}.terminal", plan.name))?;
-        Ok(Prepared { arguments, env, socket, generation: member.generation })
+        Ok(Prepared { launch, socket })
     }
 
     /// Records where the agent runs.
@@ -98,5 +91,34 @@ impl Team<'_> {
             self.recorder.record(types::AGENT_LEFT, self.actor.as_str(), data);
         }
         Ok(())
+    }
+}
+
+/// Whether a command is one program with its arguments, so that `exec` may precede it.
+fn is_plain(command: &str) -> bool {
+    let has_assignment = command.split_ascii_whitespace().next().is_none_or(|it| it.contains('='));
+    let is_operator = |c: char| ";&|<>(){}$`\n".contains(c);
+    !has_assignment && !command.starts_with("exec ") && !unquoted(command).any(is_operator)
+}
+
+/// The characters outside of single quotes.
+fn unquoted(command: &str) -> impl Iterator<Item = char> {
+    command.split('\'').step_by(2).flat_map(str::chars)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_plain;
+
+    #[test]
+    fn exec_is_put_before_one_program_only() {
+        for command in ["codex --no-daemon", "/opt/claude 'a; b' --x", "claude '$HOME'"] {
+            assert!(is_plain(command), "{command}");
+        }
+        for command in
+            ["claude; echo ended", "A=1 claude", "exec claude", "(claude)", "a $HOME", ""]
+        {
+            assert!(!is_plain(command), "{command}");
+        }
     }
 }

@@ -209,13 +209,15 @@ impl Together {
         tasks.filter(|it| it.status == Status::Merged).map(|it| it.id.to_string()).collect()
     }
 
-    /// What `status` says stands still: of the blackboard, and of steps.
+    /// What `status` says stands still: of the blackboard, and of steps. That the goal is open is left out: no planner
+    /// runs that could end it.
     fn standing(&self) -> Vec<String> {
         let status = self.status();
         let troubles = status["board"]["troubles"].as_array().unwrap().iter();
         let about = troubles.map(|trouble| trouble["about"].as_str().unwrap().to_owned());
         let steps = status["steps"]["standing"].as_array().unwrap().iter();
         about
+            .filter(|about| !about.starts_with("goal "))
             .chain(steps.map(|step| format!("{} {}", step["task_id"], step["step_index"])))
             .collect()
     }

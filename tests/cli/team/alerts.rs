@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ensemble_core::durable::FileLock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -27,8 +28,9 @@ fn restart_watcher(team: &Team) {
     let status: Value = serde_json::from_str(&status).unwrap();
     let pid = i32::try_from(status["pid"].as_u64().unwrap()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
-    let runs = || team.bed.json("status").pop().unwrap()["watcher"]["running"] == true;
-    eventually("the watcher has ended", || !runs());
+    let lock = team.bed.project().join(".ensemble/watch.lock");
+    let holder = || FileLock::holder(&lock).map(u32::cast_signed);
+    eventually("the watcher has ended", || holder() != Some(pid));
     ok(team, &["up"]);
 }
 

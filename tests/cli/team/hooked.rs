@@ -126,7 +126,7 @@ fn hooks_know_their_agent_by_pass_and_by_pane_and_no_other_program_takes_its_mai
     let ran = team.order("one", &format!("{own} && {send} && {nested}"));
     assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""), "{ran:?}");
     let said = team.order("one", &own).stdout;
-    assert!(said.contains("hello") && said.contains("settle mine --as one"), "{said}");
+    assert!(said.contains("hello") && said.contains("ensemble settle mine"), "{said}");
     eventually("it is held", || team.bed.mailbox("one/cur/mine@one@1.yaml").exists());
 }
 

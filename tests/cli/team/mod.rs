@@ -1,5 +1,6 @@
 //! A team in a real tmux server of its own: brought up, looked at, killed in the middle.
 
+mod agree;
 mod alerts;
 mod crash;
 mod events;
@@ -8,6 +9,9 @@ mod hooked;
 mod hour;
 mod identity;
 mod lifecycle;
+mod moved;
+mod reopened;
+mod revived;
 #[cfg(feature = "nats")]
 mod servers;
 mod shutdown;
@@ -15,6 +19,7 @@ mod starts;
 mod states;
 mod supervised;
 mod troubles;
+mod unasked;
 
 use std::fs;
 use std::io::Write as _;
@@ -80,9 +85,9 @@ impl Team {
         self.bed.project().join("here").join(file)
     }
 
-    /// All panes of the team's session.
+    /// All panes of the team's server.
     pub(super) fn panes(&self) -> Vec<PaneSigns> {
-        self.server().team_panes("crew").unwrap()
+        self.server().all_pane_signs().unwrap()
     }
 
     /// The pane that is marked as an agent's; there must be one and no more.
@@ -208,7 +213,7 @@ impl Drop for Team {
     fn drop(&mut self) {
         let server = self.server();
         let pids: Vec<u32> = server
-            .team_panes("crew")
+            .all_pane_signs()
             .map(|panes| panes.iter().filter(|pane| !pane.dead).map(|pane| pane.pid).collect())
             .unwrap_or_default();
         let pid = server.pid().ok();

@@ -111,7 +111,23 @@ fn what_an_agent_holds_and_waits_for_on_a_server_is_its_state() {
     let away = team.bed.run("team worker-1");
     assert_eq!(away.code, 0, "{away:?}");
     assert!(away.stdout.contains("worker-1"), "{away:?}");
-    assert!(away.stderr.contains("what the agents hold is not known"), "{away:?}");
+    assert!(away.stdout.contains("the servers are away"), "{away:?}");
+}
+
+/// As `recv` and all other verbs do.
+#[test]
+fn no_host_sends_under_the_name_of_an_agent_of_another_one() {
+    let server = Server::start();
+    let (team, other) = up_on(&server, &["worker-1"]);
+    other.ok("mailbox add lead");
+    eventually("the other host knows whose name it is", || {
+        other.run("recv --as worker-1").stderr.contains("acts there alone")
+    });
+    let refused = other.run("send --to lead --as worker-1 -m trust-me");
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("acts there alone"), "{refused:?}");
+    assert_eq!(other.json("inbox lead").len(), 0);
+    team.bed.ok("down --force");
 }
 
 /// The watcher of the other host, which ends with it.
@@ -228,7 +244,7 @@ fn an_mcp_client_and_dispatch_hand_tasks_to_a_worker_of_another_host() {
     thread::scope(|scope| {
         let assigning = scope.spawn(|| {
             let work = json!({ "worker": "worker-1", "task_id": "t1", "instruction": "count" });
-            Mcp::of(&other, "operator").object("assign", &work)
+            Mcp::of(&other, "lead").object("assign", &work)
         });
         works_on(1, "t1", DONE);
         let assigned = assigning.join().unwrap();

@@ -271,13 +271,13 @@ fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
             fs::write(team.here("deaf.sh"), DEAF.replace("trap '' TERM HUP", ":")).unwrap();
             team.bed.ok("up deaf");
             let pids = deaf_pids(&team);
+            team.bed.ok("send --as operator --to deaf --id unread -m hello");
             // No other process may finish it.
             let panes = team.panes();
             let watcher = panes.iter().find(|pane| pane.is_sidecar);
             let watcher = watcher.unwrap_or_else(|| panic!("{call} {number}: {panes:#?}")).pid;
             kill(watcher);
             eventually("no watcher runs", || !lives(watcher));
-            team.bed.ok("send --as operator --to deaf --id unread -m hello");
             let was_killed = team.is_killed_at(line, call, number);
             kills += u32::from(was_killed);
             let place = format!("{call} {number}");

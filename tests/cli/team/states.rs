@@ -8,7 +8,7 @@ use super::Team;
 use crate::tmux_support::eventually;
 
 /// A team with one scripted Claude Code in the state `view`.
-fn with_claude(view: &str) -> Team {
+pub(super) fn with_claude(view: &str) -> Team {
     let team = Team::with(&["conductor"], "hooks: {providers: []}\n");
     let bin = team.here("bin");
     fs::create_dir(&bin).unwrap();
@@ -50,6 +50,43 @@ fn what_an_agent_shows_is_its_state() {
         team.bed.ok("send --as operator --to coder --task task-1 -m work");
         assert_eq!(team.member("coder")["unread"], 1);
     }
+}
+
+/// An earlier watcher has typed a line, and the mail has arrived by another way.
+#[test]
+fn an_unsent_line_is_taken_back_and_a_persons_words_are_not() {
+    let team = with_claude("ready");
+    team.wait_for_state("coder", "idle");
+    let line = "ensemble: 2 messages for coder. Run: ensemble recv --as coder";
+    let pane = team.pane("coder").id;
+    let keys = |keys: &[&str]| {
+        let command = [&["send-keys", "-t", &pane], keys].concat();
+        team.server().run(&command).unwrap();
+    };
+    let screen =
+        || team.server().run(&["capture-pane", "-p", "-J", "-t", &pane]).unwrap().join("\n");
+    let leave = || {
+        let mark = format!("1 {line}");
+        team.server().run(&["set-option", "-p", "-t", &pane, "@ensemble_typed", &mark]).unwrap();
+        keys(&["-l", "--", line]);
+    };
+    leave();
+    eventually("it is taken back", || {
+        fs::read(team.here("claude/received")).unwrap().contains(&0x7f)
+    });
+    eventually("it is gone", || !screen().contains("ensemble: 2"));
+    // A person has typed behind another one before the watcher looks.
+    let count =
+        || fs::read(team.here("claude/received")).unwrap().iter().filter(|b| **b == 0x7f).count();
+    let taken_back = count();
+    let mark = format!("1 {line}");
+    team.server().run(&["set-option", "-p", "-t", &pane, "@ensemble_typed", &mark]).unwrap();
+    keys(&["-l", "--", &format!("{line}fix the login bug")]);
+    let row = team.wait_for_state("coder", "blocked");
+    assert!(row["why"].as_str().unwrap().contains("with your words behind it"), "{row}");
+    assert!(team.bed.ok("team").contains("coder waits for a person"), "{}", team.bed.ok("team"));
+    assert!(screen().contains("fix the login bug"), "{}", screen());
+    assert_eq!(count(), taken_back, "nothing was taken from a person");
 }
 
 #[test]

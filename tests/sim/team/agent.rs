@@ -311,6 +311,9 @@ impl Agent {
             nudge::Effect::Submit { attempt, .. } => {
                 (attempt, self.pane.press(Key::Enter).unwrap())
             }
+            nudge::Effect::Withdraw { attempt } => {
+                (attempt, NudgeOutcome::Refused { deferral: Deferral::LineGone })
+            }
             nudge::Effect::Record(_) => return,
         };
         if outcome == NudgeOutcome::Sent {

@@ -11,6 +11,7 @@
 //! | `review_loop` | rejections of one coder's work from the warning on | each coder's run | none |
 //! | `approaching_limit` | iterations of one coder from the warning on | each coder's run | none |
 //! | `merge_impossible` | APPROVED, and the merge was refused | each refusal | none |
+//! | `claim_impossible` | a free task, and the claim or review failed | each reason | none |
 //! | `untaken` | work that no registered agent can claim, review or merge | the first such task, and its history | 10 min |
 //! | `integration_failed` | INTEGRATION_FAILED | each failed merge | none |
 //! | `hypothesis_exhaustion` | so many coders failed that no coder can claim it | each further failed coder | none |
@@ -18,7 +19,8 @@
 //! | `stale_draft` | DRAFT | each draft task | 30 min |
 //! | `immediate_discovery` | an immediate discovery that is not a task yet | each discovery | none |
 //! | `checkpoint_stale`, `pause_stale` | the control file is stale | each file and stage | none |
-//! | `invalid_state` | the board cannot be read | each write of it | none |
+//! | `goal_left_open` | every task is finished, and the goal or the sprint is open | that set of tasks | 10 min |
+//! | `invalid_state` | the board cannot be read | each write of it | 10 s |
 //! | `agent_gone` | an agent has ended with messages or steps in its hands; the watcher reports it | each end | none |
 //! | `over_budget` | a budget is used up; the watcher reports it | each time it is parked | none |
 //!
@@ -34,6 +36,7 @@ use super::control::{Control, ControlFile, Staleness};
 use super::graph::{behind, can_be_taken};
 use super::leases::LEASE_RAN_OUT;
 use super::state::{State, Status, Task};
+use super::wake::unassessed;
 use crate::proto::task::EXHAUSTED_BY;
 use ensemble_core::message::{Digest, Timestamp};
 
@@ -46,6 +49,8 @@ pub const DRAFT_GRACE: Duration = Duration::from_secs(30 * 60);
 
 /// How long a task may lack a registered agent that can take it.
 pub const UNTAKEN_GRACE: Duration = Duration::from_secs(10 * 60);
+/// How long the board may be unreadable: an editor that writes in place leaves half a file for a moment.
+pub const INVALID_GRACE: Duration = Duration::from_secs(10);
 /// Most tasks that a text names.
 const NAMED_MAX: usize = 5;
 
@@ -88,7 +93,9 @@ pub enum Alarm {
     ReviewLoop,
     ApproachingLimit,
     MergeImpossible,
+    ClaimImpossible,
     Untaken,
+    GoalLeftOpen,
     IntegrationFailed,
     HypothesisExhaustion,
     Stalled,
@@ -161,7 +168,8 @@ impl Condition {
     /// The board cannot be read. `mark` distinguishes states of the file.
     #[must_use]
     pub fn invalid(mark: impl ToString, error: &str) -> Self {
-        Self::new(Alarm::InvalidState, "board", mark, format!("the board cannot be read: {error}"))
+        let text = format!("the board cannot be read: {error}");
+        Self::new(Alarm::InvalidState, "board", mark, text).after(INVALID_GRACE)
     }
 }
 
@@ -173,10 +181,12 @@ pub fn conditions(state: &State, graces: Graces) -> Vec<Condition> {
         if !task.status.is_terminal() {
             happened(task, &mut found);
             by_status(state, task, graces, &mut found);
+            unclaimed(task, &mut found);
             limits(state, task, &mut found);
         }
     }
     untaken(state, graces, &mut found);
+    left_open(state, graces, &mut found);
     for discovery in &state.discovered {
         if discovery.urgency.as_deref() == Some("immediate")
             && discovery.converted_to_task.is_none()
@@ -318,6 +328,15 @@ fn by_status(state: &State, task: &Task, graces: Graces, found: &mut Vec<Conditi
     found.push(condition);
 }
 
+/// A task that agents may take, and whose last claim failed.
+fn unclaimed(task: &Task, found: &mut Vec<Condition>) {
+    let is_free = task.status.is_claimable() || task.status == Status::ReadyForReview;
+    if let Some(why) = task.claim_error.as_ref().filter(|_| is_free) {
+        let text = format!("task {} cannot be claimed: {why}", task.id);
+        found.push(Condition::new(Alarm::ClaimImpossible, task.id.as_str(), why, text));
+    }
+}
+
 /// Work that waits for a role that no registered agent has. It is one condition for all such tasks:
 /// one missing agent would raise an alarm for each of them.
 fn untaken(state: &State, graces: Graces, found: &mut Vec<Condition>) {
@@ -341,6 +360,18 @@ fn untaken(state: &State, graces: Graces, found: &mut Vec<Condition>) {
     let mark = first.history.len();
     let condition = Condition::new(Alarm::Untaken, first.id.as_str(), mark, text);
     found.push(condition.after(graces.untaken));
+}
+
+/// A goal or a sprint that is open after its last task.
+fn left_open(state: &State, graces: Graces, found: &mut Vec<Condition>) {
+    let Some(left) = unassessed(state) else { return };
+    let names: Vec<&str> = state.tasks.iter().map(|task| task.id.as_str()).collect();
+    let text = match names.len() {
+        1 => format!("the only task is finished, but {left} is still open"),
+        count => format!("all {count} tasks are finished, but {left} is still open"),
+    };
+    let mark = Digest::of(names.join("\n").as_bytes()).to_string();
+    found.push(Condition::new(Alarm::GoalLeftOpen, &left, mark, text).after(graces.untaken));
 }
 
 /// Conditions that approach a limit or exceed it.

@@ -104,6 +104,7 @@ impl LockedBoard<'_> {
     /// plan.
     pub fn commit_claim(&mut self, plan: &ClaimPlan, base_commit: Option<&str>) -> Result<Granted> {
         let now = self.plan_claim(&plan.task, &plan.agent)?;
+        self.reconcile_agent(&plan.agent.by)?;
         let what = || format!("claim task `{}` for `{}`", plan.task, plan.agent.by);
         if now != *plan {
             let why = Obstacle::ChangedSincePlan;
@@ -147,6 +148,7 @@ impl LockedBoard<'_> {
     /// As for [`LockedBoard::plan_claim`].
     pub fn claim_review(&mut self, id: &Name, reviewer: &Holder) -> Result<Granted> {
         self.registered(reviewer, &format!("review task `{id}`"))?;
+        self.reconcile_agent(&reviewer.by)?;
         let holder = Holder { by: reviewer.by.clone(), epoch: self.draw_epoch() };
         let entry = HistoryEntry::new("review_claimed", Some(holder.by.clone()), epoch(&holder));
         self.step(id, Event::Review(holder.clone()), "review", entry)?;

@@ -10,7 +10,7 @@ use super::locked::write;
 use super::shared::Held;
 use super::text::Text;
 use super::{Board, State, load};
-use super::{BoardError, Obstacle};
+use super::{BoardError, Obstacle, Violation};
 use ensemble_core::Result;
 
 /// An editable copy of the board.
@@ -47,6 +47,7 @@ impl Draft {
             return Ok(None);
         }
         let (text, mut value, state) = load(edited, &board.path)?;
+        self.check_warnings(&state, board)?;
         let (mut document, current) = board.hold()?;
         if current != self.before {
             let what = "replace the board by the edited copy".to_owned();
@@ -74,5 +75,17 @@ impl Draft {
         let data = json!({ "steps": [{ "what": "board.edited_by_hand" }], "count": 1 });
         write(board, &mut document, revision, (&current, new.source()), data)?;
         Ok(Some(state))
+    }
+
+    /// Refuses new values that do not fit, though nothing depends on them: the person is there to mend them.
+    fn check_warnings(&self, edited: &State, board: &Board) -> Result<()> {
+        let before = load(&self.before, &board.path);
+        let known = before.map(|(_, _, state)| state.warnings).unwrap_or_default();
+        let violations: Vec<Violation> =
+            edited.warnings.iter().filter(|new| !known.contains(new)).cloned().collect();
+        match violations.is_empty() {
+            true => Ok(()),
+            false => Err(BoardError::Invalid { path: board.path.clone(), violations }.into()),
+        }
     }
 }

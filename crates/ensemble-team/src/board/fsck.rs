@@ -6,6 +6,7 @@
 //! | an agent and its task state different things | by the agent's supervisor, or by unregistering the agent |
 //! | a beat of a registration that is over | fsck removes the beat |
 //! | a write that is not in the log (its writer died) | fsck records the write |
+//! | values that do not fit, and on which nothing depends | none: these are notes |
 //! | a board that another program wrote, edited copies, claims with past timestamps | none: these are notes |
 //!
 //! Timestamps decide nothing. A past timestamp on a claim means that the holder has not renewed its
@@ -17,13 +18,14 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::BoardError;
+use super::duties::disagrees;
 use super::journal::Last;
 use super::leases::BEATS;
-use super::state::{State, Status, Task};
+use super::state::{Agent, State, Status};
+use super::steps::word;
 use super::{Board, Violation};
 use crate::proto::agent;
 use ensemble_core::durable::Dir;
-use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
 /// Endings of registrations' file names in [`BEATS`].
@@ -89,6 +91,10 @@ impl Board {
         };
         let mut found = Vec::new();
         disagreements(&state, &place, &mut found);
+        let noted = state.warnings.iter().map(|Violation { path, problem }| {
+            BoardFinding::new(format!("{place}: {path}"), problem).note()
+        });
+        found.extend(noted);
         // What lies beside a board on servers is this host's copy, which is made new anyway.
         if !self.is_shared() {
             self.unlogged(&place, repair, &mut found)?;
@@ -188,28 +194,21 @@ fn orphaned_files(dir: &Dir, state: &State) -> Result<Vec<String>> {
     Ok(dir.names()?.into_iter().filter(is_orphaned).collect())
 }
 
-/// Agents whose entry disagrees with their task.
+/// Agents whose entry disagrees with their tasks.
 fn disagreements(state: &State, place: &str, found: &mut Vec<BoardFinding>) {
-    for (name, agent) in &state.agents {
-        let task = agent.current_task.as_ref().and_then(|id| state.task(id));
-        let is_its = |holder: fn(&Task) -> Option<&Name>, status: Option<Status>| {
-            task.is_some_and(|task| {
-                holder(task) == Some(name) && status.is_none_or(|status| task.status == status)
-            })
-        };
-        let fits = match agent.status {
-            agent::State::Working => is_its(|t| t.assigned_to.as_ref(), Some(Status::Claimed)),
-            agent::State::Reviewing => is_its(|t| t.reviewing_by.as_ref(), None),
-            agent::State::Waiting => is_its(|t| t.assigned_to.as_ref(), None),
-            agent::State::Starting
-            | agent::State::Idle
-            | agent::State::Handoff
-            | agent::State::Gone => true,
-        };
-        if !fits {
-            let id = agent.current_task.as_ref().map_or("no task", |id| id.as_str());
-            let problem = format!("it is {:?} on {id}, which is not assigned to it", agent.status);
-            found.push(BoardFinding::new(format!("{place}: agents.{name}"), problem));
-        }
+    // Other programs leave their agents IDLE while they work.
+    let is_busy = |agent: &Agent| {
+        matches!(
+            agent.status,
+            agent::State::Working | agent::State::Reviewing | agent::State::Waiting
+        )
+    };
+    let busy = state.agents.iter().filter(|(_, agent)| is_busy(agent));
+    for (name, agent) in busy.filter(|(name, _)| disagrees(state, name)) {
+        let id = agent.current_task.as_ref().map_or("no task", |id| id.as_str());
+        let status = word(agent.status);
+        let status = status.as_str().unwrap_or_default();
+        let problem = format!("it is {status} on {id}, but the tasks say something else");
+        found.push(BoardFinding::new(format!("{place}: agents.{name}"), problem));
     }
 }

@@ -11,7 +11,7 @@ use super::shared::Held;
 use super::stamps;
 use super::state::{State, Task};
 use super::text::Text;
-use super::{Board, load, validated};
+use super::{Board, Violation, decode, load, validated};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::edits;
 use ensemble_core::{Error, Result};
@@ -34,6 +34,8 @@ pub struct LockedBoard<'a> {
     text: Text,
     value: Value,
     state: State,
+    /// What was read with values that do not fit.
+    warnings: Vec<Violation>,
     steps: Vec<Value>,
 }
 
@@ -44,7 +46,8 @@ impl<'a> LockedBoard<'a> {
             Last::recover(&board.path, &source, &board.options)?;
         }
         let (text, value, state) = load(&source, &board.path)?;
-        Ok(Self { board, document, source, text, value, state, steps: Vec::new() })
+        let (warnings, steps) = (state.warnings.clone(), Vec::new());
+        Ok(Self { board, document, source, text, value, state, warnings, steps })
     }
 
     /// The board's content, with the changes so far.
@@ -76,6 +79,12 @@ impl<'a> LockedBoard<'a> {
                 Ok(other) => other.into(),
                 Err(other) => other,
             })?;
+        let is_new = |warning: &&Violation| !self.warnings.contains(warning);
+        let violations: Vec<Violation> = state.warnings.iter().filter(is_new).cloned().collect();
+        if !violations.is_empty() {
+            let path = self.board.path.clone();
+            return Err(BoardError::WouldBreak { path, violations }.into());
+        }
         let text = self.text.update(&self.value, &self.board.path)?;
         let told = self.steps.len().min(STEPS_TOLD_MAX);
         let data = json!({ "steps": self.steps[..told], "count": self.steps.len() });
@@ -157,7 +166,8 @@ impl<'a> LockedBoard<'a> {
     pub(super) fn refresh(&mut self) -> Result<()> {
         // Do not check the rules here: a change may take several steps. They are checked before
         // writing.
-        self.state = serde_json::from_value(self.value.clone())
+        self.state = decode(&self.value)
+            .0
             .map_err(|error| Error::malformed(&self.board.path, "file", error.to_string()))?;
         Ok(())
     }

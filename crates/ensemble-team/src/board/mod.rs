@@ -58,11 +58,13 @@ mod claims;
 mod control;
 mod copy;
 mod draft;
+mod duties;
 mod error;
 mod fsck;
 mod graph;
 mod journal;
 mod leases;
+mod lenient;
 mod locked;
 mod notes;
 mod obstacle;
@@ -83,8 +85,8 @@ mod wake;
 
 pub use agents::NewAgent;
 pub use alarms::{
-    Alarm, AlarmKey, Condition, DRAFT_GRACE, Graces, ORPHAN_GRACE, STALLED_GRACE, UNTAKEN_GRACE,
-    conditions, stale,
+    Alarm, AlarmKey, Condition, DRAFT_GRACE, Graces, INVALID_GRACE, ORPHAN_GRACE, STALLED_GRACE,
+    UNTAKEN_GRACE, conditions, stale,
 };
 pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
 pub use breaker::REPORT;
@@ -92,6 +94,7 @@ pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted, released_claim};
 pub use control::{CONTROLS, Control, ControlFile, Staleness, sprint_step};
 pub use copy::SharedCopy;
 pub use draft::Draft;
+pub use duties::disagrees;
 pub use error::{BoardError, is_fenced, is_missing};
 pub use fsck::BoardFinding;
 pub use graph::{active_task, can_be_taken, claimable, cycle, is_left_behind, reviewable, unmet};
@@ -102,7 +105,7 @@ pub use locked::LockedBoard;
 pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
 pub use obstacle::{Lost, Obstacle};
 pub use plans::{NewGoal, NewSprint, metrics};
-pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
+pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files};
 pub use shape::Violation;
 pub use shared_lock::{TAKE_OVER, put_shared};
 pub use signs::{Leaving, Say, Sign};
@@ -110,9 +113,11 @@ pub use state::{
     Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, HumanNote, Scope, Sprint,
     State, Status, Task, Timeline,
 };
+pub use steps::last_coder;
 pub use tasks::NewTask;
-pub use wake::{Call, Wake, wake};
+pub use wake::{Call, Wake, WakeOccurrence, occurrences, wake};
 
+use shape::Findings;
 use text::Text;
 
 /// The format version that is written. Older versions are read, newer ones rejected.
@@ -382,35 +387,45 @@ fn load(source: &str, path: &Path) -> Result<(Text, Value, State)> {
 
 /// Decodes the board's value if it breaks no rule.
 fn validated(value: &Value, path: &Path) -> Result<State> {
-    let mut checked = value.clone();
-    let mut found = shape::check(&mut checked);
+    let (decoded, Findings { mut violations, mut warnings }) = decode(value);
     // Rules would miss removed values, and would judge their placeholders.
-    let bad: Vec<(String, String)> = found
+    let bad: Vec<(String, String)> = violations
         .iter()
         .map(|Violation { path, .. }| match path.rsplit_once('.') {
-            Some((parent, _)) => (path.clone(), format!("{parent}.")),
+            Some((entry, _)) => (path.clone(), format!("{entry}.")),
             None => (path.clone(), format!("{path}.")),
         })
         .collect();
-    match serde_json::from_value::<State>(checked) {
+    let read: Vec<String> = warnings.iter().map(|warning| warning.path.clone()).collect();
+    match decoded {
         Ok(state) => {
-            let known = |violation: &Violation| {
-                bad.iter().any(|(path, entry)| {
+            let is_new = |violation: &Violation| {
+                !bad.iter().any(|(path, entry)| {
                     violation.path == *path || violation.path.starts_with(entry.as_str())
                 })
             };
-            found.extend(violations(&state).into_iter().filter(|violation| !known(violation)));
-            if found.is_empty() {
-                return Ok(state);
+            let found = rules::check_rules(&state);
+            violations.extend(found.violations.into_iter().filter(is_new));
+            let is_unread = |warning: &Violation| is_new(warning) && !read.contains(&warning.path);
+            warnings.extend(found.warnings.into_iter().filter(is_unread));
+            if violations.is_empty() {
+                return Ok(State { warnings, ..state });
             }
         }
-        Err(error) if found.is_empty() => {
-            found.push(Violation::new("file", error.to_string()));
+        Err(error) if violations.is_empty() => {
+            violations.push(Violation::new("file", error.to_string()));
         }
         // A value that could not be decoded is among the violations.
         Err(_) => {}
     }
-    Err(BoardError::Invalid { path: path.to_owned(), violations: found }.into())
+    Err(BoardError::Invalid { path: path.to_owned(), violations }.into())
+}
+
+/// Decodes the board's value, as far as its fields are of their kinds.
+fn decode(value: &Value) -> (serde_json::Result<State>, Findings) {
+    let mut checked = value.clone();
+    let found = shape::check(&mut checked);
+    (serde_json::from_value(checked), found)
 }
 
 /// Checks a text as a board. The error lists all violations.

@@ -110,7 +110,7 @@ impl LockedBoard<'_> {
         let now = self.now();
         let known = &mut self.section("anomalies", json!([]))[at];
         known["timestamp"] = json!(now);
-        known["details"]["count"] = json!(count);
+        known["details"] = new;
         let step = json!({ "task": anomaly.task, "type": anomaly.kind, "agent": anomaly.reporter });
         self.note("anomaly.counted", step);
         self.refresh()

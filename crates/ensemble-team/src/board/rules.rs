@@ -1,5 +1,8 @@
 //! Rules that every board must obey. They are checked when the board is read and before it is
 //! written. Each violation names its field, and all violations are reported.
+//!
+//! A rule on which nothing depends is a warning where it is read: what an agent or a person has written by hand must
+//! not stop the team. Ensemble itself does not write what would be a new warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +10,7 @@ use serde_json::Value;
 
 use super::VERSION;
 use super::graph::{cycle, unmet};
-use super::shape::Violation;
+use super::shape::{Findings, Violation};
 use super::state::{Anomaly, State, Status, Task};
 use crate::proto::agent;
 use ensemble_core::message::Name;
@@ -15,10 +18,10 @@ use ensemble_core::message::Name;
 /// Most questions of a blocked task.
 pub const BLOCKED_QUESTIONS_MAX: usize = 3;
 
-/// All violations on a board, in the order of the rules.
+/// All violations and warnings on a board, in the order of the rules.
 #[must_use]
-pub fn violations(state: &State) -> Vec<Violation> {
-    let mut found = Found { at: String::new(), all: Vec::new() };
+pub(super) fn check_rules(state: &State) -> Findings {
+    let mut found = Found { at: String::new(), all: Vec::new(), warnings: Vec::new() };
     if state.version > VERSION {
         let problem = format!(
             "is {}, but this program reads at most {VERSION}: update the program",
@@ -50,18 +53,23 @@ pub fn violations(state: &State) -> Vec<Violation> {
     agents(state, &mut found);
     notes(state, &ids, &mut found);
     sprint(state, &ids, &mut found);
-    found.all
+    Findings { violations: found.all, warnings: found.warnings }
 }
 
-/// The violations so far, and the path of the current entry.
+/// The findings so far, and the path of the current entry.
 struct Found {
     at: String,
     all: Vec<Violation>,
+    warnings: Vec<Violation>,
 }
 
 impl Found {
     fn push(&mut self, field: &str, problem: impl Into<String>) {
         self.all.push(Violation::new(format!("{}.{field}", self.at), problem));
+    }
+
+    fn warn(&mut self, field: &str, problem: impl Into<String>) {
+        self.warnings.push(Violation::new(format!("{}.{field}", self.at), problem));
     }
 
     fn require(&mut self, is_there: bool, field: &str, status: Status) {
@@ -70,9 +78,15 @@ impl Found {
         }
     }
 
-    fn forbid(&mut self, is_there: bool, field: &str, status: Status) {
+    fn expect(&mut self, is_there: bool, field: &str, status: Status) {
+        if !is_there {
+            self.warn(field, format!("is missing from a task that is {}", status.as_str()));
+        }
+    }
+
+    fn expect_none(&mut self, is_there: bool, field: &str, status: Status) {
         if is_there {
-            self.push(field, format!("must be absent from a task that is {}", status.as_str()));
+            self.warn(field, format!("must be absent from a task that is {}", status.as_str()));
         }
     }
 }
@@ -92,31 +106,32 @@ fn task_fields(task: &Task, found: &mut Found) {
     let status = task.status;
     match status {
         Status::Draft | Status::Unclaimed => {
-            found.forbid(task.assigned_to.is_some(), "assigned_to", status);
+            found.expect_none(task.assigned_to.is_some(), "assigned_to", status);
         }
         Status::Claimed => {
             found.require(task.assigned_to.is_some(), "assigned_to", status);
             found.require(task.worktree.is_some(), "worktree", status);
-            found.require(task.lease_expires.is_some(), "lease_expires", status);
+            found.expect(task.lease_expires.is_some(), "lease_expires", status);
             if task.integration_fix != Some(true) {
                 found.require(task.base_commit.is_some(), "base_commit", status);
             }
         }
+        // The supervisor of its coder, or of its reviewer, adds what is missing.
         Status::ReadyForReview => {
-            found.require(task.review_commit.is_some(), "review_commit", status);
+            found.expect(task.review_commit.is_some(), "review_commit", status);
         }
-        Status::Approved => found.require(task.approved_by.is_some(), "approved_by", status),
+        Status::Approved => found.expect(task.approved_by.is_some(), "approved_by", status),
         Status::Rejected => {
-            found.require(task.rejection_reason.is_some(), "rejection_reason", status);
+            found.expect(task.rejection_reason.is_some(), "rejection_reason", status);
         }
-        Status::Merged => found.forbid(task.worktree.is_some(), "worktree", status),
+        Status::Merged => found.expect_none(task.worktree.is_some(), "worktree", status),
         Status::Blocked => {
-            found.require(task.blocked_reason.is_some(), "blocked_reason", status);
-            found.require(!task.blocked_questions.is_empty(), "blocked_questions", status);
+            found.expect(task.blocked_reason.is_some(), "blocked_reason", status);
+            found.expect(!task.blocked_questions.is_empty(), "blocked_questions", status);
         }
         Status::Superseded => {
-            found.require(task.superseded_by.is_some(), "superseded_by", status);
-            found.require(task.rescope_reason.is_some(), "rescope_reason", status);
+            found.expect(task.superseded_by.is_some(), "superseded_by", status);
+            found.expect(task.rescope_reason.is_some(), "rescope_reason", status);
         }
         Status::IntegrationFailed | Status::Abandoned => {}
     }
@@ -125,28 +140,21 @@ fn task_fields(task: &Task, found: &mut Found) {
         found.require(task.spec_ref.is_some(), "spec_ref", status);
     }
     if task.blocked_questions.len() > BLOCKED_QUESTIONS_MAX {
-        found.push("blocked_questions", format!("has more than {BLOCKED_QUESTIONS_MAX} questions"));
+        found.warn("blocked_questions", format!("has more than {BLOCKED_QUESTIONS_MAX} questions"));
     }
 }
 
 fn review_fields(task: &Task, found: &mut Found) {
     let Some(reviewer) = &task.reviewing_by else {
         if task.review_lease_expires.is_some() {
-            found.push("review_lease_expires", "is set, but the task has no reviewer");
+            found.warn("review_lease_expires", "is set, but the task has no reviewer");
         }
         return;
     };
-    if task.status != Status::ReadyForReview {
-        found.push(
-            "reviewing_by",
-            format!("must be absent from a task that is {}", task.status.as_str()),
-        );
-    }
+    let is_in_review = task.status == Status::ReadyForReview;
+    found.expect_none(!is_in_review, "reviewing_by", task.status);
     if task.review_lease_expires.is_none() {
-        found.push(
-            "review_lease_expires",
-            "is missing, but the task has a reviewer: no other reviewer could take over",
-        );
+        found.warn("review_lease_expires", "is missing, but the task has a reviewer");
     }
     if task.assigned_to.as_ref() == Some(reviewer) {
         found.push("reviewing_by", format!("`{reviewer}` reviews its own work"));
@@ -160,23 +168,23 @@ fn references(task: &Task, ids: &BTreeSet<&Name>, found: &mut Found) {
             found.push(&format!("depends_on[{at}]"), format!("there is no task `{id}`"));
         }
         if !seen.insert(id) {
-            found.push(&format!("depends_on[{at}]"), format!("`{id}` is listed twice"));
+            found.warn(&format!("depends_on[{at}]"), format!("`{id}` is listed twice"));
         }
     }
     for (at, id) in task.superseded_by.iter().flatten().enumerate() {
         if !ids.contains(id) {
-            found.push(&format!("superseded_by[{at}]"), format!("there is no task `{id}`"));
+            found.warn(&format!("superseded_by[{at}]"), format!("there is no task `{id}`"));
         } else if *id == task.id {
-            found.push(&format!("superseded_by[{at}]"), "is the task itself");
+            found.warn(&format!("superseded_by[{at}]"), "is the task itself");
         }
     }
     if let Some(id) = task.supersedes.as_ref().filter(|id| !ids.contains(id)) {
-        found.push("supersedes", format!("there is no task `{id}`"));
+        found.warn("supersedes", format!("there is no task `{id}`"));
     }
     let mut failed = BTreeSet::new();
     for (at, agent) in task.failed_by.iter().enumerate() {
         if !failed.insert(agent) {
-            found.push(&format!("failed_by[{at}]"), format!("`{agent}` is listed twice"));
+            found.warn(&format!("failed_by[{at}]"), format!("`{agent}` is listed twice"));
         }
     }
     if let (Some(by), Some(author)) = (&task.approved_by, &task.assigned_to)
@@ -190,7 +198,7 @@ fn references(task: &Task, ids: &BTreeSet<&Name>, found: &mut Found) {
 fn history(task: &Task, found: &mut Found) {
     let has_failed = task.history.iter().any(|happened| happened.event == "integration_failed");
     if task.integration_fix == Some(true) && !has_failed {
-        found.push("integration_fix", "is true, but the task's history has no integration_failed");
+        found.warn("integration_fix", "is true, but the task's history has no integration_failed");
     }
 }
 
@@ -222,15 +230,15 @@ fn agents(state: &State, found: &mut Found) {
         found.at = format!("agents.{name}");
         let busy = matches!(agent.status, agent::State::Working | agent::State::Reviewing);
         if busy && agent.current_task.is_none() {
-            found.push("current_task", "is missing from an agent that works or reviews");
+            found.warn("current_task", "is missing from an agent that works or reviews");
         }
         if busy && agent.lease_expires.is_none() {
-            found.push("lease_expires", "is missing from an agent that works or reviews");
+            found.warn("lease_expires", "is missing from an agent that works or reviews");
         }
         if let Some(id) = &agent.current_task
             && state.task(id).is_none()
         {
-            found.push("current_task", format!("there is no task `{id}`"));
+            found.warn("current_task", format!("there is no task `{id}`"));
         }
         if agent.epoch.is_some_and(|epoch| epoch > state.epoch) {
             found.push("epoch", format!("is ahead of the board's epoch {}", state.epoch));
@@ -256,19 +264,19 @@ pub(super) fn missing_details(anomaly: &Anomaly) -> Vec<&'static str> {
 
 fn notes(state: &State, ids: &BTreeSet<&Name>, found: &mut Found) {
     for id in state.handoff.keys().filter(|id| !ids.contains(id)) {
-        found.all.push(Violation::new(format!("handoff.{id}"), "there is no such task"));
+        found.warnings.push(Violation::new(format!("handoff.{id}"), "there is no such task"));
     }
     for (at, anomaly) in state.anomalies.iter().enumerate() {
         for field in missing_details(anomaly) {
             let path = format!("anomalies[{at}].details.{field}");
             let problem = format!("is missing from an anomaly of type {}", anomaly.kind);
-            found.all.push(Violation::new(path, problem));
+            found.warnings.push(Violation::new(path, problem));
         }
     }
     for (at, discovery) in state.discovered.iter().enumerate() {
         if let Some(id) = discovery.converted_to_task.as_ref().filter(|id| !ids.contains(id)) {
             let path = format!("discovered[{at}].converted_to_task");
-            found.all.push(Violation::new(path, format!("there is no task `{id}`")));
+            found.warnings.push(Violation::new(path, format!("there is no task `{id}`")));
         }
     }
 }
@@ -278,15 +286,15 @@ fn sprint(state: &State, ids: &BTreeSet<&Name>, found: &mut Found) {
     let goal = state.goal.as_ref().map(|goal| &goal.id);
     if let Some(goal_ref) = sprint.goal_ref.as_ref().filter(|id| Some(*id) != goal) {
         let problem = format!("`{goal_ref}` is not the goal");
-        found.all.push(Violation::new("sprint.goal_ref", problem));
+        found.warnings.push(Violation::new("sprint.goal_ref", problem));
     }
     if sprint.timeline.started.is_none() {
-        found.all.push(Violation::new("sprint.timeline.started", "is missing"));
+        found.warnings.push(Violation::new("sprint.timeline.started", "is missing"));
     }
     for (field, tasks) in [("planned", &sprint.scope.planned), ("stretch", &sprint.scope.stretch)] {
         for (at, id) in tasks.iter().enumerate().filter(|(_, id)| !ids.contains(id)) {
             let path = format!("sprint.scope.{field}[{at}]");
-            found.all.push(Violation::new(path, format!("there is no task `{id}`")));
+            found.warnings.push(Violation::new(path, format!("there is no task `{id}`")));
         }
     }
 }

@@ -16,10 +16,12 @@ pub(crate) enum Kind {
     Count,
     /// `true` or `false`.
     Flag,
-    /// An RFC 3339 timestamp.
+    /// An RFC 3339 timestamp. Nothing depends on times.
     Time,
     /// One of these words. Of two adjacent synonyms, the first is written.
     Word(&'static [&'static str]),
+    /// Usually one of these words; another text is kept.
+    Label(&'static [&'static str]),
     /// A list of names.
     Names,
     /// A list of texts.
@@ -42,14 +44,21 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) is_required: bool,
+    /// Whether nothing depends on it. Then a value that does not fit is a warning, and stops no one.
+    pub(crate) is_note: bool,
 }
 
 const fn field(name: &'static str, kind: Kind) -> Field {
-    Field { name, kind, is_required: false }
+    Field { name, kind, is_required: false, is_note: false }
 }
 
 const fn required(name: &'static str, kind: Kind) -> Field {
-    Field { name, kind, is_required: true }
+    Field { name, kind, is_required: true, is_note: false }
+}
+
+/// A field that nothing depends on.
+const fn note(name: &'static str, kind: Kind) -> Field {
+    Field { name, kind, is_required: false, is_note: true }
 }
 
 /// The seed's words for a task's status, and later synonyms.
@@ -78,14 +87,14 @@ pub(crate) const BOARD: &[Field] = &[
     required("tasks", Kind::Objects(TASK)),
     field("agents", Kind::Named(AGENT)),
     field("former_agents", Kind::Named(&[])),
-    field("discovered", Kind::Objects(DISCOVERY)),
-    field("handoff", Kind::Named(HANDOFF)),
-    field("human_notes", Kind::Objects(HUMAN_NOTE)),
-    field("spec_changes", Kind::Values),
-    field("anomalies", Kind::Objects(ANOMALY)),
+    note("discovered", Kind::Objects(DISCOVERY)),
+    note("handoff", Kind::Named(HANDOFF)),
+    note("human_notes", Kind::Objects(HUMAN_NOTE)),
+    note("spec_changes", Kind::Values),
+    note("anomalies", Kind::Objects(ANOMALY)),
     field("sprint", Kind::Object(SPRINT)),
-    field("sprint_history", Kind::Values),
-    field("circuit_breaker", Kind::Object(CIRCUIT_BREAKER)),
+    note("sprint_history", Kind::Values),
+    note("circuit_breaker", Kind::Object(CIRCUIT_BREAKER)),
     field("config", Kind::Object(CONFIG)),
 ];
 
@@ -100,9 +109,9 @@ pub(crate) const GOAL: &[Field] = &[
 
 pub(crate) const TASK: &[Field] = &[
     required("id", Kind::Name),
-    field("description", Kind::Text),
+    note("description", Kind::Text),
     required("status", Kind::Word(TASK_WORDS)),
-    field("priority", Kind::Count),
+    note("priority", Kind::Count),
     field("created", Kind::Time),
     field("assigned_to", Kind::Name),
     field("worktree", Kind::Text),
@@ -110,32 +119,33 @@ pub(crate) const TASK: &[Field] = &[
     field("base_commit", Kind::Text),
     field("lease_expires", Kind::Time),
     field("lease_epoch", Kind::Count),
-    field("iteration", Kind::Count),
-    field("max_iterations", Kind::Count),
-    field("review_cycles_current", Kind::Count),
-    field("review_cycles_total", Kind::Count),
+    note("iteration", Kind::Count),
+    note("max_iterations", Kind::Count),
+    note("review_cycles_current", Kind::Count),
+    note("review_cycles_total", Kind::Count),
     field("review_commit", Kind::Text),
     field("reviewing_by", Kind::Name),
     field("review_lease_expires", Kind::Time),
     field("review_epoch", Kind::Count),
     field("approved_by", Kind::Name),
     field("merge_commit", Kind::Text),
-    field("merge_error", Kind::Text),
+    note("merge_error", Kind::Text),
+    note("claim_error", Kind::Text),
     field("spec_ref", Kind::Text),
     field("done_when", Kind::Text),
-    field("scope", Kind::Text),
+    note("scope", Kind::Text),
     field("depends_on", Kind::Names),
-    field("supersedes", Kind::Name),
-    field("rejection_reason", Kind::Text),
-    field("blocked_reason", Kind::Text),
-    field("blocked_questions", Kind::Texts),
+    note("supersedes", Kind::Name),
+    note("rejection_reason", Kind::Text),
+    note("blocked_reason", Kind::Text),
+    note("blocked_questions", Kind::Texts),
     field("attempted", Kind::Any),
     field("failed_by", Kind::Names),
-    field("superseded_by", Kind::Names),
-    field("rescope_reason", Kind::Text),
-    field("integration_fix", Kind::Flag),
-    field("handoff_pending", Kind::Flag),
-    field("history", Kind::Objects(HISTORY)),
+    note("superseded_by", Kind::Names),
+    note("rescope_reason", Kind::Text),
+    note("integration_fix", Kind::Flag),
+    note("handoff_pending", Kind::Flag),
+    note("history", Kind::Objects(HISTORY)),
 ];
 
 pub(crate) const HISTORY: &[Field] = &[
@@ -148,19 +158,21 @@ pub(crate) const HISTORY: &[Field] = &[
 ];
 
 pub(crate) const AGENT: &[Field] = &[
-    field("role", Kind::Word(&["planner", "coder", "code-reviewer"])),
-    required(
-        "status",
-        Kind::Word(&["STARTING", "IDLE", "WORKING", "REVIEWING", "WAITING", "HANDOFF"]),
-    ),
+    note("role", Kind::Label(&["planner", "coder", "code-reviewer"])),
+    Field {
+        name: "status",
+        kind: Kind::Word(&["IDLE", "STARTING", "WORKING", "REVIEWING", "WAITING", "HANDOFF"]),
+        is_required: true,
+        is_note: true,
+    },
     field("epoch", Kind::Count),
-    field("current_task", Kind::Name),
+    note("current_task", Kind::Name),
     field("lease_expires", Kind::Time),
     field("heartbeat", Kind::Time),
-    field("beat", Kind::Text),
-    field("terminal", Kind::Text),
-    field("iterations_total", Kind::Count),
-    field("context_percent", Kind::Count),
+    note("beat", Kind::Text),
+    note("terminal", Kind::Text),
+    note("iterations_total", Kind::Count),
+    note("context_percent", Kind::Count),
 ];
 
 const DISCOVERY: &[Field] = &[
@@ -169,7 +181,7 @@ const DISCOVERY: &[Field] = &[
     field("during", Kind::Text),
     field("description", Kind::Text),
     field("severity", Kind::Text),
-    field("urgency", Kind::Word(&["deferred", "immediate"])),
+    field("urgency", Kind::Label(&["deferred", "immediate"])),
     field("recommendation", Kind::Text),
     field("created", Kind::Time),
     field("converted_to_task", Kind::Name),
@@ -194,7 +206,7 @@ const ANOMALY: &[Field] = &[
     field("timestamp", Kind::Time),
     field("task", Kind::Name),
     field("reporter", Kind::Text),
-    required("type", Kind::Word(ANOMALY_TYPES)),
+    required("type", Kind::Label(ANOMALY_TYPES)),
     field("details", Kind::Any),
 ];
 
@@ -240,7 +252,7 @@ const TIMELINE: &[Field] = &[
 
 const CIRCUIT_BREAKER: &[Field] = &[
     field("last_check", Kind::Time),
-    field("status", Kind::Word(&["OK", "TRIGGERED"])),
+    field("status", Kind::Label(&["OK", "TRIGGERED"])),
     field("current_trigger", Kind::Any),
     field("history", Kind::Values),
 ];

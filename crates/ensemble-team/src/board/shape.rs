@@ -30,131 +30,227 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks all known fields. Takes values that do not fit out of `board`, so that the rest can be
-/// checked.
-pub(super) fn check(board: &mut Value) -> Vec<Violation> {
-    let mut found = Vec::new();
-    object(board, BOARD, "", &mut found);
-    found
+/// What a check has found.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// Values without which the board cannot be used.
+    pub(super) violations: Vec<Violation>,
+    /// Values that do not fit, and on which nothing depends. They are read as far as possible.
+    pub(super) warnings: Vec<Violation>,
 }
 
-fn object(value: &mut Value, fields: &[Field], path: &str, found: &mut Vec<Violation>) {
-    let Value::Object(object) = value else {
-        *value = wrong(value, path, "a mapping of fields", found);
-        return;
-    };
-    let below =
-        |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-    for Field { name, kind, is_required } in fields {
-        match object.get_mut(*name) {
-            Some(Value::Null) | None if *is_required => {
-                found.push(Violation::new(below(name), "is missing"));
+/// Checks all known fields. Takes values that do not fit out of `board`, or makes them fit, so that the rest can be
+/// read.
+pub(super) fn check(board: &mut Value) -> Findings {
+    let mut checker = Checker { found: Findings::default(), is_note: false };
+    checker.object(board, BOARD, "");
+    checker.found
+}
+
+struct Checker {
+    found: Findings,
+    /// Whether nothing depends on the current field.
+    is_note: bool,
+}
+
+impl Checker {
+    fn push(&mut self, path: &str, problem: String) {
+        let path = if path.is_empty() { "file" } else { path };
+        let found =
+            if self.is_note { &mut self.found.warnings } else { &mut self.found.violations };
+        found.push(Violation::new(path, problem));
+    }
+
+    fn warn(&mut self, path: &str, problem: String) {
+        self.found.warnings.push(Violation::new(path, problem));
+    }
+
+    fn object(&mut self, value: &mut Value, fields: &[Field], path: &str) {
+        if !value.is_object() {
+            self.wrong(value, path, "a mapping of fields");
+            if !self.is_note {
+                return;
             }
-            Some(Value::Null) | None => {}
-            Some(value) => check_value(value, *kind, &below(name), found),
+            *value = noted_text(value, fields);
         }
-        if *is_required && object.get(*name).is_none_or(Value::is_null) {
-            object.insert((*name).to_owned(), stand_in(*kind));
+        let Value::Object(object) = value else { return };
+        let outer = self.is_note;
+        for Field { name, kind, is_required, is_note } in fields {
+            let below = if path.is_empty() { (*name).to_owned() } else { format!("{path}.{name}") };
+            self.is_note = outer || *is_note;
+            match object.get_mut(*name) {
+                Some(Value::Null) | None if *is_required => {
+                    self.push(&below, "is missing".to_owned());
+                }
+                Some(Value::Null) | None => {}
+                Some(value) => self.value(value, *kind, &below),
+            }
+            if *is_required && object.get(*name).is_none_or(Value::is_null) {
+                object.insert((*name).to_owned(), stand_in(*kind, path));
+            }
         }
+        self.is_note = outer;
+    }
+
+    fn value(&mut self, value: &mut Value, kind: Kind, path: &str) {
+        let expected = match kind {
+            Kind::Any => return,
+            Kind::Object(fields) => return self.object(value, fields, path),
+            Kind::Objects(fields) => {
+                return self.list(value, path, |checker, item, path| {
+                    checker.object(item, fields, path);
+                });
+            }
+            Kind::Names => {
+                return self.list(value, path, |checker, item, path| {
+                    checker.value(item, Kind::Name, path);
+                });
+            }
+            Kind::Texts => {
+                return self.list(value, path, |checker, item, path| {
+                    checker.value(item, Kind::Text, path);
+                });
+            }
+            Kind::Values => return self.list(value, path, |_, _, _| ()),
+            Kind::Named(fields) => return self.named(value, fields, path),
+            Kind::Name => match value.as_str().map(Name::new) {
+                Some(Ok(_)) => return,
+                Some(Err(error)) => error.to_string(),
+                None => "must be a name".to_owned(),
+            },
+            Kind::Text if value.is_string() || value.is_number() => return,
+            Kind::Text => "must be a text".to_owned(),
+            Kind::Count if value.is_u64() => return,
+            Kind::Count => "must be a whole number of at least 0".to_owned(),
+            Kind::Flag if value.is_boolean() => return,
+            Kind::Flag => "must be true or false".to_owned(),
+            Kind::Time => return self.time(value, path),
+            Kind::Word(words) if value.as_str().is_some_and(|text| words.contains(&text)) => {
+                return;
+            }
+            Kind::Word(words) | Kind::Label(words) => {
+                let is_known = value.as_str().is_some_and(|text| words.contains(&text));
+                if matches!(kind, Kind::Label(_)) && is_known {
+                    return;
+                }
+                format!("is {}; it must be one of {}", shown(value), words.join(", "))
+            }
+        };
+        self.push(path, expected);
+        *value = self.read_as(value, kind);
+    }
+
+    /// What a value that does not fit is read as.
+    fn read_as(&self, value: &Value, kind: Kind) -> Value {
+        match (kind, value) {
+            (Kind::Label(_), Value::String(text)) => text.as_str().into(),
+            (Kind::Count, Value::Number(number)) if self.is_note => {
+                number.as_f64().filter(|count| *count >= 0.0).map_or(Value::Null, whole)
+            }
+            _ => Value::Null,
+        }
+    }
+
+    /// Times are for people: one without an offset, or with a blank as other programs write it, is read as UTC.
+    fn time(&mut self, value: &mut Value, path: &str) {
+        let text = value.as_str().unwrap_or_default();
+        if text.parse::<Timestamp>().is_ok() {
+            return;
+        }
+        let joined = text.trim().replacen(' ', "T", 1);
+        let read = [joined.clone(), format!("{joined}Z"), format!("{joined}T00:00:00Z")]
+            .into_iter()
+            .find_map(|text| text.parse::<Timestamp>().ok());
+        let expected = "must be a time such as 2026-01-15T09:30:00Z";
+        match read {
+            Some(at) => {
+                self.warn(path, format!("{expected}; it is read as {at}"));
+                *value = at.to_string().into();
+            }
+            None => {
+                self.warn(path, expected.to_owned());
+                *value = Value::Null;
+            }
+        }
+    }
+
+    fn list(&mut self, value: &mut Value, path: &str, check: impl Fn(&mut Self, &mut Value, &str)) {
+        let Value::Array(items) = value else {
+            self.wrong_container(value, path, "a list");
+            return;
+        };
+        for (at, item) in items.iter_mut().enumerate() {
+            check(self, item, &format!("{path}[{at}]"));
+        }
+    }
+
+    fn named(&mut self, value: &mut Value, fields: &[Field], path: &str) {
+        let Value::Object(entries) = value else {
+            self.wrong_container(value, path, "a mapping from names");
+            return;
+        };
+        let mut checked = Map::new();
+        for (name, mut entry) in std::mem::take(entries) {
+            let path = format!("{path}.{name}");
+            match Name::new(name.clone()) {
+                Ok(_) => {
+                    self.object(&mut entry, fields, &path);
+                    checked.insert(name, entry);
+                }
+                Err(error) => self.push(&path, error.to_string()),
+            }
+        }
+        *entries = checked;
+    }
+
+    fn wrong(&mut self, value: &Value, path: &str, what: &str) {
+        self.push(path, format!("is {}; it must be {what}", shown(value)));
+    }
+
+    /// A list or mapping that is something else: the next entry could not be added.
+    fn wrong_container(&mut self, value: &mut Value, path: &str, what: &str) {
+        let outer = std::mem::replace(&mut self.is_note, false);
+        self.wrong(value, path, what);
+        self.is_note = outer;
+        *value = Value::Null;
     }
 }
 
 /// A placeholder for a missing required field, so that the rest can be checked.
-fn stand_in(kind: Kind) -> Value {
+fn stand_in(kind: Kind, path: &str) -> Value {
     match kind {
-        Kind::Name => "unknown".into(),
+        Kind::Name => match path.strip_suffix(']').and_then(|path| path.rsplit_once('[')) {
+            Some((_, at)) => format!("unnamed-{at}").into(),
+            None => "unnamed".into(),
+        },
         Kind::Text => "".into(),
         Kind::Count => 0.into(),
         Kind::Flag => false.into(),
         Kind::Time => Timestamp::from_unix_millis(0).to_string().into(),
         Kind::Word(words) => words[0].into(),
+        Kind::Label(_) => "unknown".into(),
         Kind::Names | Kind::Texts | Kind::Objects(_) | Kind::Values => Value::Array(Vec::new()),
         Kind::Object(_) | Kind::Named(_) => Value::Object(Map::new()),
         Kind::Any => Value::Null,
     }
 }
 
-fn check_value(value: &mut Value, kind: Kind, path: &str, found: &mut Vec<Violation>) {
-    let expected = match kind {
-        Kind::Any => return,
-        Kind::Object(fields) => return object(value, fields, path, found),
-        Kind::Objects(fields) => {
-            return list(value, path, found, |item, path, found| {
-                object(item, fields, path, found);
-            });
-        }
-        Kind::Names => {
-            return list(value, path, found, |item, path, found| {
-                check_value(item, Kind::Name, path, found);
-            });
-        }
-        Kind::Texts => {
-            return list(value, path, found, |item, path, found| {
-                check_value(item, Kind::Text, path, found);
-            });
-        }
-        Kind::Values => return list(value, path, found, |_, _, _| ()),
-        Kind::Named(fields) => return named(value, fields, path, found),
-        Kind::Name => match value.as_str().map(Name::new) {
-            Some(Ok(_)) => return,
-            Some(Err(error)) => error.to_string(),
-            None => "must be a name".to_owned(),
-        },
-        Kind::Text if value.is_string() || value.is_number() => return,
-        Kind::Text => "must be a text".to_owned(),
-        Kind::Count if value.is_u64() => return,
-        Kind::Count => "must be a whole number of at least 0".to_owned(),
-        Kind::Flag if value.is_boolean() => return,
-        Kind::Flag => "must be true or false".to_owned(),
-        Kind::Time if value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok()) => {
-            return;
-        }
-        Kind::Time => "must be a time such as 2026-01-15T09:30:00Z".to_owned(),
-        Kind::Word(words) if value.as_str().is_some_and(|text| words.contains(&text)) => return,
-        Kind::Word(words) => format!("is {}; it must be one of {}", shown(value), words.join(", ")),
-    };
-    found.push(Violation::new(path, expected));
-    *value = Value::Null;
-}
+/// Fields that hold the text of an entry.
+const TEXT_FIELDS: [&str; 5] = ["message", "description", "summary", "details", "event"];
 
-fn list(
-    value: &mut Value,
-    path: &str,
-    found: &mut Vec<Violation>,
-    check: impl Fn(&mut Value, &str, &mut Vec<Violation>),
-) {
-    let Value::Array(items) = value else {
-        *value = wrong(value, path, "a list", found);
-        return;
-    };
-    for (at, item) in items.iter_mut().enumerate() {
-        check(item, &format!("{path}[{at}]"), found);
+/// An entry that was written as a plain text, as a mapping.
+fn noted_text(value: &Value, fields: &[Field]) -> Value {
+    let mut entry = Map::new();
+    let is_text = |field: &&Field| TEXT_FIELDS.contains(&field.name);
+    if let (Value::String(_), Some(field)) = (value, fields.iter().find(is_text)) {
+        entry.insert(field.name.to_owned(), value.clone());
     }
+    Value::Object(entry)
 }
 
-fn named(value: &mut Value, fields: &[Field], path: &str, found: &mut Vec<Violation>) {
-    let Value::Object(entries) = value else {
-        *value = wrong(value, path, "a mapping from names", found);
-        return;
-    };
-    let mut checked = Map::new();
-    for (name, mut entry) in std::mem::take(entries) {
-        let path = format!("{path}.{name}");
-        match Name::new(name.clone()) {
-            Ok(_) => {
-                object(&mut entry, fields, &path, found);
-                checked.insert(name, entry);
-            }
-            Err(error) => found.push(Violation::new(path, error.to_string())),
-        }
-    }
-    *entries = checked;
-}
-
-fn wrong(value: &Value, path: &str, what: &str, found: &mut Vec<Violation>) -> Value {
-    let path = if path.is_empty() { "file" } else { path };
-    found.push(Violation::new(path, format!("is {}; it must be {what}", shown(value))));
-    Value::Null
+/// The whole number that is next to a count.
+fn whole(count: f64) -> Value {
+    format!("{count:.0}").parse::<u64>().map_or(Value::Null, Into::into)
 }
 
 fn shown(value: &Value) -> String {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::lenient::{event_name, or_default, text, texts};
+use super::shape::Violation;
 use crate::proto::agent;
 use crate::proto::beat::LEASE_DURATION;
 use crate::proto::goal::{GoalState, SprintState};
@@ -50,6 +52,9 @@ pub struct State {
     /// Settings that the seed defines.
     #[serde(deserialize_with = "or_default")]
     pub config: Config,
+    /// Values that do not fit, and on which nothing depends.
+    #[serde(skip)]
+    pub warnings: Vec<Violation>,
 }
 
 /// The goal.
@@ -199,6 +204,9 @@ pub struct Task {
     /// Why the approved task cannot be merged now.
     #[serde(default, deserialize_with = "text")]
     pub merge_error: Option<String>,
+    /// Why the free task could not be claimed.
+    #[serde(default, deserialize_with = "text")]
+    pub claim_error: Option<String>,
     /// Reference to the specification: a path, optionally with `#section`.
     #[serde(default, deserialize_with = "text")]
     pub spec_ref: Option<String>,
@@ -467,33 +475,4 @@ impl State {
     pub(crate) fn position(&self, id: &Name) -> Option<usize> {
         self.tasks.iter().position(|task| task.id == *id)
     }
-}
-
-/// Reads null as the default.
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    d: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(d)?.unwrap_or_default())
-}
-
-/// YAML reads a commit of digits only as a number.
-fn text<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
-    Ok(match Value::deserialize(d)? {
-        Value::Null => None,
-        Value::String(text) => Some(text),
-        other => Some(other.to_string()),
-    })
-}
-
-fn texts<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<String>, D::Error> {
-    let values: Vec<Value> = or_default(d)?;
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    Ok(values.iter().map(text).collect())
-}
-
-fn event_name<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
-    Ok(match text(d)?.unwrap_or_default() {
-        drifted if drifted == "submitted_for_review" => "ready_for_review".to_owned(),
-        name => name,
-    })
 }

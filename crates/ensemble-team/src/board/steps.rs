@@ -44,6 +44,7 @@ impl LockedBoard<'_> {
         let now = self.now();
         let mut fields = self.fields(id)?;
         write_back(&mut fields, &machine, before);
+        fields.clear(&["claim_error"]);
         let mut line = json!({ "time": now, "event": entry.event });
         if let Some(agent) = &entry.agent {
             line["agent"] = json!(agent);
@@ -207,6 +208,12 @@ fn machine(task: &Task, limits: task::Limits) -> task::Task {
         failed_by: task.failed_by.iter().cloned().collect(),
     };
     task::Task::new(state, counts, limits)
+}
+
+/// The coder that has claimed a task last.
+#[must_use]
+pub fn last_coder(task: &Task) -> Option<Name> {
+    last_claim(task).and_then(|(_, coder)| coder)
 }
 
 /// Origin and coder of the last claim, from the history.

@@ -155,6 +155,7 @@ impl LockedBoard<'_> {
     /// As for [`LockedBoard::iterate`].
     pub fn submit(&mut self, id: &Name, holder: &Holder, commit: &str) -> Result<()> {
         let holder = &self.claim_again(id, holder)?;
+        self.reconcile_agent(&holder.by)?;
         let mut more = epoch(holder);
         more["commit"] = commit.into();
         let entry = HistoryEntry::new("ready_for_review", Some(holder.by.clone()), more);
@@ -349,6 +350,19 @@ impl LockedBoard<'_> {
         fields.push("history", json!({ "time": now, "event": "merge_refused", "reason": reason }));
         self.refresh()?;
         self.observe("merge_impossible", id, json!({ "reason": reason }))
+    }
+
+    /// Notes why a task that is free cannot be claimed. The next step of the task clears the note.
+    ///
+    /// # Errors
+    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown).
+    pub fn claim_refused(&mut self, id: &Name, reason: &str) -> Result<()> {
+        if self.task(id)?.claim_error.as_deref() == Some(reason) {
+            return Ok(());
+        }
+        self.fields(id)?.set("claim_error", reason);
+        self.note("task.claim_refused", json!({ "task": id, "reason": reason }));
+        self.refresh()
     }
 
     /// End of a lease that begins now, for people to read.

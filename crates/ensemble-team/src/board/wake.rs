@@ -8,15 +8,18 @@
 //! | `HYPOTHESIS_EXHAUSTED` | so many coders failed at a task that no coder, or none that is registered, may claim it |
 //! | `IMMEDIATE_DISCOVERY` | a discovery is immediate and not a task yet |
 //! | `AGENT_GONE` | an agent lost its lease with a task in its hands, and no free agent can take the task |
+//! | `GOAL_ASSESSMENT` | every task is finished, and the goal or the sprint is open |
 //! | `PLAN_SUBMITTED` | plans of coders wait for this planner's review; the requests say so, not the board |
 //!
-//! The first five are the seed's.
+//! The first five are the seed's; its assessment of the goal has no name there.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use super::graph::{able_coders, active_task, can_be_taken, is_left_behind};
 use super::state::{State, Status, Task};
-use crate::proto::goal::GoalState;
+use crate::proto::goal::{GoalState, SprintState};
 use crate::proto::task::EXHAUSTED_BY;
 use ensemble_core::message::Name;
 
@@ -36,6 +39,8 @@ pub enum Wake {
     ImmediateDiscovery,
     /// Agents are gone, and what they held waits.
     AgentGone,
+    /// The work is done: has it reached the goal?
+    GoalAssessment,
     /// Plans wait for this planner's review.
     PlanSubmitted,
 }
@@ -51,6 +56,7 @@ impl Wake {
             Self::HypothesisExhausted => "HYPOTHESIS_EXHAUSTED",
             Self::ImmediateDiscovery => "IMMEDIATE_DISCOVERY",
             Self::AgentGone => "AGENT_GONE",
+            Self::GoalAssessment => "GOAL_ASSESSMENT",
             Self::PlanSubmitted => "PLAN_SUBMITTED",
         }
     }
@@ -92,6 +98,7 @@ pub fn wake(state: &State) -> Vec<Call> {
         (Wake::HypothesisExhausted, those(&|task| is_exhausted(state, task))),
         (Wake::ImmediateDiscovery, discovered.map(|discovery| discovery.id.clone()).collect()),
         (Wake::AgentGone, those(&|task| is_left_behind(task) && !is_taken_soon(state, task))),
+        (Wake::GoalAssessment, unassessed(state).map_or_else(Vec::new, |_| those(&|_| true))),
     ];
     let mut calls = Vec::new();
     if only_drafts && !state.goal.as_ref().is_some_and(is_over) {
@@ -100,6 +107,67 @@ pub fn wake(state: &State) -> Vec<Call> {
     let others = found.into_iter().filter(|(_, about)| !about.is_empty());
     calls.extend(others.map(|(wake, about)| Call { wake, about }));
     calls
+}
+
+/// One occurrence of a reason: a task that was blocked again is another one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WakeOccurrence {
+    wake: Wake,
+    about: Option<Name>,
+    /// How often it has happened to that task.
+    number: usize,
+}
+
+/// The single occurrences behind calls: a planner that has answered one is not called for it again.
+#[must_use]
+pub fn occurrences(state: &State, calls: &[Call]) -> BTreeSet<WakeOccurrence> {
+    let number = |wake: Wake, id: &Name| -> usize {
+        let Some(task) = state.task(id) else { return 0 };
+        let times = |event: &str| task.history.iter().filter(|line| line.event == event).count();
+        match wake {
+            Wake::BlockedTasks => times("blocked"),
+            Wake::IntegrationFailed => times("integration_failed") + times("merge_refused"),
+            Wake::HypothesisExhausted => task.failed_by.len(),
+            Wake::AgentGone => times("coder_claim_released") + times("review_claim_released"),
+            Wake::InitialPlanning
+            | Wake::ImmediateDiscovery
+            | Wake::GoalAssessment
+            | Wake::PlanSubmitted => 0,
+        }
+    };
+    let of = |call: &Call| -> Vec<WakeOccurrence> {
+        let wake = call.wake;
+        match call.about.as_slice() {
+            [] => vec![WakeOccurrence { wake, about: None, number: 0 }],
+            about => about
+                .iter()
+                .map(|id| WakeOccurrence {
+                    wake,
+                    about: Some(id.clone()),
+                    number: number(wake, id),
+                })
+                .collect(),
+        }
+    };
+    calls.iter().flat_map(of).collect()
+}
+
+/// The goal or the sprint that is open although every task is finished, as people name it.
+pub(super) fn unassessed(state: &State) -> Option<String> {
+    let is_done = !state.tasks.is_empty() && state.tasks.iter().all(|it| it.status.is_terminal());
+    let goal = state.goal.as_ref().filter(|goal| {
+        matches!(goal.status, None | Some(GoalState::Planning | GoalState::InProgress))
+    });
+    let sprint = state
+        .sprint
+        .as_ref()
+        .filter(|sprint| matches!(sprint.status, None | Some(SprintState::InProgress)));
+    let named = match (goal, sprint) {
+        (Some(goal), _) => format!("goal {}", goal.id),
+        (None, Some(sprint)) => format!("sprint {}", sprint.id),
+        (None, None) => return None,
+    };
+    Some(named).filter(|_| is_done)
 }
 
 /// A merge has failed, or cannot be tried.

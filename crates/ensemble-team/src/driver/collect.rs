@@ -278,7 +278,9 @@ impl Dispatcher<'_> {
     /// What is known of a task without a report: who has it, or where it waits.
     fn whereabouts(&self, task: &str) -> Result<String> {
         for mailbox in self.spool.mailboxes()? {
-            for found in self.spool.unfinished(&mailbox, SEARCH_MAX)? {
+            // The task may be in another one than the one that cannot be read.
+            let Ok(unfinished) = self.spool.unfinished(&mailbox, SEARCH_MAX) else { continue };
+            for found in unfinished {
                 let envelope = self.spool.peek(&mailbox, &found.id);
                 if envelope.is_ok_and(|e| e.task_id.as_deref() == Some(task)) {
                     return Ok(match found.state {

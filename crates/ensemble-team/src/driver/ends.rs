@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! evidence                        is an end                                         status
-//! a report                        if it has other content than the last one, and    the report's
-//!                                 a message of its task was open, its status is
-//!                                 another one, or a review had asked for a fix
+//! a report                        if a message of its task was open; or if it has   the report's
+//!                                 other content than the last one, and another
+//!                                 status, or a review had asked for a fix
 //! a `task` message is settled     if its end is not in the log yet                  that of a report that
 //!                                                                                   nothing has read yet, or success
 //! a `task` message dies           always; the spool records it                      failed
@@ -110,11 +110,12 @@ impl TaskEnds {
         let digest = Digest::of(content).short(16);
         let cycles = self.reviews.get(&report.task_id)?.cycles;
         self.change(&report.task_id, |ended| {
-            if ended.report.as_deref() == Some(digest.as_str()) {
+            let open = open_messages(spool, report, ended)?;
+            // A task that was handed out again may end with the same words.
+            if ended.report.as_deref() == Some(digest.as_str()) && open.is_empty() {
                 return Ok(None);
             }
             ended.report = Some(digest);
-            let open = open_messages(spool, report, ended)?;
             let status = Some(report.status.as_str().to_owned());
             if open.is_empty() && ended.status == status && ended.cycles == cycles {
                 return Ok(Some(false));
@@ -305,11 +306,12 @@ fn lock(shard: &Path, patience: Duration) -> Result<LockedDocument> {
     LockedDocument::lock_with(shard, patience, options)
 }
 
-/// The longest time for which a mailbox keeps settled messages.
+/// The longest time for which a mailbox keeps settled messages. One whose settings cannot be read has no say: nothing
+/// is settled in it, either.
 pub fn retention(spool: &Spool) -> Result<Duration> {
     let mailboxes = spool.mailboxes()?;
-    let days = mailboxes.iter().map(|mailbox| Ok(spool.settings(mailbox)?.done_days));
-    let longest = days.collect::<Result<Vec<u64>>>()?.into_iter().max();
+    let settings = mailboxes.iter().filter_map(|mailbox| spool.settings(mailbox).ok());
+    let longest = settings.map(|settings| settings.done_days).max();
     let days = longest.unwrap_or_else(|| Settings::default().done_days);
     Ok(Duration::from_secs(days.saturating_mul(24 * 60 * 60)))
 }

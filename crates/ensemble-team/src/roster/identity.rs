@@ -43,7 +43,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::Member;
-use ensemble_core::message::{Digest, Name};
+use ensemble_core::message::{Digest, Name, SenderProof};
 use ensemble_tmux::provider::process;
 use ensemble_tmux::tmux::Binding;
 
@@ -122,6 +122,20 @@ impl Identity {
     #[must_use]
     pub fn is_member(&self) -> bool {
         self.proof != Proof::Claimed
+    }
+
+    /// What a message of this process says of its sender: a process outside of all agents that gives no name, or the
+    /// operator's, is the person.
+    #[must_use]
+    pub fn sender_proof(&self) -> Option<SenderProof> {
+        match self.proof {
+            Proof::Pass => Some(SenderProof::Pass),
+            Proof::ProcessTree | Proof::HiddenPane => Some(SenderProof::Pane),
+            Proof::Claimed => match self.name.as_ref().is_none_or(Name::is_operator) {
+                true => Some(SenderProof::Person),
+                false => None,
+            },
+        }
     }
 }
 
@@ -332,147 +346,4 @@ fn bound(members: &[Member]) -> impl Iterator<Item = (&Member, &Binding)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::MemberState;
-    use super::super::tests::{member, name};
-    use super::*;
-
-    /// `a` and `b` are up, `c` was shut down.
-    fn team() -> Vec<Member> {
-        let made = |called: &str, pid| {
-            let mut member = member(called);
-            member.pass_sha256 = Some(Digest::of(called.as_bytes()));
-            member.binding = Some(Binding {
-                socket: "/tmp/s".into(),
-                id: "%1".to_owned(),
-                token: "0".repeat(32),
-                pid,
-                started: Some(u64::from(pid)),
-            });
-            member
-        };
-        let mut ended = made("c", 30);
-        ended.state = MemberState::Shutdown;
-        vec![made("a", 10), made("b", 20), ended]
-    }
-
-    fn ask(pass: Option<&str>, line: &[(u32, u64)], claimed: &str) -> Result<Identity, Refusal> {
-        let mut asking = Asking { pass: None, line: line.to_vec(), pane: None };
-        asking.pass = pass.map(|pass| Digest::of(pass.as_bytes()));
-        let claimed = Some(claimed).filter(|c| !c.is_empty()).map(name);
-        identify(&team(), &asking, claimed.as_ref(), Outsiders::Refuse)
-    }
-
-    fn known(called: &str, proof: Proof) -> Result<Identity, Refusal> {
-        Ok(Identity { name: Some(called).filter(|c| !c.is_empty()).map(name), proof })
-    }
-
-    const A: &[(u32, u64)] = &[(99, 99), (10, 10), (1, 1)];
-    const B: &[(u32, u64)] = &[(20, 20), (1, 1)];
-    const OUTSIDE: &[(u32, u64)] = &[(99, 99), (1, 1)];
-
-    #[test]
-    fn a_member_is_known_by_its_pass_and_by_its_pane() {
-        for claimed in ["", "a"] {
-            assert_eq!(ask(Some("a"), A, claimed), known("a", Proof::Pass));
-            assert_eq!(ask(Some("a"), OUTSIDE, claimed), known("a", Proof::Pass));
-            assert_eq!(ask(None, A, claimed), known("a", Proof::ProcessTree));
-        }
-    }
-
-    #[test]
-    fn a_member_cannot_take_another_name() {
-        let (claimed, actual) = (name("b"), name("a"));
-        let refusal = |proof| {
-            let (claimed, actual) = (claimed.clone(), actual.clone());
-            Err(Refusal::Mismatch { claimed, actual, proof })
-        };
-        assert_eq!(ask(Some("a"), A, "b"), refusal(Proof::Pass));
-        assert_eq!(ask(None, A, "b"), refusal(Proof::ProcessTree));
-        assert!(matches!(ask(None, A, "another"), Err(Refusal::Mismatch { .. })));
-        let contradiction = Refusal::Contradiction { pass: name("a"), tree: name("b") };
-        for claimed in ["", "a", "b"] {
-            assert_eq!(ask(Some("a"), B, claimed), Err(contradiction.clone()));
-        }
-    }
-
-    #[test]
-    fn a_forged_and_an_old_pass_are_refused() {
-        for claimed in ["", "a", "free"] {
-            let tree = Some(name("a"));
-            assert_eq!(ask(Some("forged"), A, claimed), Err(Refusal::UnknownPass { tree }));
-            let unknown = Refusal::UnknownPass { tree: None };
-            assert_eq!(ask(Some("forged"), OUTSIDE, claimed), Err(unknown));
-            assert_eq!(ask(Some("c"), OUTSIDE, claimed), Err(Refusal::Ended { name: name("c") }));
-        }
-    }
-
-    #[test]
-    fn outsiders_have_names_of_their_own() {
-        assert_eq!(ask(None, OUTSIDE, ""), known("", Proof::Claimed));
-        assert_eq!(ask(None, OUTSIDE, "operator"), known("operator", Proof::Claimed));
-        assert_eq!(ask(None, OUTSIDE, "c"), known("c", Proof::Claimed));
-        assert_eq!(ask(None, OUTSIDE, "a"), Err(Refusal::Outsider { claimed: name("a") }));
-        let allowed = identify(&team(), &Asking::new(), Some(&name("a")), Outsiders::Allow);
-        assert_eq!(allowed, known("a", Proof::Claimed));
-        let empty =
-            identify(&[], &Asking::new().with_pass("x"), Some(&name("a")), Outsiders::Refuse);
-        assert_eq!(empty, known("a", Proof::Claimed));
-    }
-
-    #[test]
-    fn a_pid_that_is_used_again_is_another_process() {
-        assert_eq!(ask(None, &[(10, 11), (1, 1)], ""), known("", Proof::Claimed));
-        // The pane of an agent that was shut down identifies no agent.
-        assert_eq!(ask(None, &[(30, 30)], ""), known("", Proof::Claimed));
-    }
-
-    #[test]
-    fn the_nearest_pane_decides() {
-        // b's pane was opened from within a's.
-        assert_eq!(ask(None, &[(99, 99), (20, 20), (10, 10)], ""), known("b", Proof::ProcessTree));
-    }
-
-    #[test]
-    fn a_sandbox_that_hides_the_tree_is_known_by_its_pane() {
-        // No process has this number: /proc/sys/kernel/pid_max is at most 2^22.
-        let hidden = |pane| Asking::new().with_hidden_pane("/tmp/s,4194305,0", pane);
-        let team = [team().remove(0), team().remove(2)];
-        let ask = |asking: &Asking, claimed: &str| {
-            let claimed = Some(claimed).filter(|c| !c.is_empty()).map(name);
-            identify(&team, asking, claimed.as_ref(), Outsiders::Refuse)
-        };
-        assert_eq!(ask(&hidden("%1"), ""), known("a", Proof::HiddenPane));
-        assert_eq!(ask(&hidden("%1"), "a"), known("a", Proof::HiddenPane));
-        assert!(matches!(ask(&hidden("%1"), "free"), Err(Refusal::Mismatch { .. })));
-        assert_eq!(ask(&hidden("%2"), ""), known("", Proof::Claimed));
-        let elsewhere = Asking::new().with_hidden_pane("/tmp/another,4194305,0", "%1");
-        assert_eq!(ask(&elsewhere, ""), known("", Proof::Claimed));
-        // The environment names a server that can be seen: the tree would have told.
-        let tmux = format!("/tmp/s,{},0", std::process::id());
-        let seen = Asking::new().with_hidden_pane(&tmux, "%1");
-        assert_eq!(ask(&seen, ""), known("", Proof::Claimed));
-        assert_eq!(ask(&seen, "a"), Err(Refusal::Outsider { claimed: name("a") }));
-        for damaged in ["", "/tmp/s", "/tmp/s,x,0", ",,"] {
-            let asking = Asking::new().with_hidden_pane(damaged, "%1");
-            assert_eq!(asking, Asking::new(), "{damaged}");
-        }
-    }
-
-    #[test]
-    fn a_real_process_has_a_line() {
-        let mut ours = member("ours");
-        let parent = std::os::unix::process::parent_id();
-        let started = process::start_time(parent);
-        ours.binding = Some(Binding {
-            socket: "/tmp/s".into(),
-            id: "%1".to_owned(),
-            token: "0".repeat(32),
-            pid: parent,
-            started,
-        });
-        let asking = Asking::new().with_process(std::process::id());
-        let identity = identify(&[ours], &asking, None, Outsiders::Refuse);
-        assert_eq!(identity, known("ours", Proof::ProcessTree));
-    }
-}
+mod tests;

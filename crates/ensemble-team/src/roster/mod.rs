@@ -140,6 +140,9 @@ impl Roster {
         let current = content.map(|text| Member::parse(&text, name, &path)).transpose()?;
         match change(current.clone())? {
             None => Ok(current),
+            Some(_) if current.is_none() && name.is_reserved() => {
+                Err(RosterError::Reserved { name: name.clone() }.into())
+            }
             Some(member) if member.name != *name => {
                 Err(RosterError::OtherName { name: name.clone(), member: member.name }.into())
             }

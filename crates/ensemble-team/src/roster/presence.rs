@@ -12,6 +12,7 @@
 //!  up,leaving  a supervisor without an agent          no            no         idle
 //!  up,leaving  a usage limit                          any           any        limited
 //!  up,leaving  permission, trust, login, a dialog     any           any        blocked
+//!  up,leaving  our hint with a person's words         any           any        blocked
 //!  up,leaving  busy                                   any           any        working
 //!  up,leaving  starting                               any           any        starting
 //!  up,leaving  anything else                          yes           any        waiting
@@ -42,7 +43,7 @@ use super::reported::{Reported, Shown, by_hooks};
 use super::{How, MemberState};
 use ensemble_core::agent::AgentState;
 use ensemble_core::pane::Deferral;
-use ensemble_tmux::provider::Judgement;
+use ensemble_tmux::provider::{Judgement, UnsentLine};
 
 /// What an agent is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -291,6 +292,10 @@ fn by_screen(diagnosis: &Judgement) -> Option<(State, String)> {
         AgentState::Draft => diagnosis.beneath(),
         other => other,
     };
+    // Neither their line nor ours can be submitted like that.
+    if diagnosis.unsent_line() == UnsentLine::WithWords {
+        return Some((State::Blocked, seen(diagnosis)));
+    }
     let state = match state {
         AgentState::RateLimited => State::Limited,
         AgentState::Permission | AgentState::Trust | AgentState::Dialog | AgentState::Login => {

@@ -16,6 +16,8 @@
 //! *Silence.* A state is as old as its event. It counts while the agent's process lives ([`Session::lives`]).
 //! No hook reports an interrupted turn, so `working` alone is no proof: see [`crate::roster::presence`].
 //!
+//! An agent without hooks has `<name>.introduced` instead: the generation that its first `recv` has introduced.
+//!
 //! Beside it lies `<name>.waiter.lock`: a waiter of the session holds it while it can wake the idle agent. The lock
 //! ends with the waiter's process ([`Sessions::waiter_lives`]).
 //!
@@ -40,7 +42,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::document::{DocumentOptions, LockedDocument};
-use ensemble_core::durable::{Dir, Durability, FileLock, Modes};
+use ensemble_core::durable::{Dir, Durability, FileLock, Modes, write_document};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
@@ -54,6 +56,10 @@ pub const SESSION_BYTES_MAX: usize = 64 * 1024;
 const FILE_END: &str = ".json";
 /// How the name of a waiter's lock ends.
 const WAITER_END: &str = ".waiter.lock";
+/// How the name of the note ends that an agent without hooks was introduced.
+const INTRODUCED_END: &str = ".introduced";
+/// The largest such note, in bytes.
+const INTRODUCED_BYTES_MAX: usize = 64;
 /// How long a hook waits for another hook of the same agent. A turn waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -155,6 +161,20 @@ impl Sessions {
         locked.write()
     }
 
+    /// Whether an agent without hooks is to be introduced: once a generation, which is noted.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn introduce_once(&self, agent: &Name, generation: u64) -> Result<bool> {
+        let (dir, file) = (self.make()?, format!("{agent}{INTRODUCED_END}"));
+        let text = format!("{generation}\n");
+        if dir.read(&file, INTRODUCED_BYTES_MAX)?.as_deref() == Some(text.as_bytes()) {
+            return Ok(false);
+        }
+        let path = dir.path().join(file);
+        write_document(&path, text.as_bytes(), Durability::Process).map(|()| true)
+    }
+
     /// Takes the lock of the agent's waiter, waiting for it at most `patience`.
     ///
     /// # Errors
@@ -162,6 +182,12 @@ impl Sessions {
     pub fn become_waiter(&self, agent: &Name, patience: Duration) -> Result<FileLock> {
         let dir = self.make()?;
         FileLock::acquire(&dir.path().join(format!("{agent}{WAITER_END}")), patience)
+    }
+
+    /// Whether a turn of the agent may have begun that its screen does not show yet ([`Session::is_turn_beginning`]).
+    #[must_use]
+    pub fn is_turn_beginning(&self, agent: &Name) -> bool {
+        self.get(agent).ok().flatten().is_some_and(|session| session.is_turn_beginning())
     }
 
     /// Whether a process can wake the agent while it is idle.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{MessageId, Name, Timestamp};
@@ -11,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 /// The newest format of a session file that this reads, and the one that it writes.
 pub const SESSION_VERSION: u32 = 1;
+/// How long an agent may take to show that a turn has begun. Until then its screen looks idle, and a line that is typed
+/// would be left in the composer of a turn that runs.
+const TURN_BEGINS: Duration = Duration::from_secs(3);
 /// How many ids of messages are remembered of each kind.
 const IDS_MAX: usize = 256;
 /// How much of the file the paths of records may take, in bytes.
@@ -55,6 +59,9 @@ pub struct Session {
     /// The messages for which an end of a turn was prevented.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub blocked_for: BTreeSet<MessageId>,
+    /// The held messages of which this session was reminded, with the number of the delivery.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reminded: BTreeMap<MessageId, u64>,
     /// The ping of which this session was told: its attempt, and when its file was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinged: Option<String>,
@@ -64,6 +71,9 @@ pub struct Session {
     /// The program's own records of this agent's sessions, the oldest first: transcripts, rollouts, chats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub records: Vec<PathBuf>,
+    /// When a hook last handed something over, in milliseconds since the machine was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_over_ms: Option<u64>,
     /// How many messages came by each way.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ways: BTreeMap<Way, u64>,
@@ -179,9 +189,11 @@ impl Session {
             introduced: None,
             hinted: BTreeSet::new(),
             blocked_for: BTreeSet::new(),
+            reminded: BTreeMap::new(),
             pinged: None,
             carrying: Vec::new(),
             records: Vec::new(),
+            handed_over_ms: None,
             ways: BTreeMap::new(),
         }
     }
@@ -191,6 +203,18 @@ impl Session {
         if self.activity != activity || self.detail != detail {
             (self.activity, self.detail, self.since) = (activity, detail, SystemClock.wall());
         }
+    }
+
+    /// A hook hands something over now, so a turn begins or continues.
+    pub fn mark_hand_over(&mut self) {
+        self.handed_over_ms = Some(millis_since_boot());
+    }
+
+    /// Whether a hook has handed something over so recently that the screen may not show the turn yet.
+    #[must_use]
+    pub fn is_turn_beginning(&self) -> bool {
+        let ago = self.handed_over_ms.and_then(|at| millis_since_boot().checked_sub(at));
+        ago.is_some_and(|ago| Duration::from_millis(ago) < TURN_BEGINS)
     }
 
     /// Notes a record of the program, if it is not known.
@@ -235,6 +259,9 @@ impl Session {
                 ids.pop_first();
             }
         }
+        while self.reminded.len() > IDS_MAX {
+            self.reminded.pop_first();
+        }
         let size =
             |paths: &[PathBuf]| paths.iter().map(|path| path.as_os_str().len()).sum::<usize>();
         while size(&self.records) > RECORD_PATHS_BYTES_MAX {
@@ -248,4 +275,9 @@ impl Session {
             }
         }
     }
+}
+
+/// The clock that all processes of this machine share.
+fn millis_since_boot() -> u64 {
+    u64::try_from(SystemClock.boottime().as_duration().as_millis()).unwrap_or(u64::MAX)
 }

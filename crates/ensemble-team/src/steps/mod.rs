@@ -104,6 +104,8 @@ pub use take::{Ask, Handed, Next, Nothing};
 pub const STEPS_FILE: &str = "steps.db";
 /// How long a call waits for other writers, by default.
 pub const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+/// How many problems of a damaged database are named.
+const FAULTS_MAX: usize = 20;
 
 /// Options of a step store.
 #[derive(Clone)]
@@ -225,6 +227,14 @@ impl StepStore {
     /// [`StepError::Database`].
     pub fn wait_for_news(&self, longest: Duration) -> Result<Option<bool>> {
         self.lock().wait(longest).map_err(|error| error.into_error("read", &self.path))
+    }
+
+    /// Reads the whole database. Returns what is wrong with it, in SQLite's words; nothing if it is sound.
+    ///
+    /// # Errors
+    /// It is damaged so much that it cannot be checked.
+    pub fn check_database(&self) -> Result<Vec<String>> {
+        self.lock().faults(FAULTS_MAX).map_err(|error| error.into_error("check", &self.path))
     }
 
     /// Path of the database, or the address of its server.

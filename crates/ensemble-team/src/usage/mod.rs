@@ -38,6 +38,7 @@ use ensemble_core::message::Timestamp;
 use serde::Serialize;
 
 pub use attribution::{Held, HeldTasks};
+pub use lines::ReadingLimit;
 pub use prices::{Price, PriceError, Prices};
 pub use reader::{Program, Records};
 pub use rollouts::{Claim, Rollouts, Unclear};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::lines::{Position, Unread, read_new};
+use super::lines::{Position, ReadingLimit, Unread, read_new};
 use super::{Entry, claude, codex, gemini, opencode};
 
 /// Most transcripts of subagents that are read beside one transcript.
@@ -70,29 +70,31 @@ impl Records {
         self.program
     }
 
-    /// Reads what is new in these files. A file that cannot be read counts as far as it was read before.
-    pub fn update(&mut self, files: &[PathBuf]) {
+    /// Reads what is new in these files, as far as `limit` allows. A file that cannot be read counts as far as it was
+    /// read before.
+    pub fn update(&mut self, files: &[PathBuf], limit: &mut ReadingLimit) {
         let before = self.known.entries.len();
-        self.read(files);
+        self.read(files, limit);
         // Entries are in the order of their time, but for those of several files.
         if self.known.entries.len() != before && !self.known.entries.is_sorted_by_key(|it| it.at) {
             self.known.entries.sort_by_key(|entry| entry.at);
         }
     }
 
-    fn read(&mut self, files: &[PathBuf]) {
+    fn read(&mut self, files: &[PathBuf], limit: &mut ReadingLimit) {
         let mut all = files.to_vec();
         if self.program == Program::Claude {
             all.extend(files.iter().flat_map(|file| subagents(file)));
         }
-        let is_replaced = |known: &mut Known| {
-            all.iter().any(|file| matches!(known.read(self.program, file), Err(Unread::Replaced)))
+        let program = self.program;
+        let is_replaced = |known: &mut Known, limit: &mut ReadingLimit| {
+            all.iter().any(|file| matches!(known.read(program, file, limit), Err(Unread::Replaced)))
         };
-        if is_replaced(&mut self.known) {
+        if is_replaced(&mut self.known, limit) {
             // Some of what is known came from a file that is gone.
             self.known = Known::default();
             self.replaced += 1;
-            let _ = is_replaced(&mut self.known);
+            let _ = is_replaced(&mut self.known, limit);
         }
     }
 
@@ -109,23 +111,28 @@ impl Records {
 }
 
 impl Known {
-    fn read(&mut self, program: Program, path: &Path) -> Result<(), Unread> {
+    fn read(
+        &mut self,
+        program: Program,
+        path: &Path,
+        limit: &mut ReadingLimit,
+    ) -> Result<(), Unread> {
         let position = self.files.entry(path.to_owned()).or_default();
         let entries = &mut self.entries;
         match program {
-            Program::Claude => {
-                read_new(path, position, |line| claude::read(line, &mut self.claude, entries))
-            }
+            Program::Claude => read_new(path, position, limit, |line| {
+                claude::read(line, &mut self.claude, entries)
+            }),
             Program::Codex => {
                 let session = self.codex.entry(path.to_owned()).or_default();
-                read_new(path, position, |line| codex::read(line, session, entries))
+                read_new(path, position, limit, |line| codex::read(line, session, entries))
             }
-            Program::Gemini => {
-                read_new(path, position, |line| gemini::read(line, &mut self.gemini, entries))
-            }
-            Program::Opencode => {
-                read_new(path, position, |line| opencode::read(line, &mut self.opencode, entries))
-            }
+            Program::Gemini => read_new(path, position, limit, |line| {
+                gemini::read(line, &mut self.gemini, entries)
+            }),
+            Program::Opencode => read_new(path, position, limit, |line| {
+                opencode::read(line, &mut self.opencode, entries)
+            }),
         }
     }
 }

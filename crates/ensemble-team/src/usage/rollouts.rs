@@ -20,7 +20,7 @@ use ensemble_core::message::{Name, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::lines::{Position, read_new};
+use super::lines::{Position, ReadingLimit, read_new};
 
 /// The directory of rollouts in the home of Codex: `YYYY/MM/DD/rollout-*.jsonl`, by local days.
 const SESSIONS: &str = "sessions";
@@ -93,6 +93,7 @@ impl Rollouts {
         &mut self,
         claims: &[Claim],
         named: &BTreeSet<PathBuf>,
+        limit: &mut ReadingLimit,
     ) -> (BTreeMap<Name, Vec<PathBuf>>, Vec<Unclear>) {
         let (mut found, mut unclear) = (BTreeMap::<Name, Vec<PathBuf>>::new(), Vec::new());
         let first = claims.iter().flat_map(|claim| &claim.lives).map(|(from, _)| *from).min();
@@ -102,7 +103,7 @@ impl Rollouts {
                 continue;
             }
             let rollout = self.known.entry(path.clone()).or_default();
-            rollout.read(&path, claims);
+            rollout.read(&path, claims, limit);
             match rollout.owners(claims).as_slice() {
                 [] => {}
                 [owner] => found.entry(owner.agent.clone()).or_default().push(path),
@@ -118,7 +119,7 @@ impl Rollouts {
 
 impl Rollout {
     /// Reads what is new. A rollout of another directory is read no further than to its first line.
-    fn read(&mut self, path: &Path, claims: &[Claim]) {
+    fn read(&mut self, path: &Path, claims: &[Claim], limit: &mut ReadingLimit) {
         if let Some((directory, _)) = &self.began
             && !claims.iter().any(|claim| claim.is_in(directory))
         {
@@ -126,7 +127,7 @@ impl Rollout {
         }
         let Self { position, began, hints } = self;
         // What cannot be read now is read at the next look. One that was replaced is read anew.
-        if read_new(path, position, |line| note(line, began, hints)).is_err() {
+        if read_new(path, position, limit, |line| note(line, began, hints)).is_err() {
             *self = Self::default();
         }
     }
@@ -244,7 +245,7 @@ mod tests {
         rollout(home.path(), "elsewhere", home.path(), 12, &[]);
         let hooked = rollout(home.path(), "hooked", &there, 12, &[]);
         let mut rollouts = Rollouts::new(home.path());
-        let (found, unclear) = rollouts.of(&claims, &[hooked].into());
+        let (found, unclear) = rollouts.of(&claims, &[hooked].into(), &mut ReadingLimit::none());
         assert_eq!(found, [(Name::new("w1").unwrap(), vec![own])].into());
         assert_eq!(unclear, []);
     }
@@ -258,7 +259,7 @@ mod tests {
         let quoted = "why did it say: ensemble: mail for w2";
         let second = rollout(home.path(), "2", &here, 12, &[(13, quoted)]);
         let mut rollouts = Rollouts::new(home.path());
-        let (found, unclear) = rollouts.of(&claims, &BTreeSet::new());
+        let (found, unclear) = rollouts.of(&claims, &BTreeSet::new(), &mut ReadingLimit::none());
         assert_eq!(
             found,
             BTreeMap::new(),
@@ -270,7 +271,7 @@ mod tests {
 
         let hint = "ensemble: 2 messages for w2. Run: ensemble recv --as w2";
         rollout(home.path(), "1", &here, 12, &[(13, hint)]);
-        let (found, unclear) = rollouts.of(&claims, &BTreeSet::new());
+        let (found, unclear) = rollouts.of(&claims, &BTreeSet::new(), &mut ReadingLimit::none());
         assert_eq!(found, [(Name::new("w2").unwrap(), vec![first])].into());
         assert_eq!(unclear.len(), 1);
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ensemble_core::message::Name;
 use serde::Serialize;
 
-use super::{Entry, HeldTasks, Prices, Program, Records, Spent};
+use super::{Entry, HeldTasks, Prices, Program, ReadingLimit, Records, Spent};
 use crate::session::Session;
 
 /// Usage of one agent.
@@ -41,8 +41,12 @@ impl Agent {
 }
 
 impl TeamRecords {
-    /// Reads what these sessions have written since the last call.
-    pub fn update<'a>(&mut self, sessions: impl IntoIterator<Item = &'a Session>) {
+    /// Reads what these sessions have written since the last call, as far as `limit` allows.
+    pub fn update<'a>(
+        &mut self,
+        sessions: impl IntoIterator<Item = &'a Session>,
+        limit: &mut ReadingLimit,
+    ) {
         for session in sessions {
             let Some(program) = Program::of_provider(&session.provider) else { continue };
             let known = self.agents.entry(session.agent.clone());
@@ -50,7 +54,7 @@ impl TeamRecords {
             if agent.records.program() != program {
                 *agent = Agent::new(program);
             }
-            agent.records.update(&session.records);
+            agent.records.update(&session.records, limit);
         }
     }
 

@@ -26,7 +26,7 @@ fn put(path: &Path, lines: &[Value]) {
 
 fn read(program: Program, files: &[PathBuf]) -> Vec<Entry> {
     let mut records = Records::new(program);
-    records.update(files);
+    records.update(files, &mut ReadingLimit::none());
     records.entries().to_vec()
 }
 
@@ -178,23 +178,23 @@ fn a_growing_file_is_read_on_and_a_replaced_one_anew() {
     let file = home.path().join("a.jsonl");
     let files = std::slice::from_ref(&file);
     let mut records = Records::new(Program::Claude);
-    records.update(files);
+    records.update(files, &mut ReadingLimit::none());
     assert_eq!(records.entries().len(), 0, "it is not there yet");
     put(&file, &[claude_turn(1)]);
     // The program is in the middle of a line.
     let half = claude_answer(2, "m1", 1).to_string();
     let mut open = std::fs::OpenOptions::new().append(true).open(&file).expect("a file");
     open.write_all(&half.as_bytes()[..50]).expect("a part");
-    records.update(files);
+    records.update(files, &mut ReadingLimit::none());
     assert_eq!(records.entries().len(), 1);
     open.write_all(&half.as_bytes()[50..]).expect("the rest");
     open.write_all(b"\n").expect("its end");
-    records.update(files);
-    records.update(files);
+    records.update(files, &mut ReadingLimit::none());
+    records.update(files, &mut ReadingLimit::none());
     assert_eq!(records.entries().len(), 2);
     std::fs::remove_file(&file).expect("it goes");
     put(&file, &[claude_turn(9)]);
-    records.update(files);
+    records.update(files, &mut ReadingLimit::none());
     assert_eq!(records.entries().iter().map(|entry| entry.at).collect::<Vec<_>>(), [stamp(9)]);
 }
 
@@ -278,7 +278,7 @@ fn a_request_counts_for_the_task_that_its_agent_held() {
     session.add_record(&file);
     session.add_record(&file);
     let mut team = TeamRecords::default();
-    team.update([&session]);
+    team.update([&session], &mut ReadingLimit::none());
     let usage = team.usage(&held, &Prices::built_in());
     let w1 = &usage[&Name::new("w1").expect("a name")];
     assert_eq!(w1.spent.requests, 5);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::git::Git;
+use super::git::{CEILING_VARIABLE, Git};
 use ensemble_core::durable::Durability;
 
 /// Time limit of each command; a larger repository has no answer.
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub fn changed_files(directory: &Path) -> Option<Vec<String>> {
     let git = Git { limit: LIMIT, durability: Durability::Process, variables: Vec::new() };
     // The directory may be inside a repository.
-    let call = || git.at(directory).with("GIT_CEILING_DIRECTORIES", "");
+    let call = || git.at(directory).with(CEILING_VARIABLE, "");
     let prefix = call().run(&["rev-parse", "--show-prefix"]).ok()?;
     let arguments =
         ["status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", "."];

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::list::shown_path;
 use super::prepare::{check_name, epoch};
 use super::salvage::Salvage;
 use super::{Operation, WorktreeFault, Worktrees, is_not_allowed};
@@ -54,6 +55,8 @@ pub struct Claimed {
     pub is_integration_fix: bool,
     /// Work that an earlier holder left, and where it was saved.
     pub salvage: Option<Salvage>,
+    /// Output of the repository's `post-checkout` hook, if it failed in the fresh worktree.
+    pub hook_failure: Option<String>,
 }
 
 /// A claimed review.
@@ -92,13 +95,22 @@ impl Worktrees {
     /// other processes interfered each time; [`GitError`](super::GitError). A failed claim is recorded and changes
     /// nothing. Only work that an earlier holder left may have been saved.
     pub fn claim_task(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
-        self.try_often(CLAIM_TRIES_MAX, task, agent, || self.claim_once(task, agent))
+        self.claim_within(CLAIM_TRIES_MAX, task, agent)
     }
 
     /// As [`Worktrees::claim_task`], but tries once. For callers that wait in their own way and can
     /// be told to end.
     pub(crate) fn claim_task_now(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
-        self.try_often(1, task, agent, || self.claim_once(task, agent))
+        self.claim_within(1, task, agent)
+    }
+
+    fn claim_within(&self, tries_max: u32, task: &Name, agent: &Holder) -> Result<Claimed> {
+        let mut claimed =
+            self.try_often(tries_max, task, agent, || self.claim_once(task, agent))?;
+        if let Some(base) = &claimed.base_commit {
+            claimed.hook_failure = self.run_checkout_hook(&claimed.path, base);
+        }
+        Ok(claimed)
     }
 
     /// Claims a review for a registered reviewer. Tries again as [`Worktrees::claim_task`].
@@ -158,7 +170,7 @@ impl Worktrees {
             self.must_be_reachable(&task, Operation::Claim, seen.as_ref())?;
         }
         let prepared = self.prepare(&lock, &plan, &task, seen.as_ref())?;
-        let path = self.project.join(&plan.worktree);
+        let path = shown_path(&self.project.join(&plan.worktree));
         let commit = || -> Result<Granted> {
             let mut locked = self.board.lock()?;
             if let Some(Salvage { reference, commit }) = &prepared.salvage {
@@ -176,6 +188,7 @@ impl Worktrees {
                 base_commit: prepared.base,
                 is_integration_fix: plan.is_integration_fix,
                 salvage: prepared.salvage,
+                hook_failure: None,
             }),
             Err(error) => {
                 // The board may have been written although its directory could not be synced.
@@ -211,10 +224,11 @@ impl Worktrees {
         if let (Some(seen), Some(submitted)) = (&seen, &task.review_commit) {
             self.bring_here(&task, seen, submitted)?;
         }
-        if self.entry_at(&path)?.is_none() || !path.exists() {
+        if self.sound_entry(&path)?.is_none() {
             let lock = self.lock()?;
-            self.rebuild(&lock, &task, &path, None)?;
+            self.make_again(&lock, &task, &path, None)?;
         }
+        let task = self.complete_submission(task)?;
         self.back_to_submitted(&task)?;
         let commit = self.at_submitted(&task)?;
         let (granted, locked) = ask()?;

@@ -8,6 +8,8 @@ use ensemble_core::{AreaError, Error};
 
 use crate::board::{BoardError, Status};
 
+/// Most characters of a reason that is shown on the board.
+const REASON_CHARS_MAX: usize = 500;
 /// How many changed files an error names.
 const NAMED_MAX: usize = 5;
 
@@ -104,6 +106,9 @@ pub enum Operation {
     /// A branch is created.
     #[error("make branch `{0}`")]
     MakeBranch(String),
+    /// Work begins at the integration branch.
+    #[error("begin at branch `{0}`")]
+    Begin(String),
     /// A branch is removed.
     #[error("remove branch `{0}`")]
     RemoveBranch(String),
@@ -129,6 +134,12 @@ pub enum WorktreeFault {
     #[error("there is no worktree at {}", path.display())]
     NoWorktree {
         /// The expected place of the worktree.
+        path: PathBuf,
+    },
+    /// git does not work in the worktree any more.
+    #[error("git does not work in {}", path.display())]
+    BrokenWorktree {
+        /// The worktree.
         path: PathBuf,
     },
     /// Another host of the team has the worktree.
@@ -210,12 +221,46 @@ pub enum WorktreeFault {
         /// The branch.
         branch: String,
     },
+    /// Another branch is where the branch would have to be.
+    #[error(
+        "branch `{other}` is in the way: `git branch -m {other} OTHER_NAME` gives it another name"
+    )]
+    BranchInTheWay {
+        /// The other branch.
+        other: String,
+    },
+    /// The integration branch lacks work that was merged into it.
+    #[error(
+        "{} commit {commit}, the merge of task `{task}`: {} restores it",
+        if *exists { "the branch lacks" } else { "the branch is gone, and with it" },
+        restoring(branch, commit, *exists, *can_move)
+    )]
+    MergeMissing {
+        /// The integration branch.
+        branch: String,
+        /// The task that was merged last of those that it lacks.
+        task: Name,
+        /// The commit that merged the task.
+        commit: String,
+        /// Whether there is a branch of that name.
+        exists: bool,
+        /// Whether nothing is lost if the branch moves to that commit.
+        can_move: bool,
+    },
     /// git does not allow the name of the branch.
     #[error("git allows no branch of this name: supersede the task by one with another name")]
     BranchName,
 }
 
 impl WorktreeFault {
+    /// The fault of a worktree that is not there, or that is damaged.
+    pub(crate) fn of_missing(path: PathBuf) -> Self {
+        match path.is_dir() {
+            true => Self::BrokenWorktree { path },
+            false => Self::NoWorktree { path },
+        }
+    }
+
     /// The error of an operation that meets this fault.
     pub(crate) fn to(self, operation: Operation) -> Error {
         WorktreeError::new(operation, self).into()
@@ -229,10 +274,35 @@ pub fn is_not_allowed(error: &Error) -> bool {
         || error.area::<WorktreeError>().is_some()
 }
 
+/// The reason of a failure on one line: of git's output the last line, in which git says what is wrong.
+#[must_use]
+pub fn short_reason(error: &Error) -> String {
+    let text = match error.area() {
+        Some(GitError::Failed { command, detail, .. }) => {
+            let said = detail.lines().rev().find(|line| !line.trim().is_empty());
+            let verb: Vec<&str> = command.split(' ').take(2).collect();
+            format!("`git {}` failed: {}", verb.join(" "), said.unwrap_or(detail).trim())
+        }
+        _ => error.to_string(),
+    };
+    text.lines().next().unwrap_or_default().chars().take(REASON_CHARS_MAX).collect()
+}
+
 fn named(changed: &[String]) -> String {
     let named = changed[..changed.len().min(NAMED_MAX)].join(", ");
     match changed.len().saturating_sub(NAMED_MAX) {
         0 => named,
         more => format!("{named} and {more} more"),
+    }
+}
+
+/// The command with which an integration branch has a merge again.
+fn restoring(branch: &str, commit: &str, exists: bool, can_move: bool) -> String {
+    match (exists, can_move) {
+        (false, _) => format!("`git branch {branch} {commit}`"),
+        (true, true) => format!("`git branch -f {branch} {commit}`"),
+        (true, false) => {
+            format!("`git switch {branch} && git merge {commit}`, then `git switch -`,")
+        }
     }
 }

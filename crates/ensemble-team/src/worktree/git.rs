@@ -49,6 +49,10 @@ const REMOVED: [&str; 23] = [
     "GIT_WORK_TREE",
 ];
 
+/// The directories above which git looks for no repository. Without it, git takes a directory that is not a worktree
+/// (any more) for a part of the repository around it.
+pub(crate) const CEILING_VARIABLE: &str = "GIT_CEILING_DIRECTORIES";
+
 /// A repository, and the settings for running git in it.
 #[derive(Clone, Debug)]
 pub(super) struct Git {
@@ -157,10 +161,8 @@ impl<'a> Call<'a> {
 
     fn answer<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Answer> {
         let mut command = without_git(Command::new("git"));
-        // Without this, a directory that is not a worktree (any more) would be taken for the
-        // repository above it.
         if let Some(parent) = self.at.parent() {
-            command.env("GIT_CEILING_DIRECTORIES", parent);
+            command.env(CEILING_VARIABLE, parent);
         }
         command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").env("GIT_EDITOR", "true");
         command.env("GIT_OPTIONAL_LOCKS", "0");
@@ -225,9 +227,6 @@ fn failure<S: AsRef<OsStr>>(arguments: &[S], at: &Path, answer: &Answer) -> GitE
     let mut detail = last_bytes(said.map_or(&[], Vec::as_slice), DETAIL_BYTES_MAX);
     if detail.is_empty() {
         detail = answer.status.to_string();
-    }
-    if detail.contains("not a git repository") {
-        detail.push_str(" (make one with `git init` and a first commit)");
     }
     GitError::Failed { command: shown(arguments), path: at.to_owned(), detail }
 }
@@ -353,6 +352,16 @@ fn read_some<P: std::io::Read + std::os::fd::AsFd>(
 /// The directory that all worktrees of a repository share.
 pub(super) fn common_directory(git: &Git, project: &Path) -> Result<PathBuf> {
     // A project may be a directory inside a repository.
-    let call = git.at(project).with("GIT_CEILING_DIRECTORIES", "");
-    call.run(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).map(PathBuf::from)
+    let call = git.at(project).with(CEILING_VARIABLE, "");
+    let found = call.run(&["rev-parse", "--path-format=absolute", "--git-common-dir"]);
+    found.map(PathBuf::from).map_err(|error| match error.into_area() {
+        Ok(GitError::Failed { command, path, mut detail }) => {
+            if detail.contains("not a git repository") {
+                detail.push_str(" (make one with `git init` and a first commit)");
+            }
+            GitError::Failed { command, path, detail }.into()
+        }
+        Ok(other) => other.into(),
+        Err(other) => other,
+    })
 }

@@ -21,7 +21,7 @@ pub(super) struct Entry {
 impl Worktrees {
     /// All worktrees, the main one first.
     pub(super) fn entries(&self) -> Result<Vec<Entry>> {
-        let bytes = self.git.at(&self.common).bytes(&["worktree", "list", "--porcelain", "-z"])?;
+        let bytes = self.repository().bytes(&["worktree", "list", "--porcelain", "-z"])?;
         Ok(parse(&bytes))
     }
 
@@ -29,6 +29,12 @@ impl Worktrees {
     pub(super) fn entry_at(&self, path: &Path) -> Result<Option<Entry>> {
         Ok(self.entries()?.into_iter().find(|entry| entry.path == path))
     }
+}
+
+/// The path of a worktree as git shows it: without links on the way to it.
+pub(super) fn shown_path(path: &Path) -> PathBuf {
+    let around = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    around().unwrap_or_else(|| path.to_owned())
 }
 
 /// Lines and entries end with a null character, entries with an empty line.

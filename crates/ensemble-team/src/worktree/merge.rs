@@ -20,18 +20,20 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::git::{Running, last_bytes, without_git};
+use super::git::{CEILING_VARIABLE, Running, last_bytes, without_git};
+use super::prepare::NO_HOOKS;
 use super::remote::{Move, Seen};
 use super::retire::Retired;
 use super::salvage::IDENTITY;
 use super::{GitError, Operation, WorktreeError, WorktreeFault, Worktrees, is_not_allowed};
 use crate::board::{BoardError, State, Status, Task};
-use ensemble_core::durable::{Dir, FileLock, Modes};
+use ensemble_core::durable::{Dir, FileLock, Modes, open_file};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_tmux::reaper::PASS_VARIABLE;
@@ -194,7 +196,7 @@ impl Worktrees {
             self.must_be_free(task)?;
             // Release the lock before the scratch worktree is dropped, which takes it again.
             drop(lock);
-            let scratch = Scratch::new(self, task, &old)?;
+            let scratch = Scratch::new(self, merging, task, &old)?;
             let new = match scratch.merge(task, commit)? {
                 Tried::Conflict(reason) => return Ok(Err(reason)),
                 Tried::Merged(new) => new,
@@ -222,7 +224,7 @@ impl Worktrees {
         let reference = format!("refs/heads/{}", self.integration_branch()?);
         let note = format!("ensemble: merge task {}", task.id);
         let arguments = ["update-ref", "-m", &note, &reference, new, old];
-        match self.git.at(&self.common).under(&lock).run(&arguments) {
+        match self.repository().under(&lock).run(&arguments) {
             Ok(_) => Ok(true),
             Err(_) if self.integration_head(&lock, None)? != old => Ok(false),
             Err(error) => Err(error),
@@ -277,13 +279,13 @@ impl Worktrees {
     /// The commit that brought another commit into a branch.
     pub(super) fn brought_by(&self, commit: &str, head: &str) -> Result<String> {
         let trailer = format!("--grep=^{TRAILER}: {commit}$");
-        let call = self.git.at(&self.common);
+        let call = self.repository();
         let ours = call.run(&["log", "--first-parent", "--format=%H", "-n1", &trailer, head])?;
         if !ours.is_empty() {
             return Ok(ours);
         }
         let range = format!("{commit}..{head}");
-        let call = self.git.at(&self.common);
+        let call = self.repository();
         let path =
             call.run(&["rev-list", "--first-parent", "--ancestry-path", "--reverse", &range])?;
         Ok(path.lines().next().unwrap_or(commit).to_owned())
@@ -304,7 +306,8 @@ impl Worktrees {
         if !found.is_empty() {
             let lock = self.lock()?;
             for path in &found {
-                self.remove_entry(&lock, path)?;
+                // What git cannot remove is removed below, and is only a name for the next sweep.
+                let _ = self.remove_entry(&lock, path);
             }
         }
         for entry in std::fs::read_dir(self.directory()).into_iter().flatten().flatten() {
@@ -329,6 +332,7 @@ impl Worktrees {
         let share = |error| Error::io("share", &path, error);
         let mut shell = without_git(Command::new("sh"));
         shell.arg("-c").arg(command).current_dir(at).env_remove(PASS_VARIABLE);
+        shell.env(CEILING_VARIABLE, self.directory());
         shell.env("ENSEMBLE_TASK_ID", task.id.as_str()).process_group(0).stdin(Stdio::null());
         shell.stdout(output.try_clone().map_err(share)?).stderr(output);
         let child = shell.spawn().map_err(|error| Error::io("run tests in", at, error))?;
@@ -339,13 +343,23 @@ impl Worktrees {
             Ok(status) => format!("ended with {status}"),
             Err(_) => format!("did not end within {} s and were stopped", limit.as_secs()),
         };
-        let said = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+        let said = read_end(&path, TESTS_TOLD_BYTES as u64)
+            .map_err(|error| Error::io("read", &path, error))?;
         let said = last_bytes(&said, TESTS_TOLD_BYTES);
         Ok(Some(format!(
             "the tests (`{command}`) {why}; the full output is in {}\n{said}",
             path.display()
         )))
     }
+}
+
+/// The end of a file, at most this much; the file may be of any size.
+fn read_end(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    let Ok(Some((mut file, stat))) = open_file(path) else { return Ok(Vec::new()) };
+    file.seek(SeekFrom::Start(stat.bytes.saturating_sub(bytes_max)))?;
+    let mut end = Vec::new();
+    file.take(bytes_max).read_to_end(&mut end)?;
+    Ok(end)
 }
 
 /// Whether only another host can do this.
@@ -357,29 +371,32 @@ fn is_elsewhere(error: &Error) -> bool {
 /// The worktree of a merge, which is removed when this is dropped.
 struct Scratch<'a> {
     worktrees: &'a Worktrees,
+    /// Held by git while it merges: its hooks may take long, and must not keep others from claiming.
+    merging: &'a FileLock,
     path: PathBuf,
 }
 
 impl<'a> Scratch<'a> {
-    fn new(worktrees: &'a Worktrees, task: &Task, at: &str) -> Result<Self> {
+    fn new(worktrees: &'a Worktrees, merging: &'a FileLock, task: &Task, at: &str) -> Result<Self> {
         let name = format!("{SCRATCH}{}-{}", task.id, std::process::id());
         let path = worktrees.ensure_directory()?.join(name);
         let words = ["worktree", "add", "--quiet", "--detach"].map(OsStr::new);
         let arguments: Vec<&OsStr> =
             words.into_iter().chain([path.as_os_str(), OsStr::new(at)]).collect();
         let lock = worktrees.lock()?;
-        worktrees.git.at(&worktrees.common).under(&lock).run(&arguments)?;
-        Ok(Self { worktrees, path })
+        worktrees.repository().under(&lock).set(NO_HOOKS).run(&arguments)?;
+        drop(lock);
+        worktrees.run_checkout_hook(&path, at);
+        Ok(Self { worktrees, merging, path })
     }
 
     fn merge(&self, task: &Task, commit: &str) -> Result<Tried> {
         let git = &self.worktrees.git;
-        let lock = self.worktrees.lock()?;
         let what = task.description.as_deref().unwrap_or_default();
         let what = what.lines().next().unwrap_or_default();
         let id = &task.id;
         let text = format!("Merge task {id}: {what}\n\nEnsemble-Task: {id}\n{TRAILER}: {commit}\n");
-        let mut call = git.at(&self.path).under(&lock);
+        let mut call = git.at(&self.path).under(self.merging);
         if git.at(&self.path).run(&["var", "GIT_COMMITTER_IDENT"]).is_err() {
             for (name, value) in IDENTITY {
                 call = call.with(name, value);

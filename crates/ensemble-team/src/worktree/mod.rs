@@ -47,7 +47,9 @@ mod changes;
 mod claim;
 mod error;
 mod git;
+mod integration;
 mod list;
+mod mend;
 mod merge;
 mod prepare;
 mod recover;
@@ -60,7 +62,7 @@ mod verify;
 
 pub use changes::changed_files;
 pub use claim::{CLAIM_TRIES_MAX, Claimed, ReviewClaimed};
-pub use error::{GitError, Operation, WorktreeError, WorktreeFault, is_not_allowed};
+pub use error::{GitError, Operation, WorktreeError, WorktreeFault, is_not_allowed, short_reason};
 pub use merge::{CheckedOut, Merged, Tests};
 pub use recover::Finding;
 pub use remote::{REMOTE_LIMIT, RemoteState, is_branch, is_remote};
@@ -70,7 +72,9 @@ pub use silence::Silence;
 pub use submit::Verdict;
 pub use verify::{Duty, Unfit, Verified};
 
+pub(crate) use git::CEILING_VARIABLE;
 use git::Git;
+use list::shown_path;
 use remote::Seen;
 
 /// The branch for approved work, if neither the board nor a configuration names one. It is created
@@ -252,7 +256,7 @@ impl Worktrees {
     #[must_use]
     pub fn path_of(&self, task: &Task) -> PathBuf {
         match &task.worktree {
-            Some(path) => self.project.join(path),
+            Some(path) => shown_path(&self.project.join(path)),
             None => self.directory().join(task.id.as_str()),
         }
     }
@@ -308,9 +312,10 @@ impl Worktrees {
         Ok(configured.unwrap_or_else(|| INTEGRATION_DEFAULT.to_owned()))
     }
 
-    /// Directory of the worktrees.
+    /// Directory of the worktrees, without links.
     fn directory(&self) -> PathBuf {
-        self.project.join(self.board.worktrees())
+        let path = self.project.join(self.board.worktrees());
+        path.canonicalize().unwrap_or(path)
     }
 
     /// Directory of the worktrees, created if needed. A `.gitignore` hides it from the project's
@@ -329,6 +334,11 @@ impl Worktrees {
         Ok(path)
     }
 
+    /// A command about the repository as a whole. Whether git trusts the repository was asked when it was opened.
+    fn repository(&self) -> git::Call<'_> {
+        self.git.at(&self.common).with("GIT_DIR", &self.common)
+    }
+
     /// Waits for other processes that change refs or worktrees.
     fn lock(&self) -> Result<FileLock> {
         FileLock::acquire(&self.common.join(LOCK), self.options.patience)
@@ -337,38 +347,13 @@ impl Worktrees {
     /// The commit that a revision names, if there is one.
     fn commit_at(&self, name: &str) -> Result<Option<String>> {
         let wanted = format!("{name}^{{commit}}");
-        self.git.at(&self.common).ask(&["rev-parse", "--verify", "--quiet", &wanted])
+        self.repository().ask(&["rev-parse", "--verify", "--quiet", &wanted])
     }
 
     /// Whether one commit is an ancestor of another.
     fn is_ancestor(&self, old: &str, new: &str) -> Result<bool> {
-        let call = self.git.at(&self.common);
+        let call = self.repository();
         Ok(call.ask(&["merge-base", "--is-ancestor", old, new])?.is_some())
-    }
-
-    /// The head of the integration branch, which with a remote is that of the remote. A missing branch is created at
-    /// HEAD.
-    fn integration_head(&self, lock: &FileLock, seen: Option<&Seen>) -> Result<String> {
-        if let Some(seen) = seen {
-            return self.shared_head(lock, seen);
-        }
-        let branch = self.integration_branch()?;
-        let reference = format!("refs/heads/{branch}");
-        if let Some(head) = self.commit_at(&reference)? {
-            return Ok(head);
-        }
-        let head = self.checked_out_commit(&branch)?;
-        let call = self.git.at(&self.common).under(lock);
-        call.run(&["update-ref", "-m", "ensemble: begin", &reference, &head, ""])?;
-        Ok(head)
-    }
-
-    /// The commit at which the integration branch begins: that of the user's checkout.
-    fn checked_out_commit(&self, branch: &str) -> Result<String> {
-        let call = self.git.at(&self.project).with("GIT_CEILING_DIRECTORIES", "");
-        let found = call.ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
-        let operation = || Operation::MakeBranch(branch.to_owned());
-        found.ok_or_else(|| WorktreeFault::EmptyRepository.to(operation()))
     }
 
     fn record(&self, kind: &str, data: serde_json::Value) {

@@ -2,14 +2,18 @@
 
 use std::path::Path;
 
+use super::list::{Entry, shown_path};
 use super::remote::{Move, Seen};
 use super::salvage::Salvage;
-use super::{Operation, WorktreeFault, Worktrees, list::Entry};
+use super::{Operation, WorktreeFault, Worktrees};
 use crate::board::{ClaimPlan, Task};
 use crate::proto::task::Holder;
 use ensemble_core::Result;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
+
+/// The setting with which git runs no hooks.
+pub(super) const NO_HOOKS: &str = "core.hooksPath=/dev/null";
 
 /// A worktree that is ready for work.
 #[derive(Debug)]
@@ -30,7 +34,7 @@ impl Worktrees {
         seen: Option<&Seen>,
     ) -> Result<Prepared> {
         self.ensure_directory()?;
-        let path = self.project.join(&plan.worktree);
+        let path = shown_path(&self.project.join(&plan.worktree));
         let kept = match plan.keeps_worktree {
             true => self.keep(lock, &plan.agent, task, &path, seen)?,
             false => None,
@@ -70,17 +74,15 @@ impl Worktrees {
             Some(submitted) => self.catch_up(lock, task, path, submitted)?,
             None => None,
         };
-        match self.entry_at(path)? {
-            Some(entry) if path.exists() && !entry.is_half_made => {
-                let is_own = task.assigned_to.as_ref() == Some(&agent.by);
-                let salvage = match is_own {
-                    true => None,
-                    false => self.copy_dirt(lock, task, &entry)?,
-                };
-                Ok(Some(salvage.or(left)))
-            }
-            _ => Ok(self.rebuild(lock, task, path, None)?.then_some(left)),
+        if self.sound_entry(path)?.is_none() && !self.make_again(lock, task, path, None)? {
+            return Ok(None);
         }
+        let is_other = task.assigned_to.as_ref() != Some(&agent.by);
+        let salvage = match self.entry_at(path)?.filter(|_| is_other) {
+            Some(entry) => self.copy_dirt(lock, task, &entry)?,
+            None => None,
+        };
+        Ok(Some(salvage.or(left)))
     }
 
     /// Brings the worktree and the branch of a task to a commit with which another host went on, if they lack it. What
@@ -93,7 +95,7 @@ impl Worktrees {
         wanted: &str,
     ) -> Result<Option<Salvage>> {
         let branch = format!("refs/heads/{}", Self::branch_of(&task.id));
-        let entry = self.entry_at(path)?.filter(|entry| path.exists() && !entry.is_half_made);
+        let entry = self.sound_entry(path)?;
         let here = match &entry {
             Some(entry) => entry.head.clone(),
             None => self.commit_at(&branch)?,
@@ -153,7 +155,8 @@ impl Worktrees {
         Ok(true)
     }
 
-    /// Runs `git worktree add`, with an existing branch or a new one at `base`.
+    /// Runs `git worktree add`, with an existing branch or a new one at `base`. Hooks of the repository must neither
+    /// undo that nor hold the lock: see [`Worktrees::run_checkout_hook`].
     fn add(&self, lock: &FileLock, path: &Path, branch: &str, base: Option<&str>) -> Result<()> {
         let path = path.as_os_str().to_owned();
         let mut arguments: Vec<std::ffi::OsString> =
@@ -162,7 +165,8 @@ impl Worktrees {
             Some(base) => arguments.extend(["-b".into(), branch.into(), path, base.into()]),
             None => arguments.extend([path, branch.into()]),
         }
-        self.git.at(&self.common).under(lock).run(&arguments).map(drop)
+        let added = self.repository().under(lock).set(NO_HOOKS).run(&arguments);
+        added.map(drop).map_err(|error| self.explain_branch(branch, error))
     }
 }
 

@@ -6,6 +6,7 @@
 //! | a worktree of a merge that no process runs | removed |
 //! | the worktree or branch of a task that no agent works on (a note, if the task is not over) | removed, its work saved |
 //! | a task that needs its worktree and has none | rebuilt from its commits |
+//! | a worktree in which git does not work | linked again, or kept under another name and rebuilt (`mend`) |
 //! | a claimed task without any remaining work | its claim is released |
 //! | a directory that git does not know; a worktree that could not be removed | reported to a person |
 
@@ -43,6 +44,15 @@ pub struct Finding {
     pub is_note: bool,
 }
 
+impl Finding {
+    /// A worktree whose repair failed. It must not end the repair of the others.
+    fn failed(task: &Task, path: &Path, error: &Error) -> Self {
+        let (task, path) = (Some(task.id.clone()), path.display().to_string());
+        let problem = format!("it cannot be repaired: {error}");
+        Self { task, path, problem, repaired: false, is_note: false }
+    }
+}
+
 impl Worktrees {
     /// Finds what crashes left, and repairs it if `repair` is set. Supervisors call it at their
     /// start and periodically, and `fsck` calls it. It never changes a worktree in which an agent
@@ -73,13 +83,16 @@ impl Worktrees {
             let entry = entries.iter().find(|entry| entry.path == path);
             let has_branch = branches.contains(&Self::branch_of(&task.id));
             match self.recover_task(&lock, task, (entry, has_branch), repair, &mut found) {
+                Ok(()) => {}
                 // The remote is away. Other tasks may not need it.
                 Err(error @ Error::Server { unreachable: true, .. }) => {
                     away.get_or_insert(error);
                 }
-                other => other?,
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => found.push(Finding::failed(task, &path, &error)),
             }
         }
+        self.look_at_integration(&state, &mut found)?;
         self.look_around(&state, &mut found)?;
         for finding in found.iter().filter(|finding| finding.repaired) {
             let data =
@@ -87,6 +100,20 @@ impl Worktrees {
             self.record(types::WORKTREE_RECOVERED, data);
         }
         away.map_or(Ok(found), Err)
+    }
+
+    /// Finds merged work that the integration branch does not have any more. To restore it is a person's decision.
+    fn look_at_integration(&self, state: &State, found: &mut Vec<Finding>) -> Result<()> {
+        let (branch, reference) = (self.integration_branch()?, self.integration_ref()?);
+        let head = self.commit_at(&reference)?;
+        let at = head.clone().or_else(|| self.checked_out_commit(&branch).ok());
+        let Some(at) = at else { return Ok(()) };
+        let Some(fault) = self.missing_merge(state, (&branch, head.is_some()), &at)? else {
+            return Ok(());
+        };
+        let (path, problem) = (reference, fault.to_string());
+        found.push(Finding { task: None, path, problem, repaired: false, is_note: false });
+        Ok(())
     }
 
     fn recover_merges(
@@ -142,7 +169,8 @@ impl Worktrees {
         found: &mut Vec<Finding>,
     ) -> Result<()> {
         let path = self.path_of(task);
-        let is_there = path.exists() && entry.is_some_and(|entry| !entry.is_half_made);
+        let is_known = entry.is_some_and(|entry| !entry.is_half_made);
+        let is_there = is_known && self.is_sound(&path)?;
         let mut is_note = false;
         let there = self.board.other_host(task);
         let (problem, repaired) = match task.status.needs_worktree() {
@@ -156,9 +184,10 @@ impl Worktrees {
             }
             true if is_there => return Ok(()),
             true => {
+                let what = if path.is_dir() { "damaged" } else { "missing" };
                 let repaired = repair && self.put_back(lock, task, &path)?;
                 (
-                    format!("the worktree of a task that is {} is missing", task.status.as_str()),
+                    format!("the worktree of a task that is {} is {what}", task.status.as_str()),
                     repaired,
                 )
             }
@@ -191,28 +220,25 @@ impl Worktrees {
             return Ok(false);
         };
         let is_at_base = task.base_commit.as_ref() == Some(head);
-        Ok(is_at_base && path.exists() && self.dirt(path)?.changed.is_empty())
+        Ok(is_at_base && self.is_sound(path)? && self.dirt(path)?.changed.is_empty())
     }
 
     /// The branches of tasks.
     fn task_branches(&self) -> Result<BTreeSet<String>> {
-        let call = self.git.at(&self.common);
+        let call = self.repository();
         let all =
             call.run(&["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/task/"])?;
         Ok(all.lines().map(str::to_owned).collect())
     }
 
-    /// Rebuilds a missing worktree.
+    /// Makes a missing or damaged worktree again.
     fn put_back(&self, lock: &FileLock, task: &Task, path: &Path) -> Result<bool> {
-        if path.symlink_metadata().is_ok() && self.entry_at(path)?.is_none() {
-            // Something else is in its place.
-            return Ok(false);
-        }
-        if self.rebuild(lock, task, path, None)? {
+        if self.make_again(lock, task, path, None)? {
             return Ok(true);
         }
-        if task.status != Status::Claimed {
-            // The next claim makes a fresh worktree; a review or merge reports the missing one.
+        if task.status != Status::Claimed || path.symlink_metadata().is_ok() {
+            // The next claim makes a fresh worktree; a review or merge reports the missing one. Another project's
+            // worktree is left alone.
             return Ok(false);
         }
         let mut locked = self.board.lock()?;
@@ -259,7 +285,8 @@ impl Worktrees {
             let name = file_name(&path);
             let is_known = entries.iter().any(|entry| entry.path == path);
             let problem = if name.starts_with(".kept-") {
-                "it could not be removed without loss: inspect it, then run `git worktree remove --force`"
+                "it could not be removed without loss: inspect it, then delete it (`git worktree remove --force`, or \
+                 `rm -r` if git does not know it)"
             } else if name.starts_with('.') || is_known {
                 continue;
             } else if expected.contains(&path) {

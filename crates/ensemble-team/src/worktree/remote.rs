@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::git::Call;
+use super::git::{CEILING_VARIABLE, Call};
 use super::prepare::epoch;
 use super::salvage::{SALVAGE, Salvage};
 use super::{GitError, Operation, WorktreeFault, Worktrees, silence};
@@ -119,7 +119,7 @@ impl Worktrees {
         let unpushed = match (&own, &tip) {
             (Some(own), Some(tip)) => {
                 let range = format!("{tip}..{own}");
-                self.git.at(&self.common).run(&["rev-list", "--count", &range])?.parse().ok()
+                self.repository().run(&["rev-list", "--count", &range])?.parse().ok()
             }
             _ => None,
         };
@@ -210,7 +210,7 @@ impl Worktrees {
         let branch = self.copy_for(task);
         let mut words = vec!["for-each-ref", "--format=%(objectname) %(refname)", copy];
         words.extend(branch.as_deref().into_iter().chain(saved));
-        self.git.at(&self.common).run(&words)
+        self.repository().run(&words)
     }
 
     /// The tip of the remote's integration branch. A missing branch is made there, at this repository's branch of that
@@ -244,7 +244,7 @@ impl Worktrees {
             let note = "ensemble: pushed";
             let copy = self.integration_ref()?;
             // The next look does it, too.
-            let _ = self.git.at(&self.common).run(&["update-ref", "-m", note, &copy, new]);
+            let _ = self.repository().run(&["update-ref", "-m", note, &copy, new]);
             return Ok(true);
         };
         let now = self.look(None)?.and_then(|seen| seen.integration);
@@ -309,7 +309,7 @@ impl Worktrees {
     fn unpublished(&self, task: &Name, seen: &Seen) -> Result<Vec<String>> {
         let below = format!("{SALVAGE}/{task}/");
         let words = ["for-each-ref", "--format=%(objectname) %(refname)", &below];
-        let mine = refs(&self.git.at(&self.common).run(&words)?);
+        let mine = refs(&self.repository().run(&words)?);
         let is_there = |commit: &String| seen.saved.values().any(|saved| saved == commit);
         let left = mine.into_iter().filter(|(_, commit)| !is_there(commit));
         Ok(left
@@ -370,7 +370,7 @@ impl Worktrees {
     /// A git command that asks the remote. It asks no person for a password or a key, and ends in time.
     fn call_remote<'a>(&'a self, lock: &'a FileLock) -> Result<Call<'a>> {
         // A relative address of a remote counts from the checkout.
-        let at = || self.git.at(&self.project).with("GIT_CEILING_DIRECTORIES", "");
+        let at = || self.git.at(&self.project).with(CEILING_VARIABLE, "");
         let ssh = at().ask(&["config", "--get", "core.sshCommand"])?;
         let ssh = ssh.as_deref().unwrap_or("ssh");
         let call = at().within(self.options.remote_limit).under(lock);
@@ -386,7 +386,7 @@ impl Worktrees {
             Ok(other) => other.to_string(),
             Err(other) => return other,
         };
-        let at = self.git.at(&self.project).with("GIT_CEILING_DIRECTORIES", "");
+        let at = self.git.at(&self.project).with(CEILING_VARIABLE, "");
         let key = format!("remote.{remote}.url");
         if matches!(at.ask(&["config", "--get", &key]), Ok(None)) {
             return self.no_remote();

@@ -25,6 +25,11 @@ use ensemble_core::{Error, Result};
 /// How often another process may write into a worktree while its content is saved.
 const LOOKS_MAX: usize = 3;
 
+/// Prints the path of a submodule that must not be removed, as a line for `sh -c`.
+const UNSAVED: &str = "test -z \"$(git status --porcelain --untracked-files=all; \
+     git rev-list --max-count=1 HEAD --branches --glob=refs/stash --not --remotes)\" || \
+     echo \"$displaypath\"";
+
 /// Result of removing a worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -57,25 +62,34 @@ impl Worktrees {
             let operation = Operation::RemoveBranch(Self::branch_of(task));
             return Err(WorktreeFault::CheckedOut { path: other.path.clone() }.to(operation));
         }
-        let mut retired = Retired { was_there: tip.is_some(), ..Retired::default() };
-        match entries.into_iter().find(|entry| entry.path == path) {
-            Some(entry) if path.exists() && !entry.is_half_made => {
+        let known = entries.into_iter().find(|entry| entry.path == path);
+        let mut retired =
+            Retired { was_there: tip.is_some() || known.is_some(), ..Retired::default() };
+        // A half-made worktree was never reported to an agent.
+        let is_half_made = known.is_some_and(|entry| entry.is_half_made);
+        let entry = match self.sound_entry(path)? {
+            None if !is_half_made => self.relink(lock, path)?,
+            found => found,
+        };
+        match entry {
+            Some(entry) => {
                 retired.was_there = true;
                 self.put_aside(lock, task, epoch, &entry, tip.as_deref(), &mut retired)?;
             }
-            // A half-made worktree was never reported to an agent, and one without a directory is
-            // only a name.
-            Some(_) => {
-                retired.was_there = true;
-                self.remove_entry(lock, path)?;
+            None => {
+                if is_half_made {
+                    self.remove_entry(lock, path)?;
+                }
                 self.salvage_tips(lock, task, epoch, None, tip.as_deref(), &mut retired)?;
             }
-            None => self.salvage_tips(lock, task, epoch, None, tip.as_deref(), &mut retired)?,
         }
-        if path.symlink_metadata().is_ok() && !remove_if_empty(path) {
-            let place = self.move_away(task, epoch, path)?;
+        if let Some(kept) = self.set_aside(task, epoch, path)? {
             retired.was_there = true;
-            retired.kept = Some((place, "git does not know it as a worktree".to_owned()));
+            retired.kept = Some(kept);
+        }
+        // What git still knows of it is only a name.
+        if self.entry_at(path)?.is_some() {
+            self.remove_entry(lock, path)?;
         }
         if let Some(tip) = tip {
             self.delete_ref(lock, &branch, &tip)?;
@@ -104,7 +118,7 @@ impl Worktrees {
 
     /// Deletes a ref if it still exists.
     pub(super) fn delete_ref(&self, lock: &FileLock, reference: &str, at: &str) -> Result<()> {
-        self.git.at(&self.common).under(lock).run(&["update-ref", "-d", reference, at]).map(drop)
+        self.repository().under(lock).run(&["update-ref", "-d", reference, at]).map(drop)
     }
 
     /// Removes a worktree from git's list, with all its content.
@@ -112,7 +126,7 @@ impl Worktrees {
         let path = path.as_os_str();
         let words = ["worktree", "remove", "--force", "--force"].map(std::ffi::OsStr::new);
         let arguments: Vec<_> = words.into_iter().chain([path]).collect();
-        self.git.at(&self.common).under(lock).run(&arguments).map(drop)
+        self.repository().under(lock).run(&arguments).map(drop)
     }
 
     fn put_aside(
@@ -140,10 +154,10 @@ impl Worktrees {
             if !is_same {
                 self.salvage_tips(lock, task, epoch, Some(&snapshot.commit), tip, retired)?;
             }
-            let removed = match snapshot.is_clean {
-                true => self.remove_clean(lock, &entry.path),
-                false if is_same => self.remove_entry(lock, &entry.path),
-                false => {
+            let removed = match (is_same, snapshot.is_clean) {
+                (true, _) => self.remove_saved(lock, &entry.path),
+                (false, true) => self.remove_clean(lock, &entry.path),
+                (false, false) => {
                     looked = Some(snapshot);
                     continue;
                 }
@@ -164,11 +178,29 @@ impl Worktrees {
         Ok(())
     }
 
-    /// Removes a worktree. Git refuses if a file is changed or untracked.
+    /// Removes a worktree whose content is saved, unless a submodule in it has something that is nowhere else.
+    fn remove_saved(&self, lock: &FileLock, path: &Path) -> Result<()> {
+        match self.unsaved_submodule(path)? {
+            None => self.remove_entry(lock, path),
+            Some(inner) => Err(GitError::InnerRepository { path: path.to_owned(), inner }.into()),
+        }
+    }
+
+    /// A submodule with changed files, or with commits that none of its remotes has.
+    fn unsaved_submodule(&self, path: &Path) -> Result<Option<String>> {
+        if !path.join(".gitmodules").exists() {
+            return Ok(None);
+        }
+        let call = self.git.at(path);
+        let said = call.run(&["submodule", "--quiet", "foreach", "--recursive", UNSAVED])?;
+        Ok(said.lines().next().map(str::to_owned))
+    }
+
+    /// Removes a worktree. Git refuses if a file is changed or untracked, and where there are submodules.
     fn remove_clean(&self, lock: &FileLock, path: &Path) -> Result<()> {
         let words = ["worktree", "remove"].map(std::ffi::OsStr::new);
         let arguments: Vec<_> = words.into_iter().chain([path.as_os_str()]).collect();
-        self.git.at(&self.common).under(lock).run(&arguments).map(drop)
+        self.repository().under(lock).run(&arguments).map(drop)
     }
 
     /// Saves under a ref the commits of the worktree and of the task's branch that the integration
@@ -197,8 +229,7 @@ impl Worktrees {
             [] => return Ok(()),
             [one] => one.clone(),
             [one, ..] => {
-                let tree =
-                    self.git.at(&self.common).run(&["rev-parse", &format!("{one}^{{tree}}")])?;
+                let tree = self.repository().run(&["rev-parse", &format!("{one}^{{tree}}")])?;
                 let text = format!("What was left of task {task}, claim {epoch}");
                 self.commit_tree(lock, &tree, &tips, &text)?
             }
@@ -219,15 +250,28 @@ impl Worktrees {
             let call = self.git.at(&entry.path).under(lock);
             call.run(&["update-ref", "--no-deref", "HEAD", head])?;
         }
-        let place = self.free_place(task, epoch);
-        let words = ["worktree", "move"].map(std::ffi::OsStr::new);
-        let paths = [entry.path.as_os_str(), place.as_os_str()];
-        let arguments: Vec<_> = words.into_iter().chain(paths).collect();
-        self.git.at(&self.common).under(lock).run(&arguments)?;
+        // `git worktree move` refuses worktrees with submodules.
+        let place = self.move_away(task, epoch, &entry.path)?;
+        self.relink(lock, &place)?;
         Ok(place)
     }
 
-    /// Moves a directory that git does not know out of the way.
+    /// Keeps a directory in which git does not work under another name, unless it is empty. Returns its new path and
+    /// the reason.
+    pub(super) fn set_aside(
+        &self,
+        task: &Name,
+        epoch: u64,
+        path: &Path,
+    ) -> Result<Option<(PathBuf, String)>> {
+        if path.symlink_metadata().is_err() || remove_if_empty(path) {
+            return Ok(None);
+        }
+        let place = self.move_away(task, epoch, path)?;
+        Ok(Some((place, "git does not work in it".to_owned())))
+    }
+
+    /// Moves a directory out of the way.
     fn move_away(&self, task: &Name, epoch: u64, path: &Path) -> Result<PathBuf> {
         let place = self.free_place(task, epoch);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {

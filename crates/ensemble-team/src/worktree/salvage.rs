@@ -72,6 +72,17 @@ impl Worktrees {
         Ok(Dirt { changed, ignored })
     }
 
+    /// Changed and untracked paths of a worktree; none if git does not work there.
+    ///
+    /// # Errors
+    /// [`GitError`]; [`Error::MissingProgram`].
+    pub fn uncommitted(&self, path: &Path) -> Result<Vec<String>> {
+        match self.is_sound(path)? {
+            true => Ok(self.dirt(path)?.changed),
+            false => Ok(Vec::new()),
+        }
+    }
+
     /// Makes a commit of a worktree's whole content. Equal content gives the same commit, so a
     /// repetition after a crash makes nothing new.
     pub(super) fn snapshot(
@@ -134,11 +145,11 @@ impl Worktrees {
         text: &str,
     ) -> Result<String> {
         let first = parents.first().map_or("HEAD", String::as_str);
-        let call = self.git.at(&self.common);
+        let call = self.repository();
         let stamp = call.run(&["show", "--no-patch", "--format=%cd", "--date=raw", first])?;
         let mut arguments = vec!["commit-tree", "--no-gpg-sign", tree, "-m", text];
         arguments.extend(parents.iter().flat_map(|parent| ["-p", parent.as_str()]));
-        let mut call = self.git.at(&self.common).under(lock);
+        let mut call = self.repository().under(lock);
         for (name, value) in IDENTITY {
             call = call.with(name, value);
         }
@@ -155,7 +166,7 @@ impl Worktrees {
         commit: &str,
     ) -> Result<Salvage> {
         let below = format!("{SALVAGE}/{task}/");
-        let call = self.git.at(&self.common);
+        let call = self.repository();
         let known =
             call.run(&["for-each-ref", "--format=%(refname)", "--contains", commit, &below])?;
         if let Some(reference) = known.lines().next() {
@@ -173,7 +184,7 @@ impl Worktrees {
             number += 1;
             reference = format!("{first}.{number}");
         }
-        let call = self.git.at(&self.common).under(lock);
+        let call = self.repository().under(lock);
         call.run(&["update-ref", "-m", "ensemble: salvage", &reference, commit, ""])?;
         Ok(Salvage { reference, commit: commit.to_owned() })
     }

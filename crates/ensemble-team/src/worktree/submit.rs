@@ -90,8 +90,8 @@ impl Worktrees {
     pub(super) fn bring_here(&self, task: &Task, seen: &Seen, wanted: &str) -> Result<()> {
         let (lock, path) = (self.lock()?, self.path_of(task));
         let saved = self.catch_up(&lock, task, &path, wanted)?;
-        if self.entry_at(&path)?.is_none() || !path.exists() {
-            self.rebuild(&lock, task, &path, Some(wanted))?;
+        if self.sound_entry(&path)?.is_none() {
+            self.make_again(&lock, task, &path, Some(wanted))?;
         }
         self.publish(&lock, task, seen, Move::Stay)?;
         let Some(Salvage { reference, commit }) = saved else { return Ok(()) };
@@ -143,12 +143,24 @@ impl Worktrees {
         Ok(named)
     }
 
+    /// Adds the commit to a task that its coder has submitted by changing its status only: HEAD of the worktree.
+    pub(super) fn complete_submission(&self, task: Task) -> Result<Task> {
+        let (None, Some(by)) = (&task.review_commit, task.assigned_to.clone()) else {
+            return Ok(task);
+        };
+        let (_, head) = self.worked_in(&task, Operation::Review(task.id.clone()))?;
+        let holder = Holder { by, epoch: task.lease_epoch.unwrap_or_default() };
+        let mut locked = self.board.lock()?;
+        locked.complete_by_hand(&task.id, &holder, Some(&head))?;
+        let state = locked.commit()?;
+        state.task(&task.id).cloned().ok_or_else(|| self.not_there(&task.id))
+    }
+
     /// The worktree of a task, and its HEAD.
     fn worked_in(&self, task: &Task, operation: Operation) -> Result<(Entry, String)> {
         let path = self.path_of(task);
-        let entry = self.entry_at(&path)?.filter(|_| path.exists());
-        let Some(entry) = entry else {
-            return Err(WorktreeFault::NoWorktree { path }.to(operation));
+        let Some(entry) = self.sound_entry(&path)? else {
+            return Err(WorktreeFault::of_missing(path).to(operation));
         };
         match entry.head.clone() {
             Some(head) => Ok((entry, head)),

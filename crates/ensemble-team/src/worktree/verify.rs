@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::Worktrees;
+use super::{WorktreeFault, Worktrees};
 use crate::board::{State, Status, Task, beaten_until};
 use crate::proto::task::Holder;
 use ensemble_core::Result;
@@ -172,9 +172,8 @@ impl Worktrees {
         }
         let path = self.path_of(task);
         let id = task.id.clone();
-        let Some(entry) = self.entry_at(&path)?.filter(|_| path.exists()) else {
-            let text = format!("there is no worktree at {}", path.display());
-            return Ok(Err(Unfit::Broken(text)));
+        let Some(entry) = self.sound_entry(&path)? else {
+            return Ok(Err(Unfit::Broken(WorktreeFault::of_missing(path).to_string())));
         };
         if task.status == Status::Claimed {
             return Ok(Ok(Duty::Work { task: id, epoch, path }));

@@ -88,11 +88,26 @@ impl Pane {
         }
     }
 
+    /// Takes our line back if nothing else is in the composer.
+    fn withdraw(&mut self) -> Deferral {
+        if let Some(deferral) = self.objection() {
+            return deferral;
+        }
+        match self.composer {
+            Composer::Theirs => Deferral::Draft,
+            Composer::Empty | Composer::Ours => {
+                self.composer = Composer::Empty;
+                Deferral::LineGone
+            }
+        }
+    }
+
     /// Does what the schedule wants; `between` happens between text and Enter.
     fn perform(&mut self, effect: &Effect, between: &[Act]) -> Option<NudgeOutcome> {
         let result = match effect {
             Effect::Record(_) => return None,
             Effect::Submit { .. } => self.enter(),
+            Effect::Withdraw { .. } => Err(self.withdraw()),
             Effect::Nudge { .. } => match (self.objection(), self.composer) {
                 (Some(deferral), _) => Err(deferral),
                 (None, Composer::Theirs) => Err(Deferral::Draft),
@@ -225,6 +240,22 @@ fn any_gap() -> impl Strategy<Value = Vec<Act>> {
 }
 
 proptest! {
+    /// When nothing waits and the agent is idle, our line is not left behind.
+    #[test]
+    fn no_line_is_left_behind(acts in prop::collection::vec((any_act(), any_gap()), 0..40)) {
+        let mut play = Play::new();
+        for (act, between) in acts {
+            play.act(act, &between);
+        }
+        for act in [Act::Unscroll, Act::Idle] {
+            play.pane.act(act);
+        }
+        play.mail(0, play.waiting);
+        play.perform(&[]);
+        play.wait(play.now + RETRY_MAX + OUTCOME_PATIENCE, &[]);
+        prop_assert_ne!(play.pane.composer, Composer::Ours, "{:?}", play.schedule.status());
+    }
+
     #[test]
     fn an_idle_agent_with_mail_is_told(
         acts in prop::collection::vec((any_act(), any_gap()), 0..40),

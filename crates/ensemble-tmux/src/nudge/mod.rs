@@ -4,16 +4,18 @@
 //! state       event / time                    -> state        effects
 //! Unbound     Bound, mail waits               -> InFlight     Nudge            (leading edge: 0 ms)
 //! Unbound     Bound, nothing waits            -> Quiet
+//! Quiet       LineLeft                      -> InFlight     Withdraw
 //! Quiet       Mail waits                      -> InFlight     Nudge
 //! Quiet       Mail waits, < 250 ms after one  -> Due
 //! Due         the pause is over               -> InFlight     Nudge
 //! InFlight    Sent                            -> Told
 //! InFlight    Sent, mailbox drained since     -> Quiet
-//! InFlight    TextOnly, Refused               -> Deferred     Record Deferred  (if the reason is new)
+//! InFlight    withdrawn, or not ours alone    -> Quiet        (a nudge, if mail has come since)
+//! InFlight    TextOnly, Refused               -> Deferred     Record Deferred  (if mail waits and the reason is new)
 //! InFlight    refused for good                -> Unbound      Record Deferred
 //! InFlight    no outcome for 15 s             -> Deferred     Record Deferred
 //! Deferred    Sent, late                      -> Told
-//! Deferred    backoff over, PaneChanged       -> InFlight     Nudge; Submit if our text stands there
+//! Deferred    backoff over, PaneChanged       -> InFlight     Nudge; Submit if our text is left there, Withdraw if drained
 //! Deferred    our line is gone or changed     -> InFlight     Nudge (after the same backoff, under the guard)
 //! any bound   Parked until a limit's end      -> same         (nothing is tried before that)
 //! any bound   Limited, without an end         -> same         (probed after 1, 2, 4, 8, 15, 15 … min)
@@ -23,10 +25,10 @@
 //! Told, Unanswered  Prompt, the pace is over  -> InFlight     Nudge
 //! Told, Unanswered  Prompt, before that       -> Due if it must be, or same
 //! any other   Prompt                          -> same         (a line is under way, or none is due)
-//! Told        some taken                      -> Told         (alive: the count begins anew)
+//! Told        some taken                      -> Told         (alive: the count begins again, 2 s after the last)
 //! Told        all taken, new mail came        -> InFlight     Nudge
 //! Unanswered  some taken                      -> Told
-//! any bound   drained                         -> Quiet
+//! any bound   drained                         -> Quiet        (Deferred, if our text is left there)
 //! any         Unbound                         -> Unbound
 //! any         Bound to another pane           -> as from Unbound
 //! ```
@@ -58,7 +60,10 @@
 //! would double it, and the guard would take it for a draft. So the next attempt is a
 //! [`Effect::Submit`], whose contract is to press Enter only if exactly that line, and nothing
 //! else, still stands there. A line that a person has sent, changed or deleted is over
-//! ([`Deferral::Draft`], [`Deferral::LineGone`]). The next attempt is a nudge again. The guard's
+//! ([`Deferral::Draft`], [`Deferral::LineGone`]). The next attempt is a nudge again. If the mail has come by another way
+//! since, the line has nothing to say any more, and the attempt is an [`Effect::Withdraw`]. It takes back exactly that line,
+//! and only where nothing else is in the composer, so that a person's next words are not glued to it. A line that shows up later
+//! ([`Event::LineLeft`]), or that an earlier watcher has left, is withdrawn in the same way. The guard's
 //! `draft` keeps us away until that person is done. Only submitted lines count for [`NUDGES_MAX`].
 //! Behind a turn the pause between two tries is [`RETRY_BUSY_MAX`] at most, behind a person [`RETRY_PERSON_MAX`].
 //! So an idle agent with an empty composer and unread mail is told within [`RETRY_MAX`], whatever
@@ -90,6 +95,8 @@ use ensemble_core::proto::Machine;
 use ensemble_core::proto::ack::PARK_MAX;
 
 #[cfg(test)]
+mod flood;
+#[cfg(test)]
 mod gap;
 mod outcome;
 mod pace;
@@ -97,10 +104,11 @@ mod prompt;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
+mod withdraw;
 
 pub use pace::{
-    NUDGE_INTERVAL_MIN, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, OUTCOME_PATIENCE, PROBE_MAX,
-    PROBE_MIN, Probe, RETRY_BUSY_MAX, RETRY_MAX, RETRY_MIN, RETRY_PERSON_MAX,
+    NUDGE_FOLLOW, NUDGE_INTERVAL_MIN, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, OUTCOME_PATIENCE,
+    PROBE_MAX, PROBE_MIN, Probe, RETRY_BUSY_MAX, RETRY_MAX, RETRY_MIN, RETRY_PERSON_MAX,
 };
 pub use vocabulary::{Effect, Event, Occasion, Phase, Prompt, Record, Status};
 
@@ -140,6 +148,10 @@ pub struct NudgeSchedule {
     binding: Option<u64>,
     /// The attempt whose line stands unsubmitted in the composer.
     typed: Option<u64>,
+    /// The composer shows an unsent line that no attempt of this machine knows.
+    is_line_seen: bool,
+    /// The attempt under way takes a line back.
+    is_withdrawing: bool,
     /// When the limit ends that the agent has met.
     parked: Option<Monotonic>,
     /// The limit without an end that the agent has met.
@@ -172,6 +184,8 @@ impl NudgeSchedule {
             attempt: 0,
             binding: None,
             typed: None,
+            is_line_seen: false,
+            is_withdrawing: false,
             parked: None,
             probe: None,
             is_limited: false,
@@ -219,15 +233,14 @@ impl NudgeSchedule {
             | State::Unanswered
                 if waiting == 0 =>
             {
-                self.deferral = None;
-                State::Quiet
+                self.drained()
             }
             State::Quiet => self.as_soon_as_allowed(now),
             State::Due { .. } | State::Deferred { .. } => self.state,
             State::Told { .. } | State::Unanswered if taken >= told_of && alive => {
                 self.as_soon_as_allowed(now)
             }
-            State::Told { .. } | State::Unanswered if alive => self.told(now),
+            State::Told { .. } | State::Unanswered if alive => self.followed(now),
             State::Told { .. } | State::Unanswered => self.state,
         }
     }
@@ -238,7 +251,7 @@ impl NudgeSchedule {
 
     fn bind(&mut self, now: Monotonic, binding: u64) -> State {
         self.binding = Some(binding);
-        (self.typed, self.parked, self.probe) = (None, None, None);
+        self.forget_pane();
         self.nudges = 0;
         self.deferral = None;
         if self.waiting > 0 { self.as_soon_as_allowed(now) } else { State::Quiet }
@@ -246,8 +259,13 @@ impl NudgeSchedule {
 
     fn unbind(&mut self) -> State {
         self.binding = None;
-        (self.typed, self.parked, self.probe) = (None, None, None);
+        self.forget_pane();
         State::Unbound
+    }
+
+    const fn forget_pane(&mut self) {
+        (self.typed, self.is_line_seen) = (None, false);
+        (self.parked, self.probe) = (None, None);
     }
 
     fn as_soon_as_allowed(&mut self, now: Monotonic) -> State {
@@ -316,13 +334,14 @@ impl NudgeSchedule {
         if let Some(at) = self.parked_until(now) {
             return State::Due { at };
         }
+        if self.waiting == 0 {
+            return self.withdraw(now, backoff);
+        }
         let is_prompted = std::mem::take(&mut self.is_prompted);
         if self.typed.is_none() && self.nudges >= NUDGES_MAX && !is_prompted && !self.is_laddered {
             return self.give_up();
         }
-        self.attempt += 1;
-        self.last_try = Some(now);
-        self.is_limited = false;
+        let in_flight = self.begin_attempt(now, backoff);
         let (attempt, waiting) = (self.attempt, self.waiting);
         let occasion = match self.probe {
             Some(probe) if probe.is_due(now) => Occasion::Probe,
@@ -333,6 +352,13 @@ impl NudgeSchedule {
             Some(typed) => Effect::Submit { attempt, typed },
             None => Effect::Nudge { attempt, waiting, occasion },
         });
+        in_flight
+    }
+
+    fn begin_attempt(&mut self, now: Monotonic, backoff: Duration) -> State {
+        self.attempt += 1;
+        self.last_try = Some(now);
+        (self.is_limited, self.is_withdrawing) = (false, false);
         State::InFlight { until: now + OUTCOME_PATIENCE, backoff }
     }
 
@@ -389,6 +415,7 @@ impl Machine for NudgeSchedule {
                 | State::Unanswered,
                 limit @ (Event::Parked { .. } | Event::Limited),
             ) => self.limit(now, &limit),
+            (state, Event::LineLeft) => self.line_left(now, state),
             (state, Event::Laddered(is_laddered)) => self.paced(state, is_laddered),
             (state, Event::Prompt(prompt)) => self.prompted(now, state, prompt),
             (State::InFlight { backoff, .. }, Event::Outcome { attempt, outcome })

@@ -4,12 +4,18 @@ use std::time::Duration;
 
 use super::pace::retry_max;
 use super::{
-    Effect, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, NudgeSchedule, RETRY_MAX, Record, State,
+    Effect, NUDGE_FOLLOW, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, NudgeSchedule, RETRY_MAX,
+    Record, State,
 };
 use ensemble_core::env::Monotonic;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
 
 impl NudgeSchedule {
+    /// The agent has taken a message and others wait.
+    pub(super) fn followed(&self, now: Monotonic) -> State {
+        State::Told { repeat_at: now + NUDGE_FOLLOW }
+    }
+
     pub(super) fn told(&self, now: Monotonic) -> State {
         if let Some(probe) = self.probe {
             return State::Told { repeat_at: probe.at };
@@ -29,7 +35,7 @@ impl NudgeSchedule {
                 self.last_try = Some(now);
                 self.probe = self.probe.filter(|_| self.is_limited).map(|p| p.submitted(now));
                 self.nudges += u32::from(self.probe.is_none());
-                self.typed = None;
+                (self.typed, self.is_line_seen) = (None, false);
                 self.deferral = None;
                 if self.waiting > 0 { self.told(now) } else { State::Quiet }
             }
@@ -40,16 +46,19 @@ impl NudgeSchedule {
             }
             NudgeOutcome::Refused { deferral } => {
                 if deferral.ends_line() {
-                    self.typed = None;
+                    (self.typed, self.is_line_seen) = (None, false);
                 }
-                self.refused(now, deferral, backoff)
+                match self.is_withdrawing && !self.has_line() && !deferral.is_permanent() {
+                    true => self.withdrawn(now),
+                    false => self.refused(now, deferral, backoff),
+                }
             }
         }
     }
 
     fn refused(&mut self, now: Monotonic, deferral: Deferral, backoff: Duration) -> State {
         let (permanent, longest) = (deferral.is_permanent(), retry_max(&deferral));
-        if self.deferral.as_ref() != Some(&deferral) {
+        if self.waiting > 0 && self.deferral.as_ref() != Some(&deferral) {
             let waiting = self.waiting;
             let record = Record::Deferred { deferral: deferral.clone(), waiting };
             self.effects.push_back(Effect::Record(record));
@@ -57,7 +66,7 @@ impl NudgeSchedule {
         }
         if permanent {
             self.unbind()
-        } else if self.waiting == 0 {
+        } else if self.waiting == 0 && !self.has_line() {
             self.deferral = None;
             State::Quiet
         } else {

@@ -10,6 +10,8 @@ use ensemble_core::pane::Deferral;
 pub const NUDGE_REPEAT: Duration = Duration::from_secs(60);
 /// The longest such wait.
 pub const NUDGE_REPEAT_MAX: Duration = Duration::from_secs(240);
+/// How long after an agent has taken a message it is notified of the rest. Where it works on, its turn is waited for.
+pub const NUDGE_FOLLOW: Duration = Duration::from_secs(2);
 /// How many lines are submitted, at most, without the agent taking a message.
 pub const NUDGES_MAX: u32 = 4;
 /// The least time between two lines, even if the mailbox was drained in between.
@@ -34,6 +36,7 @@ pub const PROBE_MAX: Duration = Duration::from_secs(15 * 60);
 const _: () = assert!(RETRY_MIN.as_millis() < NUDGE_INTERVAL_MIN.as_millis());
 const _: () = assert!(NUDGE_INTERVAL_MIN.as_millis() < OUTCOME_PATIENCE.as_millis());
 const _: () = assert!(OUTCOME_PATIENCE.as_millis() < RETRY_MAX.as_millis());
+const _: () = assert!(NUDGE_INTERVAL_MIN.as_millis() < NUDGE_FOLLOW.as_millis());
 const _: () = assert!(RETRY_MAX.as_millis() < NUDGE_REPEAT.as_millis());
 const _: () = assert!(NUDGE_REPEAT.as_secs() << (NUDGES_MAX - 2) == NUDGE_REPEAT_MAX.as_secs());
 const _: () = assert!(PROBE_MIN.as_secs() < PROBE_MAX.as_secs());

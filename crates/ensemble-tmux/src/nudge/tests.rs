@@ -1,29 +1,28 @@
 use super::*;
 use ensemble_core::pane::NudgeOutcome;
 use ensemble_core::proto::testing::{at, at_millis, drain, pairs, run};
-use proptest::prelude::*;
 
-fn bound_with(waiting: u64) -> NudgeSchedule {
+pub(super) fn bound_with(waiting: u64) -> NudgeSchedule {
     let mut schedule = NudgeSchedule::new();
     schedule.handle(at(0), Event::Bound { binding: 1 });
     schedule.handle(at(0), Event::Mail { waiting, taken: 0 });
     schedule
 }
 
-fn mail(waiting: u64) -> Event {
+pub(super) fn mail(waiting: u64) -> Event {
     Event::Mail { waiting, taken: 0 }
 }
 
-fn refused(deferral: Deferral) -> NudgeOutcome {
+pub(super) fn refused(deferral: Deferral) -> NudgeOutcome {
     NudgeOutcome::Refused { deferral }
 }
 
 /// Answers the attempt under way.
-fn answer(schedule: &mut NudgeSchedule, now: Monotonic, outcome: NudgeOutcome) {
+pub(super) fn answer(schedule: &mut NudgeSchedule, now: Monotonic, outcome: NudgeOutcome) {
     schedule.handle(now, Event::Outcome { attempt: schedule.attempt, outcome });
 }
 
-fn nudge(attempt: u64, waiting: u64) -> Effect {
+pub(super) fn nudge(attempt: u64, waiting: u64) -> Effect {
     Effect::Nudge { attempt, waiting, occasion: Occasion::News }
 }
 
@@ -79,7 +78,7 @@ fn an_agent_that_reads_nothing_is_told_four_times_and_reported_once() {
     schedule.handle(at(700), mail(9));
     assert_eq!(drain(&mut schedule), []);
     schedule.handle(at(701), Event::Mail { waiting: 8, taken: 1 });
-    assert_eq!(schedule.poll_timeout(), Some(at(761)), "it is alive: the count begins anew");
+    assert_eq!(schedule.poll_timeout(), Some(at(703)), "it is alive: the rest follows");
     schedule.handle(at(702), mail(0));
     schedule.handle(at(703), mail(1));
     assert_eq!(drain(&mut schedule), [nudge(5, 1)]);
@@ -112,7 +111,9 @@ fn refusals_back_off_and_each_reason_is_recorded_once() {
     while now < at(120) {
         for effect in drain(&mut schedule) {
             match effect {
-                Effect::Nudge { .. } | Effect::Submit { .. } => tries.push(now),
+                Effect::Nudge { .. } | Effect::Submit { .. } | Effect::Withdraw { .. } => {
+                    tries.push(now);
+                }
                 Effect::Record(record) => records.push(record),
             }
         }
@@ -295,11 +296,28 @@ fn a_limit_that_is_over_is_forgotten() {
     answer(&mut schedule, at(60), NudgeOutcome::Sent);
     assert_eq!((schedule.status().nudges, schedule.poll_timeout()), (0, Some(at(180))));
     schedule.handle(at(61), Event::Mail { waiting: 1, taken: 1 });
-    assert_eq!(schedule.poll_timeout(), Some(at(121)), "the usual pause");
+    assert_eq!(schedule.poll_timeout(), Some(at(63)), "the rest follows");
     // It says when it ends.
     let mut schedule = met();
     schedule.handle(at(1), Event::Parked { until: at(3_600) });
     assert_eq!(run(&mut schedule, at(3_600)), [(at(3_600), nudge(2, 2))]);
+}
+
+/// An agent that takes one message a turn: each turn is followed by a line, not each minute.
+#[test]
+fn what_an_agent_has_taken_resets_the_pace_of_the_rest() {
+    let mut schedule = bound_with(51);
+    let (mut now, mut left) = (at(0), 51);
+    while left > 0 {
+        assert_eq!(drain(&mut schedule).len(), 1, "{left} left");
+        answer(&mut schedule, now, NudgeOutcome::Sent);
+        left -= 1;
+        schedule.handle(now, Event::Mail { waiting: left, taken: 1 });
+        assert_eq!(drain(&mut schedule), [], "it may take more by itself");
+        now = schedule.poll_timeout().unwrap_or(now);
+        schedule.handle_timeout(now);
+    }
+    assert_eq!(now, at(100), "2 s for each");
 }
 
 fn states() -> Vec<(&'static str, NudgeSchedule)> {
@@ -312,6 +330,12 @@ fn states() -> Vec<(&'static str, NudgeSchedule)> {
     due.handle(at(0), mail(2));
     let mut deferred = flight.clone();
     answer(&mut deferred, at(0), refused(Deferral::Busy));
+    let mut half = flight.clone();
+    answer(&mut half, at(0), NudgeOutcome::TextOnly { deferral: Deferral::Moved });
+    let mut left = half.clone();
+    left.handle(at(0), mail(0));
+    let mut withdrawing = quiet.clone();
+    withdrawing.handle(at(0), Event::LineLeft);
     let unanswered = NudgeSchedule { state: State::Unanswered, nudges: NUDGES_MAX, ..told.clone() };
     let unbound = NudgeSchedule { state: State::Unbound, binding: None, ..told.clone() };
     let mut states = vec![
@@ -320,6 +344,9 @@ fn states() -> Vec<(&'static str, NudgeSchedule)> {
         ("due", due),
         ("in_flight", flight),
         ("deferred", deferred),
+        ("half", half),
+        ("left", left),
+        ("withdrawing", withdrawing),
         ("told", told),
         ("unanswered", unanswered),
     ];
@@ -340,6 +367,7 @@ fn show(schedule: &NudgeSchedule, now: Monotonic, event: Option<&Event>) -> Stri
         cell.push_str(match effect {
             Effect::Nudge { .. } => " N",
             Effect::Submit { .. } => " S",
+            Effect::Withdraw { .. } => " W",
             Effect::Record(_) => " R",
         });
     }
@@ -370,6 +398,7 @@ fn every_pair_of_state_and_event() {
         ("limited", Some(Event::Limited)),
         ("paced", Some(Event::Laddered(true))),
         ("prompt", Some(Event::Prompt(Prompt::new(NUDGE_INTERVAL_MIN, true)))),
+        ("left", Some(Event::LineLeft)),
         ("time", None),
     ];
     let table =
@@ -377,27 +406,28 @@ fn every_pair_of_state_and_event() {
     assert_eq!(
         table,
         "
-         unbound      quiet        due          in_flight    deferred     told         unanswered
-drained  unbound      quiet        quiet        in_flight    quiet        quiet        quiet
-same     unbound      in_flight N  due          in_flight    deferred     told         unanswered
-more     unbound      in_flight N  due          in_flight    deferred     told         unanswered
-fewer    unbound      in_flight N  due          in_flight    deferred     told         told
-others   unbound      in_flight N  due          in_flight    deferred     in_flight N  in_flight N
-bound    in_flight N  quiet        due          in_flight    deferred     told         unanswered
-rebound  in_flight N  quiet        in_flight N  in_flight N  in_flight N  in_flight N  in_flight N
-unbound  unbound      unbound      unbound      unbound      unbound      unbound      unbound
-sent     unbound      quiet        due          told         deferred     told         unanswered
-half     unbound      quiet        due          deferred R   deferred     told         unanswered
-refused  unbound      quiet        due          deferred R   deferred     told         unanswered
-gone     unbound      quiet        due          unbound R    deferred     told         unanswered
-stale    unbound      quiet        due          in_flight    deferred     told         unanswered
-changed  unbound      quiet        due          in_flight    in_flight N  told         unanswered
-over     unbound      quiet        due          deferred R   deferred     told         unanswered
-parked   unbound      quiet        due          in_flight    deferred     told         unanswered
-limited  unbound      quiet        due          in_flight    deferred     told         unanswered
-paced    unbound      quiet        due          in_flight    deferred     told         unanswered
-prompt   unbound      quiet        due          in_flight    deferred     in_flight N  in_flight N
-time     unbound      quiet        in_flight N  deferred R   in_flight N  in_flight N  unanswered
+         unbound      quiet        due          in_flight    deferred     half         left         withdrawing  told         unanswered
+drained  unbound      quiet        quiet        in_flight    quiet        deferred     deferred     in_flight    quiet        quiet
+same     unbound      in_flight N  due          in_flight    deferred     deferred     deferred     in_flight    told         unanswered
+more     unbound      in_flight N  due          in_flight    deferred     deferred     deferred     in_flight    told         unanswered
+fewer    unbound      in_flight N  due          in_flight    deferred     deferred     deferred     in_flight    told         told
+others   unbound      in_flight N  due          in_flight    deferred     deferred     deferred     in_flight    in_flight N  in_flight N
+bound    in_flight N  quiet        due          in_flight    deferred     deferred     deferred     in_flight    told         unanswered
+rebound  in_flight N  quiet        in_flight N  in_flight N  in_flight N  in_flight N  quiet        quiet        in_flight N  in_flight N
+unbound  unbound      unbound      unbound      unbound      unbound      unbound      unbound      unbound      unbound      unbound
+sent     unbound      quiet        due          told         deferred     deferred     deferred     quiet        told         unanswered
+half     unbound      quiet        due          deferred R   deferred     deferred     deferred     deferred     told         unanswered
+refused  unbound      quiet        due          deferred R   deferred     deferred     deferred     quiet        told         unanswered
+gone     unbound      quiet        due          unbound R    deferred     deferred     deferred     unbound      told         unanswered
+stale    unbound      quiet        due          in_flight    deferred     deferred     deferred     in_flight    told         unanswered
+changed  unbound      quiet        due          in_flight    in_flight N  in_flight S  in_flight W  in_flight    told         unanswered
+over     unbound      quiet        due          deferred R   deferred     deferred     deferred     quiet        told         unanswered
+parked   unbound      quiet        due          in_flight    deferred     deferred     deferred     in_flight    told         unanswered
+limited  unbound      quiet        due          in_flight    deferred     deferred     deferred     in_flight    told         unanswered
+paced    unbound      quiet        due          in_flight    deferred     deferred     deferred     in_flight    told         unanswered
+prompt   unbound      quiet        due          in_flight    deferred     deferred     deferred     in_flight    in_flight N  in_flight N
+left     unbound      in_flight W  due          in_flight    deferred     deferred     deferred     in_flight    told         unanswered
+time     unbound      quiet        in_flight N  deferred R   in_flight N  in_flight S  in_flight W  deferred     in_flight N  unanswered
 "
     );
 }
@@ -411,90 +441,4 @@ fn early_and_doubled_timeouts_do_nothing() {
         schedule.handle_timeout(at(0));
         assert_eq!((drain(&mut schedule), schedule.status()), (vec![], before), "{name}");
     }
-}
-
-fn any_event() -> impl Strategy<Value = (u64, Event)> {
-    let outcome = prop_oneof![
-        4 => Just(NudgeOutcome::Sent),
-        2 => Just(refused(Deferral::Busy)),
-        1 => Just(NudgeOutcome::TextOnly { deferral: Deferral::Moved }),
-        1 => Just(refused(Deferral::Draft)),
-        1 => Just(refused(Deferral::LineGone)),
-        1 => Just(refused(Deferral::PaneGone)),
-    ];
-    let event = prop_oneof![
-        6 => (0..4_u64, 0..2_u64).prop_map(|(waiting, taken)| Event::Mail { waiting, taken }),
-        6 => (0..3_u64, outcome).prop_map(|(attempt, outcome)| Event::Outcome { attempt, outcome }),
-        1 => (1..3_u64).prop_map(|binding| Event::Bound { binding }),
-        1 => Just(Event::Unbound),
-        1 => Just(Event::PaneChanged),
-        1 => (0..900_u64).prop_map(|seconds| Event::Parked { until: at(seconds) }),
-        1 => Just(Event::Limited),
-    ];
-    (0..90_000_u64, event)
-}
-
-proptest! {
-    #[test]
-    fn never_a_flood(events in prop::collection::vec(any_event(), 1..200)) {
-        let mut schedule = NudgeSchedule::new();
-        let mut now = at(0);
-        let mut open = None;
-        let mut lines = 0;
-        schedule.handle(now, Event::Bound { binding: 1 });
-        for (wait, mut event) in events {
-            let until = now + Duration::from_millis(wait);
-            while let Some(due) = schedule.poll_timeout().filter(|due| *due <= until) {
-                now = due;
-                if open.is_some_and(|(_, sent)| now >= sent + OUTCOME_PATIENCE) {
-                    open = None;
-                }
-                schedule.handle_timeout(now);
-                check(&mut schedule, now, &mut open, &mut lines)?;
-            }
-            now = until;
-            match &mut event {
-                Event::Mail { waiting, taken } if *taken > 0 || *waiting < schedule.waiting => lines = 0,
-                Event::Bound { .. } | Event::Unbound => (open, lines) = (None, 0),
-                Event::Outcome { attempt, .. } => {
-                    // 0: the one under way; others are late or never asked for.
-                    *attempt = schedule.attempt.wrapping_add(*attempt);
-                    if *attempt == schedule.attempt {
-                        open = None;
-                    }
-                }
-                _ => {}
-            }
-            schedule.handle(now, event);
-            check(&mut schedule, now, &mut open, &mut lines)?;
-        }
-    }
-}
-
-/// One attempt at a time, no more lines than allowed, a deadline whenever mail waits and is not
-/// given up.
-fn check(
-    schedule: &mut NudgeSchedule,
-    now: Monotonic,
-    open: &mut Option<(u64, Monotonic)>,
-    lines: &mut u32,
-) -> Result<(), TestCaseError> {
-    for effect in drain(schedule) {
-        match effect {
-            Effect::Nudge { attempt, .. } | Effect::Submit { attempt, .. } => {
-                prop_assert_eq!(*open, None, "two attempts at a time");
-                *open = Some((attempt, now));
-            }
-            Effect::Record(Record::Unanswered { nudges, .. }) => {
-                prop_assert_eq!(nudges, NUDGES_MAX);
-            }
-            Effect::Record(Record::Deferred { .. }) => {}
-        }
-    }
-    *lines = (*lines).max(schedule.nudges);
-    prop_assert!(*lines <= NUDGES_MAX);
-    let asleep = matches!(schedule.state, State::Unbound | State::Quiet | State::Unanswered);
-    prop_assert_eq!(asleep, schedule.poll_timeout().is_none());
-    prop_assert!(schedule.state != State::Quiet || schedule.waiting == 0);
-    Ok(())
 }

@@ -27,7 +27,7 @@ pub enum Event {
     },
     /// The agent has no pane.
     Unbound,
-    /// What became of a [`Effect::Nudge`] or [`Effect::Submit`].
+    /// The outcome of a [`Effect::Nudge`], [`Effect::Submit`] or [`Effect::Withdraw`].
     Outcome {
         /// The attempt it answers; other than the last one it is ignored.
         attempt: u64,
@@ -46,6 +46,8 @@ pub enum Event {
     Laddered(bool),
     /// The ladder wants a line now.
     Prompt(Prompt),
+    /// The composer of an idle agent shows our unsent line and nothing else.
+    LineLeft,
     /// Something suggests that the pane takes input again (a hook, a new title, a closed dialog). A
     /// deferred nudge is tried now instead of after its backoff.
     PaneChanged,
@@ -102,6 +104,13 @@ pub enum Effect {
         attempt: u64,
         /// The attempt that typed the line.
         typed: u64,
+    },
+    /// Take our unsent line out of the composer, because no mail waits any more, and report the
+    /// [`Event::Outcome`]: `Refused` with [`Deferral::LineGone`] once it is gone, with
+    /// [`Deferral::Draft`] if anything else is in the composer, too.
+    Withdraw {
+        /// The number of this attempt.
+        attempt: u64,
     },
     /// Write it to the event log.
     Record(Record),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use regex_lite::Regex;
+use serde::{Deserialize, Serialize};
 
 use super::cells::{clipped, width};
 use super::profile::{Composer, Profile, Region};
@@ -182,6 +183,34 @@ pub fn stands_alone(profile: &Profile, state: &PaneState, text: &str) -> bool {
     match &profile.composer {
         Composer::Prompt { .. } | Composer::Boxed { .. } => holds(profile, state, text),
         Composer::ShellLine { .. } | Composer::Anywhere => false,
+    }
+}
+
+/// How a composer shows a line that we typed and did not submit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnsentLine {
+    /// The composer shows no line of that kind.
+    #[default]
+    Absent,
+    /// It shows nothing else, so the line can be submitted or taken back.
+    Alone,
+    /// A person has typed behind it.
+    WithWords,
+}
+
+impl UnsentLine {
+    /// How the composer shows `text`.
+    #[must_use]
+    pub fn find(profile: &Profile, state: &PaneState, text: &str) -> Self {
+        if stands_alone(profile, state, text) {
+            return Self::Alone;
+        }
+        let found = find(&profile.composer, state);
+        match found.is_some_and(|found| squeezed(&found.text).starts_with(&squeezed(text))) {
+            true => Self::WithWords,
+            false => Self::Absent,
+        }
     }
 }
 

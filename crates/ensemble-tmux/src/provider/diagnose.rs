@@ -5,10 +5,11 @@ use std::ops::{Deref, DerefMut};
 use serde::Serialize;
 
 mod limited;
+mod unsent;
 
 use limited::on_screen;
 
-use super::composer::{self, Input};
+use super::composer::{self, Input, UnsentLine};
 use super::machine::{Heard, Report};
 use super::profile::{Profile, Region, Rule, is_shell, program_name};
 use super::reset::{Limit, Zones};
@@ -38,6 +39,11 @@ pub struct Judgement {
     /// The first program in the foreground that is no shell.
     #[serde(skip)]
     runs: Option<String>,
+    /// Mail was just handed over, so a turn begins that the screen does not show yet.
+    #[serde(skip)]
+    pub(super) is_turn_beginning: bool,
+    #[serde(skip)]
+    unsent_line: UnsentLine,
 }
 
 impl Deref for Judgement {
@@ -174,15 +180,20 @@ impl Judgement {
         purpose: Purpose<'_>,
     ) -> Option<Deferral> {
         match purpose {
-            Purpose::Nudge => self.deferral.clone(),
-            Purpose::Probe => self.but_for_the_limit().deferral.clone(),
+            Purpose::Nudge => self.deferral.clone().or_else(|| self.against_a_new_turn()),
+            Purpose::Probe => {
+                let deferral = self.but_for_the_limit().deferral.clone();
+                deferral.or_else(|| self.against_a_new_turn())
+            }
             Purpose::Submit { text } => {
                 let open = self.but_for_the_limit();
                 let in_the_way = match open.state {
                     AgentState::Draft => deferral_of(profile, open.beneath, "busy"),
                     _ => open.deferral.clone(),
                 };
-                in_the_way.or_else(|| not_standing(profile, pane, text))
+                in_the_way
+                    .or_else(|| self.against_a_new_turn())
+                    .or_else(|| not_standing(profile, pane, text))
             }
             Purpose::Press(key) => {
                 let never = matches!(self.source, Source::Pane | Source::Process);
@@ -195,6 +206,10 @@ impl Judgement {
             }
             Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(profile, pane)),
         }
+    }
+
+    fn against_a_new_turn(&self) -> Option<Deferral> {
+        self.is_turn_beginning.then_some(Deferral::Busy)
     }
 
     /// The limit that the screen speaks of, passed or not; for [`Context::limit`] at the next look.
@@ -353,7 +368,9 @@ impl Rule {
         let at = captures.get(0)?.start();
         let line =
             text[..at].lines().count().saturating_sub(usize::from(!text[..at].ends_with('\n')));
-        let excerpt = text.lines().nth(line).unwrap_or_default();
+        // The frame of a dialog says nothing.
+        let is_said = |line: &&str| !excerpted(line).is_empty();
+        let excerpt = text.lines().skip(line).find(is_said).unwrap_or_default();
         let source = match self.region {
             Region::Title => Source::Title,
             Region::Screen | Region::Bottom(_) | Region::CursorLine => Source::Screen,
@@ -378,17 +395,6 @@ impl Judgement {
         self.runs.as_deref()
     }
 
-    /// What stands in the composer was typed by us and waits for its Enter: it is no person's draft,
-    /// and the state beneath it counts.
-    pub(crate) fn without_our_line(mut self, profile: &Profile) -> Self {
-        self.state = self.beneath;
-        self.deferral = deferral_of(profile, self.beneath, self.beneath.word());
-        if let Some(draft) = self.evidence.first_mut() {
-            draft.what = "a line of ours, not submitted".to_owned();
-        }
-        self
-    }
-
     /// Of an agent whose screen shows this state.
     #[cfg(test)]
     pub(super) fn seen_on_screen(profile: &Profile, state: AgentState) -> Self {
@@ -400,7 +406,16 @@ impl Judgement {
         let source = evidence.source;
         let evidence = vec![evidence];
         let diagnosis = Diagnosis { source, evidence, deferral, ..Diagnosis::of(state) };
-        Self { diagnosis, limit: None, unlimited: None, program: None, beneath: state, runs: None }
+        Self {
+            diagnosis,
+            limit: None,
+            unlimited: None,
+            program: None,
+            beneath: state,
+            runs: None,
+            is_turn_beginning: false,
+            unsent_line: UnsentLine::Absent,
+        }
     }
 
     /// Adds the result of asking the agent itself, so that a reader of the diagnosis knows whether

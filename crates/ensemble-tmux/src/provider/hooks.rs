@@ -26,7 +26,7 @@ pub struct HookConfig {
     /// Variables of its environment.
     pub env: BTreeMap<String, String>,
     /// Files that are written before it starts, by name. A text is written as it is, `{plugin: NAME}` as that
-    /// [`plugin`], anything else as JSON.
+    /// [`plugin`], anything else as JSON. `{FILE}` in them is the path of one of them.
     pub files: BTreeMap<String, Value>,
     /// Where a person's own start of the program looks for hooks.
     pub install: InstallPlaces,
@@ -63,7 +63,10 @@ impl HookConfig {
     }
 }
 
-/// A plugin of ours for an agent's program, as JavaScript: `opencode-events.js`, `opencode-waiter.js`.
+/// The line of a plugin that names our program, found on PATH.
+const PLUGIN_PROGRAM: &str = "const PROGRAM = \"ensemble\"";
+
+/// Our plugin for an agent's program, as JavaScript and as it is published: `opencode-events.js`, `opencode-waiter.js`.
 #[must_use]
 pub fn plugin(name: &str) -> Option<&'static str> {
     match name {
@@ -78,7 +81,10 @@ pub fn plugin(name: &str) -> Option<&'static str> {
 #[must_use]
 pub fn file_text(content: &Value, path: &str, command: &str) -> String {
     let named = content.get("plugin").and_then(Value::as_str).and_then(plugin);
-    let content = named.map_or_else(|| content.clone(), Value::from);
+    let by_path = |text: &str| {
+        Value::from(text.replace(PLUGIN_PROGRAM, &format!("const PROGRAM = \"{PROGRAM}\"")))
+    };
+    let content = named.map_or_else(|| content.clone(), by_path);
     match filled(&filled(&content, PROGRAM, path), COMMAND, command) {
         Value::String(text) => text,
         other => format!("{other:#}\n"),
@@ -103,19 +109,31 @@ pub fn filled(value: &Value, from: &str, to: &str) -> Value {
 mod tests {
     use crate::provider::Profiles;
 
+    /// The texts in quotation marks between `begin` and the next bracket, in order.
+    fn quoted_list<'a>(text: &'a str, begin: &str) -> Vec<&'a str> {
+        let list = text.split_once(begin).unwrap().1.split_once(']').unwrap().0;
+        let mut quoted: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+        quoted.sort_unstable();
+        quoted
+    }
+
     #[test]
-    fn opencode_is_allowed_what_claude_is() {
-        let plugin = super::plugin("opencode-events.js").unwrap();
-        let list = plugin.split_once("const ALLOWED = [").unwrap().1.split_once(']').unwrap().0;
-        let mut allowed: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
-        let claude = Profiles::embedded().unwrap().get("claude").unwrap();
+    fn all_agents_are_allowed_what_claude_is() {
+        let profiles = Profiles::embedded().unwrap();
+        let claude = profiles.get("claude").unwrap();
         let rules = &claude.hooks().files["settings.json"]["permissions"]["allow"];
         let rules = rules.as_array().unwrap().iter().filter_map(|rule| rule.as_str());
         let mut verbs: Vec<&str> = rules
             .filter_map(|rule| rule.strip_prefix("Bash(ensemble ")?.strip_suffix(":*)"))
             .collect();
-        allowed.sort_unstable();
         verbs.sort_unstable();
+        let plugin = super::plugin("opencode-events.js").unwrap();
+        assert_eq!(quoted_list(plugin, "const ALLOWED = ["), verbs);
+        let gemini = profiles.get("gemini").unwrap();
+        let policy = gemini.hooks().files["policy.toml"].as_str().unwrap();
+        let prefixes = quoted_list(policy, "commandPrefix = [");
+        let allowed: Vec<&str> =
+            prefixes.iter().filter_map(|prefix| prefix.strip_prefix("ensemble ")).collect();
         assert_eq!(allowed, verbs);
     }
 }

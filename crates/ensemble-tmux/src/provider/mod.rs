@@ -29,10 +29,11 @@ mod screens;
 mod server;
 #[cfg(test)]
 mod text;
+mod turn_sign;
 #[cfg(test)]
 mod widths;
 
-pub use composer::stands_alone;
+pub use composer::{UnsentLine, stands_alone};
 pub use diagnose::{Context, Judgement, Purpose, diagnose, diagnose_with, objection};
 pub use hooks::{COMMAND, HookConfig, InstallPlaces, PROGRAM, file_text, filled, plugin};
 pub use observer::Observer;
@@ -40,3 +41,4 @@ pub use profile::{MachineSource, PASTE_BEGINS, PASTE_ENDS, Profile};
 pub use profiles::Profiles;
 pub use reset::{Limit, Zones, reset_instant};
 pub use server::ServerConfig;
+pub use turn_sign::TurnSign;

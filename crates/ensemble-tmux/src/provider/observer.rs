@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::machine::{self, Heard, Places};
-use super::{Context, Judgement, Limit, Profile, Zones, diagnose_with};
+use super::{Context, Judgement, Limit, Profile, TurnSign, Zones, diagnose_with};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::pane::PaneState;
 
@@ -14,6 +14,7 @@ pub struct Observer {
     profile: Arc<Profile>,
     places: Places,
     zones: Zones,
+    turn_sign: TurnSign,
     limit: Option<Limit>,
     is_limited: bool,
 }
@@ -23,7 +24,8 @@ impl Observer {
     #[must_use]
     pub fn new(profile: Arc<Profile>) -> Self {
         let (places, zones) = (Places::default(), Zones::utc());
-        Self { profile, places, zones, limit: None, is_limited: false }
+        let turn_sign = TurnSign::default();
+        Self { profile, places, zones, turn_sign, limit: None, is_limited: false }
     }
 
     /// Also heeds what the agent tells to programs, at these places.
@@ -37,6 +39,13 @@ impl Observer {
     #[must_use]
     pub fn with_zones(mut self, zones: Zones) -> Self {
         self.zones = zones;
+        self
+    }
+
+    /// Also leaves a turn alone that begins by this sign.
+    #[must_use]
+    pub fn with_turn_sign(mut self, turn_sign: TurnSign) -> Self {
+        self.turn_sign = turn_sign;
         self
     }
 
@@ -77,7 +86,8 @@ impl Observer {
             time: Some((SystemClock.wall(), &self.zones)),
             limit: self.limit.as_ref(),
         };
-        let judgement = diagnose_with(&self.profile, state, &context);
+        let mut judgement = diagnose_with(&self.profile, state, &context);
+        judgement.is_turn_beginning = self.turn_sign.is_given();
         self.limit = judgement.limit().cloned();
         self.is_limited = judgement.is_limited_without_end();
         judgement

@@ -68,7 +68,7 @@ fn meant(agent: &str, name: &str) -> AgentState {
     match name {
         "trust" => AgentState::Trust,
         "dialog" => AgentState::Dialog,
-        "ready" => AgentState::Ready,
+        "ready" | "ready after Escape" => AgentState::Ready,
         "busy" => AgentState::Busy,
         "draft" => AgentState::Draft,
         "permission" => AgentState::Permission,
@@ -91,6 +91,9 @@ fn each_recorded_screen_is_read_as_what_it_is() {
                 let agent = profile.name();
                 let what = format!("{agent} at {width}, {name}: {:?}\n{screen}", seen.evidence);
                 assert_eq!(seen.state, meant(agent, &name), "{what}");
+                let said = seen.evidence.first().map_or("", |evidence| evidence.text.as_str());
+                let is_named = said.chars().any(char::is_alphanumeric);
+                assert!(seen.state != AgentState::Dialog || is_named, "{what}");
                 assert_eq!(seen.deferral.is_none(), seen.state == AgentState::Ready, "{what}");
             }
         }

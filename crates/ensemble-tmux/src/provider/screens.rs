@@ -179,7 +179,7 @@ fn codex() {
         ),
         AgentState::RateLimited,
     );
-    see(&format!("› ▮\n\n  esc again to edit previous message\n{footer}"), AgentState::Dialog);
+    see(&format!("› ▮\n\n  esc again to edit previous message\n{footer}"), AgentState::Ready);
     see("4 hooks are new or changed.\n› 1. Review", AgentState::Dialog);
     let mut asking = pane("codex", &format!("› ▮Ask Codex to do anything\n\n{footer}"));
     asking.title = "[ . ] Action Required | p6".to_owned();

@@ -187,6 +187,17 @@ impl BoundPane {
         }
     }
 
+    /// Takes back a line whose mail has arrived by another way ([`TmuxPane::withdraw_line`]).
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn withdraw_line(&mut self) -> Result<Deferral> {
+        match self {
+            Self::Tmux(pane) => pane.withdraw_line(),
+            Self::Terminal(pane) => pane.withdraw_line(),
+        }
+    }
+
     fn as_agent_pane(&mut self) -> &mut dyn AgentPane {
         match self {
             Self::Tmux(pane) => pane,

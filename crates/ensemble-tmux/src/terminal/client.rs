@@ -5,7 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use super::wire::{self, Answer, Ask, Question};
-use crate::provider::{Judgement, Observer, Profile, Purpose};
+use crate::provider::machine::Heard;
+use crate::provider::{Judgement, Observer, Profile, Purpose, UnsentLine};
 use crate::tmux::{Binding, Examination, TmuxError};
 use ensemble_core::Result;
 use ensemble_core::agent::{AgentPane, Begun, Diagnosis, Line, Program};
@@ -43,7 +44,7 @@ impl TerminalPane {
     /// # Errors
     /// It does not answer, and is not gone.
     pub fn check(&self) -> Result<Option<Deferral>> {
-        let state = self.look("check a terminal")?;
+        let (state, _) = self.look("check a terminal")?;
         Ok(match state {
             PaneState { bound: false, .. } => Some(Deferral::TerminalGone),
             PaneState { dead: true, .. } => Some(Deferral::PaneDead),
@@ -56,7 +57,10 @@ impl TerminalPane {
     /// # Errors
     /// As for [`Pane::inspect`].
     pub fn diagnose(&mut self) -> Result<Judgement> {
-        Ok(self.examine(&[])?.judgement)
+        let (pane, line) = self.look("look at a terminal")?;
+        let heard = self.observer.ask(self.binding.pid);
+        let judgement = self.judge(&pane, &heard);
+        Ok(judgement.with_unsent_line(self.observer.profile(), line))
     }
 
     /// Looks once and says what stands against each of `purposes`, without doing any of them.
@@ -66,14 +70,19 @@ impl TerminalPane {
     pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
         let heard = self.observer.ask(self.binding.pid);
         let pane = self.inspect()?;
-        let mut judgement = self.observer.judge(&pane, &heard);
-        if !pane.bound {
-            judgement.deferral = Some(Deferral::TerminalGone);
-        }
+        let judgement = self.judge(&pane, &heard);
         let profile = self.observer.profile();
         let against = |purpose: &Purpose<'_>| judgement.objection(profile, &pane, *purpose);
         let objections = purposes.iter().map(against).collect();
         Ok(Examination { pane, judgement, objections })
+    }
+
+    fn judge(&mut self, pane: &PaneState, heard: &Heard) -> Judgement {
+        let mut judgement = self.observer.judge(pane, heard);
+        if !pane.bound {
+            judgement.deferral = Some(Deferral::TerminalGone);
+        }
+        judgement
     }
 
     /// Types a line and submits it; `repeats` as for [`TmuxPane::nudge_again`](crate::tmux::TmuxPane::nudge_again),
@@ -93,6 +102,18 @@ impl TerminalPane {
         self.act("submit a nudge", Ask::Submit { text: text.as_str().to_owned() })
     }
 
+    /// Takes back a line whose mail has arrived by another way
+    /// ([`TmuxPane::withdraw_line`](crate::tmux::TmuxPane::withdraw_line)).
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn withdraw_line(&self) -> Result<Deferral> {
+        Ok(match self.act("take back a line", Ask::WithdrawLine {})? {
+            NudgeOutcome::Refused { deferral } | NudgeOutcome::TextOnly { deferral } => deferral,
+            NudgeOutcome::Sent => Deferral::LineGone,
+        })
+    }
+
     fn act(&self, operation: &'static str, ask: Ask) -> Result<NudgeOutcome> {
         match self.ask(operation, ask)? {
             Some(Answer::Outcome(outcome)) => Ok(outcome),
@@ -101,11 +122,11 @@ impl TerminalPane {
         }
     }
 
-    fn look(&self, operation: &'static str) -> Result<PaneState> {
+    fn look(&self, operation: &'static str) -> Result<(PaneState, UnsentLine)> {
         match self.ask(operation, Ask::Look {})? {
-            Some(Answer::Pane { state }) => Ok(state),
+            Some(Answer::Pane { state, line }) => Ok((state, line)),
             Some(other) => Err(self.refused(operation, &other)),
-            None => Ok(PaneState::default()),
+            None => Ok(Default::default()),
         }
     }
 
@@ -142,7 +163,7 @@ impl TerminalPane {
 
 impl Pane for TerminalPane {
     fn inspect(&mut self) -> Result<PaneState> {
-        self.look("look at a terminal")
+        self.look("look at a terminal").map(|(state, _)| state)
     }
 
     fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {

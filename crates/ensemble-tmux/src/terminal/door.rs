@@ -4,9 +4,12 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use super::typist::{Terminal, Typist};
-use super::wire::{self, Answer, Question};
+use super::wire::{self, Answer, Ask, Question};
 use crate::provider::Observer;
 use crate::tmux::Binding;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
@@ -14,6 +17,8 @@ use ensemble_core::{Error, Result};
 
 /// Only its owner may ask.
 const MODE: u32 = 0o600;
+/// Most clients at a time; a further one is turned away, and asks again.
+const CONNECTIONS_MAX: usize = 64;
 
 /// Answers questions about one terminal, one after another. The socket's file is removed at the end.
 #[derive(Debug)]
@@ -46,18 +51,52 @@ impl Door {
     }
 
     /// Answers until the process ends. The agent of `binding` runs in `terminal`, and `observer` judges it.
+    ///
+    /// One thread answers, and each connection has another one, so that a client that sends nothing, or does not read
+    /// its answer, keeps no other waiting.
     pub fn serve(&self, terminal: impl Terminal, binding: &Binding, observer: Observer) {
-        let mut typist = Typist::new(terminal, binding.pid, observer);
-        for stream in self.listener.incoming().flatten() {
-            let answer = match wire::read::<Question>(&stream) {
-                Err(error) => Answer::Failed { detail: error.to_string() },
-                Ok(question) if question.token != binding.token => {
-                    Answer::Outcome(NudgeOutcome::Refused { deferral: Deferral::PaneReused })
+        let (sender, questions) = channel::<(Ask, Sender<Answer>)>();
+        let connections = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut typist = Typist::new(terminal, binding.pid, observer);
+                for (ask, asker) in questions {
+                    // Who asked may have gone.
+                    let _ = asker.send(typist.answer(ask));
                 }
-                Ok(question) => typist.answer(question.ask),
-            };
-            // Who asked may have gone.
-            let _ = wire::write(&stream, &answer);
+            });
+            for stream in self.listener.incoming().flatten() {
+                if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                    connections.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                let (sender, connections) = (sender.clone(), &connections);
+                scope.spawn(move || {
+                    let _ = wire::write(&stream, &answer_of(&stream, binding, &sender));
+                    connections.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        });
+    }
+}
+
+/// Reads the question of a connection, and has it answered.
+fn answer_of(
+    stream: &UnixStream,
+    binding: &Binding,
+    answerer: &Sender<(Ask, Sender<Answer>)>,
+) -> Answer {
+    match wire::read::<Question>(stream) {
+        Err(error) => Answer::Failed { detail: error.to_string() },
+        Ok(question) if question.token != binding.token => {
+            Answer::Outcome(NudgeOutcome::Refused { deferral: Deferral::PaneReused })
+        }
+        Ok(question) => {
+            let (asker, answer) = channel();
+            let asked = answerer.send((question.ask, asker)).ok();
+            asked
+                .and_then(|()| answer.recv().ok())
+                .unwrap_or_else(|| Answer::Failed { detail: "the wrapper ends".to_owned() })
         }
     }
 }

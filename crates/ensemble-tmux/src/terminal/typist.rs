@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use super::wire::{Answer, Ask};
 use crate::provider::machine::Heard;
 use crate::provider::{
-    Judgement, Observer, PASTE_BEGINS, PASTE_ENDS, Purpose, process, stands_alone,
+    Judgement, Observer, PASTE_BEGINS, PASTE_ENDS, Purpose, UnsentLine, process, stands_alone,
 };
 use crate::tmux::{LINE_PATIENCE, SHARED_PACE};
 use ensemble_core::pane::{Deferral, Key, NUDGE_BYTES_MAX, NudgeOutcome, NudgeText, PaneState};
@@ -110,7 +110,11 @@ impl<T: Terminal> Typist<T> {
     /// Does what is asked.
     pub(super) fn answer(&mut self, ask: Ask) -> Answer {
         let done = match ask {
-            Ask::Look {} => return Answer::Pane { state: self.look() },
+            Ask::Look {} => {
+                let state = self.look();
+                let line = self.unsent_line(&state);
+                return Answer::Pane { state, line };
+            }
             Ask::Nudge { repeats: true, .. } if self.has_been_told() => Ok(NudgeOutcome::Sent),
             Ask::Nudge { text, probes, .. } => match harmless(text) {
                 Ok(text) => {
@@ -129,6 +133,7 @@ impl<T: Terminal> Typist<T> {
                 }
             },
             Ask::WithdrawPing {} => self.withdraw_ping(),
+            Ask::WithdrawLine {} => self.withdraw_line(),
         };
         match done {
             Ok(outcome) => Answer::Outcome(outcome),
@@ -238,19 +243,28 @@ impl<T: Terminal> Typist<T> {
         ours.find(|line| stands_alone(self.observer.profile(), &screen, line)).cloned()
     }
 
+    fn unsent_line(&self, screen: &PaneState) -> UnsentLine {
+        if self.our_line().is_some() {
+            return UnsentLine::Alone;
+        }
+        let find = |typed| UnsentLine::find(self.observer.profile(), screen, typed);
+        self.typed.as_deref().map_or(UnsentLine::Absent, find)
+    }
+
     fn type_and_enter(&mut self, text: &str, heard: &Heard) -> io::Result<NudgeOutcome> {
         let profile = self.observer.profile();
         // A command of the program is recognized while it is typed.
         let may_paste = self.terminal.shown().takes_pastes && !is_command(text);
         let (typed_at, pasted) = (Instant::now(), profile.paste_delay().filter(|_| may_paste));
         let delay = pasted.unwrap_or_else(|| profile.enter_delay());
+        // A part of it may arrive although the write fails.
+        self.typed = Some(text.to_owned());
         match pasted {
             Some(_) => {
                 self.terminal.write(format!("{PASTE_BEGINS}{text}{PASTE_ENDS}").as_bytes())?
             }
             None => self.terminal.write(text.as_bytes())?,
         }
-        self.typed = Some(text.to_owned());
         if delay.is_zero() {
             return self.press_enter(text);
         }
@@ -321,6 +335,30 @@ impl<T: Terminal> Typist<T> {
                 typist.erase(&ping)?;
             }
             Ok(NudgeOutcome::Sent)
+        })
+    }
+
+    /// Takes back our unsent line if nothing else is in the composer. Answers [`Deferral::LineGone`] or why it could
+    /// not.
+    fn withdraw_line(&mut self) -> io::Result<NudgeOutcome> {
+        let refused = |deferral| Ok(NudgeOutcome::Refused { deferral });
+        if self.typed.is_none() && self.submitted.is_none() {
+            return refused(Deferral::LineGone);
+        }
+        self.alone(|typist, heard| {
+            let Some(line) = typist.our_line() else {
+                let deferral = typist.objection(Purpose::Nudge, heard);
+                return refused(deferral.unwrap_or(Deferral::LineGone));
+            };
+            // An agent may be slow to clear its composer.
+            let is_recent = typist.nudged.is_some_and(|at| at.elapsed() < LINE_PATIENCE);
+            if typist.typed.as_ref() != Some(&line) && is_recent {
+                return refused(Deferral::Moved);
+            }
+            match typist.objection(Purpose::Submit { text: &line }, heard) {
+                None => typist.erase(&line).and_then(|()| refused(Deferral::LineGone)),
+                Some(deferral) => refused(deferral),
+            }
         })
     }
 

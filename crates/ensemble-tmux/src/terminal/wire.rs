@@ -7,16 +7,19 @@
 //! anything else                                                       {"answer":"failed","detail":"…"}
 //! ```
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::provider::UnsentLine;
 use ensemble_core::pane::{Key, NudgeOutcome, PaneState};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The longest question or answer, in bytes: a screen of 500 by 500 cells of four bytes each, and its frame.
-const LINE_BYTES_MAX: u64 = 1_200_000;
+const LINE_BYTES_MAX: usize = 1_200_000;
+/// How many bytes are read at once.
+const CHUNK_BYTES: usize = 16 * 1024;
 /// How long one side waits for the other. A line may wait [`LINE_PATIENCE`](crate::tmux::LINE_PATIENCE) to be shown.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -53,6 +56,8 @@ pub(super) enum Ask {
     Reset {},
     /// Take back a ping that stands in the composer.
     WithdrawPing {},
+    /// Take back our unsent line if nothing else is in the composer.
+    WithdrawLine {},
 }
 
 /// The answer of a terminal.
@@ -60,7 +65,12 @@ pub(super) enum Ask {
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(super) enum Answer {
     /// The screen and the processes.
-    Pane { state: PaneState },
+    Pane {
+        state: PaneState,
+        /// How the composer shows our unsent line.
+        #[serde(default)]
+        line: UnsentLine,
+    },
     /// What became of the keys.
     Outcome(NudgeOutcome),
     /// The question was none.
@@ -75,10 +85,24 @@ pub(super) fn write<T: Serialize>(mut stream: &UnixStream, value: &T) -> io::Res
     stream.write_all(&line)
 }
 
-/// Receives one line.
+/// Receives one line. The other side has [`PATIENCE`] for all of it.
 pub(super) fn read<T: DeserializeOwned>(stream: &UnixStream) -> io::Result<T> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut line = Vec::new();
-    BufReader::new(stream.take(LINE_BYTES_MAX)).read_until(b'\n', &mut line)?;
+    let deadline = Instant::now() + PATIENCE;
+    let (mut line, mut chunk) = (Vec::new(), [0; CHUNK_BYTES]);
+    while !line.ends_with(b"\n") {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match (&*stream).read(&mut chunk)? {
+            0 => break,
+            count => line.extend_from_slice(&chunk[..count]),
+        }
+        if line.len() > LINE_BYTES_MAX {
+            let text = format!("the line has more than {LINE_BYTES_MAX} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+    }
     Ok(serde_json::from_slice(&line)?)
 }

@@ -8,7 +8,7 @@ use super::attach_lock::AttachLock;
 use super::failure::Failure;
 use super::quote::{is_one_line, quote};
 use super::spawned::{self, Reply};
-use super::{EXCHANGE_LIMIT, Server, left_behind};
+use super::{EXCHANGE_LIMIT, Server, TeamSession, left_behind};
 use ensemble_core::{Error, Result};
 
 /// One line of [`Server::panes`].
@@ -95,6 +95,14 @@ impl Server {
     /// No such session, or the server could not be asked.
     pub fn kill_session(&self, name: &str) -> Result<()> {
         self.end("end a session", &["kill-session", "-t", &format!("={name}")])
+    }
+
+    /// Ends a team's session, under any name.
+    ///
+    /// # Errors
+    /// As for [`Server::kill_session`].
+    pub fn kill_team_session(&self, session: &TeamSession) -> Result<()> {
+        self.end("end a session", &["kill-session", "-t", &session.id])
     }
 
     /// Ends the server and everything in it, and waits until it answers no more. A missing server

@@ -57,7 +57,7 @@ pub use error::TmuxError;
 pub use manage::PaneInfo;
 pub use pane::{Examination, TmuxPane};
 pub use server::Server;
-pub use team::{PaneSigns, SessionOrder, WindowOrder};
+pub use team::{PaneSigns, SessionOrder, TeamSession, WindowOrder};
 pub use typing::{LINE_PATIENCE, SHARED_PACE, TextOutcome, TypedNudge};
 
 #[cfg(feature = "fuzzing")]

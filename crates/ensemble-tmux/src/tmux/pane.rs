@@ -12,7 +12,9 @@ use super::snapshot::Snapshot;
 use super::{Binding, Server, TypedNudge};
 use crate::provider::machine::{Heard, Places};
 use crate::provider::process;
-use crate::provider::{self, Context, Judgement, Limit, Observer, Profile, Purpose, Zones};
+use crate::provider::{
+    self, Context, Judgement, Limit, Observer, Profile, Purpose, TurnSign, Zones,
+};
 use ensemble_core::agent::AgentState;
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, ForegroundProcess, Key, NudgeOutcome, NudgeText, PaneState};
@@ -104,6 +106,13 @@ impl TmuxPane {
         self
     }
 
+    /// Also leaves a turn alone that begins by this sign.
+    #[must_use]
+    pub fn with_turn_sign(mut self, turn_sign: TurnSign) -> Self {
+        self.observer = self.observer.with_turn_sign(turn_sign);
+        self
+    }
+
     /// The limit that the pane showed at the last look or attempt, passed or not. A pane of the
     /// same agent that is made later should be told: the message may not say the day.
     #[must_use]
@@ -158,8 +167,11 @@ impl TmuxPane {
         let heard = self.ask();
         let state = self.inspect()?;
         let judgement = self.judge(&state, &heard);
-        let is_ours = judgement.state == AgentState::Draft && self.holds_our_line(&state);
-        Ok(if is_ours { judgement.without_our_line(self.profile()) } else { judgement })
+        if judgement.state != AgentState::Draft {
+            return Ok(judgement);
+        }
+        let line = self.unsent_line(&state);
+        Ok(judgement.with_unsent_line(self.profile(), line))
     }
 
     /// Looks once and says what stands against each of `purposes`, without doing any of them.

@@ -1,5 +1,8 @@
 //! The windows of a team: one session, one window an agent.
 //!
+//! People rename sessions and move windows, so that names say nothing. The session has the option `@ensemble_team`, and
+//! each pane that was opened for the team has `@ensemble_member`. Both are found wherever the server has them now.
+//!
 //! A window is made, made to stay when its program ends, and marked as its agent's in one command
 //! list. The server carries the list out before it reads anything else. So a process that is killed
 //! while it starts an agent has started it with its mark or not at all. An agent's environment goes
@@ -17,18 +20,24 @@ use crate::provider::process::exit_status;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
 
-/// The pane option that says whose pane it is: `<name> <generation>`, or [`SIDECAR_MARK`].
+/// The session option that says whose session it is: the id of the team that has started it.
+const TEAM_OPTION: &str = "@ensemble_team";
+/// The pane option that says whose pane it is: `<name> <generation> <team>`, or [`SIDECAR_MARK`] and the team.
 const MEMBER_OPTION: &str = "@ensemble_member";
 /// No agent's name: those have no `@`.
 const SIDECAR_MARK: &str = "@sidecar";
-/// What [`Server::team_panes`] asks for. The token and the mark come last, because any client can
+/// What [`Server::pane_signs`] asks for. The token and the mark come last, because any client can
 /// write any text into them.
-const SIGNS: &str = "#{pane_id} #{pane_pid} #{pane_dead} #{pane_dead_status}. \
+const SIGNS: &str = "#{pane_id} #{session_id} #{pane_pid} #{pane_dead} #{pane_dead_status}. \
     #{window_activity}. #{@ensemble_pane}|#{@ensemble_member}";
+/// What [`Server::team_session`] asks for. A name may hold anything, and so may the option.
+const SESSION_SIGNS: &str = "#{session_id} #{n:session_name} #{session_name} #{@ensemble_team}";
 
 /// A session to be started.
 #[derive(Clone, Debug)]
 pub struct SessionOrder<'a> {
+    /// Id of the team, without blanks.
+    pub team: &'a str,
     /// Name of the session.
     pub session: &'a str,
     /// The name of its first window.
@@ -50,6 +59,8 @@ pub struct SessionOrder<'a> {
 /// An agent to be started in a window.
 #[derive(Clone, Debug)]
 pub struct WindowOrder<'a> {
+    /// Id of the team, without blanks.
+    pub team: &'a str,
     /// The agent; also the name of its window.
     pub member: &'a Name,
     /// Generation of the agent.
@@ -68,6 +79,8 @@ pub struct WindowOrder<'a> {
 pub struct PaneSigns {
     /// Id of the pane, such as `%3`.
     pub id: String,
+    /// Id of a session that shows it, such as `$1`.
+    pub session: String,
     /// Process id of its first process.
     pub pid: u32,
     /// Whether that process has ended.
@@ -81,19 +94,41 @@ pub struct PaneSigns {
     pub token: String,
     /// Whose it is, and of which generation, if it was started as an agent's.
     pub member: Option<(Name, u64)>,
-    /// Whether it is the first window of a session that [`Server::start_team`] has started.
+    /// Whether the sidecar of a team was started in it.
     pub is_sidecar: bool,
+    /// Id of the team that has opened it; empty if none has.
+    pub team: String,
+}
+
+/// A team's session, whose name people may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TeamSession {
+    /// Its id, such as `$1`.
+    pub id: String,
+    /// Name of the session.
+    pub name: String,
+    /// Whether the team has started it. If not, it was there before, or its mark is gone.
+    pub is_started_by_team: bool,
+}
+
+impl PaneSigns {
+    /// Whether this team has opened it: for an agent, or for its sidecar.
+    #[must_use]
+    pub fn is_opened_by(&self, team: &str) -> bool {
+        self.team == team && (self.is_sidecar || self.member.is_some())
+    }
 }
 
 impl Server {
-    /// Starts a session, and the server if there is none; `false` if the session is there already.
+    /// Starts a session, and the server if there is none; `false` if the team has a session already.
     ///
     /// # Errors
     /// tmux is missing, or it refused: the socket cannot be made, an argument has a control
     /// character.
     pub fn start_team(&self, order: &SessionOrder<'_>) -> Result<bool> {
         const OPERATION: &str = "start a session";
-        if self.has_session(order.session)? {
+        if self.team_session(order.team, order.session)?.is_some() {
             return Ok(false);
         }
         self.require_one_line(OPERATION, &[order.session, order.window, order.command])?;
@@ -116,8 +151,9 @@ impl Server {
         tmux.args(["sh", "-c", order.command]);
         let end = format!("={}:{{end}}", order.session);
         tmux.args([";", "set-option", "-w", "-t", &end, "remain-on-exit", "on"]);
-        tmux.args([";", "set-option", "-p", "-t", &end, MEMBER_OPTION, SIDECAR_MARK]);
+        tmux.args([";", "set-option", "-p", "-t", &end, MEMBER_OPTION, &order.mark()]);
         let session = format!("={}:", order.session);
+        tmux.args([";", "set-option", "-t", &session, TEAM_OPTION, order.team]);
         tmux.args([";", "set-option", "-t", &session, "destroy-unattached", "off"]);
         let lock = AttachLock::take(self.socket());
         let started = spawned::run(tmux).and_then(Reply::into_lines);
@@ -133,28 +169,40 @@ impl Server {
         }
     }
 
-    /// Whether there is a session of exactly this name. No server has none.
+    /// The session of a team: the one it has started; else the one that shows its sidecar or an agent of it; else the
+    /// one of this name.
     ///
     /// # Errors
     /// The server could not be asked.
-    pub fn has_session(&self, session: &str) -> Result<bool> {
-        let line = format!("has-session -t {}", quote(&format!("={session}")));
-        match self.look(&line).and_then(Reply::into_lines) {
-            Ok(_) => Ok(true),
-            Err(Failure::NoServer) => Ok(false),
-            Err(Failure::Refused(complaint)) if is_absence(&complaint) => Ok(false),
-            Err(failure) => Err(self.error("look for a session", failure)),
+    pub fn team_session(&self, team: &str, name: &str) -> Result<Option<TeamSession>> {
+        let line = format!("list-sessions -F '{SESSION_SIGNS}'");
+        let lines = self.lines_if_any("list sessions", &line)?;
+        let mut sessions: Vec<(TeamSession, String)> =
+            lines.iter().filter_map(|line| parse_session(line)).collect();
+        for (session, owner) in &mut sessions {
+            session.is_started_by_team = owner == team;
         }
+        let sessions: Vec<TeamSession> = sessions.into_iter().map(|(session, _)| session).collect();
+        if let Some(own) = sessions.iter().find(|session| session.is_started_by_team) {
+            return Ok(Some(own.clone()));
+        }
+        let mut panes = self.all_pane_signs()?;
+        panes.retain(|pane| pane.is_opened_by(team) && !pane.dead);
+        panes.sort_by_key(|pane| !pane.is_sidecar);
+        let shows = panes.first().map(|pane| pane.session.as_str());
+        let is_meant = |session: &&TeamSession| Some(session.id.as_str()) == shows;
+        let named = || sessions.iter().find(|session| session.name == name);
+        Ok(sessions.iter().find(is_meant).or_else(named).cloned())
     }
 
     /// Opens a window behind the last one of a session and starts an agent in it; the pane's id.
     ///
     /// # Errors
     /// There is no such session, or the server could not be asked. After
-    /// [`TmuxError`](super::TmuxError) it may have been opened: [`Server::team_panes`] tells.
-    pub fn open_window(&self, session: &str, order: &WindowOrder<'_>) -> Result<String> {
+    /// [`TmuxError`](super::TmuxError) it may have been opened: [`Server::all_pane_signs`] tells.
+    pub fn open_window(&self, session: &TeamSession, order: &WindowOrder<'_>) -> Result<String> {
         const OPERATION: &str = "open a window";
-        let end = quote(&format!("={session}:{{end}}"));
+        let end = quote(&format!("{}:{{end}}", session.id));
         let line = format!(
             "new-window -d -a -P -F '#{{pane_id}}' -t {end} -n {} {} ; \
              set-option -w -t {end} remain-on-exit on ; \
@@ -166,28 +214,30 @@ impl Server {
         self.one_line(OPERATION, self.act_locked(&line).and_then(Reply::into_lines))
     }
 
-    /// Starts the sidecar again in the first window of the session, in place of what runs there. If
-    /// that window was closed, starts it in a window of its own.
+    /// Starts the sidecar again in its pane, in place of what runs there. If that pane was closed, opens a window for
+    /// it in `session`.
     ///
     /// # Errors
     /// As for [`Server::open_window`].
-    pub fn restart_sidecar(&self, order: &SessionOrder<'_>) -> Result<()> {
+    pub fn restart_sidecar(&self, session: &TeamSession, order: &SessionOrder<'_>) -> Result<()> {
         const OPERATION: &str = "start the sidecar";
         self.require_one_line(OPERATION, &[order.window, order.command])?;
-        let panes = self.team_panes(order.session)?;
+        let panes = self.all_pane_signs()?;
         let place = format!("-c {}", quote(&escaped(order.directory)));
         let command = quote(order.command);
-        let line = match panes.iter().find(|pane| pane.is_sidecar) {
+        let is_its = |pane: &&PaneSigns| pane.is_sidecar && pane.is_opened_by(order.team);
+        let line = match panes.iter().find(is_its) {
             Some(pane) => {
                 format!("respawn-pane -k -t {} {place} sh -c {command}", quote(&pane.id))
             }
             None => {
-                let end = quote(&format!("={}:{{end}}", order.session));
+                let end = quote(&format!("{}:{{end}}", session.id));
                 format!(
                     "new-window -d -a -t {end} -n {} {place} sh -c {command} ; \
                      set-option -w -t {end} remain-on-exit on ; \
-                     set-option -p -t {end} {MEMBER_OPTION} {SIDECAR_MARK}",
-                    quote(order.window)
+                     set-option -p -t {end} {MEMBER_OPTION} {}",
+                    quote(order.window),
+                    quote(&order.mark()),
                 )
             }
         };
@@ -212,13 +262,12 @@ impl Server {
         done.map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 
-    /// The panes of a session. No session and no server have none.
+    /// The panes of all sessions; one that several sessions show comes once for each. No server has none.
     ///
     /// # Errors
     /// The server could not be asked.
-    pub fn team_panes(&self, session: &str) -> Result<Vec<PaneSigns>> {
-        let session = quote(&format!("={session}:"));
-        self.signs(&format!("list-panes -s -t {session} -F '{SIGNS}'"))
+    pub fn all_pane_signs(&self) -> Result<Vec<PaneSigns>> {
+        self.signs(&format!("list-panes -a -F '{SIGNS}'"))
     }
 
     /// One pane; `None` if it is gone, or its server is.
@@ -231,11 +280,17 @@ impl Server {
     }
 
     fn signs(&self, line: &str) -> Result<Vec<PaneSigns>> {
+        let lines = self.lines_if_any("list panes", line)?;
+        Ok(lines.iter().filter_map(|line| parse_signs(line)).map(ended).collect())
+    }
+
+    /// The lines of an answer. What is not there and a server that is not there have none.
+    fn lines_if_any(&self, operation: &'static str, line: &str) -> Result<Vec<String>> {
         match self.look(line).and_then(Reply::into_lines) {
-            Ok(lines) => Ok(lines.iter().filter_map(|line| parse_signs(line)).map(ended).collect()),
+            Ok(lines) => Ok(lines),
             Err(Failure::NoServer) => Ok(Vec::new()),
             Err(Failure::Refused(complaint)) if is_absence(&complaint) => Ok(Vec::new()),
-            Err(failure) => Err(self.error("list panes", failure)),
+            Err(failure) => Err(self.error(operation, failure)),
         }
     }
 
@@ -258,7 +313,13 @@ impl Server {
 
 impl WindowOrder<'_> {
     fn mark(&self) -> String {
-        quote(&format!("{} {}", self.member, self.generation))
+        quote(&format!("{} {} {}", self.member, self.generation, self.team))
+    }
+}
+
+impl SessionOrder<'_> {
+    fn mark(&self) -> String {
+        format!("{SIDECAR_MARK} {}", self.team)
     }
 }
 
@@ -281,24 +342,43 @@ fn ended(mut signs: PaneSigns) -> PaneSigns {
 }
 
 fn parse_signs(line: &str) -> Option<PaneSigns> {
-    let mut fields = line.splitn(6, ' ');
+    let mut fields = line.splitn(7, ' ');
     let mut next = || fields.next();
-    let (id, pid, dead, status) = (next()?, next()?, next()?, next()?);
+    let (id, session, pid) = (next()?, next()?, next()?);
+    let (dead, status) = (next()?, next()?);
     let active_at: Option<i64> = next()?.strip_suffix('.')?.parse().ok();
     let (token, mark) = next()?.split_once('|')?;
-    let member = mark
-        .split_once(' ')
-        .and_then(|(name, generation)| Some((Name::new(name).ok()?, generation.parse().ok()?)));
+    let (whose, rest) = mark.split_once(' ').unwrap_or((mark, ""));
+    let is_sidecar = whose == SIDECAR_MARK;
+    let (generation, team) = match is_sidecar {
+        true => ("", rest),
+        false => rest.split_once(' ').unwrap_or((rest, "")),
+    };
+    let generation = generation.parse().ok();
+    let member = Name::new(whose).ok().zip(generation).filter(|_| !team.contains(' '));
     Some(PaneSigns {
         id: id.to_owned(),
+        session: session.to_owned(),
         pid: pid.parse().ok()?,
         dead: dead == "1",
         dead_status: status.strip_suffix('.')?.parse().ok(),
         active_at: active_at.map(|seconds| Timestamp::from_unix_millis(seconds * 1000)),
         token: token.to_owned(),
         member,
-        is_sidecar: mark == SIDECAR_MARK,
+        is_sidecar,
+        team: team.to_owned(),
     })
+}
+
+/// A session, and the id of the team that has started it.
+fn parse_session(line: &str) -> Option<(TeamSession, String)> {
+    let mut fields = line.splitn(3, ' ');
+    let mut next = || fields.next();
+    let (id, bytes) = (next()?, next()?.parse().ok()?);
+    let (name, team) = next()?.split_at_checked(bytes)?;
+    let (id, name) = (id.to_owned(), name.to_owned());
+    let session = TeamSession { id, name, is_started_by_team: false };
+    Some((session, team.strip_prefix(' ')?.to_owned()))
 }
 
 #[cfg(test)]
@@ -307,16 +387,28 @@ mod tests {
 
     #[test]
     fn signs_are_read_whatever_the_options_hold() {
-        let pane = parse_signs("%3 77 1 137. 1700000000. 0123|worker-1 4").expect("a pane");
+        let pane = parse_signs("%3 $1 77 1 137. 1700000000. 0123|worker-1 4 t1").expect("a pane");
         assert_eq!((pane.pid, pane.dead, pane.dead_status), (77, true, Some(137)));
-        assert_eq!(pane.token, "0123");
+        assert_eq!((pane.session.as_str(), pane.token.as_str()), ("$1", "0123"));
         assert_eq!(pane.member, Some((Name::new("worker-1").unwrap(), 4)));
-        let bare = parse_signs("%0 7 0 . . |").expect("a pane");
+        assert!(pane.is_opened_by("t1") && !pane.is_opened_by("t2"));
+        let sidecar = parse_signs("%3 $1 77 0 . . |@sidecar t1").expect("a pane");
+        assert!(sidecar.is_sidecar && sidecar.is_opened_by("t1"));
+        let bare = parse_signs("%0 $0 7 0 . . |").expect("a pane");
         assert_eq!((bare.dead_status, bare.token.as_str(), bare.member), (None, "", None));
-        for mark in ["worker-1", "../x 3", "a b 3", "worker-1 -1"] {
-            let pane = parse_signs(&format!("%0 7 0 . . |{mark}")).expect("a pane");
+        for mark in ["worker-1", "../x 3 t", "a b 3", "worker-1 -1 t", "w 1 t u"] {
+            let pane = parse_signs(&format!("%0 $0 7 0 . . |{mark}")).expect("a pane");
             assert_eq!(pane.member, None, "{mark}");
         }
         assert_eq!(parse_signs(""), None);
+    }
+
+    #[test]
+    fn a_session_may_have_any_name() {
+        let (session, team) = parse_session("$3 7 my team t1").expect("a session");
+        assert_eq!((session.id.as_str(), session.name.as_str()), ("$3", "my team"));
+        assert_eq!(team, "t1");
+        assert_eq!(parse_session("$3 7 my team ").map(|(_, team)| team), Some(String::new()));
+        assert_eq!(parse_session("$3 70 my team "), None);
     }
 }

@@ -25,7 +25,7 @@ use super::mark::{Mark, Marks, SENT_OPTION, TYPED_OPTION};
 use super::pane::{key_name, outcome};
 use super::quick::nudged_at_once;
 use super::quote::quote;
-use crate::provider::{self, Purpose};
+use crate::provider::{self, Purpose, UnsentLine};
 use ensemble_core::Result;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
@@ -138,6 +138,39 @@ impl TmuxPane {
     fn has_been_told(&self) -> bool {
         let is_nudge = |sent: &Mark| Line::of(&sent.text) == Line::Nudge;
         self.marks().sent.is_some_and(|sent| is_nudge(&sent) && sent.age() < SHARED_PACE)
+    }
+
+    /// Takes back a line that was typed and not submitted, because its mail has arrived by another way. Anything else in
+    /// the composer is a person's draft, and stays. Returns [`Deferral::LineGone`] if no line is left there, otherwise what
+    /// was in the way.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
+    pub fn withdraw_line(&mut self) -> Result<Deferral> {
+        const OPERATION: &str = "take back a line";
+        let _lock = match self.lock(OPERATION, LOCK_LIMIT)? {
+            Ok(lock) => lock,
+            Err(deferral) => return Ok(deferral),
+        };
+        let mut marks = self.marks();
+        // An agent may be slow to clear its composer, and a person's first keys may follow.
+        marks.sent = marks.sent.filter(|sent| sent.age() >= LINE_PATIENCE);
+        if marks == Marks::default() {
+            return Ok(Deferral::LineGone);
+        }
+        let state = match self.look() {
+            Ok((_, state)) => state,
+            Err(failure) => return self.refusal(OPERATION, failure),
+        };
+        match self.our_line(marks, &state) {
+            Some(line) => Ok(self.take_back(&line.text)?.unwrap_or(Deferral::LineGone)),
+            None => Ok(self
+                .examine(&[Purpose::Nudge])?
+                .objections
+                .pop()
+                .flatten()
+                .unwrap_or(Deferral::LineGone)),
+        }
     }
 
     /// Takes back a ping of ours that stands in the composer; whether one did.
@@ -278,9 +311,17 @@ impl TmuxPane {
         Ok(TextOutcome::Typed(TypedNudge { text, typed_at, enter_after, lock }))
     }
 
-    /// Whether a line of ours, and no person's draft, stands in the composer.
-    pub(super) fn holds_our_line(&self, state: &PaneState) -> bool {
-        self.our_line(self.marks(), state).is_some()
+    /// How the composer shows our unsent line. One that was just typed still waits for its Enter, even if a person types
+    /// behind it.
+    pub(super) fn unsent_line(&self, state: &PaneState) -> UnsentLine {
+        let marks = self.marks();
+        if self.our_line(marks.clone(), state).is_some() {
+            return UnsentLine::Alone;
+        }
+        let left = marks.typed.filter(|typed| typed.age() >= LINE_PATIENCE);
+        left.map_or(UnsentLine::Absent, |typed| {
+            UnsentLine::find(self.profile(), state, &typed.text)
+        })
     }
 
     /// The line of ours that stands in the composer alone.

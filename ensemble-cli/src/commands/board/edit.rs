@@ -5,11 +5,15 @@ use std::path::Path;
 use std::process::Command;
 
 use ensemble_core::Error;
+use ensemble_core::durable;
 use ensemble_team::board::BoardError;
 use serde_json::json;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
+
+/// The largest edited copy that is read, in bytes.
+const EDITED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Edit the blackboard in $VISUAL or $EDITOR
 ///
@@ -44,7 +48,7 @@ impl Edit {
             .arg(&path)
             .status()
             .map_err(|error| failed("start the editor for", &path, &error))?;
-        let edited = std::fs::read(&path).map_err(|error| failed("read", &path, &error))?;
+        let edited = durable::read_file(&path, EDITED_BYTES_MAX)?.unwrap_or_default();
         let outcome = match String::from_utf8(edited) {
             Ok(text) if text == draft.text() => {
                 return match status.success() {

@@ -51,7 +51,7 @@ pub(super) fn drop_boxes(project: &Project) -> Check {
         return Check::ok(CHECK, shown.join(", "));
     }
     let text = format!("the running watcher does not watch {}", closed.join(", "));
-    let remedy = "restart `ensemble admin watch`, which reads ensemble.yaml; a link in place of a directory is refused";
+    let remedy = "restart the watcher, which reads ensemble.yaml when it starts; a link in place of a directory is refused";
     Check::bad(CHECK, Level::Warn, text, remedy)
 }
 

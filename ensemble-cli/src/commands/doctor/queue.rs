@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use ensemble_core::durable::FileLock;
 use ensemble_core::watch::{FsEvent, FsWatcher};
+use ensemble_watch::attention::WatcherState;
 use ensemble_watch::project::Project;
 use rustix::fs::{Access, CWD, RenameFlags};
 
@@ -218,13 +219,21 @@ fn log(project: &Project) -> Check {
 }
 
 fn watcher(project: &Project) -> Check {
-    match ensemble_watch::overview::WatcherView::of(project).holder {
-        Some(holder) => Check::ok("watcher", format!("running: {holder}")),
-        None => Check::bad(
+    let view = ensemble_watch::overview::WatcherView::of(project);
+    let holder = view.holder.clone().unwrap_or_default();
+    match view.state() {
+        WatcherState::Runs => Check::ok("watcher", format!("running: {holder}")),
+        WatcherState::Hangs(silent) => Check::bad(
+            "watcher",
+            Level::Fail,
+            format!("{holder} hangs: no sign of life for {} s", silent.as_secs()),
+            "`ensemble status` says what helps",
+        ),
+        WatcherState::Missing => Check::bad(
             "watcher",
             Level::Warn,
             "not running: drop boxes are not routed, agents are not nudged",
-            "`ensemble admin watch` starts it",
+            ensemble_watch::overview::watcher_remedy(project),
         ),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_nats::NatsTransport;
+use ensemble_watch::attention::AwayServers;
 
 use super::{Check, Level};
 use crate::context::Context;
@@ -21,13 +21,8 @@ pub(super) fn checks(context: &Context) -> Outcome<Vec<Check>> {
     let mut checks = match connected(&options) {
         Ok(checks) => checks,
         Err(error) => {
-            let remedy = match &error {
-                Error::Server { unreachable: true, .. } => {
-                    "start the server with JetStream (`nats-server -js`), or mend `transport` in ensemble.yaml"
-                }
-                _ => "mend `nats` in ensemble.yaml, or this host's permissions at the server",
-            };
-            vec![Check::bad("servers", Level::Fail, error.to_string(), remedy)]
+            let AwayServers { why, help, .. } = AwayServers::from(&error);
+            vec![Check::bad("servers", Level::Fail, why, help)]
         }
     };
     let (waiting, dead) = (outbox.waiting()?, outbox.dead()?);
@@ -43,7 +38,7 @@ pub(super) fn checks(context: &Context) -> Outcome<Vec<Check>> {
 }
 
 fn connected(options: &ensemble_nats::NatsOptions) -> ensemble_core::Result<Vec<Check>> {
-    let servers = NatsTransport::connect(options)?;
+    let servers = NatsTransport::connect(&options.clone().without_creating())?;
     let mailboxes = servers.mailboxes()?;
     let text = format!("{} at {}", plural(mailboxes.len() as u64, "mailbox"), servers.server());
     let (there, here) = (servers.now(), SystemClock.wall());

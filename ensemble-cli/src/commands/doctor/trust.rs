@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use ensemble_core::durable::read_chosen_file;
 use serde_json::Value;
 
 use super::{Check, Level};
@@ -10,7 +11,7 @@ use crate::hooks::Program;
 
 const CHECK: &str = "trust";
 /// The largest file of a program's settings that is read, in bytes.
-const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+const FILE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Codex writes it beside each hook that a person has reviewed.
 const REVIEWED: &str = "trusted_hash";
 
@@ -52,8 +53,7 @@ fn place(variable: &str, usual: PathBuf) -> PathBuf {
 }
 
 fn text(file: &Path) -> Option<String> {
-    let is_small = file.metadata().ok()?.len() <= FILE_BYTES_MAX;
-    is_small.then(|| std::fs::read_to_string(file).ok())?
+    String::from_utf8(read_chosen_file(file, FILE_BYTES_MAX).ok()??).ok()
 }
 
 /// Whether this directory or one that it lies in has been trusted.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use ensemble_core::durable::{Dir, Durability, Modes, temporary_name};
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::Spool;
-use ensemble_watch::overview::{Evidence, Overview, since_millis};
+use ensemble_watch::attention::WatcherState;
+use ensemble_watch::overview::{Evidence, Overview, OverviewSource, since_millis};
 use serde_json::{Map, Value, json};
 
 use super::require_log;
@@ -50,7 +51,14 @@ impl Arguments {
         let mut samples = meter.samples();
         let queue = open(context)?;
         let overview = look(context, &queue, Evidence::Watcher)?;
-        samples.extend(gauges(&overview, queue.directory()));
+        let spool = match queue.source() {
+            OverviewSource::Here(spool) => Some(spool),
+            OverviewSource::Remote(_) | OverviewSource::Away(_) => None,
+        };
+        samples.extend(gauges(&overview, spool));
+        if context.project()?.servers()?.is_some() {
+            samples.push(of_servers(overview.away.is_none()));
+        }
         let (file, is_json) = (&self.output, context.out.is_json());
         match (file.as_os_str() == "-", is_json) {
             (true, true) => samples.iter().try_for_each(|sample| context.out.object(&line(sample))),
@@ -76,6 +84,12 @@ fn write(file: &Path, content: &[u8]) -> Outcome {
     let tmp = format!(".{}", temporary_name(name));
     let modes = Modes { file: FILE_MODE, ..Modes::default() };
     Ok(dir.replace_by(name, content, &dir, &tmp, modes, Durability::Process)?)
+}
+
+/// While the servers are away, the gauges of mailboxes are missing: a missing number is not known, and 0 would be.
+fn of_servers(is_up: bool) -> Sample {
+    let help = "Whether the servers that have the mailboxes can be asked.";
+    Sample::new(Kind::Gauge, "ensemble_servers_up", help, Vec::new(), f64::from(u8::from(is_up)))
 }
 
 /// Gauges of mailboxes, agents and the watcher.
@@ -114,8 +128,9 @@ fn gauges(overview: &Overview, spool: Option<&Spool>) -> Vec<Sample> {
     }
     let help = "Needs that a person must see to.";
     add("ensemble_needs", help, Vec::new(), overview.urgent() as f64);
-    let help = "Whether a watcher runs.";
-    add("ensemble_watcher_up", help, Vec::new(), f64::from(u8::from(overview.watcher.runs())));
+    let help = "Whether a watcher runs, and does its work.";
+    let is_up = overview.watcher.state() == WatcherState::Runs;
+    add("ensemble_watcher_up", help, Vec::new(), f64::from(u8::from(is_up)));
     let (help, version) = ("The version of ensemble.", env!("CARGO_PKG_VERSION").to_owned());
     add("ensemble_build_info", help, vec![("version", version)], 1.0);
     samples

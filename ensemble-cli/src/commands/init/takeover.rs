@@ -93,7 +93,7 @@ fn next(context: &Context, found: &Upstream) -> Outcome {
     let stop =
         found.watcher.map(|pid| (format!("kill {pid}"), "its watcher: ours tells the agents"));
     let up = ("ensemble up".to_owned(), "take in the panes, and start the watcher");
-    let watch = ("ensemble admin watch".to_owned(), "route what lies in the drop boxes");
+    let watch = ("ensemble admin watch &".to_owned(), "route what lies in the drop boxes");
     let steps = [
         stop,
         Some(if found.agents.is_empty() { watch } else { up }),

@@ -15,7 +15,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use ensemble_core::durable::Dir;
+use ensemble_core::durable::{Dir, read_file};
 use ensemble_core::message::Name;
 use ensemble_tmux::tmux::Server;
 use serde::Serialize;
@@ -23,6 +23,9 @@ use serde_json::json;
 
 use crate::exit::{Failure, Outcome};
 use crate::text::plural;
+
+/// The largest file with a process id, in bytes.
+const PID_BYTES_MAX: usize = 64;
 
 /// The name of such a project for `--from`.
 pub(super) const NAME: &str = "ensemble-claude";
@@ -319,7 +322,10 @@ fn is_session(text: &str) -> bool {
 
 /// The process that a file names, if it is a shell script of that name.
 fn running(file: &Path) -> Option<u32> {
-    let pid: u32 = std::fs::read_to_string(file).ok()?.trim().parse().ok()?;
+    let pid: u32 = {
+        let content = read_file(file, PID_BYTES_MAX).ok()??;
+        String::from_utf8(content).ok()?.trim().parse().ok()?
+    };
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     String::from_utf8_lossy(&line).contains("inbox_watcher").then_some(pid)
 }

@@ -11,10 +11,12 @@ use ensemble_core::spool::{Settings, State};
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use serde_json::json;
 
-use super::{Arguments, fill};
-use crate::answers;
+use super::Arguments;
+use crate::content::fill;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
+use crate::mail::answers;
+use crate::queue::check_name;
 use crate::receipt::Receipt;
 use crate::text::age;
 
@@ -29,8 +31,13 @@ impl Arguments {
             return Err(Failure::usage(text).with_hint("wait for `acked` or `settled`"));
         }
         let sender = context.actor()?;
-        let servers = match NatsTransport::connect(options) {
-            Ok(servers) => Some(servers),
+        let mut options = options.clone();
+        options.creates = self.create;
+        let servers = match NatsTransport::connect(&options) {
+            Ok(servers) => {
+                check_name(context, &servers)?;
+                Some(servers)
+            }
             Err(error @ Error::Server { unreachable: true, .. }) => {
                 say(&format!("{error}: kept in the outbox of this host until it is back"));
                 None
@@ -38,7 +45,7 @@ impl Arguments {
             Err(error) => return Err(error.into()),
         };
         let recipients = self.recipients_on(servers.as_ref(), &sender)?;
-        let mut headers = self.headers(&recipients[0], sender);
+        let mut headers = self.headers(context, &recipients[0])?;
         if let (Some(servers), Some(time)) = (&servers, self.expires) {
             // All hosts judge it by the servers' time.
             headers.expires_at = Some(servers.now().plus(time));
@@ -71,7 +78,10 @@ impl Arguments {
                     is_told = true;
                 }
                 Err(failure) => {
-                    failed.get_or_insert(failure);
+                    // Each is said; the last one is the outcome.
+                    if let Some(Failure::Told { text, .. }) = failed.replace(failure) {
+                        say(&text);
+                    }
                 }
             }
         }
@@ -133,22 +143,27 @@ impl Arguments {
             let no_other = || Failure::refused("there is no other mailbox to send to");
             return if all.is_empty() { Err(no_other()) } else { Ok(all) };
         }
+        let mut recipients: Vec<Name> = Vec::with_capacity(self.to.len());
         for to in &self.to {
+            if recipients.contains(to) {
+                continue;
+            }
+            recipients.push(to.clone());
             match servers.settings(to) {
                 Ok(_) => {}
-                Err(Error::NoMailbox { .. }) if self.create => {
+                Err(Error::NoMailbox { .. }) if self.create || to.is_operator() => {
                     match servers.add_mailbox(to, &Settings::default()) {
                         Ok(()) | Err(Error::MailboxExists { .. }) => {}
                         Err(error) => return Err(error.into()),
                     }
                 }
                 Err(error @ Error::NoMailbox { .. }) => {
-                    return Err(Failure::from(error).with_hint("`--create` creates it"));
+                    return Err(super::unknown_recipient(error, &servers.mailboxes()?));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(self.to.clone())
+        Ok(recipients)
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::acting::registered;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::text::one_line;
 
 /// Claim a task, with a worktree to do it in
@@ -124,6 +124,9 @@ impl Taken {
                     .out
                     .line(format!("{id} CLAIMED by {}, number {}", holder.by, holder.epoch))?;
                 context.out.line(format!("  worktree {path}, branch {}", claimed.branch))?;
+                if let Some(why) = &claimed.hook_failure {
+                    say(&format!("warning: the post-checkout hook failed: {}", one_line(why)));
+                }
                 if let Some(salvage) = &claimed.salvage {
                     let text = format!("  what was left there before is {}", salvage.reference);
                     context.out.line(text)?;

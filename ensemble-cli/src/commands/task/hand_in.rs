@@ -5,6 +5,7 @@ use ensemble_team::worktree::Verdict as Says;
 use serde_json::json;
 
 use crate::acting::{Epoch, holder};
+use crate::asking::check_answer;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
@@ -73,7 +74,7 @@ pub(super) struct Verdict {
     /// Id of the task
     id: Name,
     /// It is good
-    #[arg(long, required_unless_present = "reject", conflicts_with = "reject")]
+    #[arg(long, conflicts_with = "reject")]
     approve: bool,
     /// It is not
     #[arg(long, num_args = 0..=1, default_missing_value = "", hide_default_value = true)]
@@ -91,6 +92,7 @@ pub(super) struct Verdict {
 
 impl Verdict {
     pub(super) fn run(self, context: &Context) -> Outcome {
+        check_answer(self.approve, self.reject.is_some())?;
         let (reject, reason) = (self.reject, self.reason);
         let says = match reject.map(|former| reason.unwrap_or(former)) {
             None => Says::Approve,

@@ -10,7 +10,7 @@ use ensemble_core::spool::Spool;
 use ensemble_team::board::State;
 use ensemble_tmux::tmux::Server;
 use ensemble_watch::panes::{self, PaneEntry};
-use ensemble_watch::project::Project;
+use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 use serde_json::Value;
 
 use super::TASKS;
@@ -98,7 +98,10 @@ impl Host {
         let ensemble =
             std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
         let mut command = Command::new(ensemble);
-        command.arg("--queue").arg(&self.project.queue).args(line).current_dir(self.project.root());
+        command
+            .env(QUEUE_VARIABLE, &self.project.queue)
+            .args(line)
+            .current_dir(self.project.root());
         let ran = command.output().map_err(|e| io_failure("start", Path::new("ensemble"), e))?;
         if !ran.status.success() {
             let told = String::from_utf8_lossy(&ran.stderr);

@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, Trouble};
-use crate::commands::fill;
+use crate::content::fill;
 use crate::mcp::Desk;
-use crate::worker::{Worker, resting};
+use crate::worker::{Worker, agent_pane, resting};
 
 /// Arguments of `assign`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -39,9 +39,8 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
     if assign.needs_plan {
         desk.requests()?.demand_plan(&task, &desk.agent)?;
     }
-    let envelope = Envelope::new(worker.mailbox.clone(), String::new())
-        .with_kind(Name::new("task")?)
-        .from(desk.agent.clone());
+    let envelope = Envelope::new(worker.mailbox.clone(), String::new());
+    let envelope = context.sign(envelope.with_kind(Name::new("task")?))?;
     let (queue, content) = (desk.queue()?, assign.instruction.into_bytes());
     let envelope = fill(&**queue, envelope, content)?;
     let host = queue.ladder_host(&desk.project)?;
@@ -62,8 +61,8 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
     };
     let order = Order::new(task.clone(), assign.worker.clone(), envelope);
     let mailbox = worker.mailbox.clone();
-    let handed = assigner.hand_over(order, worker.agent_pane(), &mut resting(&waiter))?;
-    worker.remember(&context)?;
+    let mut pane = worker.openable_pane(&context)?;
+    let handed = assigner.hand_over(order, agent_pane(&mut pane), &mut resting(&waiter))?;
     match handed {
         HandedOver::NotReady(failure) => Err(Trouble::new(format!(
             "nothing was assigned: {} is not ready: {}",

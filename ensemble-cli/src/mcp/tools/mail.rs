@@ -1,4 +1,4 @@
-//! Mail: `send_message`, `fetch_inbox`, `acknowledge_message`, `complete_message`, `release`, `dead_letter`.
+//! Mail: `send_message`, `fetch_inbox`, `acknowledge_message`, `reply`, `complete_message`, `release`, `dead_letter`.
 
 use std::time::Duration;
 
@@ -13,11 +13,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::answers;
-use crate::commands::{fill, needed_plan, sender_of};
-use crate::delivered::{Delivered, body_json};
+use crate::content::fill;
+use crate::mail::answers;
+use crate::mail::delivered::{Delivered, body_json, count_waiting};
+use crate::mail::delivered::{needed_plan, sender_of};
+use crate::mail::replying::{self, Replied};
+use crate::mail::settling::{Settling, Standing};
 use crate::mcp::Desk;
-use crate::settling::{Settling, Standing};
 
 /// How many messages are shown at most.
 pub(crate) const INBOX_MAX: usize = 100;
@@ -82,6 +84,16 @@ pub(crate) struct Complete {
     epoch: Option<u64>,
 }
 
+/// Arguments of `reply`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Reply {
+    /// The id of the message that you answer.
+    id: String,
+    /// The text.
+    message: String,
+}
+
 /// Arguments of `release`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -109,6 +121,9 @@ pub(crate) struct DeadLetter {
 
 pub(super) fn send(desk: &Desk, send: Send) -> Answer {
     if send.message.trim().is_empty() {
+        return Err(Trouble::new("message: is empty: say what the recipient is to know"));
+    }
+    if send.message.trim().is_empty() {
         return Err(Trouble::new("message: is empty: say something"));
     }
     if send.priority.is_some_and(|priority| priority > 9) {
@@ -121,8 +136,9 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
         // Before the message is stored: it must not overtake the demand.
         desk.requests()?.demand_plan(task, &desk.agent)?;
     }
-    let mut envelope = Envelope::new(send.to, String::new())
-        .from(desk.agent.clone())
+    let mut envelope = desk
+        .context()
+        .sign(Envelope::new(send.to, String::new()))?
         .with_priority(send.priority.unwrap_or(0));
     if let Some(kind) = send.kind {
         envelope = envelope.with_kind(kind);
@@ -206,7 +222,7 @@ fn taken(desk: &Desk, delivery: &Delivery, is_new: bool) -> Answer {
     if delivery.envelope.kind.as_str() == STEP_TYPE {
         desk.learn_all()?;
     }
-    let mut object = handed_over(desk, delivery);
+    let mut object = handed_over(desk, delivery)?;
     if is_new && let Some(remark) = remark(desk, delivery)? {
         object["remark"] = json!(remark);
     }
@@ -264,7 +280,7 @@ fn held_already(desk: &Desk, id: &MessageId) -> Result<Option<Delivery>, Trouble
     }
 }
 
-fn handed_over(desk: &Desk, delivery: &Delivery) -> Value {
+fn handed_over(desk: &Desk, delivery: &Delivery) -> Answer {
     let Delivery { envelope, lease, lease_duration, .. } = delivery;
     let mut object = json!({
         "id": lease.id, "epoch": lease.epoch, "lease_seconds": lease_duration.as_secs(),
@@ -272,12 +288,11 @@ fn handed_over(desk: &Desk, delivery: &Delivery) -> Value {
         "request_id": envelope.correlation_id, "attempt": envelope.attempt,
     });
     read_body(&mut object, &envelope.body);
-    if let Ok(queue) = desk.queue() {
-        let told = Delivered::new(&**queue, delivery);
-        object["held"] = json!(told.held);
-        object["waiting"] = json!(told.waiting);
-        object["commands"] = told.commands();
-    }
+    let told = Delivered::new(&desk.context(), desk.queue()?, delivery)?;
+    object["head"] = json!(told.head.join("\n"));
+    object["held"] = json!(told.held);
+    object["waiting"] = json!(told.waiting);
+    object["commands"] = told.commands();
     if let Some(attachment) = &envelope.attachment {
         let path =
             desk.queue().and_then(|queue| Ok(queue.attachment_path(&desk.context(), attachment)?));
@@ -291,7 +306,7 @@ fn handed_over(desk: &Desk, delivery: &Delivery) -> Value {
             read_body(&mut object, &text);
         }
     }
-    object
+    Ok(object)
 }
 
 /// Puts a body into a result: `body` is a mapping where the text is one, `body_text` is the text.
@@ -335,14 +350,15 @@ pub(super) fn dead_letter(desk: &Desk, letter: DeadLetter) -> Answer {
 pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
     let id = message_id(complete.id)?;
     let (kinds, ends) = (desk.project.kinds()?, desk.project.task_ends());
-    let settling = Settling { queue: desk.queue()?, kinds, ends, recorder: &*desk.recorder };
+    let store = desk.queue()?.request_store();
+    let settling = Settling { store, kinds, ends, recorder: &*desk.recorder };
     let state = desk.queue()?.state(&desk.mailbox, &id)?;
     if let Some(state @ State::Queued { .. }) = &state {
         let message = (&desk.mailbox, &id);
         let standing = settling.standing(message, state, Some(&desk.agent), complete.epoch)?;
         if let Standing::Again(lease) = standing {
             settling.settle(&lease)?;
-            return Ok(json!({ "id": lease.id, "state": "settled", "already_settled": false }));
+            return completed(desk, &lease);
         }
     }
     let lease = match state {
@@ -370,7 +386,27 @@ pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
         }
     };
     settling.settle(&lease)?;
-    Ok(json!({ "id": lease.id, "state": "settled", "already_settled": false }))
+    completed(desk, &lease)
+}
+
+fn completed(desk: &Desk, lease: &Lease) -> Answer {
+    let waiting = count_waiting(desk.queue()?, &lease.mailbox);
+    Ok(json!({
+        "id": lease.id, "state": "settled", "already_settled": false, "waiting": waiting,
+    }))
+}
+
+pub(super) fn reply(desk: &Desk, reply: Reply) -> Answer {
+    if reply.message.trim().is_empty() {
+        return Err(Trouble::new("message: is empty: say something"));
+    }
+    let (id, content) = (message_id(reply.id)?, reply.message.into_bytes());
+    let queue = desk.queue()?;
+    let replied = replying::reply(&desk.context(), queue, &desk.mailbox, &id, content)?;
+    let Replied { id, to, answered, settled, waiting } = replied;
+    Ok(json!({
+        "id": id, "mailbox": to, "answered": answered, "settled": settled, "waiting": waiting,
+    }))
 }
 
 fn message_id(id: String) -> Result<MessageId, Trouble> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ensemble_core::requests::Undecided;
 use ensemble_core::{Error, message};
 use ensemble_team::steps::{COMPLETION_TOOL, completion_schema};
 use schemars::JsonSchema;
@@ -16,10 +17,13 @@ mod assign;
 mod board;
 pub(super) mod mail;
 pub(super) mod outputs;
+mod reading;
 mod requests;
 mod steps;
 mod team;
 pub(super) mod waiting;
+
+pub(super) use reading::read_arguments;
 
 /// What a tool answers, or what its caller has to change.
 pub(super) type Answer = Result<Value, Trouble>;
@@ -42,7 +46,10 @@ impl fmt::Display for Trouble {
 
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
-        Self(error.to_string())
+        match error.area::<Undecided>() {
+            Some(_) => Failure::from(error).into(),
+            None => Self(error.to_string()),
+        }
     }
 }
 
@@ -85,7 +92,7 @@ macro_rules! tool {
     };
 }
 
-const TOOLS: [ToolSpec; 23] = [
+const TOOLS: [ToolSpec; 24] = [
     ToolSpec {
         name: COMPLETION_TOOL,
         title: "Report a step",
@@ -165,6 +172,14 @@ const TOOLS: [ToolSpec; 23] = [
         waiting::Wait,
         waiting::wait,
         "Waits for your next message and takes it. Returns without one when the time is over; call it again then."
+    ),
+    tool!(
+        "reply",
+        "Answer a message",
+        false,
+        mail::Reply,
+        mail::reply,
+        "Answers a message that you have taken: goes to its sender. A plain message is completed by it; other work stays yours."
     ),
     tool!(
         "complete_message",
@@ -297,6 +312,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         ("fetch_inbox", schema_of::<mail::Fetch>()),
         ("acknowledge_message", schema_of::<mail::Acknowledge>()),
         ("wait_for_message", schema_of::<waiting::Wait>()),
+        ("reply", schema_of::<mail::Reply>()),
         ("complete_message", schema_of::<mail::Complete>()),
         ("release", schema_of::<mail::Release>()),
         ("dead_letter", schema_of::<mail::DeadLetter>()),

@@ -6,7 +6,7 @@ use crate::printed;
 
 /// A message in the agent's hands, as two tools give it.
 const TAKEN: &str = "id: id; epoch: count; lease_seconds: count; from: name; type: name; task_id: text?; \
-    request_id: text?; attempt: count?; body: any; body_text: text; held?: text; waiting?: count; commands?: {text}; \
+    request_id: text?; attempt: count?; body: any; body_text: text; head?: text; held?: text; waiting?: count; commands?: {text}; \
     attachment_path?: text?; attachment_error?: text; remark?: text; plan?: text";
 
 /// Members that results have, by tool.
@@ -25,7 +25,8 @@ const OUTPUTS: &[(&str, &str)] = &[
     ("fetch_inbox", "mailbox: name; messages: [object]"),
     ("acknowledge_message", TAKEN),
     ("wait_for_message", "received: flag; waited_seconds: count; message?: object"),
-    ("complete_message", "id: id; state: =settled; already_settled: flag"),
+    ("reply", "id: id; mailbox: name; answered: id; settled: flag; waiting: count"),
+    ("complete_message", "id: id; state: =settled; already_settled: flag; waiting?: count"),
     ("release", "id: id; mailbox: name; state: word(queued acked settled dead gone)"),
     ("dead_letter", "id: id; mailbox: name; state: =dead"),
     ("report", "file: text; task_id: text; settled: [id]"),

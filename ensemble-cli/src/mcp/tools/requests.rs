@@ -14,16 +14,13 @@ use crate::commands::{OnSilence, SHUTDOWN_REASON};
 use crate::departing::Farewell;
 use crate::mcp::Desk;
 
-/// The default reviewer of plans.
-const REVIEWER: &str = "conductor";
-
 /// Arguments of `plan_approval`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlanApproval {
     /// To submit: the plan.
     plan: Option<String>,
-    /// To submit: who reviews it (default: conductor).
+    /// To submit: who reviews it (default: who demands it or has reviewed the last one, else conductor).
     to: Option<Name>,
     /// To submit: the task that is not begun before the plan is approved.
     task_id: Option<String>,
@@ -43,7 +40,7 @@ pub(crate) struct ShutdownRequest {
     agent: Name,
     /// Why.
     reason: Option<String>,
-    /// How long it has to answer, in seconds (default: as configured, 120).
+    /// How long it has to answer, in seconds (default, and least: as configured, 120).
     #[schemars(range(max = 1_296_000))]
     deadline_seconds: Option<u64>,
     /// What silence until the deadline means (default: force).
@@ -80,7 +77,7 @@ pub(super) fn plan_approval(desk: &Desk, plan: PlanApproval) -> Answer {
             }
             let to = match plan.to {
                 Some(to) => to,
-                None => Name::new(REVIEWER)?,
+                None => desk.requests()?.reviewer(plan.task_id.as_deref(), &desk.agent)?,
             };
             let mut ask = Ask::new(PLAN_APPROVAL, desk.agent.clone(), to, text);
             if let Some(task) = plan.task_id {
@@ -107,6 +104,12 @@ pub(super) fn shutdown_request(desk: &Desk, request: ShutdownRequest) -> Answer 
     // Opening it asks the context, which is one caller's at a time.
     let queue = desk.queue()?;
     let context = desk.context();
+    let usual = usual_deadline(desk, &request.agent)?;
+    if let Some(seconds) = request.deadline_seconds.filter(|seconds| *seconds < usual) {
+        return Err(Trouble::new(format!(
+            "deadline_seconds: {seconds} is less than {usual}: only a person may give an agent less time to answer"
+        )));
+    }
     let farewell = Farewell {
         context: &context,
         from: desk.agent.clone(),
@@ -123,6 +126,16 @@ pub(super) fn shutdown_request(desk: &Desk, request: ShutdownRequest) -> Answer 
         "Shutdown request {id} sent (status: {state}). The answer comes into your mailbox."
     ));
     Ok(object)
+}
+
+/// How long an agent has to answer by the configuration, in seconds. The tools run without a person being asked, and
+/// silence ends the agent.
+fn usual_deadline(desk: &Desk, agent: &Name) -> Result<u64, Trouble> {
+    let own = desk.project.config.agents.get(agent);
+    let own = own.and_then(|agent| agent.shutdown.deadline_seconds);
+    let kinds = desk.project.kinds()?;
+    let of_kind = kinds.find(SHUTDOWN).map(|kind| kind.deadline.as_secs());
+    Ok(own.or(of_kind).unwrap_or_default())
 }
 
 pub(super) fn shutdown_response(desk: &Desk, response: ShutdownResponse) -> Answer {

@@ -23,8 +23,8 @@ use crate::acting::board_tasks;
 use crate::commands::{Live, live};
 use crate::drop::{self, Checks};
 use crate::exit::Failure;
+use crate::mail::settling::Reporting;
 use crate::mcp::Desk;
-use crate::settling::Reporting;
 
 /// How many messages in one's hands are looked for.
 const HELD_MAX: usize = 100;
@@ -140,7 +140,8 @@ pub(super) fn whoami(desk: &Desk, _: Nothing) -> Answer {
     let messages: Vec<Value> = held(desk)?.into_iter().map(|lease| json!(lease.id)).collect();
     let books = Books::open(&desk.project);
     let held_by = |agent: &Name| *agent == desk.agent;
-    let holds = books.holds(&**desk.queue()?, held_by)?.remove(&desk.agent).unwrap_or_default();
+    let mut known = books.holds(&**desk.queue()?, held_by)?;
+    let holds = known.by_agent.remove(&desk.agent).unwrap_or_default();
     Ok(json!({
         "agent": desk.agent, "known_by": desk.proof, "mailbox": desk.mailbox,
         "role": member.as_ref().map(|member| &member.role),
@@ -169,7 +170,7 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
     for row in &rows {
         let member = &row.member;
         let (waits_for, holds) = (duties.waits_for.get(&member.name), duties.held_by(&member.name));
-        let presence = row.presence(&desk.project, waits_for, &holds)?;
+        let presence = row.presence_or_why(&desk.project, waits_for, &holds);
         agents.push(json!({
             "agent": member.name, "role": member.role, "provider": member.provider,
             "mailbox": member.mailbox, "state": presence.state, "why": presence.why,

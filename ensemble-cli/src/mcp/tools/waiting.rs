@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::mail::{self, Release};
-use super::{Answer, Trouble, arguments};
+use super::{Answer, Trouble, arguments, read_arguments, schema_of};
 use crate::mcp::Desk;
 
 pub(in crate::mcp) const NAME: &str = "wait_for_message";
@@ -49,6 +49,7 @@ pub(in crate::mcp) async fn told(
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let (began, waits) = (Instant::now(), (Arc::clone(&desk), Arc::clone(&is_cancelled)));
     let mut waiting = tokio::task::spawn_blocking(move || {
+        let value = read_arguments(&schema_of::<Wait>(), value)?;
         wait_for(&waits.0, &arguments::<Wait>(value)?, &waits.1)
     });
     let (cancelled, flag) = (context.ct.clone(), Arc::clone(&is_cancelled));

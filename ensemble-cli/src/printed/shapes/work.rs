@@ -15,7 +15,7 @@ pub(in crate::printed) const BOARD: &[Shape] = &[
     (
         "Validated",
         "Broken rules of a blackboard",
-        "path: text; valid: flag; count: count; violations: [@Violation]",
+        "path: text; valid: flag; count: count; violations: [@Violation]; warnings: [@Violation]",
     ),
     ("Violation", "A broken rule", "path: text; problem: text"),
     ("Edited", "A blackboard after an editor", "revision: count?; changed: flag"),
@@ -57,7 +57,7 @@ pub(in crate::printed) const BOARD: &[Shape] = &[
         assigned_to: name?; worktree: text?; host?: text; base_commit: text?; lease_expires: stamp?; lease_epoch: count?; \
         iteration: count?; max_iterations: count?; review_cycles_current: count?; review_cycles_total: count?; \
         review_commit: text?; reviewing_by: name?; review_lease_expires: stamp?; review_epoch: count?; \
-        approved_by: name?; merge_commit: text?; merge_error: text?; spec_ref: text?; done_when: text?; scope: text?; \
+        approved_by: name?; merge_commit: text?; merge_error: text?; claim_error: text?; spec_ref: text?; done_when: text?; scope: text?; \
         depends_on: [name]; supersedes: name?; rejection_reason: text?; blocked_reason: text?; \
         blocked_questions: [text]; failed_by: [name]; superseded_by: [name]?; rescope_reason: text?; \
         integration_fix: flag?; handoff_pending: flag?; history: [object]",
@@ -145,9 +145,13 @@ pub(in crate::printed) const PROJECT: &[Shape] = &[
         "Status",
         "The state of the team, after its mailboxes",
         "watcher: @Watcher; board: object; ladders: [object]; \
-        steps: object; holds: {[@Holding]}; needs: [@Need]",
+        steps: object; holds: {[@Holding]}; needs: [@Need]; servers_away: any",
     ),
-    ("Watcher", "The watcher", "running: flag; holder: any; status: any; overdue: [object]"),
+    (
+        "Watcher",
+        "The watcher",
+        "running: flag; hangs: flag; silent_seconds: count?; holder: any; status: any; overdue: [object]",
+    ),
     (
         "Need",
         "Something that needs a person",
@@ -249,6 +253,11 @@ pub(in crate::printed) const PROJECT: &[Shape] = &[
         "A finding on the blackboard",
         "path: text; problem: text; is_note: flag; is_repairable: flag; \
         repaired: flag",
+    ),
+    (
+        "StepFault",
+        "A finding in the database of the steps",
+        "path: text; problem: text; repaired: flag",
     ),
     ("FsckNote", "Something that is no fault", "path: text; note: text"),
     (

@@ -62,7 +62,7 @@ impl Bed {
         assert_eq!(moved, Moved::Done);
     }
 
-    fn wait(&self) -> MailWait<'_> {
+    fn wait(&self) -> MailWait<&Spool> {
         self.spool.wait_for_mail(&self.worker, &self.worker)
     }
 
@@ -73,7 +73,7 @@ impl Bed {
 }
 
 /// Says how long it took to receive something.
-fn receive(wait: &mut MailWait<'_>) -> Duration {
+fn receive(wait: &mut MailWait<&Spool>) -> Duration {
     let began = Instant::now();
     while wait.receive().unwrap().is_none() {
         assert!(began.elapsed() < PATIENCE);

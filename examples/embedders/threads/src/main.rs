@@ -1,68 +1,58 @@
-//! Workers as threads: each waits for mail, works, settles and reports. One of them dies with a task in its
-//! hands, and another one finishes that task when the lease is over. No sidecar runs.
+//! Workers as threads: each waits for mail, works, replies and settles. One of them dies with a task in its hands, and
+//! another one finishes that task when the lease has expired. No sidecar runs.
 
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
-use ensemble_core::Result;
-use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::{CancelToken, Draft, Mailbox, Queue, Result, Settings};
 
 const TASKS: usize = 8;
 const WORKERS: usize = 3;
-/// How long a worker may be silent before its task is another one's.
+/// How long a worker may be silent before its task goes to another one.
 const LEASE_SECONDS: u64 = 2;
 /// Longer than the whole program takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Works off the pool's mailbox until the lead says that all is done.
-fn work(spool: &Spool, pool: &Name, lead: &Name, me: &Name) -> Result<()> {
-    while let Some(task) = spool.receive_wait(pool, me, Instant::now() + PATIENCE)? {
-        if task.envelope.kind.as_str() == "stop" {
-            return spool.settle(&task.lease);
+/// Works through the pool's mailbox until the token stops it.
+fn work(inbox: &Mailbox) -> Result<()> {
+    while let Some(task) = inbox.recv()? {
+        if task.body() == "task 1" && task.delivery() == 1 {
+            println!("{} dies with {}", inbox.holder(), task.body());
+            let _held = task.keep(); // as a killed process leaves it: held, until its lease expires
+            return Ok(());
         }
-        if task.envelope.body == "task 1" && task.lease.epoch == 1 {
-            println!("{me} dies with {}", task.envelope.body);
-            return Ok(()); // neither settled nor released
-        }
-        let report = Envelope::new(lead.clone(), format!("{me} did {}", task.envelope.body));
-        spool.publish(&report.from(me.clone()))?;
-        spool.settle(&task.lease)?;
+        task.reply(format!("{} did {}", inbox.holder(), task.body()))?;
+        task.settle()?;
     }
     Ok(())
 }
 
-fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let home = tempfile::tempdir()?;
-    let spool = &Spool::create(&home.path().join("queue"), Options::default())?;
-    let (lead, pool) = (&Name::new("lead")?, &Name::new("pool")?);
-    spool.add_mailbox(lead, &Settings::default())?;
-    spool.add_mailbox(pool, &Settings::default().with_lease_seconds(LEASE_SECONDS))?;
+fn main() -> Result<()> {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let queue = Queue::open_or_create(home.path().join("queue"))?;
+    let settings = Settings::default().with_lease_seconds(LEASE_SECONDS);
+    let (lead, pool) = (queue.mailbox("lead")?, queue.mailbox_with("pool", &settings)?);
+    let stop = CancelToken::new()?;
 
-    std::thread::scope(|scope| -> std::result::Result<(), Box<dyn std::error::Error>> {
-        let mut workers = Vec::new();
-        for number in 1..=WORKERS {
-            let me = Name::new(format!("worker-{number}"))?;
-            workers.push(scope.spawn(move || work(spool, pool, lead, &me)));
-        }
-        for number in 1..=TASKS {
-            spool.publish(&Envelope::new(pool.clone(), format!("task {number}")))?;
-        }
-        for _ in 1..=TASKS {
-            let report = spool.receive_wait(lead, lead, Instant::now() + PATIENCE)?;
-            let report = report.ok_or("a task got lost")?;
-            println!("{lead} reads: {}", report.envelope.body);
-            spool.settle(&report.lease)?;
-        }
-        // One of the workers is gone, and needs no message to stop.
-        for _ in 1..WORKERS {
-            let stop = Envelope::new(pool.clone(), "all done").with_kind(Name::new("stop")?);
-            spool.publish(&stop)?;
-        }
-        workers.into_iter().try_for_each(|worker| worker.join().expect("a worker panicked"))?;
-        Ok(())
-    })?;
-    let counts = spool.counts(pool)?;
+    let mut workers = Vec::new();
+    for number in 1..=WORKERS {
+        let inbox = pool.as_holder(format!("worker-{number}"))?.until(&stop);
+        workers.push(thread::spawn(move || work(&inbox)));
+    }
+    for number in 1..=TASKS {
+        pool.send(Draft::new(format!("task {number}")).sender(&lead))?;
+    }
+    for _ in 1..=TASKS {
+        let report = lead.recv_timeout(PATIENCE)?.expect("no task gets lost");
+        println!("{} reads: {}", lead.name(), report.body());
+        report.settle()?;
+    }
+    stop.cancel();
+    for worker in workers {
+        worker.join().expect("no worker panics")?;
+    }
+    let counts = pool.counts()?;
     assert_eq!((counts.queued, counts.acked), (0, 0), "everything is settled");
-    assert_eq!(counts.settled as usize, TASKS + WORKERS - 1);
+    assert_eq!(counts.settled as usize, TASKS);
     Ok(())
 }

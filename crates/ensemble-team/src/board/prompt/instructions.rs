@@ -17,7 +17,12 @@ const BY_THE_WAY: &str = "Work that you find and that is not part of your task: 
      ID -d TEXT`, with `--immediate` if it cannot wait. Do not do it yourself.";
 
 /// Instructions for a coder. Where a plan is not approved yet, they are about the plan alone.
-pub(super) fn coder(state: &State, task: &Task, plan: Option<&PlanStanding>) -> Vec<String> {
+pub(super) fn coder(
+    state: &State,
+    task: &Task,
+    plan: Option<&PlanStanding>,
+    before: Option<String>,
+) -> Vec<String> {
     let id = &task.id;
     let mut all = vec![
         "Do not claim anything: this task is yours already. Check that it is CLAIMED, assigned to \
@@ -30,6 +35,7 @@ pub(super) fn coder(state: &State, task: &Task, plan: Option<&PlanStanding>) -> 
                 .to_owned(),
         );
     }
+    all.extend(before);
     if let Some(reason) = &task.rejection_reason {
         all.push(format!(
             "The last review rejected it. Settle every point of this first:\n  {}",
@@ -182,6 +188,7 @@ fn called(state: &State, call: &Call) -> Vec<String> {
              it over. If the task is too large or too dangerous for one agent, block it and divide it \
              again; if agents are missing, tell a person: `ensemble board checkpoint --reason TEXT`."
         )],
+        Wake::GoalAssessment => general(state),
         Wake::PlanSubmitted => vec![format!(
             "Review {about}: `ensemble request list ID` shows the plan and its task. Does it do what the task's \
              DONE WHEN says, within its scope? If it is good: `ensemble request answer ID --approve`. If not: \
@@ -255,6 +262,15 @@ fn general(state: &State) -> Vec<String> {
         .filter(|task| task.status == Status::Draft)
         .map(|task| task.id.as_str())
         .collect();
+    if !state.tasks.is_empty() && state.tasks.iter().all(|task| task.status.is_terminal()) {
+        return vec![
+            "Every task is over. Check whether the goal is reached, by its specification and by \
+             what was merged. If it is: `ensemble board sprint complete`, then `ensemble board goal complete` \
+             (after `ensemble board goal begin`, if it is still PLANNING). If not: add what is missing. If a person must decide: `ensemble board checkpoint --reason \
+             TEXT`. You are asked this once: until one of the three is done, a person sees that it is open."
+                .to_owned(),
+        ];
+    }
     if is_planning || !drafts.is_empty() {
         let of =
             if drafts.is_empty() { String::new() } else { format!(" ({})", drafts.join(", ")) };
@@ -262,15 +278,6 @@ fn general(state: &State) -> Vec<String> {
             "The plan is not finished: complete the drafts{of} with `ensemble board edit`, `ensemble \
              task finalize ID` each, add what is missing, then `ensemble board goal begin`."
         )];
-    }
-    if !state.tasks.is_empty() && state.tasks.iter().all(|task| task.status.is_terminal()) {
-        return vec![
-            "Every task is over. Check whether the goal is reached, by its specification and by \
-             what was merged. If it is: `ensemble board sprint complete`, then `ensemble board goal complete`. \
-             If not: add what is missing. If a person must decide: `ensemble board checkpoint --reason \
-             TEXT`."
-                .to_owned(),
-        ];
     }
     vec![
         "Nothing needs you now. Check that each open task can be finished and that no task \

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Mode: Liza coder                        the invocation, and
-//! Resume task: task-3                     if another agent has worked on it before
+//! Resume task: task-3                     if an agent has worked on it before
 //! === IDENTITY ===                        phase 1: identity, and how to verify it
 //! === DOCUMENTS ===                       phase 2: documents to read, looked up
 //! === STATE ===                           phase 3: goal, signals, tasks, agents, notes
@@ -51,6 +51,7 @@ use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
 mod documents;
+mod history;
 mod instructions;
 mod plan;
 mod situation;
@@ -148,6 +149,8 @@ pub struct Prompts {
     project: PathBuf,
     board: PathBuf,
     plan: Option<PlanStanding>,
+    /// Files in the task's worktree that are not committed.
+    uncommitted: Vec<String>,
 }
 
 /// The agent that reads the prompt.
@@ -164,7 +167,14 @@ impl Prompts {
     #[must_use]
     pub fn of(board: &Board) -> Self {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        Self { project: real(board.project()), board: real(board.path()), plan: None }
+        let (project, board) = (real(board.project()), real(board.path()));
+        Self { project, board, plan: None, uncommitted: Vec::new() }
+    }
+
+    /// With the files in the task's worktree that are not committed, for an agent that continues in it.
+    #[must_use]
+    pub fn with_uncommitted(self, uncommitted: Vec<String>) -> Self {
+        Self { uncommitted, ..self }
     }
 
     /// With the plan of the coder's task, if one is demanded or was submitted.
@@ -185,7 +195,11 @@ impl Prompts {
         let held = (task, task.lease_epoch.unwrap_or_default());
         let reader = Reader { role: Role::Coder, agent, task: Some(held) };
         let documents = self.documents(state, &reader);
-        let instructions = instructions::coder(state, task, self.plan.as_ref());
+        let before = match is_resumed(state, task) {
+            true => history::of_former_agents(state, task, &self.uncommitted),
+            false => None,
+        };
+        let instructions = instructions::coder(state, task, self.plan.as_ref(), before);
         let value = |name: &str| self.of_task(task, name);
         self.fill(state, reader, documents, &instructions, value)
     }
@@ -359,10 +373,12 @@ const CLAIMS: [&str; 4] = [
     "claimed_for_integration_fix",
 ];
 
-/// Whether another claim worked on the task before, or hand-over notes exist.
+/// Whether an agent worked on the task before, at this claim or an earlier one, or hand-over notes exist.
 fn is_resumed(state: &State, task: &Task) -> bool {
-    let claims = task.history.iter().filter(|line| CLAIMS.contains(&line.event.as_str()));
-    notes_of(state, task).is_some() || claims.count() > 1
+    let is_claim = |event: &str| CLAIMS.contains(&event);
+    let begun = task.history.iter().map(|line| line.event.as_str());
+    let begun = begun.filter(|event| is_claim(event) || *event == "iteration");
+    notes_of(state, task).is_some() || begun.count() > 1
 }
 
 /// Hand-over notes that wait for the next agent at a task.

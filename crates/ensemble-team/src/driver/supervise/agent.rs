@@ -23,6 +23,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::supervisor_lock;
 use crate::proto::supervise::Ending;
+use ensemble_core::durable::open_file;
 use ensemble_core::message::Digest;
 use ensemble_core::{Error, Result};
 use ensemble_tmux::reaper::{MARK_VARIABLE, ProcessSet, Reaper};
@@ -101,7 +102,8 @@ impl Running {
         command.env(MARK_VARIABLE, &order.mark.0);
         if by_input {
             let path = order.prompt_file;
-            let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+            let (file, _) = open_file(path)?
+                .ok_or_else(|| Error::malformed(path, "prompt", "is missing: it was removed"))?;
             command.stdin(Stdio::from(file)).process_group(0);
         }
         let child = command.spawn().map_err(|error| Error::io("start", program, error))?;

@@ -8,6 +8,7 @@ use super::work::Work;
 use super::{
     EPOCH_VARIABLE, PROMPT_VARIABLE, TASK_EPOCH_VARIABLE, TASK_VARIABLE, WORKTREE_VARIABLE,
 };
+use crate::worktree::CEILING_VARIABLE;
 use ensemble_tmux::reaper::PASS_VARIABLE;
 
 impl Run<'_> {
@@ -30,6 +31,8 @@ impl Run<'_> {
         }
         if let Some(path) = work.path() {
             set(WORKTREE_VARIABLE, path.into());
+            // Otherwise git would work in the person's checkout wherever the worktree has lost its `.git`.
+            set(CEILING_VARIABLE, path.parent().unwrap_or(path).into());
         }
         if let Some(pass) = self.desk.pass() {
             set(PASS_VARIABLE, pass.into());

@@ -20,11 +20,13 @@
 
 mod agent;
 mod environment;
+mod exits;
 mod heartbeat;
 mod mail;
 mod news;
 mod office;
 mod plans;
+mod refusals;
 mod register;
 mod repair;
 mod run;

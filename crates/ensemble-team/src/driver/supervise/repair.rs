@@ -1,5 +1,6 @@
 //! Repair of worktrees that crashes left behind, done by supervisors.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::run::Run;
@@ -11,10 +12,17 @@ impl Run<'_> {
     /// Completes or undoes what crashes left in worktrees.
     pub(super) fn repair(&mut self) {
         self.repaired = Some(self.now());
-        if let Some(worktrees) = self.worktrees
-            && let Err(error) = worktrees.recover(true)
-        {
-            self.failed("repair worktrees", &error);
+        let Some(worktrees) = self.worktrees else { return };
+        match worktrees.recover(true) {
+            Ok(found) => {
+                let left = found.into_iter().filter(|it| !it.repaired && !it.is_note);
+                let left: BTreeSet<String> =
+                    left.map(|it| format!("{}: {}", it.path, it.problem)).collect();
+                let new: Vec<String> = left.difference(&self.unrepaired).cloned().collect();
+                new.into_iter().for_each(|line| self.tell(line));
+                self.unrepaired = left;
+            }
+            Err(error) => self.failed("repair worktrees", &error),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The loop of a supervisor: collect events, pass them to the machine, carry out its effects.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,13 +9,14 @@ use serde_json::json;
 use super::agent::Running;
 use super::heartbeat::Heartbeat;
 use super::office::Desk;
+use super::refusals::Refusals;
 use super::supervisor_lock::SupervisorLock;
 use super::work::{Fate, Footprint, Work};
-use super::{LINGER_MAX, LOOK_EVERY, Order, Surroundings};
-use crate::board::{Board, Call, Control, ControlFile, State, Status};
+use super::{LOOK_EVERY, Order, Surroundings};
+use crate::board::{Board, Control, ControlFile, State, WakeOccurrence};
 use crate::driver::board_leases::{BoardLeases, directory};
 use crate::driver::board_upkeep::BoardUpkeep;
-use crate::proto::supervise::{Effect, Ending, Event, Exit, Gate, Lost, Reason, Supervise};
+use crate::proto::supervise::{Effect, Event, Gate, Lost, Reason, Supervise};
 use crate::proto::task::Holder;
 use crate::worktree::Worktrees;
 use ensemble_core::durable::{Dir, FileId};
@@ -47,10 +49,18 @@ pub(super) struct Run<'a> {
     pub(super) counted: Option<u64>,
     /// What a full disk has kept from being written.
     pub(super) unwritten: super::steps::Unwritten,
+    /// Why the agent is ended, if something else has changed the board.
+    pub(super) ended_because: Option<&'static str>,
+    /// Reason that the last agent has announced for its exit.
+    pub(super) exit_reason: Option<String>,
     /// Since when a running agent's work has been finished.
     pub(super) finished: Option<Monotonic>,
-    /// Calls on which a planner has ended, and that have not changed since.
-    pub(super) answered: Vec<Call>,
+    /// The reasons on which a planner has ended, and that still hold.
+    pub(super) answered: BTreeSet<WakeOccurrence>,
+    /// The reasons for which a planner was started last.
+    pub(super) called: BTreeSet<WakeOccurrence>,
+    /// Claims that have failed, by their tasks.
+    pub(super) refusals: Refusals,
     leases: BoardLeases,
     upkeep: BoardUpkeep,
     /// The control files at the last look.
@@ -59,6 +69,8 @@ pub(super) struct Run<'a> {
     leases_seen: Option<Monotonic>,
     /// When worktrees were last checked for what crashes left.
     pub(super) repaired: Option<Monotonic>,
+    /// What the last check has found and could not repair.
+    pub(super) unrepaired: BTreeSet<String>,
     /// Identity, size and time of the board's file at the last look. Time alone does not
     /// distinguish two writes within milliseconds, nor does size.
     pub(super) seen: Option<(FileId, u64, i128)>,
@@ -96,13 +108,18 @@ impl<'a> Run<'a> {
             before: (Footprint::default(), None),
             counted: None,
             unwritten: super::steps::Unwritten::default(),
+            ended_because: None,
+            exit_reason: None,
             finished: None,
-            answered: Vec::new(),
+            answered: BTreeSet::new(),
+            called: BTreeSet::new(),
+            refusals: Refusals::default(),
             leases: BoardLeases::new(board.clone(), order.id.as_str(), clock),
             upkeep: BoardUpkeep::new(board.clone()),
             controls: Vec::new(),
             leases_seen: None,
             repaired: None,
+            unrepaired: BTreeSet::new(),
             seen: None,
             is_over: false,
             desk: Desk::default(),
@@ -208,7 +225,7 @@ impl<'a> Run<'a> {
             // Another process writes, and sees the same; this one looks again.
             Err(Error::Locked { .. }) => false,
             Err(error) => {
-                self.failed("look after the board", &error);
+                self.failed("check the board", &error);
                 false
             }
         }
@@ -252,19 +269,25 @@ impl<'a> Run<'a> {
     fn lost(&mut self, state: &State) -> Option<Lost> {
         let registered = self.registered.as_ref()?;
         if !is_registered(state, registered) {
+            let has_hung = self.work.as_ref().is_some_and(|work| work.has_run_out(state));
             self.registered = None;
             (self.work, self.heartbeat) = (None, None);
-            return Some(Lost::Registration);
+            self.ended_because = match has_hung {
+                true => Some("it did nothing until its lease ran out"),
+                false => Some("it is no longer registered"),
+            };
+            return Some(if has_hung { Lost::Lease } else { Lost::Registration });
         }
         match self.work.as_ref().map(|work| work.fate(state)) {
             None | Some(Fate::Held) => None,
-            Some(Fate::Finished) => {
+            Some(Fate::Finished | Fate::ByHand) => {
                 let now = self.now();
                 self.finished.get_or_insert(now);
                 None
             }
             Some(Fate::Lost) => {
                 self.work = None;
+                self.ended_because = Some("its work was taken from it");
                 Some(Lost::Work)
             }
         }
@@ -320,93 +343,6 @@ impl<'a> Run<'a> {
         let latest = seen + LOOK_INTERVAL;
         let due = self.leases.next_timeout().unwrap_or(latest);
         due.min(latest).max(seen + LEASES_EVERY_MIN)
-    }
-
-    /// Handles the agent's end.
-    fn notice_exit(&mut self) {
-        let now = self.now();
-        let Some(agent) = &mut self.agent else { return };
-        let mut ending = match agent.ended() {
-            Ok(ending) => ending,
-            Err(error) => return self.failed("wait for the agent", &error),
-        };
-        let lingers = self.finished.is_some_and(|since| now >= since + LINGER_MAX);
-        if ending.is_none() && !lingers {
-            return;
-        }
-        // Processes that the agent left in the background end with it, lingering ones, too.
-        match agent.end() {
-            Ok(_) => {}
-            Err(error) => return self.failed("end the agent's remaining processes", &error),
-        }
-        ending = ending.or(Some(Ending::Done));
-        self.agent = None;
-        if let Some(heartbeat) = &mut self.heartbeat {
-            heartbeat.listen(now, &self.directory);
-        }
-        match ending.map(|ending| self.exit(ending)) {
-            Some(Ok(exit)) => self.handle(Event::Exited(exit)),
-            Some(Err(error)) => {
-                self.failed("read the agent's result", &error);
-                // Without the board the result is unknown, and nothing can be done.
-                let ending = Ending::Failed(1);
-                let exit =
-                    Exit { ending, holds: true, progress: false, notes: false, drafts: false };
-                self.handle(Event::Exited(exit));
-            }
-            None => {}
-        }
-    }
-
-    /// The meaning of an agent's end, from the board and from the agent's announcement.
-    fn exit(&mut self, ending: Ending) -> Result<Exit> {
-        let said = self.heartbeat.as_mut().and_then(|heartbeat| heartbeat.leaving.take());
-        let ending = match (ending, said) {
-            (Ending::Done | Ending::HandOver, Some(said)) => super::agent::ending(said.code),
-            (ending, _) => ending,
-        };
-        let state = self.board.read()?;
-        let fate = self.work.as_ref().map(|work| work.fate(&state));
-        let is_plan = matches!(self.work, Some(Work::Plan { .. }));
-        let is_task = matches!(self.work, Some(Work::Task { .. }));
-        let holds = fate == Some(Fate::Held) && !is_plan;
-        let planned = holds && self.has_planned();
-        let task = self.work.as_ref().and_then(Work::task);
-        let notes = super::work::notes_of(&state, task);
-        let print = self.footprint(&state);
-        let exit = Exit {
-            // An agent that has submitted its plan has done what it was told.
-            ending: if planned && ending == Ending::Done { Ending::HandOver } else { ending },
-            holds,
-            progress: fate == Some(Fate::Finished) || print != self.before.0 || planned,
-            notes: !is_task || notes != self.before.1 || planned,
-            drafts: is_plan && state.tasks.iter().any(|task| task.status == Status::Draft),
-        };
-        self.record(
-            types::SUPERVISE_EXITED,
-            json!({
-                "task": task, "ending": format!("{ending:?}"), "holds": holds,
-                "progress": exit.progress, "notes": exit.notes,
-            }),
-        );
-        let what = if planned { "it has submitted a plan".to_owned() } else { told(exit) };
-        self.tell(format!("agent ended: {what}"));
-        self.after(exit);
-        Ok(exit)
-    }
-
-    /// Keeps or drops the held work after an agent's end.
-    fn after(&mut self, exit: Exit) {
-        self.finished = None;
-        if let Some(Work::Plan { calls, .. }) = &self.work
-            && exit.ending == Ending::Done
-            && !exit.drafts
-        {
-            self.answered.clone_from(calls);
-        }
-        if !exit.holds {
-            self.work = None;
-        }
     }
 
     /// How long the loop may sleep.
@@ -481,16 +417,4 @@ impl<'a> Run<'a> {
 pub(super) fn is_registered(state: &State, holder: &Holder) -> bool {
     let entry = state.agents.get(&holder.by);
     entry.is_some_and(|entry| entry.epoch.unwrap_or_default() == holder.epoch)
-}
-
-/// Describes an exit in words.
-fn told(exit: Exit) -> String {
-    let how = match exit.ending {
-        Ending::Done => "exit 0".to_owned(),
-        Ending::HandOver => "exit 42, hand-over".to_owned(),
-        Ending::Failed(code) => format!("exit {code}"),
-        Ending::Killed(signal) => format!("killed by signal {signal}"),
-    };
-    let work = if exit.holds { ", its work is not finished" } else { "" };
-    format!("{how}{work}")
 }

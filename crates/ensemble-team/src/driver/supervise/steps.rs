@@ -8,21 +8,17 @@ use super::agent::{Mark, Order as Start, Running};
 use super::run::{Run, is_registered};
 use super::work::{Fate, Work, notes_of};
 use super::{LOOK_EVERY, Surroundings};
-use crate::admission::is_refusal;
 use crate::board::prompt::{Prompts, Role};
 use crate::board::{
-    Control, ControlFile, NewAnomaly, State, Status, Task, claimable, is_fenced, reviewable, wake,
+    Control, ControlFile, NewAnomaly, State, Status, Task, claimable, disagrees, is_fenced,
+    last_coder, occurrences, reviewable, wake,
 };
 use crate::proto::supervise::{Anomaly, CONTENDED_WAIT, Event, Gate, Lost, Trouble};
-use crate::proto::task::Holder;
-use crate::worktree::{GitError, Merged, Operation, WorktreeFault, Worktrees, is_not_allowed};
+use crate::worktree::{Merged, is_not_allowed};
 use ensemble_core::durable::{Durability, FileLock, jittered, write_document};
 use ensemble_core::event_log::types;
-use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
-/// Most tasks that are tried in one look, if other agents claim first.
-const CLAIMS_A_LOOK: usize = 8;
 /// Held by the supervisor whose planner runs.
 const PLANNING_LOCK: &str = "locks/planning.lock";
 
@@ -70,6 +66,7 @@ impl Run<'_> {
             self.registered = None;
             return Ok(Event::Fenced(Lost::Registration));
         }
+        let state = self.reconcile(state)?;
         let found = match self.order.role {
             Role::Planner => self.plan()?,
             Role::Coder => {
@@ -94,12 +91,26 @@ impl Run<'_> {
         };
         let task = work.task().cloned();
         let is_new = match &work {
-            Work::Plan { calls, .. } => *calls != self.answered,
+            Work::Plan { occurrences, .. } => {
+                let is_new = *occurrences != self.called;
+                self.called.clone_from(occurrences);
+                is_new
+            }
             Work::Task { .. } | Work::Review { .. } => task != self.lock.record.task,
         };
         self.work = Some(work);
         self.lock.record.task = task;
         Ok(Event::Claimed { is_new })
+    }
+
+    /// Makes the agent's entry on the board say what its tasks say, if its agent has left it behind.
+    fn reconcile(&mut self, state: State) -> Result<State> {
+        if !disagrees(&state, &self.order.id) {
+            return Ok(state);
+        }
+        let mut locked = self.board.lock()?;
+        locked.reconcile_agent(&self.order.id)?;
+        locked.commit()
     }
 
     /// Translates an error into an event of the machine.
@@ -122,48 +133,6 @@ impl Run<'_> {
         }
         self.failed(what, error);
         Event::Failed
-    }
-
-    /// Claims the first task that is available.
-    fn claim(
-        &mut self,
-        agent: &Holder,
-        mut state: State,
-        open: impl for<'s> Fn(&'s State, &Name) -> Vec<&'s Task>,
-        take: fn(&Worktrees, &Name, &Holder) -> Result<Work>,
-    ) -> Result<Option<Work>> {
-        let Some(worktrees) = self.worktrees else {
-            return Err(WorktreeFault::NoRepository.to(Operation::Claim));
-        };
-        let mut refused: Vec<Name> = Vec::new();
-        for _ in 0..CLAIMS_A_LOOK {
-            let is_free =
-                |task: &&Task| !refused.contains(&task.id) && !worktrees.is_kept_elsewhere(task);
-            let next = open(&state, &agent.by).into_iter().find(is_free);
-            let Some(task) = next else { break };
-            match take(worktrees, &task.id, agent) {
-                Ok(work) => return Ok(Some(work)),
-                // Another agent was faster, or the task needs something that is missing.
-                Err(error) if is_not_allowed(&error) || is_refusal(&error) => {}
-                Err(error) if error.area::<GitError>().is_some() => {
-                    self.failed(&format!("claim `{}`", task.id), &error);
-                }
-                Err(error) => return Err(error),
-            }
-            refused.push(task.id.clone());
-            state = self.board.read()?;
-        }
-        Ok(None)
-    }
-
-    fn take_task(worktrees: &Worktrees, id: &Name, agent: &Holder) -> Result<Work> {
-        let claimed = worktrees.claim_task_now(id, agent)?;
-        Ok(Work::Task { id: id.clone(), holder: claimed.granted.holder, path: claimed.path })
-    }
-
-    fn take_review(worktrees: &Worktrees, id: &Name, agent: &Holder) -> Result<Work> {
-        let claimed = worktrees.claim_review_now(id, agent)?;
-        Ok(Work::Review { id: id.clone(), holder: claimed.granted.holder, path: claimed.path })
     }
 
     /// Merges approved work of all reviewers. Returns the board's content afterwards.
@@ -207,13 +176,16 @@ impl Run<'_> {
     }
 
     fn plan(&mut self) -> Result<Option<Work>> {
-        let mut calls = wake(&self.board.read()?);
+        let state = self.board.read()?;
+        let mut calls = wake(&state);
         calls.extend(self.plans_to_review());
-        if calls.is_empty() || calls == self.answered {
+        let occurrences = occurrences(&state, &calls);
+        self.answered.retain(|answered| occurrences.contains(answered));
+        if occurrences.is_subset(&self.answered) {
             return Ok(None);
         }
         match FileLock::acquire(&self.directory.join(PLANNING_LOCK), Duration::ZERO) {
-            Ok(lock) => Ok(Some(Work::Plan { calls, _lock: lock })),
+            Ok(lock) => Ok(Some(Work::Plan { calls, occurrences, _lock: lock })),
             Err(Error::Locked { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -237,7 +209,7 @@ impl Run<'_> {
         }
         match self.work.as_ref().map(|work| work.fate(&state)) {
             Some(Fate::Held) => Ok(self.check_plan()?.unwrap_or(Event::Open)),
-            Some(Fate::Finished | Fate::Lost) | None => {
+            Some(Fate::Finished | Fate::ByHand | Fate::Lost) | None => {
                 self.work = None;
                 Ok(Event::Fenced(Lost::Work))
             }
@@ -271,7 +243,10 @@ impl Run<'_> {
         if work.fate(&state) != Fate::Held {
             return Ok(false);
         }
-        let prompts = Prompts::of(self.board).with_plan(self.plan_of_prompt()?);
+        let uncommitted = self.worktrees.zip(work.path()).map(|(it, path)| it.uncommitted(path));
+        let prompts = Prompts::of(self.board)
+            .with_plan(self.plan_of_prompt()?)
+            .with_uncommitted(uncommitted.transpose()?.unwrap_or_default());
         let brief = match work {
             Work::Task { id, .. } => prompts.coder(&state, id)?,
             Work::Review { id, .. } => prompts.reviewer(&state, id)?,
@@ -305,7 +280,7 @@ impl Run<'_> {
         });
         self.end_mail(mail, started.is_ok());
         let running = started?;
-        self.before = before;
+        (self.before, self.exit_reason) = (before, None);
         self.desk.plan_before = plan_before;
         self.finished = None;
         let (pid, started) = running.process();
@@ -358,7 +333,9 @@ impl Run<'_> {
                 Ok(ended) => {
                     self.agent = None;
                     self.record(types::SUPERVISE_TERMINATED, json!({ "processes": ended }));
-                    self.tell("the agent was ended".to_owned());
+                    let why = self.ended_because.take();
+                    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                    self.tell(format!("the agent was ended{why}"));
                 }
                 Err(error) => {
                     self.failed("end the agent", &error);
@@ -376,7 +353,10 @@ impl Run<'_> {
         let about = task.map_or_else(String::new, |task| format!(" at `{task}`"));
         // The pattern names no task, so that the same trouble at several tasks is seen as one.
         let (count, pattern) = match anomaly {
-            Anomaly::Crashed { ending, count } => (count, format!("{ending:?}")),
+            Anomaly::Crashed { ending, count } => (count, ending.to_string()),
+            Anomaly::Hung { count } => {
+                (count, "no sign of life until the lease ran out".to_owned())
+            }
             Anomaly::NotStarted { count } => (count, "the agent cannot be started".to_owned()),
             Anomaly::Unfinished { count } => (count, "exit 0 with unfinished work".to_owned()),
             Anomaly::NoNotes { count } => (count, "exit 42 without hand-over notes".to_owned()),
@@ -385,6 +365,9 @@ impl Run<'_> {
         details.insert("count".to_owned(), json!(count));
         details.insert("error_pattern".to_owned(), json!(pattern));
         let task = task.cloned();
+        if let Some(reason) = self.exit_reason.take().filter(|reason| !reason.is_empty()) {
+            details.insert("reason".to_owned(), json!(reason));
+        }
         self.tell(format!("anomaly: {pattern}{about} ({count} in a row)"));
         let anomaly = NewAnomaly {
             kind: "retry_loop".to_owned(),
@@ -407,17 +390,28 @@ impl Run<'_> {
     /// Blocks the task at which agents fail. If that fails, [`Run::look`] tries again before it looks
     /// for other work: the claim would be renewed for ever, and no agent would work.
     pub(super) fn block(&mut self, trouble: Trouble) -> Option<Event> {
-        let Some(Work::Task { id, holder, .. }) = &self.work else { return None };
+        let held = match &self.work {
+            Some(Work::Task { id, holder, .. }) => Some((id.clone(), Some(holder.clone()))),
+            // An agent that hung has lost its task, which is free now.
+            None => self.lock.record.task.clone().map(|id| (id, None)),
+            Some(_) => None,
+        };
+        let (id, holder) = held?;
         let question = format!(
             "What stops agents at `{id}`? {trouble}; see the anomalies of `{}`.",
             self.order.id
         );
         let reason = trouble.to_string();
         let blocked = self.board.lock().and_then(|mut locked| {
-            locked.block(id, Some(holder), &reason, &[question])?;
+            let is_free = |task: &Task| {
+                task.status.is_claimable() && last_coder(task).as_ref() == Some(&self.order.id)
+            };
+            if holder.is_none() && !locked.state().task(&id).is_some_and(is_free) {
+                return locked.commit();
+            }
+            locked.block(&id, holder.as_ref(), &reason, &[question])?;
             locked.commit()
         });
-        let id = id.clone();
         match blocked.map(drop) {
             Err(error) if !is_fenced(&error) && !is_not_allowed(&error) => {
                 self.unwritten.block = Some(trouble);

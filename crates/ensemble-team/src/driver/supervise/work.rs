@@ -1,11 +1,12 @@
 //! The work of each role: planners answer calls, coders claim tasks, reviewers claim reviews and
 //! merge approved work.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::board::{Call, State, Status, Task};
+use crate::board::{Call, Happened, LEASE_RAN_OUT, State, Status, Task, WakeOccurrence};
 use crate::proto::task::Holder;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
@@ -18,7 +19,7 @@ pub(super) enum Work {
     /// A review.
     Review { id: Name, holder: Holder, path: PathBuf },
     /// The plan; the lock keeps other planners out.
-    Plan { calls: Vec<Call>, _lock: FileLock },
+    Plan { calls: Vec<Call>, occurrences: BTreeSet<WakeOccurrence>, _lock: FileLock },
 }
 
 /// State of the held work, from the board.
@@ -28,6 +29,8 @@ pub(super) enum Fate {
     Held,
     /// The agent has finished it: submitted, judged, given up or blocked.
     Finished,
+    /// The agent has finished it by changing the task's status on the board, without a verb.
+    ByHand,
     /// It was taken from the agent.
     Lost,
 }
@@ -57,6 +60,17 @@ impl Work {
         }
     }
 
+    /// Whether it was lost because its agent did nothing until the lease ran out. The board does not say why a planner
+    /// is no longer registered; nothing else takes one away from its supervisor.
+    pub(super) fn has_run_out(&self, state: &State) -> bool {
+        let (Some(id), Some(holder)) = (self.task(), self.holder()) else { return true };
+        let is_it = |line: &Happened| {
+            line.more.get("epoch").and_then(Value::as_u64) == Some(holder.epoch)
+                && line.more.get("reason").and_then(Value::as_str) == Some(LEASE_RAN_OUT)
+        };
+        state.task(id).is_some_and(|task| task.history.iter().rev().any(is_it))
+    }
+
     /// The work's state on the board.
     pub(super) fn fate(&self, state: &State) -> Fate {
         match self {
@@ -65,13 +79,29 @@ impl Work {
                 let is_held = task.status == Status::Claimed
                     && task.assigned_to.as_ref() == Some(&holder.by)
                     && task.lease_epoch.unwrap_or_default() == holder.epoch;
-                if is_held { Fate::Held } else { told(task, holder, CODER_ENDS) }
+                let by_hand = [Status::ReadyForReview, Status::Blocked].contains(&task.status)
+                    && task.assigned_to.as_ref() == Some(&holder.by)
+                    && task.lease_epoch.unwrap_or_default() == holder.epoch;
+                match told(task, holder, CODER_ENDS) {
+                    _ if is_held => Fate::Held,
+                    Fate::Lost if by_hand => Fate::ByHand,
+                    fate => fate,
+                }
             }),
             Self::Review { id, holder, .. } => state.task(id).map_or(Fate::Lost, |task| {
                 let is_held = task.status == Status::ReadyForReview
                     && task.reviewing_by.as_ref() == Some(&holder.by)
                     && task.review_epoch.unwrap_or_default() == holder.epoch;
-                if is_held { Fate::Held } else { told(task, holder, REVIEWER_ENDS) }
+                let is_his = |name: &Option<Name>| name.as_ref().is_none_or(|it| *it == holder.by);
+                let by_hand = [Status::Approved, Status::Rejected].contains(&task.status)
+                    && is_his(&task.reviewing_by)
+                    && is_his(&task.approved_by)
+                    && task.review_epoch.unwrap_or_default() == holder.epoch;
+                match told(task, holder, REVIEWER_ENDS) {
+                    _ if is_held => Fate::Held,
+                    Fate::Lost if by_hand => Fate::ByHand,
+                    fate => fate,
+                }
             }),
         }
     }
@@ -85,7 +115,7 @@ const REVIEWER_ENDS: &[&str] = &["approved", "rejected"];
 /// Whether a task's history shows that its holder has finished it. A planner's block has neither
 /// epoch nor name.
 fn told(task: &Task, holder: &Holder, ends: &[&str]) -> Fate {
-    let is_his = |line: &&crate::board::Happened| {
+    let is_his = |line: &&Happened| {
         let by = line.more.get("agent").and_then(Value::as_str) == Some(holder.by.as_str());
         let number = line.more.get("epoch").and_then(Value::as_u64);
         by && number.is_none_or(|epoch| epoch == holder.epoch)

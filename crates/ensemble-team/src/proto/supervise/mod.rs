@@ -24,6 +24,7 @@
 //! Running         the 5th crash, the 10th agent
 //!                 in a row without progress            -> Delayed 5 s    Block (a coder)
 //!                                                      -> Leaving        Unregister (others: GaveUp)
+//! Running         Fenced(Lease): a hang is a crash     -> Stopping       Note, Terminate; the 5th: Block, too
 //! Delayed         its time                             -> Looking | Checking
 //! Running         Stop, Gated(Abort), Fenced           -> Stopping       Terminate
 //! Stopping        Terminated                           -> Leaving        Unregister (Stop, Abort)
@@ -165,7 +166,7 @@ impl Supervise {
         Self {
             pace,
             state: State::New,
-            loops: Loops { crashes: 0, spins: 0 },
+            loops: Loops { crashes: 0, hangs: 0, spins: 0 },
             is_asked: false,
             idle_since: None,
             farewells: 0,

@@ -92,6 +92,8 @@ impl Pace {
 pub enum Trouble {
     /// Agents crashed.
     Crashes(u32),
+    /// Agents did nothing until their lease ran out.
+    Hangs(u32),
     /// Agents ended without any progress.
     Spins(u32),
 }
@@ -100,6 +102,9 @@ impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Crashes(count) => write!(f, "{count} agents crashed at it without progress"),
+            Self::Hangs(count) => {
+                write!(f, "{count} agents hung at it until their lease ran out, without progress")
+            }
             Self::Spins(count) => write!(f, "{count} agents ended at it without progress"),
         }
     }
@@ -108,8 +113,11 @@ impl std::fmt::Display for Trouble {
 /// Counts unsuccessful agents, one after another at the same work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Loops {
-    /// Crashes since the last progress.
+    /// Crashes since the last progress; a hang is one.
     pub crashes: u32,
+    /// Hangs among them.
+    #[serde(default)]
+    pub hangs: u32,
     /// Agents since the last progress.
     pub spins: u32,
 }
@@ -119,6 +127,13 @@ impl Loops {
         self.crashes += 1;
         self.spins += 1;
         Anomaly::Crashed { ending, count: self.crashes }
+    }
+
+    pub(super) fn hung(&mut self) -> Anomaly {
+        self.crashes += 1;
+        self.hangs += 1;
+        self.spins += 1;
+        Anomaly::Hung { count: self.crashes }
     }
 
     pub(super) fn not_started(&mut self) -> Anomaly {
@@ -134,7 +149,9 @@ impl Loops {
 
     /// The limit that was reached, if any.
     pub(super) const fn trouble(self, pace: &Pace) -> Option<Trouble> {
-        if self.crashes >= pace.crashes_max {
+        if self.crashes >= pace.crashes_max && self.hangs == self.crashes {
+            Some(Trouble::Hangs(self.hangs))
+        } else if self.crashes >= pace.crashes_max {
             Some(Trouble::Crashes(self.crashes))
         } else if self.spins >= pace.spins_max {
             Some(Trouble::Spins(self.spins))

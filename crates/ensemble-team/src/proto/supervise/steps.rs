@@ -60,7 +60,7 @@ impl Supervise {
     pub(super) const fn lost(lost: Lost) -> After {
         match lost {
             Lost::Work => After::Look,
-            Lost::Registration => After::Register,
+            Lost::Registration | Lost::Lease => After::Register,
         }
     }
 
@@ -154,6 +154,21 @@ impl Supervise {
         }
     }
 
+    /// The agent has done nothing until its lease ran out.
+    fn hung(&mut self) -> State {
+        let anomaly = self.loops.hung();
+        self.ask(Effect::Note(anomaly));
+        match self.loops.trouble(&self.pace) {
+            None => self.terminate(After::Register),
+            Some(trouble) if self.pace.can_block => {
+                self.loops = Loops::default();
+                self.ask(Effect::Block(trouble));
+                self.terminate(After::Register)
+            }
+            Some(_) => self.terminate(After::Leave(Reason::GaveUp)),
+        }
+    }
+
     /// Ends the supervisor from any state.
     pub(super) fn halt(&mut self, reason: Reason) -> State {
         match self.state {
@@ -195,11 +210,13 @@ impl Supervise {
 
     pub(super) fn fenced(&mut self, lost: Lost) -> State {
         match (self.state, lost) {
+            (State::Running, Lost::Lease) => self.hung(),
             (State::Spawning | State::Running, lost) => self.terminate(Self::lost(lost)),
-            (State::Leaving { reason }, Lost::Registration)
-            | (State::Retrying { again: Again::Unregister(reason), .. }, Lost::Registration) => {
-                self.end(reason)
-            }
+            (State::Leaving { reason }, Lost::Registration | Lost::Lease)
+            | (
+                State::Retrying { again: Again::Unregister(reason), .. },
+                Lost::Registration | Lost::Lease,
+            ) => self.end(reason),
             (
                 State::Looking { .. }
                 | State::Idle { .. }
@@ -207,7 +224,7 @@ impl Supervise {
                 | State::Gated { .. }
                 | State::Delayed { .. }
                 | State::Retrying { again: Again::Look | Again::Check, .. },
-                Lost::Registration,
+                Lost::Registration | Lost::Lease,
             ) => self.register(),
             (
                 State::Checking
@@ -227,7 +244,7 @@ impl Supervise {
                     ..
                 }
                 | State::Ended),
-                Lost::Work | Lost::Registration,
+                Lost::Work | Lost::Registration | Lost::Lease,
             )
             | (
                 state @ (State::Looking { .. }

@@ -139,6 +139,7 @@ fn events() -> Vec<(&'static str, Event)> {
         ("Exited(1, finished)", Exited(exit(Ending::Failed(1), false))),
         ("Fenced(Work)", Fenced(Lost::Work)),
         ("Fenced(Registration)", Fenced(Lost::Registration)),
+        ("Fenced(Lease)", Fenced(Lost::Lease)),
         ("Stop", Event::Stop),
         ("Asked", Event::Asked),
         ("Pressed", Event::Pressed),
@@ -232,12 +233,37 @@ fn tenth_agent_without_progress_blocks_the_task() {
 }
 
 #[test]
+fn an_agent_that_hangs_counts_like_one_that_crashes() {
+    let mut machine = running(Pace::coder());
+    again(&mut machine, exit(Ending::Failed(1), true), 3);
+    let begin = [Event::Terminated, Event::Registered, Event::Claimed { is_new: false }];
+    for (count, last) in [(4, false), (5, true)] {
+        machine.handle(at(50), Event::Fenced(Lost::Lease));
+        let mut effects = vec![Effect::Note(Anomaly::Hung { count })];
+        effects.extend(last.then_some(Effect::Block(Trouble::Crashes(5))));
+        effects.push(Effect::Terminate);
+        assert_eq!(drain(&mut machine), effects);
+        for event in begin.into_iter().chain([Event::Open, Event::Spawned]) {
+            machine.handle(at(51), event);
+        }
+        drain(&mut machine);
+    }
+    assert_eq!(machine.loops(), Loops::default());
+
+    let mut reviewer = running(Pace { crashes_max: 1, ..Pace::reviewer() });
+    reviewer.handle(at(1), Event::Fenced(Lost::Lease));
+    reviewer.handle(at(2), Event::Terminated);
+    reviewer.handle(at(2), Event::Left);
+    assert_eq!(drain(&mut reviewer).last(), Some(&Effect::Ended(Reason::GaveUp)));
+}
+
+#[test]
 fn progress_resets_the_counters() {
     let mut machine = running(Pace::coder());
     let crash = exit(Ending::Failed(1), true);
     again(&mut machine, crash, 4);
     again(&mut machine, Exit { progress: true, ..crash }, 1);
-    assert_eq!(machine.loops(), Loops { crashes: 1, spins: 1 });
+    assert_eq!(machine.loops(), Loops { crashes: 1, hangs: 0, spins: 1 });
     let mut other = running(Pace::coder());
     again(&mut other, crash, 4);
     other.handle(at(50), Event::Fenced(Lost::Work));

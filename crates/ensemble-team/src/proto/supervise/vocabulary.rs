@@ -17,6 +17,17 @@ pub enum Ending {
     Killed(i32),
 }
 
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Done => f.write_str("exit 0"),
+            Self::HandOver => f.write_str("exit 42"),
+            Self::Failed(code) => write!(f, "exit {code}"),
+            Self::Killed(signal) => write!(f, "killed by signal {signal}"),
+        }
+    }
+}
+
 /// The board's state after an agent's program has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Exit {
@@ -48,6 +59,8 @@ pub enum Lost {
     Work,
     /// The registration, and everything held under it.
     Registration,
+    /// The same, since the agent did nothing until its lease ran out.
+    Lease,
 }
 
 /// An event of a supervisor.
@@ -130,6 +143,11 @@ pub enum Anomaly {
         /// The way in which the agent ended.
         ending: Ending,
         /// Number of consecutive crashes.
+        count: u32,
+    },
+    /// The agent did nothing until its lease ran out.
+    Hung {
+        /// Number of consecutive failures.
         count: u32,
     },
     /// The agent could not be started.

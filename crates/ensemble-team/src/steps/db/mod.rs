@@ -45,6 +45,15 @@ impl Db {
         }
     }
 
+    /// What is wrong with the database; nothing is known of that on a server, which checks itself.
+    pub(super) fn faults(&mut self, most: usize) -> DbResult<Vec<String>> {
+        match self {
+            Self::Sqlite(db) => db.faults(most),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Ok(Vec::new()),
+        }
+    }
+
     /// Waits for news; `None` if this database has none.
     pub(super) fn wait(&mut self, longest: Duration) -> DbResult<Option<bool>> {
         match self {

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ensemble_core::durable::{Dir, Durability, LockFile};
+use ensemble_core::durable::{Dir, Durability, LockFile, temporary_name};
 use ensemble_core::{Error, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
@@ -42,7 +42,7 @@ pub(in crate::steps) struct Sqlite {
 
 impl Sqlite {
     pub(in crate::steps) fn open(path: &Path, options: &StepOptions) -> Result<Self> {
-        make_private(path)?;
+        find_database(path, options)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut db = Connection::open_with_flags(path, flags)
             .map_err(|error| failed("open", path, &error))?;
@@ -75,6 +75,18 @@ impl Sqlite {
         let value = write(&Tx::sqlite(&self.db))?;
         transaction.commit().map_err(DbError::from)?;
         Ok(value)
+    }
+
+    /// What is wrong with the file, up to a maximum number of problems.
+    pub(super) fn faults(&self, most: usize) -> DbResult<Vec<String>> {
+        let statement = format!("PRAGMA integrity_check({most})");
+        let mut found = Vec::new();
+        query(&self.db, &statement, &[], &mut |row| {
+            found.push(row.text(0)?.to_owned());
+            Ok(true)
+        })?;
+        found.retain(|line| line != "ok");
+        Ok(found)
     }
 
     #[cfg(test)]
@@ -150,19 +162,41 @@ pub(super) fn cell<'r>(row: &'r rusqlite::Row<'_>, column: usize) -> DbResult<Ce
     }
 }
 
-/// Creates the file, readable by its owner only, if it does not exist. SQLite gives its side files
-/// the same mode.
-fn make_private(path: &Path) -> Result<()> {
+/// Makes sure that there is a database. One that has lost its content would look like one without steps.
+fn find_database(path: &Path, options: &StepOptions) -> Result<()> {
     match std::fs::symlink_metadata(path) {
-        Ok(found) if found.is_file() => Ok(()),
-        Ok(_) => Err(Error::malformed(path, "file", "is not a regular file: move it away")),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(false).mode(0o600);
-            options.open(path).map(drop).map_err(|e| Error::io("create", path, e))
+        Ok(found) if !found.is_file() => {
+            Err(Error::malformed(path, "file", "is not a regular file: move it away"))
         }
+        Ok(found) if found.len() == 0 => {
+            let detail = "is empty: restore it from a copy, or remove it to begin without steps";
+            Err(Error::malformed(path, "file", detail))
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => create_database(path, options),
         Err(error) => Err(Error::io("examine", path, error)),
     }
+}
+
+/// Creates the database with its tables, readable by its owner only, and gives it its name once it is whole. SQLite
+/// gives its side files the same mode. A crash leaves a file of another name.
+fn create_database(path: &Path, options: &StepOptions) -> Result<()> {
+    let home = Dir::open(path.parent().unwrap_or(path))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = temporary_name(&name);
+    let made = path.with_file_name(&temporary);
+    let mut file = OpenOptions::new();
+    file.write(true).create_new(true).mode(0o600);
+    file.open(&made).map_err(|error| Error::io("create", path, error))?;
+    let filled = Connection::open_with_flags(&made, OpenFlags::SQLITE_OPEN_READ_WRITE)
+        .map_err(|error| failed("create", path, &error))
+        .and_then(|mut db| prepare(&mut db, path, None, options));
+    // If another process was first, its database counts.
+    let named = filled.and_then(|()| home.move_new(&temporary, &home, &name).map(drop));
+    for left in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(path.with_file_name(format!("{temporary}{left}")));
+    }
+    named
 }
 
 /// Sets a connection up, and migrates the tables.

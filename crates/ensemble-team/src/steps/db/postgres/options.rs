@@ -1,11 +1,10 @@
 //! Where the server is, and how a client proves itself to it.
 
-use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ensemble_core::durable::{open_chosen_file, read_whole};
 use ensemble_core::message::Name;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
@@ -23,6 +22,8 @@ const SCHEMA_PREFIX: &str = "ensemble_";
 const IDENTIFIER_BYTES_MAX: usize = 63;
 /// Permissions of a password file that let other users read it.
 const OTHERS: u32 = 0o077;
+/// The largest password file, in bytes.
+const PASSWORDS_BYTES_MAX: usize = 1024 * 1024;
 
 /// A PostgreSQL server that has the step queues of a team.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,11 +184,15 @@ fn fields(line: &str) -> Vec<(String, bool)> {
 }
 
 fn private_text(file: &Path) -> Result<String, String> {
-    let why = |error: std::io::Error| format!("cannot read {}: {error}", file.display());
-    if fs::metadata(file).map_err(why)?.mode() & OTHERS != 0 {
-        return Err(format!("other users may read {}: `chmod 600` it", file.display()));
+    let shown = file.display();
+    let (opened, stat) = open_chosen_file(file)
+        .map_err(|error| error.to_string())?
+        .ok_or_else(|| format!("cannot read {shown}: it does not exist"))?;
+    if stat.mode & OTHERS != 0 {
+        return Err(format!("other users may read {shown}: `chmod 600` it"));
     }
-    fs::read_to_string(file).map_err(why)
+    let content = read_whole(&opened, file, PASSWORDS_BYTES_MAX).map_err(|e| e.to_string())?;
+    String::from_utf8(content).map_err(|error| format!("cannot read {shown}: {error}"))
 }
 
 fn is_local(host: &Host) -> bool {
@@ -202,6 +207,8 @@ fn is_local(host: &Host) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn options(address: &str) -> Result<PostgresOptions, String> {

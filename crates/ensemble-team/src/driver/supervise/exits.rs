@@ -1,0 +1,131 @@
+//! The end of an agent's program, and what it means.
+
+use serde_json::json;
+
+use super::LINGER_MAX;
+use super::run::Run;
+use super::work::{Fate, Work};
+use crate::board::{State, Status};
+use crate::proto::supervise::{Ending, Event, Exit};
+use ensemble_core::Result;
+use ensemble_core::event_log::types;
+
+impl Run<'_> {
+    /// Handles the agent's end.
+    pub(super) fn notice_exit(&mut self) {
+        let now = self.now();
+        let Some(agent) = &mut self.agent else { return };
+        let mut ending = match agent.ended() {
+            Ok(ending) => ending,
+            Err(error) => return self.failed("wait for the agent", &error),
+        };
+        let lingers = self.finished.is_some_and(|since| now >= since + LINGER_MAX);
+        if ending.is_none() && !lingers {
+            return;
+        }
+        // Processes that the agent left in the background end with it, lingering ones, too.
+        match agent.end() {
+            Ok(_) => {}
+            Err(error) => return self.failed("end the agent's remaining processes", &error),
+        }
+        ending = ending.or(Some(Ending::Done));
+        self.agent = None;
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.listen(now, &self.directory);
+        }
+        match ending.map(|ending| self.exit(ending)) {
+            Some(Ok(exit)) => self.handle(Event::Exited(exit)),
+            Some(Err(error)) => {
+                self.failed("read the agent's result", &error);
+                // Without the board the result is unknown, and nothing can be done.
+                let ending = Ending::Failed(1);
+                let exit =
+                    Exit { ending, holds: true, progress: false, notes: false, drafts: false };
+                self.handle(Event::Exited(exit));
+            }
+            None => {}
+        }
+    }
+
+    /// The meaning of an agent's end, from the board and from the agent's announcement.
+    fn exit(&mut self, ending: Ending) -> Result<Exit> {
+        let said = self.heartbeat.as_mut().and_then(|heartbeat| heartbeat.leaving.take());
+        self.exit_reason = said.as_ref().map(|said| said.reason.clone());
+        let ending = match (ending, said) {
+            (Ending::Done | Ending::HandOver, Some(said)) => super::agent::ending(said.code),
+            (ending, _) => ending,
+        };
+        let mut state = self.board.read()?;
+        match self.complete_by_hand(&state) {
+            Ok(completed) => state = completed.unwrap_or(state),
+            // The board is as the agent left it, which is enough to go by.
+            Err(error) => self.failed("complete what the agent has written", &error),
+        }
+        let fate = self.work.as_ref().map(|work| work.fate(&state));
+        let is_plan = matches!(self.work, Some(Work::Plan { .. }));
+        let is_task = matches!(self.work, Some(Work::Task { .. }));
+        let holds = fate == Some(Fate::Held) && !is_plan;
+        let planned = holds && self.has_planned();
+        let task = self.work.as_ref().and_then(Work::task);
+        let notes = super::work::notes_of(&state, task);
+        let print = self.footprint(&state);
+        let exit = Exit {
+            // An agent that has submitted its plan has done its task.
+            ending: if planned && ending == Ending::Done { Ending::HandOver } else { ending },
+            holds,
+            progress: matches!(fate, Some(Fate::Finished | Fate::ByHand))
+                || print != self.before.0
+                || planned,
+            notes: !is_task || notes != self.before.1 || planned,
+            drafts: is_plan && state.tasks.iter().any(|task| task.status == Status::Draft),
+        };
+        self.record(
+            types::SUPERVISE_EXITED,
+            json!({
+                "task": task, "ending": format!("{ending:?}"), "holds": holds,
+                "progress": exit.progress, "notes": exit.notes,
+            }),
+        );
+        let what = if planned { "it has submitted a plan".to_owned() } else { told(exit) };
+        self.tell(format!("agent ended: {what}"));
+        self.after(exit);
+        Ok(exit)
+    }
+
+    /// Adds to the board what an agent has left out that finished its work by hand.
+    fn complete_by_hand(&self, state: &State) -> Result<Option<State>> {
+        let Some(work) = self.work.as_ref().filter(|work| work.fate(state) == Fate::ByHand) else {
+            return Ok(None);
+        };
+        let (Some(id), Some(holder)) = (work.task(), work.holder()) else { return Ok(None) };
+        let head = self.worktrees.map(|it| it.head(id)).transpose()?.flatten();
+        let mut locked = self.board.lock()?;
+        locked.complete_by_hand(id, holder, head.as_deref())?;
+        locked.reconcile_agent(&self.order.id)?;
+        locked.commit().map(Some)
+    }
+
+    /// Keeps or drops the held work after an agent's end.
+    fn after(&mut self, exit: Exit) {
+        self.finished = None;
+        if let Some(Work::Plan { occurrences, .. }) = &self.work
+            && exit.ending == Ending::Done
+            && !exit.drafts
+        {
+            self.answered.extend(occurrences.iter().cloned());
+        }
+        if !exit.holds {
+            self.work = None;
+        }
+    }
+}
+
+/// Describes an exit in words.
+fn told(exit: Exit) -> String {
+    let how = match exit.ending {
+        Ending::HandOver => "exit 42, hand-over".to_owned(),
+        ending => ending.to_string(),
+    };
+    let work = if exit.holds { ", its work is not finished" } else { "" };
+    format!("{how}{work}")
+}

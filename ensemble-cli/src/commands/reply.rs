@@ -1,0 +1,52 @@
+//! `ensemble reply`: answers a message.
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::message::{MessageId, Name};
+use serde_json::json;
+
+use crate::completion;
+use crate::content::Content;
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::mail::delivered::more_waiting;
+use crate::mail::replying::{Replied, reply};
+use crate::queue::Queue;
+
+/// Answer a message: goes to its sender, and settles a plain message
+///
+/// Work stays yours until you report or settle it. A request is not answered in words: `ensemble request
+/// answer` decides it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble reply 01a2213e-48b2 '42 lines in main.rs'
+  ensemble reply 01a2213e-48b2 -f answer.md")]
+pub(crate) struct Arguments {
+    /// The message's id, as it was printed with it, or a unique beginning of it
+    #[arg(value_name = "ID", add = ArgValueCandidates::new(completion::messages))]
+    id: MessageId,
+    /// The mailbox it came from [default: your own]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
+    mailbox: Option<Name>,
+    #[command(flatten)]
+    content: Content,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let queue = Queue::open(context)?;
+        let mailbox = match self.mailbox {
+            Some(mailbox) => mailbox,
+            None => context.own_mailbox()?,
+        };
+        let replied = reply(context, &queue, &mailbox, &self.id, self.content.read()?)?;
+        let Replied { id, to, answered, settled, waiting } = replied;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "id": id, "mailbox": to, "answered": answered, "settled": settled, "waiting": waiting,
+            }));
+        }
+        let end = if settled { "; settled the message" } else { "; the work stays yours" };
+        context.out.line(format!("replied to {to}{end}"))?;
+        more_waiting(waiting).map_or(Ok(()), |more| context.out.line(more))
+    }
+}

@@ -1,0 +1,100 @@
+//! `ensemble agent restart`: an agent ends in order, and starts again.
+
+use std::time::Duration;
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::broker::UnreadMail;
+use ensemble_core::message::Name;
+use ensemble_core::proto::request::AtExpiry;
+use ensemble_team::roster::{Came, Member};
+use ensemble_watch::project::Project;
+
+use crate::completion;
+use crate::context::Context;
+use crate::departing::{Farewell, report as report_end};
+use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
+use crate::starting::{Session, open, plans_of, report as report_start, require_programs_again};
+
+/// Reason of the shutdown.
+const REASON: &str = "You are being restarted. Please shut down gracefully.";
+
+/// End an agent in order, and start it again
+///
+/// Asks the agent to shut down, as `ensemble down` does, and waits until it has ended. What it held goes back to its
+/// mailbox, and its unread mail stays. Then it starts as `ensemble up NAME` starts it, with the command,
+/// directory and environment that ensemble.yaml has now. An agent that refuses to shut down is left running. An agent that
+/// does not answer within 2 minutes is ended; `--force` does not ask.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble agent restart worker-1
+  ensemble agent restart worker-1 --force")]
+pub(crate) struct Arguments {
+    /// The agent
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion::agents))]
+    name: Name,
+    /// End it at once without asking
+    #[arg(long)]
+    force: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let (project, spool) = (context.project()?, context.spool()?);
+        let from = context.actor()?;
+        if from == self.name {
+            return Err(Failure::refused("an agent cannot restart itself")
+                .with_hint("ask a person or another agent to do it"));
+        }
+        let member = project.roster().get(&self.name)?;
+        if let Some(member) = &member {
+            require_restartable(project, member)?;
+        }
+        let team = open(context, &spool)?;
+        let plans = plans_of(project, std::slice::from_ref(&self.name))?;
+        // Nothing ends that could not be started again.
+        require_programs_again(&plans)?;
+        if let Some(member) = member.filter(Member::is_present) {
+            let farewell = Farewell {
+                context,
+                from,
+                reason: REASON.to_owned(),
+                deadline: self.force.then_some(Duration::ZERO),
+                on_silence: Some(AtExpiry::Force),
+                unread: Some(UnreadMail::Keep),
+                id: None,
+            };
+            let fates = farewell.drain(&Queue::open(context)?, std::slice::from_ref(&member))?;
+            report_end(context, &fates)?;
+        }
+        let lock = team.lock()?;
+        let session = Session::start(context, &team)?;
+        let brought =
+            plans.iter().map(|plan| team.bring_up(plan)).collect::<Result<Vec<_>, _>>()?;
+        session.await_watcher(context)?;
+        drop(lock);
+        report_start(context, &brought)
+    }
+}
+
+/// Refuses an agent that only a person or its supervisor can start again, with what they have to do.
+fn require_restartable(project: &Project, member: &Member) -> Outcome {
+    let Member { name, provider, .. } = member;
+    let (text, hint) = match member.came() {
+        Came::Started => return Ok(()),
+        Came::Recorded if project.config.agents.contains_key(name) => return Ok(()),
+        Came::Wrapped => (
+            format!("{name} runs in its own terminal"),
+            format!("end it there, then run `ensemble {provider} --name {name}` in that terminal"),
+        ),
+        Came::Joined => (
+            format!("{name} joined in a pane that `up` has not opened"),
+            "end its program in that pane, and start it there again".to_owned(),
+        ),
+        _ => (
+            format!("{name} was not started by `ensemble up`"),
+            "start it again where it was started, as it was started there".to_owned(),
+        ),
+    };
+    Err(Failure::refused(text).with_hint(hint))
+}

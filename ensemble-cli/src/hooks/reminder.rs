@@ -1,0 +1,77 @@
+//! What an agent still holds when its turn ends: said once for each delivery, and the turn continues with it.
+
+use ensemble_core::env::{Delivery, Lease};
+use ensemble_team::session::Session;
+
+use super::{Hook, frames};
+use crate::exit::Outcome;
+use crate::ids;
+use crate::mail::delivered::{Delivered, SenderStanding};
+use crate::queue::Queue;
+use crate::text::one_line;
+
+/// How many held messages one reminder names.
+const NAMED_MAX: usize = 8;
+/// The first words of a message, in characters.
+const WORDS_CHARS_MAX: usize = 40;
+
+/// What is said of held messages, and of which deliveries it speaks.
+pub(super) struct Reminder {
+    pub(super) text: String,
+    leases: Vec<Lease>,
+}
+
+impl Reminder {
+    /// The held messages of which this session was not reminded, apart from those that this hook hands over; `None`
+    /// if there are none.
+    pub(super) fn due(
+        hook: &Hook<'_>,
+        queue: &Queue,
+        session: &Session,
+        handed_over: &[Delivery],
+    ) -> Outcome<Option<Self>> {
+        let Some(spool) = queue.directory() else { return Ok(None) };
+        let is_new = |lease: &Lease| {
+            lease.holder == hook.agent
+                && session.reminded.get(&lease.id).is_none_or(|epoch| *epoch < lease.epoch)
+                && handed_over.iter().all(|delivery| delivery.lease.id != lease.id)
+        };
+        let held = spool.observe(&hook.mailbox)?.into_iter().map(|held| held.lease);
+        let mut reminder = Self { text: String::new(), leases: Vec::new() };
+        for lease in held.filter(is_new).take(NAMED_MAX) {
+            // It was settled since, or cannot be read: no reminder.
+            let Ok(envelope) = spool.peek(&lease.mailbox, &lease.id) else { continue };
+            let delivery = Delivery::new(envelope, lease, std::time::Duration::ZERO);
+            reminder.text.push_str(&line(hook, queue, &delivery)?);
+            reminder.leases.push(delivery.lease);
+        }
+        Ok((!reminder.leases.is_empty()).then_some(reminder))
+    }
+
+    /// The reminder was said.
+    pub(super) fn said(self, session: &mut Session) {
+        session.reminded.extend(self.leases.into_iter().map(|lease| (lease.id, lease.epoch)));
+    }
+}
+
+fn line(hook: &Hook<'_>, queue: &Queue, delivery: &Delivery) -> Outcome<String> {
+    let (envelope, lease) = (&delivery.envelope, &delivery.lease);
+    let told = Delivered::new(hook.context, queue, delivery)?;
+    let is_proved = told.sender != SenderStanding::Unproved;
+    let words = one_line(&envelope.first_words(WORDS_CHARS_MAX)).replace('"', "'");
+    // Words of an unproved sender stay inside the fence.
+    let words = match is_proved && !words.is_empty() && !frames::has_frame(&words) {
+        true => format!(" (\"{words}\")"),
+        false => String::new(),
+    };
+    let command = |name: &str| {
+        told.commands.iter().find(|(known, _)| *known == name).map(|(_, command)| command.as_str())
+    };
+    let end = match (command("approve"), command("report"), command("settle")) {
+        (Some(approve), ..) => format!("Answer it: `{approve}`, or `--reject --reason TEXT`."),
+        (None, Some(report), _) => format!("If it is done: `{report}`."),
+        (None, None, settle) => format!("If it is done: `{}`.", settle.unwrap_or_default()),
+    };
+    let id = ids::short(&**queue, &lease.mailbox, &lease.id);
+    Ok(format!("[ensemble] Reminder: you still hold {id} from {}{words}. {end}\n", envelope.from))
+}

@@ -1,0 +1,43 @@
+//! The first words of a message, for people who look at many.
+
+use super::Envelope;
+use super::canonical::is_plain;
+
+impl Envelope {
+    /// The beginning of the body in one line, of at most `chars_max` characters. Runs of white space become one blank,
+    /// and characters that could steer a terminal are left out.
+    #[must_use]
+    pub fn first_words(&self, chars_max: usize) -> String {
+        let mut words = String::new();
+        let mut left = chars_max;
+        for word in self.body.split_whitespace() {
+            let plain = word.chars().filter(|c| is_plain(*c));
+            let gap = (!words.is_empty()).then_some(' ');
+            for character in gap.into_iter().chain(plain) {
+                if left == 0 {
+                    words.pop();
+                    words.push('…');
+                    return words;
+                }
+                words.push(character);
+                left -= 1;
+            }
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::message::{Envelope, Name};
+
+    #[test]
+    fn a_body_is_shown_by_its_first_words_in_one_line() {
+        let words = |body: &str, max| Envelope::new(Name::operator(), body).first_words(max);
+        assert_eq!(words("42 lines\n\tin main.rs\n", 40), "42 lines in main.rs");
+        assert_eq!(words("42 lines in main.rs", 9), "42 lines…");
+        assert_eq!(words("42 lines", 8), "42 lines");
+        assert_eq!(words("a\u{1b}[31m b\u{202e}c", 40), "a[31m bc");
+        assert_eq!(words(" \n", 40), "");
+    }
+}

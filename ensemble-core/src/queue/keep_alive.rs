@@ -1,0 +1,51 @@
+//! Extends a lease while work goes on.
+
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::Queue;
+use crate::env::Lease;
+use crate::{Error, Result};
+
+/// Extends a lease at half of its length, until it is dropped. See [`Message::keep_alive`](super::Message::keep_alive).
+///
+/// It stops by itself once the lease is lost: the next call on the message says so.
+#[derive(Debug)]
+#[must_use = "the lease is extended until this is dropped"]
+pub struct KeepAlive {
+    /// Its end is what the thread waits for.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl KeepAlive {
+    pub(super) fn start(queue: &Queue, lease: Lease) -> Result<Self> {
+        let spool = std::sync::Arc::clone(queue.spool());
+        let duration = spool.settings(&lease.mailbox)?.lease_duration();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let extend = move || {
+            let has_time = |pause: Duration| {
+                matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout))
+            };
+            while has_time(duration / 2) {
+                // A full disk may have room again before the lease expires.
+                if matches!(spool.extend(&lease, duration), Err(Error::LeaseLost { .. })) {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("keep-alive".to_owned()).spawn(extend);
+        let thread = thread.map_err(|e| Error::io("start", "a thread", e))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for KeepAlive {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

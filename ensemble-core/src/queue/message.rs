@@ -1,0 +1,282 @@
+//! A received message: a guard that returns the message to its mailbox if it is dropped.
+//!
+//! | the guard is dropped | the message |
+//! |---|---|
+//! | after `settle`, `release`, `release_after`, `reject` or `keep`, also if that failed | stays where it is |
+//! | first delivery, no panic | can be received again at once |
+//! | a later delivery, or during a panic | can be received again after 2^delivery seconds, at most [`DROP_DELAY_MAX`] |
+//! | in a forked child | stays held by the parent |
+//! | while another process holds the mailbox's lock | stays held until its lease expires |
+//! | never: exit, abort, a signal | stays held until its lease expires |
+//!
+//! The delay keeps a loop that forgets to settle from using up all attempts of all its mail within a second. A
+//! delivery whose message was not looked at is not counted as an attempt.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::{Draft, KeepAlive, Queue};
+use crate::env::{Delivery, Lease};
+use crate::message::{Envelope, MessageId, Name};
+use crate::{Error, Result};
+
+/// The longest time for which a dropped message is kept from being received again.
+pub const DROP_DELAY_MAX: Duration = Duration::from_secs(300);
+
+/// A received message. It is held under a lease: settle it when the work is done, before the lease expires.
+///
+/// *A guard that is dropped unsettled returns the message to its mailbox*: at once the first time, later each time after that.
+/// The drop tries once, so it is a courtesy and not a promise; what it cannot return comes back when its lease
+/// expires. Ends take `&self`, so a call that failed can be tried again; after the first try, a drop leaves the message
+/// as it is.
+///
+/// ```
+/// use ensemble_core::Queue;
+/// # let home = tempfile::tempdir()?;
+/// # let queue = Queue::open_or_create(home.path())?;
+/// let inbox = queue.mailbox("worker-1")?;
+/// inbox.send("count the lines of src/")?;
+/// let message = inbox.try_recv()?.expect("mail");
+/// drop(message); // an early `?` does the same
+/// let again = inbox.try_recv()?.expect("the same mail");
+/// assert_eq!((again.body(), again.delivery()), ("count the lines of src/", 2));
+/// again.settle()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a message that is dropped goes back to its mailbox"]
+pub struct Message {
+    queue: Queue,
+    envelope: Envelope,
+    lease: Lease,
+    /// An end was called: from then on, a drop does nothing.
+    is_decided: AtomicBool,
+    is_read: AtomicBool,
+    /// A forked child must not give away what its parent works on.
+    process: u32,
+}
+
+impl Message {
+    pub(super) fn new(queue: Queue, delivery: Delivery) -> Self {
+        Self {
+            queue,
+            envelope: delivery.envelope,
+            lease: delivery.lease,
+            is_decided: AtomicBool::new(false),
+            is_read: AtomicBool::new(false),
+            process: std::process::id(),
+        }
+    }
+
+    pub(super) fn resumed(queue: Queue, envelope: Envelope, lease: Lease) -> Self {
+        let duration = Duration::ZERO;
+        let message = Self::new(queue, Delivery::new(envelope, lease, duration));
+        message.is_read.store(true, Ordering::Relaxed);
+        message
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn body(&self) -> &str {
+        &self.envelope().body
+    }
+
+    /// The content as bytes: the attachment if there is one, else the text.
+    ///
+    /// # Errors
+    /// The attachment is missing, altered or cannot be read.
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        match &self.envelope().attachment {
+            Some(attachment) => self.queue.spool().read_attachment(attachment),
+            None => Ok(self.body().as_bytes().to_vec()),
+        }
+    }
+
+    /// The content, read as JSON.
+    ///
+    /// # Errors
+    /// [`Error::Body`] names the message and what does not fit.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
+        let parsed = match &self.envelope().attachment {
+            Some(_) => serde_json::from_slice(&self.bytes()?),
+            None => serde_json::from_str(self.body()),
+        };
+        parsed.map_err(|e| Error::Body { id: self.id().to_string(), detail: e.to_string() })
+    }
+
+    /// The message's id.
+    #[must_use]
+    pub fn id(&self) -> &MessageId {
+        &self.envelope.id
+    }
+
+    /// Who sent it, as the sender says.
+    #[must_use]
+    pub fn sender(&self) -> &Name {
+        &self.envelope.from
+    }
+
+    /// The type of message; `message` unless the sender says otherwise.
+    #[must_use]
+    pub fn kind(&self) -> &Name {
+        &self.envelope.kind
+    }
+
+    /// The task it is about.
+    #[must_use]
+    pub fn task(&self) -> Option<&str> {
+        self.envelope.task_id.as_deref()
+    }
+
+    /// How often it was delivered, this time included: look at it before you do something twice.
+    #[must_use]
+    pub fn delivery(&self) -> u64 {
+        self.lease.epoch
+    }
+
+    /// Everything the sender wrote.
+    #[must_use]
+    pub fn envelope(&self) -> &Envelope {
+        self.is_read.store(true, Ordering::Relaxed);
+        &self.envelope
+    }
+
+    /// The lease under which it is held.
+    #[must_use]
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Says that the work is done. When this returns, the message is never delivered again.
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`] if the lease has expired and others may hold the message. After any other error, call it
+    /// again: the message stays held.
+    #[doc(alias = "ack")]
+    #[doc(alias = "commit")]
+    #[doc(alias = "complete")]
+    pub fn settle(&self) -> Result<()> {
+        self.decide();
+        self.queue.spool().settle(&self.lease)
+    }
+
+    /// Returns it to its mailbox, to be received again at once. Counts as an attempt.
+    ///
+    /// # Errors
+    /// As for [`Message::settle`].
+    #[doc(alias = "nack")]
+    pub fn release(&self) -> Result<()> {
+        self.release_after(Duration::ZERO)
+    }
+
+    /// Returns it to its mailbox, to be received again after `delay`. Counts as an attempt; after the last one it becomes a dead
+    /// letter.
+    ///
+    /// # Errors
+    /// As for [`Message::settle`].
+    pub fn release_after(&self, delay: Duration) -> Result<()> {
+        self.decide();
+        self.queue.spool().release(&self.lease, delay)
+    }
+
+    /// Gives it up: it becomes a dead letter with this reason.
+    ///
+    /// # Errors
+    /// As for [`Message::settle`].
+    #[doc(alias = "dead_letter")]
+    pub fn reject(&self, reason: impl AsRef<str>) -> Result<()> {
+        self.decide();
+        self.queue.spool().dead_letter(&self.lease, reason.as_ref())
+    }
+
+    /// Keeps it held without this guard. The lease can be stored, or sent to another process, which goes on with
+    /// [`Mailbox::resume`](super::Mailbox::resume).
+    #[must_use = "without its lease, the message is held until that expires"]
+    pub fn keep(self) -> Lease {
+        self.decide();
+        self.lease.clone()
+    }
+
+    /// Makes the lease run for `duration` from now, at most a day.
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`] if it has expired.
+    pub fn extend(&self, duration: Duration) -> Result<()> {
+        self.queue.spool().extend(&self.lease, duration)
+    }
+
+    /// Extends the lease, again and again, until the returned guard is dropped: for work of unknown length. This
+    /// starts the library's only thread.
+    ///
+    /// # Errors
+    /// The mailbox is gone, or the system has no thread left.
+    pub fn keep_alive(&self) -> Result<KeepAlive> {
+        KeepAlive::start(&self.queue, self.lease.clone())
+    }
+
+    /// Answers its sender, with this message's correlation, cause and task. Does not settle it.
+    ///
+    /// # Errors
+    /// As for [`Queue::send`]: [`Error::NoMailbox`] if the sender has no mailbox.
+    pub fn reply(&self, draft: impl Into<Draft>) -> Result<MessageId> {
+        let draft = draft.into().answering(self);
+        draft.send_to(&self.queue, self.envelope.from.clone(), Some(&self.lease.holder))
+    }
+
+    fn decide(&self) {
+        self.is_decided.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        let is_mine = self.process == std::process::id();
+        if *self.is_decided.get_mut() || !is_mine {
+            return;
+        }
+        let is_panicking = std::thread::panicking();
+        let delay = drop_delay(self.lease.epoch, is_panicking);
+        let why = if is_panicking { "dropped in a panic" } else { "dropped unsettled" };
+        let is_read = *self.is_read.get_mut();
+        // What fails here comes back when the lease expires.
+        let _ = self.queue.spool().release_dropped(&self.lease, delay, is_read, why);
+    }
+}
+
+/// How long a dropped message cannot be received.
+fn drop_delay(delivery: u64, is_panicking: bool) -> Duration {
+    if delivery <= 1 && !is_panicking {
+        return Duration::ZERO;
+    }
+    let exponent = u32::try_from(delivery).unwrap_or(u32::MAX);
+    let seconds = 2u64.checked_pow(exponent).unwrap_or(u64::MAX);
+    Duration::from_secs(seconds).min(DROP_DELAY_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drop_delays_each_further_delivery() {
+        let seconds = |delivery, is_panicking| drop_delay(delivery, is_panicking).as_secs();
+        assert_eq!([1, 2, 3, 4].map(|delivery| seconds(delivery, false)), [0, 4, 8, 16]);
+        assert_eq!(seconds(1, true), 2);
+        assert_eq!(drop_delay(u64::MAX, false), DROP_DELAY_MAX);
+    }
+
+    #[test]
+    fn a_forked_child_gives_nothing_back() {
+        let home = tempfile::tempdir().unwrap();
+        let inbox = Queue::open_or_create(home.path()).unwrap().mailbox("worker-1").unwrap();
+        inbox.send("task").unwrap();
+        let mut message = inbox.try_recv().unwrap().unwrap();
+        let lease = message.lease().clone();
+        // What the copy in a forked child is: the same guard in another process.
+        message.process += 1;
+        drop(message);
+        assert_eq!(inbox.held().unwrap(), [lease]);
+    }
+}

@@ -1,0 +1,125 @@
+//! What needs are taken from.
+
+use std::time::Duration;
+
+use ensemble_core::driver::LadderFile;
+use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_core::requests::{Asked, UnplannedTask};
+use ensemble_team::budget::Parked;
+use ensemble_team::roster::State;
+use ensemble_team::steps::Standing;
+
+use super::{AwayServers, UnreadablePart, WatcherState};
+use crate::short_ids::ShortIds;
+use crate::troubles::Trouble;
+
+/// An agent, as far as its needs go.
+#[derive(Clone, Debug)]
+pub struct AgentView {
+    /// Name of the agent.
+    pub name: Name,
+    /// State of the agent.
+    pub state: State,
+    /// Evidence for the state.
+    pub why: String,
+    /// Start of the state, as far as a watcher has seen it.
+    pub since: Option<Timestamp>,
+    /// Tasks in its hands.
+    pub holds: Vec<String>,
+    /// Unread messages.
+    pub unread: u64,
+    /// How long the oldest of them has waited.
+    pub waited: Option<Duration>,
+    /// What the watcher last said of its nudges.
+    pub nudges: Option<String>,
+    /// Whether a person can attach to it.
+    pub has_pane: bool,
+    /// What starts it again once it is gone.
+    pub again: String,
+    /// The machine that it runs on, if that is another one.
+    pub machine: Option<String>,
+}
+
+/// A task that became a dead letter.
+#[derive(Clone, Debug)]
+pub struct DeadTask {
+    /// Mailbox of the letter.
+    pub mailbox: Name,
+    /// Id of the message.
+    pub id: MessageId,
+    /// The task.
+    pub task: Option<String>,
+    /// Reason of its death.
+    pub reason: String,
+    /// Time of its death.
+    pub at: Option<Timestamp>,
+    /// Whether it can be read. One that cannot only dies again when it is given back.
+    pub is_readable: bool,
+}
+
+/// A file in a drop box that cannot be routed as it is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StrandedFile {
+    /// Path of the file, below the queue.
+    pub path: String,
+    /// Reason why it is not routed.
+    pub why: String,
+    /// Advice for people.
+    pub help: String,
+}
+
+/// Mail for the person who runs the team, not read yet.
+#[derive(Clone, Debug)]
+pub struct PersonMail {
+    /// The message.
+    pub id: MessageId,
+    /// Sender of the message.
+    pub from: Name,
+    /// First words of the message.
+    pub words: String,
+    /// Whether it answers a message.
+    pub is_answer: bool,
+    /// Time of its creation.
+    pub at: Timestamp,
+}
+
+/// All that needs are taken from.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// Time of the look.
+    pub now: Timestamp,
+    /// The command that starts a watcher.
+    pub watcher_remedy: &'static str,
+    /// What is seen of the watcher.
+    pub watcher: WatcherState,
+    /// Process of the watcher, if it is known.
+    pub watcher_pid: Option<u32>,
+    /// Why the servers cannot be asked, if they have the mailboxes.
+    pub servers_away: Option<&'a AwayServers>,
+    /// Parts that cannot be read.
+    pub unreadable: &'a [UnreadablePart],
+    /// Mail for the person, the oldest first.
+    pub mail: &'a [PersonMail],
+    /// The agents of the team.
+    pub agents: &'a [AgentView],
+    /// Requests without a decision.
+    pub pending: &'a [Asked],
+    /// Requests that passed their deadline without a decision, and that call for a person.
+    pub undecided: &'a [Asked],
+    /// Tasks that were settled without an approved plan, whose notice is not received.
+    pub unplanned: &'a [UnplannedTask],
+    /// Files in the drop boxes that cannot be routed as they are named.
+    pub stranded: &'a [StrandedFile],
+    /// Tasks that became dead letters.
+    pub dead: &'a [DeadTask],
+    /// All dead letters, among which a short id must be unique.
+    pub dead_ids: &'a ShortIds,
+    /// Ladders whose task was not received.
+    pub ladders: &'a [LadderFile],
+    /// Troubles of the board, and control files.
+    pub troubles: &'a [Trouble],
+    /// Steps that wait for an intervention.
+    pub steps: &'a [Standing],
+    /// Budgets that are used up.
+    pub parked: &'a [Parked],
+}

@@ -1,0 +1,95 @@
+use ensemble_core::spool::{Options, Spool};
+use tempfile::TempDir;
+
+use super::*;
+use crate::project::Project;
+
+/// A report that is written while the clock is moved by hand.
+struct Bed {
+    _home: TempDir,
+    path: PathBuf,
+    boxes: Boxes,
+    ledger: Ledger,
+}
+
+fn bed() -> Bed {
+    let home = tempfile::tempdir().unwrap();
+    let queue = home.path().join("queue");
+    drop(Spool::create(&queue, Options::default()).unwrap());
+    let project = Project::discover(Some(&queue)).unwrap();
+    std::fs::create_dir_all(&project.state).unwrap();
+    let boxes = Boxes::open(&queue, &project.drop_boxes().unwrap(), 1 << 20).unwrap();
+    let ledger = Ledger::open(&project.state).unwrap();
+    Bed { path: queue.join("reports/t-completed.yaml"), _home: home, boxes, ledger }
+}
+
+impl Bed {
+    fn append(&self, text: &str) {
+        use std::io::Write as _;
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.create(true).append(true).open(&self.path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn landed(&mut self, now: Monotonic, how: Landing) -> Option<Finding> {
+        self.boxes.landed(now, "reports", "t-completed.yaml", how, &mut self.ledger)
+    }
+
+    fn due(&mut self, now: Monotonic) -> Vec<Finding> {
+        self.boxes.examine_due(now, 10, &mut self.ledger)
+    }
+}
+
+#[test]
+fn a_file_that_its_writer_has_open_is_not_taken_for_complete() {
+    let (mut bed, begin) = (bed(), Monotonic::ZERO);
+    bed.append("task_id: t\n");
+    assert!(bed.landed(begin, Landing::Created).is_none());
+    assert!(bed.landed(begin, Landing::Written).is_none());
+    assert!(bed.due(begin + FOUND_QUIET).is_empty(), "it is still open");
+    bed.append("status: success\n");
+    assert!(bed.landed(begin + FOUND_QUIET, Landing::Written).is_none());
+    let closed = begin + 2 * FOUND_QUIET;
+    assert!(bed.landed(closed, Landing::Closed).is_none());
+    let found = bed.due(closed + IN_PLACE_QUIET);
+    assert!(
+        matches!(found.as_slice(), [Finding::Complete(file)] if file.fields["status"] == "success"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn what_is_missing_may_come_while_the_file_is_open_and_for_a_while_after() {
+    let (mut bed, begin) = (bed(), Monotonic::ZERO);
+    bed.append("task_id: t\n");
+    bed.landed(begin, Landing::Created);
+    bed.landed(begin, Landing::Written);
+    let may_grow = |found: Vec<Finding>| match found.as_slice() {
+        [Finding::Complete(file)] => file.may_grow,
+        other => panic!("{other:?}"),
+    };
+    let slow = begin + INCOMPLETE_PATIENCE;
+    assert!(may_grow(bed.due(slow)), "its writer has it open");
+    bed.landed(slow, Landing::Closed);
+    let closed = slow + IN_PLACE_QUIET;
+    let found = bed.due(closed);
+    let [Finding::Complete(file)] = found.as_slice() else { panic!("{found:?}") };
+    assert!(file.may_grow, "another call may append to it");
+    let stat = file.stat;
+    bed.boxes.await_writer(closed, &unfit(stat));
+    assert!(bed.due(closed + FOUND_QUIET).is_empty());
+    assert!(!may_grow(bed.due(closed + INCOMPLETE_PATIENCE)), "nothing came");
+}
+
+#[test]
+fn a_file_that_was_renamed_into_place_is_final() {
+    let mut bed = bed();
+    bed.append("task_id: t\n");
+    let found = bed.landed(Monotonic::ZERO, Landing::Renamed);
+    assert!(matches!(found, Some(Finding::Complete(file)) if !file.may_grow));
+}
+
+fn unfit(stat: FileStat) -> Unfit {
+    let (file, error) = ("t-completed.yaml".to_owned(), String::new());
+    Unfit { box_name: "reports".into(), file, stat, content: Vec::new(), error }
+}

@@ -1,0 +1,71 @@
+//! Files that land again with the content that was routed before.
+
+use ensemble_core::dropbox::Entry;
+use ensemble_core::env::Monotonic;
+use ensemble_core::event_log::types;
+use ensemble_team::contract::Kind;
+use serde_json::json;
+
+use super::{Context, DropBoxes, Mail, ROUTE_RETRY};
+use crate::boxes::Complete;
+use crate::rejection_notice::{self, author_in};
+use crate::routing;
+
+/// The box whose authors are notified that a file was put down again.
+const TASKS: &str = "tasks";
+
+impl DropBoxes {
+    /// A file that counts although its content was routed before, with the line of its next version. The author of a
+    /// task is notified that it does not count again.
+    pub(super) fn counted_again(
+        &mut self,
+        now: Monotonic,
+        file: Complete,
+        entry: Entry,
+        context: &Context,
+        mail: &mut Mail,
+    ) -> Option<(Complete, Entry)> {
+        if self.counts_again(&file, &entry, context, mail) {
+            return Some((file, entry.counted_again()));
+        }
+        let is_task = &*file.box_name == TASKS;
+        let (path, unfit) = (file.path(), file.into_unfit(String::new()));
+        let told = match is_task {
+            true => rejection_notice::tell_again(&unfit, &context.spool),
+            false => Ok(Vec::new()),
+        };
+        match told {
+            Ok(told) => {
+                context.record(types::FILE_AGAIN, json!({ "file": path, "told": told }));
+                mail.changed(told);
+                if let Err(error) = self.ledger.append(vec![entry]) {
+                    tracing::warn!(%error, "cannot enter a repeated file into the ledger");
+                }
+            }
+            Err(error) => {
+                self.record_waiting(&path, &error, context);
+                if let Some(boxes) = &mut self.boxes {
+                    boxes.retry(now, &unfit.box_name, &unfit.file, ROUTE_RETRY);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether a file that has landed again with the same content is another event: a report while its task is
+    /// open again, or a summary or escalation that was written again.
+    fn counts_again(&self, file: &Complete, entry: &Entry, context: &Context, mail: &Mail) -> bool {
+        let routed = self.ledger.get(&entry.path);
+        let is_new = routed.is_some_and(|routed| entry.is_new_file(&routed));
+        match file.contract() {
+            Some(Kind::Report) if mail.remote.is_directory() => {
+                let author = author_in(&file.fields);
+                let task = file.reported_task();
+                let is_open = |task| routing::is_open(task, author.as_ref(), &*context.spool);
+                task.is_some_and(|task| is_open(task).unwrap_or(false))
+            }
+            Some(Kind::Report | Kind::Summary | Kind::Escalation) => is_new,
+            Some(Kind::Review | Kind::Task | Kind::Instruction) | None => false,
+        }
+    }
+}

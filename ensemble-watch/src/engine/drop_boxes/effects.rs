@@ -1,0 +1,104 @@
+//! What follows from routed files beside their messages.
+//!
+//! | an effect of a routed file | that fails |
+//! |---|---|
+//! | its messages are stored | the file is read and routed again |
+//! | its reported task ends: the record, and settling its messages; a review is counted; its author is advised | it is tried again, also after the file is gone; the ledger learns of the file when all are done |
+//! | an `ack/` file receives its task | the file is read again |
+//! | the notice of a file that is put aside | the file stays, and is tried again |
+
+use ensemble_core::dropbox::Entry;
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+use ensemble_team::admission::is_refusal;
+
+use super::{Context, DropBoxes, Mail, ROUTE_RETRY};
+use crate::boxes::Complete;
+use crate::routing;
+
+/// How many files with effects that are not done are remembered; more are found again by a listing.
+const UNDONE_MAX: usize = 1_000;
+
+/// A routed file with effects that have failed.
+pub(super) struct UndoneFile {
+    pub(super) due: Monotonic,
+    pub(super) file: Complete,
+    entry: Entry,
+}
+
+impl DropBoxes {
+    /// Takes the effects of routed files, and those that are due once more. Returns the lines of the files that have
+    /// had all of them.
+    pub(super) fn take_effects(
+        &mut self,
+        now: Monotonic,
+        routed: Vec<(Complete, Entry)>,
+        context: &Context,
+        mail: &mut Mail,
+    ) -> Vec<Entry> {
+        let undone = std::mem::take(&mut self.undone).into_iter();
+        let (due, later): (Vec<UndoneFile>, _) = undone.partition(|undone| undone.due <= now);
+        self.undone = later;
+        let again = due.into_iter().map(|UndoneFile { file, entry, .. }| (file, entry));
+        let mut entries = Vec::new();
+        for (file, entry) in again.chain(routed) {
+            match self.take_effect(&file, context, mail) {
+                Ok(changed) => {
+                    mail.changed(changed);
+                    entries.push(entry);
+                }
+                Err(error) => self.remember_undone(now, file, entry, &error, context),
+            }
+        }
+        entries
+    }
+
+    /// Whether the effects of this version of a file are tried again anyway.
+    pub(super) fn is_undone(&self, file: &Complete) -> bool {
+        let is_same = |it: &UndoneFile| it.file.path() == file.path() && it.file.stat == file.stat;
+        self.undone.iter().any(is_same)
+    }
+
+    /// Takes the effects of one file. Returns the mailboxes that have changed.
+    fn take_effect(
+        &mut self,
+        file: &Complete,
+        context: &Context,
+        mail: &Mail,
+    ) -> Result<Vec<Name>> {
+        let mut changed = self.feedback.end_task(file, context, &mail.remote)?;
+        self.settle_acked(file, context, mail)?;
+        changed.extend(self.feedback.give(file, context)?);
+        Ok(changed)
+    }
+
+    fn remember_undone(
+        &mut self,
+        now: Monotonic,
+        file: Complete,
+        entry: Entry,
+        error: &Error,
+        context: &Context,
+    ) {
+        self.record_waiting(&file.path(), error, context);
+        if self.undone.len() < UNDONE_MAX {
+            self.undone.push(UndoneFile { due: now + ROUTE_RETRY, file, entry });
+        }
+    }
+
+    /// A report without an author settles the task that its writer has read by an `ack/` file.
+    fn settle_acked(&self, file: &Complete, context: &Context, mail: &Mail) -> Result<()> {
+        let Some(task) = file.reported_task().filter(|_| file.is_report()) else { return Ok(()) };
+        mail.remote.tell(|sight| sight.unsigned.push(task.to_owned()));
+        let Some(lease) = routing::acked_lease(task, &self.ledger) else { return Ok(()) };
+        match routing::settle_acked(&lease, &*context.spool) {
+            Ok(_) | Err(Error::LeaseLost { .. }) => Ok(()),
+            Err(error) if is_refusal(&error) => {
+                tracing::warn!(%task, %error, "a reported task is not settled");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

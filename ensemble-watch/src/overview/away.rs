@@ -1,0 +1,82 @@
+//! Why servers cannot be asked, and what helps.
+
+use ensemble_core::Error;
+use ensemble_core::message::Timestamp;
+
+use crate::attention::AwayServers;
+
+/// What a fault says, in small letters, and what helps against it; the first that fits counts.
+const REMEDIES: [(&[&str], &str); 5] = [
+    (
+        &["has no team"],
+        "mend `nats.team` in ensemble.yaml; a team of that name begins with `ensemble up` or `mailbox add`",
+    ),
+    (
+        &["authorization", "authentication", "permission", "credentials", "nkey", "jwt"],
+        "mend the user, the password or `nats.credentials` in ensemble.yaml, or this host's permissions at the server",
+    ),
+    (
+        &["certificate", "tls", "invalidcontenttype", "fatal alert"],
+        "mend `nats.root_certificates` or the client's certificate in ensemble.yaml, or the scheme of `transport`",
+    ),
+    (&["jetstream"], "start the server with JetStream: `nats-server -js`"),
+    (
+        &[],
+        "start the servers, or mend `transport` in ensemble.yaml; `ensemble doctor` asks them again",
+    ),
+];
+
+impl AwayServers {
+    /// What a failure says of the servers.
+    #[must_use]
+    pub fn because(why: impl Into<String>) -> Self {
+        let why = why.into();
+        let said = why.to_lowercase();
+        let fits =
+            |words: &[&str]| words.is_empty() || words.iter().any(|word| said.contains(word));
+        let help = REMEDIES.iter().find(|(words, _)| fits(words)).map_or("", |(_, help)| help);
+        Self { why, since: None, help: help.to_owned() }
+    }
+
+    /// Since when a watcher has not reached them.
+    #[must_use]
+    pub const fn since(mut self, since: Option<Timestamp>) -> Self {
+        self.since = since;
+        self
+    }
+}
+
+impl From<&Error> for AwayServers {
+    fn from(error: &Error) -> Self {
+        Self::because(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_has_its_own_remedy() {
+        let faults = [
+            ("cannot connect at nats://h:4222: authorization violation", "password"),
+            ("cannot connect at tls://h: invalid peer certificate: UnknownIssuer", "certificate"),
+            (
+                "cannot open the stream at h: no answer in time: is JetStream on (`nats-server -js`)?",
+                "-js",
+            ),
+            ("cannot connect at nats://h:4222: Connection refused: is it up?", "start the servers"),
+            (
+                "cannot find the team at nats://h:4222: the server has no team of this name (no stream ENSEMBLE_x)",
+                "nats.team",
+            ),
+        ];
+        let helps: Vec<String> =
+            faults.iter().map(|(why, _)| AwayServers::because(*why).help).collect();
+        for ((why, word), help) in faults.iter().zip(&helps) {
+            assert!(help.contains(word), "{why}: {help}");
+        }
+        let distinct: std::collections::BTreeSet<&String> = helps.iter().collect();
+        assert_eq!(distinct.len(), faults.len());
+    }
+}

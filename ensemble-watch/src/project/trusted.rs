@@ -1,0 +1,40 @@
+//! Files that say what is run: only their user and root may be able to change them.
+
+use std::path::{Path, PathBuf};
+
+use ensemble_core::{Error, Result, durable};
+
+use super::{Config, USER_CONFIG};
+
+/// The largest configuration file, in bytes.
+const CONFIG_BYTES_MAX: usize = 1024 * 1024;
+
+/// The place of the user's configuration.
+pub(super) fn user_config() -> Option<PathBuf> {
+    let base = std::env::var_os("XDG_CONFIG_HOME")
+        .filter(|v| !v.is_empty())
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")))?;
+    Some(base.join(USER_CONFIG))
+}
+
+/// Reads a configuration. It holds commands, so no other user may be able to change it.
+pub(super) fn read_config(path: &Path, inside: Option<&Path>) -> Result<Config> {
+    match read_trusted_text(path, inside, CONFIG_BYTES_MAX)? {
+        Some(text) => Config::parse(&text, path),
+        None => Ok(Config::default()),
+    }
+}
+
+/// As [`durable::read_trusted_file`], for a text.
+pub(super) fn read_trusted_text(
+    path: &Path,
+    inside: Option<&Path>,
+    bytes_max: usize,
+) -> Result<Option<String>> {
+    let Some(content) = durable::read_trusted_file(path, inside, bytes_max)? else {
+        return Ok(None);
+    };
+    let text = String::from_utf8(content);
+    text.map(Some).map_err(|_| Error::malformed(path, "file", "is not UTF-8"))
+}

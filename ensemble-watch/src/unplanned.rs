@@ -1,0 +1,103 @@
+//! Finds tasks that were settled although their plan was not approved, and tells their reviewers.
+//!
+//! ```text
+//! no gates in the queue            nothing is read
+//! a mailbox whose done/ changed    the messages that came there since the last look are compared with the gates
+//! ```
+//!
+//! The commands refuse to settle such a task. A worker in shell settles by `mv`, and nothing asks it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use ensemble_core::Result;
+use ensemble_core::durable::Dir;
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_core::requests::Requests;
+use ensemble_core::spool::Spool;
+
+/// The longest time between two looks.
+const INTERVAL_MAX: Duration = Duration::from_secs(5);
+
+pub(crate) struct UnplannedTasks {
+    next: Monotonic,
+    interval: Duration,
+    mailboxes: BTreeMap<Name, SettledMail>,
+}
+
+/// The settled messages of a mailbox at the last look.
+#[derive(Default)]
+struct SettledMail {
+    changed: Option<SystemTime>,
+    files: BTreeSet<String>,
+}
+
+impl UnplannedTasks {
+    pub(crate) fn new(now: Monotonic, poll_interval: Duration) -> Self {
+        let interval = poll_interval.min(INTERVAL_MAX);
+        Self { next: now, interval, mailboxes: BTreeMap::new() }
+    }
+
+    pub(crate) const fn next_timeout(&self) -> Monotonic {
+        self.next
+    }
+
+    /// Looks, if it is time for it.
+    pub(crate) fn drive(&mut self, now: Monotonic, spool: &Spool) {
+        if now < self.next {
+            return;
+        }
+        self.next = now + self.interval;
+        if let Err(error) = self.look(spool) {
+            tracing::warn!(%error, "cannot compare settled tasks with their plans");
+        }
+    }
+
+    fn look(&mut self, spool: &Spool) -> Result<()> {
+        let Some(oldest_gate) = oldest_file(&spool.root().join("gates"))? else {
+            // What is settled before there is a gate has passed none.
+            self.mailboxes.clear();
+            return Ok(());
+        };
+        for mailbox in spool.mailboxes()? {
+            let done = spool.root().join("mailbox").join(mailbox.as_str()).join("done");
+            let changed = std::fs::metadata(&done).and_then(|data| data.modified()).ok();
+            let known = self.mailboxes.entry(mailbox.clone()).or_default();
+            if changed.is_none() || known.changed == changed {
+                continue;
+            }
+            let done = Dir::open(&done)?;
+            let settled: BTreeSet<String> = done.names()?.into_iter().collect();
+            for file in settled.difference(&known.files) {
+                let Some(stat) = done.stat(file)?.filter(|it| it.changed_ns >= oldest_gate) else {
+                    continue;
+                };
+                let Ok(id) = MessageId::new(file.trim_end_matches(".yaml")) else { continue };
+                // It may be damaged, or gone by now.
+                let Ok(envelope) = spool.peek(&mailbox, &id) else { continue };
+                let at = i64::try_from(stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
+                let at = Timestamp::from_unix_millis(at);
+                Requests::new(spool).report_unplanned(&envelope, &mailbox, at)?;
+            }
+            *known = SettledMail { changed, files: settled };
+        }
+        Ok(())
+    }
+}
+
+/// When the oldest file of a directory was changed, in nanoseconds; `None` if there is none.
+fn oldest_file(path: &Path) -> Result<Option<i128>> {
+    let dir = match Dir::open(path) {
+        Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => return Ok(None),
+        other => other?,
+    };
+    let mut oldest = None;
+    for file in dir.names()? {
+        let changed = dir.stat(&file)?.map(|stat| stat.changed_ns);
+        oldest = oldest.into_iter().chain(changed).min();
+    }
+    Ok(oldest)
+}

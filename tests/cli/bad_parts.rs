@@ -1,0 +1,205 @@
+//! One bad part of a project hides no other, ends no view and stops no watcher.
+//!
+//! Each own file and each member is replaced by each kind of bad thing: text that is not what the place holds, a
+//! directory, a pipe without a writer, a link to an endless file, and a huge sparse file.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use ensemble_core::durable::FileLock;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Ran, objects, to_end, words};
+use crate::tmux_support::eventually;
+
+/// Below the project; some exist, others do not.
+const PARTS: [&str; 17] = [
+    "queue/mailbox/bad/mailbox.yaml",
+    "queue/mailbox/bad/cur",
+    "queue/mailbox/bad/new",
+    "queue/mailbox/bad/dead",
+    "queue/requests/bad/request.yaml",
+    "queue/gates/bad@.yaml",
+    ".ensemble/roster/bad.yaml",
+    ".ensemble/panes/bad.yaml",
+    ".ensemble/sessions/bad.json",
+    ".ensemble/ladders/bad@bad.yaml",
+    ".ensemble/watch.json",
+    ".ensemble/leases/observed.json",
+    ".ensemble/leases/kept.json",
+    ".ensemble/alarms.json",
+    ".ensemble/alerts.json",
+    ".ensemble/budget.yaml",
+    ".ensemble/state.yaml",
+];
+const KINDS: [&str; 5] = ["wrong", "directory", "pipe", "link", "huge"];
+/// Views that name the good mailbox and its message.
+const VIEWS: [&str; 5] = ["status", "mailbox list", "inbox", "tmux-status", "dead list"];
+
+/// A watcher that ends with the test.
+struct WatcherProcess(Child);
+
+impl Drop for WatcherProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A project with a good mailbox in which a message waits, and a bad one in which one is held.
+fn bed() -> Bed {
+    let bed = Bed::new();
+    bed.ok("mailbox add bad");
+    bed.ok("send --to bad --as operator -m held");
+    bed.ok("recv --as bad");
+    bed.send("waiting");
+    bed
+}
+
+/// Puts a bad thing in place of a part.
+fn break_part(part: &Path, kind: &str) {
+    fs::create_dir_all(part.parent().unwrap()).unwrap();
+    let is_there = part.symlink_metadata();
+    match is_there {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(part).unwrap(),
+        Ok(_) => fs::remove_file(part).unwrap(),
+        Err(_) => {}
+    }
+    match kind {
+        "wrong" => fs::write(part, "\u{1}: [{ not what belongs here\n").unwrap(),
+        "directory" => fs::create_dir(part).unwrap(),
+        "pipe" => mknodat(CWD, part, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap(),
+        "link" => symlink("/dev/zero", part).unwrap(),
+        "huge" => File::create(part).unwrap().set_len(4 << 40).unwrap(),
+        other => panic!("{other}"),
+    }
+}
+
+/// Runs a verb, which must end, and not by a crash.
+fn view(bed: &Bed, line: &str) -> Ran {
+    let ran = to_end(&mut bed.command(&words(line)));
+    assert!((0..=5).contains(&ran.code), "{line}: {ran:?}");
+    assert!(!ran.stderr.contains("panicked"), "{line}: {ran:?}");
+    ran
+}
+
+fn shows_the_good_mailbox(objects: &[Value]) -> bool {
+    objects.iter().any(|row| row["mailbox"] == "w1" && row["waiting"] == 1)
+}
+
+#[test]
+fn each_bad_part_leaves_the_rest_of_status_and_of_an_introduction() {
+    for kind in KINDS {
+        for part in PARTS {
+            let bed = bed();
+            break_part(&bed.project().join(part), kind);
+            let status = view(&bed, "status --json");
+            let (code, shown) = (status.code, objects(&status.stdout));
+            assert_eq!(code, 0, "{part} as {kind}: {status:?}");
+            assert!(shows_the_good_mailbox(&shown), "{part} as {kind}: {status:?}");
+            let prime = view(&bed, "agent prime --as w1");
+            let told = prime.stdout.contains("1 message waits in your mailbox");
+            assert!(prime.code == 0 && told, "{part} as {kind}: {prime:?}");
+        }
+    }
+}
+
+#[test]
+fn a_bad_mailbox_is_a_need_with_its_path_and_what_helps() {
+    let bed = bed();
+    let path = bed.project().join("queue/mailbox/bad/mailbox.yaml");
+    break_part(&path, "wrong");
+    let status = objects(&view(&bed, "status --json").stdout);
+    let needs = status.last().unwrap()["needs"].as_array().unwrap();
+    let need = needs.iter().find(|need| need["need"] == "unreadable");
+    let need = need.unwrap_or_else(|| panic!("{needs:?}"));
+    assert_eq!(need["about"], "mailbox bad");
+    assert!(need["text"].as_str().unwrap().contains("mailbox.yaml"), "{need}");
+    assert!(need["help"].as_str().unwrap().contains(path.to_str().unwrap()), "{need}");
+}
+
+#[test]
+fn everything_bad_at_once_ends_no_view_and_stops_no_watcher() {
+    for kind in KINDS {
+        let bed = bed();
+        for part in PARTS.iter().filter(|part| !part.ends_with("/cur")) {
+            break_part(&bed.project().join(part), kind);
+        }
+        for line in VIEWS {
+            let ran = view(&bed, line);
+            let is_shown = ran.stdout.contains("w1") || line != "status";
+            assert!(is_shown, "{line} with {kind}: {ran:?}");
+        }
+        for line in ["team", "doctor", "admin fsck", "log export prometheus"] {
+            let _ = view(&bed, line);
+        }
+        let _watcher = WatcherProcess(bed.start("admin watch", Stdio::null()));
+        fs::write(bed.project().join("report"), "task_id: t1\nstatus: success\n").unwrap();
+        let report = bed.project().join("queue/reports/t1-completed.yaml");
+        fs::rename(bed.project().join("report"), report).unwrap();
+        eventually(&format!("the report is routed with {kind} parts"), || {
+            let shown = objects(&view(&bed, "inbox dispatch --json").stdout);
+            shown.iter().any(|row| row["task_id"] == "t1")
+        });
+    }
+}
+
+#[test]
+fn a_watcher_whose_state_directory_was_removed_takes_a_new_one() {
+    let bed = bed();
+    let watcher = WatcherProcess(bed.start("admin watch", Stdio::null()));
+    let lock = bed.project().join(".ensemble/watch.lock");
+    let holds_it = || FileLock::holder(&lock) == Some(watcher.0.id());
+    eventually("the watcher watches", holds_it);
+    // At once: a removal file by file meets what the watcher writes in between.
+    let removed = bed.project().join("removed");
+    fs::rename(bed.project().join(".ensemble"), &removed).unwrap();
+    eventually("it has the lock of the new directory", holds_it);
+    eventually("it says so", || {
+        let status = objects(&view(&bed, "status --json").stdout);
+        status.last().unwrap()["watcher"]["running"] == true
+    });
+    assert_eq!(bed.run("admin watch").code, 75, "no other one begins beside it");
+}
+
+#[test]
+fn a_watcher_that_hangs_is_said_to_hang() {
+    let bed = bed();
+    let state = bed.project().join(".ensemble");
+    let lock = FileLock::acquire(&state.join("watch.lock"), std::time::Duration::ZERO).unwrap();
+    let pid = std::process::id();
+    let beat = |at_ms: u128| {
+        let status = json!({ "pid": pid, "beat": { "pid": pid, "at_ms": at_ms as u64 } });
+        fs::write(state.join("watch.json"), status.to_string()).unwrap();
+    };
+    let now = || {
+        use ensemble_core::env::Clock as _;
+        ensemble_core::env::SystemClock.monotonic().as_duration().as_millis()
+    };
+    beat(now());
+    let status = view(&bed, "status");
+    assert!(status.stdout.lines().next().unwrap().contains("watcher running"), "{status:?}");
+    // The last sign of life is of the start of the machine.
+    beat(0);
+    let status = view(&bed, "status");
+    assert!(status.stdout.lines().next().unwrap().contains("watcher HANGS"), "{status:?}");
+    assert!(status.stdout.contains(&format!("kill -KILL {pid}")), "{status:?}");
+    let told = objects(&view(&bed, "status --json").stdout);
+    let told = told.last().unwrap();
+    assert_eq!(
+        (&told["watcher"]["running"], &told["watcher"]["hangs"]),
+        (&json!(true), &json!(true))
+    );
+    assert!(
+        told["needs"].as_array().unwrap().iter().any(|need| need["need"] == "watcher"),
+        "{told}"
+    );
+    let doctor = view(&bed, "doctor");
+    assert!(doctor.stdout.contains("no sign of life"), "{doctor:?}");
+    drop(lock);
+    let status = view(&bed, "status");
+    assert!(status.stdout.lines().next().unwrap().contains("watcher not running"), "{status:?}");
+}

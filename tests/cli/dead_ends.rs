@@ -1,0 +1,184 @@
+//! No answer of the command is a dead end: codes are those of the table, printed ids are accepted, nothing empty is sent.
+
+use std::collections::BTreeSet;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::bed::{Bed, objects, words};
+
+/// For each command that takes the name of an agent or a mailbox, or the id of a message, a request, a task or a step:
+/// a line with one that does not exist.
+const UNKNOWN: [&str; 46] = [
+    "up absent",
+    "team absent",
+    "agent restart absent",
+    "agent unregister absent",
+    "reply gone x --as w1",
+    "agent attach absent",
+    "agent inspect absent",
+    "agent nudge absent",
+    "agent ping absent",
+    "agent pong absent 1",
+    "agent usage absent",
+    "why absent",
+    "send --to absent x",
+    "recv --as absent",
+    "recv --as w1 --mailbox absent",
+    "settle absent --as w1",
+    "settle absent --as w1 --mailbox absent",
+    "mailbox release absent --as w1",
+    "inbox absent",
+    "dead list absent",
+    "dead show absent",
+    "dead retry absent",
+    "dead retry --all --mailbox absent",
+    "dead drop absent",
+    "mailbox remove absent",
+    "mailbox bind absent --pane %1 --tmux-socket /nowhere",
+    "mailbox unbind absent",
+    "mailbox extend absent 1m --as w1",
+    "assign absent x",
+    "task show absent",
+    "task finalize absent",
+    "task unblock absent",
+    "task abandon absent --reason x",
+    "task block absent --reason x --question x --as w1",
+    "task supersede absent --by absent --reason x",
+    "request shutdown absent",
+    "request ask plan_approval absent x",
+    "request plan -f plan.md --to absent",
+    "request cancel absent",
+    "request answer absent --approve --as w1",
+    "request list absent",
+    "board discover defer absent",
+    "step list absent",
+    "step show absent 1",
+    "step retry absent 1",
+    "step skip absent 1",
+];
+
+/// Commands with such an argument that make what they name, that run without it, or that are walked with a repository.
+const OTHERS: [&str; 22] = [
+    "agent start",
+    "agent join",
+    "agent adopt",
+    "agent usage allow",
+    "mailbox add",
+    "report",
+    "task add",
+    "task claim",
+    "task submit",
+    "task verdict",
+    "task merge",
+    "task review",
+    "board goal set",
+    "board sprint start",
+    "board discover add",
+    "board discover convert",
+    "step heartbeat",
+    "step split",
+    "step unblock",
+    "step run",
+    "help",
+    "admin man",
+];
+
+#[test]
+fn an_unknown_name_or_id_is_3_at_every_verb() {
+    let bed = Bed::new();
+    bed.ok("board init");
+    std::fs::write(bed.project().join("plan.md"), "think\n").unwrap();
+    for line in UNKNOWN {
+        let ran = bed.run(line);
+        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{line}: {ran:?}");
+        assert!(!ran.stderr.is_empty(), "{line}");
+    }
+    // Each command that takes such a thing is among them.
+    let walked: BTreeSet<Vec<&str>> = UNKNOWN.iter().map(|line| words(line)).collect();
+    let takes_one = |argument: &Value| {
+        let argument = argument.as_str().unwrap();
+        ["NAME", "AGENT", "WORKER", "MAILBOX", "ID", "TASK"].iter().any(|kind| {
+            argument.trim_matches(['<', '>', '[', ']', '.']).split('|').any(|name| name == *kind)
+        })
+    };
+    for row in objects(&bed.ok("admin schema commands")) {
+        let place = row["place"].as_str().unwrap();
+        let is_named = row["arguments"].as_array().unwrap().iter().any(takes_one);
+        let is_walked = walked.iter().any(|line| line.starts_with(&words(place)));
+        assert!(!is_named || is_walked || OTHERS.contains(&place), "{place} is not walked");
+    }
+}
+
+/// Ids that begin alike for longer than any number of characters that one would choose.
+const TWINS: [&str; 3] = [
+    "01a22131-1111-7000-8000-00000000000a",
+    "01a22131-1111-7000-8000-00000000000b",
+    "01a22131-1111-7000-8000-00000000000c",
+];
+
+#[test]
+fn every_list_prints_ids_that_the_next_verb_accepts() {
+    let bed = Bed::new();
+    bed.ok("mailbox add once --attempts-max 1");
+    for (id, to) in [(TWINS[0], "once"), (TWINS[1], "w1"), (TWINS[2], "dispatch")] {
+        bed.ok(&format!("send --to {to} --id {id} --type task --task t-{to} work"));
+    }
+    bed.ok("recv --as once");
+    bed.ok(&format!("release {} --as once", TWINS[0]));
+    let first_cell = |table: &str| -> String {
+        let row = table.lines().nth(1).unwrap();
+        row.split_whitespace().next().unwrap().to_owned()
+    };
+    let dead = first_cell(&bed.ok("dead list"));
+    assert!(bed.ok(&format!("dead show {dead}")).contains(TWINS[0]));
+    let status = bed.ok("status");
+    let help = status.lines().find(|line| line.contains("ensemble dead")).unwrap();
+    let line = help.split('`').nth(1).unwrap().trim_start_matches("ensemble ");
+    bed.ok("recv --as w1");
+    let held = first_cell(&bed.ok("inbox w1"));
+    bed.ok(&format!("mailbox extend {held} 1m --as w1"));
+    bed.ok(&format!("settle {held} --as w1"));
+    bed.ok(line);
+    assert!(bed.ok("inbox once").contains("waits"));
+}
+
+#[test]
+fn what_cannot_be_read_is_not_offered_another_try() {
+    let bed = Bed::new();
+    std::fs::write(bed.mailbox("w1/new/broken.yaml"), "no: [\n").unwrap();
+    bed.fails(3, "recv --as w1");
+    let status = bed.ok("status");
+    assert!(status.contains("`ensemble dead show broken`, then `dead drop`"), "{status}");
+    let reason = status.lines().find(|line| line.contains("broken")).unwrap();
+    assert_eq!(reason.matches("line 1").count() + reason.matches("line 2").count(), 1, "{reason}");
+}
+
+#[test]
+fn an_empty_text_is_no_message_at_any_door() {
+    let bed = Bed::new();
+    std::fs::write(bed.project().join("empty.md"), "\n").unwrap();
+    for line in ["send --to w1", "send --to w1 -f -", "send --to w1 -f empty.md", "assign w1"] {
+        let ran = bed.run_with(line, b"");
+        assert!(ran.code == 2 && ran.stderr.contains("is empty"), "{line}: {ran:?}");
+        assert_eq!(ran.stdout, "", "{line}");
+    }
+    for line in ["agent instruct", "step add -f -", "report t1 --status success --summary -"] {
+        let ran = bed.run_with(line, b"");
+        assert!(ran.code == 2 && ran.stdout.is_empty(), "{line}: {ran:?}");
+    }
+    let mut empty = bed.command(&["send", "--to", "w1", ""]);
+    assert_eq!(empty.stdin(Stdio::null()).output().unwrap().status.code(), Some(2));
+    let call = r#"{"id":1,"method":"send","params":{"to":["w1"],"text":""}}"#;
+    let called = bed.run_with("admin api", format!("{call}\n").as_bytes());
+    assert!(called.stdout.contains("is empty"), "{called:?}");
+    assert_eq!(bed.ok("inbox w1"), "mailbox w1 is empty\n");
+}
+
+#[test]
+fn a_name_that_is_not_there_is_answered_with_those_that_are() {
+    let bed = Bed::new();
+    let said = bed.fails(3, "send --to nobdy x");
+    assert!(said.contains("hint: there are conductor, dispatch, operator, w1"), "{said}");
+    assert!(!said.contains("--create"), "{said}");
+}

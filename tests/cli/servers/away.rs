@@ -1,0 +1,131 @@
+//! While the servers cannot be asked, no view shows this host's directory instead, and each says why.
+
+use std::fs;
+
+use ensemble_nats::NatsTransport;
+use serde_json::{Value, json};
+
+use super::{bed_on, configure_with};
+use crate::bed::{Bed, objects};
+use crate::live::Screen;
+use crate::nats_server::{Server, fresh_team};
+use crate::tmux_support::eventually;
+
+/// How long a verb waits for servers that are known to be away.
+const PATIENCE_SECONDS: u64 = 3;
+
+/// A mailbox on the servers in which a message waits, and this host's directory with another one.
+fn bed_with_mail(server: &Server, team: &str) -> Bed {
+    let bed = bed_on(server, team);
+    bed.ok("mailbox add w1");
+    bed.send("waiting");
+    bed
+}
+
+fn status(bed: &Bed) -> Vec<Value> {
+    objects(&bed.run("status --json").stdout)
+}
+
+#[test]
+fn views_say_that_the_servers_are_away_and_recover() {
+    let server = Server::start();
+    let team = fresh_team();
+    let bed = bed_with_mail(&server, &team);
+    server.kill();
+    configure_with(&bed, &server, &team, PATIENCE_SECONDS);
+    let shown = bed.run("status");
+    let first = shown.stdout.lines().next().unwrap();
+    assert!(first.contains("SERVERS AWAY"), "{shown:?}");
+    assert!(shown.stdout.contains("the servers are away, so mail and requests are not known"));
+    assert!(shown.stdout.contains("start the servers"), "{shown:?}");
+    assert!(!shown.stdout.contains("empty"), "{shown:?}");
+    let rows = status(&bed);
+    assert!(rows.iter().all(|row| row.get("mailbox").is_none()), "{rows:?}");
+    let last = rows.last().unwrap();
+    assert!(last["servers_away"]["why"].is_string(), "{last}");
+    assert_eq!(last["needs"][0]["need"], "servers", "{last}");
+    let team_view = bed.run("team");
+    assert_eq!(team_view.code, 75, "{team_view:?}");
+    assert!(team_view.stderr.contains("the servers are away"), "{team_view:?}");
+    assert!(bed.run("tmux-status").stdout.contains("servers are away"));
+    let doctor = bed.run("doctor");
+    assert!(!doctor.stdout.contains("needs you    nothing"), "{doctor:?}");
+    assert!(doctor.stdout.contains("start the servers"), "{doctor:?}");
+    let metrics = bed.run("log export prometheus").stdout;
+    assert!(!metrics.contains("ensemble_mailbox_messages{"), "{metrics}");
+    assert!(metrics.contains("ensemble_servers_up 0"), "{metrics}");
+    server.run();
+    server.answers();
+    let rows = status(&bed);
+    assert!(rows.iter().any(|row| row["mailbox"] == "w1" && row["waiting"] == 1), "{rows:?}");
+    assert_eq!(rows.last().unwrap()["servers_away"], Value::Null);
+    assert!(bed.run("log export prometheus").stdout.contains("ensemble_servers_up 1"));
+}
+
+#[test]
+fn a_live_view_that_was_opened_while_the_servers_were_away_recovers() {
+    let server = Server::start();
+    let team = fresh_team();
+    let bed = bed_with_mail(&server, &team);
+    server.kill();
+    configure_with(&bed, &server, &team, PATIENCE_SECONDS);
+    let screen = Screen::start(&bed.project(), "top", (100, 20));
+    eventually("it says that they are away", || screen.text().contains("SERVERS AWAY"));
+    let text = screen.text();
+    assert!(!text.contains("nothing needs you") && !text.contains("waiting: 0"), "{text}");
+    server.run();
+    eventually("it shows what is there", || {
+        let text = screen.text();
+        text.contains("waiting: 1") && !text.contains("SERVERS AWAY")
+    });
+    server.kill();
+    eventually("it says that they are away again", || screen.text().contains("SERVERS AWAY"));
+}
+
+#[test]
+fn a_mistyped_team_is_an_error_of_each_reader_and_is_not_created() {
+    let server = Server::start();
+    let bed = bed_with_mail(&server, &fresh_team());
+    let mistyped = fresh_team();
+    configure_with(&bed, &server, &mistyped, PATIENCE_SECONDS);
+    for line in ["recv --as w1", "inbox w1", "send --to w1 -m lost"] {
+        let ran = bed.run(line);
+        assert_eq!(ran.code, 1, "{line}: {ran:?}");
+        assert!(ran.stderr.contains("the server has no team of this name"), "{line}: {ran:?}");
+    }
+    let shown = bed.run("status").stdout;
+    assert!(
+        shown.contains("the server has no team of this name") && shown.contains("nats.team"),
+        "{shown}"
+    );
+    let doctor = bed.run("doctor");
+    assert!(doctor.stdout.contains("nats.team"), "{doctor:?}");
+    let options = server.options(&mistyped).without_creating();
+    let created = NatsTransport::connect(&options);
+    assert!(created.is_err_and(|error| error.to_string().contains("has no team")));
+    bed.ok("mailbox add w1");
+    assert_eq!(bed.run("send --to w1 -m found").code, 0);
+}
+
+#[test]
+fn a_wrong_password_and_servers_that_do_not_listen_have_different_remedies() {
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("server.conf");
+    fs::write(&config, "authorization: {user: ensemble, password: right}\n").unwrap();
+    let port = crate::nats_server::free_port();
+    let _server = Server::at(home.path(), port, &["-c".to_owned(), config.display().to_string()]);
+    let bed = Bed::empty();
+    bed.ok("init");
+    let help = |transport: &str| {
+        let text =
+            format!("transport: {transport}\nnats: {{patience_seconds: {PATIENCE_SECONDS}}}\n");
+        fs::write(bed.project().join("ensemble.yaml"), text).unwrap();
+        let need = status(&bed).last().unwrap()["needs"][0].clone();
+        assert_eq!(need["need"], json!("servers"), "{need}");
+        need["help"].as_str().unwrap().to_owned()
+    };
+    let refused = help(&format!("nats://ensemble:wrong@127.0.0.1:{port}"));
+    assert!(refused.contains("password"), "{refused}");
+    let silent = help(&format!("nats://127.0.0.1:{}", crate::nats_server::free_port()));
+    assert!(silent.contains("start the servers"), "{silent}");
+}

@@ -1,0 +1,115 @@
+//! What embedders see of ensemble-core: everything that its root exports without the feature `internals`.
+//!
+//! The root's page names each of these types and modules. Their number, with methods, is a measure.
+
+use super::crates::CRATES;
+use super::{Source, assert_none, root};
+
+const ROOT: &str = "ensemble-core/src/lib.rs";
+
+/// The page of the crate, and its code.
+fn page_and_code() -> (String, String) {
+    let text = std::fs::read_to_string(root().join(ROOT)).unwrap();
+    let (page, code) = text.split_once("#![forbid(unsafe_code)]").expect("a page");
+    (page.to_owned(), code.to_owned())
+}
+
+/// The items of the root, without those behind a feature.
+fn items(code: &str) -> Vec<String> {
+    let mut items = Vec::new();
+    let mut is_gated = false;
+    let mut rest = code;
+    while let Some((line, after)) = rest.split_once('\n') {
+        rest = after;
+        let item = line.trim_start();
+        if let Some(path) = item.strip_prefix("pub use ") {
+            let statement = match path.split_once(';') {
+                Some((statement, _)) => statement,
+                None => {
+                    let (more, after) = rest.split_once(';').expect("an end");
+                    rest = after;
+                    more
+                }
+            };
+            let names = statement.rsplit(['{', ':']).next().unwrap().trim_end_matches(['}', '\n']);
+            items.extend(
+                names
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|n| !n.is_empty() && !is_gated)
+                    .map(str::to_owned),
+            );
+        } else if let Some(module) = item.strip_prefix("pub mod ").filter(|_| !is_gated) {
+            items.push(module.trim_end_matches([' ', '{', ';']).to_owned());
+        }
+        is_gated = item.starts_with("#[cfg(") || is_gated && item.starts_with("#[");
+    }
+    items
+}
+
+/// The public methods of a type, or the methods of a trait, in one file.
+fn methods(source: &Source, name: &str) -> Vec<String> {
+    let starts = [
+        (format!("impl {name} {{"), "    pub "),
+        (format!("impl<S> {name}<S> {{"), "    pub "),
+        (format!("pub trait {name}"), "    fn "),
+    ];
+    let mut found = Vec::new();
+    for (start, member) in starts {
+        for (at, _) in source.code.match_indices(&start) {
+            let block = source.code[at..].split("\n}").next().unwrap_or_default();
+            let first = source.code[..at].lines().count();
+            let members =
+                (first + 1..).zip(block.lines()).filter(|(_, line)| line.starts_with(member));
+            found.extend(
+                members.map(|(number, line)| format!("{}:{number}: {}", source.path, line.trim())),
+            );
+        }
+    }
+    found
+}
+
+/// Every item that an embedder can name, with methods.
+pub(crate) fn public_items() -> Vec<String> {
+    let (_, code) = page_and_code();
+    let files = CRATES[0].files();
+    let of = |item: String| {
+        let methods = files.iter().flat_map(|source| methods(source, &item)).collect::<Vec<_>>();
+        std::iter::once(format!("{ROOT}:1: {item}")).chain(methods)
+    };
+    items(&code).into_iter().flat_map(of).collect()
+}
+
+#[test]
+fn the_page_of_the_crate_names_every_type_and_module() {
+    let (page, code) = page_and_code();
+    let items = items(&code);
+    assert!(items.len() > 20, "this test looks in the wrong place: {items:?}");
+    let is_type = |name: &&String| !name.chars().all(|c| c.is_uppercase() || c == '_');
+    let is_alias = |name: &&String| *name == "Result";
+    // The items of a module are on the page of the module.
+    let of_modules = [
+        "EventLog",
+        "Follower",
+        "Record",
+        "Recorder",
+        "FsEvent",
+        "FsWatcher",
+        "Landing",
+        "WatchError",
+    ];
+    let is_named = |name: &&String| page.contains(&format!("[`{name}`]"));
+    let unnamed: Vec<String> = items
+        .iter()
+        .filter(is_type)
+        .filter(|name| !is_alias(name) && !of_modules.contains(&name.as_str()) && !is_named(name))
+        .cloned()
+        .collect();
+    assert_none("name these on the page of the crate", &unnamed);
+}
+
+#[test]
+fn what_a_feature_adds_is_not_counted() {
+    let code = "pub use a::{B, C};\n#[cfg(feature = \"internals\")]\npub mod d;\npub mod e {\n    pub use f::G;\n}\npub use h::{\n    I,\n    J,\n};\n";
+    assert_eq!(items(code), ["B", "C", "e", "G", "I", "J"]);
+}
