@@ -12,7 +12,7 @@ use ensemble_core::event_log::{EventLog, LogOptions, Recorder, types};
 use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_team::board::{Board, BoardOptions, is_missing};
-use ensemble_team::roster::{Asking, Identity, Refusal, RosterError, identify};
+use ensemble_team::roster::{Asking, Identity, Refusal, identify};
 use ensemble_team::worktree::Worktrees;
 use ensemble_tmux::reaper::PASS_VARIABLE;
 use ensemble_watch::project::{Project, QUEUE_VARIABLE};
@@ -329,7 +329,7 @@ impl Context {
     /// The agent, which has no name that means something else.
     pub(crate) fn agent_itself(&self) -> Outcome<Name> {
         let agent = self.agent_required()?;
-        RosterError::refuse_reserved(&agent).map_err(ensemble_core::Error::from)?;
+        agent.check_agent().map_err(ensemble_core::Error::from)?;
         Ok(agent)
     }
 

@@ -112,11 +112,13 @@ fn read(dir: &Dir, file: &str) -> Result<Option<PaneEntry>> {
     yaml::parse(&String::from_utf8_lossy(&content), &path).map(Some)
 }
 
-/// Writes an agent's place.
+/// Writes an agent's place. No agent has a reserved name, and none reads the person's mail.
 ///
 /// # Errors
-/// The directory is missing or the disk failed.
+/// A name is reserved ([`ReservedName`](ensemble_core::message::ReservedName)), the directory is missing, or the disk failed.
 pub fn write(panes: &Path, entry: &PaneEntry) -> Result<()> {
+    entry.agent.check_agent()?;
+    entry.mailbox.check_agent()?;
     let path = panes.join(format!("{}.yaml", entry.agent));
     durable::write_document(&path, yaml::render(entry).as_bytes(), Durability::Process)
 }

@@ -21,6 +21,11 @@ fn every_queue_has_the_persons_mailbox_and_no_agent_takes_its_name() {
     bed.ok("board init");
     for name in ["operator", "Operator", "watcher", "unknown", "ensemble", "steps", "outside"] {
         for line in [
+            format!("mailbox bind {name} --pane %0 --tmux-socket /nowhere"),
+            format!("mailbox bind w1 --agent {name} --pane %0 --tmux-socket /nowhere"),
+            format!("mailbox bind {name} --agent w1 --pane %0 --tmux-socket /nowhere"),
+            format!("mailbox add {name} --pane %0 --tmux-socket /nowhere"),
+            format!("agent join {name} --pane %0 --tmux-socket /nowhere"),
             format!("agent start {name} --command cat"),
             format!("claude --name {name}"),
             format!("agent register --role coder --as {name}"),
@@ -29,6 +34,15 @@ fn every_queue_has_the_persons_mailbox_and_no_agent_takes_its_name() {
             let ran = bed.run(&line);
             assert_ne!(ran.code, 0, "{line}");
             assert!(ran.stderr.contains("reserved name"), "{line}: {ran:?}");
+            assert!(ran.stderr.contains(&format!("`{name}-1`")), "{line}: {ran:?}");
+        }
+        // What nobody reads is no mailbox either; the person's is there.
+        for line in [format!("mailbox add {name}"), format!("send --create --to {name} x")] {
+            match name {
+                "operator" => drop(bed.run(&line)),
+                _ => assert!(bed.run(&line).stderr.contains("reserved name"), "{line}"),
+            }
+            assert_eq!(bed.mailbox(name).exists(), name == "operator");
         }
         let yaml = bed.project().join("ensemble.yaml");
         std::fs::write(&yaml, format!("agents:\n  {name}: {{command: cat}}\n")).unwrap();

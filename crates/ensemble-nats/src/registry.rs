@@ -26,6 +26,7 @@ impl NatsTransport {
     /// [`Error::MailboxExists`] if a mailbox has that name or one that differs only in case; or the
     /// settings are out of range.
     pub fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
+        name.check_mailbox()?;
         let subject = self.subjects.settings(name);
         if let Some((field, detail)) = settings.fault() {
             return Err(Error::malformed(subject, field, detail));

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ensemble_core::Error;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
@@ -42,6 +43,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        self.name.check_agent().map_err(Error::from)?;
         let spool = context.spool()?;
         let team = open(context, &spool)?;
         let server = super::bind::server(self.tmux_socket.as_deref())?;

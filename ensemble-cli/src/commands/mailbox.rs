@@ -77,6 +77,9 @@ impl Add {
         settings.attempts_max = self.attempts_max;
         settings.lease_seconds = self.lease.map_or(LEASE_SECONDS_DEFAULT, |l| l.as_secs());
         settings.done_days = self.done_days;
+        if self.place.is_given() {
+            self.name.check_agent().map_err(Error::from)?;
+        }
         Queue::open_for(context, OpeningPurpose::Begin)?.add_mailbox(&self.name, &settings)?;
         if self.place.is_given() {
             self.place.bind(context, self.name.clone(), self.name.clone())?;

@@ -31,7 +31,7 @@ pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
 pub use purpose::{
     NOTICE_NAMESPACES, Purpose, REQUEST_SUFFIX, RESPONSE_SUFFIX, TASK_TYPE, WORK_TYPES,
 };
-pub use reserved::{OPERATOR, RESERVED_NAMES};
+pub use reserved::{OPERATOR, RESERVED_NAMES, ReservedName};
 #[cfg(feature = "schema")]
 pub use schema::EnvelopeFile;
 pub use sender::SenderProof;

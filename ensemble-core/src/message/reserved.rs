@@ -1,20 +1,44 @@
 //! Names that have a meaning of their own, so that no agent may take one.
 
 use super::Name;
+use crate::AreaError;
 
 /// The person who runs the team: the name of a person who gives none, and the mailbox that people read.
 pub const OPERATOR: &str = "operator";
 
-/// Names that no agent may take: the person, and the senders and actors that Ensemble writes itself.
-///
-/// | name | means |
-/// |---|---|
-/// | `operator` | the person who runs the team |
-/// | `ensemble`, `watcher`, `steps` | messages and records of Ensemble itself |
-/// | `outside` | a caller that was refused, in the event log |
-/// | `unknown` | a sender that a message does not name |
-pub const RESERVED_NAMES: [&str; 6] =
-    [OPERATOR, "ensemble", "watcher", "steps", "outside", "unknown"];
+/// Names that no agent may take: the person, and the senders and actors that Ensemble writes itself. The second column
+/// is what the name means in an error.
+const MEANINGS: [(&str, &str); 6] = [
+    (OPERATOR, "the person who runs the team"),
+    ("ensemble", "what Ensemble itself writes"),
+    ("watcher", "what the watcher writes"),
+    ("steps", "what step queues write"),
+    ("outside", "a caller that was refused, in the event log"),
+    ("unknown", "a sender that a message does not name"),
+];
+
+/// The reserved names, without what they mean.
+pub const RESERVED_NAMES: [&str; 6] = {
+    let mut names = [""; 6];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = MEANINGS[at].0;
+        at += 1;
+    }
+    names
+};
+
+/// The name means something else. Callers find it by [`Error::area`](crate::Error::area).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` is a reserved name ({meaning}): use another, such as `{name}-1`")]
+pub struct ReservedName {
+    /// The name.
+    pub name: Name,
+    /// What the name means.
+    pub meaning: &'static str,
+}
+
+impl AreaError for ReservedName {}
 
 impl Name {
     /// The name of the person who runs the team.
@@ -32,7 +56,31 @@ impl Name {
     /// Whether the name, in whatever case, is one of [`RESERVED_NAMES`].
     #[must_use]
     pub fn is_reserved(&self) -> bool {
-        RESERVED_NAMES.iter().any(|name| name.eq_ignore_ascii_case(self.as_str()))
+        self.meaning().is_some()
+    }
+
+    /// Refuses a name that no agent may take.
+    ///
+    /// # Errors
+    /// [`ReservedName`] says what the name means.
+    pub fn check_agent(&self) -> Result<(), ReservedName> {
+        match self.meaning() {
+            Some(meaning) => Err(ReservedName { name: self.clone(), meaning }),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a name of a mailbox that nobody would read: every reserved name but the person's.
+    ///
+    /// # Errors
+    /// [`ReservedName`] says what the name means.
+    pub fn check_mailbox(&self) -> Result<(), ReservedName> {
+        if self.is_operator() { Ok(()) } else { self.check_agent() }
+    }
+
+    fn meaning(&self) -> Option<&'static str> {
+        let is_it = |name: &str| name.eq_ignore_ascii_case(self.as_str());
+        MEANINGS.iter().find(|(name, _)| is_it(name)).map(|(_, meaning)| *meaning)
     }
 }
 
@@ -50,5 +98,20 @@ mod tests {
             assert!(!Name::new(free).unwrap().is_reserved(), "{free}");
         }
         assert!(Name::operator().is_operator());
+    }
+
+    #[test]
+    fn a_refused_name_says_what_it_means_and_what_to_use() {
+        let refused = |name: &str| Name::new(name).unwrap().check_agent().unwrap_err().to_string();
+        assert_eq!(
+            refused("operator"),
+            "`operator` is a reserved name (the person who runs the team): use another, such as `operator-1`"
+        );
+        for name in RESERVED_NAMES {
+            let instead = Name::new(format!("{name}-1")).unwrap();
+            assert_eq!(instead.check_agent(), Ok(()));
+            let is_read = name == OPERATOR;
+            assert_eq!(Name::new(name).unwrap().check_mailbox().is_ok(), is_read, "{name}");
+        }
     }
 }

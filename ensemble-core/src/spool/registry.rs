@@ -23,6 +23,7 @@ impl Spool {
     /// [`Error::MailboxExists`] if there is one of that name or of one that differs only in case,
     /// or the settings are out of their limits.
     pub fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
+        name.check_mailbox()?;
         let mailboxes = self.mailboxes_dir()?;
         let mut twins = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(existing) = twins.find(&mailboxes, name)? {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
-use ensemble_team::roster::{Member, RosterError};
+use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
 
 use crate::project::{AgentConfig, CONFIG_FILE, Project};
@@ -89,8 +89,8 @@ impl Plan {
 
     /// Checks whether the plan can be carried out.
     pub(super) fn check(&self) -> Result<()> {
-        RosterError::refuse_reserved(&self.name)?;
-        RosterError::refuse_reserved(&self.mailbox)?;
+        self.name.check_agent()?;
+        self.mailbox.check_agent()?;
         let place = PathBuf::from(CONFIG_FILE);
         let wrong = |field: &str, detail: String| {
             let field = format!("agents.{}.{field}", self.name);

@@ -67,13 +67,10 @@ impl LockedBoard<'_> {
     /// epoch in every later call. The entry of another agent is never touched.
     ///
     /// # Errors
-    /// [`BoardError::NotAllowed`] if an agent of that name is registered, or the name is reserved.
+    /// [`BoardError::NotAllowed`] if an agent of that name is registered. Or the name is reserved
+    /// ([`ReservedName`](ensemble_core::message::ReservedName)).
     pub fn register(&mut self, agent: &NewAgent) -> Result<Holder> {
-        if agent.id.is_reserved() {
-            let what = format!("register agent `{}`", agent.id);
-            let why = Obstacle::Reserved { agent: agent.id.clone() };
-            return Err(BoardError::NotAllowed { what, why }.into());
-        }
+        agent.id.check_agent()?;
         let same = |name: &&Name| name.as_str().eq_ignore_ascii_case(agent.id.as_str());
         if let Some(other) = self.state().agents.keys().find(same) {
             let what = format!("register agent `{}`", agent.id);

@@ -76,12 +76,6 @@ pub enum Obstacle {
     /// A task cannot be superseded by nothing.
     #[error("no successor is named")]
     NoSuccessor,
-    /// The name means something else.
-    #[error("`{agent}` is a reserved name: choose another")]
-    Reserved {
-        /// The name.
-        agent: Name,
-    },
     /// An agent of that name is registered.
     #[error("`{agent}` is registered; unregister it, or use another name")]
     Registered {

@@ -21,12 +21,6 @@ pub enum RosterError {
         /// Name in the member.
         member: Name,
     },
-    /// The name means something else.
-    #[error("`{name}` is a reserved name, and no agent can take it: choose another")]
-    Reserved {
-        /// The name.
-        name: Name,
-    },
     /// Another host of the team has an agent of this name.
     #[error("`{agent}` is an agent of the team on host {host}")]
     Elsewhere {
@@ -37,21 +31,8 @@ pub enum RosterError {
     },
 }
 
-impl RosterError {
-    /// Refuses a name that no agent may take.
-    ///
-    /// # Errors
-    /// [`RosterError::Reserved`].
-    pub fn refuse_reserved(name: &Name) -> Result<(), Self> {
-        match name.is_reserved() {
-            true => Err(Self::Reserved { name: name.clone() }),
-            false => Ok(()),
-        }
-    }
-}
-
 impl AreaError for RosterError {
     fn is_invariant_broken(&self) -> bool {
-        !matches!(self, Self::Elsewhere { .. } | Self::Reserved { .. })
+        !matches!(self, Self::Elsewhere { .. })
     }
 }

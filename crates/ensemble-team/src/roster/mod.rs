@@ -140,13 +140,14 @@ impl Roster {
         let current = content.map(|text| Member::parse(&text, name, &path)).transpose()?;
         match change(current.clone())? {
             None => Ok(current),
-            Some(_) if current.is_none() && name.is_reserved() => {
-                Err(RosterError::Reserved { name: name.clone() }.into())
-            }
             Some(member) if member.name != *name => {
                 Err(RosterError::OtherName { name: name.clone(), member: member.name }.into())
             }
             Some(member) => {
+                // A member with such a name from before it was reserved can still be changed.
+                if current.is_none() {
+                    name.check_agent()?;
+                }
                 document.replace(yaml::render(&member).as_bytes())?;
                 Ok(Some(member))
             }
