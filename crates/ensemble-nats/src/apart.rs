@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 use super::consumer::Consumer;
 use super::denials::is_denial;
 use super::record::Place;
-use super::wire::NOTHING;
+use super::versions::NOTHING;
 use super::{NatsTransport, Put, Stored, lock};
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -144,7 +144,7 @@ impl NatsTransport {
                 .unwrap_or(OffsetDateTime::UNIX_EPOCH);
         self.call("remove settled messages", async move {
             let Some(last) = wire.last(&pattern).await? else { return Ok(0) };
-            if super::wire::millis(last.time) < oldest_kept {
+            if super::server_time::millis(last.time) < oldest_kept {
                 return wire.purge(&pattern, last.sequence).await;
             }
             // The copies are in the order of their times: all before the first one to keep go.

@@ -2,7 +2,7 @@
 //! at the first write, and followed by clients that wait for answers or handle requests.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_nats::HeaderMap;
@@ -11,12 +11,13 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::lazy_stream::LazyStream;
-use super::shared_files::Remembered;
 use super::subject::{Key, Subjects};
+use super::versions::Put;
 use super::watch::{self, Following, Hearer, News};
-use super::wire::{Put, Wire};
+use super::wire::Wire;
 use super::{NatsTransport, lock};
 use ensemble_core::Result;
+use ensemble_core::document::SharedFile;
 use ensemble_core::message::Name;
 
 /// Header with the meaning of a version without content, as `nats kv del` writes it.
@@ -49,6 +50,38 @@ impl Bucket {
     }
 }
 
+/// Files with their names in their directory.
+pub(super) type NamedFiles = Vec<(String, SharedFile)>;
+
+/// The control files as they were last read, and the number of changes heard since the connection was made.
+#[derive(Debug, Default)]
+pub(super) struct ControlCache {
+    heard: AtomicU64,
+    read: Mutex<Option<(u64, NamedFiles)>>,
+}
+
+impl ControlCache {
+    /// Forgets what was read, because it has changed.
+    pub(super) fn forget(&self) {
+        self.heard.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The number of changes so far. Taken before a read, so that a change during the read counts as not read.
+    pub(super) fn heard(&self) -> u64 {
+        self.heard.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn known(&self) -> Option<NamedFiles> {
+        let heard = self.heard();
+        lock(&self.read).as_ref().filter(|(at, _)| *at == heard).map(|(_, files)| files.clone())
+    }
+
+    /// Keeps what was read when this many changes had been heard.
+    pub(super) fn remember(&self, heard: u64, files: NamedFiles) {
+        *lock(&self.read) = Some((heard, files));
+    }
+}
+
 /// Changes in the bucket that were received and not fetched yet.
 pub(super) struct Pages {
     changed: Mutex<BTreeSet<Name>>,
@@ -60,7 +93,7 @@ pub(super) struct Pages {
     called: Mutex<BTreeSet<Name>>,
     hosts_changed: AtomicBool,
     shared_changed: AtomicBool,
-    pub(super) control: Remembered,
+    pub(super) control: ControlCache,
     news: Arc<News>,
     anew: Arc<Notify>,
 }
@@ -138,7 +171,7 @@ impl NatsTransport {
             called: Mutex::default(),
             hosts_changed: AtomicBool::new(true),
             shared_changed: AtomicBool::new(true),
-            control: Remembered::default(),
+            control: ControlCache::default(),
             news: Arc::clone(&self.news),
             anew: Arc::default(),
         });

@@ -15,7 +15,7 @@ use super::options::NatsOptions;
 use super::patience::Patience;
 use super::runtime::Runtime;
 use super::server_time::ServerTime;
-use super::stream_probe::StreamProbe;
+use super::stream_state::StreamState;
 use super::subject::Subjects;
 use super::team::Watches;
 use super::wire::{ANSWER_PATIENCE, Ops, Wire, notes_removals};
@@ -115,25 +115,25 @@ fn wires(
     connections: &tokio::sync::watch::Receiver<u64>,
 ) -> impl Future<Output = Option<(Arc<Wire>, [Wire; 2])>> + Send + use<> {
     let names = [subjects.stream(), subjects.bucket_stream(), subjects.files_stream()];
-    let stream_probe = |stream: &str, pattern: &str| {
-        StreamProbe::new(stream.to_owned(), pattern.trim_end_matches('>'), connections.clone())
+    let stream_state = |stream: &str, pattern: &str| {
+        StreamState::new(stream.to_owned(), pattern.trim_end_matches('>'), connections.clone())
     };
-    let of_stream = stream_probe(&names[0], &subjects.all());
+    let of_stream = stream_state(&names[0], &subjects.all());
     let reserve = subjects.reserve_all();
-    let of_bucket = stream_probe(&names[1], &subjects.bucket_all());
-    let of_files = stream_probe(&names[2], &subjects.all_objects());
+    let of_bucket = stream_state(&names[1], &subjects.bucket_all());
+    let of_files = stream_state(&names[2], &subjects.all_objects());
     async move {
         let stream = context.get_stream_no_info(&names[0]).await.ok()?;
         let bucket = context.get_stream_no_info(&names[1]).await.ok()?;
         let files = context.get_stream_no_info(&names[2]).await.ok()?;
-        let (stream_probe, may_be_absent) = (of_stream, false);
+        let (stream_state, may_be_absent) = (of_stream, false);
         let ops = Ops::new();
         let time = ServerTime::default();
         let wire = Wire {
             client,
             context,
             stream,
-            stream_probe,
+            stream_state,
             server,
             patience,
             denials,

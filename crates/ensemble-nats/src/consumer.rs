@@ -25,7 +25,9 @@ use futures_util::StreamExt as _;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use super::wire::{ANSWER_PATIENCE, Wire, millis};
+use super::api::CREATE_CONSUMER;
+use super::server_time::millis;
+use super::wire::{ANSWER_PATIENCE, Wire};
 
 /// How long the server keeps a request that it cannot answer yet. Each answer is a sign of life of
 /// both.
@@ -34,12 +36,6 @@ const QUESTION_TIME: Duration = Duration::from_secs(10);
 const LEFT_ALONE: Duration = Duration::from_secs(5);
 /// Largest number that is requested at a time.
 const BATCH_MAX: u64 = 256;
-
-/// Beginning of the subjects on which consumers are created. The stream, the consumer's name and its pattern follow,
-/// so that a permission can name the pattern.
-pub(super) const CREATE: &str = "$JS.API.CONSUMER.CREATE.";
-/// Beginning of the subjects on which consumers are asked for messages.
-pub(super) const NEXT: &str = "$JS.API.CONSUMER.MSG.NEXT.";
 
 /// One consumer, and the subscription to which it delivers.
 pub(super) struct Consumer {
@@ -90,7 +86,7 @@ impl Consumer {
     ) -> Result<Self, async_nats::Error> {
         let inbox = wire.client.new_inbox();
         let name = inbox.rsplit('.').next().unwrap_or_default().to_owned();
-        let named = format!("{CREATE}{}.{name}.", wire.stream_probe.stream());
+        let named = format!("{CREATE_CONSUMER}{}.{name}.", wire.stream_state.stream());
         let config = Config {
             name: Some(name),
             filter_subject: pattern.to_owned(),

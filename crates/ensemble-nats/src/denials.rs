@@ -17,7 +17,7 @@ use std::sync::Arc;
 use ensemble_core::Error;
 use tokio::sync::watch::Sender;
 
-use super::consumer::{CREATE, NEXT};
+use super::api::{CREATE_CONSUMER, NEXT_MESSAGE};
 
 /// Number of recent denials that are kept.
 const KEPT_MAX: usize = 64;
@@ -76,7 +76,8 @@ impl Denials {
 
     /// A denial of consumers of this stream and pattern, or of the answers to any request.
     pub(super) fn of_consumers(&self, stream: &str, pattern: &str) -> Option<String> {
-        let (create, next) = (format!("\"{CREATE}{stream}."), format!("\"{NEXT}{stream}."));
+        let create = format!("\"{CREATE_CONSUMER}{stream}.");
+        let next = format!("\"{NEXT_MESSAGE}{stream}.");
         let (end, inbox) = (format!(".{pattern}\""), format!("\"{INBOX}"));
         let is_it = |text: &str| {
             let is_created = text.contains(&create) && text.contains(&end);

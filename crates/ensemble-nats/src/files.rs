@@ -28,7 +28,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::NatsTransport;
-use super::wire::{Listed, Put, Wire, rolled_up};
+use super::versions::{Listed, Put};
+use super::wire::{Wire, rolled_up};
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{Attachment, Digest, Envelope, MessageId};
 use ensemble_core::requests::Requests;
@@ -175,7 +176,7 @@ impl NatsTransport {
         let last = self.call("read a content's place", async move { wire.last(&subject).await })?;
         Ok(last.and_then(|last| {
             let object: Object = serde_json::from_slice(&last.payload).ok()?;
-            let version = (last.sequence, super::wire::millis(last.time));
+            let version = (last.sequence, super::server_time::millis(last.time));
             (!object.deleted).then_some((object, version))
         }))
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::NatsTransport;
 use super::subject::Subjects;
-use super::wire::{Listed, Put};
+use super::versions::{Listed, Put};
 use ensemble_core::Result;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 
@@ -232,7 +232,7 @@ impl NatsTransport {
         let version = |found: async_nats::jetstream::message::StreamMessage| Version {
             number: found.sequence,
             text: String::from_utf8_lossy(&found.payload).into_owned(),
-            at: super::wire::millis(found.time),
+            at: super::server_time::millis(found.time),
         };
         Ok(found.map(version))
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::wire::Put;
+use super::versions::Put;
 use super::{NatsTransport, lock};
 use ensemble_core::Result;
 use ensemble_core::env::{Monotonic, boot_id};

@@ -37,10 +37,12 @@
 
 mod answer;
 mod apart;
+mod api;
 pub mod bridge;
 mod broker;
 mod bucket;
 mod change_notifier;
+mod clock;
 mod connect;
 mod consumer;
 mod denials;
@@ -71,9 +73,11 @@ mod server_time;
 mod shared_files;
 mod shipping;
 mod stream_probe;
+mod stream_state;
 mod subject;
 mod sweep;
 mod team;
+mod versions;
 mod watch;
 mod wire;
 
@@ -104,8 +108,9 @@ use record::{Record, Stored};
 use runtime::Runtime;
 use subject::Subjects;
 use team::{OpenMailboxes, Team, Watches};
+use versions::{NOTHING, Put};
 use watch::{News, Watch};
-use wire::{Put, Wire};
+use wire::Wire;
 
 /// How long settings are cached.
 const SETTINGS_AGE_MAX: Duration = Duration::from_secs(10);
@@ -272,7 +277,7 @@ impl NatsTransport {
         last: &Stored,
         record: Record,
     ) -> Result<Option<Stored>> {
-        self.replace_while(mailbox, id, last, record, wire::NOTHING)
+        self.replace_while(mailbox, id, last, record, NOTHING)
     }
 
     /// As [`NatsTransport::replace`], and runs a function until the server has answered.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::NatsTransport;
-use super::stream_probe::StreamProbe;
+use super::stream_state::StreamState;
 use super::wire::Wire;
 use ensemble_core::Result;
 use ensemble_core::env::{Clock, SystemClock};
@@ -91,9 +91,9 @@ impl NatsTransport {
         self.call("read the log", async move {
             let opened = wire.context.get_stream_no_info(&name).await;
             let stream = opened.map_err(|error| wire.refused("read the log", error))?;
-            let stream_probe = StreamProbe::new(name, pattern.trim_end_matches('>'), connections);
+            let stream_state = StreamState::new(name, pattern.trim_end_matches('>'), connections);
             let records =
-                Wire { stream, stream_probe, ..(*wire).clone() }.history(&pattern).await?;
+                Wire { stream, stream_state, ..(*wire).clone() }.history(&pattern).await?;
             Ok(records.iter().filter_map(|r| serde_json::from_slice(&r.payload).ok()).collect())
         })
     }

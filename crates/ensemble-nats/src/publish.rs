@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::denials::is_denial;
 use super::record::Record;
-use super::wire::NOTHING;
+use super::versions::NOTHING;
 use super::{NatsTransport, Put, Stored, lock};
 use ensemble_core::env::Published;
 use ensemble_core::event_log::types;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::future::{join, join4};
 
 use super::NatsTransport;
-use super::wire::{Listed, Put};
+use super::versions::{Listed, Put};
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::document::SharedFiles;
@@ -343,7 +343,7 @@ fn together(
 
 fn written(found: Option<Found>) -> Option<StoredFile> {
     let found = found?;
-    page(&found.payload, super::wire::millis(found.time), found.sequence)
+    page(&found.payload, super::server_time::millis(found.time), found.sequence)
 }
 
 fn kept(found: Listed) -> Option<StoredFile> {

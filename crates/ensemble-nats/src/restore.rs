@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::publish::TRIES_MAX;
 use super::receive::no_message;
 use super::record::{Place, Record};
-use super::wire::NOTHING;
+use super::versions::NOTHING;
 use super::{NatsTransport, Put};
 use ensemble_core::Result;
 use ensemble_core::message::{Envelope, MessageId, Name};

@@ -4,10 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::wire::millis;
-use super::{NatsTransport, lock};
-use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::message::Timestamp;
+use super::lock;
 
 /// The last measurement. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -27,50 +24,13 @@ impl ServerTime {
     }
 
     /// The server's time now, in milliseconds since the Unix epoch; `None` if it is not known.
-    fn millis(&self) -> Option<u64> {
+    pub(super) fn millis(&self) -> Option<u64> {
         let Measured { millis, at } = (*lock(&self.0))?;
         Some(millis.saturating_add(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX)))
     }
 }
 
-fn unix_millis(time: Timestamp) -> u64 {
-    u64::try_from(time.unix_millis()).unwrap_or(0)
-}
-
-impl NatsTransport {
-    /// The time that counts for delays, expiry and retention: the server's, or that of the embedder's clock.
-    /// Asks the server if its time is not known. A server that does not tell counts as right as this host.
-    #[must_use]
-    pub fn now(&self) -> Timestamp {
-        if let Some(clock) = &self.clock {
-            return clock.wall();
-        }
-        let known = self.wire.time.millis().or_else(|| {
-            let (wire, subject) = (self.wire.clone(), self.subjects.clock());
-            let asked = self.call("ask for the time", async move {
-                let opened = super::consumer::Consumer::open_for_time(&wire, &subject).await;
-                opened.map_err(|error| wire.unreachable("ask for the time", error))
-            });
-            asked.ok().and_then(|()| self.wire.time.millis())
-        });
-        known.map_or_else(
-            || SystemClock.wall(),
-            |millis| Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX)),
-        )
-    }
-
-    /// This host's monotonic time, for observers.
-    pub(super) fn monotonic(&self) -> Monotonic {
-        self.clock.as_ref().map_or_else(|| SystemClock.monotonic(), |clock| clock.monotonic())
-    }
-
-    /// [`NatsTransport::now`] as far as it is known without asking, in milliseconds since the Unix epoch. A
-    /// connection that follows a mailbox knows it. Callers may hold an index, so this never waits.
-    pub(super) fn now_millis(&self) -> u64 {
-        match (&self.clock, self.wire.time.millis()) {
-            (Some(clock), _) => unix_millis(clock.wall()),
-            (None, Some(known)) => known,
-            (None, None) => unix_millis(SystemClock.wall()),
-        }
-    }
+/// A time of the server, in milliseconds since the Unix epoch.
+pub(super) fn millis(time: time::OffsetDateTime) -> u64 {
+    u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
 }

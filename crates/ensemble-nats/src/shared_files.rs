@@ -11,13 +11,13 @@
 //! A key without content is a missing file. A file's note is the header `Ensemble-Note` of the same version, so both are
 //! written in one step. A connection that follows the bucket remembers what stops the team until it hears of a change.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::NatsTransport;
+use super::bucket::NamedFiles;
+use super::server_time::millis;
 use super::subject::Subjects;
-use super::wire::{Listed, Put, millis};
-use super::{NatsTransport, lock};
+use super::versions::{Listed, Put};
 use ensemble_core::document::{SharedFile, SharedFiles};
 use ensemble_core::message::Timestamp;
 use ensemble_core::{Error, Result};
@@ -30,28 +30,6 @@ const HEADERS_MAX: usize = 1024;
 pub(super) const CONTROL: &str = "control";
 /// Directory of the beats.
 const LEASES: &str = "leases/";
-
-/// Files with their names in their directory.
-type NamedFiles = Vec<(String, SharedFile)>;
-
-/// What stops the team, as it was read last, and the number of changes that were heard.
-#[derive(Debug, Default)]
-pub(super) struct Remembered {
-    heard: AtomicU64,
-    read: Mutex<Option<(u64, NamedFiles)>>,
-}
-
-impl Remembered {
-    /// Forgets what was read: it has changed.
-    pub(super) fn forget(&self) {
-        self.heard.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn known(&self) -> Option<NamedFiles> {
-        let heard = self.heard.load(Ordering::SeqCst);
-        lock(&self.read).as_ref().filter(|(at, _)| *at == heard).map(|(_, files)| files.clone())
-    }
-}
 
 impl SharedFiles for NatsTransport {
     fn place_of(&self, path: &str) -> String {
@@ -102,7 +80,7 @@ impl SharedFiles for NatsTransport {
         let subject = self.subjects.shared(path);
         let put = self.write_noted(subject, expected, content.to_vec(), (NOTE, note))?;
         if path.starts_with(CONTROL)
-            && let Some(pages) = self.pages()
+            && let Some(pages) = self.bucket.followed()
         {
             pages.control.forget();
         }
@@ -126,15 +104,13 @@ impl SharedFiles for NatsTransport {
 impl NatsTransport {
     /// What stops the team. It costs no question if the bucket is followed and has not changed there.
     fn controls(&self) -> Result<NamedFiles> {
-        let Some(pages) = self.pages() else { return self.list_shared(CONTROL) };
-        let remembered: &Remembered = &pages.control;
-        if let Some(known) = remembered.known() {
+        let Some(pages) = self.bucket.followed() else { return self.list_shared(CONTROL) };
+        if let Some(known) = pages.control.known() {
             return Ok(known);
         }
-        // Before the question: a change that comes meanwhile counts as not read.
-        let heard = remembered.heard.load(Ordering::SeqCst);
+        let heard = pages.control.heard();
         let files = self.list_shared(CONTROL)?;
-        *lock(&remembered.read) = Some((heard, files.clone()));
+        pages.control.remember(heard, files.clone());
         Ok(files)
     }
 
@@ -150,15 +126,11 @@ impl NatsTransport {
         Ok(listed.into_iter().filter_map(file).collect())
     }
 
-    fn pages(&self) -> Option<Arc<super::bucket::Pages>> {
-        self.bucket.followed()
-    }
-
     /// Whether the blackboard or what stops the team has changed since the last call; true at first, and if
     /// the bucket is not followed.
     #[must_use]
     pub fn shared_has_changed(&self) -> bool {
-        self.pages().is_none_or(|pages| pages.shared_changed())
+        self.bucket.followed().is_none_or(|pages| pages.shared_changed())
     }
 }
 

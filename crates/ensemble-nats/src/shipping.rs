@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::NatsTransport;
 use super::consumer::Consumer;
-use super::stream_probe::StreamProbe;
+use super::stream_state::StreamState;
 use super::wire::Wire;
 use ensemble_core::message::{Digest, Name};
 use ensemble_core::{Error, Result};
@@ -92,8 +92,8 @@ impl NatsTransport {
         self.call("read the event logs", async move {
             let opened = wire.context.get_stream_no_info(&name).await;
             let stream = opened.map_err(|error| wire.refused("read the event logs", error))?;
-            let stream_probe = StreamProbe::new(name, pattern.trim_end_matches('>'), connections);
-            Ok::<_, Error>(wire.of(stream, stream_probe))
+            let stream_state = StreamState::new(name, pattern.trim_end_matches('>'), connections);
+            Ok::<_, Error>(wire.of(stream, stream_state))
         })
     }
 }

@@ -17,8 +17,7 @@
 //! A probe stores nothing. One probe is enough for a connection; after an error there is another
 //! one.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use async_nats::HeaderMap;
 use async_nats::client::RequestErrorKind;
@@ -27,30 +26,14 @@ use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::Config;
 use bytes::Bytes;
 use serde::Deserialize;
-use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::api::{CREATE_STREAM, STREAM_INFO};
 use super::wire::{ANSWER_PATIENCE, RETRY_INTERVAL, Wire};
 use ensemble_core::Result;
 
-/// Beginnings of the subjects on which a stream is looked up and created.
-const INFO: &str = "$JS.API.STREAM.INFO.";
-const CREATE: &str = "$JS.API.STREAM.CREATE.";
 /// A name that no stream has, because it contains a dot.
 const NO_STREAM: &str = "no.stream";
-
-/// The known state of a stream in one connection. Clones share it.
-#[derive(Clone, Debug)]
-pub(super) struct StreamProbe {
-    stream: String,
-    subject: String,
-    /// Number of the connection at which the stream was open, starting at 1; 0 if unknown.
-    open_at: Arc<AtomicU64>,
-    /// Whether the last lookup found no stream.
-    was_absent: Arc<AtomicBool>,
-    /// Number of connections made so far.
-    connections: Receiver<u64>,
-}
 
 /// Result of a probe.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,42 +63,19 @@ struct Fault {
     description: String,
 }
 
-impl StreamProbe {
-    /// A probe of a stream with all subjects below `prefix`, which ends with a dot.
-    pub(super) fn new(stream: String, prefix: &str, connections: Receiver<u64>) -> Self {
-        let subject = format!("{prefix}probe");
-        let (open_at, was_absent) = Default::default();
-        Self { stream, subject, open_at, was_absent, connections }
-    }
-
-    /// Name of the stream.
-    pub(super) fn stream(&self) -> &str {
-        &self.stream
-    }
-
-    fn connection(&self) -> u64 {
-        *self.connections.borrow() + 1
-    }
-
-    /// Forgets that the stream was open, so that the next call probes again.
-    pub(super) fn shut(&self) {
-        self.open_at.store(0, Ordering::Relaxed);
-    }
-}
-
 impl Wire {
     /// Whether the stream can be read; sends a request only if this is unknown.
     pub(super) async fn reach(&self) -> Reached {
-        let connection = self.stream_probe.connection();
-        if self.stream_probe.open_at.load(Ordering::Relaxed) == connection {
+        let connection = self.stream_state.connection();
+        if self.stream_state.open_at.load(Ordering::Relaxed) == connection {
             return Reached::Open;
         }
-        let was_absent = self.stream_probe.was_absent.load(Ordering::Relaxed);
+        let was_absent = self.stream_state.was_absent.load(Ordering::Relaxed);
         let is_absent = was_absent && self.look().await == Reached::Absent;
         let reached = if is_absent { Reached::Absent } else { self.probe().await };
-        self.stream_probe.was_absent.store(reached == Reached::Absent, Ordering::Relaxed);
+        self.stream_state.was_absent.store(reached == Reached::Absent, Ordering::Relaxed);
         if reached == Reached::Open {
-            self.stream_probe.open_at.store(connection, Ordering::Relaxed);
+            self.stream_state.open_at.store(connection, Ordering::Relaxed);
         }
         reached
     }
@@ -123,9 +83,9 @@ impl Wire {
     async fn probe(&self) -> Reached {
         let mut headers = HeaderMap::new();
         headers.insert(async_nats::header::NATS_EXPECTED_STREAM, NO_STREAM);
-        let subject = self.stream_probe.subject.clone();
+        let subject = self.stream_state.subject.clone();
         let asked = self.client.request_with_headers(subject, headers, Bytes::new());
-        let named = format!("{}\"", self.stream_probe.subject);
+        let named = format!("{}\"", self.stream_state.subject);
         let answer = match self.denials.or(&named, timeout(ANSWER_PATIENCE, asked)).await {
             Ok(answer) => answer,
             Err(denied) => return Reached::Denied(denied),
@@ -133,7 +93,7 @@ impl Wire {
         match answer {
             Ok(Ok(message)) => match serde_json::from_slice::<Answer>(&message.payload) {
                 // Another stream has its subjects.
-                Ok(answer) if answer.stream != self.stream_probe.stream => self.look().await,
+                Ok(answer) if answer.stream != self.stream_state.stream() => self.look().await,
                 Ok(Answer { error: Some(fault), .. })
                     if fault.err_code != ErrorCode::STREAM_NOT_MATCH.0 =>
                 {
@@ -151,8 +111,8 @@ impl Wire {
 
     /// Looks up whether a stream without a responder exists.
     async fn look(&self) -> Reached {
-        let asked = timeout(ANSWER_PATIENCE, self.context.get_stream(&self.stream_probe.stream));
-        let answer = match self.denials.or(INFO, asked).await {
+        let asked = timeout(ANSWER_PATIENCE, self.context.get_stream(self.stream_state.stream()));
+        let answer = match self.denials.or(STREAM_INFO, asked).await {
             Ok(answer) => answer,
             Err(denied) => return Reached::Denied(denied),
         };
@@ -181,13 +141,13 @@ impl Wire {
                 Reached::Open => return Ok(is_created),
                 Reached::Absent => {
                     let Some(config) = config else {
-                        let stream = self.stream_probe.stream();
+                        let stream = self.stream_state.stream();
                         let detail =
                             format!("the server has no team of this name (no stream {stream})");
                         return Err(self.refused("find the team", detail));
                     };
                     let making = self.context.create_stream(config.clone());
-                    match self.denials.or(CREATE, timeout(ANSWER_PATIENCE, making)).await {
+                    match self.denials.or(CREATE_STREAM, timeout(ANSWER_PATIENCE, making)).await {
                         Ok(Ok(Ok(_))) => {
                             is_created = true;
                             continue;

@@ -1,40 +1,20 @@
-//! The requests to the server: read, list, and the only write, a compare-and-set.
-//!
-//! ```text
-//! put(subject, expected, …)   stored    -> Done(number of the new version)
-//!                             refused   -> Stale (another version came before)
-//!                             no answer -> sent again; if refused then, read the version: is it this writer's?
-//! ```
-//!
-//! A version carries a random `op`. So a writer whose answer was lost with the connection can
-//! recognize its own version, and sending twice stores once.
+//! The connection to the server and the stream of one team, with the errors that its calls end in.
 
-use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::HeaderMap;
-use async_nats::header::{
-    HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE as EXPECTED, NATS_ROLLUP,
-};
-use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::header::NATS_ROLLUP;
 use async_nats::jetstream::context::Context;
-use async_nats::jetstream::message::StreamMessage;
-use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
-use bytes::Bytes;
-use tokio::time::{Instant, sleep, timeout};
+use async_nats::jetstream::stream::Stream;
 
-use super::answer::{Answered, Question};
-use super::consumer::{Consumer, Told};
 use super::denials::Denials;
 use super::patience::Patience;
-use super::record::{HEADER, Record, Stored};
 use super::server_time::ServerTime;
-use super::stream_probe::{Reached, StreamProbe};
+use super::stream_state::StreamState;
+use ensemble_core::Error;
 use ensemble_core::message::MessageId;
-use ensemble_core::{Error, Result};
 
 /// Wait between two tries while the server is unreachable.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -47,7 +27,7 @@ pub(super) struct Wire {
     pub(super) client: async_nats::Client,
     pub(super) context: Context,
     pub(super) stream: Stream<()>,
-    pub(super) stream_probe: StreamProbe,
+    pub(super) stream_state: StreamState,
     pub(super) server: String,
     /// Time limit of a whole call, or of several.
     pub(super) patience: Patience,
@@ -76,40 +56,16 @@ impl Ops {
         Self { connection: MessageId::generate().as_str().into(), given: Arc::default() }
     }
 
-    fn next(&self) -> String {
+    pub(super) fn next(&self) -> String {
         format!("{}.{}", self.connection, self.given.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// The current version of a subject.
-#[derive(Clone, Debug)]
-pub(super) struct Listed {
-    pub(super) subject: String,
-    pub(super) seq: u64,
-    pub(super) payload: Bytes,
-    /// When it was stored, by the server's clock, in milliseconds since the Unix epoch.
-    pub(super) at: u64,
-}
-
-/// Result of a request for a message.
-enum Asked {
-    Told(Option<Box<StreamMessage>>),
-    /// The request failed; a retry may help.
-    Failed(String),
-}
-
-/// Result of a compare-and-set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Put {
-    Done(u64),
-    Stale,
-}
-
 impl Wire {
     /// The same connection for another stream, which may be absent.
-    pub(super) fn of(&self, stream: Stream<()>, stream_probe: StreamProbe) -> Self {
+    pub(super) fn of(&self, stream: Stream<()>, stream_state: StreamState) -> Self {
         let is_narrow = Arc::default();
-        Self { stream, stream_probe, may_be_absent: true, is_narrow, ..self.clone() }
+        Self { stream, stream_state, may_be_absent: true, is_narrow, ..self.clone() }
     }
 
     /// A transient error.
@@ -137,93 +93,14 @@ impl Wire {
     }
 
     /// The server's store is full: trying later may help.
-    fn without_room(&self, operation: &'static str, detail: &str) -> Error {
+    pub(super) fn without_room(&self, operation: &'static str, detail: &str) -> Error {
         let detail = format!("{FULL} ({detail}): it accepts messages again once there is room");
         Error::Server { operation, server: self.server.clone(), detail, unreachable: true }
     }
 
     /// A denial of the consumers by which this pattern is followed.
     pub(super) fn denial_of_consumers(&self, pattern: &str) -> Option<String> {
-        self.denials.of_consumers(self.stream_probe.stream(), pattern)
-    }
-
-    /// Writes a version of a message if the last sequence in its subject is `expected` (0: none).
-    /// Runs a function until the server has answered.
-    pub(super) async fn put(
-        &self,
-        subject: String,
-        expected: u64,
-        mut record: Record,
-        payload: Bytes,
-        meanwhile: Option<impl FnOnce() + Send>,
-    ) -> Result<(Put, Record)> {
-        record.op = self.ops.next();
-        let header = record.to_header();
-        let headers = || self.replacing(one_header(&header), expected);
-        let put = self.send(&subject, expected, headers, payload, meanwhile).await?;
-        let Some(put) = put else {
-            // A try whose answer was lost may have succeeded.
-            let ours = self.read(&subject).await?.filter(|stored| stored.record.op == record.op);
-            return Ok((ours.map_or(Put::Stale, |stored| Put::Done(stored.seq)), record));
-        };
-        Ok((put, record))
-    }
-
-    /// Returns `None` if the write was refused after an earlier try got no answer.
-    pub(super) async fn compare_and_set(
-        &self,
-        subject: &str,
-        expected: u64,
-        headers: HeaderMap,
-        payload: Bytes,
-    ) -> Result<Option<Put>> {
-        self.send(subject, expected, || headers.clone(), payload, NOTHING).await
-    }
-
-    async fn send(
-        &self,
-        subject: &str,
-        expected: u64,
-        headers: impl Fn() -> HeaderMap,
-        payload: Bytes,
-        mut meanwhile: Option<impl FnOnce() + Send>,
-    ) -> Result<Option<Put>> {
-        let deadline = self.patience.deadline();
-        let mut is_in_doubt = false;
-        // A denial names the whole subject.
-        let named = format!("{subject}\"");
-        loop {
-            let mut headers = headers();
-            headers.insert(EXPECTED, expected.to_string());
-            let question = Question { subject, headers, payload: payload.clone() };
-            let left = deadline.saturating_duration_since(Instant::now());
-            let asked = question.ask(&self.client, &mut meanwhile);
-            let asked = self.denials.or(&named, timeout(left.min(ANSWER_PATIENCE), asked));
-            let detail = match asked.await {
-                Ok(Ok(Answered::Stored(seq))) => return Ok(Some(Put::Done(seq))),
-                Ok(Ok(Answered::Stale)) => return Ok((!is_in_doubt).then_some(Put::Stale)),
-                // A change of state may use the reserve; a new message may not.
-                Ok(Ok(Answered::Crowded(_)))
-                    if expected > 0 && !self.may_be_absent && self.spend_reserve().await? =>
-                {
-                    continue;
-                }
-                Ok(Ok(Answered::Crowded(detail))) => {
-                    return Err(self.without_room("store a message", &detail));
-                }
-                Ok(Ok(Answered::Refused(detail))) if !is_passing(&detail) => {
-                    return Err(self.refused("store a message", detail));
-                }
-                Ok(Ok(Answered::Refused(detail) | Answered::Failed(detail))) => detail,
-                Ok(Err(_)) => "no answer".to_owned(),
-                Err(denied) => return Err(self.refused("store a message", denied)),
-            };
-            is_in_doubt = true;
-            if Instant::now() + RETRY_INTERVAL >= deadline {
-                return Err(self.unreachable("store a message", detail));
-            }
-            sleep(RETRY_INTERVAL).await;
-        }
+        self.denials.of_consumers(self.stream_state.stream(), pattern)
     }
 
     /// Headers of a change, which removes the versions before it.
@@ -236,208 +113,10 @@ impl Wire {
             false => headers,
         }
     }
-
-    /// The last version in a subject, or in all subjects of a pattern, from the leader.
-    pub(super) async fn read(&self, subject: &str) -> Result<Option<Stored>> {
-        let found = self.last(subject).await?;
-        Ok(found.map(|message| {
-            let record = Record::of(Some(&message.headers));
-            Stored::new(message.sequence, record, message.payload, millis(message.time))
-        }))
-    }
-
-    pub(super) async fn last(&self, subject: &str) -> Result<Option<StreamMessage>> {
-        let deadline = self.patience.deadline();
-        loop {
-            let detail = match self.reach().await {
-                Reached::Open => match self.ask_for(subject, deadline).await? {
-                    Asked::Told(message) => return Ok(message.map(|message| *message)),
-                    Asked::Failed(detail) => {
-                        self.stream_probe.shut();
-                        detail
-                    }
-                },
-                Reached::Absent if self.may_be_absent => return Ok(None),
-                Reached::Absent => {
-                    return Err(self.refused("read a message", "the team's stream does not exist"));
-                }
-                Reached::Denied(denied) => return Err(self.refused("read a message", denied)),
-                Reached::NotYet(detail) => detail,
-            };
-            if Instant::now() + RETRY_INTERVAL >= deadline {
-                return Err(self.unreachable("read a message", detail));
-            }
-            sleep(RETRY_INTERVAL).await;
-        }
-    }
-
-    /// Asks a stream that can be read.
-    async fn ask_for(&self, subject: &str, deadline: Instant) -> Result<Asked> {
-        if self.is_narrow.load(Ordering::Relaxed) {
-            return self.hear_last(subject).await;
-        }
-        let asked = self.stream.get_last_raw_message_by_subject(subject);
-        let left = deadline.saturating_duration_since(Instant::now());
-        let named = format!("{READ}{}\"", self.stream_probe.stream());
-        let asked = self.denials.or(&named, timeout(left.min(ANSWER_PATIENCE), asked)).await;
-        let Ok(answer) = asked else {
-            self.is_narrow.store(true, Ordering::Relaxed);
-            return self.hear_last(subject).await;
-        };
-        Ok(match answer {
-            Ok(Ok(message)) => Asked::Told(Some(Box::new(message))),
-            Ok(Err(error)) => match error.kind() {
-                LastRawMessageErrorKind::NoMessageFound => Asked::Told(None),
-                LastRawMessageErrorKind::JetStream(fault)
-                    if self.may_be_absent && fault.error_code() == ErrorCode::STREAM_NOT_FOUND =>
-                {
-                    Asked::Told(None)
-                }
-                LastRawMessageErrorKind::JetStream(fault) if !is_passing(&fault.to_string()) => {
-                    return Err(self.refused("read a message", fault));
-                }
-                _ => Asked::Failed(error.to_string()),
-            },
-            Err(_) => Asked::Failed("no answer".to_owned()),
-        })
-    }
-
-    /// As [`Wire::ask_for`], by a consumer that delivers the last version. A permission can limit it to its pattern.
-    async fn hear_last(&self, pattern: &str) -> Result<Asked> {
-        let hearing = async {
-            let mut consumer = Consumer::open(self, pattern, DeliverPolicy::Last, false).await?;
-            if consumer.pending() == 0 {
-                return Ok::<_, async_nats::Error>(None);
-            }
-            consumer.ask(1).await?;
-            timeout(ANSWER_PATIENCE, consumer.hear()).await?
-        };
-        let detail = match hearing.await {
-            Ok(told) => return Ok(Asked::Told(told.map(|told| Box::new(told.into_last())))),
-            Err(error) => error.to_string(),
-        };
-        match self.denial_of_consumers(pattern) {
-            Some(denied) => Err(self.refused("read a message", denied)),
-            None => Ok(Asked::Failed(detail)),
-        }
-    }
-
-    /// Writes the first version of a subject. Returns the outcome; `op` in the header identifies
-    /// the writer.
-    pub(super) async fn create(
-        &self,
-        subject: &str,
-        expected: u64,
-        payload: Bytes,
-        mut headers: HeaderMap,
-    ) -> Result<Put> {
-        // `op` distinguishes two writers of equal content: only one of them was first.
-        let op = self.ops.next();
-        headers.insert(STATE.clone(), op.as_str());
-        if let Some(put) = self.compare_and_set(subject, expected, headers, payload).await? {
-            return Ok(put);
-        }
-        let standing = self.last(subject).await?;
-        let ours = standing.filter(|m| m.headers.get(HEADER).is_some_and(|h| h.as_str() == op));
-        Ok(ours.map_or(Put::Stale, |ours| Put::Done(ours.sequence)))
-    }
-
-    /// Removes the versions of a subject up to this one.
-    /// Returns their number.
-    pub(super) async fn purge(&self, subject: &str, seq: u64) -> Result<u64> {
-        let purge = self.stream.purge().filter(subject).sequence(seq + 1).into_future();
-        let purged = self.denials.or(PURGE, purge).await;
-        let purged = purged.map_err(|denied| self.refused("remove a version", denied))?;
-        let purged = purged.map_err(|error| self.unreachable("remove a version", error))?;
-        Ok(purged.purged)
-    }
-
-    /// All subjects of a pattern that have a version.
-    pub(super) async fn subjects(&self, pattern: &str) -> Result<Vec<String>> {
-        let deadline = self.patience.deadline();
-        let listed =
-            self.list_until(deadline, pattern, DeliverPolicy::LastPerSubject, true).await?;
-        Ok(listed.into_iter().map(|found| found.subject).collect())
-    }
-
-    /// The last version of every subject of a pattern.
-    pub(super) async fn list(&self, pattern: &str) -> Result<Vec<Listed>> {
-        let deadline = self.patience.deadline();
-        self.list_until(deadline, pattern, DeliverPolicy::LastPerSubject, false).await
-    }
-
-    /// All versions of all subjects of a pattern, in the order in which they were stored.
-    pub(super) async fn history(&self, pattern: &str) -> Result<Vec<Listed>> {
-        self.list_until(self.patience.deadline(), pattern, DeliverPolicy::All, false).await
-    }
-
-    /// Versions of the subjects of a pattern.
-    pub(super) async fn list_until(
-        &self,
-        deadline: Instant,
-        pattern: &str,
-        which: DeliverPolicy,
-        headers_only: bool,
-    ) -> Result<Vec<Listed>> {
-        loop {
-            let Some(head) = self.last(pattern).await? else { return Ok(Vec::new()) };
-            let left = deadline.saturating_duration_since(Instant::now());
-            let detail = match timeout(left, self.told(pattern, which, headers_only)).await {
-                // The answering server may be behind the leader.
-                Ok(Ok(all)) if all.last().is_some_and(|found| found.seq >= head.sequence) => {
-                    return Ok(all);
-                }
-                Ok(Ok(_)) => "the updates did not come in time".to_owned(),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "no answer".to_owned(),
-            };
-            if let Some(denied) = self.denial_of_consumers(pattern) {
-                return Err(self.refused("list messages", denied));
-            }
-            if Instant::now() + RETRY_INTERVAL >= deadline {
-                return Err(self.unreachable("list messages", detail));
-            }
-            sleep(RETRY_INTERVAL).await;
-        }
-    }
-
-    /// Everything that one consumer delivers of a pattern until nothing is pending.
-    async fn told(
-        &self,
-        pattern: &str,
-        which: DeliverPolicy,
-        headers_only: bool,
-    ) -> std::result::Result<Vec<Listed>, async_nats::Error> {
-        let mut consumer = Consumer::open(self, pattern, which, headers_only).await?;
-        let mut all = Vec::new();
-        while consumer.pending() > 0 {
-            consumer.ask(1).await?;
-            while consumer.pending() > 0 {
-                let told = timeout(ANSWER_PATIENCE, consumer.hear()).await??;
-                let Some(Told { message, seq, at }) = told else { break };
-                let subject = message.subject.to_string();
-                all.push(Listed { subject, seq, payload: message.payload, at });
-            }
-        }
-        Ok(all)
-    }
 }
 
 /// Beginning of the error of a server without room.
 pub(super) const FULL: &str = "its store is full";
-
-/// Beginnings of the subjects of requests whose denial is an answer.
-const READ: &str = "$JS.API.STREAM.MSG.GET.";
-const PURGE: &str = "$JS.API.STREAM.PURGE.";
-
-/// Built once, because a header name is validated letter by letter.
-static STATE: HeaderName = HeaderName::from_static(HEADER);
-
-fn one_header(content: &str) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(STATE.clone(), content);
-    headers
-}
 
 /// Headers of a version that removes those before it.
 pub(super) fn rolled_up(mut headers: HeaderMap) -> HeaderMap {
@@ -454,22 +133,6 @@ pub(super) fn notes_removals(version: &str) -> bool {
 
 /// The versions of one subject.
 const ROLLUP: &str = "sub";
-
-/// For callers that only wait.
-pub(super) const NOTHING: Option<fn()> = None;
-
-/// A time of the server, in milliseconds since the Unix epoch.
-pub(super) fn millis(time: time::OffsetDateTime) -> u64 {
-    u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
-}
-
-/// Whether an error is transient: a server reports it while it starts, elects a leader or loses
-/// one.
-fn is_passing(error: &str) -> bool {
-    ["temporarily unavailable", "no responders", "not available", "leader", "no suitable peers"]
-        .iter()
-        .any(|said| error.contains(said))
-}
 
 #[cfg(test)]
 mod tests {
