@@ -157,10 +157,7 @@ fn connect_options(
     let mut connecting = ConnectOptions::new()
         .name("ensemble")
         .connection_timeout(options.patience)
-        .reconnect_delay_callback(|attempts| {
-            let delay = Duration::from_millis(10 << attempts.min(7));
-            delay.min(RECONNECT_DELAY_MAX)
-        })
+        .reconnect_delay_callback(reconnect_delay)
         .event_callback(move |event| {
             match event {
                 async_nats::Event::Connected => made.send_modify(|count| *count += 1),
@@ -190,6 +187,17 @@ fn connect_options(
         connecting = connecting.add_client_certificate(certificate.clone(), key.clone());
     }
     Ok(connecting)
+}
+
+/// How long to wait before an attempt to connect.
+///
+/// `attempt` is 1 for the first of a new connection and the first after a connection was lost: the server is probably
+/// up, and a verb that connects to it would only be slower.
+fn reconnect_delay(attempt: usize) -> Duration {
+    match attempt {
+        0 | 1 => Duration::ZERO,
+        _ => Duration::from_millis(10 << attempt.min(7)).min(RECONNECT_DELAY_MAX),
+    }
 }
 
 /// Whether trying to connect again cannot help: the credentials or the address are wrong, or one side does not
@@ -263,5 +271,17 @@ fn files_config(subjects: &Subjects, size: (usize, i64)) -> Config {
         subjects: vec![subjects.all_uploads(), subjects.all_objects()],
         max_messages_per_subject: -1,
         ..stream_config(subjects, size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_repeated_attempts_to_connect_are_delayed() {
+        let delays =
+            [0, 1, 2, 3, 6, 7, usize::MAX].map(|attempt| reconnect_delay(attempt).as_millis());
+        assert_eq!(delays, [0, 0, 40, 80, 640, 1000, 1000]);
     }
 }
