@@ -23,22 +23,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::durable::{Dir, Durability, FileStat, write_document};
+use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Envelope, MessageId, Name, yaml};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
-use ensemble_team::board::{
-    AlarmKey, Board, Condition, FILE_NAME, PLACES, State, conditions, stale,
-};
+use ensemble_team::board::{AlarmKey, Board, Condition, FILE_NAME, State, conditions, stale};
 use ensemble_team::board::{BoardError, is_missing};
 use ensemble_team::driver::BoardUpkeep;
 use ensemble_team::proto::alarm::{AlarmWatch, Effect, Event};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::alarm_list::{AlarmList, UnsentAlarm};
 use crate::board_leases;
 use crate::project::Project;
 use crate::status::ACTOR;
@@ -50,33 +48,12 @@ const ALARM_TYPE: &str = "board.alarm";
 const USUAL_RECIPIENT: &str = "conductor";
 /// Received before messages of default priority.
 const PRIORITY: u8 = 1;
-/// File beside the queue that lists the raised alarms.
-const FILE: &str = "alarms.json";
-/// The largest such file, in bytes.
-const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Number of hexadecimal digits of a digest in an id.
 const ID_DIGITS: usize = 40;
 /// Characters of a text that an alarm quotes.
 const TEXT_CHARS_MAX: usize = 1_000;
 /// Files in the board's directory whose change triggers a look.
 pub(crate) const WATCHED_FILES: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "ABORT"];
-
-/// State kept for the next watcher.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Kept {
-    version: u64,
-    raised: Vec<AlarmKey>,
-    /// Alarms whose message is not stored yet.
-    #[serde(default)]
-    unsent: Vec<Unsent>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Unsent {
-    #[serde(flatten)]
-    key: AlarmKey,
-    text: String,
-}
 
 /// The board as last read, or the error.
 struct Read {
@@ -87,7 +64,8 @@ struct Read {
 /// Watches the blackboard for alarms.
 pub(crate) struct Alarms {
     watch: AlarmWatch<AlarmKey>,
-    file: PathBuf,
+    /// The state directory, with the list of what was raised.
+    state: PathBuf,
     interval: Duration,
     next_look: Monotonic,
     read: Option<Read>,
@@ -97,30 +75,23 @@ pub(crate) struct Alarms {
     unsent: BTreeMap<AlarmKey, String>,
 }
 
-/// The directories of a project in which a board may lie, and this host's copy of one.
-pub(crate) fn places(project: &Project) -> Vec<PathBuf> {
-    let here = PLACES.iter().map(|place| project.root().join(place));
-    here.chain(project.shared_copy()).collect()
-}
-
 impl Alarms {
     /// Continues from the state of the previous watcher.
     pub(crate) fn open(now: Monotonic, project: &Project) -> Self {
-        let file = project.state.join(FILE);
         let (mut watch, mut unsent) = (AlarmWatch::new(), BTreeMap::new());
-        match kept(&project.state) {
-            Ok(kept) => {
-                for key in kept.raised {
+        match AlarmList::read(&project.state) {
+            Ok(list) => {
+                for key in list.raised {
                     watch.handle(now, Event::Told { key });
                 }
-                unsent.extend(kept.unsent.into_iter().map(|Unsent { key, text }| (key, text)));
+                unsent.extend(list.unsent.into_iter().map(|UnsentAlarm { key, text }| (key, text)));
             }
             // The watcher raises old alarms again, under the same ids.
             Err(error) => tracing::warn!(%error, "cannot read the list of raised alarms"),
         }
         Self {
             watch,
-            file,
+            state: project.state.clone(),
             interval: project.config.poll_interval(),
             next_look: now,
             read: None,
@@ -298,11 +269,9 @@ impl Alarms {
 
     fn keep(&self) {
         let unsent = self.unsent.iter();
-        let unsent = unsent.map(|(key, text)| Unsent { key: key.clone(), text: text.clone() });
-        let raised = self.watch.raised().cloned().collect();
-        let kept = Kept { version: 1, raised, unsent: unsent.collect() };
-        let text = serde_json::to_vec(&kept).unwrap_or_default();
-        if let Err(error) = write_document(&self.file, &text, Durability::Process) {
+        let unsent = unsent.map(|(key, text)| UnsentAlarm { key: key.clone(), text: text.clone() });
+        let list = AlarmList::new(self.watch.raised().cloned().collect(), unsent.collect());
+        if let Err(error) = list.write(&self.state) {
             tracing::warn!(%error, "cannot write the list of raised alarms");
         }
     }
@@ -315,23 +284,6 @@ fn look_after(board: &Board, state: &State) {
         Ok(_) | Err(Error::Locked { .. }) => {}
         Err(error) => tracing::warn!(%error, "cannot look after the blackboard"),
     }
-}
-
-/// The alarms that the watcher of this project has raised, and whose conditions last.
-#[must_use]
-pub fn raised(project: &Project) -> Vec<AlarmKey> {
-    kept(&project.state).map(|kept| kept.raised).unwrap_or_default()
-}
-
-fn kept(state: &Path) -> Result<Kept> {
-    let Some(bytes) = Dir::open(state)?.read(FILE, FILE_BYTES_MAX)? else {
-        return Ok(Kept::default());
-    };
-    serde_json::from_slice(&bytes).map_err(|error| Error::Malformed {
-        path: state.join(FILE),
-        field: "raised".to_owned(),
-        detail: error.to_string(),
-    })
 }
 
 /// The recipient: the first with a mailbox of the configured one, the planners of the board, and the default one.

@@ -36,6 +36,7 @@ use ensemble_team::roster::State;
 use ensemble_team::steps::Standing;
 use serde::Serialize;
 
+pub use crate::need_kind::NeedKind as Kind;
 use crate::short_ids::ShortIds;
 use crate::troubles::Trouble;
 
@@ -49,29 +50,6 @@ pub use facts::{AgentView, DeadTask, Facts, PersonMail, StrandedFile};
 pub const MAIL_WAITS_MAX: Duration = Duration::from_secs(30);
 /// How long a request may wait for an agent that is there.
 pub const UNDECIDED_MAX: Duration = Duration::from_secs(5 * 60);
-
-/// Kind of a need; the worst comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs, clippy::allow_attributes, reason = "explained by the table above")]
-pub enum Kind {
-    Answered,
-    #[serde(rename = "servers")]
-    Away,
-    Watcher,
-    Blocked,
-    Gone,
-    Decision,
-    Escalation,
-    Standstill,
-    Unreadable,
-    Step,
-    DeadLetter,
-    Budget,
-    Undelivered,
-    Paused,
-    Limited,
-}
 
 /// What is seen of the watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,36 +102,6 @@ pub struct Need {
     pub since: Option<Timestamp>,
     /// The command that helps.
     pub help: String,
-}
-
-impl Kind {
-    /// The stable word for it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Away => "servers",
-            Self::Watcher => "watcher",
-            Self::Blocked => "blocked",
-            Self::Gone => "gone",
-            Self::Decision => "decision",
-            Self::Escalation => "escalation",
-            Self::Standstill => "standstill",
-            Self::Unreadable => "unreadable",
-            Self::Step => "step",
-            Self::DeadLetter => "dead letter",
-            Self::Budget => "budget",
-            Self::Undelivered => "undelivered",
-            Self::Paused => "paused",
-            Self::Limited => "limited",
-        }
-    }
-
-    /// Whether work waits until a person acts.
-    #[must_use]
-    pub const fn is_urgent(self) -> bool {
-        !matches!(self, Self::Paused | Self::Limited)
-    }
 }
 
 impl Need {

@@ -25,6 +25,7 @@ mod examine;
 mod listed;
 mod pending;
 mod reject;
+mod source;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +48,7 @@ use crate::project::BoxTable;
 use listed::Listed;
 use pending::Pending;
 pub(crate) use reject::Rejected;
+pub(crate) use source::message_source;
 
 /// How long a file that was written in place must be unchanged after its writer closed it.
 pub const IN_PLACE_QUIET: Duration = Duration::from_millis(50);

@@ -27,7 +27,6 @@ use serde_json::json;
 
 use crate::project::Project;
 use crate::status::ACTOR;
-use crate::steps::step_options;
 
 /// Delay of the first sweep, and time between two.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
@@ -190,7 +189,7 @@ impl<'p> Sweep<'p> {
             open.extend(tasks.filter(|it| !it.status.is_terminal()).map(|it| it.id.to_string()));
         }
         if self.project.has_steps() {
-            let options = step_options(self.project, Arc::clone(self.recorder));
+            let options = self.project.step_options(Arc::clone(self.recorder));
             let queues = self.project.open_steps(options)?.queues()?;
             open.extend(queues.into_iter().filter(|it| it.is_open()).map(|it| it.task_id));
         }

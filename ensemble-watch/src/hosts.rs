@@ -15,23 +15,18 @@ use std::time::Duration;
 
 use ensemble_core::driver::Readied;
 use ensemble_core::durable::read_file;
-use ensemble_core::message::{Digest, Name, Timestamp};
+use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ready::{self, ErrorType, ReadinessFailure};
-use ensemble_core::{Error, Result};
 use ensemble_team::roster::{Member, MemberState, State};
 use serde::{Deserialize, Serialize};
 
 use crate::members::Observed;
+use crate::project::machine_name;
 
 /// The largest report of a host that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How long a call may take on its way to another host and back.
 const WAY_PATIENCE: Duration = Duration::from_secs(15);
-/// Digits of the digest in a host's name, which tells projects of one machine apart.
-const DIGITS: usize = 8;
-/// Longest part of a machine's name that is used.
-const NAME_MAX: usize = 40;
-
 /// What a host tells of itself and its agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -176,7 +171,8 @@ impl HostReport {
             }
         };
         let agents = members.iter().filter(|member| member.is_present()).map(agent).collect();
-        Self { machine: machine(), watched: true, agents }
+        let machine = machine_name().trim().to_owned();
+        Self { machine, watched: true, agents }
     }
 }
 
@@ -214,27 +210,4 @@ pub fn others(state: &Path) -> Vec<OtherHost> {
     let mut others: Vec<OtherHost> = files.filter_map(read).collect();
     others.sort_unstable_by(|one, other| one.host.cmp(&other.host));
     others
-}
-
-/// The machine's own name.
-fn machine() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
-}
-
-/// A name for this host's project that no other has: the machine's, and a digest of the directory.
-///
-/// # Errors
-/// None with a host name of a usual system.
-pub fn host_of(state: &Path) -> Result<Name> {
-    let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let state = fs::canonicalize(state).unwrap_or_else(|_| state.to_owned());
-    let digest = Digest::of(format!("{machine}{}", state.display()).as_bytes()).to_string();
-    let is_allowed = |c: &char| c.is_ascii_alphanumeric();
-    let mut name: String = machine.chars().filter(is_allowed).take(NAME_MAX).collect();
-    if name.is_empty() {
-        name.push_str("host");
-    }
-    let digits: String = digest.chars().take(DIGITS).collect();
-    Name::new(format!("{name}-{digits}")).map_err(Error::from)
 }

@@ -17,10 +17,9 @@ use ensemble_core::{Error, Result};
 use ensemble_team::contract::{self, Kind, Node};
 use ensemble_team::lint::{Finding, Linter, Mode, Shape};
 
-use crate::boxes::{Complete, contract_of};
+use crate::boxes::{Complete, contract_of, message_source};
 use crate::project::Project;
 use crate::rejection_notice::author_in;
-use crate::routing::source;
 use crate::status::ACTOR;
 
 /// The type of the message that tells an author of vague words.
@@ -122,7 +121,7 @@ impl Advice {
         let about = about.unwrap_or(&path);
         let parts = [ADVICE_TYPE.as_bytes(), about.as_bytes(), author.as_str().as_bytes()];
         let id = MessageId::new(format!("l-{}", Digest::of_parts(&parts).short(ID_DIGITS)))?;
-        let shown = source(&path);
+        let shown = message_source(&path);
         let body = format!(
             "{shown} was delivered, but it is vague or incomplete:\n\n{}\n\n\
              Say it exactly in the next one, or correct this one and put it there again.\n",

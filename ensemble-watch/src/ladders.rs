@@ -36,7 +36,7 @@ use ensemble_tmux::tmux::Server;
 use crate::panes::{self, PaneEntry};
 use crate::project::Project;
 use crate::status::ACTOR;
-use crate::wakes::{Wake, Waker};
+use crate::wakes::{LadderNews, Wake, Waker};
 
 /// The least time between two looks at one mailbox, however much happens there.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(20);
@@ -82,15 +82,6 @@ enum Reason {
     Changed(Name),
     /// Events may have been lost.
     All,
-}
-
-/// What the loop is to do for a ladder.
-#[derive(Debug)]
-pub(crate) enum LadderNews {
-    /// Type a line.
-    Prompt(LadderPrompt),
-    /// A ladder sets the pace of the lines for a mailbox, or does so no more.
-    Pace { mailbox: Name, is_laddered: bool },
 }
 
 /// The thread. Dropping it lets the current step finish.

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod agent_host;
+mod alarm_list;
 pub mod alarms;
 pub mod alerts;
 mod answers;
@@ -45,7 +46,9 @@ mod kinds;
 mod ladders;
 mod leases;
 mod mail;
+mod member_watch;
 pub mod members;
+mod need_kind;
 mod notifier;
 pub mod overview;
 mod pane_worker;
@@ -86,4 +89,3 @@ pub use ladders::ForegroundHost;
 pub use requests::DecisionHandler;
 pub use run::{Stopper, USED_EVERY, Watcher, WatcherEnd, run_process, run_process_while};
 pub use status::ACTOR;
-pub use steps::step_options;

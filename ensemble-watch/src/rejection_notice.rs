@@ -17,8 +17,7 @@ use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use serde_json::Value;
 
-use crate::boxes::Unfit;
-use crate::routing::source;
+use crate::boxes::{Unfit, message_source};
 use crate::status::ACTOR;
 
 /// The type of the message.
@@ -94,7 +93,7 @@ pub(crate) fn send(
             .with_id(id(unfit, &path, &recipient))
             .with_kind(Name::new(REJECTED_TYPE)?)
             .from(Name::new(ACTOR)?)
-            .with_source(source(&path));
+            .with_source(message_source(&path));
         let task = destination.stem.clone().filter(|task| {
             !task.is_empty() && task.len() <= 128 && !task.contains(char::is_control)
         });
@@ -120,13 +119,13 @@ pub(crate) fn tell_again(unfit: &Unfit, spool: &Spool) -> Result<Vec<Name>> {
     let body = format!(
         "{} was put down again with the same content. It was delivered before, and is not\n\
          delivered again. To have it done once more, change the file, for instance its id.\n",
-        source(&path)
+        message_source(&path)
     );
     let envelope = Envelope::new(author.clone(), body)
         .with_id(id(unfit, &path, &author))
         .with_kind(Name::new(AGAIN_TYPE)?)
         .from(Name::new(ACTOR)?)
-        .with_source(source(&path));
+        .with_source(message_source(&path));
     match spool.publish(&envelope) {
         Ok(_) | Err(Error::Conflict { .. }) => Ok(vec![author]),
         Err(Error::Full { .. }) => Ok(Vec::new()),

@@ -13,12 +13,10 @@ use ensemble_core::message::{BODY_BYTES_MAX, Envelope, Name, Purpose};
 use ensemble_core::spool::{Found, Spool, State, Unsynced};
 use ensemble_core::{Error, Result};
 
-use crate::boxes::{Complete, Unfit};
+use crate::boxes::{Complete, Unfit, message_source};
 use crate::judge::Judge;
 use crate::rejection_notice::author_in;
 
-/// The longest `source`, in bytes.
-const SOURCE_BYTES_MAX: usize = 200;
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
 /// What stands in an `ack/` file that names no agent, as ensemble-claude's workers write it.
@@ -130,19 +128,7 @@ fn envelope(file: &Complete, entry: &Entry, to: Name, spool: &Spool) -> Result<E
                 .with_attachment(attachment)
         }
     };
-    Ok(envelope.with_id(id).with_source(source(&path)))
-}
-
-/// The field `source` of a message: the path, without control characters, as far as there is room.
-pub(crate) fn source(path: &str) -> String {
-    let mut source = String::with_capacity(path.len());
-    for c in path.chars().filter(|c| !c.is_control()) {
-        if source.len() + c.len_utf8() > SOURCE_BYTES_MAX {
-            break;
-        }
-        source.push(c);
-    }
-    source
+    Ok(envelope.with_id(id).with_source(message_source(&path)))
 }
 
 /// Files whose messages are stored but not yet in the ledger.

@@ -22,9 +22,8 @@ use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_team::steps::StepStore;
 use serde_json::{Value, json};
 
-use crate::held_work::{KeptLeases, Working};
+use crate::held_work::{KeptLeases, Working, keep_steps};
 use crate::project::Project;
-use crate::steps::{keep_in, step_options};
 
 /// How long the thread listens to the server before it looks for orders of the loop.
 const ROUND: Duration = Duration::from_millis(250);
@@ -61,7 +60,7 @@ impl StepServer {
         if !project.has_shared_steps() {
             return None;
         }
-        let store = project.open_steps(step_options(project, Arc::clone(recorder)));
+        let store = project.open_steps(project.step_options(Arc::clone(recorder)));
         let store = store.inspect_err(|error| tracing::warn!(%error, "cannot use the step queues"));
         let store = store.ok()?;
         let place = store.path().display().to_string();
@@ -187,7 +186,7 @@ impl Thread {
         match order {
             Order::Keep(working) => {
                 let now = SystemClock.monotonic();
-                keep_in(&self.store, now, &working, &mut self.kept, &*self.recorder);
+                keep_steps(&self.store, now, &working, &mut self.kept, &*self.recorder);
                 self.kept.remember(now);
                 Ok(())
             }

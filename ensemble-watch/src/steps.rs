@@ -20,14 +20,11 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
-use ensemble_core::requests::ESCALATED_TO;
 use ensemble_core::spool::Spool;
-use ensemble_team::steps::prompt::Leftovers;
 use ensemble_team::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
-use ensemble_team::worktree::changed_files;
 use serde_json::{Value, json};
 
-use crate::held_work::{Hands, KeptLeases, Working};
+use crate::held_work::{Hands, KeptLeases, Working, keep_steps};
 use crate::project::Project;
 use crate::step_server::StepServer;
 use crate::watch_set::{Place, WatchSet};
@@ -38,30 +35,6 @@ const QUIET: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Delay before the next attempt after a failure.
 const RETRY: Duration = Duration::from_secs(2);
-
-/// Options of a project's step queues. Stuck steps of queues without an orchestrator are told to
-/// the conductor. Prompts name what a worker that lost its step has left in its directory.
-#[must_use]
-pub fn step_options(project: &Project, recorder: Arc<dyn Recorder>) -> StepOptions {
-    let (roster, root) = (project.roster(), project.root().to_owned());
-    let leftovers = move |agent: &Name| {
-        let member = roster.get(agent).ok().flatten();
-        let directory = member.and_then(|member| member.directory).unwrap_or_else(|| root.clone());
-        let files = changed_files(&directory)?;
-        Some(Leftovers { directory, files })
-    };
-    let options = StepOptions::new(project.root())
-        .with_door(project.doorkeeper())
-        .with_durability(project.config.durability.unwrap_or_default())
-        .with_recorder(recorder)
-        .with_leftovers(Arc::new(leftovers));
-    match Name::new(ESCALATED_TO) {
-        Ok(conductor) if project.queue.join("mailbox").join(ESCALATED_TO).is_dir() => {
-            options.with_orchestrator(conductor)
-        }
-        Ok(_) | Err(_) => options,
-    }
-}
 
 /// The watcher's work on step queues.
 pub(crate) struct Steps {
@@ -89,7 +62,7 @@ impl Steps {
     /// Opens no database before a step was added.
     pub(crate) fn new(now: Monotonic, project: &Project, recorder: Arc<dyn Recorder>) -> Self {
         let server = StepServer::start(project, &recorder);
-        let mut options = step_options(project, recorder);
+        let mut options = project.step_options(recorder);
         options.patience = PATIENCE;
         let path = project.state.join(STEPS_FILE);
         Self { path, options, open: None, refused: None, next_look: now, said: None, server }
@@ -180,7 +153,7 @@ impl Steps {
     ) {
         match (&self.server, &self.open) {
             (Some(server), _) => server.keep(working.clone()),
-            (None, Some(open)) => keep_in(&open.store, now, working, kept, recorder),
+            (None, Some(open)) => keep_steps(&open.store, now, working, kept, recorder),
             (None, None) => {}
         }
     }
@@ -190,26 +163,6 @@ impl Steps {
             return server.summary();
         }
         self.open.as_ref().map_or(Value::Null, |open| json!({ "held": open.held }))
-    }
-}
-
-/// Renews the leases of steps whose holders are seen working.
-pub(crate) fn keep_in(
-    store: &StepStore,
-    now: Monotonic,
-    working: &Working,
-    kept: &mut KeptLeases,
-    recorder: &dyn Recorder,
-) {
-    for (agent, evidence) in working {
-        for (step, epoch, duration) in store.leases_of(agent).unwrap_or_default() {
-            let named = format!("step {}#{}@{epoch}", step.task_id, step.step_index);
-            if kept.is_due(now, (&named, agent), evidence, duration, recorder)
-                && let Err(error) = store.beat(&step, agent, Some(epoch))
-            {
-                tracing::warn!(%error, %agent, "cannot renew the step of a working agent");
-            }
-        }
     }
 }
 

@@ -21,7 +21,7 @@ use ensemble_team::worktree::Silence;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::alarms::raised;
+use crate::alarm_list::list_raised;
 use crate::project::Project;
 use crate::workload::Books;
 
@@ -68,7 +68,7 @@ pub fn of_project(project: &Project, books: &Books, now: Timestamp) -> Result<Ve
                 state,
                 (&controls, now),
                 project.config.alarms.graces(),
-                &raised(project),
+                &list_raised(project),
             )
         }
         (None, why) => vec![unreadable(why.unwrap_or("it changes"))],

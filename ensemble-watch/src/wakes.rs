@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use ensemble_core::driver::LadderPrompt;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::pane::NudgeOutcome;
 use ensemble_core::watch::{FsEvent, sleep_until_any};
@@ -23,7 +24,6 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::event_queue::EventQueue;
-use crate::ladders::LadderNews;
 use crate::processes::{Process, Processes};
 use crate::servers::ServerNews;
 use crate::watch_set::WatchSet;
@@ -53,6 +53,15 @@ pub(crate) enum Wake {
     Ladder(LadderNews),
     /// The watcher is to stop.
     Stop,
+}
+
+/// What the loop is to do for a ladder.
+#[derive(Debug)]
+pub(crate) enum LadderNews {
+    /// Type a line.
+    Prompt(LadderPrompt),
+    /// A ladder sets the pace of the lines for a mailbox, or does so no more.
+    Pace { mailbox: Name, is_laddered: bool },
 }
 
 /// The result of a pane task.

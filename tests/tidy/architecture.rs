@@ -22,7 +22,7 @@ const READS_PLAINLY: [(&str, &str); 16] = [
     ("supervise/supervisor_lock.rs", "the id of the boot"),
     ("steps/leases.rs", "the id of the boot"),
     ("ensemble-nats/src/ladders.rs", "the name of the machine"),
-    ("ensemble-watch/src/hosts.rs", "the name of the machine"),
+    ("ensemble-watch/src/project/host_name.rs", "the name of the machine"),
     ("ensemble-watch/src/team/launch.rs", "random bytes"),
     ("doctor/machine.rs", "limits of the kernel"),
     ("commands/bind.rs", "command lines of processes"),

@@ -10,14 +10,13 @@ use ensemble_core::spool::Spool;
 
 use super::Context;
 use super::remote::Remote;
-use crate::ladders::LadderNews;
 use crate::mail::RemoteMail;
 use crate::notifier::{COUNT_MAX, Notifier};
 use crate::pane_worker::PaneWorkers;
 use crate::panes::PaneEntry;
 use crate::project::Project;
 use crate::servers::{ServerNews, SharedSight};
-use crate::wakes::TypeReport;
+use crate::wakes::{LadderNews, TypeReport};
 
 /// The types of messages that are announced at once although a line stands: work is waiting for them.
 const WEIGHTY_TYPES: [&str; 3] = [TASK_TYPE, "report.escalation", "report.summary"];

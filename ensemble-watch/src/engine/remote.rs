@@ -10,7 +10,7 @@ use ensemble_team::holdings::{HeldAs, Holding};
 use serde_json::{Value, json};
 
 use crate::mail::{MailSource, RemoteMail};
-use crate::members::WorkloadSource;
+use crate::member_watch::WorkloadSource;
 use crate::project::Project;
 use crate::servers::{SharedSight, Sighted};
 use crate::workload::Workload;

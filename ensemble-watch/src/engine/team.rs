@@ -13,7 +13,8 @@ use super::mail::{Arrival, Mail};
 use crate::board_leases::BoardWatch;
 use crate::held_work::{Ended, Evidence, Gone, KeptLeases};
 use crate::leases;
-use crate::members::{self, Members};
+use crate::member_watch::MemberWatch;
+use crate::members;
 use crate::processes::Process;
 use crate::project::Project;
 use crate::rate_limit_hold::{self, Moment, RateLimitHold};
@@ -26,7 +27,7 @@ const LEASE_INTERVAL: Duration = LOOK_INTERVAL;
 
 /// The agents and their leases.
 pub(super) struct Team {
-    members: Members,
+    members: MemberWatch,
     pub(super) leases: MailboxLeases,
     pub(super) board: BoardWatch,
     rate_limit_hold: RateLimitHold,
@@ -42,7 +43,7 @@ pub(super) struct Team {
 impl Team {
     pub(super) fn new(now: Monotonic, project: &Project) -> Self {
         Self {
-            members: Members::new(now, project),
+            members: MemberWatch::new(now, project),
             leases: leases::open(&project.state),
             board: BoardWatch::default(),
             rate_limit_hold: RateLimitHold::default(),

@@ -62,7 +62,7 @@ impl Upkeep {
 
     /// Watches the files of boards.
     pub(super) fn watch_boards(project: &Project, watch_set: &mut WatchSet) {
-        for place in alarms::places(project) {
+        for place in project.board_places() {
             // Without events the regular look finds what has changed.
             let _ = watch_set.watch_files(&place, &alarms::WATCHED_FILES, &Place::Board);
         }

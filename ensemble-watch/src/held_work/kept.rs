@@ -10,6 +10,7 @@ use ensemble_core::durable::{self, Durability, read_file};
 use ensemble_core::env::{self, Lease, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
+use ensemble_team::steps::StepStore;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -200,6 +201,26 @@ pub(crate) fn keep_mail(
             // It has finished or given it back meanwhile.
             Ok(()) | Err(Error::LeaseLost { .. }) => {}
             Err(error) => tracing::warn!(%error, %lease, "cannot extend a working agent's lease"),
+        }
+    }
+}
+
+/// Renews the leases of steps whose holders are seen working.
+pub(crate) fn keep_steps(
+    store: &StepStore,
+    now: Monotonic,
+    working: &Working,
+    kept: &mut KeptLeases,
+    recorder: &dyn Recorder,
+) {
+    for (agent, evidence) in working {
+        for (step, epoch, duration) in store.leases_of(agent).unwrap_or_default() {
+            let named = format!("step {}#{}@{epoch}", step.task_id, step.step_index);
+            if kept.is_due(now, (&named, agent), evidence, duration, recorder)
+                && let Err(error) = store.beat(&step, agent, Some(epoch))
+            {
+                tracing::warn!(%error, %agent, "cannot renew the step of a working agent");
+            }
         }
     }
 }

@@ -41,7 +41,7 @@ use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_team::roster::PaneObservation;
 
 pub(crate) use gone::{Ended, Gone, Hands, Verdict, held_by, return_all};
-pub(crate) use kept::{KeptLeases, keep_mail};
+pub(crate) use kept::{KeptLeases, keep_mail, keep_steps};
 
 /// For how long evidence of work counts: the next look is due after half of it.
 const EVIDENCE_AGE_MAX: std::time::Duration =

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ensemble_core::Result;
 use ensemble_core::document::SharedFiles;
 use ensemble_core::event_log::Recorder;
-use ensemble_team::board::{Board, BoardOptions};
+use ensemble_team::board::{Board, BoardOptions, PLACES};
 
 use super::Project;
 
@@ -16,6 +16,13 @@ impl Project {
     pub fn shared_copy(&self) -> Option<PathBuf> {
         let is_shared = self.servers().ok().flatten().is_some();
         is_shared.then(|| self.state.join("servers/board"))
+    }
+
+    /// The directories in which a board may be, and this host's copy of one.
+    #[must_use]
+    pub fn board_places(&self) -> Vec<PathBuf> {
+        let here = PLACES.iter().map(|place| self.root().join(place));
+        here.chain(self.shared_copy()).collect()
     }
 
     /// Whether the blackboard is on the servers of the team, and not in the directory of one host.

@@ -6,6 +6,7 @@ use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use super::host_name::host_of;
 use super::{CONFIG_FILE, Project};
 
 /// The value for mailboxes in the queue's directory.
@@ -106,7 +107,7 @@ impl Project {
     pub fn host(&self) -> Result<Name> {
         match &self.config.nats.host {
             Some(host) => Ok(host.clone()),
-            None => crate::hosts::host_of(&self.state),
+            None => host_of(&self.state),
         }
     }
 

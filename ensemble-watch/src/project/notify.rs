@@ -6,7 +6,7 @@ use std::time::Duration;
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::attention::Kind;
+use crate::need_kind::NeedKind;
 
 /// How long a need lasts before a person is told, by default.
 const DELAY: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub struct AlertRule {
 #[allow(
     missing_docs,
     clippy::allow_attributes,
-    reason = "the kinds of `attention::Kind`, whose table explains them"
+    reason = "the kinds of `NeedKind`, whose table explains them"
 )]
 pub enum Occasion {
     /// Every kind but `paused` and `limited`.
@@ -109,7 +109,7 @@ impl AlertRule {
 
     /// Whether the rule is about this occasion: a kind of need, or `None` for the end of all work.
     #[must_use]
-    pub fn covers(&self, need: Option<Kind>) -> bool {
+    pub fn covers(&self, need: Option<NeedKind>) -> bool {
         let usual = [Occasion::Urgent, Occasion::Finished];
         let when = if self.when.is_empty() { &usual[..] } else { &self.when };
         when.iter().any(|occasion| occasion.covers(need))
@@ -117,22 +117,22 @@ impl AlertRule {
 }
 
 impl Occasion {
-    fn covers(self, need: Option<Kind>) -> bool {
+    fn covers(self, need: Option<NeedKind>) -> bool {
         let kind = match self {
-            Self::Urgent => return need.is_some_and(Kind::is_urgent),
+            Self::Urgent => return need.is_some_and(NeedKind::is_urgent),
             Self::Finished => return need.is_none(),
-            Self::Answered => Kind::Answered,
-            Self::Blocked => Kind::Blocked,
-            Self::Gone => Kind::Gone,
-            Self::Decision => Kind::Decision,
-            Self::Escalation => Kind::Escalation,
-            Self::Standstill => Kind::Standstill,
-            Self::Step => Kind::Step,
-            Self::DeadLetter => Kind::DeadLetter,
-            Self::Budget => Kind::Budget,
-            Self::Undelivered => Kind::Undelivered,
-            Self::Paused => Kind::Paused,
-            Self::Limited => Kind::Limited,
+            Self::Answered => NeedKind::Answered,
+            Self::Blocked => NeedKind::Blocked,
+            Self::Gone => NeedKind::Gone,
+            Self::Decision => NeedKind::Decision,
+            Self::Escalation => NeedKind::Escalation,
+            Self::Standstill => NeedKind::Standstill,
+            Self::Step => NeedKind::Step,
+            Self::DeadLetter => NeedKind::DeadLetter,
+            Self::Budget => NeedKind::Budget,
+            Self::Undelivered => NeedKind::Undelivered,
+            Self::Paused => NeedKind::Paused,
+            Self::Limited => NeedKind::Limited,
         };
         need == Some(kind)
     }
@@ -193,10 +193,11 @@ mod tests {
     fn a_rule_is_read_and_a_wrong_one_is_refused() {
         let text = "notify:\n  - {when: [gone, finished], command: cat, quiet_hours: '22:00-07:00'}\n  - {tmux: true}\n";
         let rules_read = rules(text).unwrap();
-        assert!(rules_read[0].covers(Some(Kind::Gone)) && rules_read[0].covers(None));
-        assert!(!rules_read[0].covers(Some(Kind::Blocked)));
+        assert!(rules_read[0].covers(Some(NeedKind::Gone)) && rules_read[0].covers(None));
+        assert!(!rules_read[0].covers(Some(NeedKind::Blocked)));
         assert!(
-            rules_read[1].covers(Some(Kind::Blocked)) && !rules_read[1].covers(Some(Kind::Limited))
+            rules_read[1].covers(Some(NeedKind::Blocked))
+                && !rules_read[1].covers(Some(NeedKind::Limited))
         );
         for wrong in [
             "notify: [{}]",

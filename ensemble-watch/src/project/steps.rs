@@ -1,9 +1,15 @@
 //! `steps` in `ensemble.yaml`: where the step queues are, in a file of this host or on a PostgreSQL server.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_core::requests::ESCALATED_TO;
 use ensemble_core::{Error, Result};
+use ensemble_team::steps::prompt::Leftovers;
 use ensemble_team::steps::{STEPS_FILE, StepOptions, StepStore};
+use ensemble_team::worktree::changed_files;
 use serde::{Deserialize, Serialize};
 
 use super::{CONFIG_FILE, Project};
@@ -50,6 +56,31 @@ impl Project {
         self.has_shared_steps() || self.state.join(STEPS_FILE).symlink_metadata().is_ok()
     }
 
+    /// Options of the step queues. The conductor is notified of stuck steps in queues without an orchestrator.
+    /// Prompts name what a worker that lost its step has left in its directory.
+    #[must_use]
+    pub fn step_options(&self, recorder: Arc<dyn Recorder>) -> StepOptions {
+        let (roster, root) = (self.roster(), self.root().to_owned());
+        let leftovers = move |agent: &Name| {
+            let member = roster.get(agent).ok().flatten();
+            let directory =
+                member.and_then(|member| member.directory).unwrap_or_else(|| root.clone());
+            let files = changed_files(&directory)?;
+            Some(Leftovers { directory, files })
+        };
+        let options = StepOptions::new(self.root())
+            .with_door(self.doorkeeper())
+            .with_durability(self.config.durability.unwrap_or_default())
+            .with_recorder(recorder)
+            .with_leftovers(Arc::new(leftovers));
+        match Name::new(ESCALATED_TO) {
+            Ok(conductor) if self.queue.join("mailbox").join(ESCALATED_TO).is_dir() => {
+                options.with_orchestrator(conductor)
+            }
+            Ok(_) | Err(_) => options,
+        }
+    }
+
     /// Opens the step queues. Those on a server are connected to when they are first used.
     ///
     /// # Errors
@@ -74,7 +105,6 @@ impl Project {
     fn steps_on_server(&self, address: &str, options: StepOptions) -> Result<StepStore> {
         use std::time::Duration;
 
-        use ensemble_core::message::Name;
         use ensemble_team::steps::{BUSY_PATIENCE, PostgresOptions};
 
         use super::nats::TEAM_DEFAULT;

@@ -16,7 +16,7 @@ pub(super) fn check(context: &Context) -> Outcome<Option<Check>> {
     if !project.has_shared_steps() {
         return Ok(None);
     }
-    let mut options = ensemble_watch::step_options(project, context.recorder()?);
+    let mut options = project.step_options(context.recorder()?);
     options.patience = PATIENCE;
     let store = project.open_steps(options)?;
     Ok(Some(match store.queues() {

@@ -95,7 +95,7 @@ impl Which {
 pub(crate) fn open(context: &Context) -> Outcome<StepStore> {
     let project = context.project()?;
     project.ensure_state()?;
-    let options = ensemble_watch::step_options(project, context.recorder()?);
+    let options = project.step_options(context.recorder()?);
     Ok(project.open_steps(options)?)
 }
 

@@ -1,0 +1,62 @@
+//! The alarms that the watcher has raised: `alarms.json` in the state directory.
+
+use std::path::Path;
+
+use ensemble_core::durable::{Dir, Durability, write_document};
+use ensemble_core::{Error, Result};
+use ensemble_team::board::AlarmKey;
+use serde::{Deserialize, Serialize};
+
+use crate::project::Project;
+
+/// File beside the queue that lists the raised alarms.
+const FILE: &str = "alarms.json";
+/// The largest such file, in bytes.
+const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// What the next watcher has to know of the alarms.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct AlarmList {
+    version: u64,
+    /// Alarms whose conditions last.
+    pub(crate) raised: Vec<AlarmKey>,
+    /// Alarms whose message is not stored yet.
+    #[serde(default)]
+    pub(crate) unsent: Vec<UnsentAlarm>,
+}
+
+/// An alarm whose message is not stored yet.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct UnsentAlarm {
+    #[serde(flatten)]
+    pub(crate) key: AlarmKey,
+    pub(crate) text: String,
+}
+
+impl AlarmList {
+    pub(crate) const fn new(raised: Vec<AlarmKey>, unsent: Vec<UnsentAlarm>) -> Self {
+        Self { version: 1, raised, unsent }
+    }
+
+    /// Reads the list of the last watcher; empty if there is none.
+    pub(crate) fn read(state: &Path) -> Result<Self> {
+        let Some(bytes) = Dir::open(state)?.read(FILE, FILE_BYTES_MAX)? else {
+            return Ok(Self::default());
+        };
+        serde_json::from_slice(&bytes).map_err(|error| Error::Malformed {
+            path: state.join(FILE),
+            field: "raised".to_owned(),
+            detail: error.to_string(),
+        })
+    }
+
+    pub(crate) fn write(&self, state: &Path) -> Result<()> {
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        write_document(&state.join(FILE), &text, Durability::Process)
+    }
+}
+
+/// The alarms that the watcher of this project has raised, and whose conditions last.
+#[must_use]
+pub(crate) fn list_raised(project: &Project) -> Vec<AlarmKey> {
+    AlarmList::read(&project.state).map(|list| list.raised).unwrap_or_default()
+}

@@ -1,0 +1,316 @@
+//! The watcher's look at the members of the team, at every poll interval and soon after a mailbox or a screen has
+//! changed. It records `agent.state` when the answer is another one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ensemble_core::Result;
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::spool::Spool;
+use ensemble_team::holdings::Holding;
+use ensemble_team::roster::{Member, PaneObservation, Presence, State};
+use ensemble_team::session::Sessions;
+use serde_json::json;
+
+use crate::members::{Observed, by_supervisor, judge, last_observed, without_pane};
+use crate::notifier::Notifier;
+use crate::panes::PaneEntry;
+use crate::processes::Process;
+use crate::project::Project;
+use crate::sessions;
+use crate::status::ACTOR;
+use crate::workload::{self, Books, Workload};
+
+/// The least time between two looks, if events ask for them. A person is to know of a prompt within 2 s.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(500);
+/// How long the pane of an agent may take to open, before the agent counts as never started.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where the watcher learns what agents hold and wait for.
+#[derive(Clone, Copy)]
+pub(crate) enum WorkloadSource<'a> {
+    /// The agent looks into its mailbox by itself.
+    Directory(&'a Spool),
+    /// The thread that follows the servers reports it.
+    Servers(&'a Workload),
+}
+
+impl WorkloadSource<'_> {
+    fn waits_for(self) -> Result<BTreeMap<Name, String>> {
+        match self {
+            Self::Directory(spool) => workload::waits_for(spool),
+            Self::Servers(workload) => Ok(workload.waits_for.clone()),
+        }
+    }
+
+    fn held_by(self, agent: &Name, books: &Books) -> Result<Vec<Holding>> {
+        match self {
+            Self::Directory(spool) => {
+                let mut known = books.holds(spool, |holder| holder == agent)?;
+                Ok(known.by_agent.remove(agent).unwrap_or_default())
+            }
+            Self::Servers(workload) => Ok(workload.held_by(agent)),
+        }
+    }
+}
+
+/// The watcher's eye on the team.
+pub(crate) struct MemberWatch {
+    members: BTreeMap<Name, Member>,
+    seen: BTreeMap<Name, Observed>,
+    next_look: Monotonic,
+    /// The last look at all members.
+    last_look: Option<Monotonic>,
+    /// The last look at any.
+    last_drive: Option<Monotonic>,
+    interval: Duration,
+    /// The members whose mailboxes have changed since.
+    stirred: BTreeSet<Name>,
+    /// The members that waited for a decision at the last look.
+    waiting: BTreeMap<Name, String>,
+    books: Books,
+    /// Programs that were seen in the foreground of agents' panes.
+    programs: BTreeMap<Name, u32>,
+    /// Since when each is a member, by its own word, and until when it may be starting.
+    starts: BTreeMap<Name, (Timestamp, Monotonic)>,
+    sessions: Sessions,
+}
+
+impl MemberWatch {
+    pub(crate) fn new(now: Monotonic, project: &Project) -> Self {
+        let seen = last_observed(&project.watch_status());
+        Self {
+            members: BTreeMap::new(),
+            seen: seen.into_iter().map(|observed| (observed.agent.clone(), observed)).collect(),
+            next_look: now,
+            last_look: None,
+            last_drive: None,
+            interval: project.config.poll_interval(),
+            stirred: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            books: Books::default(),
+            programs: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            sessions: project.sessions(),
+        }
+    }
+
+    pub(crate) const fn next_timeout(&self) -> Monotonic {
+        self.next_look
+    }
+
+    /// Something has changed in a mailbox: look at those who read it, but not at once again.
+    pub(crate) fn stir(&mut self, now: Monotonic, mailbox: &Name) {
+        let readers = self.members.values().filter(|member| member.mailbox == *mailbox);
+        let readers: Vec<Name> = readers.map(|member| member.name.clone()).collect();
+        self.stir_all(now, readers);
+    }
+
+    /// The members' names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.members.keys()
+    }
+
+    /// What these agents hold or wait for has changed: as [`Self::stir`].
+    pub(crate) fn stir_all(&mut self, now: Monotonic, agents: impl IntoIterator<Item = Name>) {
+        let before = self.stirred.len();
+        let members = &self.members;
+        self.stirred.extend(agents.into_iter().filter(|agent| members.contains_key(agent)));
+        if self.stirred.len() > before {
+            let earliest = self.last_drive.map_or(now, |at| at + LOOK_INTERVAL_MIN);
+            self.next_look = self.next_look.min(earliest.max(now));
+        }
+    }
+
+    /// The blackboard or a step queue has changed: as [`Self::stir`], for all agents.
+    pub(crate) fn stir_everyone(&mut self, now: Monotonic) {
+        let all: Vec<Name> = self.members.keys().cloned().collect();
+        self.stir_all(now, all);
+    }
+
+    /// The processes whose end says something about an agent.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = Process> {
+        self.members.values().filter(|member| member.is_present()).flat_map(|member| {
+            let process = |pid, started| Process { agent: member.name.clone(), pid, started };
+            let roots = [
+                member.binding.as_ref().map(|binding| process(binding.pid, binding.started)),
+                member.supervisor.map(|it| process(it.pid, it.started)),
+                self.programs.get(&member.name).map(|pid| process(*pid, None)),
+            ];
+            roots.into_iter().flatten()
+        })
+    }
+
+    /// Look at an agent again soon: the program in its pane may be started anew.
+    pub(crate) fn look_again(&mut self, now: Monotonic, agent: &Name) {
+        self.stirred.insert(agent.clone());
+        self.next_look = self.next_look.min(now + LOOK_INTERVAL_MIN);
+    }
+
+    /// Whether the end of this process is the end of its agent.
+    pub(crate) fn is_root(&self, process: &Process) -> bool {
+        let Some(member) = self.members.get(&process.agent) else { return false };
+        let is_it = |pid: u32, started| pid == process.pid && started == process.started;
+        match (&member.binding, member.supervisor) {
+            (Some(binding), _) => is_it(binding.pid, binding.started),
+            (None, Some(supervisor)) => is_it(supervisor.pid, supervisor.started),
+            (None, None) => false,
+        }
+    }
+
+    /// The roster or the place of an agent has changed: look at all agents.
+    pub(crate) fn look_soon(&mut self, now: Monotonic) {
+        self.last_look = None;
+        self.next_look = now;
+    }
+
+    /// Looks at those whose time has come. Other threads look at panes and report with
+    /// [`Self::seen`].
+    pub(crate) fn drive(
+        &mut self,
+        now: Monotonic,
+        project: &Project,
+        source: WorkloadSource<'_>,
+        notifier: &mut Notifier,
+        recorder: &dyn Recorder,
+    ) -> bool {
+        if now < self.next_look {
+            return false;
+        }
+        self.last_drive = Some(now);
+        let is_regular = self.last_look.is_none_or(|at| now >= at + self.interval);
+        let stirred = std::mem::take(&mut self.stirred);
+        if is_regular {
+            self.last_look = Some(now);
+            self.read_roster(now, project);
+        }
+        let regular = self.last_look.map_or(now, |at| at + self.interval);
+        self.next_look = regular.max(now + LOOK_INTERVAL_MIN);
+        match source.waits_for() {
+            Ok(waiting) => self.waiting = waiting,
+            Err(error) => tracing::warn!(%error, "cannot tell who waits for a decision"),
+        }
+        // Of a team on servers, the thread that follows them tells what agents hold.
+        if matches!(source, WorkloadSource::Directory(_)) {
+            self.books.look(project);
+        }
+        let mut changed = false;
+        for member in self.members.clone().values() {
+            if !is_regular && !stirred.contains(&member.name) {
+                continue;
+            }
+            if let Some(observation) = by_supervisor(project, member) {
+                changed |= self.seen(&member.name, observation, source, recorder);
+                continue;
+            }
+            let observation = match PaneEntry::of(member).filter(|_| member.is_present()) {
+                Some(entry) if notifier.observe_pane(entry.clone()) => continue,
+                Some(_) => PaneObservation::Unseen,
+                None => match without_pane(member) {
+                    // The roster names an agent before its pane is opened.
+                    PaneObservation::NotStarted if self.is_starting(now, member) => continue,
+                    other => other,
+                },
+            };
+            changed |= self.seen(&member.name, observation, source, recorder);
+        }
+        changed
+    }
+
+    /// A pane was looked at.
+    pub(crate) fn seen(
+        &mut self,
+        agent: &Name,
+        observation: PaneObservation,
+        source: WorkloadSource<'_>,
+        recorder: &dyn Recorder,
+    ) -> bool {
+        let Some(member) = self.members.get(agent) else { return false };
+        let last = self.seen.get(agent);
+        // The pane could not be observed: the last state stays.
+        if observation == PaneObservation::Unseen && last.is_some() {
+            return false;
+        }
+        match observation.diagnosis().and_then(|seen| seen.program) {
+            Some(pid) => drop(self.programs.insert(agent.clone(), pid)),
+            None => drop(self.programs.remove(agent)),
+        }
+        let waits_for = self.waiting.get(agent);
+        let held = match member.is_present() {
+            true => source.held_by(agent, &self.books),
+            false => Ok(Vec::new()),
+        };
+        let Presence { state, why, .. } = match held {
+            Ok(held) => {
+                let reported = sessions::reported(&self.sessions, agent);
+                judge(member, observation, reported, waits_for, &held)
+            }
+            Err(error) => {
+                tracing::warn!(%agent, %error, "cannot tell what an agent is doing");
+                return false;
+            }
+        };
+        let from = last.map(|observed| observed.state);
+        if from != Some(state) {
+            let data = json!({ "agent": agent, "from": from, "to": state, "why": why });
+            recorder.record(types::AGENT_STATE, ACTOR, data);
+        }
+        let since = match last {
+            Some(observed) if observed.state == state => observed.since,
+            Some(_) | None => SystemClock.wall(),
+        };
+        let observed = Observed { agent: agent.clone(), state, since, why };
+        let is_new = last != Some(&observed);
+        self.seen.insert(agent.clone(), observed);
+        is_new
+    }
+
+    fn is_starting(&self, now: Monotonic, member: &Member) -> bool {
+        member.is_present() && self.starts.get(&member.name).is_some_and(|start| now < start.1)
+    }
+
+    fn read_roster(&mut self, now: Monotonic, project: &Project) {
+        match project.roster().entries() {
+            Ok((members, errors)) => {
+                for error in errors {
+                    tracing::warn!(%error, "cannot read a file of the roster");
+                }
+                self.members = members.into_iter().map(|m| (m.name.clone(), m)).collect();
+                self.seen.retain(|agent, _| self.members.contains_key(agent));
+                self.note_starts(now);
+            }
+            Err(error) => tracing::warn!(%error, "cannot read the roster"),
+        }
+    }
+
+    /// The wall clock says only once how long ago a member started: it may be set afterwards.
+    fn note_starts(&mut self, now: Monotonic) {
+        let mut before = std::mem::take(&mut self.starts);
+        for member in self.members.values() {
+            let known = before.remove(&member.name).filter(|known| known.0 == member.since);
+            let start = known.unwrap_or_else(|| {
+                let ago = SystemClock.wall().since(member.since);
+                (member.since, now + START_PATIENCE.saturating_sub(ago))
+            });
+            self.starts.insert(member.name.clone(), start);
+        }
+    }
+
+    /// The members that should be there and are gone, with the evidence.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = (&Name, &str)> {
+        let gone = |observed: &&Observed| observed.state == State::Gone;
+        let is_present = |name: &Name| self.members.get(name).is_some_and(Member::is_present);
+        self.seen
+            .values()
+            .filter(gone)
+            .filter(move |observed| is_present(&observed.agent))
+            .map(|observed| (&observed.agent, observed.why.as_str()))
+    }
+
+    /// For `watch.json`.
+    pub(crate) fn summary(&self) -> Vec<&Observed> {
+        self.seen.values().collect()
+    }
+}
