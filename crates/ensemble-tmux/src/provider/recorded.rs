@@ -69,7 +69,7 @@ fn meant(agent: &str, name: &str) -> AgentState {
         "trust" => AgentState::Trust,
         "dialog" => AgentState::Dialog,
         "ready" | "ready after Escape" => AgentState::Ready,
-        "busy" => AgentState::Busy,
+        "busy" | "busy with hooks" => AgentState::Busy,
         "draft" => AgentState::Draft,
         "permission" => AgentState::Permission,
         // Seconds before a trust dialog covers its composer.
