@@ -8,6 +8,7 @@ import time
 
 from checks import Checks, expect
 from hooked import HOOKED
+from reader import Turn, is_reminder
 from scratch import settled
 from sides import sides
 
@@ -23,19 +24,6 @@ CLEAR = {"opencode": "/new"}
 COMPACT = {"gemini": "/compress"}
 # Ours may take so much longer than hcom: other processes decide about hundredths.
 RATIO_MAX, SLACK_SECONDS = 1.5, 0.1
-
-
-class Turn:
-    """Runs one command, then does as `rest` says."""
-
-    def __init__(self, command, inside, rest):
-        self.command, self.inside, self.rest, self.has_run = command, inside, rest, False
-
-    def answer(self, asked):
-        if self.has_run or asked.after_tool:
-            return self.rest.answer(asked)
-        self.has_run = True
-        return asked.shell(self.command, inside=self.inside)
 
 
 class Matrix(Checks):
@@ -124,7 +112,7 @@ class Matrix(Checks):
             took.append(at - sent)
             side.rest()
         middle = self.times[f"{self.KIND} {side.way} idle"] = statistics.median(took)
-        requests = len(self.model.since(before))
+        requests = sum(not is_reminder(one) for one in self.model.since(before))
         holds = requests == SENDS or self.provider not in HOOKED
         return f"{middle:.2f} s, {many(requests, 'request')} for {SENDS} messages", holds
 

@@ -85,6 +85,32 @@ class Settler:
         return [self.before] if self.before and not asked.after_tool else []
 
 
+class Answers:
+    """Answers in words: the message itself has come."""
+
+    @staticmethod
+    def answer(asked):
+        return "Done." if asked.after_tool else "Understood."
+
+
+class Turn:
+    """Runs one command, then does as `rest` says."""
+
+    def __init__(self, command, inside, rest):
+        self.command, self.inside, self.rest, self.has_run = command, inside, rest, False
+
+    def answer(self, asked):
+        if self.has_run or asked.after_tool:
+            return self.rest.answer(asked)
+        self.has_run = True
+        return asked.shell(self.command, inside=self.inside)
+
+
+def is_reminder(asked):
+    """Whether a turn continues because of what its agent still holds."""
+    return "Reminder: you still hold" in json.dumps(newest(asked.body))
+
+
 def newest(body):
     """What came after the model's last answer."""
     items = body.get("messages") or body.get("input") or body.get("contents") or []

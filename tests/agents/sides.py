@@ -7,7 +7,7 @@ import time
 
 from checks import Failed, expect, rests
 from providers import CONFIGURE, GEMINI_POLICY
-from reader import Reader
+from reader import Answers, Reader
 from scratch import Agent, settled
 from times import enter_delay
 from wrapped import WrappedAgent
@@ -36,14 +36,6 @@ def change(file, how):
     known = json.loads(file.read_text())
     how(known)
     file.write_text(json.dumps(known))
-
-
-class Answers:
-    """Answers in words: the message itself has come."""
-
-    @staticmethod
-    def answer(asked):
-        return "Done." if asked.after_tool else "Understood."
 
 
 class Side:

@@ -56,7 +56,7 @@ class Supervised(Checks):
                      ["task", "add", "made", "-d", "Make the file", "--spec", "spec.md", "--done-when", "it is there"],
                      ["board", "sprint", "start", "s-1", "--planned", "made"], ["board", "goal", "begin"])
         coder = Coder()
-        self.model.follow(coder)
+        count = self.model.follow(coder)
         watcher = agent.popen("watch")
         supervisor = agent.popen("agent", "supervise", "--role", "coder", "--name", "w1", "--", *COMMANDS[self.provider])
         try:
@@ -66,7 +66,7 @@ class Supervised(Checks):
             self.run_all(agent, ["send", "--to", "w1", "-m", MAIL])
             expect(settled(lambda: self.status(agent) == "READY_FOR_REVIEW", FINISHED_SECONDS),
                    f"the task is {self.status(agent)}: {self.told(agent)}")
-            asked = self.model.since(0)
+            asked = self.model.since(count)
             comes = MAIL in json.dumps(asked[1].body)
             # Codex runs no hooks that no person has trusted: the mail waits for the next prompt.
             waits = [*(agent.project / "queue/mailbox/w1/new").iterdir(), *(agent.project / "queue/mailbox/w1/front").iterdir()]
