@@ -54,6 +54,10 @@ function hook(event, input) {
 /** What a hook wants to be added, as a text of its own. */
 const added = (answer) => answer.hookSpecificOutput?.additionalContext
 
+/** Shows the person what came, for a few seconds: what a hook adds is not on the screen. */
+const show = (client, { systemMessage: message }) =>
+  message && client.tui.showToast({ body: { message, variant: "info" } }).catch(() => {})
+
 /**
  * Lets the agent run our verbs where it would ask for every command. Of several rules the last one counts: ours stand
  * right behind that one, so each rule of the user that follows wins.
@@ -175,7 +179,9 @@ export default {
         const { agent, model, variant } = input
         lastPrompt.set(id, { agent, model, variant })
         compacted.delete(id)
-        const text = added(await hook("prompt", { session_id: id, hook_event_name: "chat.message" }))
+        const answer = await hook("prompt", { session_id: id, hook_event_name: "chat.message" })
+        show(client, answer)
+        const text = added(answer)
         const first = output.parts[0]
         if (!text || !first) return
         output.parts.push({
@@ -191,7 +197,9 @@ export default {
         const id = input.sessionID
         if (!output || !(await isRoot(id))) return
         const event = compacted.delete(id) ? "prompt" : "tool"
-        const text = added(await hook(event, { session_id: id, hook_event_name: "tool.execute.after" }))
+        const answer = await hook(event, { session_id: id, hook_event_name: "tool.execute.after" })
+        show(client, answer)
+        const text = added(answer)
         if (!text) return
         // Tools of MCP servers answer in parts.
         if (Array.isArray(output.content)) output.content.push({ type: "text", text })

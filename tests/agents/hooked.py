@@ -7,11 +7,14 @@ import statistics
 import time
 
 from checks import Checks, expect
+from reader import Answers, Turn, is_reminder
 from scratch import settled
 
 SENDS = 3
 # The message must be in the first request after it; so many seconds are far above what was seen.
 ASKED_SECONDS = 20
+# How long a person may wait for what came.
+SEEN_SECONDS = 5
 DRAFT = "half a sentence that is not fin"
 TOOL_SECONDS = 4
 # Those that a waiter wakes, and those that hooks know at all.
@@ -97,14 +100,17 @@ class Hooked(Checks):
         took, before = [], len(self.model.asked)
         for number in range(SENDS):
             took.append(self.carried(f"idle {number}"))
+            self.is_seen(f"idle {number}")
             self.at_rest()
         self.times[f"{self.KIND} idle"] = statistics.median(took)
         lines = self.lines()
         expect(self.provider not in WOKEN or lines == 0, f"{lines} lines were typed")
-        expect(len(self.model.since(before)) == SENDS, f"{len(self.model.since(before))} requests for {SENDS} messages")
+        # Nothing is settled here, so that the end of a turn says once what is held.
+        asked = [one for one in self.model.since(before) if not is_reminder(one)]
+        expect(len(asked) == SENDS, f"{len(asked)} requests for {SENDS} messages")
 
     def working(self):
-        self.model.set("tool", command=f"sleep {TOOL_SECONDS}")
+        self.model.follow(Turn(f"sleep {TOOL_SECONDS}", False, Answers()))
         self.agent.type("run it")
         # Codex and Claude ask before they run a command that is not allowed.
         expect(settled(lambda: self.agent.member()["state"] in ("working", "blocked"), 20), "no turn has begun")
@@ -112,6 +118,7 @@ class Hooked(Checks):
             self.agent.keys("Enter")
         count = len(self.model.since(0))
         self.times[f"{self.KIND} working"] = self.carried("while a tool runs")
+        self.is_seen("while a tool runs")
         self.model.set("text")
         self.at_rest()
         later = [self.has(asked, "while a tool runs") for asked in self.model.since(0)[count:]]
@@ -141,6 +148,11 @@ class Hooked(Checks):
         code, text = self.agent.run("down", "--force")
         expect(code == 0, f"down --force: exit {code}: {text}")
         self.agent = None
+
+    def is_seen(self, text):
+        """The person at the screen is shown what came, and from whom."""
+        for part in ("from human", f"{self.KIND}: {text}"):
+            expect(settled(lambda part=part: self.shows(part), SEEN_SECONDS), f"the screen does not show `{part}`")
 
     def shows(self, text):
         """Whether the agent shows this text now."""

@@ -112,6 +112,9 @@ class Wrapped(Hooked):
         self.waits(agent)
         return agent
 
+    def is_seen(self, text):
+        """What the wrapper passes on moves the cursor between the words; the hooks are those of the other checks."""
+
     def shows(self, text):
         """Where it is a draft: the wrapper says what stands in the composer."""
         return text.replace(" ", "") in str(self.agent.inspect().get("evidence")).replace(" ", "")

@@ -111,6 +111,35 @@ fn a_message_rides_along_after_a_tool_and_is_received() {
 }
 
 #[test]
+fn the_person_at_the_screen_is_shown_who_wrote_and_how_it_begins() {
+    let bed = Bed::new();
+    let shown = |event: &str, provider: &str| {
+        let said = said(&hook(&bed, event, provider, &json!({ "session_id": "s1" })))?;
+        said["systemMessage"].as_str().map(str::to_owned)
+    };
+    assert_eq!(shown("start", "claude"), None);
+    bed.send("count to ten\nand \u{1b}[31mback");
+    bed.send(&"words ".repeat(40));
+    let text = shown("tool", "claude").unwrap();
+    let (first, second) = text.split_once('\n').unwrap();
+    assert_eq!(first, "Mail from operator: count to ten and [31mback");
+    assert!(second.starts_with("Mail from operator: words words") && second.ends_with('…'));
+    assert!(second.chars().count() <= 130, "{second}");
+    assert_eq!(shown("tool", "claude"), None, "it is shown once");
+    // Claude Code shows that its waiter ended, but not what with: the hook of the turn that begins says it.
+    for (provider, seen) in [("claude", Some("Mail from operator: wake up")), ("opencode", None)] {
+        // The first end of a turn reminds of what is held, and the turn continues.
+        assert_eq!([shown("stop", provider), shown("stop", provider)], [None, None]);
+        bed.send("wake up");
+        let line = format!("hook wait --provider {provider} --as w1");
+        let woken = bed.run_with(&line, br#"{"session_id": "s1"}"#);
+        assert_eq!((woken.code, woken.stdout.as_str()), (2, ""), "{woken:?}");
+        assert_eq!(shown("prompt", provider).as_deref(), seen);
+        assert_eq!(shown("prompt", provider), None);
+    }
+}
+
+#[test]
 fn what_is_too_long_is_announced_once_a_session() {
     let bed = Bed::new();
     bed.send(&"long ".repeat(2000));

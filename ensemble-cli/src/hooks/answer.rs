@@ -4,14 +4,28 @@ use serde_json::{Value, json};
 
 use super::{Event, Program};
 
-/// The answer that says `text`. `name` is the event as the agent calls it.
-pub(super) fn object(program: Program, event: Event, name: Option<&str>, text: &str) -> Value {
+/// The answer that says `text` to the agent and `shown` to the person at its screen, which costs no tokens. `name` is the
+/// event as the agent calls it.
+pub(super) fn object(
+    program: Program,
+    event: Event,
+    name: Option<&str>,
+    text: &str,
+    shown: &str,
+) -> Value {
     if event == Event::Stop {
-        // Codex takes no other fields beside these.
+        // Codex takes no other fields beside these, and all programs show the reason.
         return json!({ "decision": "block", "reason": text });
     }
-    let name = name.unwrap_or_else(|| own_name(program, event));
-    json!({ "hookSpecificOutput": { "hookEventName": name, "additionalContext": text } })
+    let mut answer = json!({});
+    if !text.is_empty() {
+        let name = name.unwrap_or_else(|| own_name(program, event));
+        answer["hookSpecificOutput"] = json!({ "hookEventName": name, "additionalContext": text });
+    }
+    if !shown.is_empty() {
+        answer["systemMessage"] = shown.into();
+    }
+    answer
 }
 
 /// What the program calls an event at which something is said.
@@ -33,7 +47,7 @@ mod tests {
 
     #[test]
     fn each_agent_is_answered_in_its_own_words() {
-        let said = |program, event| object(program, event, None, "x");
+        let said = |program, event| object(program, event, None, "x", "");
         let context = |name: &str| json!({ "hookSpecificOutput": { "hookEventName": name, "additionalContext": "x" } });
         for program in [Program::Claude, Program::Codex, Program::Gemini] {
             assert_eq!(said(program, Event::Start), context("SessionStart"));
@@ -43,7 +57,12 @@ mod tests {
         assert_eq!(said(Program::Codex, Event::Prompt), context("UserPromptSubmit"));
         assert_eq!(said(Program::Gemini, Event::Tool), context("AfterTool"));
         assert_eq!(said(Program::Gemini, Event::Prompt), context("BeforeAgent"));
-        let renamed = object(Program::Claude, Event::Tool, Some("PostToolUseFailure"), "x");
+        let renamed = object(Program::Claude, Event::Tool, Some("PostToolUseFailure"), "x", "");
         assert_eq!(renamed["hookSpecificOutput"]["hookEventName"], "PostToolUseFailure");
+        // At the end of a turn all programs show the reason itself.
+        let shown = |event, text| object(Program::Claude, event, None, text, "y");
+        assert_eq!(shown(Event::Tool, "x")["systemMessage"], "y");
+        assert_eq!(shown(Event::Prompt, ""), json!({ "systemMessage": "y" }));
+        assert_eq!(shown(Event::Stop, "x"), json!({ "decision": "block", "reason": "x" }));
     }
 }

@@ -36,6 +36,8 @@ const DUE_MAX: usize = 100;
 const MESSAGES_MAX: usize = 8;
 /// How many messages of a mailbox are looked at, held ones included.
 const UNFINISHED_MAX: usize = 200;
+/// The first words of a message for the person at the screen, in characters.
+const SHOWN_CHARS_MAX: usize = 100;
 /// Why a message is delivered again after `/clear`.
 const CLEARED: &str = "the agent's context was cleared";
 /// What a hook is handing over.
@@ -56,6 +58,13 @@ impl Carrying {
     /// The deliveries that are handed over.
     pub(super) fn deliveries(&self) -> &[Delivery] {
         &self.deliveries
+    }
+
+    /// What the person at the agent's screen is shown: who wrote, and how it begins.
+    pub(super) fn shown(&self) -> impl Iterator<Item = String> {
+        self.deliveries.iter().map(|Delivery { envelope, .. }| {
+            format!("Mail from {}: {}", envelope.from, envelope.first_words(SHOWN_CHARS_MAX))
+        })
     }
 }
 
@@ -116,6 +125,9 @@ pub(super) fn arrived(
         let session = &mut locked.session;
         session.mark_hand_over();
         session.hinted.extend(carrying.told.iter().cloned());
+        if way == Way::Waiter && !hook.program.shows_wakes() {
+            session.unshown.extend(carrying.shown());
+        }
         if way == Way::Stop {
             session.blocked_for.extend(carrying.told);
             // The turn continues.

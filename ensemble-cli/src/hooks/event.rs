@@ -109,6 +109,11 @@ impl Program {
         }
     }
 
+    /// Whether a person sees at the screen what a waiter has said. Claude Code shows that something came, but not what.
+    pub(crate) const fn shows_wakes(self) -> bool {
+        matches!(self, Self::Opencode)
+    }
+
     /// Whether the program hears what is said when a session starts so. Gemini CLI 0.61 does not after `/clear`, and
     /// OpenCode never does: they are introduced at the next prompt.
     pub(crate) fn hears_start(self, source: Option<&str>) -> bool {

@@ -13,9 +13,11 @@
 //! wait          SessionStart, Stop  -                  -              start, session.idle      as it was        mail, on stderr, with exit code 2
 //!
 //! said at               in which JSON
-//! start, prompt, tool   {"hookSpecificOutput": {"hookEventName": NAME, "additionalContext": TEXT}}
+//! start, prompt, tool   {"hookSpecificOutput": {"hookEventName": NAME, "additionalContext": TEXT}, "systemMessage": SHOWN}
 //! stop                  {"decision": "block", "reason": TEXT}
 //! ```
+//!
+//! The agent reads TEXT. The person at its screen reads SHOWN: sender and first words of each message.
 //!
 //! OpenCode has no hooks that are commands: two plugins of ours run them (`ensemble_tmux::provider::plugin`).
 //!
@@ -154,12 +156,16 @@ impl Hook<'_> {
         said.extend(reminder.iter().map(|reminder| reminder.text.as_str()));
         let asked = ping::Asked::untold(self, Some(&locked.session));
         said.extend(asked.iter().map(ping::Asked::text));
-        if said.is_empty() {
+        let shown = self.shown(locked, &carried);
+        if said.is_empty() && shown.is_empty() {
             return Ok(());
         }
         let name = self.input.name.as_deref();
-        let object = answer::object(self.program, self.event, name, &said);
+        let object = answer::object(self.program, self.event, name, &said, &shown);
         let printed = print(&object.to_string());
+        if printed.is_ok() && !shown.is_empty() {
+            locked.session.unshown.clear();
+        }
         if let Some(asked) = asked.filter(|_| printed.is_ok()) {
             asked.told(&mut locked.session);
         }
@@ -174,6 +180,15 @@ impl Hook<'_> {
             locked.session.introduced = self.input.session_id.clone().or_else(unnamed);
         }
         printed
+    }
+
+    /// What the person at the screen is shown of this mail, and of what a waiter has handed over before.
+    fn shown(&self, locked: &LockedSession, carried: &carry::Carrying) -> String {
+        if !matches!(self.event, Event::Prompt | Event::Tool) {
+            return String::new();
+        }
+        let before = locked.session.unshown.iter().cloned();
+        before.chain(carried.shown()).collect::<Vec<_>>().join("\n")
     }
 
     /// Whether this session has not been told its name yet, as far as it hears it at this event.

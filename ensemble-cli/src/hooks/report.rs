@@ -66,6 +66,7 @@ pub(super) fn changes_nothing(hook: &Hook<'_>, session: &Session, due: &[Message
         && is_known
         && used_nothing
         && due.is_empty()
+        && session.unshown.is_empty()
         && session.carrying.is_empty()
 }
 

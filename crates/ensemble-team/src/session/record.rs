@@ -15,6 +15,8 @@ pub const SESSION_VERSION: u32 = 1;
 /// How long an agent may take to show that a turn has begun. Until then its screen looks idle, and a line that is typed
 /// would be left in the composer of a turn that runs.
 const TURN_BEGINS: Duration = Duration::from_secs(3);
+/// How many lines are kept for the person at the screen.
+const UNSHOWN_MAX: usize = 16;
 /// How many ids of messages are remembered of each kind.
 const IDS_MAX: usize = 256;
 /// How much of the file the paths of records may take, in bytes.
@@ -65,6 +67,9 @@ pub struct Session {
     /// The ping of which this session was told: its attempt, and when its file was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinged: Option<String>,
+    /// Lines for the person at the agent's screen about messages that a waiter has handed over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unshown: Vec<String>,
     /// Messages that a hook is handing over at this moment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub carrying: Vec<Carried>,
@@ -191,6 +196,7 @@ impl Session {
             blocked_for: BTreeSet::new(),
             reminded: BTreeMap::new(),
             pinged: None,
+            unshown: Vec::new(),
             carrying: Vec::new(),
             records: Vec::new(),
             handed_over_ms: None,
@@ -262,6 +268,8 @@ impl Session {
         while self.reminded.len() > IDS_MAX {
             self.reminded.pop_first();
         }
+        let too_many = self.unshown.len().saturating_sub(UNSHOWN_MAX);
+        self.unshown.drain(..too_many);
         let size =
             |paths: &[PathBuf]| paths.iter().map(|path| path.as_os_str().len()).sum::<usize>();
         while size(&self.records) > RECORD_PATHS_BYTES_MAX {
