@@ -126,6 +126,8 @@ pub use publish::{Overflow, Unsynced};
 pub use quota::{Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
 pub use receive::Waited;
 pub use receive_wait::MailWait;
+#[cfg(feature = "tokio")]
+pub(crate) use receive_wait::SharedWatcher;
 pub use registry::{edits, nearest_names};
 pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,

@@ -11,37 +11,32 @@
 //! [`POLL_WITH_EVENTS`], because file notification is only a hint. Without inotify it ends after
 //! [`POLL_WITHOUT_EVENTS`].
 
+mod shared;
+
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::os::fd::{AsFd as _, BorrowedFd};
-use std::path::PathBuf;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(crate) use self::shared::SharedWatcher;
 use super::Spool;
 use super::waiting::Waiting;
 use crate::Result;
 use crate::env::{Delivery, Monotonic};
 use crate::leases::MailboxLeases;
 use crate::message::Name;
-use crate::watch::{FsEvent, FsWatcher, POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS, sleep_until_any};
+use crate::watch::POLL_WITH_EVENTS;
 
 /// Minimum time between two scans of leases that file events ask for. A busy mailbox wakes its consumers
 /// thousands of times a second.
 const LEASE_SCAN_GAP_MIN: Duration = Duration::from_secs(1);
-/// Maximum number of file watchers that a queue keeps for the next wait. A user has only some 128.
-const IDLE_WATCHERS_MAX: usize = 4;
-
-/// Maximum number of reads that drain the pending events. One look answers all of them.
-const DRAINS_MAX: usize = 16;
-
 /// What a queue keeps between two waits.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     /// One observer a mailbox. Threads that wait for the same mailbox share it.
     observers: Mutex<HashMap<Name, Arc<Mutex<Observer>>>>,
-    /// File watchers of waits that are over.
-    idle: Mutex<Vec<FsWatcher>>,
+    watcher: Arc<SharedWatcher>,
 }
 
 /// The observer of one mailbox's leases.
@@ -157,8 +152,8 @@ pub struct MailWait<S: Deref<Target = Spool>> {
     mailbox: Name,
     holder: Name,
     observer: Arc<Mutex<Observer>>,
-    /// `None` if the system has no watch left, or one of the directories is missing.
-    watcher: Option<FsWatcher>,
+    /// Its number in the file watcher that all waits of the queue share.
+    watched: u64,
     /// When the last look began, in milliseconds since the Unix epoch.
     looked_at: u64,
     /// When a scan of the leases is made up for that came too soon after the last.
@@ -173,12 +168,17 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
                 .entry(mailbox.clone())
                 .or_insert_with(|| Arc::new(Mutex::new(spool.observer(mailbox, holder)))),
         );
-        let watcher = lock(&spool.waits.idle).pop();
+        let home = spool.root.join("mailbox").join(mailbox.as_str());
+        let watched = spool.waits.watcher.add(["new", "front"].map(|part| home.join(part)));
         let (mailbox, holder) = (mailbox.clone(), holder.clone());
         let (looked_at, scan_at) = (0, None);
-        let mut wait = Self { spool, mailbox, holder, observer, watcher, looked_at, scan_at };
-        wait.watch();
-        wait
+        Self { spool, mailbox, holder, observer, watched, looked_at, scan_at }
+    }
+
+    /// Whether file events end its sleeps. Where the system has no watch left, or a directory is missing, it looks
+    /// five times a second instead.
+    pub fn is_watched(&self) -> bool {
+        self.spool.waits.watcher.is_watched(self.watched)
     }
 
     /// Takes back what dead holders hold, then receives as [`Spool::receive`] does. Never waits for a message.
@@ -205,36 +205,25 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
     /// As for [`MailWait::sleep`].
     pub fn sleep_beside(&mut self, longest: Duration, other: Option<BorrowedFd<'_>>) -> Result<()> {
         let nap = self.next_look(longest)?;
-        let Some(watcher) = &mut self.watcher else {
-            self.nap_beside(nap, other);
-            self.watch();
-            return Ok(());
-        };
-        let mut events = match other {
-            None => watcher.wait(nap),
-            Some(other) => {
-                // A poll that fails is answered by a look, as an event is.
-                let _ = sleep_until_any(&[watcher.as_fd(), other], Some(nap));
-                watcher.take()
-            }
-        };
-        for _ in 0..DRAINS_MAX {
-            let more = watcher.take();
-            if more.is_empty() {
-                break;
-            }
-            events.extend(more);
-        }
-        if events.iter().any(|event| matches!(event, FsEvent::Failed { .. })) {
-            self.watcher = None;
-            self.nap_beside(nap, other);
-        }
-        // Silence may also mean that the directories were replaced.
-        if events.is_empty() || events.iter().any(|event| matches!(event, FsEvent::Replaced { .. }))
-        {
-            self.watch();
-        }
+        self.spool.waits.watcher.sleep(self.watched, nap, other);
         Ok(())
+    }
+
+    /// The sleep of a task: whether something may have become due since the last one. Otherwise the task is woken.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn poll_rung(&self, context: &std::task::Context<'_>) -> std::task::Poll<()> {
+        self.spool.waits.watcher.poll_rung(self.watched, context)
+    }
+
+    /// Ends the sleep of a task in which nothing landed.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn end_silence(&self) {
+        self.spool.waits.watcher.end_sleep(self.watched, true);
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared_watcher(&self) -> &Arc<SharedWatcher> {
+        &self.spool.waits.watcher
     }
 
     /// How long the next sleep lasts where nothing lands, at most `longest`.
@@ -253,33 +242,6 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
             nap = nap.min(at.since(self.spool.options.clock.monotonic()));
         }
         Ok(nap)
-    }
-
-    /// Sleeps where no file event can end the sleep.
-    fn nap_beside(&self, nap: Duration, other: Option<BorrowedFd<'_>>) {
-        let nap = nap.min(POLL_WITHOUT_EVENTS);
-        match other {
-            Some(other) if sleep_until_any(&[other], Some(nap)).is_ok() => {}
-            Some(_) | None => std::thread::sleep(nap),
-        }
-    }
-
-    /// Watches the directories that have these names now. A look must follow: pending events are lost.
-    fn watch(&mut self) {
-        let watcher = self.watcher.take().map_or_else(FsWatcher::new, Ok);
-        self.watcher = watcher.ok().and_then(|mut watcher| {
-            for dir in &self.directories() {
-                watcher.unwatch(dir);
-                watcher.watch(dir).ok()?;
-            }
-            Some(watcher)
-        });
-    }
-
-    /// The directories in which a message lands that can be received.
-    fn directories(&self) -> [PathBuf; 2] {
-        let home = self.spool.root.join("mailbox").join(self.mailbox.as_str());
-        ["new", "front"].map(|part| home.join(part))
     }
 
     /// Scans the mailbox's leases, unless that was done just now, and takes back what is due.
@@ -305,14 +267,8 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
 }
 
 impl<S: Deref<Target = Spool>> Drop for MailWait<S> {
-    /// Keeps the watcher: making and closing one takes longer than a receive.
     fn drop(&mut self) {
-        let Some(mut watcher) = self.watcher.take() else { return };
-        self.directories().iter().for_each(|dir| watcher.unwatch(dir));
-        let mut idle = lock(&self.spool.waits.idle);
-        if idle.len() < IDLE_WATCHERS_MAX {
-            idle.push(watcher);
-        }
+        self.spool.waits.watcher.remove(self.watched);
     }
 }
 

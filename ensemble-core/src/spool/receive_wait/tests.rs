@@ -1,3 +1,5 @@
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::sync::Barrier;
 
 use super::*;
@@ -7,7 +9,7 @@ use crate::env::Lease;
 use crate::message::{Envelope, Timestamp};
 use crate::sim::SimClock;
 use crate::spool::{Admission, Options, Settings};
-use crate::watch::or_skip;
+use crate::watch::{FsWatcher, or_skip};
 
 /// Longer than any test may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -100,7 +102,7 @@ fn a_message_that_lands_between_any_two_steps_ends_the_sleep() {
             continue;
         }
         publish_at(2);
-        assert!(wait.watcher.is_some(), "a short nap would hide a miss");
+        assert!(wait.is_watched(), "a short nap would hide a miss");
         let began = Instant::now();
         wait.sleep(PATIENCE).unwrap();
         assert!(began.elapsed() < POLL_WITH_EVENTS, "only the regular look has found it: {point}");
@@ -168,7 +170,9 @@ fn a_mailbox_that_was_replaced_is_watched_again() {
     wait.sleep(Duration::from_millis(1)).unwrap();
     assert!(wait.receive().unwrap().is_none());
     bed.publish();
-    assert_ne!(wait.watcher.as_mut().unwrap().take(), [], "it would not have woken");
+    let began = Instant::now();
+    wait.sleep(PATIENCE).unwrap();
+    assert!(began.elapsed() < POLL_WITH_EVENTS, "only the regular look has found it");
     assert!(wait.receive().unwrap().is_some());
 }
 
@@ -268,16 +272,82 @@ fn a_wait_beside_a_message_that_the_holder_may_not_take_does_not_spin() {
     assert!(began.elapsed() >= DELAY);
 }
 
+/// Threads that wait for mailboxes of their own, and messages for them one by one: whoever reads the watcher has
+/// to pass each event on, and to hand the watcher over when its own mail has come.
 #[test]
-fn the_next_wait_uses_the_watcher_of_the_last() {
+fn waits_that_share_a_watcher_are_each_woken_by_their_own_mail() {
+    const WAITS: usize = 24;
     let Some(_) = or_skip(FsWatcher::new()) else { return };
     let bed = Bed::new();
-    for _ in 0..3 {
-        drop(bed.wait());
-        assert_eq!(lock(&bed.spool.waits.idle).len(), 1);
+    let boxes: Vec<Name> = (0..WAITS).map(|number| name(&format!("box-{number}"))).collect();
+    for mailbox in &boxes {
+        bed.spool.add_mailbox(mailbox, &Settings::default()).unwrap();
     }
-    let waits: Vec<_> = (0..2 * IDLE_WATCHERS_MAX).map(|_| bed.wait()).collect();
-    assert_eq!(lock(&bed.spool.waits.idle).len(), 0);
-    drop(waits);
-    assert_eq!(lock(&bed.spool.waits.idle).len(), IDLE_WATCHERS_MAX);
+    let ready = Barrier::new(WAITS + 1);
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for mailbox in &boxes {
+            let (spool, ready, done) = (&bed.spool, &ready, done.clone());
+            scope.spawn(move || {
+                let mut wait = spool.wait_for_mail(mailbox, mailbox);
+                assert!(wait.receive().unwrap().is_none() && wait.is_watched());
+                ready.wait();
+                let began = Instant::now();
+                let delivery = loop {
+                    wait.sleep(PATIENCE).unwrap();
+                    assert!(began.elapsed() < PATIENCE);
+                    if let Some(delivery) = wait.receive().unwrap() {
+                        break delivery;
+                    }
+                };
+                done.send((delivery.lease.mailbox, Instant::now())).unwrap();
+            });
+        }
+        ready.wait();
+        // Not in the order in which they began: the reader's turn comes somewhere in between.
+        for number in (0..WAITS).map(|step| step * 7 % WAITS) {
+            let published = Instant::now();
+            bed.spool.publish(&Envelope::new(boxes[number].clone(), "task")).unwrap();
+            let (mailbox, received) = finished.recv_timeout(PATIENCE).unwrap();
+            assert_eq!(mailbox, boxes[number]);
+            let waited = received.saturating_duration_since(published);
+            assert!(waited < POLL_WITH_EVENTS, "only the regular look has found it: {waited:?}");
+        }
+    });
+}
+
+#[test]
+fn waits_of_one_mailbox_survive_its_replacement_together() {
+    let Some(_) = or_skip(FsWatcher::new()) else { return };
+    let bed = Bed::new();
+    let (mut first, mut second) = (bed.wait(), bed.wait());
+    assert!(first.receive().unwrap().is_none() && second.receive().unwrap().is_none());
+    bed.move_mailbox_away();
+    bed.spool.add_mailbox(&bed.worker, &Settings::default()).unwrap();
+    // Silence makes the first one watch the new directories; the second one has to look, too.
+    first.sleep(Duration::from_millis(1)).unwrap();
+    let began = Instant::now();
+    second.sleep(PATIENCE).unwrap();
+    bed.publish();
+    second.sleep(PATIENCE).unwrap();
+    assert!(began.elapsed() < POLL_WITH_EVENTS, "only the regular look has found it");
+    assert!(second.receive().unwrap().is_some());
+}
+
+#[test]
+fn a_cancelled_reader_hands_the_watcher_over() {
+    let Some(_) = or_skip(FsWatcher::new()) else { return };
+    let bed = Bed::new();
+    let (mut reader, mut other) = (bed.wait(), bed.wait());
+    let (readable, mut writer) = std::io::pipe().unwrap();
+    std::thread::scope(|scope| {
+        let sleeping = scope.spawn(|| {
+            reader.sleep_beside(PATIENCE, Some(readable.as_fd())).unwrap();
+        });
+        let waiting = scope.spawn(|| receive(&mut other));
+        writer.write_all(&[1]).unwrap();
+        sleeping.join().unwrap();
+        bed.publish();
+        assert!(waiting.join().unwrap() < POLL_WITH_EVENTS);
+    });
 }

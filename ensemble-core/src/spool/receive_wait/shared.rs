@@ -1,0 +1,421 @@
+//! One file watcher for all waits of a queue: a user has some 128 of them, and a queue may have thousands of waits.
+//!
+//! | a wait that sleeps | does |
+//! |---|---|
+//! | while nobody reads the watcher | becomes its reader: passes each event on to the waits that it concerns |
+//! | while another wait reads | sleeps until the reader rings |
+//! | as the reader, until its own mail lands | hands the watcher to another wait that sleeps |
+//!
+//! No thread stands between the kernel and a wait, so a single wait is woken as directly as by a watcher of its own.
+//! An async runtime reads by a task instead (`queue/incoming`).
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::lock;
+use crate::watch::{FsEvent, FsWatcher, POLL_WITHOUT_EVENTS, sleep_until_any};
+
+/// Maximum number of reads that drain the pending events. One look answers all of them.
+const DRAINS_MAX: usize = 16;
+
+/// The directories in which a message of one mailbox lands.
+pub(super) type MailPlaces = [PathBuf; 2];
+
+/// The file watcher of a queue, and the waits that share it.
+#[derive(Debug, Default)]
+pub(crate) struct SharedWatcher {
+    state: Mutex<WatchState>,
+}
+
+#[derive(Debug, Default)]
+struct WatchState {
+    /// Made with the first wait; `None` if the system has none left.
+    watcher: Option<FsWatcher>,
+    /// The watcher's descriptor, to be polled without the lock.
+    readable: Option<Arc<OwnedFd>>,
+    waits: HashMap<u64, WaitRow>,
+    /// The waits of each watched directory.
+    by_place: HashMap<PathBuf, Vec<u64>>,
+    reader: Option<u64>,
+    /// Waits that sleep on their bells, and can be made the reader.
+    sleepers: BTreeSet<u64>,
+    /// How many waits are those of tasks.
+    #[cfg(feature = "tokio")]
+    tasks: usize,
+    /// The task that reads while tasks wait.
+    #[cfg(feature = "tokio")]
+    reading: Option<tokio::task::AbortHandle>,
+    last_id: u64,
+}
+
+#[derive(Debug)]
+struct WaitRow {
+    places: MailPlaces,
+    is_watched: bool,
+    /// Something happened since its last sleep began.
+    is_rung: bool,
+    /// One of its directories was removed or moved.
+    is_replaced: bool,
+    /// It sleeps on its bell: at other times nothing empties the pipe.
+    sleeps: bool,
+    /// Made when it first sleeps while another wait reads.
+    bell: Option<Arc<Bell>>,
+    /// Of a task that sleeps.
+    waker: Option<Waker>,
+    #[cfg(feature = "tokio")]
+    is_task: bool,
+}
+
+/// A pipe that ends the sleep of one wait.
+#[derive(Debug)]
+struct Bell {
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+/// How a wait sleeps.
+enum SleepRole {
+    Reader(Arc<OwnedFd>),
+    Follower(Arc<Bell>),
+    /// Nothing can end the sleep early.
+    Poller,
+    /// An event came before the sleep.
+    Rung,
+}
+
+impl SharedWatcher {
+    /// Adds a wait: what lands from now on ends its next sleep.
+    pub(super) fn add(&self, places: MailPlaces) -> u64 {
+        let mut state = self.lock();
+        state.last_id += 1;
+        let id = state.last_id;
+        let row = WaitRow {
+            places,
+            is_watched: false,
+            is_rung: false,
+            is_replaced: false,
+            sleeps: false,
+            bell: None,
+            waker: None,
+            #[cfg(feature = "tokio")]
+            is_task: false,
+        };
+        state.waits.insert(id, row);
+        state.watch(id, false);
+        id
+    }
+
+    /// Removes a wait, and stops watching what no other one waits for.
+    pub(super) fn remove(&self, id: u64) {
+        let mut state = self.lock();
+        state.unwatch(id);
+        let _row = state.waits.remove(&id);
+        #[cfg(feature = "tokio")]
+        if _row.is_some_and(|row| row.is_task) {
+            state.tasks -= 1;
+            let is_last = state.tasks == 0;
+            if let Some(task) = state.reading.take_if(|_| is_last) {
+                drop(state);
+                task.abort();
+            }
+        }
+    }
+
+    /// Whether file events end the sleeps of this wait; otherwise it looks five times a second.
+    pub(super) fn is_watched(&self, id: u64) -> bool {
+        self.lock().waits.get(&id).is_some_and(|row| row.is_watched)
+    }
+
+    /// Sleeps until an event, at most for `nap`; also ends when `other` becomes readable.
+    pub(super) fn sleep(&self, id: u64, nap: Duration, other: Option<BorrowedFd<'_>>) {
+        let ends = Instant::now().checked_add(nap);
+        let left = || ends.map_or(nap, |ends| ends.saturating_duration_since(Instant::now()));
+        let mut is_silent = true;
+        loop {
+            match self.begin_sleep(id) {
+                SleepRole::Rung => {
+                    is_silent = false;
+                    break;
+                }
+                SleepRole::Poller => {
+                    sleep_beside(None, left().min(POLL_WITHOUT_EVENTS), other);
+                    break;
+                }
+                SleepRole::Reader(readable) => {
+                    sleep_beside(Some(readable.as_fd()), left(), other);
+                    self.end_reading(id);
+                }
+                SleepRole::Follower(bell) => {
+                    sleep_beside(Some(bell.reader.as_fd()), left(), other);
+                    self.end_following(id, &bell);
+                }
+            }
+            let is_over = left().is_zero() || other.is_some_and(is_readable);
+            if is_over && !self.lock().waits.get(&id).is_some_and(|row| row.is_rung) {
+                break;
+            }
+        }
+        self.end_sleep(id, is_silent);
+    }
+
+    /// Ends a sleep. Silence may also mean that the directories were replaced.
+    pub(super) fn end_sleep(&self, id: u64, is_silent: bool) {
+        let mut state = self.lock();
+        if is_silent || state.waits.get(&id).is_some_and(|row| row.is_replaced) {
+            state.drain();
+            state.watch(id, true);
+        }
+        state.appoint_reader();
+    }
+
+    /// Whether an event came since the last sleep of a task; otherwise the task is woken by the next one.
+    #[cfg(feature = "tokio")]
+    pub(super) fn poll_rung(&self, id: u64, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(row) = state.waits.get_mut(&id) else { return Poll::Ready(()) };
+        if std::mem::take(&mut row.is_rung) {
+            row.waker = None;
+            return Poll::Ready(());
+        }
+        row.waker = Some(context.waker().clone());
+        if !std::mem::replace(&mut row.is_task, true) {
+            state.tasks += 1;
+        }
+        Poll::Pending
+    }
+
+    /// Makes the caller the reader, unless there is one: it polls the descriptor, and calls
+    /// [`SharedWatcher::read`] when it is readable.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn begin_reading(&self) -> Option<(u64, Arc<OwnedFd>)> {
+        let mut state = self.lock();
+        let readable = state.readable.clone().filter(|_| state.reader.is_none())?;
+        state.last_id += 1;
+        state.reader = Some(state.last_id);
+        Some((state.last_id, readable))
+    }
+
+    /// Passes pending events on. Says whether those were all, and nothing if the caller is not the reader any more.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn read(&self, reader: u64) -> Option<bool> {
+        let mut state = self.lock();
+        let is_drained = state.drain();
+        (state.reader == Some(reader)).then_some(is_drained)
+    }
+
+    /// The task of this reader, which ends with the last wait of a task.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn set_task(&self, reader: u64, task: tokio::task::AbortHandle) {
+        let mut state = self.lock();
+        if state.reader == Some(reader) {
+            state.reading = Some(task);
+        }
+    }
+
+    /// Gives the watcher to another wait.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn resign(&self, reader: u64) {
+        let mut state = self.lock();
+        if state.reader == Some(reader) {
+            state.reader = None;
+            state.appoint_reader();
+        }
+    }
+
+    fn begin_sleep(&self, id: u64) -> SleepRole {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let Some(row) = state.waits.get_mut(&id) else { return SleepRole::Poller };
+        if std::mem::take(&mut row.is_rung) {
+            return SleepRole::Rung;
+        }
+        let Some(readable) = state.readable.as_ref().filter(|_| row.is_watched) else {
+            return SleepRole::Poller;
+        };
+        if state.reader.is_none() {
+            state.reader = Some(id);
+            return SleepRole::Reader(Arc::clone(readable));
+        }
+        let Some(bell) = row.bell() else { return SleepRole::Poller };
+        row.sleeps = true;
+        state.sleepers.insert(id);
+        SleepRole::Follower(bell)
+    }
+
+    fn end_reading(&self, id: u64) {
+        let mut state = self.lock();
+        state.drain();
+        if state.reader == Some(id) {
+            state.reader = None;
+        }
+    }
+
+    fn end_following(&self, id: u64, bell: &Bell) {
+        let mut state = self.lock();
+        state.sleepers.remove(&id);
+        if let Some(row) = state.waits.get_mut(&id) {
+            row.sleeps = false;
+        }
+        if is_readable(bell.reader.as_fd()) {
+            // Rings are few: one read takes them all.
+            let _ = (&bell.reader).read(&mut [0; 64]);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
+        lock(&self.state)
+    }
+}
+
+impl WaitRow {
+    fn bell(&mut self) -> Option<Arc<Bell>> {
+        if self.bell.is_none() {
+            let (reader, writer) = std::io::pipe().ok()?;
+            self.bell = Some(Arc::new(Bell { reader, writer }));
+        }
+        self.bell.clone()
+    }
+
+    fn ring(&mut self) {
+        if !std::mem::replace(&mut self.is_rung, true) {
+            self.wake();
+        }
+    }
+
+    fn wake(&mut self) {
+        if let Some(bell) = self.bell.as_ref().filter(|_| self.sleeps) {
+            // The pipe is emptied after each sleep, so this never blocks.
+            let _ = (&bell.writer).write_all(&[1]);
+        }
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl WatchState {
+    /// Watches the directories of a wait. `again` forgets the ones that had these names before.
+    fn watch(&mut self, id: u64, again: bool) {
+        let Some(places) = self.waits.get(&id).map(|row| row.places.clone()) else { return };
+        self.open_watcher();
+        let mut is_watched = self.watcher.is_some();
+        for place in places {
+            if let Some(watcher) = &mut self.watcher {
+                if again {
+                    watcher.unwatch(&place);
+                }
+                is_watched &= watcher.watch(&place).is_ok();
+            }
+            if again {
+                // Events between the two calls are lost.
+                self.ring_place(&place, false);
+            }
+            let waits = self.by_place.entry(place).or_default();
+            if !waits.contains(&id) {
+                waits.push(id);
+            }
+        }
+        if let Some(row) = self.waits.get_mut(&id) {
+            (row.is_watched, row.is_replaced, row.is_rung) = (is_watched, false, false);
+        }
+    }
+
+    fn unwatch(&mut self, id: u64) {
+        let Some(places) = self.waits.get(&id).map(|row| row.places.clone()) else { return };
+        // Events that are pending for others must not be lost with the watch.
+        self.drain();
+        for place in places {
+            let Some(waits) = self.by_place.get_mut(&place) else { continue };
+            waits.retain(|other| *other != id);
+            if waits.is_empty() {
+                self.by_place.remove(&place);
+                if let Some(watcher) = &mut self.watcher {
+                    watcher.unwatch(&place);
+                }
+            }
+        }
+    }
+
+    fn open_watcher(&mut self) {
+        if self.watcher.is_some() {
+            return;
+        }
+        let Ok(watcher) = FsWatcher::new() else { return };
+        let Ok(readable) = watcher.as_fd().try_clone_to_owned() else { return };
+        (self.watcher, self.readable) = (Some(watcher), Some(Arc::new(readable)));
+    }
+
+    /// Passes pending events on, and says whether those were all.
+    fn drain(&mut self) -> bool {
+        for _ in 0..DRAINS_MAX {
+            let events = self.watcher.as_mut().map(FsWatcher::take).unwrap_or_default();
+            if events.is_empty() {
+                return true;
+            }
+            events.iter().for_each(|event| self.pass_on(event));
+        }
+        false
+    }
+
+    fn pass_on(&mut self, event: &FsEvent) {
+        match event {
+            FsEvent::Landed { dir, .. } | FsEvent::Left { dir } | FsEvent::Strange { dir } => {
+                self.ring_place(dir, false);
+            }
+            FsEvent::Replaced { path } => self.ring_place(path, true),
+            FsEvent::Overflow => self.waits.values_mut().for_each(WaitRow::ring),
+            FsEvent::Failed { .. } => {
+                (self.watcher, self.readable, self.reader) = (None, None, None);
+                for row in self.waits.values_mut() {
+                    (row.is_watched, row.is_replaced) = (false, true);
+                    row.ring();
+                }
+            }
+        }
+    }
+
+    fn ring_place(&mut self, place: &Path, is_replaced: bool) {
+        for id in self.by_place.get(place).into_iter().flatten() {
+            if let Some(row) = self.waits.get_mut(id) {
+                row.is_replaced |= is_replaced;
+                row.ring();
+            }
+        }
+    }
+
+    /// Wakes a wait that sleeps, if nobody reads: it becomes the reader. Tasks find out which of them does.
+    fn appoint_reader(&mut self) {
+        if self.reader.is_some() {
+            return;
+        }
+        match self.sleepers.first().and_then(|id| self.waits.get_mut(id)) {
+            Some(row) => row.wake(),
+            None => {
+                self.waits.values_mut().filter_map(|row| row.waker.take()).for_each(Waker::wake)
+            }
+        }
+    }
+}
+
+/// Sleeps until one of the descriptors is readable. A poll that fails is answered by a look, as an event is.
+fn sleep_beside(own: Option<BorrowedFd<'_>>, nap: Duration, other: Option<BorrowedFd<'_>>) {
+    let sources: Vec<BorrowedFd<'_>> = own.into_iter().chain(other).collect();
+    if sleep_until_any(&sources, Some(nap)).is_err() {
+        std::thread::sleep(nap.min(POLL_WITHOUT_EVENTS));
+    }
+}
+
+fn is_readable(source: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(source, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
