@@ -109,6 +109,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `internals` | what the handle is built from, and what Ensemble itself uses: mailboxes as directories, leases, requests, drop boxes, protocols as state machines, drivers such as `AckManager`. It may change in any release |
+//! | `tokio` | [`Mailbox`]`::incoming`: receiving, asking and settling in a tokio runtime, cancel-safe and without polling |
 //! | `sim` | doubles of clock, pane and transport, for tests in which days pass in milliseconds |
 //! | `schema` | JSON Schemas of configuration files |
 //!
@@ -214,6 +215,8 @@ pub use env::{Counts, Lease};
 pub use error::printable;
 pub use error::{AreaError, Error, Result};
 pub use message::{Envelope, MessageId, Name, NameError, Timestamp};
+#[cfg(feature = "tokio")]
+pub use queue::Incoming;
 pub use queue::{
     CancelToken, DROP_DELAY_MAX, Draft, IntoName, KeepAlive, Mailbox, Message, Messages, Queue,
     QueueOptions,

@@ -172,7 +172,7 @@ impl Mailbox {
         }
     }
 
-    fn receive_answer(&self, correlation: &str) -> Result<Option<Message>> {
+    pub(super) fn receive_answer(&self, correlation: &str) -> Result<Option<Message>> {
         let spool = self.queue.spool();
         for id in spool.due_ids(&self.name, ASK_LOOKS_MAX)? {
             let is_answer = match spool.peek(&self.name, &id) {
@@ -229,8 +229,8 @@ impl Mailbox {
         }
         let mut wait = self.begin_wait();
         while !self.is_cancelled() {
-            if let Some(delivery) = wait.receive()? {
-                return Ok(Some(Message::new(self.queue.clone(), delivery)));
+            if let Some(message) = self.receive_in(&mut wait)? {
+                return Ok(Some(message));
             }
             if self.is_over(deadline) {
                 return Ok(None);
@@ -240,7 +240,17 @@ impl Mailbox {
         Ok(None)
     }
 
-    fn begin_wait(&self) -> MailWait<Arc<Spool>> {
+    #[cfg(feature = "tokio")]
+    pub(super) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// One look of a wait.
+    pub(super) fn receive_in(&self, wait: &mut MailWait<Arc<Spool>>) -> Result<Option<Message>> {
+        Ok(wait.receive()?.map(|delivery| Message::new(self.queue.clone(), delivery)))
+    }
+
+    pub(super) fn begin_wait(&self) -> MailWait<Arc<Spool>> {
         MailWait::begin(Arc::clone(self.queue.spool()), &self.name, &self.holder)
     }
 

@@ -225,7 +225,12 @@ impl Message {
         draft.send_to(&self.queue, self.envelope.from.clone(), Some(&self.lease.holder))
     }
 
-    fn decide(&self) {
+    #[cfg(feature = "tokio")]
+    pub(super) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    pub(super) fn decide(&self) {
         self.is_decided.store(true, Ordering::Relaxed);
     }
 }

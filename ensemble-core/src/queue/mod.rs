@@ -11,6 +11,8 @@
 
 mod cancel;
 mod draft;
+#[cfg(feature = "tokio")]
+mod incoming;
 mod keep_alive;
 mod mailbox;
 mod message;
@@ -28,6 +30,8 @@ use crate::{Error, Result};
 
 pub use cancel::CancelToken;
 pub use draft::Draft;
+#[cfg(feature = "tokio")]
+pub use incoming::Incoming;
 pub use keep_alive::KeepAlive;
 pub use mailbox::{Mailbox, Messages};
 pub use message::{DROP_DELAY_MAX, Message};
