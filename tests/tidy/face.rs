@@ -6,6 +6,8 @@ use super::crates::CRATES;
 use super::{Source, assert_none, root};
 
 const ROOT: &str = "ensemble-core/src/lib.rs";
+/// Files of which each method belongs to a feature.
+const OF_FEATURES: [&str; 2] = ["src/queue/incoming.rs", "src/watch/chosen.rs"];
 
 /// The page of the crate, and its code.
 fn page_and_code() -> (String, String) {
@@ -73,8 +75,10 @@ fn methods(source: &Source, name: &str) -> Vec<String> {
 pub(crate) fn public_items() -> Vec<String> {
     let (_, code) = page_and_code();
     let files = CRATES[0].files();
+    let is_gated = |source: &&Source| OF_FEATURES.iter().any(|file| source.path.ends_with(file));
     let of = |item: String| {
-        let methods = files.iter().flat_map(|source| methods(source, &item)).collect::<Vec<_>>();
+        let files = files.iter().filter(|source| !is_gated(source));
+        let methods = files.flat_map(|source| methods(source, &item)).collect::<Vec<_>>();
         std::iter::once(format!("{ROOT}:1: {item}")).chain(methods)
     };
     items(&code).into_iter().flat_map(of).collect()
