@@ -30,7 +30,7 @@ use crate::spool::{MailWait, SharedWatcher, Spool};
 use crate::watch::{POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS};
 use crate::{Error, Result};
 
-type Wait = MailWait<Arc<Spool>>;
+type OwnedWait = MailWait<Arc<Spool>>;
 
 /// Receives the messages of a mailbox in a tokio runtime; made by [`Mailbox::incoming`]. It is a `Stream`, too.
 ///
@@ -54,30 +54,30 @@ type Wait = MailWait<Arc<Spool>>;
 /// ```
 pub struct Incoming {
     mailbox: Mailbox,
-    wanted: Wanted,
+    wanted: WantedMail,
     state: IncomingState,
     runtime: Handle,
 }
 
-/// What a look receives.
+/// The messages that a wait is for.
 #[derive(Clone, Debug)]
-enum Wanted {
+enum WantedMail {
     Next,
     /// The answer to a question, by its correlation.
     Answer(String),
 }
 
 enum IncomingState {
-    Idle(Wait),
-    Looking(JoinHandle<Look>),
-    Sleeping(Wait, Pin<Box<Sleep>>),
+    Idle(OwnedWait),
+    Looking(JoinHandle<MailLook>),
+    Sleeping(OwnedWait, Pin<Box<Sleep>>),
     /// Only during a poll.
     Moved,
 }
 
-/// What a blocking thread has found.
-struct Look {
-    wait: Wait,
+/// The result of a look in a blocking thread.
+struct MailLook {
+    wait: OwnedWait,
     found: Result<Option<Message>>,
     /// How long to sleep where nothing lands.
     nap: Result<Duration>,
@@ -96,10 +96,10 @@ impl Mailbox {
     /// # Errors
     /// The caller is not in a runtime.
     pub fn incoming(&self) -> Result<Incoming> {
-        self.incoming_of(Wanted::Next)
+        self.incoming_of(WantedMail::Next)
     }
 
-    fn incoming_of(&self, wanted: Wanted) -> Result<Incoming> {
+    fn incoming_of(&self, wanted: WantedMail) -> Result<Incoming> {
         let runtime = Handle::try_current().map_err(|_| Error::Invalid {
             what: "a call of `incoming`".to_owned(),
             field: "runtime".to_owned(),
@@ -122,7 +122,7 @@ impl Mailbox {
         let (draft, correlation) = draft.into().asking(patience);
         let to = to.into_name()?;
         // Begun before the question is sent, so that no answer comes unseen.
-        let mut answers = self.incoming_of(Wanted::Answer(correlation))?;
+        let mut answers = self.incoming_of(WantedMail::Answer(correlation))?;
         let (queue, sender) = (self.queue().clone(), self.name().clone());
         in_background(move || draft.send_to(&queue, to, Some(&sender))).await?;
         tokio::time::timeout(patience, answers.recv()).await.ok().transpose()
@@ -187,7 +187,7 @@ impl Incoming {
                         return Poll::Pending;
                     };
                     // Without an answer, the next poll starts again.
-                    let Look { wait, found, nap } = looked.map_err(shutting_down)?;
+                    let MailLook { wait, found, nap } = looked.map_err(shutting_down)?;
                     if let Some(message) = found.transpose() {
                         self.state = IncomingState::Idle(wait);
                         return Poll::Ready(message);
@@ -213,24 +213,24 @@ impl Incoming {
         }
     }
 
-    fn look(&self, mut wait: Wait) -> JoinHandle<Look> {
+    fn look(&self, mut wait: OwnedWait) -> JoinHandle<MailLook> {
         let (mailbox, wanted) = (self.mailbox.clone(), self.wanted.clone());
         self.runtime.spawn_blocking(move || {
             let found = match &wanted {
-                Wanted::Next => mailbox.receive_in(&mut wait),
-                Wanted::Answer(correlation) => mailbox.receive_answer(correlation),
+                WantedMail::Next => mailbox.receive_in(&mut wait),
+                WantedMail::Answer(correlation) => mailbox.receive_answer(correlation),
             };
             let longest = if wait.is_watched() { POLL_WITH_EVENTS } else { POLL_WITHOUT_EVENTS };
             let nap = wait.next_look(longest);
-            Look { wait, found, nap }
+            MailLook { wait, found, nap }
         })
     }
 
     /// Has a task of this runtime read the queue's file events, unless another wait does.
-    fn ensure_reader(&self, wait: &Wait) {
+    fn ensure_reader(&self, wait: &OwnedWait) {
         let shared = wait.shared_watcher();
         let Some((reader, readable)) = shared.begin_reading() else { return };
-        let reading = Reading { shared: Arc::clone(shared), reader };
+        let reading = EventReader { shared: Arc::clone(shared), reader };
         let task = self.runtime.spawn(pass_events_on(reading, readable));
         shared.set_task(reader, task.abort_handle());
     }
@@ -245,18 +245,18 @@ impl futures_core::Stream for Incoming {
 }
 
 /// The reader of a queue's file events. Gives them to another wait when it ends, as with its runtime.
-struct Reading {
+struct EventReader {
     shared: Arc<SharedWatcher>,
     reader: u64,
 }
 
-impl Drop for Reading {
+impl Drop for EventReader {
     fn drop(&mut self) {
         self.shared.resign(self.reader);
     }
 }
 
-async fn pass_events_on(reading: Reading, readable: Arc<OwnedFd>) {
+async fn pass_events_on(reading: EventReader, readable: Arc<OwnedFd>) {
     // Its successor is unsafe code, for descriptors that may be closed; this one is owned, and stays open.
     #[allow(deprecated)]
     let Ok(events) = AsyncFd::with_interest(readable, Interest::READABLE) else {

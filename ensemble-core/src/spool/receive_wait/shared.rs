@@ -2,11 +2,11 @@
 //!
 //! | a wait that sleeps | does |
 //! |---|---|
-//! | while nobody reads the watcher | becomes its reader: passes each event on to the waits that it concerns |
+//! | while no other reads the watcher | becomes its reader: passes each event on to the waits that it concerns |
 //! | while another wait reads | sleeps until the reader rings |
 //! | as the reader, until its own mail lands | hands the watcher to another wait that sleeps |
 //!
-//! No thread stands between the kernel and a wait, so a single wait is woken as directly as by a watcher of its own.
+//! No thread is between the kernel and a wait, so a single wait is woken as directly as by its own watcher.
 //! An async runtime reads by a task instead (`queue/incoming`).
 
 use std::collections::{BTreeSet, HashMap};
@@ -82,7 +82,7 @@ struct Bell {
     writer: PipeWriter,
 }
 
-/// How a wait sleeps.
+/// A wait's part in a sleep.
 enum SleepRole {
     Reader(Arc<OwnedFd>),
     Follower(Arc<Bell>),
@@ -393,7 +393,7 @@ impl WatchState {
         }
     }
 
-    /// Wakes a wait that sleeps, if nobody reads: it becomes the reader. Tasks find out which of them does.
+    /// Wakes a wait that sleeps, if none reads: it becomes the reader. Tasks find out which of them does.
     fn appoint_reader(&mut self) {
         if self.reader.is_some() {
             return;

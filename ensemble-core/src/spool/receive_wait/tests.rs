@@ -272,7 +272,7 @@ fn a_wait_beside_a_message_that_the_holder_may_not_take_does_not_spin() {
     assert!(began.elapsed() >= DELAY);
 }
 
-/// Threads that wait for mailboxes of their own, and messages for them one by one: whoever reads the watcher has
+/// Threads that each wait for another mailbox, and messages for them one by one: the one that reads the watcher has
 /// to pass each event on, and to hand the watcher over when its own mail has come.
 #[test]
 fn waits_that_share_a_watcher_are_each_woken_by_their_own_mail() {

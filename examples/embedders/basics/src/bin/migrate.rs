@@ -1,4 +1,4 @@
-//! From a mailbox of your own (write to `tmp/`, rename into `inbox/`) to this one: what still waits there is sent under
+//! From your own mailbox (write to `tmp/`, rename into `inbox/`) to this one: what still waits there is sent under
 //! an id made of its file name, so that a migration that was interrupted can run again.
 
 use std::fs;

@@ -10,7 +10,7 @@ fn main() -> Result<()> {
     let held = inbox.try_recv()?.expect("mail");
     inbox.try_recv()?.expect("mail").reject("not for me")?;
 
-    // What a dashboard does, in a process of its own.
+    // What a dashboard does, in its own process.
     let queue = Queue::open(&root)?;
     for inbox in queue.mailboxes()? {
         let counts = inbox.counts()?;
