@@ -172,7 +172,7 @@ impl Bed {
             state_dir,
             clock: &self.clock,
             recorder: &self.log,
-            actor: name("dispatch"),
+            actor: name("dispatch").into(),
             hands: &team,
         };
         let process = AssertUnwindSafe(|| {

@@ -71,7 +71,7 @@ impl Stage {
             batches: self.batches(),
             clock: &self.clock,
             recorder: &self.log,
-            actor: name("conductor"),
+            actor: name("conductor").into(),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ensemble_core::document::SharedFiles;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder, types};
-use ensemble_core::message::{Envelope, Name, Timestamp};
+use ensemble_core::message::{Envelope, KnownSender, Name, ReservedName, SenderProof, Timestamp};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_team::board::{Board, BoardOptions, is_missing};
 use ensemble_team::roster::{Asking, Identity, Refusal, identify};
@@ -22,6 +22,7 @@ use crate::args::Globals;
 use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
 use crate::queue::{OpeningPurpose, Queue};
+use crate::shell_job;
 
 /// Variables that name the agent without a flag; the first that is set and not empty counts.
 pub(crate) const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
@@ -39,6 +40,8 @@ pub(crate) struct Context {
     shared: OnceCell<Arc<dyn SharedFiles>>,
     /// Whether connections outlive one verb, so that their calls share no patience.
     lasts: bool,
+    /// Whether a person has typed this command at a shell.
+    is_typed: bool,
 }
 
 /// Verbs that run for as long as the team works, so that no patience can be that of the whole verb.
@@ -51,12 +54,13 @@ impl Context {
         let out = Output::new(json);
         let (identity, project, log) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
         let (shared, lasts) = (OnceCell::new(), LASTING_VERBS.contains(&verb));
-        Self { out, queue, agent, verb, identity, project, log, shared, lasts }
+        let is_typed = shell_job::is_typed_at_shell();
+        Self { out, queue, agent, verb, identity, project, log, shared, lasts, is_typed }
     }
 
     /// For one call of `verb` in a process that answers many: what it prints is kept.
     pub(crate) fn called(globals: Globals, verb: &'static str) -> Self {
-        Self { out: Output::kept(), ..Self::new(globals, verb) }
+        Self { out: Output::kept(), is_typed: false, ..Self::new(globals, verb) }
     }
 
     #[cfg(feature = "mcp")]
@@ -73,6 +77,7 @@ impl Context {
             log: self.log.clone(),
             shared: OnceCell::new(),
             lasts: true,
+            is_typed: false,
         })
     }
 
@@ -163,14 +168,21 @@ impl Context {
         }
     }
 
-    /// The files that the hosts of a team on servers share, over one connection; `None` for a team of one host. A team may
-    /// begin with its blackboard.
+    /// The files that the hosts of a team on servers share, over one connection; `None` for a team of one host.
     pub(crate) fn shared_files(&self) -> Outcome<Option<Arc<dyn SharedFiles>>> {
+        self.shared_files_for(OpeningPurpose::Act)
+    }
+
+    /// As [`Context::shared_files`]. Only who makes the blackboard begins a team with it.
+    pub(crate) fn shared_files_for(
+        &self,
+        purpose: OpeningPurpose,
+    ) -> Outcome<Option<Arc<dyn SharedFiles>>> {
         if self.project()?.shared_copy().is_none() {
             return Ok(None);
         }
         if self.shared.get().is_none()
-            && let Some(files) = Queue::open_for(self, OpeningPurpose::Begin)?.into_shared()
+            && let Some(files) = Queue::open_for(self, purpose)?.into_shared()
         {
             return Ok(Some(Arc::clone(self.shared.get_or_init(|| files))));
         }
@@ -307,8 +319,24 @@ impl Context {
 
     /// Puts the sender into a message, and how it is known.
     pub(crate) fn sign(&self, envelope: Envelope) -> Outcome<Envelope> {
-        let proof = self.identity()?.sender_proof();
-        Ok(envelope.from(self.actor()?).with_proof(proof))
+        Ok(self.sender()?.sign(envelope))
+    }
+
+    /// The sender of what this command writes.
+    pub(crate) fn sender(&self) -> Outcome<KnownSender> {
+        self.sender_named(self.actor()?)
+    }
+
+    /// The sender of what this command writes under this name. The caller proves it: an agent its name alone, the person
+    /// every name.
+    pub(crate) fn sender_named(&self, name: Name) -> Outcome<KnownSender> {
+        let identity = self.identity()?;
+        let proof = match identity.sender_proof() {
+            None if self.is_typed => Some(SenderProof::Person),
+            Some(SenderProof::Person) => Some(SenderProof::Person),
+            by_agent => by_agent.filter(|_| identity.name.as_ref() == Some(&name)),
+        };
+        Ok(KnownSender { name, proof })
     }
 
     /// Whether the person who runs the team runs this command: outside of all agents, without another name.
@@ -329,7 +357,7 @@ impl Context {
     /// The agent, which has no name that means something else.
     pub(crate) fn agent_itself(&self) -> Outcome<Name> {
         let agent = self.agent_required()?;
-        agent.check_agent().map_err(ensemble_core::Error::from)?;
+        ReservedName::refuse_agent(&agent).map_err(ensemble_core::Error::from)?;
         Ok(agent)
     }
 

@@ -19,6 +19,7 @@ use ensemble_team::steps::StepError;
 use ensemble_team::worktree::{WorktreeError, WorktreeFault};
 use ensemble_tmux::tmux::TmuxError;
 use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
+use ensemble_watch::troubles::budget_help;
 
 use crate::error_line::{Code, ErrorLine, repeats};
 use crate::failed::Failed;
@@ -327,7 +328,7 @@ pub(crate) fn obstacle_hint(obstacle: &NotAdmitted) -> Option<String> {
         }
         NotAdmitted::Control(_) => Some("`ensemble resume` lets the team go on".to_owned()),
         NotAdmitted::Leaving { .. } => None,
-        NotAdmitted::Budget(parked) => Some(crate::commands::allowance_hint(&parked.scope)),
+        NotAdmitted::Budget(parked) => Some(budget_help(&parked.scope.arguments())),
     }
 }
 

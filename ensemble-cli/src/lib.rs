@@ -16,6 +16,7 @@
 //! | `output` | human lines or JSON |
 //! | `printed` | what each command prints under `--json`, as schemas |
 //! | `queue` | mailboxes in a directory or on servers |
+//! | `shell_job` | whether a person has typed the command at a shell |
 //! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
 //! | `unasked` | what agents may run without a person being asked |
 //! | `exit`, `error_line` | exit codes, and what a failure says to people and to programs |
@@ -62,6 +63,7 @@ mod printed;
 mod queue;
 mod receipt;
 mod session;
+mod shell_job;
 mod starting;
 mod team_log;
 mod text;

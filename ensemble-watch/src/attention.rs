@@ -38,13 +38,13 @@ use serde::Serialize;
 
 pub use crate::need_kind::NeedKind as Kind;
 use crate::short_ids::ShortIds;
-use crate::troubles::Trouble;
+use crate::troubles::{Trouble, budget_help};
 
 mod facts;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{AgentView, DeadTask, Facts, PersonMail, StrandedFile};
+pub use facts::{AgentView, DeadTask, Facts, MailAct, PersonMail, StrandedFile};
 
 /// How long mail may wait for an idle agent. A nudge takes a second, and one that was refused is tried again within 30.
 pub const MAIL_WAITS_MAX: Duration = Duration::from_secs(30);
@@ -129,6 +129,7 @@ impl Need {
 #[must_use]
 pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
     let mut all: Vec<Need> = of_mail(facts.mail);
+    all.extend(of_farewells(facts.mail));
     all.extend(facts.servers_away.map(of_servers));
     all.extend(of_watcher(facts));
     all.extend(facts.agents.iter().filter_map(of_agent));
@@ -214,11 +215,16 @@ fn of_unreadable(part: &UnreadablePart) -> Need {
 
 /// One need for each sender, with the first words of its newest message.
 fn of_mail(mail: &[PersonMail]) -> Vec<Need> {
-    let senders: BTreeSet<&Name> = mail.iter().map(|unread| &unread.from).collect();
+    let mail = mail.iter().filter(|unread| unread.act != MailAct::Leaves);
+    let senders: BTreeSet<&Name> = mail.clone().map(|unread| &unread.from).collect();
     let of_sender = |from: &Name| {
-        let all: Vec<&PersonMail> = mail.iter().filter(|unread| unread.from == *from).collect();
+        let all: Vec<&PersonMail> = mail.clone().filter(|unread| unread.from == *from).collect();
         let newest = all.last()?;
-        let verb = if newest.is_answer { "answered you" } else { "wrote to you" };
+        let verb = match newest.act {
+            MailAct::Answers => "answered you",
+            MailAct::Stays => "does not shut down",
+            MailAct::Writes | MailAct::Leaves => "wrote to you",
+        };
         let more = match all.len() - 1 {
             0 => String::new(),
             more => format!(" (and {more} more)"),
@@ -228,6 +234,17 @@ fn of_mail(mail: &[PersonMail]) -> Vec<Need> {
         Some(need.of(from).about(newest.id.as_str()).since(Some(newest.at)))
     };
     senders.into_iter().filter_map(of_sender).collect()
+}
+
+/// Who has agreed to be shut down, in one line: after `down` it is the whole team.
+fn of_farewells(mail: &[PersonMail]) -> Option<Need> {
+    let left: Vec<&PersonMail> = mail.iter().filter(|it| it.act == MailAct::Leaves).collect();
+    let newest = left.last()?;
+    let names: BTreeSet<&str> = left.iter().map(|unread| unread.from.as_str()).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    let text = format!("{} agreed to shut down", names.join(", "));
+    let need = Need::new(Kind::Answered, text, "`ensemble recv`".to_owned());
+    Some(need.about(newest.id.as_str()).since(Some(newest.at)))
 }
 
 fn of_agent(agent: &AgentView) -> Option<Need> {
@@ -333,7 +350,7 @@ fn of_step(step: &Standing) -> Need {
         true => format!("task {task} stands at step {index}"),
         false => format!("step {index} of task {task} stands"),
     };
-    let help = format!("`ensemble step {} {task} {index}`", step.remedy);
+    let help = format!("`ensemble step {} {task} {index}`, or `step skip`", step.remedy);
     let need = Need::new(Kind::Step, format!("{what}: {}", step.reason), help);
     need.about(task).since(step.since.parse().ok())
 }
@@ -358,6 +375,6 @@ fn of_stranded(file: &StrandedFile) -> Need {
 fn of_budget(parked: &Parked) -> Need {
     let Parked { scope, limit, used, since, .. } = parked;
     let text = format!("{scope} has used {used} of {limit}: no work of it begins");
-    let help = format!("`ensemble agent usage allow {} --usd N`", scope.arguments());
+    let help = budget_help(&scope.arguments());
     Need::new(Kind::Budget, text, help).about(scope.arguments()).since(Some(*since))
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ensemble_core::durable::{self, Dir, Durability};
-use ensemble_core::message::{Name, yaml};
+use ensemble_core::message::{Name, ReservedName, yaml};
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::{Member, PaneObservation};
 use ensemble_tmux::provider::Profile;
@@ -115,10 +115,10 @@ fn read(dir: &Dir, file: &str) -> Result<Option<PaneEntry>> {
 /// Writes an agent's place. No agent has a reserved name, and none reads the person's mail.
 ///
 /// # Errors
-/// A name is reserved ([`ReservedName`](ensemble_core::message::ReservedName)), the directory is missing, or the disk failed.
+/// A name is reserved ([`ReservedName`]), the directory is missing, or the disk failed.
 pub fn write(panes: &Path, entry: &PaneEntry) -> Result<()> {
-    entry.agent.check_agent()?;
-    entry.mailbox.check_agent()?;
+    ReservedName::refuse_agent(&entry.agent)?;
+    ReservedName::refuse_agent(&entry.mailbox)?;
     let path = panes.join(format!("{}.yaml", entry.agent));
     durable::write_document(&path, yaml::render(entry).as_bytes(), Durability::Process)
 }

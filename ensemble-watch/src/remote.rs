@@ -143,6 +143,7 @@ impl Follower {
     ) -> Result<Option<Self>> {
         let Some(mut options) = project.nats_options()? else { return Ok(None) };
         options.recorder = Arc::clone(&recorder);
+        options.creates = true;
         let now = SystemClock.monotonic();
         let calls = Calls::open(project, &spool, &recorder, now)?;
         Ok(Some(Self {

@@ -205,6 +205,18 @@ fn silent_holders(board: &Board, state: &State, now: Timestamp) -> Vec<Trouble> 
     found
 }
 
+/// How a person decides about a budget that is used up: what allows more, and what ends its work instead. `arguments`
+/// are those of [`Scope`](ensemble_team::budget::Scope).
+#[must_use]
+pub fn budget_help(arguments: &str) -> String {
+    let end = match arguments.split_once(' ') {
+        Some(("agent", name)) => format!("`ensemble request shutdown {name}` ends it"),
+        Some(_) => "without that, it stays parked".to_owned(),
+        None => "`ensemble down` ends the team".to_owned(),
+    };
+    format!("`ensemble agent usage allow {arguments} --usd N|--tokens N` allows more; {end}")
+}
+
 /// The commands that help.
 #[must_use]
 pub fn help(alarm: Alarm, about: &str) -> String {
@@ -253,9 +265,7 @@ pub fn help(alarm: Alarm, about: &str) -> String {
             "`ensemble resume` lets the team go on".into()
         }
         Alarm::OverBudget => {
-            format!(
-                "`ensemble agent usage` says what for; `ensemble agent usage allow {about} --usd N` allows more"
-            )
+            format!("`ensemble agent usage` says what for; {}", budget_help(about))
         }
         Alarm::AgentGone => format!(
             "`ensemble up {about}` starts it again; `ensemble inbox --as {about}` lists what waits for it"

@@ -182,3 +182,23 @@ fn a_name_that_is_not_there_is_answered_with_those_that_are() {
     assert!(said.contains("hint: there are conductor, dispatch, operator, w1"), "{said}");
     assert!(!said.contains("--create"), "{said}");
 }
+
+#[test]
+fn a_decision_that_is_missing_is_named_with_all_its_sides() {
+    let bed = Bed::new();
+    for (line, sides) in [
+        ("agent usage allow team", ["--usd", "--tokens"].as_slice()),
+        ("task review t", &["--status", "--start", "--lift"]),
+        ("task verdict t", &["--approve", "--reject"]),
+        ("request answer r", &["--approve", "--reject"]),
+        ("request shutdown", &["NAME", "--all"]),
+        ("send hello", &["--to", "--all"]),
+        ("dead retry", &["ID", "--all"]),
+        ("dead drop", &["ID", "--all"]),
+        ("task summary", &["--task", "--instruction"]),
+        ("prompt", &["--role", "--task"]),
+    ] {
+        let said = bed.fails(2, line);
+        assert!(sides.iter().all(|side| said.contains(side)), "{line}: {said}");
+    }
+}

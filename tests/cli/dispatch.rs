@@ -126,6 +126,13 @@ fn a_batch_is_handed_out_in_order_retried_and_told_of_once_whatever_is_killed() 
     );
     let mut first = team.bed.start("dispatch --once --json", Stdio::null());
     eventually("two are at work", || team.begun().len() == 2);
+    let tasks: Vec<String> = ["worker-1", "worker-2"]
+        .iter()
+        .flat_map(|worker| fs::read_dir(team.bed.mailbox(&format!("{worker}/cur"))).unwrap())
+        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    let is_signed = |task: &String| task.contains("from: dispatch\nproof: person\n");
+    assert!(tasks.iter().all(is_signed), "{tasks:?}");
     first.kill().unwrap();
     first.wait().unwrap();
     let second = team.bed.start("dispatch --once --json", Stdio::null());

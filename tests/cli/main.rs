@@ -50,6 +50,7 @@ mod replay;
 mod reports;
 mod requests;
 #[cfg(feature = "nats")]
+mod senders;
 mod servers;
 #[cfg(feature = "nats")]
 mod servers_access;

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::bed::{Bed, ran};
+use crate::bed::{Bed, objects, ran};
+use crate::conversation::member;
 use crate::nats_server::{Server, free_port, fresh_team};
 use crate::servers::bed_on;
 use crate::servers_failures::watch;
@@ -184,4 +185,26 @@ fn a_sender_has_its_quota_on_the_servers() {
     assert_eq!((refused.code, &*refused.stdout), (75, ""), "{refused:?}");
     assert!(refused.stderr.contains("unread"), "{refused:?}");
     bed.ok("send --to w1 -m x --as calm");
+}
+
+#[test]
+fn a_sender_learns_of_each_recipient_and_of_a_reader_that_has_left() {
+    let server = Server::start();
+    let bed = bed_on(&server, &fresh_team());
+    bed.ok("mailbox add full --capacity 1");
+    bed.ok("mailbox add tight --capacity 1");
+    let sent = bed.run("send --to full,tight -m first");
+    assert_eq!(sent.stderr, "");
+    member(&bed, "cora");
+    let file = bed.project().join(".ensemble/roster/cora.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("state: up", "state: shutdown")).unwrap();
+    let warning = "cora has left, and the message waits for it";
+    let said = bed.run("send --to full,cora,tight -m x");
+    assert!(said.code == 75 && said.stderr.contains(warning), "{said:?}");
+    assert!(said.stderr.contains("`full` is full") && said.stderr.contains("`tight` is full"));
+    assert!(said.stderr.contains("reaches only those who lack it"), "{said:?}");
+    let sent = objects(&bed.run("send --to full,cora -m x --json").stdout);
+    assert_eq!([&sent[0]["state"], &sent[1]["state"]], ["refused", "stored"], "{sent:?}");
+    assert!(sent[1]["warning"].as_str().unwrap().starts_with(warning), "{sent:?}");
 }

@@ -216,7 +216,7 @@ fn a_failed_review_is_fixed_reviewed_again_and_stands_in_the_status_in_the_end()
     submit(&bed, 3, "Tara", "\"status\": \"failure\", \"summary\": \"it still leaks\"");
     let status = bed.ok("status");
     assert!(status.contains("  ! task 0-4-1 stands at step 3: it still leaks ("), "{status}");
-    assert!(status.contains("    -> `ensemble step retry 0-4-1 3`\n"), "{status}");
+    assert!(status.contains("    -> `ensemble step retry 0-4-1 3`, or `step skip`\n"), "{status}");
     let standing = &bed.json("status").pop().unwrap()["steps"]["standing"];
     assert_eq!(
         (&standing[0]["step_index"], &standing[0]["stops_queue"]),
@@ -257,6 +257,8 @@ fn a_missing_queue_or_step_is_reported() {
     assert!(bed.fails(3, "step list nope").contains("there is no task nope"));
     std::fs::write(bed.project().join("bad.yaml"), "task_id: x\nsteps: [{agent: A}]\n").unwrap();
     assert!(bed.fails(2, "step add -f bad.yaml").contains("bad.yaml: line 2"));
+    std::fs::write(bed.project().join("bad.yaml"), [0xff]).unwrap();
+    assert!(bed.fails(2, "step add -f bad.yaml").contains("bad.yaml is not UTF-8"));
 }
 
 #[test]
@@ -273,6 +275,7 @@ fn a_driven_queue_goes_on_after_its_driver_was_killed() {
     run.wait().unwrap();
     let mail = bed.object("recv --as Tara");
     assert!(mail["envelope"]["body_text"].as_str().unwrap().starts_with("ROLE: Tara\nGOAL: one\n"));
+    assert_eq!(mail["envelope"]["proof"], "person", "who has run the queue");
     submit(&bed, 1, "Tara", "\"status\": \"success\"");
     assert!(bed.mailbox("Tara/done").read_dir().unwrap().next().is_some(), "it is settled");
 

@@ -133,7 +133,10 @@ fn what_is_over_its_budget_begins_no_work_until_more_is_allowed() {
     append(&record, &[request("r2", 1)]);
     eventually("the task is parked", || bed.ok("status").contains("task t1 has used $2.00"));
     let status = bed.ok("status");
-    assert!(status.contains("-> `ensemble agent usage allow task t1 --usd N`"), "{status}");
+    assert!(
+        status.contains("-> `ensemble agent usage allow task t1 --usd N|--tokens N`"),
+        "{status}"
+    );
     let refused = bed.run("recv --as w2");
     assert_eq!(refused.code, 3, "{refused:?}");
     assert!(refused.stderr.contains("the budget of task t1 is used up: $2.00"), "{refused:?}");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NatsTransport, Put, SETTINGS_AGE_MAX, lock};
 use ensemble_core::event_log::types;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, ReservedName};
 use ensemble_core::spool::{Settings, nearest_names};
 use ensemble_core::{Error, Result};
 
@@ -26,7 +26,7 @@ impl NatsTransport {
     /// [`Error::MailboxExists`] if a mailbox has that name or one that differs only in case; or the
     /// settings are out of range.
     pub fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
-        name.check_mailbox()?;
+        ReservedName::refuse_mailbox(name)?;
         let subject = self.subjects.settings(name);
         if let Some((field, detail)) = settings.fault() {
             return Err(Error::malformed(subject, field, detail));

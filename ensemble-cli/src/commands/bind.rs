@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
 use ensemble_core::env::Pane as _;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, ReservedName};
 use ensemble_core::pane::{Deferral, PaneState};
 use ensemble_tmux::tmux::Server;
 use ensemble_watch::members;
@@ -61,7 +61,7 @@ impl Bind {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let agent = self.agent.unwrap_or_else(|| self.mailbox.clone());
         for name in [&agent, &self.mailbox] {
-            name.check_agent().map_err(Error::from)?;
+            ReservedName::refuse_agent(name).map_err(Error::from)?;
         }
         authorize_mailbox(context, &agent)?;
         Queue::open(context)?.settings(&self.mailbox)?;

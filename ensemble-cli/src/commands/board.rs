@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{BAD, STRONG, WARNING};
+use crate::queue::OpeningPurpose;
 use crate::text::{one_line, plural};
 
 mod edit;
@@ -47,7 +48,7 @@ struct Init {}
 fn init(context: &Context) -> Outcome {
     let project = context.project()?;
     let mut options = context.board_options(project)?;
-    options.shared = context.shared_files()?;
+    options.shared = context.shared_files_for(OpeningPurpose::Begin)?;
     let board = match project.has_shared_board() {
         true => Board::create_shared(project.root(), options)?,
         false => Board::create(project.root(), options)?,

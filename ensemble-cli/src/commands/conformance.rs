@@ -23,9 +23,10 @@ use crate::text::{one_line, plural};
 #[command(after_help = "Examples:
   ensemble admin conformance 'python3 clients/python/adapter.py'
   ensemble admin conformance --only load --messages 5000 ./my-client 'sh clients/sh/adapter.sh'")]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["clients", "serve"]))]
 pub(crate) struct Arguments {
     /// Clients to check
-    #[arg(value_name = "CLIENT", required_unless_present = "serve")]
+    #[arg(value_name = "CLIENT")]
     clients: Vec<String>,
     /// Stages to run; all by default
     #[arg(long, value_name = "STAGE", value_delimiter = ',')]

@@ -134,9 +134,10 @@ impl Show {
 
 /// Which dead letters are meant.
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("letters").required(true).multiple(true).args(["id", "all"]))]
 struct Which {
     /// The message's id, or a unique beginning of it
-    #[arg(required_unless_present = "all", add = ArgValueCandidates::new(completion::dead_letters))]
+    #[arg(add = ArgValueCandidates::new(completion::dead_letters))]
     id: Option<MessageId>,
     /// All of them, of one mailbox if `--mailbox` names it
     #[arg(long, conflicts_with = "id")]

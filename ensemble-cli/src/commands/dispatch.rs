@@ -120,14 +120,14 @@ impl Arguments {
             batches: Batches::new(&project.queue, &project.state, durability),
             clock: &SystemClock,
             recorder: &*recorder,
-            actor: actor.clone(),
+            actor: context.sender_named(actor.clone())?,
             hands: &team,
         };
         let home = project.queue.join("mailbox").join(DISPATCH);
         let waiter =
             Waiter::new(&[home.join("new"), home.join("front"), project.queue.join("reports")]);
         let idle = idle_interval(&queue);
-        let mut others = Others::new(&*queue, &actor);
+        let mut others = Others::new(&*queue, &run.actor);
         if let Some(file) = &self.file {
             let instruction = instruct::instruction_of(file)?;
             plan_of(&instruction).map_err(|error| Failure::usage(error.to_string()))?;
@@ -168,7 +168,7 @@ impl Arguments {
 
     /// The next instruction of the mailbox: one that an earlier process of this command held goes first.
     fn next_job(&self, run: &DispatchRun<'_>, is_shared: bool) -> Result<Option<Job>> {
-        let (queue, actor) = (run.queue, &run.actor);
+        let (queue, actor) = (run.queue, &run.actor.name);
         for found in queue.unfinished(actor, MESSAGES_MAX)? {
             if self.batch.as_ref().is_some_and(|batch| batch.as_str() != found.id.as_str()) {
                 continue;
@@ -193,7 +193,7 @@ impl Arguments {
                 Ok((batch, instruction)) => {
                     return Ok(Some(Job { batch, instruction, hold: Hold::under(lease) }));
                 }
-                Err(why) => refuse(queue, &envelope, &lease, &why)?,
+                Err(why) => refuse(run, &envelope, &lease, &why)?,
             }
         }
         Ok(None)
@@ -230,7 +230,7 @@ fn read(envelope: &Envelope) -> std::result::Result<(Batch, Instruction), String
 }
 
 /// Nothing of it was begun: its sender gets it back, and the message is a dead letter with the reason.
-fn refuse(queue: &dyn Broker, envelope: &Envelope, lease: &Lease, why: &str) -> Result<()> {
+fn refuse(run: &DispatchRun<'_>, envelope: &Envelope, lease: &Lease, why: &str) -> Result<()> {
     say(&format!("{}: refused: {why}", envelope.id));
     let notice = Envelope::new(
         envelope.from.clone(),
@@ -242,12 +242,12 @@ fn refuse(queue: &dyn Broker, envelope: &Envelope, lease: &Lease, why: &str) -> 
     let kind = Name::new(RETURNED_TYPE).map_err(Error::from)?;
     let id = ensemble_core::message::MessageId::new(format!("{}.refused", envelope.id));
     let notice = notice.with_kind(kind).with_id(id.map_err(Error::from)?);
-    match queue.publish(&notice.from(lease.holder.clone())) {
+    match run.queue.publish(&run.actor.sign(notice)) {
         // A sender without a mailbox finds the reason beside the dead letter.
         Ok(_) | Err(Error::NoMailbox { .. }) => {}
         Err(error) => return Err(error),
     }
-    queue.dead_letter(lease, &format!("refused: {}", crate::text::one_line(why)))?;
+    run.queue.dead_letter(lease, &format!("refused: {}", crate::text::one_line(why)))?;
     Ok(())
 }
 
@@ -322,7 +322,7 @@ fn turn(run: &DispatchRun<'_>, job: &mut Job) -> Result<Turn> {
     if let Progress::Told(told) = progress {
         return Ok(Turn::Told(told));
     }
-    match job.hold.keep(run.queue, &run.actor)? {
+    match job.hold.keep(run.queue, &run.actor.name)? {
         true => Ok(Turn::GoesOn),
         false => Ok(Turn::Left),
     }
@@ -330,16 +330,16 @@ fn turn(run: &DispatchRun<'_>, job: &mut Job) -> Result<Turn> {
 
 /// The reports of the batch that were routed to this mailbox are read: those of this host as files, the others here.
 fn settle_reports(run: &DispatchRun<'_>, job: &Job) -> Result<()> {
-    let batch = &job.batch;
-    for found in run.queue.unfinished(&run.actor, MESSAGES_MAX)? {
-        let Ok(envelope) = run.queue.peek(&run.actor, &found.id) else { continue };
+    let (batch, actor) = (&job.batch, &run.actor.name);
+    for found in run.queue.unfinished(actor, MESSAGES_MAX)? {
+        let Ok(envelope) = run.queue.peek(actor, &found.id) else { continue };
         let is_report = envelope.kind.as_str().starts_with("report.");
         let is_ours = envelope.task_id.as_ref().is_some_and(|task| batch.tasks.contains(task));
         if !is_report || !is_ours || !matches!(found.state, State::Queued { .. }) {
             continue;
         }
         run.take_mailed(batch, &job.instruction, &envelope)?;
-        if let Some(delivery) = run.queue.receive_id(&run.actor, &found.id, &run.actor)? {
+        if let Some(delivery) = run.queue.receive_id(actor, &found.id, actor)? {
             settle(run.queue, &delivery.lease)?;
         }
     }

@@ -62,7 +62,7 @@ impl Arguments {
             batches: Batches::new(&project.queue, &project.state, durability),
             clock: &SystemClock,
             recorder: &*recorder,
-            actor: context.actor()?,
+            actor: context.sender()?,
         };
         // Listened to before anything can answer.
         let waiter = Waiter::new(&[project.queue.join("reports")]);

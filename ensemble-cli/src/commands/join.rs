@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ensemble_core::Error;
 use ensemble_core::event_log::types;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, ReservedName};
 use ensemble_team::roster::Member;
 use ensemble_tmux::tmux::Binding;
 use ensemble_watch::panes::PaneEntry;
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        self.name.check_agent().map_err(Error::from)?;
+        ReservedName::refuse_agent(&self.name).map_err(Error::from)?;
         let spool = context.spool()?;
         let team = open(context, &spool)?;
         let server = super::bind::server(self.tmux_socket.as_deref())?;

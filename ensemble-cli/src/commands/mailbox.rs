@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, ReservedName};
 use ensemble_core::spool::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, Settings,
 };
@@ -78,7 +78,7 @@ impl Add {
         settings.lease_seconds = self.lease.map_or(LEASE_SECONDS_DEFAULT, |l| l.as_secs());
         settings.done_days = self.done_days;
         if self.place.is_given() {
-            self.name.check_agent().map_err(Error::from)?;
+            ReservedName::refuse_agent(&self.name).map_err(Error::from)?;
         }
         Queue::open_for(context, OpeningPurpose::Begin)?.add_mailbox(&self.name, &settings)?;
         if self.place.is_given() {

@@ -98,7 +98,7 @@ pub(crate) use request::{OnSilence, SHUTDOWN_REASON};
 pub(crate) use step::{handed as handed_prompt, open as open_steps, sentence as step_sentence};
 pub(crate) use task::{judge as judge_task, submit as submit_task, take as take_task};
 pub(crate) use team::states as agent_states;
-pub(crate) use usage::{allowance_hint, cost, count as token_count, reader as usage_reader};
+pub(crate) use usage::{cost, count as token_count, reader as usage_reader};
 #[cfg(test)]
 pub(crate) use verbs::PLACES;
 pub(crate) use verbs::{Verb, place_among, whole, with_one_verb};

@@ -15,9 +15,10 @@ use crate::queue::Queue;
 /// A coder's or a reviewer's prompt is about a task that was claimed; a planner's about what needs it.
 /// A project has forms of its own in prompts/ROLE.md beside the blackboard.
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("whose").required(true).multiple(true).args(["role", "task"]))]
 pub(crate) struct Arguments {
     /// planner, coder or code-reviewer [default: by the task's status]
-    #[arg(long, required_unless_present = "task")]
+    #[arg(long)]
     role: Option<Role>,
     /// The task that was claimed
     #[arg(long, value_name = "ID")]

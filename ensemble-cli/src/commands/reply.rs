@@ -2,12 +2,11 @@
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::{MessageId, Name};
-use serde_json::json;
 
 use crate::completion;
 use crate::content::Content;
 use crate::context::Context;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, say};
 use crate::mail::delivered::more_waiting;
 use crate::mail::replying::{Replied, reply};
 use crate::queue::Queue;
@@ -39,12 +38,11 @@ impl Arguments {
             None => context.own_mailbox()?,
         };
         let replied = reply(context, &queue, &mailbox, &self.id, self.content.read()?)?;
-        let Replied { id, to, answered, settled, waiting } = replied;
         if context.out.is_json() {
-            return context.out.object(&json!({
-                "id": id, "mailbox": to, "answered": answered, "settled": settled, "waiting": waiting,
-            }));
+            return context.out.object(&replied.object());
         }
+        let Replied { to, settled, waiting, warning, .. } = replied;
+        warning.iter().for_each(|warning| say(warning));
         let end = if settled { "; settled the message" } else { "; the work stays yours" };
         context.out.line(format!("replied to {to}{end}"))?;
         more_waiting(waiting).map_or(Ok(()), |more| context.out.line(more))

@@ -94,7 +94,10 @@ impl Arguments {
                 self.task, stopped.cycles
             );
             return Err(Failure::refused(text)
-                .with_hint("the conductor decides: `ensemble task review TASK --lift`"));
+                .with_hint(format!(
+                    "the conductor decides: `ensemble task review {} --lift` lets it go on, or it stays stopped",
+                    self.task
+                )));
         }
         let author = context.agent()?;
         let task = self.task.clone();

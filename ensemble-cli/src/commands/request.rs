@@ -108,9 +108,10 @@ impl From<OnSilence> for AtExpiry {
   ensemble request shutdown worker-1 --reason 'the work is done' --wait 3m
   ensemble request shutdown worker-1 --deadline 10m --on-silence tell
   ensemble request shutdown --all")]
+#[command(group = clap::ArgGroup::new("whom").required(true).multiple(true).args(["name", "all"]))]
 struct Shutdown {
     /// The agent
-    #[arg(required_unless_present = "all", add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     name: Option<Name>,
     /// All other agents of the team, workers first and the Conductor last, and wait for all
     #[arg(long, conflicts_with_all = ["name", "id", "wait"])]

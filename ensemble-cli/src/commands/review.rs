@@ -32,12 +32,13 @@ const REPORT_BYTES_MAX: usize = 1024 * 1024;
   ensemble task review task-7 --status approved --as worker-2
   ensemble task review task-7 --status needs_fix --as worker-2 \\
       --finding 'HIGH src/auth.rs:45: the token is logged => log its length'")]
+#[command(group = clap::ArgGroup::new("verdict").required(true).multiple(true).args(["status", "start", "lift"]))]
 pub(crate) struct Arguments {
     /// The task
     #[arg(value_name = "TASK", value_parser = args::header)]
     task: String,
     /// Whether the work can stay
-    #[arg(long, required_unless_present_any = ["lift", "start"])]
+    #[arg(long)]
     status: Option<Says>,
     /// Say in the log that the review begins; the verdict follows with `--status`
     #[arg(long, conflicts_with_all = ["status", "findings", "summary", "lift"])]

@@ -12,14 +12,13 @@ use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::{Envelope, MessageId, Name, PRIORITY_MAX, TraceParent};
 use ensemble_core::requests::{RequestStore, Requests};
 use ensemble_core::spool::{Settings, Spool};
-use ensemble_team::roster::Member;
-use ensemble_watch::rows::Row;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::content::{Content, fill};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::mail::answers;
+use crate::mail::readers::absent_reader;
 use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
 use crate::wait_line::WaitLine;
@@ -41,12 +40,13 @@ const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBM
   ensemble send --to worker-1 -f task.md
   git diff | ensemble send --to reviewer --type review --until settled --wait 30m
   ensemble send --all --priority 5 'stop at the next checkpoint'")]
+#[command(group = clap::ArgGroup::new("recipients").required(true).multiple(true).args(["to", "all"]))]
 pub(crate) struct Arguments {
     /// The recipient's mailbox; may be repeated
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    #[arg(required_unless_present = "all", add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     to: Vec<Name>,
-    /// To every mailbox but the sender's own
+    /// To the mailboxes of all agents but the sender
     #[arg(long, alias = "broadcast", conflicts_with_all = ["to", "create"])]
     all: bool,
     /// Create mailboxes that do not exist
@@ -109,11 +109,9 @@ impl Arguments {
             let follower = log.as_deref().map(Follower::from_end).transpose()?;
             match spool.publish(&envelope.addressed_to(to.clone())) {
                 Ok(published) => sent.push((to, published, follower)),
+                // The others get theirs; sending the same id again reaches the missing ones.
                 Err(error) => {
-                    // The others get theirs; sending the same id again reaches the missing ones.
-                    if let Some(Failure::Told { text, .. }) = failed.replace(Failure::from(error)) {
-                        say(&text);
-                    }
+                    note_failure(context, (&envelope.id, &to), &mut failed, error.into())?
                 }
             }
         }
@@ -127,7 +125,6 @@ impl Arguments {
         let deadline = self.waiting.deadline();
         let unreached = failed.is_some() && !sent.is_empty();
         for (to, published, follower) in sent {
-            warn_of_departed(context, &to);
             let follower = match (follower, published, &log) {
                 // Stored by an earlier run: its records may be old.
                 (Some(_), Published::AlreadyStored, Some(log)) => Some(Follower::from_start(log)),
@@ -139,20 +136,13 @@ impl Arguments {
                 Tracker::new(&spool, Some(spool.root().to_owned()), to, id, follower)
             };
             let (reached, late) = self.wait_for(tracker, deadline)?;
-            if context.out.is_json() {
-                context.out.object(&json!({
-                    "id": envelope.id, "mailbox": to, "state": reached,
-                    "already_stored": published == Published::AlreadyStored,
-                }))?;
-            }
+            let already_stored = (published == Published::AlreadyStored).into();
+            report(context, (&envelope.id, &to), reached, &[("already_stored", already_stored)])?;
             if let Some(late) = late {
                 failed = failed.or(Some(late));
             }
         }
-        let again = format!("the same with `--id {}` reaches only those who lack it", envelope.id);
-        failed.map_or(Ok(()), |failure| {
-            Err(if unreached { failure.with_hint(again) } else { failure })
-        })
+        outcome(failed, unreached, &envelope.id)
     }
 
     /// Before the message is stored: it must not overtake the demand.
@@ -184,7 +174,7 @@ impl Arguments {
     fn recipients(&self, spool: &Spool, sender: &Name) -> Outcome<Vec<Name>> {
         if self.all {
             let mut all = spool.mailboxes()?;
-            all.retain(|name| name != sender);
+            all.retain(|name| is_broadcast_to(name, sender));
             let no_other = || Failure::refused("there is no other mailbox to send to");
             return if all.is_empty() { Err(no_other()) } else { Ok(all) };
         }
@@ -247,17 +237,62 @@ fn unknown_recipient(error: Error, known: &[Name]) -> Failure {
     Failure::from(error).with_hint(hint)
 }
 
-/// Says so if the agent that read a mailbox has left, and what starts it again.
-fn warn_of_departed(context: &Context, to: &Name) {
-    let Ok(Ok((members, _))) = context.project().map(|project| project.roster().entries()) else {
-        return;
-    };
-    let mut readers: Vec<Member> = members.into_iter().filter(|it| it.mailbox == *to).collect();
-    let is_read = readers.iter().any(Member::is_present);
-    if let Some(gone) = readers.pop().filter(|_| !is_read) {
-        let name = gone.name.clone();
-        say(&format!("{name} has left, and the message waits for it: {}", Row::of(gone).again()));
+/// Reports how far the message got for one recipient: under `--json` in one object, otherwise only what is wrong.
+fn report(
+    context: &Context,
+    (id, to): (&MessageId, &Name),
+    state: Receipt,
+    more: &[(&str, Value)],
+) -> Outcome {
+    let warning = absent_reader(context.project()?, to);
+    if !context.out.is_json() {
+        warning.iter().for_each(|warning| say(warning));
+        return Ok(());
     }
+    let mut object = json!({ "id": id, "mailbox": to, "state": state });
+    for (field, value) in more {
+        object[*field] = value.clone();
+    }
+    if let Some(warning) = warning {
+        object["warning"] = warning.into();
+    }
+    context.out.object(&object)
+}
+
+/// Keeps the failure for one of several recipients as the outcome. The one before is said; under `--json` each has its
+/// object.
+fn note_failure(
+    context: &Context,
+    (id, to): (&MessageId, &Name),
+    failed: &mut Option<Failure>,
+    failure: Failure,
+) -> Outcome {
+    if context.out.is_json() {
+        context.out.object(&json!({
+            "id": id, "mailbox": to, "state": "refused", "already_stored": false,
+            "error": failure.text(),
+        }))?;
+    }
+    let before = failed.replace(failure);
+    if let Some(Failure::Told { text, .. }) = before.filter(|_| !context.out.is_json()) {
+        say(&text);
+    }
+    Ok(())
+}
+
+/// The outcome of a message that some recipients may lack.
+fn outcome(failed: Option<Failure>, is_partly_sent: bool, id: &MessageId) -> Outcome {
+    let again = format!("the same with `--id {id}` reaches only those who lack it");
+    match failed {
+        None => Ok(()),
+        Some(failure) if is_partly_sent => Err(failure.with_hint(again)),
+        Some(failure) => Err(failure),
+    }
+}
+
+/// Whether a mailbox gets what is sent to all: every agent's but the sender's own. The person is not one of them.
+fn is_broadcast_to(mailbox: &Name, sender: &Name) -> bool {
+    mailbox != sender && !mailbox.is_operator()
 }
 
 /// The type of a message to all.

@@ -28,10 +28,10 @@ use crate::{args, text};
 #[command(after_help = "Examples:
   ensemble task summary --task task-1 --task task-2 --wait 20m
   ensemble task summary --instruction instruction.yaml --accept 'all(\"approved\")'")]
+#[command(group = clap::ArgGroup::new("which").required(true).multiple(true).args(["tasks", "instruction"]))]
 pub(crate) struct Arguments {
     /// A task of the batch; may be repeated
     #[arg(long = "task", value_name = "ID", value_parser = args::header)]
-    #[arg(required_unless_present = "instruction")]
     tasks: Vec<String>,
     /// An instruction whose tasks are the batch; `-` for stdin
     #[arg(long, value_name = "FILE|-", conflicts_with = "tasks")]

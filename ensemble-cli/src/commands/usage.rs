@@ -8,6 +8,7 @@ use ensemble_team::budget::{BudgetFile, Limit, Parked, Scope};
 use ensemble_team::usage::{AgentUsage, Spent, Unclear, by_task};
 use ensemble_watch::consumption::UsageReader;
 use ensemble_watch::project::Project;
+use ensemble_watch::troubles::budget_help;
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -42,8 +43,9 @@ enum Verb {
 
 /// Allow an agent, a task or the team more than its budget
 ///
-/// What is over its budget begins no work. This adds to the limit in ensemble.yaml, and lets work begin again.
+/// An agent or task without budget begins no work. This adds to the limit in ensemble.yaml, and lets work begin again.
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("amount").required(true).multiple(true).args(["usd", "tokens"]))]
 struct Allow {
     /// Whose budget
     scope: ScopeKind,
@@ -51,7 +53,7 @@ struct Allow {
     #[arg(required_if_eq_any = [("scope", "agent"), ("scope", "task")])]
     name: Option<String>,
     /// So many more US dollars
-    #[arg(long, value_name = "AMOUNT", required_unless_present = "tokens")]
+    #[arg(long, value_name = "AMOUNT")]
     usd: Option<f64>,
     /// So many more tokens
     #[arg(long, value_name = "COUNT")]
@@ -197,7 +199,7 @@ fn print(context: &Context, rows: &[Row], usage: &Usage) -> Outcome {
     for Parked { scope, limit, used, .. } in &usage.parked {
         let text = format!("{scope} has used {used} of {limit}: no work of it begins");
         context.out.line(context.out.paint(BAD, one_line(&text)))?;
-        let hint = format!("  {}", allowance_hint(scope));
+        let hint = format!("  {}", budget_help(&scope.arguments()));
         context.out.line(context.out.paint(FAINT, hint))?;
     }
     Ok(())
@@ -235,11 +237,6 @@ pub(crate) fn cost(spent: &Spent) -> String {
 /// The amounts for the page of a session.
 pub(crate) fn used(spent: &Spent) -> Used {
     Used { turns: spent.turns, tokens: spent.tokens.total(), cost: cost(spent) }
-}
-
-/// The command that allows more.
-pub(crate) fn allowance_hint(scope: &Scope) -> String {
-    format!("`ensemble agent usage allow {} --usd N` allows more", scope.arguments())
 }
 
 impl Allow {

@@ -50,6 +50,8 @@ pub(crate) enum SenderStanding {
     Person,
     /// An agent, proved by its pass, its pane, or the owner of the file.
     Agent,
+    /// The person, under the name of another: a command that the person ran has written it.
+    OnBehalf,
     /// Only the file says so.
     Unproved,
 }
@@ -167,6 +169,7 @@ fn is_recorded(
 pub(crate) fn standing(envelope: &Envelope, by_owner: Sender) -> SenderStanding {
     match envelope.proof {
         Some(SenderProof::Person) if envelope.from.is_operator() => SenderStanding::Person,
+        Some(SenderProof::Person) => SenderStanding::OnBehalf,
         Some(SenderProof::Pass | SenderProof::Pane) if !envelope.from.is_reserved() => {
             SenderStanding::Agent
         }
@@ -197,6 +200,7 @@ fn heading(envelope: &Envelope, sender: SenderStanding, entry: Option<&Entry>) -
     let who = match sender {
         SenderStanding::Person => format!("{from}, the person who runs this team"),
         SenderStanding::Agent => format!("{from}, an agent of your team"),
+        SenderStanding::OnBehalf => format!("{from}, on behalf of the person who runs this team"),
         SenderStanding::Unproved => format!("{from} (not proved: the file alone says so)"),
     };
     let passed = SystemClock.wall().since(envelope.created_at);
@@ -412,7 +416,7 @@ mod tests {
         assert_eq!(from("operator", Some(SenderProof::Person)), SenderStanding::Person);
         assert_eq!(from("operator", None), SenderStanding::Unproved);
         assert_eq!(from("operator", Some(SenderProof::Pass)), SenderStanding::Unproved);
-        assert_eq!(from("cora", Some(SenderProof::Person)), SenderStanding::Unproved);
+        assert_eq!(from("cora", Some(SenderProof::Person)), SenderStanding::OnBehalf);
         assert_eq!(from("cora", Some(SenderProof::Pane)), SenderStanding::Agent);
         assert_eq!(from("watcher", Some(SenderProof::Pass)), SenderStanding::Unproved);
         assert_eq!(standing(&envelope(), Sender::Proven), SenderStanding::Agent);

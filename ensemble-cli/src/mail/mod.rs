@@ -5,11 +5,13 @@
 //! | `delivered` | what an agent reads with a message |
 //! | `conversation` | what the person reads |
 //! | `replying` | answers to messages |
+//! | `readers` | whether a mailbox has a reader now |
 //! | `settling` | the end of a message, by a settle or a report |
 //! | `answers` | answers to requests that travel as messages |
 
 pub(crate) mod answers;
 pub(crate) mod conversation;
 pub(crate) mod delivered;
+pub(crate) mod readers;
 pub(crate) mod replying;
 pub(crate) mod settling;

@@ -16,6 +16,7 @@ use ensemble_core::env::Lease;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::requests::{RequestStore, Undecided};
 use ensemble_core::spool::State;
+use serde_json::{Value, json};
 
 use crate::content::fill;
 use crate::context::Context;
@@ -23,6 +24,7 @@ use crate::exit::{Failure, Outcome};
 use crate::ids;
 use crate::mail::conversation::ensure_operator;
 use crate::mail::delivered::{PLAIN_TYPE, count_waiting, is_answered};
+use crate::mail::readers::absent_reader;
 use crate::mail::settling::Settling;
 use crate::queue::Queue;
 
@@ -41,6 +43,22 @@ pub(crate) struct Replied {
     pub(crate) settled: bool,
     /// How many more messages wait for the one who answered.
     pub(crate) waiting: usize,
+    /// Reason why the answer has no reader now.
+    pub(crate) warning: Option<String>,
+}
+
+impl Replied {
+    /// As an object.
+    pub(crate) fn object(&self) -> Value {
+        let Self { id, to, answered, settled, waiting, warning } = self;
+        let mut object = json!({
+            "id": id, "mailbox": to, "answered": answered, "settled": settled, "waiting": waiting,
+        });
+        if let Some(warning) = warning {
+            object["warning"] = warning.as_str().into();
+        }
+        object
+    }
 }
 
 /// Sends an answer to the sender of a message in `mailbox`.
@@ -76,7 +94,8 @@ pub(crate) fn reply(
         false => state == State::Settled,
     };
     let waiting = count_waiting(queue, mailbox);
-    Ok(Replied { id: answer.id.clone(), to, answered: id, settled, waiting })
+    let warning = absent_reader(context.project()?, &to);
+    Ok(Replied { id: answer.id.clone(), to, answered: id, settled, waiting, warning })
 }
 
 /// Settles the plain message that a sent one answers: its sender holds it, and names it or its thread to the one who

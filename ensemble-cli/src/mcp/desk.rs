@@ -76,7 +76,7 @@ impl Desk {
     pub(super) fn steps(&self) -> Result<StepDriver<'_>, Trouble> {
         let queue = self.project.has_shared_steps().then(|| self.queue()).transpose()?;
         let mail: &dyn Broker = queue.map_or(&self.spool, |queue| &**queue);
-        let (store, recorder, actor) = (&self.store, &*self.recorder, self.agent.clone());
+        let (store, recorder, actor) = (&self.store, &*self.recorder, self.context().sender()?);
         Ok(StepDriver { store, mail, recorder, actor })
     }
 

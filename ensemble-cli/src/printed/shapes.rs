@@ -20,7 +20,8 @@ pub(super) const MAIL: &[Shape] = &[
         "Stored",
         "A message after `send`, for each recipient",
         "id: id; mailbox: name; \
-        state: word(stored notified submitted acked settled); already_stored: flag; outbox?: flag",
+        state: word(stored notified submitted acked settled refused); already_stored: flag; outbox?: flag; \
+        warning?: text; error?: text",
     ),
     (
         "Envelope",
@@ -60,7 +61,7 @@ pub(super) const MAIL: &[Shape] = &[
     (
         "Replied",
         "An answer, and the state of the answered message",
-        "id: id; mailbox: name; answered: id; settled: flag; waiting: count",
+        "id: id; mailbox: name; answered: id; settled: flag; waiting: count; warning?: text",
     ),
     (
         "Listed",

@@ -34,7 +34,7 @@ pub use purpose::{
 pub use reserved::{OPERATOR, RESERVED_NAMES, ReservedName};
 #[cfg(feature = "schema")]
 pub use schema::EnvelopeFile;
-pub use sender::SenderProof;
+pub use sender::{KnownSender, SenderProof};
 pub use timestamp::{Timestamp, TimestampError};
 pub use trace::{TraceParent, TraceParentError};
 

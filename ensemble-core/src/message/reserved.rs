@@ -1,4 +1,4 @@
-//! Names that have a meaning of their own, so that no agent may take one.
+//! Reserved names: what each means, and that no agent takes it.
 
 use super::Name;
 use crate::AreaError;
@@ -34,11 +34,32 @@ pub const RESERVED_NAMES: [&str; 6] = {
 pub struct ReservedName {
     /// The name.
     pub name: Name,
-    /// What the name means.
+    /// Meaning of the name.
     pub meaning: &'static str,
 }
 
 impl AreaError for ReservedName {}
+
+impl ReservedName {
+    /// Refuses a name that no agent may take.
+    ///
+    /// # Errors
+    /// The error says what the name means.
+    pub fn refuse_agent(name: &Name) -> Result<(), Self> {
+        match name.meaning() {
+            Some(meaning) => Err(Self { name: name.clone(), meaning }),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a name of a mailbox that would have no reader: every reserved name but the person's.
+    ///
+    /// # Errors
+    /// The error says what the name means.
+    pub fn refuse_mailbox(name: &Name) -> Result<(), Self> {
+        if name.is_operator() { Ok(()) } else { Self::refuse_agent(name) }
+    }
+}
 
 impl Name {
     /// The name of the person who runs the team.
@@ -53,29 +74,10 @@ impl Name {
         self.as_str() == OPERATOR
     }
 
-    /// Whether the name, in whatever case, is one of [`RESERVED_NAMES`].
+    /// Whether the name, in any case, is one of [`RESERVED_NAMES`].
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.meaning().is_some()
-    }
-
-    /// Refuses a name that no agent may take.
-    ///
-    /// # Errors
-    /// [`ReservedName`] says what the name means.
-    pub fn check_agent(&self) -> Result<(), ReservedName> {
-        match self.meaning() {
-            Some(meaning) => Err(ReservedName { name: self.clone(), meaning }),
-            None => Ok(()),
-        }
-    }
-
-    /// Refuses a name of a mailbox that nobody would read: every reserved name but the person's.
-    ///
-    /// # Errors
-    /// [`ReservedName`] says what the name means.
-    pub fn check_mailbox(&self) -> Result<(), ReservedName> {
-        if self.is_operator() { Ok(()) } else { self.check_agent() }
     }
 
     fn meaning(&self) -> Option<&'static str> {
@@ -102,16 +104,18 @@ mod tests {
 
     #[test]
     fn a_refused_name_says_what_it_means_and_what_to_use() {
-        let refused = |name: &str| Name::new(name).unwrap().check_agent().unwrap_err().to_string();
+        let refused = |name: &str| {
+            ReservedName::refuse_agent(&Name::new(name).unwrap()).unwrap_err().to_string()
+        };
         assert_eq!(
             refused("operator"),
             "`operator` is a reserved name (the person who runs the team): use another, such as `operator-1`"
         );
         for name in RESERVED_NAMES {
             let instead = Name::new(format!("{name}-1")).unwrap();
-            assert_eq!(instead.check_agent(), Ok(()));
-            let is_read = name == OPERATOR;
-            assert_eq!(Name::new(name).unwrap().check_mailbox().is_ok(), is_read, "{name}");
+            assert_eq!(ReservedName::refuse_agent(&instead), Ok(()));
+            let is_mailbox = ReservedName::refuse_mailbox(&Name::new(name).unwrap()).is_ok();
+            assert_eq!(is_mailbox, name == OPERATOR, "{name}");
         }
     }
 }

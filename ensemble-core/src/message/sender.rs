@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Envelope, Name};
+
 /// How the program that stored a message knew who its sender was. It is a field of the file, so it is worth what the
 /// file is worth: another program of the same user can write any proof, as it can write any name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -14,7 +16,7 @@ pub enum SenderProof {
     Pass,
     /// An agent, by the pane that it runs in.
     Pane,
-    /// The person who runs the team: the command ran outside of every agent.
+    /// The person who runs the team: the command ran outside of every agent, without another name or typed at a shell.
     Person,
 }
 
@@ -44,6 +46,30 @@ impl FromStr for SenderProof {
 
     fn from_str(word: &str) -> Result<Self, Self::Err> {
         Self::ALL.into_iter().find(|proof| proof.word() == word).ok_or(())
+    }
+}
+
+/// Who writes messages, and how the program that stores them knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownSender {
+    /// The name in the messages.
+    pub name: Name,
+    /// How it is known; `None` if nothing but the name says who it is.
+    pub proof: Option<SenderProof>,
+}
+
+impl KnownSender {
+    /// Puts the sender into a message, and how it is known.
+    #[must_use]
+    pub fn sign(&self, envelope: Envelope) -> Envelope {
+        envelope.from(self.name.clone()).with_proof(self.proof)
+    }
+}
+
+impl From<Name> for KnownSender {
+    /// A sender that only says its name.
+    fn from(name: Name) -> Self {
+        Self { name, proof: None }
     }
 }
 

@@ -7,7 +7,7 @@ use super::mailbox::{SETTINGS_FILE, STATES};
 use super::{Settings, Spool};
 use crate::durable::Durability;
 use crate::event_log::types;
-use crate::message::{Name, yaml};
+use crate::message::{Name, ReservedName, yaml};
 use crate::{Error, Result};
 
 /// Names closer than this many edits are suggested for an unknown one.
@@ -23,7 +23,7 @@ impl Spool {
     /// [`Error::MailboxExists`] if there is one of that name or of one that differs only in case,
     /// or the settings are out of their limits.
     pub fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
-        name.check_mailbox()?;
+        ReservedName::refuse_mailbox(name)?;
         let mailboxes = self.mailboxes_dir()?;
         let mut twins = self.twins.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(existing) = twins.find(&mailboxes, name)? {

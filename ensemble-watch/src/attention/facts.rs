@@ -77,10 +77,23 @@ pub struct PersonMail {
     pub from: Name,
     /// First words of the message.
     pub words: String,
-    /// Whether it answers a message.
-    pub is_answer: bool,
+    /// What its sender does with it.
+    pub act: MailAct,
     /// Time of its creation.
     pub at: Timestamp,
+}
+
+/// What the sender of mail for the person does with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MailAct {
+    /// Writes.
+    Writes,
+    /// Answers a message.
+    Answers,
+    /// Agrees to be shut down.
+    Leaves,
+    /// Refuses to be shut down.
+    Stays,
 }
 
 /// All that needs are taken from.

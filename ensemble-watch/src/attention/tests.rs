@@ -143,7 +143,12 @@ fn an_answer_to_the_person_comes_first_with_its_words() {
         id: MessageId::new(id).unwrap(),
         from: name(from),
         words: words.to_owned(),
-        is_answer: from == "opal",
+        act: match from {
+            "opal" => MailAct::Answers,
+            "gem" => MailAct::Writes,
+            "coda" => MailAct::Stays,
+            _ => MailAct::Leaves,
+        },
         at: at(minute),
     };
     let case = Case {
@@ -153,11 +158,19 @@ fn an_answer_to_the_person_comes_first_with_its_words() {
             mail("m1", "gem", "hello", 1),
             mail("m2", "opal", "wait", 2),
             mail("m3", "opal", "42 lines", 3),
+            mail("m4", "cora", "", 4),
+            mail("m5", "coda", "not done yet", 5),
+            mail("m6", "bob", "done", 6),
         ],
         ..Case::default()
     };
-    assert_eq!(case.words(), ["answered", "answered", "watcher", "blocked"]);
+    let answered = ["answered"; 4];
+    assert_eq!(case.words()[..4], answered);
+    assert_eq!(case.words()[4..], ["watcher", "blocked"]);
     let needs = case.needs();
+    assert_eq!(needs[2].text, "coda does not shut down: \"not done yet\"");
+    // Who has left stands in one line, however many they are.
+    assert_eq!(needs[3].text, "bob, cora agreed to shut down");
     assert_eq!(needs[0].text, "gem wrote to you: \"hello\"");
     assert_eq!(needs[1].text, "opal answered you: \"42 lines\" (and 1 more)");
     assert_eq!(needs[1].help, "`ensemble recv`");
@@ -274,7 +287,10 @@ fn each_need_names_the_command_that_helps() {
             ("standstill", "`x`"),
             ("unreadable", "`mend it`"),
             ("dead letter", "`ensemble dead retry m2`, or `dead drop`"),
-            ("budget", "`ensemble agent usage allow task t1 --usd N`"),
+            (
+                "budget",
+                "`ensemble agent usage allow task t1 --usd N|--tokens N` allows more; without that, it stays parked"
+            ),
             ("paused", "`x`"),
             ("limited", "it goes on by itself"),
         ]

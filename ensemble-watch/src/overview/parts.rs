@@ -6,7 +6,7 @@ use std::time::Duration;
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{MessageId, Name, Purpose};
+use ensemble_core::message::{Envelope, MessageId, Name, Purpose, yaml};
 use ensemble_core::requests::UnplannedTask;
 use ensemble_core::spool::{Glance, Glances, Spool, State};
 use ensemble_core::{Error, Result};
@@ -14,7 +14,7 @@ use ensemble_team::holdings::{Holding, of_mailbox};
 use ensemble_team::steps::Standing;
 
 use super::{MailboxView, undecided};
-use crate::attention::{DeadTask, PersonMail, UnreadablePart};
+use crate::attention::{DeadTask, MailAct, PersonMail, UnreadablePart};
 use crate::project::Project;
 use crate::workload::Books;
 
@@ -26,6 +26,8 @@ const DEAD_READ_MAX: usize = 50;
 const MAIL_READ_MAX: usize = 50;
 /// The first words of a message for the person, in characters.
 const WORDS_CHARS_MAX: usize = 60;
+/// The type of the answer to a shutdown request.
+const FAREWELL_TYPE: &str = "shutdown_response";
 /// The directories of a mailbox in which a change changes what is shown of it.
 const SHOWN_STATES: [&str; 4] = ["new", "front", "cur", "dead"];
 
@@ -211,20 +213,43 @@ fn mail_for_person(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<PersonMail>
     let read = |id: MessageId| {
         // One that cannot be read becomes a dead letter once the person receives it.
         let envelope = queue.peek(mailbox, &id).ok()?;
-        // Who has left is in the rows of the team.
-        let is_farewell = envelope.kind.as_str() == "shutdown_response";
-        let is_for_reading = envelope.purpose() != Purpose::Request && !is_farewell;
-        is_for_reading.then(|| PersonMail {
-            words: envelope.first_words(WORDS_CHARS_MAX),
-            is_answer: envelope.causation_id.is_some(),
-            at: envelope.created_at,
-            from: envelope.from,
-            id,
-        })
+        let is_for_reading = envelope.purpose() != Purpose::Request;
+        let (act, words) = Some(&envelope).filter(|_| is_for_reading).and_then(said_to_person)?;
+        Some(PersonMail { words, act, at: envelope.created_at, from: envelope.from, id })
     };
     let mut mail: Vec<PersonMail> = waiting.filter_map(|found| read(found.id)).collect();
     mail.sort_by_key(|unread| unread.at);
     Ok(mail)
+}
+
+/// What the sender of mail for the person does with it, and its first words. `None` for the end of a request
+/// without an answer: that is another need.
+fn said_to_person(envelope: &Envelope) -> Option<(MailAct, String)> {
+    let words = |envelope: &Envelope| envelope.first_words(WORDS_CHARS_MAX);
+    if envelope.kind.as_str() != FAREWELL_TYPE {
+        let is_answer = envelope.causation_id.is_some();
+        let act = if is_answer { MailAct::Answers } else { MailAct::Writes };
+        return Some((act, words(envelope)));
+    }
+    let Ok(farewell) = yaml::parse::<Farewell>(&envelope.body, Path::new(FAREWELL_TYPE)) else {
+        return Some((MailAct::Answers, words(envelope)));
+    };
+    let reason = Envelope::new(envelope.to.clone(), farewell.reason);
+    match (farewell.approve, farewell.outcome.as_str()) {
+        (true, _) => Some((MailAct::Leaves, words(&reason))),
+        (false, "rejected" | "") => Some((MailAct::Stays, words(&reason))),
+        _ => None,
+    }
+}
+
+/// What is read of the answer to a shutdown request.
+#[derive(serde::Deserialize)]
+struct Farewell {
+    approve: bool,
+    #[serde(default)]
+    outcome: String,
+    #[serde(default)]
+    reason: String,
 }
 
 /// The dead letters of a mailbox, or of all.

@@ -137,13 +137,14 @@ mod options {
     use super::{CONFIG_FILE, Project, TEAM_DEFAULT};
 
     impl Project {
-        /// Access to the servers; `None` if the mailboxes are in the queue's directory.
+        /// Access to the servers; `None` if the mailboxes are in the queue's directory. A team that they do not know is
+        /// an error: who begins one sets [`NatsOptions::creates`].
         ///
         /// # Errors
         /// `transport` is neither `directory` nor an address.
         pub fn nats_options(&self) -> Result<Option<NatsOptions>> {
             let Some(servers) = self.servers()? else { return Ok(None) };
-            Ok(Some(self.nats_options_for(servers)?))
+            Ok(Some(self.nats_options_for(servers)?.without_creating()))
         }
 
         /// The beginning of the answers' subjects, which is `_INBOX` or begins so.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ensemble_core::broker::UnreadMail;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, ReservedName};
 use ensemble_core::{Error, Result};
 use ensemble_team::authority::Authority;
 use ensemble_team::roster::Outsiders;
@@ -94,7 +94,7 @@ impl AgentConfig {
     /// Refuses names that mean something else.
     pub(super) fn check_names(&self, agent: &Name, path: &Path) -> Result<()> {
         for (field, name) in [("", Some(agent)), (".mailbox", self.mailbox.as_ref())] {
-            if let Some(Err(reserved)) = name.map(Name::check_agent) {
+            if let Some(Err(reserved)) = name.map(ReservedName::refuse_agent) {
                 let field = format!("agents.{agent}{field}");
                 return Err(Error::malformed(path, field, reserved.to_string()));
             }

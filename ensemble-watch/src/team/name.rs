@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) fn claim(project: &Project, agent: &Name) -> Result<()> {
     let Some(mut options) = project.nats_options()? else { return Ok(()) };
     options.patience = options.patience.min(PATIENCE);
+    // A team may begin with its first agent.
+    options.creates = true;
     let claimed = ensemble_nats::NatsTransport::connect(&options)
         .and_then(|queue| queue.claim_member(agent, &project.host()?));
     match claimed {

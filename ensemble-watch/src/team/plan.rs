@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, ReservedName};
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
@@ -89,8 +89,8 @@ impl Plan {
 
     /// Checks whether the plan can be carried out.
     pub(super) fn check(&self) -> Result<()> {
-        self.name.check_agent()?;
-        self.mailbox.check_agent()?;
+        ReservedName::refuse_agent(&self.name)?;
+        ReservedName::refuse_agent(&self.mailbox)?;
         let place = PathBuf::from(CONFIG_FILE);
         let wrong = |field: &str, detail: String| {
             let field = format!("agents.{}.{field}", self.name);

@@ -13,7 +13,7 @@ use super::{BoardError, Obstacle};
 use crate::proto::agent;
 use crate::proto::task::Holder;
 use ensemble_core::Result;
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::{Name, ReservedName, Timestamp};
 
 /// An agent to register.
 #[derive(Clone, Debug)]
@@ -68,9 +68,9 @@ impl LockedBoard<'_> {
     ///
     /// # Errors
     /// [`BoardError::NotAllowed`] if an agent of that name is registered. Or the name is reserved
-    /// ([`ReservedName`](ensemble_core::message::ReservedName)).
+    /// ([`ReservedName`]).
     pub fn register(&mut self, agent: &NewAgent) -> Result<Holder> {
-        agent.id.check_agent()?;
+        ReservedName::refuse_agent(&agent.id)?;
         let same = |name: &&Name| name.as_str().eq_ignore_ascii_case(agent.id.as_str());
         if let Some(other) = self.state().agents.keys().find(same) {
             let what = format!("register agent `{}`", agent.id);

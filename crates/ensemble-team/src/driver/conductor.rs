@@ -24,7 +24,7 @@ use ensemble_core::broker::Broker;
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::Clock;
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::message::{Envelope, KnownSender, MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 
@@ -53,7 +53,7 @@ pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
 ///     batches: Batches::new(queue, state, Durability::Power),
 ///     clock: &SystemClock,
 ///     recorder: &NullRecorder,
-///     actor: Name::new("conductor")?,
+///     actor: Name::new("conductor")?.into(),
 /// };
 /// let batch = conductor.instruct(&Instruction::new(vec![Task::new("task-1", "Count the lines")]))?;
 /// let mut rest = |longest| std::thread::sleep(longest);
@@ -71,8 +71,8 @@ pub struct Conductor<'a> {
     pub clock: &'a dyn Clock,
     /// Where it is told what happens.
     pub recorder: &'a dyn Recorder,
-    /// The agent that conducts.
-    pub actor: Name,
+    /// The agent that conducts, and how it is known.
+    pub actor: KnownSender,
 }
 
 impl Conductor<'_> {
@@ -86,9 +86,8 @@ impl Conductor<'_> {
         let batch = Batch::of(instruction)?;
         let envelope = Envelope::new(Name::new("dispatch")?, text)
             .with_id(MessageId::new(batch.id.as_str())?)
-            .with_kind(Name::new(INSTRUCTION_TYPE)?)
-            .from(self.actor.clone());
-        self.queue.publish(&envelope)?;
+            .with_kind(Name::new(INSTRUCTION_TYPE)?);
+        self.queue.publish(&self.actor.sign(envelope))?;
         Ok(batch)
     }
 
@@ -110,7 +109,7 @@ impl Conductor<'_> {
         let mut heard = HashMap::new();
         loop {
             self.escalations(batch, &mut heard, hear)?;
-            match self.batches.resume(&batch.id, &self.actor, self.recorder) {
+            match self.batches.resume(&batch.id, &self.actor.name, self.recorder) {
                 Ok(Some(summary)) => {
                     // What was given up between the last look and the end is heard of, too.
                     self.escalations(batch, &mut heard, hear)?;
@@ -129,7 +128,7 @@ impl Conductor<'_> {
             let now = self.clock.monotonic();
             if now >= until {
                 let role = json!({ "role": "conductor" });
-                self.recorder.record(types::ROLE_PATIENCE_ENDED, self.actor.as_str(), role);
+                self.recorder.record(types::ROLE_PATIENCE_ENDED, self.actor.name.as_str(), role);
                 return Ok(None);
             }
             rest(until.since(now).min(DISPATCH_POLL_INTERVAL));

@@ -33,7 +33,7 @@ use ensemble_core::driver::{LadderState, LadderStore, TASK_TYPE};
 use ensemble_core::durable::{self, Dir, FileLock};
 use ensemble_core::env::{Clock, boot_id};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::{Digest, Envelope, MessageId, Name, yaml};
+use ensemble_core::message::{Digest, Envelope, KnownSender, MessageId, Name, yaml};
 use ensemble_core::spool::{self, Spool};
 use ensemble_core::{Error, Result};
 
@@ -157,7 +157,7 @@ pub struct DispatchRun<'a> {
     /// Where it is told what happens.
     pub recorder: &'a dyn Recorder,
     /// The agent that dispatches.
-    pub actor: Name,
+    pub actor: KnownSender,
     /// The team.
     pub hands: &'a dyn Hands,
 }
@@ -227,7 +227,7 @@ impl DispatchRun<'_> {
     /// # Errors
     /// The queue or the state cannot be read or written. Nothing is lost: step again.
     pub fn step(&self, batch: &Batch, instruction: &Instruction) -> Result<Progress> {
-        if let Some(summary) = self.batches.resume(&batch.id, &self.actor, self.recorder)? {
+        if let Some(summary) = self.batches.resume(&batch.id, &self.actor.name, self.recorder)? {
             return Ok(Progress::Told(Box::new(Told::Before(summary))));
         }
         let plan = plan_of(instruction)?;
@@ -236,7 +236,7 @@ impl DispatchRun<'_> {
         self.hand_out(batch, instruction, &plan, &mut file)?;
         if file.state.is_over() {
             let summary = self.summary(batch, &plan, &file.state);
-            let told = self.batches.tell(&batch.id, &summary, &self.actor, self.recorder)?;
+            let told = self.batches.tell(&batch.id, &summary, &self.actor.name, self.recorder)?;
             return Ok(Progress::Told(Box::new(told)));
         }
         let over = file.state.tasks.values().filter(|task| task.is_over()).count();
@@ -338,13 +338,12 @@ impl DispatchRun<'_> {
             .with_kind(Name::new(TASK_TYPE)?)
             .with_task(task)
             .with_attempt(hand.attempt)
-            .with_correlation(batch.id.as_str())
-            .from(self.actor.clone());
-        self.queue.publish(&envelope)?;
+            .with_correlation(batch.id.as_str());
+        self.queue.publish(&self.actor.sign(envelope))?;
         self.hands.handed_out(&mailbox)?;
         self.recorder.record(
             types::WORKER_ASSIGN,
-            self.actor.as_str(),
+            self.actor.name.as_str(),
             json!({
                 "task_id": task, "worker_id": hand.worker, "attempt": hand.attempt, "id": id,
                 "mailbox": mailbox,

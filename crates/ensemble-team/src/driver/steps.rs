@@ -19,7 +19,7 @@ use crate::steps::{Ask, Completion, Handed, Next, Nothing, StepKey, StepStore, S
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Published;
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::{Digest, Envelope, MessageId, Name};
+use ensemble_core::message::{Digest, Envelope, KnownSender, MessageId, Name};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::spool::State;
 use ensemble_core::{Error, Result};
@@ -35,8 +35,8 @@ pub struct StepDriver<'a> {
     pub mail: &'a dyn Broker,
     /// Where it is told what happens.
     pub recorder: &'a dyn Recorder,
-    /// The sender of the prompts.
-    pub actor: Name,
+    /// The sender of the prompts, and how it is known.
+    pub actor: KnownSender,
 }
 
 /// A prompt that was sent.
@@ -134,9 +134,9 @@ impl StepDriver<'_> {
         let mut envelope = Envelope::new(step.agent.clone(), prompt.text.clone())
             .with_id(message.clone())
             .with_kind(Name::new(STEP_TYPE)?)
-            .from(self.actor.clone())
             .with_task(step.key.task_id.clone())
             .with_attempt(step.attempt);
+        envelope = self.actor.sign(envelope);
         if matches!(envelope.encode(), Err(Error::TooLarge { .. })) {
             envelope = self.shortened(envelope, &prompt.text)?;
         }
@@ -152,7 +152,7 @@ impl StepDriver<'_> {
             "attempt": step.attempt, "epoch": step.epoch, "id": message,
             "mailbox": step.agent, "prompt_sha256": prompt.sha256,
         });
-        self.recorder.record(types::STEP_PROMPTED, self.actor.as_str(), data);
+        self.recorder.record(types::STEP_PROMPTED, self.actor.name.as_str(), data);
         Ok(Prompted { step, message })
     }
 

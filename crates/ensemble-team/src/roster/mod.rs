@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Modes};
-use ensemble_core::message::{Name, Timestamp, yaml};
+use ensemble_core::message::{Name, ReservedName, Timestamp, yaml};
 use ensemble_core::{Error, Result};
 
 pub use error::RosterError;
@@ -146,7 +146,7 @@ impl Roster {
             Some(member) => {
                 // A member with such a name from before it was reserved can still be changed.
                 if current.is_none() {
-                    name.check_agent()?;
+                    ReservedName::refuse_agent(name)?;
                 }
                 document.replace(yaml::render(&member).as_bytes())?;
                 Ok(Some(member))

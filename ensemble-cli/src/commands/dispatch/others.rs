@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use ensemble_core::Result;
 use ensemble_core::broker::{Broker, RETURNED_TYPE};
-use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::message::{Envelope, KnownSender, MessageId, Name};
 use ensemble_core::spool::{Found, State};
 use ensemble_team::contract::{self, Reading, Report, Status};
 use ensemble_team::driver::{Batch, INSTRUCTION_TYPE};
@@ -31,7 +31,7 @@ const REPORT_PREFIX: &str = "report.";
 
 pub(super) struct Others<'a> {
     queue: &'a dyn Broker,
-    actor: &'a Name,
+    actor: &'a KnownSender,
     /// The tasks of all batches of this process.
     expected: BTreeSet<String>,
     /// Those of the batch that is worked on.
@@ -48,7 +48,7 @@ enum Fate {
 }
 
 impl<'a> Others<'a> {
-    pub(super) fn new(queue: &'a dyn Broker, actor: &'a Name) -> Self {
+    pub(super) fn new(queue: &'a dyn Broker, actor: &'a KnownSender) -> Self {
         Self {
             queue,
             actor,
@@ -80,8 +80,9 @@ impl<'a> Others<'a> {
     /// A message that cannot be read now keeps no other one from being read.
     fn read_all(&self) -> Result<()> {
         let mut mail = Vec::new();
-        for found in self.queue.unfinished(self.actor, MESSAGES_MAX)? {
-            match self.queue.peek(self.actor, &found.id) {
+        let actor = &self.actor.name;
+        for found in self.queue.unfinished(actor, MESSAGES_MAX)? {
+            match self.queue.peek(actor, &found.id) {
                 Ok(envelope) => mail.push((found, envelope)),
                 // It may be an instruction, whose reports are not to be read here.
                 Err(error) if error.is_transient() => return Err(error),
@@ -103,10 +104,11 @@ impl<'a> Others<'a> {
         envelope: &Envelope,
         instructed: &BTreeSet<String>,
     ) -> Result<()> {
+        let actor = &self.actor.name;
         let is_ours = match &found.state {
             State::Queued { .. } => true,
             // An earlier process of this command was killed before it settled the message.
-            State::Acked { holder, .. } => holder == self.actor,
+            State::Acked { holder, .. } => holder == actor,
             State::Settled | State::Dead => false,
         };
         let fate = self.fate(envelope, instructed);
@@ -115,7 +117,7 @@ impl<'a> Others<'a> {
         }
         let lease = match &found.state {
             State::Acked { .. } => found.lease()?,
-            _ => match self.queue.receive_id(self.actor, &found.id, self.actor)? {
+            _ => match self.queue.receive_id(actor, &found.id, actor)? {
                 Some(delivery) => delivery.lease,
                 None => return Ok(()),
             },
@@ -154,12 +156,11 @@ impl<'a> Others<'a> {
     fn pass_on(&self, envelope: &Envelope) -> Result<()> {
         let mut copy = Envelope::new(Name::new(CONDUCTOR)?, envelope.body.clone())
             .with_kind(envelope.kind.clone())
-            .with_id(MessageId::new(format!("{}.on", envelope.id))?)
-            .from(self.actor.clone());
+            .with_id(MessageId::new(format!("{}.on", envelope.id))?);
         copy.task_id.clone_from(&envelope.task_id);
         copy.source.clone_from(&envelope.source);
         copy.causation_id = Some(envelope.id.to_string());
-        self.queue.publish(&copy).map(drop)
+        self.queue.publish(&self.actor.sign(copy)).map(drop)
     }
 }
 

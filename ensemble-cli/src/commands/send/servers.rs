@@ -9,7 +9,6 @@ use ensemble_core::env::Published;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Settings, State};
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
-use serde_json::json;
 
 use super::Arguments;
 use crate::content::fill;
@@ -60,7 +59,7 @@ impl Arguments {
             self.demand_plan(context, servers, &envelope.from)?;
         }
         let deadline = self.waiting.deadline();
-        let (mut failed, mut is_told) = (None, false);
+        let (mut failed, mut is_told, mut is_refused) = (None, false, false);
         for to in &recipients {
             match self.post(
                 context,
@@ -78,17 +77,15 @@ impl Arguments {
                     is_told = true;
                 }
                 Err(failure) => {
-                    // Each is said; the last one is the outcome.
-                    if let Some(Failure::Told { text, .. }) = failed.replace(failure) {
-                        say(&text);
-                    }
+                    is_refused = true;
+                    super::note_failure(context, (&envelope.id, to), &mut failed, failure)?;
                 }
             }
         }
         if let (Some(servers), true) = (&servers, is_told) {
             answers::sent(context, servers, &envelope);
         }
-        failed.map_or(Ok(()), Err)
+        super::outcome(failed, is_told && is_refused, &envelope.id)
     }
 
     /// Sends one message and waits for what is wanted. Returns why that was not reached.
@@ -113,13 +110,11 @@ impl Arguments {
         // It is sent, whatever can be learned of it.
         let (reached, unseen) =
             waited.map_or_else(|why| (Receipt::Stored, Some(why)), |reached| (reached, None));
-        if context.out.is_json() {
-            context.out.object(&json!({
-                "id": envelope.id, "mailbox": envelope.to, "state": reached,
-                "already_stored": posted == Posted::Sent(Published::AlreadyStored),
-                "outbox": matches!(posted, Posted::Kept(_)),
-            }))?;
-        }
+        let told = [
+            ("already_stored", (posted == Posted::Sent(Published::AlreadyStored)).into()),
+            ("outbox", matches!(posted, Posted::Kept(_)).into()),
+        ];
+        super::report(context, (&envelope.id, &envelope.to), reached, &told)?;
         let late = self.waiting.until().filter(|wanted| reached < *wanted).map(|wanted| {
             let patience = age(self.waiting.patience().unwrap_or_default());
             Failure::nothing(format!("after {patience} the message is {reached}, not {wanted}"))
@@ -139,7 +134,7 @@ impl Arguments {
         };
         if self.all {
             let mut all = servers.mailboxes()?;
-            all.retain(|name| name != sender);
+            all.retain(|name| super::is_broadcast_to(name, sender));
             let no_other = || Failure::refused("there is no other mailbox to send to");
             return if all.is_empty() { Err(no_other()) } else { Ok(all) };
         }

@@ -38,7 +38,7 @@ impl Add {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let content = content_of(&self.file)?;
         let text = String::from_utf8(content)
-            .map_err(|_| Failure::refused(format!("{}: is no UTF-8", self.file.display())))?;
+            .map_err(|_| Failure::usage(format!("{} is not UTF-8", self.file.display())))?;
         let plan = Plan::parse(&text, &self.file).map_err(Failure::input)?;
         if let Some(orchestrator) = &plan.orchestrator {
             // A name without a mailbox could never be told anything.

@@ -161,8 +161,8 @@ fn driver<'a>(
     recorder: &'a dyn Recorder,
 ) -> Outcome<StepDriver<'a>> {
     let actor = match context.agent()? {
-        Some(agent) => agent,
-        None => Name::new(ACTOR).map_err(Error::from)?,
+        Some(_) => context.sender()?,
+        None => context.sender_named(Name::new(ACTOR).map_err(Error::from)?)?,
     };
     Ok(StepDriver { store, mail: &**mail, recorder, actor })
 }

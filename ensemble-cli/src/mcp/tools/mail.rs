@@ -17,7 +17,8 @@ use crate::content::fill;
 use crate::mail::answers;
 use crate::mail::delivered::{Delivered, body_json, count_waiting};
 use crate::mail::delivered::{needed_plan, sender_of};
-use crate::mail::replying::{self, Replied};
+use crate::mail::readers::absent_reader;
+use crate::mail::replying;
 use crate::mail::settling::{Settling, Standing};
 use crate::mcp::Desk;
 
@@ -123,9 +124,6 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
     if send.message.trim().is_empty() {
         return Err(Trouble::new("message: is empty: say what the recipient is to know"));
     }
-    if send.message.trim().is_empty() {
-        return Err(Trouble::new("message: is empty: say something"));
-    }
     if send.priority.is_some_and(|priority| priority > 9) {
         return Err(Trouble::new("priority: pass 0 to 9"));
     }
@@ -154,10 +152,14 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
     let envelope = fill(&**queue, envelope, content)?;
     let published = queue.publish(&envelope)?;
     answers::sent(&desk.context(), queue.request_store(), &envelope);
-    Ok(json!({
+    let mut sent = json!({
         "id": envelope.id, "mailbox": envelope.to, "state": "stored",
         "already_stored": published == Published::AlreadyStored,
-    }))
+    });
+    if let Some(warning) = absent_reader(&desk.project, &envelope.to) {
+        sent["warning"] = warning.into();
+    }
+    Ok(sent)
 }
 
 pub(super) fn fetch(desk: &Desk, fetch: Fetch) -> Answer {
@@ -403,10 +405,7 @@ pub(super) fn reply(desk: &Desk, reply: Reply) -> Answer {
     let (id, content) = (message_id(reply.id)?, reply.message.into_bytes());
     let queue = desk.queue()?;
     let replied = replying::reply(&desk.context(), queue, &desk.mailbox, &id, content)?;
-    let Replied { id, to, answered, settled, waiting } = replied;
-    Ok(json!({
-        "id": id, "mailbox": to, "answered": answered, "settled": settled, "waiting": waiting,
-    }))
+    Ok(replied.object())
 }
 
 fn message_id(id: String) -> Result<MessageId, Trouble> {

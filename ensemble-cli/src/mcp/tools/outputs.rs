@@ -16,7 +16,7 @@ const OUTPUTS: &[(&str, &str)] = &[
     ("plan_approval", "..Request; message: text"),
     ("shutdown_request", "..Request; message: text"),
     ("shutdown_response", "..Request; message: text"),
-    ("send_message", "id: id; mailbox: name; state: =stored; already_stored: flag"),
+    ("send_message", "id: id; mailbox: name; state: =stored; already_stored: flag; warning?: text"),
     (
         "assign",
         "id: id; mailbox: name; state: =stored; task_id: text; worker: name; attempt: count; ready_attempt: count; \
@@ -25,7 +25,7 @@ const OUTPUTS: &[(&str, &str)] = &[
     ("fetch_inbox", "mailbox: name; messages: [object]"),
     ("acknowledge_message", TAKEN),
     ("wait_for_message", "received: flag; waited_seconds: count; message?: object"),
-    ("reply", "id: id; mailbox: name; answered: id; settled: flag; waiting: count"),
+    ("reply", "id: id; mailbox: name; answered: id; settled: flag; waiting: count; warning?: text"),
     ("complete_message", "id: id; state: =settled; already_settled: flag; waiting?: count"),
     ("release", "id: id; mailbox: name; state: word(queued acked settled dead gone)"),
     ("dead_letter", "id: id; mailbox: name; state: =dead"),

@@ -1,0 +1,104 @@
+//! Who writes, and whether a recipient reads: the same answer at every door.
+
+use serde_json::json;
+
+use crate::bed::{Bed, objects, program};
+use crate::conversation::{member, of_member, read, works};
+use crate::mcp_client::Mcp;
+use crate::tmux_support::{TestServer, eventually};
+
+#[test]
+fn what_a_person_types_under_another_name_is_said_to_be_the_persons() {
+    let bed = Bed::new();
+    let shell = TestServer::bash();
+    let (home, program, line) = (bed.project(), program().display(), "send --to w1 --as lead");
+    std::fs::write(home.join("agent.sh"), format!("{program} {line} scripted\n:\n")).unwrap();
+    let typed = |command: &str| {
+        let command = format!("cd {} && {command}", home.display());
+        shell.human(&[&command, "Enter"]);
+        eventually(&command, || bed.mailbox("w1/new").read_dir().unwrap().count() == 1);
+        read(&bed, "w1")
+    };
+    let text = typed(&format!("{program} {line} typed"));
+    let expected = "Message from lead, on behalf of the person who runs this team:\n```\ntyped";
+    assert!(text.starts_with(expected), "{text}");
+    let text = typed(&format!("echo piped | {program} {line}"));
+    assert!(text.contains("on behalf of the person") && text.contains("piped"), "{text}");
+    // A program that the person has started is not the person.
+    let text = typed("sh agent.sh");
+    assert!(
+        text.starts_with("Message from lead (not proved") && text.contains("scripted"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_sender_learns_at_every_door_that_the_reader_has_left() {
+    let bed = Bed::new();
+    ["w1", "cora"].iter().for_each(|name| member(&bed, name));
+    works(of_member(&bed, "cora", "send --to w1 -m hello", ""));
+    bed.ok("mailbox add full --capacity 1");
+    bed.ok("send --to full -m first");
+    let file = bed.project().join(".ensemble/roster/cora.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(bed.run("send --to cora -m news").stderr, "", "it is up");
+    std::fs::write(&file, text.replace("state: up", "state: shutdown")).unwrap();
+    let warning = "cora has left, and the message waits for it";
+    for line in ["send --to cora -m x", "send --all x"] {
+        let ran = bed.run(line);
+        assert!(ran.stderr.contains(warning), "{line}: {ran:?}");
+    }
+    let ran = bed.run("send --to cora,full,w1 -m x --json");
+    let sent = objects(&ran.stdout);
+    assert!(sent[0]["error"].as_str().unwrap().contains("`full` is full"), "{sent:?}");
+    assert_eq!((&sent[0]["mailbox"], &sent[0]["state"]), (&json!("full"), &json!("refused")));
+    assert!(sent[1]["warning"].as_str().unwrap().starts_with(warning), "{sent:?}");
+    assert_eq!((&sent[2]["mailbox"], sent[2].get("warning")), (&json!("w1"), None));
+    let hint = format!("with `--id {}`", sent[1]["id"].as_str().unwrap());
+    assert!(ran.code == 75 && ran.stderr.contains(&hint), "{ran:?}");
+    // A program, by the API and by MCP, and an answer.
+    let call = json!({ "id": 1, "method": "send", "params": { "to": "cora", "text": "x" } });
+    let called = bed.run_with("admin api", format!("{call}\n").as_bytes());
+    assert!(called.stdout.contains(warning), "{called:?}");
+    let mut client = Mcp::of(&bed, "lead");
+    let sent = client.object("send_message", &json!({ "to": "cora", "message": "x" }));
+    assert!(sent["warning"].as_str().unwrap().starts_with(warning), "{sent}");
+    let held = objects(&of_member(&bed, "w1", "recv --json", "").stdout);
+    let id = held[0]["envelope"]["id"].as_str().unwrap();
+    let replied = of_member(&bed, "w1", &format!("reply {id} fine"), "");
+    assert!(replied.stderr.contains(warning), "{replied:?}");
+}
+
+#[test]
+fn instructions_say_how_their_sender_is_known() {
+    let bed = Bed::new();
+    ["w1", "cora"].iter().for_each(|name| member(&bed, name));
+    let text = "type: start_workers\ntasks: [{id: a, instruction: count}]\n...\n";
+    std::fs::write(bed.project().join("i.yaml"), text).unwrap();
+    let sent = || {
+        let message = bed.object("recv --as dispatch")["envelope"].clone();
+        [message["from"].clone(), message["proof"].clone()]
+    };
+    bed.ok("agent instruct -f i.yaml");
+    assert_eq!(sent(), ["operator", "person"]);
+    std::fs::write(bed.project().join("i.yaml"), text.replace("id: a", "id: b")).unwrap();
+    works(of_member(&bed, "cora", "agent instruct -f i.yaml", ""));
+    assert_eq!(sent(), ["cora", "pass"]);
+}
+
+#[test]
+fn what_is_sent_to_all_is_for_agents_and_who_has_left_is_said() {
+    let bed = Bed::new();
+    ["w1", "cora"].iter().for_each(|name| member(&bed, name));
+    let id = bed.ok("send --all stop");
+    assert!(bed.mailbox(&format!("cora/new/{}.yaml", id.trim_end())).exists());
+    bed.fails(3, "recv");
+    for (name, answer) in [("w1", "--approve"), ("cora", "--reject --reason busy")] {
+        let asked = bed.object(&format!("request shutdown {name}"));
+        let id = asked["request_id"].as_str().unwrap();
+        works(of_member(&bed, name, &format!("request answer {id} {answer}"), ""));
+    }
+    let status = bed.run("status").stdout;
+    assert!(status.contains("w1 agreed to shut down"), "{status}");
+    assert!(status.contains("cora does not shut down: \"busy\""), "{status}");
+}
