@@ -50,6 +50,7 @@
 //! |---|---|
 //! | [`Queue`], [`QueueOptions`] | an open queue: a directory of mailboxes |
 //! | [`Mailbox`], [`Settings`], [`Counts`], [`Messages`] | one mailbox, as one consumer sees it |
+//! | [`Inboxes`] | many mailboxes, received from in one thread or event loop |
 //! | [`Message`], [`KeepAlive`] | a received message: settle, release, reject, extend, reply; goes back if it is dropped |
 //! | [`Draft`], [`IntoName`] | a message that is being written |
 //! | [`CancelToken`] | ends waits |
@@ -218,7 +219,7 @@ pub use message::{Envelope, MessageId, Name, NameError, Timestamp};
 #[cfg(feature = "tokio")]
 pub use queue::Incoming;
 pub use queue::{
-    CancelToken, DROP_DELAY_MAX, Draft, IntoName, KeepAlive, Mailbox, Message, Messages, Queue,
+    CancelToken, Draft, Inboxes, IntoName, KeepAlive, Mailbox, Message, Messages, Queue,
     QueueOptions,
 };
 pub use spool::{DeadLetter, Found, Settings, State, Swept};

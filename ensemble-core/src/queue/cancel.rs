@@ -55,6 +55,11 @@ impl CancelToken {
         }
     }
 
+    /// Whether both are clones of one token.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Whether it was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {

@@ -240,7 +240,10 @@ impl Mailbox {
         Ok(None)
     }
 
-    #[cfg(feature = "tokio")]
+    pub(super) fn token(&self) -> Option<&CancelToken> {
+        self.cancel.as_ref()
+    }
+
     pub(super) fn queue(&self) -> &Queue {
         &self.queue
     }
@@ -395,7 +398,7 @@ impl Mailbox {
 }
 
 /// When a wait of this length ends; `None` for one that no clock can measure.
-fn deadline_in(longest: Duration) -> Option<Instant> {
+pub(super) fn deadline_in(longest: Duration) -> Option<Instant> {
     Instant::now().checked_add(longest)
 }
 

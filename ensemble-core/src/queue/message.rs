@@ -4,7 +4,7 @@
 //! |---|---|
 //! | after `settle`, `release`, `release_after`, `reject` or `keep`, also if that failed | stays where it is |
 //! | first delivery, no panic | can be received again at once |
-//! | a later delivery, or during a panic | can be received again after 2^delivery seconds, at most [`DROP_DELAY_MAX`] |
+//! | a later delivery, or during a panic | can be received again after 2^delivery seconds, at most five minutes |
 //! | in a forked child | stays held by the parent |
 //! | while another process holds the mailbox's lock | stays held until its lease expires |
 //! | never: exit, abort, a signal | stays held until its lease expires |
@@ -23,7 +23,7 @@ use crate::message::{Envelope, MessageId, Name};
 use crate::{Error, Result};
 
 /// The longest time for which a dropped message is kept from being received again.
-pub const DROP_DELAY_MAX: Duration = Duration::from_secs(300);
+pub(super) const DROP_DELAY_MAX: Duration = Duration::from_secs(300);
 
 /// A received message. It is held under a lease: settle it when the work is done, before the lease expires.
 ///

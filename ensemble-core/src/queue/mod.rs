@@ -11,6 +11,7 @@
 
 mod cancel;
 mod draft;
+mod inboxes;
 #[cfg(feature = "tokio")]
 mod incoming;
 mod keep_alive;
@@ -30,11 +31,12 @@ use crate::{Error, Result};
 
 pub use cancel::CancelToken;
 pub use draft::Draft;
+pub use inboxes::Inboxes;
 #[cfg(feature = "tokio")]
 pub use incoming::Incoming;
 pub use keep_alive::KeepAlive;
 pub use mailbox::{Mailbox, Messages};
-pub use message::{DROP_DELAY_MAX, Message};
+pub use message::Message;
 pub use name::IntoName;
 pub use options::QueueOptions;
 

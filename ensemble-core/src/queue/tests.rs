@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::message::DROP_DELAY_MAX;
 use super::*;
 use crate::durable::{Dir, Durability, FileLock};
 use crate::env::{Lease, SystemClock};
@@ -329,4 +330,95 @@ fn opening_a_mailbox_again_keeps_its_settings() {
     assert_eq!(bed.queue.mailboxes().unwrap().len(), 1);
     again.remove(false).unwrap();
     assert!(bed.queue.mailboxes().unwrap().is_empty());
+}
+
+#[test]
+fn several_mailboxes_are_received_from_in_turn() {
+    let home = tempfile::tempdir().unwrap();
+    let queue = Queue::open_or_create(home.path()).unwrap();
+    let names = ["a", "b", "c"];
+    let boxes = names.map(|name| queue.mailbox(name).unwrap());
+    for inbox in &boxes {
+        inbox.send_all([inbox.name().as_str(); 2]).unwrap();
+    }
+    let mut inboxes = queue.inboxes(boxes).unwrap();
+    let mut received = Vec::new();
+    while let Some(message) = inboxes.recv_timeout(Duration::ZERO).unwrap() {
+        received.push(message.body().to_owned());
+        message.settle().unwrap();
+    }
+    assert_eq!(received, ["a", "b", "c", "a", "b", "c"]);
+}
+
+#[test]
+fn a_wait_for_several_mailboxes_ends_with_mail_with_its_time_and_with_a_token() {
+    let home = tempfile::tempdir().unwrap();
+    let queue = Queue::open_or_create(home.path()).unwrap();
+    let stop = CancelToken::new().unwrap();
+    let boxes = ["a", "b"].map(|name| queue.mailbox(name).unwrap().until(&stop));
+    let mut inboxes = queue.inboxes(boxes).unwrap();
+    assert!(inboxes.recv_timeout(Duration::from_millis(1)).unwrap().is_none());
+    let sender = queue.clone();
+    let waiting = std::thread::spawn(move || {
+        let message = inboxes.recv_timeout(PATIENCE).unwrap().expect("mail");
+        message.settle().unwrap();
+        (message.lease().mailbox.to_string(), inboxes)
+    });
+    sender.send("b", "task").unwrap();
+    let (mailbox, mut inboxes) = waiting.join().unwrap();
+    assert_eq!(mailbox, "b");
+    let waiting = std::thread::spawn(move || inboxes.recv().unwrap().is_none());
+    stop.cancel();
+    assert!(waiting.join().unwrap(), "it has received something");
+}
+
+#[test]
+fn several_mailboxes_give_delayed_mail_and_that_of_dead_holders() {
+    let bed = Bed::new();
+    let queue = bed.queue.clone();
+    let inbox = queue.mailbox_with("a", &Settings::default().with_lease_seconds(60)).unwrap();
+    inbox.send("held").unwrap();
+    let _held = inbox.try_recv().unwrap().unwrap().keep();
+    inbox.send(Draft::new("delayed").delay(MINUTE / 2)).unwrap();
+    let mut inboxes = queue.inboxes([inbox]).unwrap();
+    assert!(inboxes.try_recv().unwrap().is_none());
+    assert_eq!(inboxes.next_look(), MINUTE / 2);
+    bed.clock.advance(MINUTE / 2);
+    let delayed = inboxes.try_recv().unwrap().expect("it is due");
+    assert_eq!(delayed.body(), "delayed");
+    delayed.settle().unwrap();
+    assert!(inboxes.try_recv().unwrap().is_none());
+    bed.clock.advance(MINUTE);
+    let again = inboxes.try_recv().unwrap().expect("its lease has expired");
+    assert_eq!((again.body(), again.delivery()), ("held", 2));
+    again.settle().unwrap();
+}
+
+#[test]
+fn a_mailbox_of_another_queue_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let [one, two] =
+        ["one", "two"].map(|name| Queue::open_or_create(home.path().join(name)).unwrap());
+    let refused = two.inboxes([one.mailbox("a").unwrap()]).unwrap_err();
+    assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
+}
+
+/// One that is gone stops no other.
+#[test]
+fn a_removed_mailbox_is_an_error_once_and_the_others_go_on() {
+    let home = tempfile::tempdir().unwrap();
+    let queue = Queue::open_or_create(home.path()).unwrap();
+    let [gone, kept] = ["gone", "kept"].map(|name| queue.mailbox(name).unwrap());
+    let mut inboxes = queue.inboxes([gone.clone(), kept.clone()]).unwrap();
+    assert!(inboxes.try_recv().unwrap().is_none());
+    gone.remove(true).unwrap();
+    kept.send("task").unwrap();
+    let mut received = 0;
+    for _ in 0..4 {
+        if let Ok(Some(message)) = inboxes.try_recv() {
+            message.settle().unwrap();
+            received += 1;
+        }
+    }
+    assert_eq!(received, 1);
 }

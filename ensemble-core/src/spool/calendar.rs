@@ -72,7 +72,7 @@ impl Spool {
     }
 
     /// As [`Spool::now`], in milliseconds since the Unix epoch.
-    pub(super) fn now_millis(&self) -> u64 {
+    pub(crate) fn now_millis(&self) -> u64 {
         u64::try_from(self.now().unix_millis()).unwrap_or(0)
     }
 

@@ -98,6 +98,11 @@ impl Spool {
         Waiting::next_due(&self.mailbox(name)?.front)
     }
 
+    /// As [`Spool::next_due`], without those that were due at `looked_at` already.
+    pub(crate) fn next_due_after(&self, name: &Name, looked_at: u64) -> Result<Option<u64>> {
+        Waiting::next_due_after(&self.mailbox(name)?.front, looked_at)
+    }
+
     /// Counts the messages of a mailbox up to `limit` in each state, and opens none. [`Spool::glances`] is for many
     /// mailboxes.
     ///

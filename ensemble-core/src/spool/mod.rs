@@ -264,6 +264,14 @@ pub struct Spool {
 }
 
 impl Spool {
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.options.clock
+    }
+
+    pub(crate) fn recorder(&self) -> &dyn Recorder {
+        &*self.options.recorder
+    }
+
     /// How this queue works, for what is built on it.
     pub(crate) fn options(&self) -> &Options {
         &self.options

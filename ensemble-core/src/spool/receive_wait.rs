@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 pub(crate) use self::shared::SharedWatcher;
 use super::Spool;
-use super::waiting::Waiting;
 use crate::Result;
 use crate::env::{Delivery, Monotonic};
 use crate::leases::MailboxLeases;
@@ -233,8 +232,7 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
     pub fn next_look(&self, longest: Duration) -> Result<Duration> {
         let mut nap = longest.min(POLL_WITH_EVENTS);
         // A message that was due at the last look is one that this holder may not take.
-        let front = &self.spool.mailbox(&self.mailbox)?.front;
-        if let Some(due) = Waiting::next_due_after(front, self.looked_at)? {
+        if let Some(due) = self.spool.next_due_after(&self.mailbox, self.looked_at)? {
             nap = nap.min(Duration::from_millis(due.saturating_sub(self.spool.now_millis())));
         }
         let expiry = lock(&self.observer).leases.poll_timeout();
