@@ -72,6 +72,7 @@ pub mod sessions;
 pub mod short_ids;
 pub mod sources;
 mod status;
+mod status_file;
 mod step_server;
 mod steps;
 pub mod stranded;

@@ -24,7 +24,8 @@ use crate::project::Project;
 use crate::remote::Follower;
 use crate::requests::DecisionHandler;
 use crate::servers::SharedSight;
-use crate::status::{self, ACTOR};
+use crate::status::ACTOR;
+use crate::status_file::note_start;
 use crate::wakes::{Wake, Waker, Wakes, wakes};
 
 /// How long a start waits for the project's lock if another watcher has it, which may be about to end.
@@ -93,7 +94,7 @@ impl Watcher {
     pub fn new(project: &Project) -> Result<Self> {
         project.ensure_state()?;
         let lock = take(&project.watch_lock(), LOCK_PATIENCE)?;
-        status::note_start(&project.watch_status(), SystemClock.monotonic());
+        note_start(&project.watch_status(), SystemClock.monotonic());
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);

@@ -46,7 +46,8 @@ use crate::processes::Processes;
 use crate::project::Project;
 use crate::requests::{DecisionHandler, RequestWatch};
 use crate::servers::{ServerNews, SharedSight};
-use crate::status::{ACTOR, Status};
+use crate::status::ACTOR;
+use crate::status_file::StatusFile;
 use crate::wakes::{PaneResult, Wake, Waker};
 use crate::watch_set::{Place, WatchSet};
 use drop_boxes::DropBoxes;
@@ -78,7 +79,7 @@ pub(crate) struct Engine {
     team: Team,
     requests: RequestWatch,
     upkeep: Upkeep,
-    status: Status,
+    status: StatusFile,
     /// Where the mailboxes are on servers, the thread that follows them has it.
     ladders: Option<LadderThread>,
     /// Mailboxes whose ladders are to be looked at, once the agents are notified.
@@ -124,7 +125,7 @@ impl Engine {
             processes: Processes::default(),
             reconcile: Reconcile::new(project.config.poll_interval()),
             polled: [None; 3],
-            status: Status::new(project.watch_status()),
+            status: StatusFile::new(project.watch_status()),
             context: Context { project: project.clone(), spool, recorder },
         })
     }
