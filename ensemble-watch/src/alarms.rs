@@ -30,17 +30,17 @@ use ensemble_core::message::{Envelope, MessageId, Name, yaml};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
+use ensemble_project::Project;
+use ensemble_project::alarm_list::{AlarmList, UnsentAlarm};
+use ensemble_project::status::ACTOR;
+use ensemble_project::troubles;
 use ensemble_team::board::{AlarmKey, Board, Condition, FILE_NAME, State, conditions, stale};
 use ensemble_team::board::{BoardError, is_missing};
 use ensemble_team::driver::BoardUpkeep;
 use ensemble_team::proto::alarm::{AlarmWatch, Effect, Event};
 use serde_json::json;
 
-use crate::alarm_list::{AlarmList, UnsentAlarm};
 use crate::board_leases;
-use crate::project::Project;
-use crate::status::ACTOR;
-use crate::troubles;
 
 /// The type of the message.
 const ALARM_TYPE: &str = "board.alarm";

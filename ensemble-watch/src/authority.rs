@@ -2,10 +2,9 @@
 
 use ensemble_core::proto::request::SHUTDOWN;
 use ensemble_core::requests::Entry;
+use ensemble_project::Project;
+use ensemble_project::workload::Books;
 use ensemble_team::authority::{NotAuthorized, Standing};
-
-use crate::project::Project;
-use crate::workload::Books;
 
 /// The rules of a project, with the agents that they are about.
 #[derive(Debug)]

@@ -8,13 +8,13 @@ use ensemble_core::Result;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
+use ensemble_project::Project;
+use ensemble_project::status::ACTOR;
 use ensemble_team::board::{Board, Leased, is_missing};
 use ensemble_team::driver::{BoardLeases, Seat};
 use serde_json::{Value, json};
 
 use crate::held_work::{Hands, KeptLeases, Working};
-use crate::project::Project;
-use crate::status::ACTOR;
 
 /// The project's board, for writing in the name of the watcher.
 ///

@@ -44,7 +44,7 @@ use ensemble_core::message::Name;
 use ensemble_core::watch::Landing;
 use ensemble_team::contract::Kind;
 
-use crate::project::BoxTable;
+use ensemble_project::BoxTable;
 use listed::Listed;
 use pending::Pending;
 pub(crate) use reject::Rejected;

@@ -17,14 +17,13 @@ use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
+use ensemble_project::Project;
+use ensemble_project::consumption::UsageReader;
+use ensemble_project::status::ACTOR;
 use ensemble_team::board::Condition;
 use ensemble_team::budget::{BudgetFile, Parked};
 use ensemble_team::usage::{Prices, ReadingLimit, Spent, by_task};
 use serde_json::json;
-
-use crate::consumption::UsageReader;
-use crate::project::Project;
-use crate::status::ACTOR;
 
 /// How often agents' records are read.
 const BUDGET_INTERVAL: Duration = Duration::from_secs(15);

@@ -17,15 +17,15 @@ use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::requests::{Asked, Entry, RequestStore, Requests};
 use ensemble_core::spool::{Found, State};
 use ensemble_core::{Error, Result};
+use ensemble_project::Project;
+use ensemble_project::status::ACTOR;
 use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
 use ensemble_team::proto::shutdown::{Consent, GRACE};
 use ensemble_team::roster::{Member, MemberState};
 use serde_json::json;
 
 use crate::agent_host::PaneHost;
-use crate::project::Project;
 use crate::requests::DecisionHandler;
-use crate::status::ACTOR;
 
 /// Delay before a departure is retried that failed, or that another process is carrying out.
 const RETRY: Duration = Duration::from_secs(2);

@@ -21,12 +21,11 @@ use ensemble_core::event_log::{self, Recorder, types};
 use ensemble_core::history;
 use ensemble_core::proto::calendar::Calendar;
 use ensemble_core::spool::Spool;
+use ensemble_project::Project;
+use ensemble_project::status::ACTOR;
 use ensemble_team::board::{Board, BoardOptions};
 use ensemble_team::driver::{Batches, retention};
 use serde_json::json;
-
-use crate::project::Project;
-use crate::status::ACTOR;
 
 /// Delay of the first sweep, and time between two.
 const FIRST_AFTER: Duration = Duration::from_secs(1);

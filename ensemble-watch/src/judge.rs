@@ -14,13 +14,13 @@ use ensemble_core::env::Published;
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
+use ensemble_project::Project;
+use ensemble_project::status::ACTOR;
 use ensemble_team::contract::{self, Kind, Node};
 use ensemble_team::lint::{Finding, Linter, Mode, Shape};
 
 use crate::boxes::{Complete, contract_of, message_source};
-use crate::project::Project;
 use crate::rejection_notice::author_in;
-use crate::status::ACTOR;
 
 /// The type of the message that tells an author of vague words.
 const ADVICE_TYPE: &str = "report.advice";

@@ -29,13 +29,13 @@ use ensemble_core::driver::{LadderHost, LadderPrompt, LadderStore, Ladders, Read
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
+use ensemble_project::Project;
+use ensemble_project::panes::{self, PaneEntry};
+use ensemble_project::status::ACTOR;
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
 use ensemble_tmux::tmux::Server;
 
-use crate::panes::{self, PaneEntry};
-use crate::project::Project;
-use crate::status::ACTOR;
 use crate::wakes::{LadderNews, Wake, Waker};
 
 /// The least time between two looks at one mailbox, however much happens there.

@@ -11,8 +11,7 @@ use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::Name;
-
-use crate::status::ACTOR;
+use ensemble_project::status::ACTOR;
 
 /// Continues where an observer of this boot with the same state directory has stopped.
 pub(crate) fn open(state: &Path) -> MailboxLeases {

@@ -22,39 +22,29 @@
 #![forbid(unsafe_code)]
 
 mod agent_host;
-mod alarm_list;
 pub mod alarms;
 pub mod alerts;
 mod answers;
-pub mod attention;
 mod authority;
 mod board_leases;
 mod boxes;
 mod budget;
 #[cfg(feature = "nats")]
 mod carrying;
-pub mod consumption;
 mod dead_letters;
 mod departures;
 mod engine;
 mod event_queue;
 mod held_work;
 mod history;
-pub mod hosts;
 pub mod judge;
-mod kinds;
 mod ladders;
 mod leases;
 mod mail;
 mod member_watch;
-pub mod members;
-mod need_kind;
 mod notifier;
-pub mod overview;
 mod pane_worker;
-pub mod panes;
 mod processes;
-pub mod project;
 mod rate_limit_hold;
 mod rejection_notice;
 #[cfg(feature = "nats")]
@@ -62,31 +52,25 @@ mod remote;
 mod requests;
 mod roles;
 mod routing;
-pub mod rows;
 mod run;
 mod screens;
 #[cfg(feature = "nats")]
 mod server_ladders;
 mod servers;
-pub mod sessions;
-pub mod short_ids;
-pub mod sources;
-mod status;
 mod status_file;
 mod step_server;
 mod steps;
-pub mod stranded;
-pub mod team;
-pub mod troubles;
 mod unplanned;
 mod wakes;
 mod watch_set;
-pub mod workload;
 
 pub use agent_host::PaneHost;
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
 pub use departures::{Carried, carry_out};
+pub use ensemble_project::{
+    ACTOR, attention, consumption, hosts, members, overview, panes, project, rows, sessions,
+    short_ids, sources, stranded, team, troubles, workload,
+};
 pub use ladders::ForegroundHost;
 pub use requests::DecisionHandler;
 pub use run::{Stopper, USED_EVERY, Watcher, WatcherEnd, run_process, run_process_while};
-pub use status::ACTOR;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ensemble_core::Error;
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
 use ensemble_watch::run_process;
 
 const USAGE: &str = "usage: ensemble-watch [--queue DIR]

@@ -9,19 +9,19 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::Spool;
+use ensemble_project::Project;
+use ensemble_project::members::{Observed, by_supervisor, judge, last_observed, without_pane};
+use ensemble_project::panes::PaneEntry;
+use ensemble_project::sessions;
+use ensemble_project::status::ACTOR;
+use ensemble_project::workload::{self, Books, Workload};
 use ensemble_team::holdings::Holding;
 use ensemble_team::roster::{Member, PaneObservation, Presence, State};
 use ensemble_team::session::Sessions;
 use serde_json::json;
 
-use crate::members::{Observed, by_supervisor, judge, last_observed, without_pane};
 use crate::notifier::Notifier;
-use crate::panes::PaneEntry;
 use crate::processes::Process;
-use crate::project::Project;
-use crate::sessions;
-use crate::status::ACTOR;
-use crate::workload::{self, Books, Workload};
 
 /// The least time between two looks, if events ask for them. A person is to know of a prompt within 2 s.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(500);

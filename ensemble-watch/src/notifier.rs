@@ -14,6 +14,9 @@ use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::ack::Phase;
+use ensemble_project::panes::PaneEntry;
+use ensemble_project::sessions;
+use ensemble_project::status::ACTOR;
 use ensemble_team::session::{Activity, Sessions};
 use ensemble_tmux::nudge::{Effect, Event, NudgeSchedule, Occasion, Prompt, Record};
 use ensemble_tmux::provider::{Judgement, Profile, Profiles, UnsentLine};
@@ -21,9 +24,6 @@ use serde_json::json;
 
 use crate::mail::MailSource;
 use crate::pane_worker::{PaneTask, PaneTaskKind, PaneWorkers};
-use crate::panes::PaneEntry;
-use crate::sessions;
-use crate::status::ACTOR;
 use crate::wakes::TypeReport;
 
 /// Waiting messages are counted up to here; a nudge then says "or more".

@@ -12,15 +12,15 @@ use ensemble_core::agent::AgentState;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::{Error, Result};
+use ensemble_project::panes::{PaneEntry, observe};
+use ensemble_project::sources::Sources;
 use ensemble_team::roster::PaneObservation;
 use ensemble_tmux::nudge::Occasion;
 use ensemble_tmux::provider::{Limit, Profile};
 use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::{Server, TextOutcome, TypedNudge};
 
-use crate::panes::{PaneEntry, observe};
 use crate::screens::Screens;
-use crate::sources::Sources;
 use crate::wakes::{PaneResult, TypeReport, Wake, Waker};
 
 /// The purpose of a pane task.

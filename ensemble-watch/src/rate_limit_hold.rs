@@ -20,11 +20,10 @@ use ensemble_core::env::{Lease, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ack::PARK_MAX;
+use ensemble_project::status::ACTOR;
 use ensemble_tmux::nudge::Probe;
 use ensemble_tmux::provider::Judgement;
 use serde_json::json;
-
-use crate::status::ACTOR;
 
 /// Now, on both clocks.
 #[derive(Clone, Copy, Debug)]

@@ -15,10 +15,10 @@ use ensemble_core::dropbox::Routes;
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
+use ensemble_project::status::ACTOR;
 use serde_json::Value;
 
 use crate::boxes::{Unfit, message_source};
-use crate::status::ACTOR;
 
 /// The type of the message.
 pub(crate) const REJECTED_TYPE: &str = "report.rejected";

@@ -48,6 +48,10 @@ use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_nats::bridge::{Bridge, Carried, Unknown};
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
+use ensemble_project::Project;
+use ensemble_project::panes;
+use ensemble_project::status::ACTOR;
+use ensemble_project::workload::{Books, Workload};
 use ensemble_team::driver::retention;
 use serde_json::json;
 
@@ -61,14 +65,10 @@ use crate::departures::Departures;
 use crate::held_work::KeptLeases;
 use crate::ladders::{LadderQueue, LadderThread};
 use crate::notifier::COUNT_MAX;
-use crate::panes;
-use crate::project::Project;
 use crate::requests::RequestWatch;
 use crate::server_ladders::ServerClaims;
 use crate::servers::{ServerNews, SharedSight, Sighted};
-use crate::status::ACTOR;
 use crate::wakes::{Wake, Waker};
-use crate::workload::{Books, Workload};
 
 /// How long a round waits for news.
 const ROUND: Duration = Duration::from_millis(250);

@@ -28,19 +28,18 @@ use ensemble_core::proto::request::{
 use ensemble_core::requests::{
     DecisionNote, Entry, GateState, Kinds, REQUESTS, RequestStore, Requests,
 };
+use ensemble_core::watch::WatchError;
 use ensemble_core::{Error, Result};
+use ensemble_project::Project;
+use ensemble_project::status::ACTOR;
+#[cfg(feature = "nats")]
+use ensemble_project::workload::words;
 use ensemble_team::authority::NotAuthorized;
 use ensemble_team::driver::departure_note;
 use ensemble_team::roster::Roster;
 use serde_json::json;
 
 use crate::authority::Guard;
-use crate::project::Project;
-use crate::status::ACTOR;
-#[cfg(feature = "nats")]
-use crate::workload::words;
-use ensemble_core::watch::WatchError;
-
 use crate::watch_set::{Place, WatchSet};
 
 /// Time left to the asking or deciding process to finish by itself.

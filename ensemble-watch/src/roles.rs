@@ -7,13 +7,12 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::Spool;
+use ensemble_project::Config;
+use ensemble_project::status::ACTOR;
 use ensemble_team::proto::patience::{
     CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, Effect, Event, Limits, Patience,
 };
 use serde_json::json;
-
-use crate::project::Config;
-use crate::status::ACTOR;
 
 /// Maximum number of messages one step reads to find tasks or reports.
 const READS_A_STEP: u32 = 32;

@@ -11,6 +11,8 @@ use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, Recorder};
 use ensemble_core::{Error, Result};
+use ensemble_project::Project;
+use ensemble_project::status::ACTOR;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -19,12 +21,10 @@ use crate::alerts::AlertThread;
 use crate::departures::Departures;
 use crate::engine::Engine;
 use crate::pane_worker::PaneWorkers;
-use crate::project::Project;
 #[cfg(feature = "nats")]
 use crate::remote::Follower;
 use crate::requests::DecisionHandler;
 use crate::servers::SharedSight;
-use crate::status::ACTOR;
 use crate::status_file::note_start;
 use crate::wakes::{Wake, Waker, Wakes, wakes};
 

@@ -5,10 +5,10 @@ use std::ops::Deref;
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 use ensemble_nats::{ClaimReason, LadderClaims, NatsTransport};
+use ensemble_project::Project;
 
 use crate::ForegroundHost;
 use crate::ladders::Claims;
-use crate::project::Project;
 
 /// The claims of this host on these servers.
 pub(crate) struct ServerClaims<Q> {

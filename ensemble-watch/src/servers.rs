@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_project::workload::Workload;
 use ensemble_team::board::Condition;
 use serde_json::Value;
 
 use crate::held_work::{Ended, Working};
-use crate::workload::Workload;
 
 /// News of the servers, for the loop.
 #[derive(Debug)]

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use ensemble_core::durable::{self, Durability, read_file};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_project::status::{BEAT, STATUS_BYTES_MAX, WRITE_INTERVAL_MAX};
 use serde_json::{Value, json};
-
-use crate::status::{BEAT, STATUS_BYTES_MAX, WRITE_INTERVAL_MAX};
 
 /// The least time between two writes.
 const WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);

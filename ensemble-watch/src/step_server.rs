@@ -19,11 +19,11 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
+use ensemble_project::Project;
 use ensemble_team::steps::StepStore;
 use serde_json::{Value, json};
 
 use crate::held_work::{KeptLeases, Working, keep_steps};
-use crate::project::Project;
 
 /// How long the thread listens to the server before it looks for orders of the loop.
 const ROUND: Duration = Duration::from_millis(250);

@@ -21,11 +21,11 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::spool::Spool;
+use ensemble_project::Project;
 use ensemble_team::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
 use serde_json::{Value, json};
 
 use crate::held_work::{Hands, KeptLeases, Working, keep_steps};
-use crate::project::Project;
 use crate::step_server::StepServer;
 use crate::watch_set::{Place, WatchSet};
 

@@ -17,11 +17,12 @@ const fn named(name: &'static str, home: &'static str, path: &'static str) -> Cr
     Crate { name, home, path }
 }
 
-pub(crate) const CRATES: [Crate; 6] = [
+pub(crate) const CRATES: [Crate; 7] = [
     named("core", "ensemble-core/src/", "ensemble_core::"),
     named("tmux", "crates/ensemble-tmux/src/", "ensemble_tmux::"),
     named("team", "crates/ensemble-team/src/", "ensemble_team::"),
     named("nats", "crates/ensemble-nats/src/", "ensemble_nats::"),
+    named("project", "crates/ensemble-project/src/", "ensemble_project::"),
     named("watch", "ensemble-watch/src/", "ensemble_watch::"),
     named("cli", "ensemble-cli/src/", "ensemble_cli::"),
 ];

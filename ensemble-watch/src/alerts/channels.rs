@@ -10,14 +10,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_project::{AlertRule, Project, TerminalSignal};
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::process::line_of;
 use ensemble_tmux::tmux::{Binding, Server};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
-
-use crate::project::{AlertRule, Project, TerminalSignal};
 
 /// How long a command may take.
 pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(30);
@@ -97,7 +96,7 @@ impl Terminals {
         let (wrapped, panes): (Vec<_>, Vec<_>) =
             bindings.into_iter().partition(Binding::is_terminal);
         let mut sockets: Vec<PathBuf> = panes.into_iter().map(|binding| binding.socket).collect();
-        sockets.extend(crate::team::socket_of(project));
+        sockets.extend(ensemble_project::team::socket_of(project));
         sockets.sort_unstable();
         sockets.dedup();
         sockets.retain(|socket| socket.exists());

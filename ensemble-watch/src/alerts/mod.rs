@@ -29,11 +29,11 @@ use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
-use crate::attention::AwayServers;
-use crate::overview::{Changes, Evidence, Overview, OverviewReader, OverviewSource};
-use crate::project::{AlertRule, Project};
-use crate::status::ACTOR;
 use channels::{NO_TERMINAL, Running, Terminals};
+use ensemble_project::attention::AwayServers;
+use ensemble_project::overview::{Changes, Evidence, Overview, OverviewReader, OverviewSource};
+use ensemble_project::status::ACTOR;
+use ensemble_project::{AlertRule, Project};
 use schedule::{Due, Kept, Moment, Occurrence, Schedule};
 
 /// The file beside the queue with what was told.

@@ -17,10 +17,9 @@ use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::{Name, Timestamp};
+use ensemble_project::AlertRule;
+use ensemble_project::attention::{Kind, Need};
 use serde::{Deserialize, Serialize};
-
-use crate::attention::{Kind, Need};
-use crate::project::AlertRule;
 
 /// How long a need is away before its return is another need: evidence may be away for a moment.
 pub(super) const GONE_AFTER: Duration = Duration::from_secs(10);

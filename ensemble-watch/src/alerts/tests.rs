@@ -2,13 +2,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
+use ensemble_project::Config;
+use ensemble_project::attention::{Kind, Need};
 
 use super::channels::plain;
 use super::schedule::{
     ATTEMPTS_MAX, Due, FINISHED_AFTER, GONE_AFTER, Kept, Moment, RETRY, Schedule,
 };
-use crate::attention::{Kind, Need};
-use crate::project::Config;
 
 const NOON: u16 = 12 * 60;
 const NIGHT: u16 = 23 * 60;

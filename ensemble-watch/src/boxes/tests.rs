@@ -1,8 +1,8 @@
 use ensemble_core::spool::{Options, Spool};
+use ensemble_project::Project;
 use tempfile::TempDir;
 
 use super::*;
-use crate::project::Project;
 
 /// A report that is written while the clock is moved by hand.
 struct Bed {

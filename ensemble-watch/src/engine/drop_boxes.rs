@@ -4,6 +4,7 @@
 //! entered into the ledger (`routing` says why).
 
 use ensemble_core::event_log::types;
+use ensemble_project::{BoxTable, Project};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -20,7 +21,6 @@ use super::feedback::Feedback;
 use super::mail::Mail;
 use super::team::Team;
 use crate::boxes::{Boxes, Complete, Finding, Rejected, Unfit};
-use crate::project::{BoxTable, Project};
 use crate::routing::{self, Batch, Plan, Routed};
 use crate::servers::AckFile;
 use crate::watch_set::{Place, WatchSet};

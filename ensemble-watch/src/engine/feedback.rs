@@ -10,6 +10,7 @@ use ensemble_core::broker::TaskEnd;
 use ensemble_core::dropbox::Routes;
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Name, Timestamp};
+use ensemble_project::Project;
 use ensemble_team::admission::is_refusal;
 use ensemble_team::contract::{Kind, Reading, Report, read_as};
 use ensemble_team::driver::{Reviews, TaskEnds};
@@ -20,7 +21,6 @@ use super::remote::Remote;
 use crate::answers::{self, ANSWERS_MAX, Answers, Loop, Permit};
 use crate::boxes::{Complete, Unfit};
 use crate::judge::{Advice, Judge};
-use crate::project::Project;
 use crate::rejection_notice::{self, author_in};
 use crate::servers::Reported;
 

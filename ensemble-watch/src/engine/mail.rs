@@ -7,14 +7,14 @@ use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::{MessageId, Name, TASK_TYPE};
 use ensemble_core::spool::Spool;
+use ensemble_project::Project;
+use ensemble_project::panes::PaneEntry;
 
 use super::Context;
 use super::remote::Remote;
 use crate::mail::RemoteMail;
 use crate::notifier::{COUNT_MAX, Notifier};
 use crate::pane_worker::PaneWorkers;
-use crate::panes::PaneEntry;
-use crate::project::Project;
 use crate::servers::{ServerNews, SharedSight};
 use crate::wakes::{LadderNews, TypeReport};
 

@@ -1,6 +1,8 @@
 //! Watching and listing: the effects of [`Reconcile`](ensemble_core::proto::reconcile::Reconcile).
 
 use ensemble_core::event_log::types;
+use ensemble_project::Project;
+use ensemble_project::panes;
 use std::path::PathBuf;
 
 use ensemble_core::env::Monotonic;
@@ -12,8 +14,6 @@ use serde_json::json;
 
 use super::Engine;
 use super::upkeep::Upkeep;
-use crate::panes;
-use crate::project::Project;
 use crate::watch_set::Place;
 
 /// The directories of a mailbox in which messages land.

@@ -6,14 +6,14 @@ use std::sync::PoisonError;
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
+use ensemble_project::Project;
+use ensemble_project::workload::Workload;
 use ensemble_team::holdings::{HeldAs, Holding};
 use serde_json::{Value, json};
 
 use crate::mail::{MailSource, RemoteMail};
 use crate::member_watch::WorkloadSource;
-use crate::project::Project;
 use crate::servers::{SharedSight, Sighted};
-use crate::workload::Workload;
 
 /// The queue that has the mailboxes.
 pub(super) enum Remote {

@@ -6,6 +6,9 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
+use ensemble_project::Project;
+use ensemble_project::members;
+use ensemble_project::sessions::give_back_all;
 use ensemble_team::roster::PaneObservation;
 
 use super::Context;
@@ -14,13 +17,10 @@ use crate::board_leases::BoardWatch;
 use crate::held_work::{Ended, Evidence, Gone, KeptLeases};
 use crate::leases;
 use crate::member_watch::MemberWatch;
-use crate::members;
 use crate::processes::Process;
-use crate::project::Project;
 use crate::rate_limit_hold::{self, Moment, RateLimitHold};
 use crate::requests::keep_gated;
 use crate::roles::{Due, Roles};
-use crate::sessions::give_back_all;
 
 /// How often the loop looks at leases.
 const LEASE_INTERVAL: Duration = LOOK_INTERVAL;

@@ -8,11 +8,10 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::mailboxes::{BadMailbox, visit_mailboxes};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
+use ensemble_project::status::ACTOR;
 use ensemble_team::board::Condition;
 use ensemble_team::roster::PaneObservation;
 use serde_json::{Value, json};
-
-use crate::status::ACTOR;
 
 /// Most messages and steps that an alarm names.
 const NAMED_MAX: usize = 5;

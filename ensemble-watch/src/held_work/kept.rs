@@ -10,12 +10,12 @@ use ensemble_core::durable::{self, Durability, read_file};
 use ensemble_core::env::{self, Lease, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
+use ensemble_project::status::ACTOR;
 use ensemble_team::steps::StepStore;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Working;
-use crate::status::ACTOR;
 
 /// How long a lease is known beyond twice its duration, after its holder was last seen working.
 const FORGET_AFTER: Duration = Duration::from_secs(60);

@@ -17,14 +17,14 @@ use ensemble_core::env::{Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_nats::NatsTransport;
+use ensemble_project::Project;
+use ensemble_project::status::ACTOR;
 use ensemble_team::board::{Board, SharedCopy, is_missing};
 use ensemble_team::driver::BoardUpkeep;
 
 use super::SCAN_INTERVAL;
 use crate::board_leases::{BoardHands, BoardWatch};
 use crate::held_work::{KeptLeases, Working};
-use crate::project::Project;
-use crate::status::ACTOR;
 
 /// What this host knows of the shared blackboard.
 pub(super) struct SharedBoard {

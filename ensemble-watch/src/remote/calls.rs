@@ -23,13 +23,12 @@ use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
 use ensemble_nats::{Call, NatsTransport};
+use ensemble_project::Project;
+use ensemble_project::hosts::{PingAnswer, PingCall};
+use ensemble_project::panes;
+use ensemble_project::sessions::hook_reach;
+use ensemble_project::team::{MemberPane, PaneOpener};
 use ensemble_tmux::tmux::Server;
-
-use crate::hosts::{PingAnswer, PingCall};
-use crate::panes;
-use crate::project::Project;
-use crate::sessions::hook_reach;
-use crate::team::{MemberPane, PaneOpener};
 
 /// Interval of a look at all calls, in case a notice was lost.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);

@@ -10,13 +10,13 @@ use ensemble_core::env::{Lease, Monotonic};
 use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result};
 use ensemble_nats::NatsTransport;
+use ensemble_project::status::ACTOR;
 use serde_json::json;
 
 use super::Follower;
 use crate::held_work::{Ended, Hands, held_by, return_all};
 use crate::routing;
 use crate::servers::{AckFile, Reported, ServerNews};
-use crate::status::ACTOR;
 use crate::wakes::Wake;
 
 /// Most acked tasks that are kept.

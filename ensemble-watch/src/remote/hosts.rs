@@ -18,11 +18,11 @@ use ensemble_core::durable::{Durability, write_document};
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_nats::NatsTransport;
+use ensemble_project::Project;
+use ensemble_project::hosts::{HostReport, OtherHost, directory, others};
+use ensemble_project::members::last_observed;
 
 use super::log::make_directory;
-use crate::hosts::{HostReport, OtherHost, directory, others};
-use crate::members::last_observed;
-use crate::project::Project;
 
 /// Interval at which a host tells of itself, and looks at the others, without a reason.
 const BEAT_INTERVAL: Duration = Duration::from_secs(30);

@@ -68,7 +68,6 @@ pub enum Occasion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum TerminalSignal {
     /// The bell.
     Bell,
@@ -142,7 +141,7 @@ impl QuietHours {
     /// Whether a minute of the local day, from 0, is quiet.
     ///
     /// ```
-    /// use ensemble_watch::project::QuietHours;
+    /// use ensemble_project::QuietHours;
     /// let night: QuietHours = "22:00-07:00".to_owned().try_into()?;
     /// assert!(night.contains(23 * 60) && night.contains(0) && !night.contains(7 * 60));
     /// # Ok::<(), String>(())

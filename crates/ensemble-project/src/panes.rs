@@ -59,7 +59,7 @@ impl PaneEntry {
 }
 
 /// Observes what a pane shows, or why it shows nothing.
-pub(crate) fn observe(pane: &mut BoundPane) -> PaneObservation {
+pub fn observe(pane: &mut BoundPane) -> PaneObservation {
     match pane.diagnose() {
         Ok(diagnosis) => PaneObservation::Seen(diagnosis),
         Err(_) => match pane.check() {

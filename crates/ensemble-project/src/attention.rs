@@ -88,7 +88,6 @@ pub struct UnreadablePart {
 
 /// Something that needs a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Need {
     /// Kind of the need.
     pub need: Kind,

@@ -143,7 +143,7 @@ impl Config {
     /// Parses a configuration; `path` is the source of the text, for the error.
     ///
     /// ```
-    /// use ensemble_watch::project::Config;
+    /// use ensemble_project::Config;
     /// let config = Config::parse("poll_interval_seconds: 5\n", "ensemble.yaml".as_ref())?;
     /// assert_eq!(config.poll_interval().as_secs(), 5);
     /// assert!(Config::parse("pol_interval_seconds: 5\n", "ensemble.yaml".as_ref()).is_err());

@@ -27,7 +27,6 @@ const SCRIPTS: [&str; 2] = ["shell", "generic"];
 
 /// The last observation of a member, as it stands in `watch.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Observed {
     /// The member.
     pub agent: Name,
@@ -83,7 +82,7 @@ pub fn look(project: &Project, member: &Member) -> Result<PaneObservation> {
 }
 
 /// What a member's supervisor shows, if it has one. A member with a pane whose supervisor has ended is looked at there.
-pub(crate) fn by_supervisor(project: &Project, member: &Member) -> Option<PaneObservation> {
+pub fn by_supervisor(project: &Project, member: &Member) -> Option<PaneObservation> {
     let supervisor = member.supervisor.filter(|_| member.is_present())?;
     if !supervisor.lives() {
         let what = format!("its supervisor (process {})", supervisor.pid);
@@ -100,7 +99,7 @@ pub(crate) fn by_supervisor(project: &Project, member: &Member) -> Option<PaneOb
 }
 
 /// What is known of a member that has no pane.
-pub(crate) fn without_pane(member: &Member) -> PaneObservation {
+pub fn without_pane(member: &Member) -> PaneObservation {
     match member.command {
         Some(_) => PaneObservation::NotStarted,
         None => PaneObservation::NoPane,
@@ -121,7 +120,7 @@ pub(crate) fn observed_in(status: &serde_json::Value) -> Vec<Observed> {
 }
 
 /// The members that the last watcher has seen gone.
-pub(crate) fn last_gone(status: &Path) -> Vec<Name> {
+pub fn last_gone(status: &Path) -> Vec<Name> {
     let seen = last_observed(status).into_iter();
     seen.filter(|observed| observed.state == State::Gone).map(|observed| observed.agent).collect()
 }

@@ -192,7 +192,7 @@ impl Workload {
     }
 
     /// The agents whose entry differs between the two.
-    pub(crate) fn changed<'d>(&'d self, there: &'d Self) -> impl Iterator<Item = &'d Name> {
+    pub fn changed<'d>(&'d self, there: &'d Self) -> impl Iterator<Item = &'d Name> {
         let agents = |workload: &'d Self| workload.waits_for.keys().chain(workload.holds.keys());
         agents(self).chain(agents(there)).filter(|agent| {
             self.waits_for.get(*agent) != there.waits_for.get(*agent)
@@ -263,6 +263,7 @@ pub(crate) fn waits_in(pending: &[Asked]) -> BTreeMap<Name, String> {
 }
 
 /// The pending decision of an agent.
-pub(crate) fn words(kind: &str, id: &str, to: &Name) -> String {
+#[must_use]
+pub fn words(kind: &str, id: &str, to: &Name) -> String {
     format!("{kind} {id} by {to}")
 }

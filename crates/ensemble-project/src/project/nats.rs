@@ -89,7 +89,7 @@ impl Project {
 
     /// Without the feature `nats`, servers cannot be used.
     #[cfg(not(feature = "nats"))]
-    pub(crate) fn refuse_servers(&self) -> Result<()> {
+    pub fn refuse_servers(&self) -> Result<()> {
         match self.servers()? {
             None => Ok(()),
             Some(_) => Err(Error::Malformed {

@@ -29,7 +29,6 @@ const REPORT_BYTES_MAX: usize = 1024 * 1024;
 const WAY_PATIENCE: Duration = Duration::from_secs(15);
 /// What a host tells of itself and its agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct HostReport {
     /// The machine's own name, for people.
     pub machine: String,
@@ -140,7 +139,6 @@ impl PingAnswer {
 
 /// Another host, as this one knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct OtherHost {
     /// Its name in the team.
     pub host: Name,

@@ -29,7 +29,7 @@ pub fn give_back(spool: &Spool, agent: &Name, carried: &Carried) -> Result<bool>
 }
 
 /// Gives back what ended hooks of these agents have received and not handed over. Returns the mailboxes that changed.
-pub(crate) fn give_back_all<'a>(
+pub fn give_back_all<'a>(
     sessions: &Sessions,
     spool: &Spool,
     agents: impl IntoIterator<Item = &'a Name>,
@@ -64,7 +64,7 @@ pub fn reported(sessions: &Sessions, agent: &Name) -> Option<Reported> {
 }
 
 /// Whether the agent is woken by a waiter of its own, so that nothing has to be typed.
-pub(crate) fn is_woken_by_itself(sessions: &Sessions, agent: &Name) -> bool {
+pub fn is_woken_by_itself(sessions: &Sessions, agent: &Name) -> bool {
     sessions.waiter_lives(agent)
         && sessions.get(agent).ok().flatten().is_some_and(|session| session.lives())
 }
@@ -85,7 +85,7 @@ pub fn hook_reach(state: &Path, agent: &Name) -> HookReach {
 }
 
 /// How many messages came by each way, for `status`; `typing` is the way of lines that were typed.
-pub(crate) fn ways(sessions: &Sessions, agent: &Name, typing: &str, lines: u64) -> Value {
+pub fn ways(sessions: &Sessions, agent: &Name, typing: &str, lines: u64) -> Value {
     let session = sessions.get(agent).ok().flatten();
     let mut ways = session.map_or_else(|| json!({}), |session| json!(session.ways));
     ways[typing] = lines.into();

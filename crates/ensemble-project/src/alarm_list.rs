@@ -15,30 +15,38 @@ const FILE: &str = "alarms.json";
 const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// What the next watcher has to know of the alarms.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct AlarmList {
+#[non_exhaustive]
+pub struct AlarmList {
     version: u64,
     /// Alarms whose conditions last.
-    pub(crate) raised: Vec<AlarmKey>,
+    pub raised: Vec<AlarmKey>,
     /// Alarms whose message is not stored yet.
     #[serde(default)]
-    pub(crate) unsent: Vec<UnsentAlarm>,
+    pub unsent: Vec<UnsentAlarm>,
 }
 
 /// An alarm whose message is not stored yet.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct UnsentAlarm {
+pub struct UnsentAlarm {
     #[serde(flatten)]
-    pub(crate) key: AlarmKey,
-    pub(crate) text: String,
+    /// The alarm, and what it is about.
+    pub key: AlarmKey,
+    /// Description for people.
+    pub text: String,
 }
 
 impl AlarmList {
-    pub(crate) const fn new(raised: Vec<AlarmKey>, unsent: Vec<UnsentAlarm>) -> Self {
+    /// A list of what was raised, and of the part that is not stored.
+    #[must_use]
+    pub const fn new(raised: Vec<AlarmKey>, unsent: Vec<UnsentAlarm>) -> Self {
         Self { version: 1, raised, unsent }
     }
 
     /// Reads the list of the last watcher; empty if there is none.
-    pub(crate) fn read(state: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(state: &Path) -> Result<Self> {
         let Some(bytes) = Dir::open(state)?.read(FILE, FILE_BYTES_MAX)? else {
             return Ok(Self::default());
         };
@@ -49,7 +57,11 @@ impl AlarmList {
         })
     }
 
-    pub(crate) fn write(&self, state: &Path) -> Result<()> {
+    /// Writes the list for the next watcher.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn write(&self, state: &Path) -> Result<()> {
         let text = serde_json::to_vec(self).unwrap_or_default();
         write_document(&state.join(FILE), &text, Durability::Process)
     }

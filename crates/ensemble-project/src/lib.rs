@@ -1,0 +1,43 @@
+//! A project of Ensemble: finds its files, reads its configuration, starts its agents, and tells its situation.
+//!
+//! ```text
+//! project, team           where everything is, what is configured, how an agent is started
+//! panes, members, rows    the agents: where each runs, what it does
+//! workload, troubles      what they hold, and what is stuck
+//! overview, attention     the whole, and what needs a person
+//! ```
+//!
+//! Everything here reads files and asks servers when it is called; nothing runs in the background. The sidecar
+//! (`ensemble-watch`) and the command are built on it.
+#![forbid(unsafe_code)]
+
+pub mod alarm_list;
+pub mod attention;
+pub mod consumption;
+pub mod hosts;
+mod kinds;
+pub mod members;
+mod need_kind;
+pub mod overview;
+pub mod panes;
+pub mod project;
+pub mod rows;
+pub mod sessions;
+pub mod short_ids;
+pub mod sources;
+pub mod status;
+pub mod stranded;
+pub mod team;
+pub mod troubles;
+pub mod workload;
+
+pub use need_kind::NeedKind;
+#[doc(inline)]
+pub use project::{
+    AgentConfig, AlarmsConfig, AlertRule, BoxRule, BoxTable, BudgetConfig, CONFIG_FILE, Config,
+    HooksConfig, IdentityConfig, LadderConfig, LeasesConfig, NatsConfig, Occasion, Project,
+    QUEUE_DEFAULT, QUEUE_VARIABLE, QuietHours, QuotaConfig, ReadinessConfig, Refusal,
+    STATE_DIRECTORY, ShutdownConfig, StepsConfig, TeamConfig, TerminalSignal, USER_CONFIG,
+    WorktreesConfig,
+};
+pub use status::ACTOR;
