@@ -70,7 +70,7 @@ fn meant(agent: &str, name: &str) -> AgentState {
         "dialog" => AgentState::Dialog,
         "ready" | "ready after Escape" => AgentState::Ready,
         "busy" | "busy with hooks" => AgentState::Busy,
-        "draft" => AgentState::Draft,
+        "draft" | "draft over a message" => AgentState::Draft,
         "permission" => AgentState::Permission,
         // Seconds before a trust dialog covers its composer.
         "loading" => AgentState::Unknown,
