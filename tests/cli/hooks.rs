@@ -140,6 +140,18 @@ fn the_person_at_the_screen_is_shown_who_wrote_and_how_it_begins() {
 }
 
 #[test]
+fn the_end_of_a_turn_ends_the_time_in_which_no_hint_is_typed() {
+    let bed = Bed::new();
+    let id = bed.send("count to ten");
+    let is_beginning = || session(&bed)["handed_over_ms"].is_u64();
+    assert!(context(&bed, "tool").is_some() && is_beginning());
+    let stop = || said(&hook(&bed, "stop", "claude", &json!({ "session_id": "s1" })));
+    assert!(stop().is_some() && is_beginning(), "a reminder, with which the turn continues");
+    assert!(stop().is_none() && !is_beginning());
+    bed.ok(&format!("settle {id} --as w1"));
+}
+
+#[test]
 fn what_is_too_long_is_announced_once_a_session() {
     let bed = Bed::new();
     bed.send(&"long ".repeat(2000));

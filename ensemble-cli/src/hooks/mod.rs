@@ -172,6 +172,7 @@ impl Hook<'_> {
         if let Some(reminder) = reminder.filter(|_| printed.is_ok()) {
             reminder.said(&mut locked.session);
             // The turn continues.
+            locked.session.mark_hand_over();
             locked.session.set(Activity::Working, None);
         }
         carry::arrived(self, queue, locked, carried, printed.is_ok())?;

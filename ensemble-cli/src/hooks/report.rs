@@ -83,6 +83,9 @@ pub(super) fn note(hook: &Hook<'_>, session: &mut Session) {
         session.blocked_for.clear();
         session.reminded.clear();
     }
+    if hook.event == Event::Stop {
+        session.end_turn();
+    }
     if hook.event == Event::Start {
         session.introduced = None;
         session.hinted.clear();

@@ -216,6 +216,11 @@ impl Session {
         self.handed_over_ms = Some(millis_since_boot());
     }
 
+    /// The turn has ended that an earlier hand-over began, so the screen shows what the agent does.
+    pub const fn end_turn(&mut self) {
+        self.handed_over_ms = None;
+    }
+
     /// Whether a hook has handed something over so recently that the screen may not show the turn yet.
     #[must_use]
     pub fn is_turn_beginning(&self) -> bool {
