@@ -7,15 +7,16 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Command;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
 use ensemble_watch::project::Project;
 
-use crate::exit::Outcome;
-use crate::queue::Queue;
-use crate::{args, ids};
+use crate::app::failure::Outcome;
+use crate::app::ids;
+use crate::app::queue::Queue;
 
 /// The environment variable in which a shell says that it asks for words, and which shell it is.
 pub(crate) const VARIABLE: &str = "ENSEMBLE_COMPLETE";
@@ -24,12 +25,12 @@ pub(crate) const VARIABLE: &str = "ENSEMBLE_COMPLETE";
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers a shell that asks for words; `false` if this is not such a run.
-pub(crate) fn answer() -> Outcome<bool> {
+pub(crate) fn answer(program: fn() -> Command) -> Outcome<bool> {
     if std::env::var_os(VARIABLE).is_none() {
         return Ok(false);
     }
     let directory = std::env::current_dir().ok();
-    CompleteEnv::with_factory(args::program)
+    CompleteEnv::with_factory(program)
         .var(VARIABLE)
         .try_complete(std::env::args_os(), directory.as_deref())
         .map_err(|error| io::Error::other(error.to_string()).into())
@@ -88,7 +89,7 @@ fn of_queue(
     words: impl FnOnce(&Queue) -> ensemble_core::Result<Vec<String>>,
 ) -> Vec<CompletionCandidate> {
     let queue = Queue::glimpse(queue_flag(std::env::args_os()).as_deref(), PATIENCE);
-    ids::candidates(queue.and_then(|queue| words(&queue)).unwrap_or_default())
+    candidates(queue.and_then(|queue| words(&queue)).unwrap_or_default())
 }
 
 /// What `--queue` says among the words of a line.
@@ -103,4 +104,9 @@ fn queue_flag(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
         }
     }
     None
+}
+
+/// Ids as words of a shell.
+fn candidates(ids: impl IntoIterator<Item = String>) -> Vec<CompletionCandidate> {
+    ids.into_iter().map(CompletionCandidate::new).collect()
 }

@@ -1,409 +1,51 @@
-//! What a verb works with. Nothing is opened before a verb asks for it.
+//! What a verb works with: the project as its caller sees it, and where its output goes.
 
-mod admit;
+use std::ops::Deref;
 
-use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use ensemble_core::document::SharedFiles;
-use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::event_log::{EventLog, LogOptions, Recorder, types};
-use ensemble_core::message::{Envelope, KnownSender, Name, ReservedName, SenderProof, Timestamp};
-use ensemble_core::spool::{Options, Spool};
-use ensemble_team::board::{Board, BoardOptions, is_missing};
-use ensemble_team::roster::{Asking, Identity, Refusal, identify};
-use ensemble_team::worktree::Worktrees;
-use ensemble_tmux::reaper::PASS_VARIABLE;
-use ensemble_watch::project::{Project, QUEUE_VARIABLE};
-use serde_json::json;
-
+use crate::app::App;
+use crate::app::failure::Failure;
 use crate::args::Globals;
-use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
-use crate::queue::{OpeningPurpose, Queue};
-use crate::shell_job;
-
-/// Variables that name the agent without a flag; the first that is set and not empty counts.
-pub(crate) const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
+use crate::shell_job::is_typed_at_shell;
 
 /// One run of the command.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) out: Output,
-    queue: Option<PathBuf>,
-    agent: Option<Name>,
-    verb: &'static str,
-    identity: OnceCell<Identity>,
-    project: OnceCell<Project>,
-    log: OnceCell<Arc<EventLog>>,
-    shared: OnceCell<Arc<dyn SharedFiles>>,
-    /// Whether connections outlive one verb, so that their calls share no patience.
-    lasts: bool,
-    /// Whether a person has typed this command at a shell.
-    is_typed: bool,
+    app: App,
 }
 
 /// Verbs that run for as long as the team works, so that no patience can be that of the whole verb.
 const LASTING_VERBS: [&str; 2] = ["task dispatch", "agent supervise"];
 
+impl Deref for Context {
+    type Target = App;
+
+    fn deref(&self) -> &App {
+        &self.app
+    }
+}
+
 impl Context {
     /// For one run of `verb`.
     pub(crate) fn new(globals: Globals, verb: &'static str) -> Self {
-        let Globals { queue, agent, json } = globals;
-        let out = Output::new(json);
-        let (identity, project, log) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        let (shared, lasts) = (OnceCell::new(), LASTING_VERBS.contains(&verb));
-        let is_typed = shell_job::is_typed_at_shell();
-        Self { out, queue, agent, verb, identity, project, log, shared, lasts, is_typed }
+        let (out, called) = (Output::new(globals.json), Self::called(globals, verb));
+        Self { out, app: called.app.typed(is_typed_at_shell()) }
+    }
+
+    /// Prints what a failure has for a program on stdout, before its line on stderr.
+    pub(crate) fn with_object_printed(&self, mut failure: Failure) -> Failure {
+        match failure.take_object().filter(|_| self.out.is_json()) {
+            Some(object) => self.out.object(&object).err().unwrap_or(failure),
+            None => failure,
+        }
     }
 
     /// For one call of `verb` in a process that answers many: what it prints is kept.
     pub(crate) fn called(globals: Globals, verb: &'static str) -> Self {
-        Self { out: Output::kept(), is_typed: false, ..Self::new(globals, verb) }
-    }
-
-    #[cfg(feature = "mcp")]
-    /// The same for a server: the identity is found once, and what verbs print is dropped.
-    pub(crate) fn settled(&self) -> Outcome<Self> {
-        self.identity()?;
-        Ok(Self {
-            out: Output::dropped(),
-            queue: self.queue.clone(),
-            agent: self.agent.clone(),
-            verb: self.verb,
-            identity: self.identity.clone(),
-            project: self.project.clone(),
-            log: self.log.clone(),
-            shared: OnceCell::new(),
-            lasts: true,
-            is_typed: false,
-        })
-    }
-
-    /// The queue as the flag names it.
-    pub(crate) fn queue_flag(&self) -> Option<&Path> {
-        self.queue.as_deref()
-    }
-
-    /// The agent that the flag names.
-    pub(crate) const fn agent_flag(&self) -> Option<&Name> {
-        self.agent.as_ref()
-    }
-
-    /// The project around the queue.
-    pub(crate) fn project(&self) -> Outcome<&Project> {
-        if self.project.get().is_none() {
-            let project = Project::discover(self.queue.as_deref())?;
-            return Ok(self.project.get_or_init(|| project));
-        }
-        self.project.get().ok_or_else(|| Failure::refused("there is no project"))
-    }
-
-    /// How the servers are reached that have the mailboxes; `None` if they are in a directory.
-    #[cfg(feature = "nats")]
-    pub(crate) fn nats_options(&self) -> Outcome<Option<ensemble_nats::NatsOptions>> {
-        let project = self.project()?;
-        let options = project.nats_options()?;
-        // The caller of a verb waits for the verb, not for its calls.
-        let for_verb = |options: ensemble_nats::NatsOptions| {
-            let quota = project.config.sender_quota.quota();
-            let options = options.with_recorder(self.log(project)).with_quota(quota);
-            if self.lasts { options } else { options.with_shared_patience() }
-        };
-        Ok(options.map(for_verb))
-    }
-
-    /// How the servers are reached that the command line names, or else ensemble.yaml.
-    #[cfg(feature = "nats")]
-    pub(crate) fn servers(&self, said: Option<&str>) -> Outcome<ensemble_nats::NatsOptions> {
-        let project = self.project()?;
-        let servers = match said {
-            Some(servers) => Some(servers),
-            None => project.servers()?,
-        };
-        let servers = servers.ok_or_else(|| {
-            Failure::usage("which servers?")
-                .with_hint("`--servers nats://host:4222`, or `transport` in ensemble.yaml")
-        })?;
-        Ok(project.nats_options_for(servers)?)
-    }
-
-    /// The queue's directory, which must exist.
-    pub(crate) fn spool(&self) -> Outcome<Spool> {
-        let project = self.project()?;
-        Ok(Spool::open(&project.queue, self.spool_options(project))?)
-    }
-
-    /// Now, by the calendar of the queue, which a jump of the wall clock does not move.
-    pub(crate) fn now(&self) -> Timestamp {
-        self.spool().map_or_else(|_| SystemClock.wall(), |spool| spool.now())
-    }
-
-    /// How this command opens a queue: what it does is recorded, if it does anything. The log is
-    /// touched by the first record only, and no trouble with it stops a verb.
-    pub(crate) fn spool_options(&self, project: &Project) -> Options {
-        let mut options = project.spool_options(self.log(project));
-        // Each run receives one message: it must not list a deep mailbox for it.
-        options.share_backlog = true;
-        // Nor wait for long enough to see a lease expire.
-        options.observations = Some(project.state.join("leases"));
-        options.quota = project.config.sender_quota.quota();
-        options
-    }
-
-    /// The blackboard, which must exist.
-    pub(crate) fn board(&self) -> Outcome<Board> {
-        let project = self.project()?;
-        Ok(project.find_board(self.board_options(project)?, self.shared_files()?)?)
-    }
-
-    /// The blackboard, if the project has one.
-    pub(crate) fn board_if_any(&self) -> Outcome<Option<Board>> {
-        let project = self.project()?;
-        match project.find_board(self.board_options(project)?, self.shared_files()?) {
-            Ok(board) => Ok(Some(board)),
-            Err(error) if is_missing(&error) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The files that the hosts of a team on servers share, over one connection; `None` for a team of one host.
-    pub(crate) fn shared_files(&self) -> Outcome<Option<Arc<dyn SharedFiles>>> {
-        self.shared_files_for(OpeningPurpose::Act)
-    }
-
-    /// As [`Context::shared_files`]. Only who makes the blackboard begins a team with it.
-    pub(crate) fn shared_files_for(
-        &self,
-        purpose: OpeningPurpose,
-    ) -> Outcome<Option<Arc<dyn SharedFiles>>> {
-        if self.project()?.shared_copy().is_none() {
-            return Ok(None);
-        }
-        if self.shared.get().is_none()
-            && let Some(files) = Queue::open_for(self, purpose)?.into_shared()
-        {
-            return Ok(Some(Arc::clone(self.shared.get_or_init(|| files))));
-        }
-        Ok(self.shared.get().cloned())
-    }
-
-    /// The directory of the blackboard on this host; the state directory without one.
-    pub(crate) fn board_directory(&self) -> Outcome<PathBuf> {
-        let board = self.board_if_any()?;
-        let directory = board.as_ref().and_then(|board| board.path().parent());
-        Ok(directory.unwrap_or(&self.project()?.state).to_owned())
-    }
-
-    /// How this command keeps a blackboard.
-    pub(crate) fn board_options(&self, project: &Project) -> Outcome<BoardOptions> {
-        Ok(self.board_options_for(project, self.actor()?.to_string()))
-    }
-
-    /// The same in another one's name, which must have been checked.
-    pub(crate) fn board_options_for(
-        &self,
-        project: &Project,
-        actor: impl Into<String>,
-    ) -> BoardOptions {
-        project.board_options(actor, self.log(project))
-    }
-
-    /// Refuses a name that is not this one's to use.
-    pub(crate) fn check_name(&self, name: &Name) -> Outcome {
-        self.identify(Some(name)).map(drop)
-    }
-
-    /// The worktrees of the blackboard's tasks.
-    pub(crate) fn worktrees(&self, board: &Board) -> Outcome<Worktrees> {
-        let project = self.project()?;
-        let actor = self.actor()?.to_string();
-        Ok(Worktrees::open(board, project.worktree_options(actor, self.log(project)))?)
-    }
-
-    /// The event log, for what a verb does besides the queue.
-    pub(crate) fn recorder(&self) -> Outcome<Arc<dyn Recorder>> {
-        Ok(self.log(self.project()?))
-    }
-
-    /// The event log itself, for a verb that has to know whether an event was written.
-    pub(crate) fn event_log(&self) -> Outcome<Arc<EventLog>> {
-        Ok(self.open_log(self.project()?))
-    }
-
-    fn log(&self, project: &Project) -> Arc<dyn Recorder> {
-        self.open_log(project)
-    }
-
-    fn open_log(&self, project: &Project) -> Arc<EventLog> {
-        let open = || Arc::new(EventLog::deferred(&project.logs(), LogOptions::default()));
-        Arc::<EventLog>::clone(self.log.get_or_init(open))
-    }
-
-    /// The agent that runs this command, if it has a name. Only this function turns a name into an
-    /// identity: the command line and the environment merely claim one (`roster::identify`).
-    pub(crate) fn agent(&self) -> Outcome<Option<Name>> {
-        Ok(self.identity()?.name.clone())
-    }
-
-    /// The identity of this command, with its evidence.
-    pub(crate) fn identity(&self) -> Outcome<&Identity> {
-        if let Some(identity) = self.identity.get() {
-            return Ok(identity);
-        }
-        let claimed = self.claimed()?;
-        let identity = self.identify(claimed.as_ref())?;
-        Ok(self.identity.get_or_init(|| identity))
-    }
-
-    fn identify(&self, claimed: Option<&Name>) -> Outcome<Identity> {
-        let project = self.project()?;
-        let (members, errors) = project.roster().entries()?;
-        let mut asking = Asking::new();
-        if !members.is_empty() {
-            asking = asking.with_process(std::process::id());
-            if let (Ok(tmux), Ok(pane)) = (std::env::var("TMUX"), std::env::var("TMUX_PANE")) {
-                asking = asking.with_hidden_pane(&tmux, &pane);
-            }
-            if let Some(pass) = pass_for(project) {
-                asking = asking.with_pass(&pass);
-            }
-        }
-        let outsiders = project.config.identity.outsiders.unwrap_or_default();
-        match identify(&members, &asking, claimed, outsiders) {
-            Ok(identity) => {
-                // An agent whose file cannot be read may still be a member.
-                if let Some(name) = claimed.filter(|_| !errors.is_empty()) {
-                    project.roster().get(name)?;
-                }
-                Ok(identity)
-            }
-            Err(refusal) => {
-                let actual = refusal.actual();
-                let actor = actual.map_or("outside", Name::as_str);
-                let data = json!({
-                    "claimed": claimed, "actual": actual, "why": refusal.word(), "verb": self.verb,
-                });
-                self.log(project).record(types::IDENTITY_REFUSED, actor, data);
-                Err(Failure::refused(refusal.to_string()).with_hint(advice(&refusal)))
-            }
-        }
-    }
-
-    /// The claimed name, from the flag or the environment.
-    fn claimed(&self) -> Outcome<Option<Name>> {
-        if self.agent.is_some() {
-            return Ok(self.agent.clone());
-        }
-        for variable in AGENT_VARIABLES {
-            let Some(value) = std::env::var_os(variable).filter(|v| !v.is_empty()) else {
-                continue;
-            };
-            let name = Name::new(value.to_string_lossy());
-            return name.map(Some).map_err(|e| Failure::usage(format!("{variable}: {e}")));
-        }
-        Ok(None)
-    }
-
-    /// The name to act under, for a verb that a person may run without giving one: `operator`, unless
-    /// that is the name of an agent that is up.
-    pub(crate) fn actor(&self) -> Outcome<Name> {
-        if let Some(agent) = self.agent()? {
-            return Ok(agent);
-        }
-        let operator = Name::operator();
-        self.check_name(&operator)?;
-        Ok(operator)
-    }
-
-    /// Puts the sender into a message, and how it is known.
-    pub(crate) fn sign(&self, envelope: Envelope) -> Outcome<Envelope> {
-        Ok(self.sender()?.sign(envelope))
-    }
-
-    /// The sender of what this command writes.
-    pub(crate) fn sender(&self) -> Outcome<KnownSender> {
-        self.sender_named(self.actor()?)
-    }
-
-    /// The sender of what this command writes under this name. The caller proves it: an agent its name alone, the person
-    /// every name.
-    pub(crate) fn sender_named(&self, name: Name) -> Outcome<KnownSender> {
-        let identity = self.identity()?;
-        let proof = match identity.sender_proof() {
-            None if self.is_typed => Some(SenderProof::Person),
-            Some(SenderProof::Person) => Some(SenderProof::Person),
-            by_agent => by_agent.filter(|_| identity.name.as_ref() == Some(&name)),
-        };
-        Ok(KnownSender { name, proof })
-    }
-
-    /// Whether the person who runs the team runs this command: outside of all agents, without another name.
-    pub(crate) fn is_person(&self) -> Outcome<bool> {
-        Ok(self.agent()?.is_none_or(|name| name.is_operator()))
-    }
-
-    /// The mailbox that the caller reads: the person's, or that of its row of the roster.
-    pub(crate) fn own_mailbox(&self) -> Outcome<Name> {
-        let actor = self.actor()?;
-        let member = match self.identity()?.is_member() {
-            true => self.project()?.roster().get(&actor)?,
-            false => None,
-        };
-        Ok(member.map_or(actor, |member| member.mailbox))
-    }
-
-    /// The agent, which has no name that means something else.
-    pub(crate) fn agent_itself(&self) -> Outcome<Name> {
-        let agent = self.agent_required()?;
-        ReservedName::refuse_agent(&agent).map_err(ensemble_core::Error::from)?;
-        Ok(agent)
-    }
-
-    /// The name of an agent, for a verb that acts on what this agent holds.
-    pub(crate) fn agent_required(&self) -> Outcome<Name> {
-        let unknown = || {
-            Failure::usage("no agent name: pass --as NAME or set ENSEMBLE_AGENT_ID")
-                .with_hint("this acts on what an agent holds, so it has no default name")
-        };
-        self.agent()?.ok_or_else(unknown)
-    }
-
-    /// Says on stderr that something was done but not recorded.
-    pub(crate) fn warn_about_log(&self) {
-        if let Some((count, Some(last))) = self.log.get().map(|log| log.failures()) {
-            let records = crate::text::plural(count, "record");
-            say(&format!("warning: {records} missing in the event log: {last}"));
-        }
-    }
-}
-
-/// The pass in the environment, unless it was given for the team of another queue.
-fn pass_for(project: &Project) -> Option<String> {
-    let pass = std::env::var_os(PASS_VARIABLE).filter(|pass| !pass.is_empty())?;
-    let is_ours = match std::env::var_os(QUEUE_VARIABLE).filter(|queue| !queue.is_empty()) {
-        None => true,
-        Some(queue) => is_same_place(Path::new(&queue), &project.queue),
-    };
-    is_ours.then(|| pass.to_string_lossy().into_owned())
-}
-
-/// Whether two paths lead to the same place.
-fn is_same_place(one: &Path, other: &Path) -> bool {
-    one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b)
-}
-
-/// What to do about a refusal.
-const fn advice(refusal: &Refusal) -> &'static str {
-    match refusal {
-        Refusal::Mismatch { .. } => "`ensemble agent whoami` says who this is",
-        Refusal::Outsider { .. } => {
-            "or allow it to all programs outside of panes, with `identity: {outsiders: allow}` in ensemble.yaml"
-        }
-        Refusal::Contradiction { .. } | Refusal::UnknownPass { .. } | Refusal::Ended { .. } => {
-            "without ENSEMBLE_AGENT_PASS in the environment, the pane it runs in decides"
-        }
+        let app = App::new(globals.queue, globals.agent, verb);
+        let app = if LASTING_VERBS.contains(&verb) { app.lasting() } else { app };
+        Self { out: Output::kept(), app }
     }
 }
 

@@ -2,24 +2,16 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `api` | all commands as calls, for other programs |
-//! | `args` | the command line: global flags, and how values are read |
-//! | `asking` | what the verbs of requests share |
-//! | `commands/<verb>` | one verb: its arguments and what it does |
-//! | `content`, `waiting` | the flags for what a message says, and how long a command waits |
-//! | `context` | what a verb works with: project, queue, event log, identity |
-//! | `demo` | the team that `ensemble demo` runs |
-//! | `ids` | ids that are shortened or completed |
-//! | `hooks` | what agents' own hooks are told |
-//! | `mail` | what messages say to agents and people, and how they are answered and settled |
-//! | `mcp` | the tools for agents |
-//! | `output` | human lines or JSON |
+//! | `app` | the use cases: what verbs, tools, calls, hooks and the live view do |
+//! | `commands/<verb>` | one verb: its arguments, one use case, and what it prints |
+//! | `mcp`, `api`, `hooks`, `live`, `wrap` | the other doors: tools, calls, agents' hooks, the live view, the wrappers |
+//! | `args`, `flags`, `completion` | global flags, flags that several verbs share, and how a shell completes them |
+//! | `context`, `output` | what a verb works with: the project, and where its output goes |
+//! | `printing` | what several verbs print |
 //! | `printed` | what each command prints under `--json`, as schemas |
-//! | `queue` | mailboxes in a directory or on servers |
-//! | `shell_job` | whether a person has typed the command at a shell |
-//! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
+//! | `help_texts`, `spellings`, `mistake` | texts of help, words that are understood besides, wrong command lines |
 //! | `unasked` | what agents may run without a person being asked |
-//! | `exit`, `error_line` | exit codes, and what a failure says to people and to programs |
+//! | `demo`, `session`, `export`, `conformance` | the demo team, the page of a session, traces and metrics, the kit for other clients |
 //!
 //! It is a library only so that tests and fuzzers reach what reads hostile input. Nothing here is
 //! meant for other programs, and nothing is promised to them.
@@ -27,86 +19,73 @@
 // Some parts serve the tools for agents alone.
 #![cfg_attr(not(feature = "mcp"), allow(dead_code, unused_imports))]
 
-mod acting;
 mod api;
+mod app;
 mod args;
-mod asking;
-mod authority;
 mod commands;
 mod completion;
-mod config_edit;
 mod conformance;
-mod content;
 mod context;
 mod demo;
-mod departing;
-mod drop;
-mod error_line;
-mod exit;
 mod export;
-mod failed;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
-mod held;
+mod flags;
+mod help_texts;
 mod hooks;
-mod ids;
-mod interrupt;
 mod live;
-mod mail;
+#[cfg(feature = "mcp")]
+mod loopback;
 #[cfg(feature = "mcp")]
 mod mcp;
+mod mistake;
 mod output;
-mod overview;
-mod own_program;
 mod printed;
-mod queue;
-mod receipt;
+mod printing;
 mod session;
 mod shell_job;
-mod starting;
-mod team_log;
-mod text;
+mod spellings;
 mod transports;
 mod unasked;
-mod wait_line;
-mod waiting;
-mod watcher_start;
-mod worker;
 mod wrap;
 
 use std::process::ExitCode;
 
-use exit::Exit;
+/// Reached by fuzzers alone.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use mcp::fuzzing;
+
+use app::diagnostics::{answer_in_json, report_bug};
+use app::exit_code::Exit;
+use app::failure::Failure;
 
 /// The whole program: reads the command line, does what it says, and gives the exit code.
 #[must_use]
 pub fn program() -> ExitCode {
-    std::panic::set_hook(Box::new(exit::report_bug));
+    std::panic::set_hook(Box::new(report_bug));
     std::panic::catch_unwind(run).unwrap_or(Exit::Corrupt).into()
 }
 
 fn run() -> Exit {
-    match completion::answer() {
+    match completion::answer(commands::program) {
         Ok(true) => return Exit::Done,
         Ok(false) => {}
         Err(failure) => return failure.report(),
     }
-    exit::answer_in_json(args::is_json());
-    let cli = match args::parse() {
-        Ok(cli) => cli,
-        Err(error) if args::is_hook() && error.use_stderr() => return Exit::Done,
-        Err(error) => return exit::usage(&error),
+    answer_in_json(args::is_json());
+    let line = match commands::parse() {
+        Ok(line) => line,
+        Err(error) if commands::is_hook() && error.use_stderr() => return Exit::Done,
+        Err(error) => return mistake::report(&error),
     };
     // What a hook prints is read by the agent that runs it.
-    let is_quiet = matches!(cli.verb, commands::Verb::Hook(_));
-    let context = context::Context::new(cli.globals, cli.place);
+    let is_quiet = matches!(line.verb, commands::Verb::Hook(_));
+    let context = context::Context::new(line.globals, line.place);
     let result = context
-        .admit(&cli.files)
-        .and_then(|()| cli.verb.run(&context))
+        .admit(&line.files)
+        .and_then(|()| line.verb.run(&context))
         .and_then(|()| context.out.flush());
     if !is_quiet {
         context.warn_about_log();
     }
-    result.map_or_else(exit::Failure::report, |()| Exit::Done)
+    result.map_or_else(Failure::report, |()| Exit::Done)
 }

@@ -7,8 +7,8 @@ use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 use anstyle::Style;
 use serde::Serialize;
 
-use crate::exit::Outcome;
-use crate::text::printable;
+use crate::app::failure::Outcome;
+use crate::app::text::printable;
 
 /// For ids and names.
 pub(crate) const STRONG: Style = Style::new().bold();
@@ -36,8 +36,6 @@ enum Sink {
     Stdout(BufWriter<Stdout>),
     /// Kept for the caller of the verb.
     Kept(Vec<u8>),
-    /// Dropped, where stdout belongs to a protocol.
-    Dropped(io::Sink),
 }
 
 impl Write for Sink {
@@ -45,14 +43,13 @@ impl Write for Sink {
         match self {
             Self::Stdout(stdout) => stdout.write(bytes),
             Self::Kept(kept) => kept.write(bytes),
-            Self::Dropped(sink) => sink.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Stdout(stdout) => stdout.flush(),
-            Self::Kept(_) | Self::Dropped(_) => Ok(()),
+            Self::Kept(_) => Ok(()),
         }
     }
 }
@@ -70,24 +67,14 @@ impl Output {
 
     /// Keeps what is printed, as JSON.
     pub(crate) const fn kept() -> Self {
-        Self::into_sink(Sink::Kept(Vec::new()))
-    }
-
-    /// Drops what is printed.
-    #[cfg(feature = "mcp")]
-    pub(crate) fn dropped() -> Self {
-        Self::into_sink(Sink::Dropped(io::sink()))
-    }
-
-    const fn into_sink(sink: Sink) -> Self {
-        let stdout = RefCell::new(sink);
+        let stdout = RefCell::new(Sink::Kept(Vec::new()));
         Self { is_json: true, is_terminal: false, is_coloured: false, stdout }
     }
 
     /// The kept output, which is taken.
     pub(crate) fn take(&self) -> Vec<u8> {
         match &mut *self.stdout.borrow_mut() {
-            Sink::Stdout(_) | Sink::Dropped(_) => Vec::new(),
+            Sink::Stdout(_) => Vec::new(),
             Sink::Kept(kept) => std::mem::take(kept),
         }
     }
@@ -103,7 +90,7 @@ impl Output {
     }
 
     /// A line for people. What came from outside must have gone through
-    /// [`crate::text::one_line`] before.
+    /// [`crate::app::text::one_line`] before.
     pub(crate) fn line(&self, line: impl Display) -> Outcome {
         Ok(writeln!(self.stdout.borrow_mut(), "{line}")?)
     }
@@ -128,7 +115,7 @@ impl Output {
 
     /// Makes sure that everything has arrived.
     pub(crate) fn flush(&self) -> Outcome {
-        Ok(crate::wait_line::aside(|| self.stdout.borrow_mut().flush())?)
+        Ok(crate::app::wait_line::aside(|| self.stdout.borrow_mut().flush())?)
     }
 
     /// A text in a style, if styles are wanted here.
@@ -150,7 +137,7 @@ impl Output {
         let head = heading.iter().map(|&column| column.to_owned()).collect();
         let (styles, cells): (Vec<Style>, Vec<Vec<String>>) =
             std::iter::once((FAINT, head)).chain(rows).unzip();
-        let lines = crate::text::table(&cells).into_iter().zip(styles);
+        let lines = crate::app::text::table(&cells).into_iter().zip(styles);
         lines.into_iter().try_for_each(|(line, style)| self.line(self.paint(style, line)))
     }
 }

@@ -9,8 +9,10 @@
 //!
 //! The table is keyed by the verbs' places. Tests compare it with the list of verbs and with docs/guides/hosts.md.
 
+use crate::app::diagnostics::say;
+use crate::app::failure::Outcome;
+use crate::app::transport::{NO_SHARED_STEPS, admit_steps, is_on_servers};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
 
 /// What a verb does for a team on servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +28,6 @@ pub(crate) enum OnServers {
 }
 
 use OnServers::{Database, Here, Servers, ThisHost};
-
-/// Why step queues are refused.
-const STEPS: &str = "step queues are a file of one host, and this team's mailboxes are on servers: \
-                     set `steps: {postgres: ADDRESS}`";
 
 /// All verbs by their places, in the order of the list of verbs.
 pub(crate) const TABLE: &[(&str, OnServers)] = &[
@@ -91,7 +89,7 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("board prompt", Servers),
     ("board checkpoint", Servers),
     ("board abort", Servers),
-    ("step", Database(STEPS)),
+    ("step", Database(NO_SHARED_STEPS)),
     ("init", Here),
     ("doctor", Servers),
     ("demo", Here),
@@ -131,38 +129,8 @@ pub(crate) fn admit(context: &Context, place: &str) -> Outcome {
             }
             Ok(())
         }
-        Database(sentence) if is_on_servers(context) && !has_steps(context) => {
-            Err(refusal(sentence))
-        }
-        Database(_) => Ok(()),
+        Database(_) => admit_steps(context),
     }
-}
-
-/// Refuses access to the step queues of a team on servers, for tools.
-pub(crate) fn admit_steps(context: &Context) -> Outcome {
-    admit(context, "step")
-}
-
-fn refusal(sentence: &str) -> Failure {
-    Failure::refused(sentence).with_hint(
-        "in ensemble.yaml of each host; or on the one host that is to have them `nats: {board_here: true}`",
-    )
-}
-
-/// Whether the project's mailboxes are on servers. Without a project, nothing is.
-fn is_on_servers(context: &Context) -> bool {
-    let servers = |project: &ensemble_watch::project::Project| {
-        project.servers().is_ok_and(|servers| servers.is_some())
-    };
-    context.project().is_ok_and(servers)
-}
-
-/// Whether the hosts share the step queues of a team on servers, or this host alone has them.
-fn has_steps(context: &Context) -> bool {
-    let has = |project: &ensemble_watch::project::Project| {
-        project.has_shared_steps() || project.config.nats.board_here == Some(true)
-    };
-    context.project().is_ok_and(has)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! The launch settings of agents allow a few commands by their first words ([`UNASKED`]). An allow-list sees no
 //! options, so these commands must be harmless with every option. Two kinds of values would not be, and are refused to
-//! agents by `Context::admit`, at every door:
+//! agents by `App::admit`, at every door:
 //!
 //! | value | for an agent |
 //! |---|---|
@@ -19,8 +19,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 
-/// The name of standard input where a file is named.
-pub(crate) const STDIN: &str = "-";
+use crate::app::content::STDIN;
 
 /// The commands, each with its harmless arguments and with those that name a file to read.
 const UNASKED: &[(&str, &str, &str)] = &[
@@ -84,29 +83,13 @@ const UNASKED: &[(&str, &str, &str)] = &[
     ("admin lint", "format mode require languages banned", "files root"),
 ];
 
-/// The files that a line names for a command which agents run unasked.
-#[derive(Debug, Default)]
-pub(crate) struct NamedFiles(Vec<PathBuf>);
-
-impl NamedFiles {
-    /// Those of a line that was read.
-    pub(crate) fn of(matches: &ArgMatches) -> Self {
-        let (place, own) = leaf(matches);
-        let row = UNASKED.iter().find(|(unasked, ..)| *unasked == place);
-        let files = row.into_iter().flat_map(|(_, _, files)| files.split_ascii_whitespace());
-        let values = files.filter_map(|id| own.try_get_raw(id).ok().flatten()).flatten();
-        Self(values.map(PathBuf::from).filter(|file| file != Path::new(STDIN)).collect())
-    }
-
-    /// Whether there is none.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The first that is in none of these directories, whose names have no links.
-    pub(crate) fn outside(&self, roots: &[PathBuf]) -> Option<&Path> {
-        self.0.iter().map(PathBuf::as_path).find(|file| !is_inside(file, roots))
-    }
+/// The files that a line which was read names for a command that agents run unasked.
+pub(crate) fn named_files(matches: &ArgMatches) -> Vec<PathBuf> {
+    let (place, own) = leaf(matches);
+    let row = UNASKED.iter().find(|(unasked, ..)| *unasked == place);
+    let files = row.into_iter().flat_map(|(_, _, files)| files.split_ascii_whitespace());
+    let values = files.filter_map(|id| own.try_get_raw(id).ok().flatten()).flatten();
+    values.map(PathBuf::from).filter(|file| file != Path::new(STDIN)).collect()
 }
 
 /// The words of the command that a line names, and what was read there.
@@ -119,15 +102,6 @@ fn leaf(matches: &ArgMatches) -> (String, &ArgMatches) {
     (words.join(" "), own)
 }
 
-/// Whether a file is in one of these directories. A link may lead out of them. A file that does not exist counts by its
-/// directory.
-fn is_inside(file: &Path, roots: &[PathBuf]) -> bool {
-    let parent = || file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let real =
-        file.canonicalize().or_else(|_| parent().unwrap_or_else(|| Path::new(".")).canonicalize());
-    real.is_ok_and(|real| roots.iter().any(|root| real.starts_with(root)))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -137,7 +111,9 @@ mod tests {
     use ensemble_tmux::provider::{Profiles, plugin};
 
     use super::*;
-    use crate::commands::{canonical, former_spellings, place_among};
+    use crate::commands::place_among;
+    use crate::spellings::canonical;
+    use crate::spellings::former_spellings;
 
     /// Arguments that name a file without reading it.
     const NAMES_ONLY: [(&str, &str); 3] =
@@ -157,7 +133,7 @@ mod tests {
                 collect(below, &words, found);
             }
         }
-        let mut program = crate::args::program();
+        let mut program = crate::commands::program();
         program.build();
         let mut found = Vec::new();
         collect(&program, "", &mut found);
@@ -251,29 +227,5 @@ mod tests {
             ["FILE", "PATH", "DIR", "SOCKET", "URL"].iter().any(|word| name.starts_with(word))
         });
         is_path || is_named || !matches!(arg.get_value_hint(), ValueHint::Unknown)
-    }
-
-    #[test]
-    fn a_link_and_a_name_with_dots_lead_where_they_lead() {
-        let home = tempfile::tempdir().unwrap();
-        let root = home.path().join("project").canonicalize();
-        assert!(root.is_err());
-        std::fs::create_dir(home.path().join("project")).unwrap();
-        let root = home.path().join("project").canonicalize().unwrap();
-        std::fs::write(home.path().join("secret"), "x").unwrap();
-        std::fs::write(root.join("mine"), "x").unwrap();
-        std::os::unix::fs::symlink("../secret", root.join("link")).unwrap();
-        let roots = [root.clone()];
-        for (file, inside) in [
-            ("mine", true),
-            ("absent", true),
-            ("link", false),
-            ("../secret", false),
-            ("../absent", false),
-            ("../project/mine", true),
-        ] {
-            assert_eq!(is_inside(&root.join(file), &roots), inside, "{file}");
-        }
-        assert!(!is_inside(Path::new("/dev/zero"), &roots));
     }
 }

@@ -26,10 +26,10 @@ const READS_PLAINLY: [(&str, &str); 17] = [
     ("ensemble-project/src/project/host_name.rs", "the name of the machine"),
     ("ensemble-project/src/team/launch.rs", "random bytes"),
     ("doctor/machine.rs", "limits of the kernel"),
-    ("commands/bind.rs", "command lines of processes"),
+    ("app/agent_panes.rs", "command lines of processes"),
     ("commands/init/upstream.rs", "command lines of processes"),
-    ("ensemble-cli/src/content.rs", "`-f FILE` may be a pipe"),
-    ("ensemble-cli/src/mcp/http.rs", "random bytes"),
+    ("ensemble-cli/src/app/content.rs", "`-f FILE` may be a pipe"),
+    ("ensemble-cli/src/loopback.rs", "random bytes"),
     ("ensemble-cli/src/demo/", "its own files"),
     ("ensemble-cli/src/conformance/", "files of the program that it tests"),
 ];

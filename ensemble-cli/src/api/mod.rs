@@ -1,7 +1,7 @@
 //! `ensemble admin api`: all commands in one process, as line-delimited JSON over stdin and stdout.
 //!
 //! ```text
-//! reader ── a thread for each call ── words ── Verb::run ── one answer
+//! reader ── a thread for each call ── a verb ── one answer
 //!        └─ a thread for each subscription ── news (inotify) ── a line for each change
 //! ```
 //!
@@ -14,13 +14,12 @@
 //! At the end of stdin, calls at work are finished and answered; calls that sleep end where they sleep, holding
 //! nothing new. Leases stay. A kill leaves what it leaves of any command.
 
-mod lines;
 mod news;
-mod words;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,14 +28,13 @@ use ensemble_core::message::Name;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::args::{Cli, Globals};
+use crate::app::error_line::Code;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::interrupt::Calls;
+use crate::args::Globals;
 use crate::context::Context;
-use crate::error_line::Code;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::interrupt::Calls;
-use lines::{Answer, Call, Ended, Hello, News};
-
-pub(crate) use lines::Line;
+use crate::printed::lines::{Answer, Call, Ended, Hello, News};
 
 /// Version of the protocol.
 const PROTOCOL: u32 = 1;
@@ -49,9 +47,15 @@ const SUBSCRIPTIONS_MAX: usize = 16;
 /// How long calls at work may go on after the end of stdin.
 const PATIENCE_AT_END: Duration = Duration::from_secs(30);
 
+/// Runs the verb that a method names, with these parameters, in the queue and as the agent of the session. Returns what
+/// it has printed, too.
+pub(crate) type VerbCall =
+    fn(&str, &Map<String, Value>, (Option<PathBuf>, Option<Name>)) -> (Vec<u8>, Outcome);
+
 /// One client, and what it has under way.
 struct Session {
-    queue: Option<std::path::PathBuf>,
+    call_verb: VerbCall,
+    queue: Option<PathBuf>,
     agent: Option<Name>,
     calls: &'static Calls,
     running: AtomicUsize,
@@ -62,9 +66,10 @@ struct Session {
 }
 
 /// Serves one client until it closes stdin.
-pub(crate) fn serve(context: &Context) -> Outcome {
-    crate::content::take_stdin();
+pub(crate) fn serve(context: &Context, call_verb: VerbCall) -> Outcome {
+    crate::app::content::take_stdin();
     let session = Arc::new(Session {
+        call_verb,
         queue: context.queue_flag().map(std::path::Path::to_owned),
         agent: context.agent_flag().cloned(),
         calls: Calls::begin(),
@@ -80,7 +85,7 @@ pub(crate) fn serve(context: &Context) -> Outcome {
         subscriptions_max: SUBSCRIPTIONS_MAX,
     } }));
     let mut stdin = BufReader::new(io::stdin().lock());
-    while let Some(line) = crate::content::read_line(&mut stdin, LINE_BYTES_MAX)? {
+    while let Some(line) = crate::app::content::read_line(&mut stdin, LINE_BYTES_MAX)? {
         session.take(line);
     }
     session.calls.end(PATIENCE_AT_END);
@@ -147,17 +152,9 @@ impl Session {
                 Err(failure) => (json!([]), Err(failure)),
             };
         }
-        let Cli { mut globals, verb, place, files } = match words::read(&call.method, &call.params)
-        {
-            Ok(read) => read,
-            Err(failure) => return (json!([]), Err(failure)),
-        };
-        globals.queue = globals.queue.or_else(|| self.queue.clone());
-        globals.agent = globals.agent.or_else(|| self.agent.clone());
-        let context = Context::called(globals, place);
-        let outcome = context.admit(&files).and_then(|()| verb.run(&context));
-        context.warn_about_log();
-        (printed(&context.out.take()), outcome)
+        let defaults = (self.queue.clone(), self.agent.clone());
+        let (output, outcome) = (self.call_verb)(&call.method, &call.params, defaults);
+        (printed(&output), outcome)
     }
 
     /// Waits for news, at most for `timeout_seconds`.

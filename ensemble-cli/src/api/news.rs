@@ -21,11 +21,12 @@ use ensemble_core::watch::Waiter;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::asking::requests;
-use crate::commands::{agent_states, listed_message};
+use crate::app::asking::requests;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::mail::listing::describe_listed;
+use crate::app::overview::list_agents;
+use crate::app::queue::Queue;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::queue::Queue;
 
 /// How many messages of a mailbox are looked at.
 const MESSAGES_MAX: usize = 10_000;
@@ -138,7 +139,7 @@ impl Source {
             Subject::Events => self.follower.poll()?.iter().map(|record| json!(record)).collect(),
             Subject::Mail => self.mail()?,
             Subject::States => {
-                let rows = agent_states(&self.context)?;
+                let rows = list_agents(&self.context)?;
                 self.changed(
                     rows.into_iter().map(|(name, row)| (name.to_string(), row.clone(), row)),
                 )
@@ -165,7 +166,7 @@ impl Source {
             let delivery = format!("{} {}", found.id, json!(found.state));
             // Only what is new is read.
             if !self.known.contains_key(&delivery) {
-                news.push(listed_message(found, self.queue.peek(mailbox, &found.id)));
+                news.push(describe_listed(found, self.queue.peek(mailbox, &found.id)));
             }
             now.insert(delivery, Value::Null);
         }

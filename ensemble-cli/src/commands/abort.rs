@@ -4,10 +4,11 @@ use ensemble_team::authority::Act;
 use ensemble_team::board::ControlFile;
 use ensemble_team::proto::goal::SprintEvent;
 
-use super::controls::stop_sprint;
-use crate::authority::authorize;
+use crate::app::authority::authorize;
+use crate::app::controls::{put_control, step_stopped_sprint};
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::Outcome;
+use crate::printing::controls::print_control;
 
 /// Stop all agents, and end the sprint
 ///
@@ -24,6 +25,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         authorize(context, Act::Abort)?;
-        stop_sprint(context, ControlFile::Abort, SprintEvent::Abort, &self.reason)
+        print_control(context, &put_control(context, ControlFile::Abort, &self.reason)?)?;
+        step_stopped_sprint(context, SprintEvent::Abort)
     }
 }

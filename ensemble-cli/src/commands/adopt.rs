@@ -1,22 +1,22 @@
 //! `ensemble agent adopt`: agents that run in panes of tmux already become members of the team.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ensemble_core::message::Name;
-use ensemble_team::roster::Member;
-use ensemble_tmux::tmux::{Binding, PaneInfo, Server};
+use ensemble_tmux::tmux::Server;
 use ensemble_watch::panes::PaneEntry;
-use ensemble_watch::project::{AgentConfig, Project};
-use ensemble_watch::team::{Brought, Plan};
+use ensemble_watch::team::Brought;
 use serde_json::json;
 
-use super::join::lives;
+use crate::app::agent_panes::{
+    RunningAgent, find_agent_panes, nearest_server, plan_adopted, warn_of_absent_agent,
+};
+use crate::app::failure::{Failure, Outcome};
+use crate::app::starting::open;
+use crate::app::text::one_line;
+use crate::app::watcher_start::watcher_runs;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::starting::{open, report};
-use crate::text::one_line;
-use crate::watcher_start::watcher_runs;
-use crate::wrap::free_name;
+use crate::printing::starting::print_brought;
 
 /// Find agents that run in tmux already, and take them into the team
 ///
@@ -41,18 +41,10 @@ pub(crate) struct Arguments {
     tmux_socket: Option<PathBuf>,
 }
 
-/// A pane in which an agent runs.
-struct Found {
-    pane: PaneInfo,
-    provider: String,
-    /// The member that has it already.
-    member: Option<Name>,
-}
-
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let server = server(self.tmux_socket.as_deref())?;
-        let found = look(context.project()?, &server)?;
+        let server = nearest_server(self.tmux_socket.as_deref())?;
+        let found = find_agent_panes(context.project()?, &server)?;
         if self.panes.is_empty() && !self.all {
             return list(context, &found);
         }
@@ -60,7 +52,7 @@ impl Arguments {
         self.adopt(context, &server, &wanted)
     }
 
-    fn wanted<'a>(&self, found: &'a [Found]) -> Outcome<Vec<&'a Found>> {
+    fn wanted<'a>(&self, found: &'a [RunningAgent]) -> Outcome<Vec<&'a RunningAgent>> {
         if self.all {
             return Ok(found.iter().filter(|it| it.member.is_none()).collect());
         }
@@ -69,7 +61,7 @@ impl Arguments {
             None => Err(Failure::nothing(format!("no agent runs in pane {id}")).with_hint(
                 "`ensemble agent adopt` lists those there are; `ensemble agent join` takes any pane",
             )),
-            Some(Found { member: Some(member), .. }) => {
+            Some(RunningAgent { member: Some(member), .. }) => {
                 Err(Failure::refused(format!("pane {id} belongs to {member}")))
             }
             Some(it) => Ok(it),
@@ -78,7 +70,7 @@ impl Arguments {
         self.panes.iter().map(one).collect()
     }
 
-    fn adopt(&self, context: &Context, server: &Server, wanted: &[&Found]) -> Outcome {
+    fn adopt(&self, context: &Context, server: &Server, wanted: &[&RunningAgent]) -> Outcome {
         let identity = context.identity()?;
         if let Some(actual) = identity.name.as_ref().filter(|_| identity.is_member()) {
             let text = format!("this is {actual}, who may not take panes into the team");
@@ -90,69 +82,21 @@ impl Arguments {
         let mut brought = Vec::new();
         for found in wanted {
             let binding = server.bind(&found.pane.id)?;
-            brought.push(team.join(&plan(context.project()?, &found.provider)?, &binding)?);
+            brought.push(team.join(&plan_adopted(context.project()?, &found.provider)?, &binding)?);
         }
         drop(lock);
         for entry in brought.iter().filter_map(|one| PaneEntry::of(&one.member)) {
-            super::bind::warn_if_absent(context.project()?, &entry);
+            warn_of_absent_agent(context.project()?, &entry);
         }
-        report(context, &brought)?;
+        print_brought(context, &brought)?;
         say_next(context, &brought)
     }
 }
 
-/// A server that was named; the one around this process; the one that tmux takes by itself.
-pub(super) fn server(named: Option<&Path>) -> Outcome<Server> {
-    if named.is_some() || std::env::var_os("TMUX").is_some() {
-        return super::bind::server(named);
-    }
-    let dir = std::env::var_os("TMUX_TMPDIR").filter(|dir| !dir.is_empty());
-    let dir = dir.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-    let user = rustix::process::geteuid().as_raw();
-    let socket = dir.join(format!("tmux-{user}")).join("default");
-    if !socket.exists() {
-        return Err(Failure::nothing("no tmux server runs here")
-            .with_hint("`--tmux-socket PATH` names another one; `ensemble claude` needs no tmux"));
-    }
-    Ok(Server::brief(socket))
-}
-
-/// The number of agents in panes of tmux that are no members yet.
-pub(super) fn unowned(context: &Context) -> usize {
-    let found = server(None).and_then(|server| look(context.project()?, &server));
-    // Where there is no tmux, there are none.
-    found.map_or(0, |found| found.iter().filter(|it| it.member.is_none()).count())
-}
-
-/// The panes of the server in which agents run.
-fn look(project: &Project, server: &Server) -> Outcome<Vec<Found>> {
-    let profiles = project.profiles()?;
-    let (members, _) = project.roster().entries()?;
-    let mut present = Vec::new();
-    for member in members.into_iter().filter(Member::is_present) {
-        if let Some(bound) = member.binding.filter(|bound| bound.socket == *server.socket())
-            && lives(&bound)?
-        {
-            present.push((member.name, bound));
-        }
-    }
-    let owner = |pane: &PaneInfo| {
-        let has = |bound: &Binding| bound.id == pane.id && bound.pid == pane.pid;
-        present.iter().find(|(_, bound)| has(bound)).map(|(name, _)| name.clone())
-    };
-    let panes = server.panes()?.into_iter().filter(|pane| !pane.dead);
-    Ok(panes
-        .filter_map(|pane| {
-            let provider = profiles.in_foreground(pane.pid)?.to_owned();
-            Some(Found { member: owner(&pane), provider, pane })
-        })
-        .collect())
-}
-
-fn list(context: &Context, found: &[Found]) -> Outcome {
+fn list(context: &Context, found: &[RunningAgent]) -> Outcome {
     let out = &context.out;
     if out.is_json() {
-        return found.iter().try_for_each(|Found { pane, provider, member }| {
+        return found.iter().try_for_each(|RunningAgent { pane, provider, member }| {
             out.object(&json!({
                 "pane": pane.id, "provider": provider, "session": pane.session, "window": pane.window,
                 "title": pane.title, "agent": member,
@@ -162,7 +106,7 @@ fn list(context: &Context, found: &[Found]) -> Outcome {
     if found.is_empty() {
         return out.line("no pane has an agent in its foreground");
     }
-    let row = |Found { pane, provider, member }: &Found| {
+    let row = |RunningAgent { pane, provider, member }: &RunningAgent| {
         let place = format!("{}:{}", one_line(&pane.session), pane.window);
         let member = member.as_ref().map_or_else(|| "-".to_owned(), Name::to_string);
         vec![pane.id.clone(), provider.clone(), place, member, one_line(&pane.title)]
@@ -172,14 +116,6 @@ fn list(context: &Context, found: &[Found]) -> Outcome {
         true => out.line("take them into the team: ensemble agent adopt PANE…, or --all"),
         false => Ok(()),
     }
-}
-
-/// An agent that is called by its program.
-fn plan(project: &Project, provider: &str) -> Outcome<Plan> {
-    let name = free_name(project, provider)?;
-    let mut agent = AgentConfig::default();
-    agent.provider = Some(provider.to_owned());
-    Ok(Plan::configured(project, &project.profiles()?, &name, &agent)?)
 }
 
 fn say_next(context: &Context, brought: &[Brought]) -> Outcome {

@@ -1,7 +1,7 @@
 //! `ensemble agent`: what an agent says of itself to the blackboard, and asks of it.
 
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::Outcome;
 
 mod exit;
 mod handoff;
@@ -9,11 +9,6 @@ mod heartbeat;
 mod register;
 mod unregister;
 mod verify;
-
-use super::controls::directory;
-
-pub(crate) use handoff::hand_over;
-pub(crate) use heartbeat::{Live, live};
 
 /// Start agents, take them in, ask and see them; their part in the blackboard
 #[derive(Debug, clap::Args)]

@@ -4,11 +4,11 @@ use ensemble_team::board::{Board, ControlFile, Verdict, analyze};
 use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
-use super::controls::{lift, person, place};
+use crate::app::controls::{authorize_resume, control_place, lift_control};
+use crate::app::failure::Outcome;
+use crate::app::text::{one_line, plural};
 use crate::context::Context;
-use crate::exit::Outcome;
 use crate::output::{BAD, GOOD};
-use crate::text::{one_line, plural};
 
 /// Look for patterns in the anomalies that no single agent can see
 ///
@@ -61,12 +61,12 @@ impl Arguments {
 }
 
 fn resume(context: &Context, board: &Board) -> Outcome {
-    let by = person(context)?;
+    let by = authorize_resume(context)?;
     let mut locked = board.lock()?;
     locked.resume(&by)?;
     locked.step_sprint(SprintEvent::Resume)?;
     locked.commit()?;
-    lift(context, &place(context)?, ControlFile::Checkpoint)?;
+    lift_control(context, &control_place(context)?, ControlFile::Checkpoint)?;
     if context.out.is_json() {
         return context.out.object(&json!({ "resumed": true, "by": by }));
     }

@@ -4,9 +4,9 @@ use ensemble_core::message::Name;
 use ensemble_team::board::{Anomaly, NewAnomaly};
 use serde_json::{Map, Value, json};
 
+use crate::app::failure::Outcome;
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::text::one_line;
 
 /// Note anomalies, in which the circuit breaker finds patterns
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,7 @@ fn detail(text: &str) -> Result<(String, Value), String> {
 
 impl Add {
     fn run(self, context: &Context) -> Outcome {
-        let reporter = super::reporter(context)?;
+        let reporter = context.reporter()?;
         let details: Map<String, Value> = self.details.into_iter().collect();
         let anomaly = NewAnomaly { kind: self.kind, task: self.task, reporter, details };
         let board = context.board()?;

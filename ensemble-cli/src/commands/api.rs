@@ -1,7 +1,8 @@
 //! `ensemble admin api`: all commands in one process.
 
+use crate::api::{VerbCall, serve};
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::Outcome;
 
 /// Answer calls of another program, one line of JSON each
 ///
@@ -14,8 +15,8 @@ use crate::exit::Outcome;
 pub(crate) struct Arguments {}
 
 impl Arguments {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub(crate) fn run(self, context: &Context, call_verb: VerbCall) -> Outcome {
         let Self {} = self;
-        crate::api::serve(context)
+        serve(context, call_verb)
     }
 }

@@ -11,17 +11,20 @@ use ensemble_core::proto::ready;
 use ensemble_team::admission::{Act, is_refusal};
 use serde_json::json;
 
-use super::ping::not_ready;
-use crate::content::{Content, fill};
+use crate::app::content::fill;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::Queue;
+use crate::app::receipt::{Receipt, Tracker};
+use crate::app::text::age;
+use crate::app::wait_line::WaitLine;
+use crate::app::worker::{Worker, agent_pane, assigner, resting};
+use crate::args;
+use crate::completion;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::queue::Queue;
-use crate::receipt::{Receipt, Tracker};
-use crate::text::age;
-use crate::wait_line::WaitLine;
-use crate::waiting::Waiting;
-use crate::worker::{Worker, agent_pane, assigner, resting};
-use crate::{args, completion};
+use crate::flags::content::Content;
+use crate::flags::waiting::Waiting;
+use crate::printing::readiness::describe_not_ready;
 use ensemble_watch::overview::WatcherView;
 
 /// Assign a task to a ready worker, and escalate until it is taken
@@ -81,7 +84,7 @@ impl Arguments {
         let may_begin = context.project()?.doorkeeper().check(Act::TakeUp, &task, &self.worker);
         may_begin.map_err(gated)?;
         if self.plan {
-            let requests = crate::asking::requests(context, &queue)?;
+            let requests = crate::app::asking::requests(context, &queue)?;
             requests.demand_plan(&task, &context.actor()?)?;
         }
         let waiter = worker.waiter(context)?;
@@ -104,7 +107,7 @@ impl Arguments {
             assigner.assign(order, agent_pane(&mut pane), &is_watched, rest)
         };
         let (message, attempt, phase, acked) = match assigned.map_err(gated)? {
-            Assigned::NotReady(failure) => return Err(not_ready(context, &failure)?),
+            Assigned::NotReady(failure) => return Err(describe_not_ready(context, &failure)?),
             Assigned::Delivered { ended, .. } => match ended {
                 Ended::Acked { phase, attempt, message } => (message, attempt, phase, true),
                 Ended::Abandoned { phase, attempt, message } => (message, attempt, phase, false),
@@ -180,7 +183,7 @@ impl Arguments {
             Ok(Receipt::Settled) => {
                 let known = queue.peek(&delivered.mailbox, &delivered.message);
                 if let Ok(envelope) = known {
-                    let requests = crate::asking::requests(context, queue)?;
+                    let requests = crate::app::asking::requests(context, queue)?;
                     let (worker, now) = (&delivered.worker, queue.request_store().now());
                     if let Some(gate) = requests.report_unplanned(&envelope, worker, now)? {
                         let task = &delivered.task;

@@ -10,10 +10,11 @@ use ensemble_tmux::tmux::Server;
 use ensemble_watch::project::Project;
 use ensemble_watch::team::{socket_of, team_session};
 
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
 use crate::completion;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::overview::note_look;
+use crate::printing::overview::note_look;
 
 /// Attach this terminal to the team's tmux session
 ///

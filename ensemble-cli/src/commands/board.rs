@@ -5,11 +5,13 @@ use ensemble_team::board::BoardError;
 use ensemble_team::board::{self, Board, Control, State, Status, Violation};
 use serde_json::{Value, json};
 
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::OpeningPurpose;
+use crate::app::text::{one_line, plural};
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{BAD, STRONG, WARNING};
-use crate::queue::OpeningPurpose;
-use crate::text::{one_line, plural};
+use crate::printing::tasks::print_tasks;
 
 mod edit;
 
@@ -106,7 +108,7 @@ fn show(context: &Context) -> Outcome {
     if state.tasks.is_empty() {
         return Ok(());
     }
-    super::task::table(context, &state, state.tasks.iter().collect())
+    print_tasks(context, &state, state.tasks.iter().collect())
 }
 
 fn percent(used: u64) -> String {

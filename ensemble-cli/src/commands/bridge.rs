@@ -3,9 +3,9 @@
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
 
+use crate::app::failure::Outcome;
 use crate::completion;
 use crate::context::Context;
-use crate::exit::Outcome;
 
 /// Carry messages between the queue's directory here and a team's servers, until Ctrl-C
 ///
@@ -33,7 +33,9 @@ pub(crate) struct Arguments {
 #[cfg(not(feature = "nats"))]
 impl Arguments {
     pub(crate) fn run(self, _: &Context) -> Outcome {
-        Err(crate::exit::Failure::refused("this program was built without the feature `nats`"))
+        Err(crate::app::failure::Failure::refused(
+            "this program was built without the feature `nats`",
+        ))
     }
 }
 
@@ -52,7 +54,9 @@ mod carrying {
     use serde_json::json;
 
     use super::{Arguments, Context, Name, Outcome};
-    use crate::exit::{Exit, Failure, say};
+    use crate::app::diagnostics::say;
+    use crate::app::exit_code::Exit;
+    use crate::app::failure::Failure;
 
     /// The holder of messages on their way.
     const HOLDER: &str = "bridge";

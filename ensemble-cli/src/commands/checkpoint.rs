@@ -3,9 +3,10 @@
 use ensemble_team::board::ControlFile;
 use ensemble_team::proto::goal::SprintEvent;
 
-use super::controls::stop_sprint;
+use crate::app::controls::{put_control, step_stopped_sprint};
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::Outcome;
+use crate::printing::controls::print_control;
 
 /// Stop the sprint for a review by a person, until `ensemble resume`
 ///
@@ -19,6 +20,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        stop_sprint(context, ControlFile::Checkpoint, SprintEvent::Checkpoint, &self.reason)
+        print_control(context, &put_control(context, ControlFile::Checkpoint, &self.reason)?)?;
+        step_stopped_sprint(context, SprintEvent::Checkpoint)
     }
 }

@@ -2,9 +2,9 @@
 
 use clap_complete::env::Shells;
 
+use crate::app::failure::{Failure, Outcome};
 use crate::completion::VARIABLE;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 
 /// Print a completion script for a shell
 ///

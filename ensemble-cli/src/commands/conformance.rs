@@ -6,11 +6,11 @@ use std::time::Duration;
 use ensemble_watch::project::QUEUE_VARIABLE;
 use serde_json::json;
 
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::{one_line, plural};
 use crate::conformance::{self, Check, Load, Played};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 use crate::output::{BAD, FAINT, GOOD};
-use crate::text::{one_line, plural};
 
 /// Check that a client keeps the queue protocol
 ///

@@ -9,12 +9,15 @@ use ensemble_watch::panes::read_all;
 use ensemble_watch::short_ids::ShortIds;
 use serde_json::json;
 
+use crate::app::diagnostics::say;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::ids;
+use crate::app::queue::Queue;
+use crate::app::text::{one_line, plural};
+use crate::completion;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
 use crate::output::STRONG;
-use crate::queue::Queue;
-use crate::text::{one_line, plural};
-use crate::{completion, ids};
+use crate::printing::content::print_content;
 
 /// Look at dead letters, give them back or drop them
 ///
@@ -125,7 +128,7 @@ impl Show {
             Ok(envelope) => {
                 out.line(format!("from     {}", envelope.from))?;
                 out.line(format!("type     {}", envelope.kind))?;
-                super::recv::print_content(out, &envelope)
+                print_content(out, &envelope)
             }
             Err(error) => out.line(format!("error    {}", one_line(&error.to_string()))),
         }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::app::failure::Outcome;
 use crate::args;
 use crate::context::Context;
 use crate::demo::{self, Scenario, Settings};
-use crate::exit::Outcome;
 
 /// Watch a small team: one agent is done, one is silent, one asks, one crashes
 ///

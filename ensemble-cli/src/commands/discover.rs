@@ -4,8 +4,8 @@ use ensemble_core::message::Name;
 use ensemble_team::board::{Discovery, LockedBoard, NewDiscovery};
 use serde_json::{Value, json};
 
+use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 
 /// Note work that was discovered on the way, and decide on it
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,7 @@ struct Add {
 
 impl Add {
     fn run(self, context: &Context) -> Outcome {
-        let by = super::reporter(context)?;
+        let by = context.reporter()?;
         let new = NewDiscovery {
             id: self.id.clone(),
             by,

@@ -30,12 +30,13 @@ mod remarks;
 use self::hold::Hold;
 use self::others::Others;
 use self::remarks::Remarks;
-use super::{instruct, summary};
+use crate::app::batches::read_instruction;
+use crate::app::diagnostics::say;
+use crate::app::failure::{Failure, Outcome, failed};
+use crate::app::queue::Queue;
+use crate::app::worker::{Worker, agent_pane, assigner, resting};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
-use crate::failed::failed;
-use crate::queue::Queue;
-use crate::worker::{Worker, agent_pane, assigner, resting};
+use crate::printing::batches::print_summary;
 
 /// The mailbox of instructions, and the agent that works on them.
 const DISPATCH: &str = "dispatch";
@@ -129,7 +130,7 @@ impl Arguments {
         let idle = idle_interval(&queue);
         let mut others = Others::new(&*queue, &run.actor);
         if let Some(file) = &self.file {
-            let instruction = instruct::instruction_of(file)?;
+            let instruction = read_instruction(file)?;
             plan_of(&instruction).map_err(|error| Failure::usage(error.to_string()))?;
             let batch = Batch::of(&instruction)?;
             let job = Job { batch, instruction, hold: Hold::default() };
@@ -247,7 +248,7 @@ fn refuse(run: &DispatchRun<'_>, envelope: &Envelope, lease: &Lease, why: &str) 
         Ok(_) | Err(Error::NoMailbox { .. }) => {}
         Err(error) => return Err(error),
     }
-    run.queue.dead_letter(lease, &format!("refused: {}", crate::text::one_line(why)))?;
+    run.queue.dead_letter(lease, &format!("refused: {}", crate::app::text::one_line(why)))?;
     Ok(())
 }
 
@@ -366,7 +367,7 @@ fn settle_later(queue: &dyn Broker, lease: &Lease, waiter: &Waiter) -> Outcome {
 
 fn print(context: &Context, job: &Job, told: &Told) -> Outcome {
     let is_new = matches!(told, Told::Now(_));
-    summary::print(context, &job.batch, told.summary(), is_new)?;
+    print_summary(context, &job.batch, told.summary(), is_new)?;
     context.out.flush()?;
     match told.summary().failed_tasks {
         0 => Ok(()),

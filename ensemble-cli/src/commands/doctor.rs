@@ -13,11 +13,12 @@ mod trust;
 use ensemble_watch::overview::{Evidence, Overview};
 use serde::Serialize;
 
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::overview::gather;
+use crate::app::text::{one_line, plural};
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{BAD, GOOD, WARNING};
-use crate::overview::gather;
-use crate::text::{one_line, plural};
 
 /// Check the environment and say what to do about it
 ///

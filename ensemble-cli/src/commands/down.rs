@@ -12,7 +12,6 @@ use ensemble_core::durable::FileLock;
 use ensemble_core::event_log::types;
 use ensemble_core::proto::request::AtExpiry;
 use ensemble_team::authority::Act;
-use ensemble_team::roster::Member;
 use ensemble_tmux::reaper::PASS_VARIABLE;
 use ensemble_tmux::tmux::{PaneSigns, TeamSession};
 use ensemble_watch::project::Project;
@@ -20,13 +19,14 @@ use ensemble_watch::team::{Team, session_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
+use crate::app::authority::authorize;
+use crate::app::departing::{Farewell, present_members};
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::Queue;
+use crate::app::starting;
 use crate::args;
-use crate::authority::authorize;
 use crate::context::Context;
-use crate::departing::{Farewell, report};
-use crate::exit::{Failure, Outcome};
-use crate::queue::Queue;
-use crate::starting;
+use crate::printing::departing::print_fates;
 
 /// Reason of a shutdown if none is given.
 const REASON: &str = "The team is going down. Please shut down gracefully.";
@@ -74,7 +74,7 @@ impl Arguments {
         let spool = context.spool()?;
         let from = context.actor()?;
         let farewell = Farewell {
-            context,
+            app: context,
             from: from.clone(),
             reason: self.reason.clone(),
             deadline: if self.force { Some(Duration::ZERO) } else { self.deadline },
@@ -82,9 +82,9 @@ impl Arguments {
             unread: Some(UnreadMail::Keep),
             id: None,
         };
-        let members = present(project)?;
+        let members = present_members(project)?;
         let fates = farewell.drain(&Queue::open(context)?, &members)?;
-        report(context, &fates)?;
+        print_fates(context, &fates)?;
         let team = starting::open(context, &spool)?;
         let _alone = team.lock()?;
         let session = team.session()?;
@@ -205,15 +205,6 @@ fn leave_the_pane() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     // Fails only if a person has started this by hand as the leader of a process group.
     let _ = rustix::process::setsid();
-}
-
-/// The present members of the team.
-pub(super) fn present(project: &Project) -> Outcome<Vec<Member>> {
-    let (members, errors) = project.roster().entries()?;
-    if let Some(error) = errors.into_iter().next() {
-        return Err(error.into());
-    }
-    Ok(members.into_iter().filter(Member::is_present).collect())
 }
 
 /// Asks the watcher to stop, and waits until it has.

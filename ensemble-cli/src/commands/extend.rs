@@ -4,19 +4,20 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::app::failure::Outcome;
+use crate::app::held::HeldMessage;
+use crate::app::queue::Queue;
+use crate::app::text::age;
 use crate::args;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::held::Which;
-use crate::queue::Queue;
-use crate::text::age;
+use crate::flags::held::HeldFlags;
 
 /// Hold a received message for longer
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble mailbox extend ID 10m")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    which: Which,
+    which: HeldFlags,
     /// How long the lease runs from now, 1s to 1d
     #[arg(value_name = "DURATION", value_parser = args::lease)]
     duration: Duration,
@@ -25,7 +26,8 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = Queue::open(context)?;
-        let lease = self.which.completed(context, &queue)?.lease(context, &*queue)?;
+        let lease =
+            HeldMessage::from(self.which).completed(context, &queue)?.lease(context, &*queue)?;
         queue.extend(&lease, self.duration)?;
         if context.out.is_json() {
             return context.out.object(&json!({

@@ -10,11 +10,12 @@ use ensemble_watch::stranded::find_stranded;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::Queue;
+use crate::app::text::{one_line, plural};
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{BAD, FAINT, GOOD};
-use crate::queue::Queue;
-use crate::text::{one_line, plural};
 
 mod board;
 mod steps;

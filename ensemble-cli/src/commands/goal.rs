@@ -5,10 +5,10 @@ use ensemble_team::board::NewGoal;
 use ensemble_team::proto::goal::GoalEvent;
 use serde_json::{Value, json};
 
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
-use crate::text::one_line;
 
 /// Set the goal on the blackboard, and show its state
 ///

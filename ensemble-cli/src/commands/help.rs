@@ -2,40 +2,11 @@
 
 use clap::Command;
 
-use super::former::{former, meant_by};
-use super::topics::{TOPICS, Topic};
-use super::verbs::{GROUPS, Group};
-use crate::args::{AFTER_HELP, program};
+use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::help_texts::{AFTER_HELP, FIRST_DAY, GROUPS, Group, TOPICS, Topic};
 use crate::output::STRONG;
-
-/// What bare `ensemble`, `-h` and `--help` print: 24 lines of 80 columns at most.
-pub(crate) const FIRST_DAY: &str = "\
-A message broker for teams of coding agents whose queue is a directory
-
-The first day:
-  ensemble init                       make a queue in this project
-  ensemble claude                     start Claude Code as a member of the team
-  ensemble send --to NAME TEXT        send a message
-  ensemble recv --as NAME --wait 10m  receive the next message
-  ensemble settle ID --as NAME        mark its work as done
-  ensemble up                         start the team; `down` ends it
-  ensemble status                     see what needs you; `top` is the live view
-  ensemble why ID                     read the story of a task or an agent
-  ensemble doctor                     find what is missing on this machine
-
-Groups, as in `ensemble help agents`:
-  agents      start agents, take them in, and end them
-  overview    see what happens, and what needs you
-  messages    send, receive and settle
-  tasks       hand out tasks, and collect reports
-  decisions   ask, answer, pause and resume
-  blackboard  tasks, supervisors and steps for planned work
-  setup       project, checks, hooks, MCP, servers and the shell
-
-`ensemble help --all` lists every command, `ensemble COMMAND -h` explains one.
-";
+use crate::spellings::{described, meant_by};
 
 /// The longest line of a summary beside the name of its command, in characters.
 const SUMMARY_CHARS_MAX: usize = 64;
@@ -58,8 +29,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
-        let mut program = program();
+    pub(crate) fn run(self, context: &Context, mut program: Command) -> Outcome {
         program.build();
         if self.all {
             return print_all(context, &program);
@@ -76,17 +46,6 @@ impl Arguments {
         let mut help = described(program, &self.topic).ok_or_else(|| unknown(&self.topic))?;
         context.out.content(help.render_long_help().to_string().as_bytes())
     }
-}
-
-/// The command that words name, also in a former spelling.
-pub(super) fn described(program: Command, words: &[String]) -> Option<Command> {
-    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-    if let Some((spelling, today)) = former(&words) {
-        let today = today.iter().filter(|word| !word.starts_with('-')).copied();
-        let rest = words.split_off(spelling.split(' ').count());
-        words = today.chain(rest).collect();
-    }
-    words.into_iter().try_fold(program, |command, word| command.find_subcommand(word).cloned())
 }
 
 fn unknown(words: &[String]) -> Failure {
@@ -157,30 +116,4 @@ fn wrapped(text: &str) -> Vec<String> {
         }
     }
     lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_day_fits_one_screen() {
-        assert!(FIRST_DAY.lines().count() <= 24);
-        assert!(FIRST_DAY.lines().all(|line| line.chars().count() <= 80));
-        let groups = GROUPS.iter().all(|group| FIRST_DAY.contains(&format!("\n  {} ", group.name)));
-        assert!(groups, "each group is named");
-    }
-
-    #[test]
-    fn a_former_spelling_is_explained_as_todays() {
-        let name = |words: &[&str]| {
-            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-            described(program(), &words).map(|command| command.get_name().to_owned())
-        };
-        assert_eq!(name(&["spawn"]).as_deref(), Some("start"));
-        assert_eq!(name(&["plan", "submit"]).as_deref(), Some("plan"));
-        assert_eq!(name(&["goal", "set"]).as_deref(), Some("set"));
-        assert_eq!(name(&["broadcast"]).as_deref(), Some("send"));
-        assert_eq!(name(&["nonsense"]), None);
-    }
 }

@@ -6,9 +6,11 @@ use clap::ValueEnum as _;
 use ensemble_core::event_log::types;
 use serde_json::json;
 
+use crate::app::agent_program::AgentProgram;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::hooks::{self, Event, Program};
+use crate::hooks::{self, Event};
 
 /// Answer a hook of an agent's own program
 ///
@@ -44,7 +46,7 @@ impl Arguments {
     fn answer(&self, context: &Context) -> Outcome<Exit> {
         let unknown = |what: &str, word: &str| Failure::usage(format!("unknown {what} `{word}`"));
         let event = Event::from_str(&self.event, false).map_err(|_| unknown("event", &self.event));
-        let program = Program::from_str(&self.provider, false)
+        let program = AgentProgram::from_str(&self.provider, false)
             .map_err(|_| unknown("provider", &self.provider));
         hooks::run(context, event?, program?)
     }

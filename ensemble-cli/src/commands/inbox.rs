@@ -9,21 +9,21 @@ use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Found, State};
-use serde_json::{Value, json};
 
+use crate::app::failure::Outcome;
+use crate::app::ids;
+use crate::app::mail::conversation::ensure_operator;
+use crate::app::mail::listing::describe_listed;
+use crate::app::queue::Queue;
+use crate::app::text::{age, plural};
 use crate::completion;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::ids;
-use crate::mail::conversation::ensure_operator;
 use crate::output::{BAD, WARNING};
-use crate::queue::Queue;
-use crate::text::{age, plural};
 
 use ensemble_watch::overview::COUNT_MAX;
 use ensemble_watch::short_ids::ShortIds;
 
-use crate::overview::counted;
+use crate::printing::overview::counted;
 
 /// The first words of a message, in characters.
 const WORDS_MAX: usize = 40;
@@ -71,7 +71,7 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
             other => other,
         };
         if context.out.is_json() {
-            context.out.object(&listed(found, envelope))?;
+            context.out.object(&describe_listed(found, envelope))?;
         } else {
             rows.push((style(&found.state, envelope.is_err()), as_row(found, &short, envelope)));
         }
@@ -137,26 +137,4 @@ fn state_text(state: &State) -> String {
         State::Queued { epoch, .. } => format!("waits, attempt {}", epoch + 1),
         other => other.word().to_owned(),
     }
-}
-
-/// A message of a mailbox as an object.
-pub(crate) fn listed(found: &Found, envelope: Result<Envelope, Error>) -> Value {
-    let mut object = json!({ "id": found.id, "mailbox": found.mailbox });
-    let state = serde_json::to_value(&found.state).unwrap_or_default();
-    for (key, value) in state.as_object().into_iter().flatten() {
-        object[key] = value.clone();
-    }
-    match envelope {
-        Ok(envelope) => {
-            object["from"] = json!(envelope.from);
-            object["type"] = json!(envelope.kind);
-            object["task_id"] = json!(envelope.task_id);
-            object["priority"] = json!(envelope.priority);
-            object["created_at"] = json!(envelope.created_at);
-            object["bytes"] =
-                json!(envelope.attachment.map_or(envelope.body.len() as u64, |a| a.bytes));
-        }
-        Err(error) => object["error"] = json!(error.to_string()),
-    }
-    object
 }

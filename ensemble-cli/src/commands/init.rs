@@ -7,40 +7,23 @@ mod upstream;
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use ensemble_core::Error;
-use ensemble_core::dropbox::DropBox;
-use ensemble_core::durable::{self, Durability, FileLock};
-use ensemble_core::message::{Name, OPERATOR};
-use ensemble_core::spool::{Settings, Spool};
-use ensemble_watch::project::{CONFIG_FILE, Project, QUEUE_DEFAULT, QUEUE_VARIABLE};
+use ensemble_core::durable::{self};
+use ensemble_watch::project::{Project, QUEUE_DEFAULT, QUEUE_VARIABLE};
 use serde_json::json;
 
+use crate::app::failure::{Failure, Outcome};
+use crate::app::introduction::RULES;
+use crate::app::new_queue::{CreatedQueue, DOCUMENT_BYTES_MAX, MAILBOX_DIRECTORY, create_queue};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
-use crate::hooks::introduction::RULES;
 use crate::output::STRONG;
 use upstream::Upstream;
 
-/// The mailboxes of every queue: who watches over it all, who hands the work out, and the person.
-const MAILBOXES: [&str; 3] = ["conductor", "dispatch", OPERATOR];
-const CONFIG: &str = include_str!("ensemble.yaml");
-/// Only its owner may write it, even with a umask of 000, because it holds commands.
-const CONFIG_MODE: u32 = 0o644;
-/// The last directory that tells a queue from any other directory of that name.
-const MAILBOX_DIRECTORY: &str = "mailbox";
-/// Held while the queue of a project is made.
-const LOCK_FILE: &str = "init.lock";
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// The file in which agents of several makers look for instructions.
 const AGENTS_FILE: &str = "AGENTS.md";
 /// The first line of our section in it.
 const SECTION: &str = "<!-- ensemble -->";
-/// The largest document that is changed, in bytes.
-const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Create a queue, its state directory and a configuration to edit
 ///
@@ -94,8 +77,8 @@ impl Arguments {
             found.leave_answered(answered::enter(&project.queue, &project.state)?);
         }
         let text = upstream.as_ref().map(Upstream::configuration);
-        let Created { spool, added, config, config_created } =
-            create(context, &project, text.as_deref())?;
+        let CreatedQueue { spool, added, config, config_created } =
+            create_queue(context, &project, text.as_deref())?;
         if self.agents_md {
             let is_added = add_section(&project.root().join(AGENTS_FILE))?;
             if !context.out.is_json() {
@@ -130,73 +113,13 @@ impl Arguments {
     }
 }
 
-/// A queue and its surroundings, made as far as they were missing.
-struct Created {
-    spool: Spool,
-    /// The mailboxes that were missing.
-    added: Vec<Name>,
-    /// The configuration.
-    config: PathBuf,
-    config_created: bool,
-}
-
-/// Makes what is missing. `config` is the configuration to write, if it is not the usual one.
-fn create(context: &Context, project: &Project, config: Option<&str>) -> Outcome<Created> {
-    project.ensure_state()?;
-    let spool = Spool::create(&project.queue, context.spool_options(project))?;
-    let mut added = Vec::new();
-    for name in MAILBOXES {
-        let name = Name::new(name).map_err(Error::from)?;
-        match spool.add_mailbox(&name, &Settings::default()) {
-            Ok(()) => added.push(name),
-            Err(Error::MailboxExists { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    project.keep_out_of_git()?;
-    let text = config.unwrap_or(CONFIG);
-    let config = project.state.with_file_name(CONFIG_FILE);
-    let config_created = write_config(&config, text)?;
-    write_schema(project)?;
-    // With the configuration that is there now.
-    let project = Project::discover(Some(&project.queue))?;
-    for spec in project.drop_boxes()?.iter() {
-        DropBox::open(&project.queue, spec)?;
-    }
-    Ok(Created { spool, added, config, config_created })
-}
-
-/// The queue of the project, which is made if there is none. Agents that start at the same time wait for the one that
-/// makes it.
-pub(crate) fn queue_or_new(context: &Context) -> Outcome<Spool> {
-    let project = context.project()?;
-    if project.queue.join(MAILBOX_DIRECTORY).is_dir() {
-        return context.spool();
-    }
-    project.ensure_state()?;
-    let _lock = FileLock::acquire(&project.state.join(LOCK_FILE), LOCK_PATIENCE)?;
-    if project.queue.is_dir() {
-        return context.spool();
-    }
-    let spool = create(context, project, None)?.spool;
-    say(&format!("created the queue {}", project.queue.display()));
-    Ok(spool)
-}
-
 fn tell(context: &Context, project: &Project, is_new: bool) -> Outcome {
     let out = &context.out;
-    let queue = out.paint(STRONG, crate::text::one_line(&project.queue.to_string_lossy()));
+    let queue = out.paint(STRONG, crate::app::text::one_line(&project.queue.to_string_lossy()));
     let what = if is_new { "created the queue" } else { "the queue is there already:" };
     out.line(format!("{what} {queue}"))?;
     out.line("")?;
     next::tell(context)
-}
-
-/// Writes the schema that the configuration names, as this program has it, for editors.
-fn write_schema(project: &Project) -> Outcome {
-    let path = project.state.join(super::schema::SCHEMA_FILE);
-    let text = super::schema::config_schema()?;
-    Ok(durable::write_document(&path, text.as_bytes(), Durability::Process)?)
 }
 
 /// Adds a section on the team to the instructions of agents, unless it is there; says whether it did.
@@ -220,28 +143,4 @@ fn add_section(path: &Path) -> Outcome<bool> {
     let mut file = OpenOptions::new().append(true).create(true).open(path).map_err(fail)?;
     file.write_all(section.as_bytes()).map_err(fail)?;
     Ok(true)
-}
-
-/// Writes the configuration unless there is one; says whether it did. The commented one, in which no value
-/// stands, gives way to another one.
-fn write_config(path: &Path, text: &str) -> Outcome<bool> {
-    let is_commented = || {
-        let content = durable::read_chosen_file(path, DOCUMENT_BYTES_MAX).ok().flatten();
-        content.is_some_and(|content| content == CONFIG.as_bytes())
-    };
-    if text != CONFIG && is_commented() {
-        durable::write_document(path, text.as_bytes(), Durability::Process)?;
-        return Ok(true);
-    }
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(CONFIG_MODE)
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()));
-    match written {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(Failure::refused(format!("cannot write {}: {error}", path.display()))),
-    }
 }

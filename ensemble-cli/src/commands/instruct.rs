@@ -1,31 +1,26 @@
 //! `ensemble agent instruct`: hands a batch of tasks to Dispatch, and waits to be told what became of it.
 
-use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::env::SystemClock;
-use ensemble_core::message::Name;
-use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
-use ensemble_team::contract::{self, EscalationReport, Instruction, Reading};
+use ensemble_team::contract::EscalationReport;
 use ensemble_team::driver::{Batch, Batches, Conductor};
 use ensemble_team::proto::patience::CONDUCTOR_PATIENCE;
 use serde_json::json;
 
-use crate::content::{FileContent, content_of};
+use crate::app::batches::{open_dispatch, read_instruction};
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text;
+use crate::app::wait_line::WaitLine;
+use crate::args;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
-use crate::queue::Queue;
-use crate::wait_line::WaitLine;
-use crate::{args, text};
+use crate::flags::content::FileContent;
+use crate::printing::batches::print_summary;
 
 /// How often the servers are asked for the summary.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Hint for an incomplete instruction.
-const INSTRUCTION_HINT: &str = "write `type: start_workers`, `tasks:`, and for each task `- id: …` and \
-     `instruction: …`; `ensemble admin schema instruction` has all fields";
-
 /// Hand tasks to Dispatch, and wait for their summary
 ///
 /// The instruction is a file with `type: start_workers`, and `tasks` with an `id` and an `instruction` each.
@@ -50,10 +45,10 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let instruction = instruction_of(self.instruction.path()?)?;
+        let instruction = read_instruction(self.instruction.path()?)?;
         let project = context.project()?;
         let spool = context.spool()?;
-        let queue = open(context, &spool)?;
+        let queue = open_dispatch(context, &spool)?;
         let recorder = context.recorder()?;
         let durability = project.config.durability.unwrap_or_default();
         let conductor = Conductor {
@@ -94,7 +89,7 @@ impl Arguments {
         drop(line);
         printed?;
         match told {
-            Some(summary) => super::summary::print(context, &batch, &summary, true),
+            Some(summary) => print_summary(context, &batch, &summary, true),
             None => {
                 let text = format!(
                     "no summary for batch {} after {}",
@@ -106,23 +101,6 @@ impl Arguments {
                 ))
             }
         }
-    }
-}
-
-/// The queue that has the mailbox of Dispatch. While the servers are away, an instruction waits in this host's
-/// directory, from where the watcher carries it.
-fn open(context: &Context, spool: &Spool) -> Outcome<Queue> {
-    let dispatch = Name::new("dispatch").map_err(Error::from)?;
-    let opened = Queue::open(context).and_then(|queue| {
-        queue.ensure(spool, &dispatch)?;
-        Ok(queue)
-    });
-    match opened {
-        Err(failure) if failure.is_busy() => {
-            say(&format!("{}: kept on this host until they are back", failure.text()));
-            Ok(Queue::Directory(context.spool()?))
-        }
-        opened => opened,
     }
 }
 
@@ -144,18 +122,4 @@ fn escalated(context: &Context, batch: &Batch, escalation: &EscalationReport) ->
     let more = [detail, action].into_iter().flatten().map(|more| format!("; {more}"));
     let line = format!("escalated: {task_id}: {reason}{}", more.collect::<String>());
     context.out.line(text::one_line(&line))
-}
-
-/// An instruction from a file or from stdin.
-pub(super) fn instruction_of(file: &Path) -> Outcome<Instruction> {
-    let content = content_of(file)?;
-    let text = String::from_utf8_lossy(&content);
-    match contract::read_as::<Instruction>(&text, file) {
-        Ok(Reading::Whole(instruction)) => Ok(instruction),
-        Ok(Reading::Foreign) => {
-            let text = format!("{} is no instruction", file.display());
-            Err(Failure::usage(text).with_hint(INSTRUCTION_HINT))
-        }
-        Err(broken) => Err(Failure::usage(broken.to_string()).with_hint(INSTRUCTION_HINT)),
-    }
 }

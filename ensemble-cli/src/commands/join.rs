@@ -11,9 +11,11 @@ use ensemble_watch::panes::PaneEntry;
 use ensemble_watch::team::{HowBrought, Plan};
 use serde_json::json;
 
+use crate::app::agent_panes::{is_bound_alive, named_server, warn_of_absent_agent};
+use crate::app::failure::{Failure, Outcome};
+use crate::app::starting::open;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::starting::{open, report};
+use crate::printing::starting::print_brought;
 
 /// Adopt a tmux pane that exists already as an agent of the team
 ///
@@ -46,7 +48,7 @@ impl Arguments {
         ReservedName::refuse_agent(&self.name).map_err(Error::from)?;
         let spool = context.spool()?;
         let team = open(context, &spool)?;
-        let server = super::bind::server(self.tmux_socket.as_deref())?;
+        let server = named_server(self.tmux_socket.as_deref())?;
         let own = || std::env::var("TMUX_PANE").ok().filter(|_| self.tmux_socket.is_none());
         let Some(pane) = self.pane.clone().or_else(own) else {
             return Err(Failure::usage("no pane given, and this is not one")
@@ -64,12 +66,12 @@ impl Arguments {
             provider: provider.clone(),
             binding: binding.clone(),
         };
-        super::bind::warn_if_absent(context.project()?, &entry);
+        warn_of_absent_agent(context.project()?, &entry);
         if brought.how == HowBrought::Running && !context.out.is_json() {
             let name = &brought.member.name;
             return context.out.line(format!("{name} has pane {} already", binding.id));
         }
-        report(context, &[brought])
+        print_brought(context, &[brought])
     }
 
     /// A known agent may not take another name, and no agent may take another agent's pane.
@@ -96,7 +98,7 @@ impl Arguments {
                 let text = format!("pane {} belongs to {}", binding.id, member.name);
                 return Err(Failure::refused(text).with_hint("an agent has a pane of its own"));
             }
-            if !is_this_pane && member.name == self.name && lives(bound)? {
+            if !is_this_pane && member.name == self.name && is_bound_alive(bound)? {
                 let text = format!("{} is up in pane {}", self.name, bound.id);
                 return Err(Failure::refused(text).with_hint(
                     "`ensemble request shutdown` asks it to go; then its name is free",
@@ -119,19 +121,4 @@ impl Arguments {
         agent.provider = self.provider.or(agent.provider);
         Ok(Plan::configured(project, &project.profiles()?, &self.name, &agent)?)
     }
-}
-
-/// Whether what was bound still runs.
-pub(super) fn lives(binding: &Binding) -> Outcome<bool> {
-    if binding.is_terminal() {
-        return Ok(binding.lives());
-    }
-    let server = ensemble_tmux::tmux::Server::brief(binding.socket.clone());
-    let signs = server.pane_signs(&binding.id)?;
-    Ok(signs.is_some_and(|pane| {
-        !pane.dead
-            && pane.token == binding.token
-            && pane.pid == binding.pid
-            && binding.is_same_process()
-    }))
 }

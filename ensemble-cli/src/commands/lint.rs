@@ -9,9 +9,10 @@ use ensemble_team::lint::{
     render,
 };
 
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::plural;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::text::plural;
 
 /// Check reports for vague wording and missing facts
 ///
@@ -154,7 +155,7 @@ impl Arguments {
             let fail = |e: io::Error| Failure::refused(format!("cannot read stdin: {e}"));
             let mut content = Vec::new();
             let limit = FILE_BYTES_MAX as u64 + 1;
-            crate::content::check_stdin()?;
+            crate::app::content::check_stdin()?;
             io::stdin().lock().take(limit).read_to_end(&mut content).map_err(fail)?;
             return Ok(linter.file(file, &content, self.shape(file)));
         }

@@ -10,13 +10,17 @@ use ensemble_core::spool::{
 };
 use serde_json::json;
 
-use super::bind::{Bind, PaneFlags, Unbind};
-use crate::authority::authorize_mailbox;
+mod bind;
+
+use crate::app::authority::authorize_mailbox;
+use crate::app::diagnostics::say;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::{OpeningPurpose, Queue};
+use crate::app::text::{age, plural};
+use crate::args;
+use crate::completion;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
-use crate::queue::{OpeningPurpose, Queue};
-use crate::text::{age, plural};
-use crate::{args, completion};
+use bind::{Bind, PaneFlags, Unbind};
 
 /// Add, list, bind and remove mailboxes; hold a message for longer, or give it back
 #[derive(Debug, clap::Args)]

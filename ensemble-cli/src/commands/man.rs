@@ -4,11 +4,11 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::help::described;
-use crate::args::program;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::plural;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::text::plural;
+use crate::spellings::described;
 
 /// Show the manual of a command, print it where there is no terminal, or write a page for each
 #[derive(Debug, clap::Args)]
@@ -27,8 +27,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
-        let mut program = program();
+    pub(crate) fn run(self, context: &Context, mut program: clap::Command) -> Outcome {
         program.build();
         let Some(dir) = &self.dir else {
             return show(context, program, &self.command);

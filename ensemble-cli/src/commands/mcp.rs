@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use crate::app::environment::own_program;
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::Outcome;
 use crate::mcp::install::{self, Command, Provider};
 use crate::mcp::{Desk, serve_http, serve_stdio};
-use crate::own_program::own_program;
 
 /// Serve the tools for agents over MCP
 ///
@@ -133,4 +133,9 @@ fn command(context: &Context) -> Command {
     }
     arguments.push("mcp".to_owned());
     Command { program: own_program(), arguments }
+}
+
+/// The schemas of all tools' arguments, by name.
+pub(crate) fn tool_schemas() -> Vec<(&'static str, serde_json::Value)> {
+    crate::mcp::schemas()
 }

@@ -1,7 +1,7 @@
 //! `ensemble admin migrate`: a team moves from files to servers, or back.
 
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::Outcome;
 
 /// Move all mailboxes to the team's servers, or back into the queue's directory
 ///
@@ -39,7 +39,9 @@ enum Place {
 #[cfg(not(feature = "nats"))]
 impl Arguments {
     pub(crate) fn run(self, _: &Context) -> Outcome {
-        Err(crate::exit::Failure::refused("this program was built without the feature `nats`"))
+        Err(crate::app::failure::Failure::refused(
+            "this program was built without the feature `nats`",
+        ))
     }
 }
 
@@ -50,8 +52,10 @@ impl Arguments {
         use ensemble_nats::NatsTransport;
         use ensemble_nats::migrate::migrate;
 
-        use crate::exit::{Exit, Failure, say};
-        use crate::text::plural;
+        use crate::app::diagnostics::say;
+        use crate::app::exit_code::Exit;
+        use crate::app::failure::Failure;
+        use crate::app::text::plural;
 
         let project = context.project()?;
         let recorder = context.recorder()?;

@@ -4,8 +4,8 @@ use ensemble_watch::alerts;
 use ensemble_watch::project::AlertRule;
 use serde_json::json;
 
+use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 use crate::output::{BAD, GOOD};
 
 /// Tell a person what needs one: try the rules of `notify` in ensemble.yaml

@@ -7,11 +7,12 @@ use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
 use serde_json::json;
 
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::Queue;
+use crate::app::worker::Worker;
 use crate::completion;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::queue::Queue;
-use crate::worker::Worker;
 
 /// Waiting messages are counted up to here.
 const COUNT_MAX: usize = 100;

@@ -13,10 +13,11 @@ use ensemble_watch::panes::{self, PaneEntry};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::app::agent_panes::named_server;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 use crate::output::{GOOD, WARNING};
-use crate::text::one_line;
 
 /// What could be done to a pane, and its word.
 const PURPOSES: [(&str, Purpose<'_>); 5] = [
@@ -86,7 +87,7 @@ impl Arguments {
     }
 
     fn bind(&self, context: &Context, profile: &Arc<Profile>) -> Outcome<BoundPane> {
-        let server = super::bind::server(self.tmux_socket.as_deref())?;
+        let server = named_server(self.tmux_socket.as_deref())?;
         let binding = server.bind(&self.target)?;
         let project = context.project()?;
         let observer = project.sources().observer(None, Arc::clone(profile));

@@ -2,9 +2,10 @@
 
 use ensemble_team::board::ControlFile;
 
-use super::controls::stop;
+use crate::app::controls::put_control;
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::Outcome;
+use crate::printing::controls::print_control;
 
 /// Stop starting new work until `ensemble resume`
 ///
@@ -19,6 +20,6 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        stop(context, ControlFile::Pause, &self.reason)
+        print_control(context, &put_control(context, ControlFile::Pause, &self.reason)?)
     }
 }

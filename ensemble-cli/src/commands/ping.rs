@@ -3,15 +3,15 @@
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::driver::Readied;
 use ensemble_core::message::Name;
-use ensemble_core::proto::ready::ReadinessFailure;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::app::failure::Outcome;
+use crate::app::queue::Queue;
+use crate::app::wait_line::WaitLine;
+use crate::app::worker::{Worker, agent_pane, assigner, resting};
 use crate::completion;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::queue::Queue;
-use crate::wait_line::WaitLine;
-use crate::worker::{Worker, agent_pane, assigner, resting};
+use crate::printing::readiness::describe_not_ready;
 
 /// Ask a worker if it is ready for an assignment
 ///
@@ -49,21 +49,7 @@ impl Arguments {
             Readied::Ready { attempt } => {
                 context.out.line(format!("{} is ready (ping {attempt})", self.worker))
             }
-            Readied::NotReady(failure) => Err(not_ready(context, &failure)?),
+            Readied::NotReady(failure) => Err(describe_not_ready(context, &failure)?),
         }
     }
-}
-
-/// Says why a worker is not ready: the seed's block on stderr, and an object for `--json`.
-pub(super) fn not_ready(context: &Context, failure: &ReadinessFailure) -> Outcome<Failure> {
-    if context.out.is_json() {
-        let mut object = json!({ "worker": failure.worker, "ready": false });
-        let fields = serde_json::to_value(failure).unwrap_or_default();
-        for (key, value) in fields.as_object().into_iter().flatten() {
-            object[key] = value.clone();
-        }
-        object["action"] = Value::from("assign_stopped");
-        context.out.object(&object)?;
-    }
-    Ok(Failure::Block { exit: Exit::Failed, text: failure.to_string() })
 }

@@ -8,12 +8,14 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::request::PLAN_APPROVAL;
 use ensemble_core::requests::Ask;
 
-use crate::asking::{refused, requests, sent};
-use crate::content::FileContent;
+use crate::app::asking::{refused, requests};
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::Queue;
+use crate::args;
+use crate::completion;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::queue::Queue;
-use crate::{args, completion};
+use crate::flags::content::FileContent;
+use crate::printing::requests::print_sent;
 
 /// How much of a file's name is kept, in characters.
 const SOURCE_CHARACTERS_MAX: usize = 200;
@@ -59,7 +61,7 @@ impl Arguments {
         let mut ask = Ask::new(PLAN_APPROVAL, from, to, content);
         let file = self.plan.path()?;
         if file != Path::new("-") {
-            let source = crate::text::one_line(&file.to_string_lossy());
+            let source = crate::app::text::one_line(&file.to_string_lossy());
             ask = ask.with_source(source.chars().take(SOURCE_CHARACTERS_MAX).collect::<String>());
         }
         if let Some(task) = self.task {
@@ -68,7 +70,7 @@ impl Arguments {
         if let Some(id) = self.id {
             ask = ask.with_id(id);
         }
-        let entry = requests.ask(ask).map_err(|error| refused(context, error))?;
-        sent(context, &requests, &queue, &entry, self.wait)
+        let entry = requests.ask(ask).map_err(refused)?;
+        print_sent(context, &requests, &queue, &entry, self.wait)
     }
 }

@@ -6,10 +6,11 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::ready::{ATTEMPTS_LIMIT, Pong};
 use serde_json::json;
 
+use crate::app::diagnostics::say;
+use crate::app::failure::Outcome;
+use crate::app::worker::Worker;
 use crate::completion;
 use crate::context::Context;
-use crate::exit::{Outcome, say};
-use crate::worker::Worker;
 
 /// Answer `AGENT_TEAM_PING WORKER ATTEMPT`: report that a worker is ready
 ///

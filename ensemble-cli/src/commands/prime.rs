@@ -1,9 +1,9 @@
 //! `ensemble agent prime`: what an agent should know now.
 
+use crate::app::failure::Outcome;
+use crate::app::introduction;
+use crate::app::queue::Queue;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::hooks::introduction;
-use crate::queue::Queue;
 
 /// Print what an agent should know now
 ///

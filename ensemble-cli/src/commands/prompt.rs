@@ -6,9 +6,9 @@ use ensemble_team::board::{State, Status, wake};
 use ensemble_team::driver::supervise::plan_standing;
 use serde_json::json;
 
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::Queue;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::queue::Queue;
 
 /// Print the prompt with which an agent on the blackboard starts
 ///

@@ -13,23 +13,24 @@ use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::NullRecorder;
 #[cfg(feature = "nats")]
 use ensemble_core::leases::MailboxLeases;
-use ensemble_core::message::{Envelope, Name, fenced};
+use ensemble_core::message::Name;
 use ensemble_core::spool::MailWait;
 use ensemble_team::admission::{Act, NotAdmitted};
 use ensemble_team::budget::{BudgetFile, Scope};
 use serde_json::json;
 
+use crate::app::failure::{Failure, Outcome, obstacle_hint, plan_hint};
+use crate::app::interrupt::Interrupt;
+use crate::app::introduction;
+use crate::app::mail::answers;
+use crate::app::mail::conversation::{ShownMessage, ensure_operator, read_received, read_waiting};
+use crate::app::mail::delivered::{Delivered, PLAN_SUBMIT, envelope_json, needed_plan, sender_of};
+use crate::app::queue::Queue;
+use crate::app::wait_line::WaitLine;
+use crate::args;
+use crate::completion;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, obstacle_hint, plan_hint};
-use crate::hooks::introduction;
-use crate::interrupt::Interrupt;
-use crate::mail::answers;
-use crate::mail::conversation;
-use crate::mail::delivered::{Delivered, PLAN_SUBMIT, envelope_json, needed_plan, sender_of};
-use crate::output::{FAINT, Output};
-use crate::queue::Queue;
-use crate::wait_line::WaitLine;
-use crate::{args, completion};
+use crate::printing::conversation::print_shown;
 
 /// How often servers are asked although no news came.
 #[cfg(feature = "nats")]
@@ -104,15 +105,19 @@ impl Arguments {
         }
         let queue = Queue::open(context)?;
         let operator = Name::operator();
-        conversation::ensure_operator(&*queue)?;
+        ensure_operator(&*queue)?;
         let interrupt = Interrupt::install()?;
-        let mut count = conversation::read(context, &queue, self.body)?;
+        let mut show = |message: &ShownMessage<'_>| {
+            print_shown(context, &queue, message, self.body)?;
+            context.out.flush()
+        };
+        let mut count = read_waiting(context, &queue, &mut show)?;
         if let (0, Some(patience)) = (count, self.wait)
             && let Some(first) =
                 wait((context, &queue), &interrupt, &operator, &operator, patience)?
         {
-            conversation::show_received(context, &queue, &first, self.body)?;
-            count = 1 + conversation::read(context, &queue, self.body)?;
+            read_received(context, &queue, &first, &mut show)?;
+            count = 1 + read_waiting(context, &queue, show)?;
         }
         match count {
             0 => Err(Failure::nothing("no new mail for you")),
@@ -308,12 +313,4 @@ fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outco
         Some(more) => context.out.line(more),
         None => Ok(()),
     }
-}
-
-/// Whatever the content looks like, it is seen where it begins, where it ends, and whose it is.
-pub(super) fn print_content(out: &Output, envelope: &Envelope) -> Outcome {
-    let whose = format!("untrusted text from {}, between the fences", envelope.from);
-    out.line(format!("{:<8} {}", "content", out.paint(FAINT, whose)))?;
-    out.content(fenced(&envelope.body).as_bytes())?;
-    out.line("")
 }

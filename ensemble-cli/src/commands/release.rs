@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::app::failure::Outcome;
+use crate::app::held::HeldMessage;
+use crate::app::queue::Queue;
+use crate::app::text::age;
 use crate::args;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::held::Which;
-use crate::queue::Queue;
-use crate::text::age;
+use crate::flags::held::HeldFlags;
 
 /// Give a received message back to its mailbox
 ///
@@ -18,7 +19,7 @@ use crate::text::age;
 #[command(after_help = "Example: ensemble mailbox release ID --delay 5m")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    which: Which,
+    which: HeldFlags,
     /// Not to be received before this time is over
     #[arg(long, value_name = "DURATION", value_parser = args::duration, default_value = "0")]
     delay: Duration,
@@ -27,7 +28,8 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = Queue::open(context)?;
-        let lease = self.which.completed(context, &queue)?.lease(context, &*queue)?;
+        let lease =
+            HeldMessage::from(self.which).completed(context, &queue)?.lease(context, &*queue)?;
         queue.release(&lease, self.delay)?;
         let state = queue.state(&lease.mailbox, &lease.id)?.map_or("gone", |state| state.word());
         if context.out.is_json() {

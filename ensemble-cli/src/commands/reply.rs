@@ -3,13 +3,14 @@
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::{MessageId, Name};
 
+use crate::app::diagnostics::say;
+use crate::app::failure::Outcome;
+use crate::app::mail::delivered::more_waiting;
+use crate::app::mail::replying::{Replied, reply};
+use crate::app::queue::Queue;
 use crate::completion;
-use crate::content::Content;
 use crate::context::Context;
-use crate::exit::{Outcome, say};
-use crate::mail::delivered::more_waiting;
-use crate::mail::replying::{Replied, reply};
-use crate::queue::Queue;
+use crate::flags::content::Content;
 
 /// Answer a message: goes to its sender, and settles a plain message
 ///

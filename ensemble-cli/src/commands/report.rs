@@ -6,11 +6,13 @@ use ensemble_team::contract::{Report, Status};
 use ensemble_team::driver::file_stem;
 use serde_json::json;
 
+use crate::app::content::text_or_stdin;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::mail::settling::Reporting;
+use crate::app::{drop, text};
+use crate::args;
 use crate::context::Context;
-use crate::drop::{self, Checks};
-use crate::exit::{Failure, Outcome};
-use crate::mail::settling::Reporting;
-use crate::{args, text};
+use crate::flags::checks::CheckFlags;
 
 /// Report how a task ended
 ///
@@ -52,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long = "option", value_name = "TEXT")]
     options: Vec<String>,
     #[command(flatten)]
-    checks: Checks,
+    checks: CheckFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -105,8 +107,7 @@ impl Arguments {
         let mut report = Report::new(self.task.clone(), status);
         report.worker_id = author.as_ref().map(ToString::to_string);
         report.set_attempt(reporting.as_ref().and_then(Reporting::attempt));
-        report.summary =
-            self.summary.map(|text| super::review::text_or_stdin(&text)).transpose()?;
+        report.summary = self.summary.map(|text| text_or_stdin(&text)).transpose()?;
         report.failure_reason = self.reason;
         report.files_modified = self.modified;
         report.files_created = self.created;
@@ -115,7 +116,7 @@ impl Arguments {
         report.options_considered = self.options;
         report.completed_at = Some(SystemClock.wall().to_string());
         let file = format!("{}-completed.yaml", file_stem(&self.task));
-        let text = drop::lint(context.project()?, &report, &file, &self.checks)?;
+        let text = drop::lint(context.project()?, &report, &file, &(&self.checks).into())?;
         let file = drop::land(context.project()?, &file, &text)?;
         let (spool, recorder) = (context.spool()?, context.recorder()?);
         let ends = context.project()?.task_ends();

@@ -8,18 +8,19 @@ use ensemble_core::proto::request::AtExpiry;
 use ensemble_core::requests::Ask;
 use ensemble_team::authority::Act;
 
-use super::down;
-use crate::asking::{decided, refused, requests, sent};
-use crate::authority::authorize;
-use crate::content::Content;
+use crate::app::asking::{refused, requests};
+use crate::app::authority::authorize;
+use crate::app::departing::{Farewell, SHUTDOWN_REASON, present_members, whole_seconds};
+use crate::app::failure::Outcome;
+use crate::app::ids;
+use crate::app::queue::Queue;
+use crate::args;
+use crate::completion;
 use crate::context::Context;
-use crate::departing::{self, Farewell, whole_seconds};
-use crate::exit::Outcome;
-use crate::queue::Queue;
-use crate::{args, completion, ids};
-
-/// What the seed says if nothing else is said.
-pub(crate) const SHUTDOWN_REASON: &str = "Please shut down gracefully.";
+use crate::flags::content::Content;
+use crate::flags::decision::OnSilence;
+use crate::printing::departing::print_fates;
+use crate::printing::requests::{print_decided, print_sent};
 
 /// Ask an agent for something that it approves or rejects
 ///
@@ -66,31 +67,8 @@ impl Flags {
         if let Some(id) = self.id {
             ask = ask.with_id(id);
         }
-        let entry = requests.ask(ask).map_err(|error| refused(context, error))?;
-        sent(context, &requests, &queue, &entry, self.wait)
-    }
-}
-
-/// What silence until the deadline means. The help stands in attributes: the schema of the tool stays a
-/// plain list of words.
-#[derive(Clone, Copy, Debug, clap::ValueEnum, serde::Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum OnSilence {
-    #[value(help = "The agent is ended without its consent")]
-    Force,
-    #[value(help = "Notify you")]
-    Tell,
-    #[value(help = "Notify you and the conductor")]
-    Escalate,
-}
-
-impl From<OnSilence> for AtExpiry {
-    fn from(on_silence: OnSilence) -> Self {
-        match on_silence {
-            OnSilence::Force => Self::Force,
-            OnSilence::Tell => Self::Tell,
-            OnSilence::Escalate => Self::Escalate,
-        }
+        let entry = requests.ask(ask).map_err(refused)?;
+        print_sent(context, &requests, &queue, &entry, self.wait)
     }
 }
 
@@ -135,7 +113,7 @@ struct Shutdown {
 impl Shutdown {
     fn run(self, context: &Context) -> Outcome {
         let farewell = Farewell {
-            context,
+            app: context,
             from: context.actor()?,
             reason: self.reason,
             deadline: if self.force { Some(Duration::ZERO) } else { self.deadline },
@@ -150,12 +128,12 @@ impl Shutdown {
         let queue = Queue::open(context)?;
         let Some(name) = self.name else {
             authorize(context, Act::Shutdown)?;
-            let mut team = down::present(context.project()?)?;
+            let mut team = present_members(context.project()?)?;
             team.retain(|member| member.name != farewell.from);
-            return departing::report(context, &farewell.drain(&queue, &team)?);
+            return print_fates(context, &farewell.drain(&queue, &team)?);
         };
         let entry = farewell.ask(&queue, &name)?;
-        sent(context, &requests(context, &queue)?, &queue, &entry, self.flags.wait)
+        print_sent(context, &requests(context, &queue)?, &queue, &entry, self.flags.wait)
     }
 }
 
@@ -216,6 +194,6 @@ impl Cancel {
         let requests = requests(context, &queue)?;
         let id = ids::request(&requests, &self.id)?;
         let cancelled = requests.cancel(&id, &by, &self.reason);
-        decided(context, &cancelled.map_err(|error| refused(context, error))?)
+        print_decided(context, &cancelled.map_err(refused)?)
     }
 }

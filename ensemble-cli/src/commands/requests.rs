@@ -5,13 +5,16 @@ use ensemble_core::requests::Entry;
 
 use clap_complete::engine::ArgValueCandidates;
 
-use crate::asking::{refused, requests};
+use crate::app::asking::{refused, requests};
+use crate::app::diagnostics::say;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::ids;
+use crate::app::queue::Queue;
+use crate::app::text::{age, one_line};
+use crate::completion;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::STRONG;
-use crate::queue::Queue;
-use crate::text::{age, one_line};
-use crate::{completion, ids};
 
 /// List the requests, or show one
 #[derive(Debug, clap::Args)]
@@ -33,9 +36,7 @@ impl Arguments {
         let queue = Queue::open(context)?;
         let requests = requests(context, &queue)?;
         if let Some(id) = &self.id {
-            let entry = requests
-                .get(&ids::request(&requests, id)?)
-                .map_err(|error| refused(context, error))?;
+            let entry = requests.get(&ids::request(&requests, id)?).map_err(refused)?;
             return show(context, &entry);
         }
         let (mut entries, errors) = requests.list()?;
@@ -54,7 +55,7 @@ impl Arguments {
         match errors.len() {
             0 => Ok(()),
             count => {
-                let unread = crate::text::plural(count as u64, "request");
+                let unread = crate::app::text::plural(count as u64, "request");
                 Err(Failure::new(Exit::Corrupt, format!("{unread} cannot be read"))
                     .with_hint("a running watcher puts them aside, into rejected/"))
             }

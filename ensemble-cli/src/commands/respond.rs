@@ -2,11 +2,14 @@
 
 use clap_complete::engine::ArgValueCandidates;
 
-use crate::asking::{check_answer, decided, refused, requests};
+use crate::app::asking::{refused, requests};
+use crate::app::failure::Outcome;
+use crate::app::ids;
+use crate::app::queue::Queue;
+use crate::completion;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::queue::Queue;
-use crate::{completion, ids};
+use crate::flags::decision::check_answer;
+use crate::printing::requests::print_decided;
 
 /// Answer a request that is addressed to you: a plan, a shutdown or any other
 ///
@@ -39,6 +42,6 @@ impl Arguments {
         let requests = requests(context, &queue)?;
         let id = ids::request(&requests, &self.id)?;
         let entry = requests.respond(&id, &by, self.approve, &self.reason);
-        decided(context, &entry.map_err(|error| refused(context, error))?)
+        print_decided(context, &entry.map_err(refused)?)
     }
 }

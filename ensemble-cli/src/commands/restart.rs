@@ -9,12 +9,14 @@ use ensemble_core::proto::request::AtExpiry;
 use ensemble_team::roster::{Came, Member};
 use ensemble_watch::project::Project;
 
+use crate::app::departing::Farewell;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::Queue;
+use crate::app::starting::{Session, open, plans_of, require_programs_again};
 use crate::completion;
 use crate::context::Context;
-use crate::departing::{Farewell, report as report_end};
-use crate::exit::{Failure, Outcome};
-use crate::queue::Queue;
-use crate::starting::{Session, open, plans_of, report as report_start, require_programs_again};
+use crate::printing::departing::print_fates as report_end;
+use crate::printing::starting::print_brought as report_start;
 
 /// Reason of the shutdown.
 const REASON: &str = "You are being restarted. Please shut down gracefully.";
@@ -56,7 +58,7 @@ impl Arguments {
         require_programs_again(&plans)?;
         if let Some(member) = member.filter(Member::is_present) {
             let farewell = Farewell {
-                context,
+                app: context,
                 from,
                 reason: REASON.to_owned(),
                 deadline: self.force.then_some(Duration::ZERO),

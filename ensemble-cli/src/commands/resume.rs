@@ -4,9 +4,9 @@ use ensemble_team::board::{Control, ControlFile};
 use ensemble_team::proto::goal::{SprintEvent, SprintState};
 use serde_json::json;
 
-use super::controls::{Place, lift, person, place};
+use crate::app::controls::{ControlPlace, authorize_resume, control_place, lift_control};
+use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 
 /// Let the team go on: remove PAUSE and CHECKPOINT, and acknowledge the circuit breaker
 ///
@@ -21,8 +21,8 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let by = person(context)?;
-        let place = place(context)?;
+        let by = authorize_resume(context)?;
+        let place = control_place(context)?;
         let found = place.read()?;
         let is_there = |file| found.iter().any(|control| control.file == file);
         if is_there(ControlFile::Abort) && !self.lift_abort {
@@ -48,7 +48,7 @@ impl Arguments {
         locked.step_sprint(SprintEvent::Resume)?;
         locked.commit()?;
         let lifted: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
-        lifted.iter().try_for_each(|file| lift(context, &place, *file))?;
+        lifted.iter().try_for_each(|file| lift_control(context, &place, *file))?;
         if context.out.is_json() {
             return context.out.object(&json!({
                 "resumed": true, "by": by, "lifted": lifted, "acknowledged": is_triggered,
@@ -67,12 +67,17 @@ impl Arguments {
 }
 
 /// A team without a blackboard has neither a sprint nor a circuit breaker.
-fn resume_without_board(context: &Context, at: &Place, found: &[Control], by: &str) -> Outcome {
+fn resume_without_board(
+    context: &Context,
+    at: &ControlPlace,
+    found: &[Control],
+    by: &str,
+) -> Outcome {
     if found.is_empty() {
         return Err(Failure::nothing("nothing stops the team"));
     }
     let lifted: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
-    lifted.iter().try_for_each(|file| lift(context, at, *file))?;
+    lifted.iter().try_for_each(|file| lift_control(context, at, *file))?;
     if context.out.is_json() {
         return context.out.object(&json!({
             "resumed": true, "by": by, "lifted": lifted, "acknowledged": false,

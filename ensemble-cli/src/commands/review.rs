@@ -1,7 +1,5 @@
 //! `ensemble task review`: whether a task's work can stay.
 
-use std::io::Read as _;
-
 use ensemble_core::durable::Dir;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
@@ -10,13 +8,13 @@ use ensemble_team::contract::{self, Finding, Reading, Report, Review, Severity, 
 use ensemble_team::driver::{ReviewCount, file_stem, report_files};
 use serde_json::json;
 
+use crate::app::content::text_or_stdin;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::{drop, text};
+use crate::args;
 use crate::context::Context;
-use crate::drop::{self, Checks};
-use crate::exit::{Failure, Outcome};
-use crate::{args, text};
+use crate::flags::checks::CheckFlags;
 
-/// The longest text from stdin, in bytes.
-const STDIN_BYTES_MAX: u64 = 1024 * 1024;
 /// The largest report that is looked at, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 
@@ -53,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["status", "findings", "summary"])]
     lift: bool,
     #[command(flatten)]
-    checks: Checks,
+    checks: CheckFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -85,7 +83,7 @@ impl Arguments {
         review.findings = findings;
         review.reviewed_at = Some(SystemClock.wall().to_string());
         let file = self.file(context, reviewer.as_str())?;
-        let text = drop::lint(context.project()?, &review, &file, &self.checks)?;
+        let text = drop::lint(context.project()?, &review, &file, &(&self.checks).into())?;
         let recorder = context.recorder()?;
         let reviews = context.project()?.reviews();
         let file = drop::land(context.project()?, &file, &text)?;
@@ -225,19 +223,4 @@ fn author(context: &Context, task: &str) -> Outcome<Option<String>> {
         }
     }
     Ok(None)
-}
-
-/// The text itself, or what stdin has for `-`.
-pub(super) fn text_or_stdin(text: &str) -> Outcome<String> {
-    if text != "-" {
-        return Ok(text.to_owned());
-    }
-    let mut read = String::new();
-    let fail = |e| Failure::refused(format!("cannot read stdin: {e}"));
-    crate::content::check_stdin()?;
-    std::io::stdin().lock().take(STDIN_BYTES_MAX).read_to_string(&mut read).map_err(fail)?;
-    match read.trim() {
-        "" => Err(Failure::usage("the text is empty: nothing was read from stdin")),
-        text => Ok(text.to_owned()),
-    }
 }

@@ -1,19 +1,18 @@
 //! `ensemble admin schema`: what stands in a file, for editors, and what commands print, for programs.
 
+use clap::Command;
 use ensemble_core::message::EnvelopeFile;
 use ensemble_team::contract::{self, Kind};
 use ensemble_team::steps::{Notice, Plan};
-use ensemble_watch::project::Config;
 use schemars::Schema;
+use serde_json::Value;
 
+use crate::app::config_schema::{config_schema, pretty};
+use crate::app::error_line::ErrorLine;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::error_line::ErrorLine;
-use crate::exit::{Failure, Outcome};
-use crate::text::one_line;
-use crate::{api, args, printed};
-
-/// The schema of `ensemble.yaml`, below the state directory.
-pub(super) const SCHEMA_FILE: &str = "ensemble.schema.json";
+use crate::printed;
 
 /// Print a JSON Schema, for editors
 ///
@@ -69,7 +68,13 @@ enum What {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    /// The whole program and the tools are given by the list of verbs.
+    pub(crate) fn run(
+        self,
+        context: &Context,
+        program: Command,
+        tool_schemas: impl FnOnce() -> Vec<(&'static str, Value)>,
+    ) -> Outcome {
         let contract =
             |kind| -> Outcome { context.out.content(pretty(&contract::schema(kind))?.as_bytes()) };
         if !self.command.is_empty() && !matches!(self.what, What::Output) {
@@ -99,15 +104,17 @@ impl Arguments {
                 };
                 context.out.content(pretty(&schema.ok_or_else(unknown)?)?.as_bytes())
             }
-            What::Api => print(context, "line of the API", schemars::schema_for!(api::Line)),
+            What::Api => {
+                print(context, "line of the API", schemars::schema_for!(printed::lines::Line))
+            }
             What::Commands => {
-                let all = printed::commands(args::program());
+                let all = printed::commands(program);
                 all.iter().try_for_each(|command| context.out.object(command))
             }
             #[cfg(feature = "mcp")]
             What::Tools => {
-                let tools = crate::mcp::schemas();
-                let tools: serde_json::Map<String, serde_json::Value> =
+                let tools = tool_schemas();
+                let tools: serde_json::Map<String, Value> =
                     tools.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
                 context.out.content(format!("{:#}\n", serde_json::json!(tools)).as_bytes())
             }
@@ -118,17 +125,4 @@ impl Arguments {
 fn print(context: &Context, title: &str, mut schema: Schema) -> Outcome {
     schema.insert("title".to_owned(), title.into());
     context.out.content(format!("{:#}\n", schema.to_value()).as_bytes())
-}
-
-/// The schema of `ensemble.yaml`.
-pub(super) fn config_schema() -> Outcome<String> {
-    let mut schema = schemars::schema_for!(Config);
-    schema.insert("title".to_owned(), "ensemble.yaml".into());
-    pretty(&schema.into())
-}
-
-fn pretty(schema: &serde_json::Value) -> Outcome<String> {
-    let text = serde_json::to_string_pretty(schema)
-        .map_err(|error| Failure::refused(format!("cannot write the schema: {error}")))?;
-    Ok(text + "\n")
 }

@@ -14,16 +14,19 @@ use ensemble_core::requests::{RequestStore, Requests};
 use ensemble_core::spool::{Settings, Spool};
 use serde_json::{Value, json};
 
-use crate::content::{Content, fill};
+use crate::app::content::fill;
+use crate::app::diagnostics::say;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::mail::answers;
+use crate::app::mail::readers::absent_reader;
+use crate::app::receipt::{Receipt, Tracker};
+use crate::app::text::age;
+use crate::app::wait_line::WaitLine;
+use crate::args;
+use crate::completion;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
-use crate::mail::answers;
-use crate::mail::readers::absent_reader;
-use crate::receipt::{Receipt, Tracker};
-use crate::text::age;
-use crate::wait_line::WaitLine;
-use crate::waiting::Waiting;
-use crate::{args, completion};
+use crate::flags::content::Content;
+use crate::flags::waiting::Waiting;
 
 /// How many names are shown beside one that does not exist.
 const NAMES_SHOWN_MAX: usize = 12;

@@ -3,13 +3,14 @@
 use ensemble_core::message::{MessageId, Name};
 use serde_json::json;
 
+use crate::app::failure::Outcome;
+use crate::app::held::HeldMessage;
+use crate::app::mail::delivered::{count_waiting, more_waiting};
+use crate::app::mail::settling::{Settling, Standing};
+use crate::app::queue::Queue;
+use crate::app::text;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::held::Which;
-use crate::mail::delivered::{count_waiting, more_waiting};
-use crate::mail::settling::{Settling, Standing};
-use crate::queue::Queue;
-use crate::text;
+use crate::flags::held::HeldFlags;
 
 /// Mark the work of a received message as done
 ///
@@ -20,7 +21,7 @@ use crate::text;
 #[command(after_help = "Example: ensemble settle 0199aa10-4c5e-7b3a-a1b2-3c4d5e6f7081")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    which: Which,
+    which: HeldFlags,
 }
 
 impl Arguments {
@@ -28,7 +29,7 @@ impl Arguments {
         let queue = Queue::open(context)?;
         let recorder = context.recorder()?;
         let settling = Settling::of(context, queue.request_store(), &*recorder)?;
-        let which = self.which.completed(context, &queue)?;
+        let which = HeldMessage::from(self.which).completed(context, &queue)?;
         let (agent, id) = (context.agent()?, &which.id);
         let (mailbox, state) = which.find(&*queue, agent.as_ref())?;
         let message = (&mailbox, id);

@@ -6,9 +6,10 @@ use ensemble_core::message::Name;
 use ensemble_watch::project::AgentConfig;
 use ensemble_watch::team::{HowBrought, Plan};
 
+use crate::app::failure::{Failure, Outcome};
+use crate::app::starting::{Session, open, require_programs};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::starting::{Session, open, report, require_programs};
+use crate::printing::starting::print_brought;
 
 /// Start an agent in a window of the team's session
 ///
@@ -56,7 +57,7 @@ impl Arguments {
             let text = format!("{} is up already, and was left as it is", plan.name);
             return Err(Failure::refused(text).with_hint("`ensemble team` shows it"));
         }
-        report(context, &[brought])
+        print_brought(context, &[brought])
     }
 
     fn plan(self, context: &Context) -> Outcome<Plan> {

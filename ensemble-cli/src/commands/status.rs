@@ -8,13 +8,12 @@ use ensemble_watch::overview::{
 };
 use serde_json::{Value, json};
 
+use crate::app::failure::Outcome;
+use crate::app::overview::{FRESH, gather};
+use crate::app::text::{age, inline, one_line, plural};
 use crate::context::Context;
-use crate::exit::Outcome;
 use crate::output::{BAD, FAINT, GOOD, WARNING};
-use crate::overview::{
-    FRESH, gather, note_look, print_agents, print_mailboxes, print_needs, watch,
-};
-use crate::text::{age, inline, one_line, plural};
+use crate::printing::overview::{note_look, print_agents, print_mailboxes, print_needs, watch};
 
 /// How many open ladders are listed.
 const LADDERS_SHOWN_MAX: usize = 10;

@@ -8,15 +8,15 @@ use ensemble_core::env::SystemClock;
 use ensemble_core::message::Name;
 use ensemble_core::watch::Waiter;
 use ensemble_team::collect::Limits;
-use ensemble_team::contract::{Rule, Summary};
-use ensemble_team::driver::{Batch, Batches, Dispatcher, SUMMARY_PATH, Told, batch_of};
-use serde_json::json;
+use ensemble_team::contract::Rule;
+use ensemble_team::driver::{Batch, Batches, Dispatcher, Told, batch_of};
 
-use super::instruct;
+use crate::app::batches::read_instruction;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::wait_line::WaitLine;
+use crate::args;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::wait_line::WaitLine;
-use crate::{args, text};
+use crate::printing::batches::print_summary;
 
 /// Gather the reports of a batch and tell the conductor, once
 ///
@@ -81,12 +81,12 @@ impl Arguments {
         let line = WaitLine::new(format!("the reports of batch {}", batch.id), Some(self.wait));
         let told = dispatcher.collect(&batch, limits, &mut |longest| waiter.wait(longest))?;
         drop(line);
-        print(context, &batch, told.summary(), matches!(told, Told::Now(_)))
+        print_summary(context, &batch, told.summary(), matches!(told, Told::Now(_)))
     }
 
     fn batch(&self) -> Outcome<Batch> {
         let mut batch = match &self.instruction {
-            Some(file) => Batch::of(&instruct::instruction_of(file)?).map_err(Failure::from)?,
+            Some(file) => Batch::of(&read_instruction(file)?).map_err(Failure::from)?,
             None => {
                 let id = batch_of(self.tasks.iter().map(String::as_str));
                 Batch { id: Name::new(id).map_err(Error::from)?, tasks: self.tasks.clone() }
@@ -96,32 +96,5 @@ impl Arguments {
             batch.id = id.clone();
         }
         Ok(batch)
-    }
-}
-
-/// Says what became of a batch; what is missing fails.
-pub(super) fn print(context: &Context, batch: &Batch, summary: &Summary, is_new: bool) -> Outcome {
-    if context.out.is_json() {
-        let mut object = json!({ "batch_id": batch.id, "told": is_new, "file": SUMMARY_PATH });
-        if let (Some(object), Ok(serde_json::Value::Object(fields))) =
-            (object.as_object_mut(), serde_json::to_value(summary))
-        {
-            object.extend(fields);
-        }
-        context.out.object(&object)?;
-    } else {
-        let what = summary.summary.as_deref().unwrap_or_default();
-        let when = if is_new { "" } else { " (told before)" };
-        context.out.line(format!("{}: {}{when}", batch.id, text::one_line(what)))?;
-        for error in &summary.errors {
-            context.out.line(format!("  {}", text::one_line(error)))?;
-        }
-    }
-    match summary.missing_tasks.is_empty() {
-        true => Ok(()),
-        false => {
-            let missing = text::plural(summary.missing_tasks.len() as u64, "report");
-            Err(Failure::nothing(format!("{missing} missing: the conductor was told so")))
-        }
     }
 }

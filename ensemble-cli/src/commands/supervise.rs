@@ -22,10 +22,12 @@ use ensemble_watch::project::QUEUE_VARIABLE;
 use ensemble_watch::team::hooked_words;
 use serde_json::json;
 
+use crate::app::diagnostics::say;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::{Lasting, Queue};
 use crate::args;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome, say};
-use crate::queue::{Lasting, Queue};
 
 /// How often an idle supervisor looks at the roster and the requests without an event.
 const OFFICE_EVERY: Duration = Duration::from_secs(1);

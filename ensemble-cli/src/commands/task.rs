@@ -1,23 +1,22 @@
 //! `ensemble task`: the tasks on the blackboard.
 
 use ensemble_core::message::Name;
-use ensemble_team::board::{LockedBoard, NewTask, State, Status, Task, claimable, unmet};
+use ensemble_team::board::{LockedBoard, NewTask, Status, Task, claimable};
 use serde_json::{Value, json};
 
-use crate::acting::holder_itself;
+use crate::app::acting::holder_itself;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::Queue;
+use crate::app::tasks::{change_task, describe_task};
+use crate::app::text::{one_line, printable};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
-use crate::queue::Queue;
-use crate::text::{one_line, printable};
+use crate::printing::tasks::print_tasks;
 
 mod claim;
 mod hand_in;
 mod merge;
 mod plan;
-
-pub(crate) use claim::take;
-pub(crate) use hand_in::{judge, submit};
 
 /// Add, list and change tasks on the blackboard; review, gather and dispatch batches
 #[derive(Debug, clap::Args)]
@@ -106,7 +105,7 @@ impl Add {
         if self.needs_plan {
             // Before the task is there: no agent may claim it unseen.
             let queue = Queue::open(context)?;
-            let requests = crate::asking::requests(context, &queue)?;
+            let requests = crate::app::asking::requests(context, &queue)?;
             requests.demand_plan(self.id.as_str(), &context.actor()?)?;
         }
         change(context, &self.id, |board| board.add_task(&task))
@@ -134,12 +133,14 @@ impl List {
         let is_wanted = |task: &&Task| self.status.is_none_or(|status| task.status == status);
         let tasks: Vec<&Task> = tasks.into_iter().filter(is_wanted).collect();
         if context.out.is_json() {
-            return tasks.iter().try_for_each(|task| context.out.object(&described(&state, task)));
+            return tasks
+                .iter()
+                .try_for_each(|task| context.out.object(&describe_task(&state, task)));
         }
         if tasks.is_empty() {
             return context.out.line("none");
         }
-        table(context, &state, tasks)
+        print_tasks(context, &state, tasks)
     }
 }
 
@@ -159,7 +160,7 @@ impl Show {
             return Err(Failure::nothing(text).with_hint("`ensemble task list` shows all"));
         };
         if context.out.is_json() {
-            return context.out.object(&described(&state, task));
+            return context.out.object(&describe_task(&state, task));
         }
         let title = format!("{} {}", task.id, task.status.as_str());
         context.out.line(context.out.paint(STRONG, title))?;
@@ -238,47 +239,17 @@ impl Supersede {
     }
 }
 
-/// Changes the board and tells what became of the task.
+/// Changes the board and says what became of the task.
 fn change(
     context: &Context,
     id: &Name,
     change: impl FnOnce(&mut LockedBoard<'_>) -> ensemble_core::Result<()>,
 ) -> Outcome {
-    let board = context.board()?;
-    let mut locked = board.lock()?;
-    change(&mut locked)?;
-    let state = locked.commit()?;
-    let task = state.task(id).ok_or_else(|| Failure::nothing(format!("task `{id}` is gone")))?;
+    let changed = change_task(context, id, change)?;
     if context.out.is_json() {
-        return context.out.object(&described(&state, task));
+        return context.out.object(&changed.to_json());
     }
-    context.out.line(format!("{id} {}", task.status.as_str()))
-}
-
-fn described(state: &State, task: &Task) -> Value {
-    let mut object = json!(task);
-    object["waits_for"] = json!(unmet(state, task));
-    object
-}
-
-/// Tasks as lines.
-pub(super) fn table(context: &Context, state: &State, tasks: Vec<&Task>) -> Outcome {
-    let row = |task: &Task| {
-        let waits: Vec<&str> = match task.status.is_terminal() {
-            true => Vec::new(),
-            false => unmet(state, task).into_iter().map(Name::as_str).collect(),
-        };
-        let name = |name: Option<&Name>| name.map_or_else(|| "-".to_owned(), Name::to_string);
-        vec![
-            task.id.to_string(),
-            task.status.as_str().to_owned(),
-            name(task.reviewing_by.as_ref().or(task.assigned_to.as_ref())),
-            if waits.is_empty() { "-".to_owned() } else { waits.join(" ") },
-            task.description.clone().unwrap_or_default(),
-        ]
-    };
-    let rows = tasks.into_iter().map(row).collect();
-    context.out.table(&["task", "status", "agent", "waits for", "description"], rows)
+    context.out.line(format!("{id} {}", changed.task().status.as_str()))
 }
 
 /// A status by the seed's name, in any case.

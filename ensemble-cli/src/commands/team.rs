@@ -2,16 +2,17 @@
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
-use ensemble_team::holdings::tasks;
 use ensemble_watch::attention::{Kind, Need, WatcherState};
-use ensemble_watch::overview::{Agent, Evidence, Overview};
+use ensemble_watch::overview::{Agent, Overview};
 use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::overview::{FRESH, describe_agent, gather};
 use crate::completion;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::overview::{FRESH, gather, note_look, print_agents, print_needs, watch};
+use crate::printing::overview::{note_look, print_agents, print_needs, watch};
 
 /// Show the team: the state of each agent, with its evidence
 ///
@@ -49,7 +50,7 @@ impl Arguments {
         let look = || {
             let overview = self.look(context)?;
             let project = context.project()?;
-            let lasting = |agent| lasting(project, agent);
+            let lasting = |agent| describe_agent(project, agent);
             let mut lasting: Vec<Value> = overview.agents.iter().map(lasting).collect();
             lasting.push(overview.watcher.runs().into());
             lasting.push(json!(overview.needs));
@@ -80,7 +81,7 @@ impl Arguments {
 }
 
 fn object(project: &Project, agent: &Agent, overview: &Overview) -> Value {
-    let mut object = lasting(project, agent);
+    let mut object = describe_agent(project, agent);
     object["servers_away"] = json!(overview.away);
     if overview.away.is_some() {
         // What is on the servers is not known.
@@ -91,30 +92,6 @@ fn object(project: &Project, agent: &Agent, overview: &Overview) -> Value {
     object["watcher_running"] = overview.watcher.runs().into();
     object["last_sign_of_life"] = json!(agent.sign_of_life);
     object
-}
-
-/// The agents with what does not change by itself, as the watcher sees them.
-pub(crate) fn states(context: &Context) -> Outcome<Vec<(Name, Value)>> {
-    let overview = gather(context, Evidence::Watcher)?;
-    let project = context.project()?;
-    let row = |agent: &Agent| (agent.row.member.name.clone(), lasting(project, agent));
-    Ok(overview.agents.iter().map(row).collect())
-}
-
-/// What does not change by itself.
-fn lasting(project: &Project, agent: &Agent) -> Value {
-    let Agent { row, presence, since, holds, unread, .. } = agent;
-    let member = &row.member;
-    let binding = member.binding.as_ref();
-    json!({
-        "agent": member.name, "role": member.role, "provider": member.provider,
-        "state": presence.state, "since": since, "why": presence.why,
-        "tasks": tasks(holds), "holds": holds, "mailbox": member.mailbox, "unread": unread, "overdue": agent.is_overdue(),
-        "recorded": member.state, "generation": member.generation, "ended": member.ended,
-        "pane": binding.map(|b| &b.id), "pid": binding.map(|b| b.pid),
-        "came": row.came, "host": row.host(), "way_in": row.way_in(project),
-        "supervisor": member.supervisor.map(|supervisor| supervisor.pid),
-    })
 }
 
 fn print(context: &Context, overview: &Overview) -> Outcome {

@@ -2,10 +2,11 @@
 
 use ensemble_watch::overview::{Evidence, Overview};
 
+use crate::app::failure::Outcome;
+use crate::app::overview::gather;
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::overview::{cut, gather};
-use crate::text::one_line;
+use crate::printing::overview::cut;
 
 /// The longest text of the worst need, in characters.
 const TEXT_CHARS_MAX: usize = 40;

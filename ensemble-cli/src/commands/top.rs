@@ -1,7 +1,7 @@
 //! `ensemble top`: the live view.
 
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::Outcome;
 use crate::live;
 
 /// Watch the team: what needs you, the agents, and the last events

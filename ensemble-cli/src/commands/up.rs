@@ -5,10 +5,12 @@ use ensemble_core::message::Name;
 use ensemble_team::roster::Came;
 use ensemble_watch::panes::PaneEntry;
 
+use crate::app::agent_panes::warn_of_absent_agent;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::starting::{Session, open, plans_of, require_programs};
 use crate::completion;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::starting::{Session, open, plans_of, report, require_programs};
+use crate::printing::starting::{print_brought, print_session};
 
 /// Bring up the team: its tmux session, an agent in each window, and the watcher
 ///
@@ -44,18 +46,18 @@ impl Arguments {
         context.project()?.keep_out_of_git()?;
         let lock = team.lock()?;
         let session = Session::start(context, &team)?;
-        session.tell(context)?;
+        print_session(context, &session)?;
         let mut brought = Vec::new();
         for plan in &plans {
             let one = team.bring_up(plan)?;
             let is_joined = one.member.came() == Came::Joined;
             if let Some(entry) = PaneEntry::of(&one.member).filter(|_| is_joined) {
-                super::bind::warn_if_absent(context.project()?, &entry);
+                warn_of_absent_agent(context.project()?, &entry);
             }
             brought.push(one);
         }
         session.await_watcher(context)?;
         drop(lock);
-        report(context, &brought)
+        print_brought(context, &brought)
     }
 }

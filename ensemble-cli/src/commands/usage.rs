@@ -1,21 +1,19 @@
 //! `ensemble agent usage`: what agents and tasks took, and what more is allowed.
 
-use std::collections::BTreeMap;
-
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_team::budget::{BudgetFile, Limit, Parked, Scope};
-use ensemble_team::usage::{AgentUsage, Spent, Unclear, by_task};
-use ensemble_watch::consumption::UsageReader;
-use ensemble_watch::project::Project;
+use ensemble_team::usage::{Spent, by_task};
 use ensemble_watch::troubles::budget_help;
 use serde_json::{Value, json};
 
+use crate::app::controls::authorize_resume;
+use crate::app::diagnostics::say;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::{age, one_line};
+use crate::app::usage::{TeamUsage, cost, describe_unclear, token_count};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
 use crate::output::{BAD, FAINT};
-use crate::session::Used;
-use crate::text::{age, one_line, plural};
 
 /// Show what work took: time, turns, tokens and cost, by agent and task
 ///
@@ -70,36 +68,6 @@ enum ScopeKind {
     Team,
 }
 
-/// What was used, and what is parked.
-pub(crate) struct Usage {
-    pub(crate) agents: BTreeMap<Name, AgentUsage>,
-    pub(crate) parked: Vec<Parked>,
-    /// Records that count for no agent.
-    pub(crate) unclear: Vec<Unclear>,
-}
-
-/// A reader of the records of all members as they grow.
-pub(crate) fn reader(project: &Project) -> Outcome<UsageReader> {
-    Ok(UsageReader::new(project, project.config.budget.prices(project.root())?))
-}
-
-impl Usage {
-    /// Reads the records of all members.
-    pub(crate) fn read(context: &Context) -> Outcome<Self> {
-        let project = context.project()?;
-        let mut reader = reader(project)?;
-        let agents = reader.update()?;
-        let parked = BudgetFile::open(&project.state).parked()?;
-        Ok(Self { agents, parked, unclear: reader.unclear().to_vec() })
-    }
-}
-
-/// A record that counts for no agent, in words.
-pub(super) fn unclear_text(Unclear { path, agents, .. }: &Unclear) -> String {
-    let agents: Vec<&str> = agents.iter().map(Name::as_str).collect();
-    format!("{} may be of {}, and counts for no agent", path.display(), agents.join(" or "))
-}
-
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
@@ -109,9 +77,9 @@ impl Arguments {
     }
 
     fn show(self, context: &Context) -> Outcome {
-        let mut usage = Usage::read(context)?;
+        let mut usage = TeamUsage::read(context)?;
         for unclear in &usage.unclear {
-            say(&format!("warning: {}", unclear_text(unclear)));
+            say(&format!("warning: {}", describe_unclear(unclear)));
         }
         let is_unknown = |name: &&Name| !usage.agents.contains_key(*name);
         if let Some(unknown) = self.agents.iter().find(is_unknown) {
@@ -139,7 +107,7 @@ struct Row {
     spent: Spent,
 }
 
-fn agent_rows(usage: &Usage) -> Vec<Row> {
+fn agent_rows(usage: &TeamUsage) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, agent) in &usage.agents {
         let (scope, spent) = (Scope::Agent(name.clone()), agent.spent.clone());
@@ -153,7 +121,7 @@ fn agent_rows(usage: &Usage) -> Vec<Row> {
     rows
 }
 
-fn task_rows(usage: &Usage) -> Vec<Row> {
+fn task_rows(usage: &TeamUsage) -> Vec<Row> {
     let row = |(task, spent)| Row { scope: Scope::Task(task), of: None, spent };
     by_task(&usage.agents).into_iter().map(row).collect()
 }
@@ -173,7 +141,7 @@ impl Row {
     }
 }
 
-fn print(context: &Context, rows: &[Row], usage: &Usage) -> Outcome {
+fn print(context: &Context, rows: &[Row], usage: &TeamUsage) -> Outcome {
     let mut team = Spent::default();
     usage.agents.values().for_each(|agent| team.merge(&agent.spent));
     let cells = |row: &Row| {
@@ -189,7 +157,7 @@ fn print(context: &Context, rows: &[Row], usage: &Usage) -> Outcome {
             age(std::time::Duration::from_secs(*seconds)),
             turns.to_string(),
             requests.to_string(),
-            count(tokens.total()),
+            token_count(tokens.total()),
             cost(&row.spent),
         ]
     };
@@ -203,40 +171,6 @@ fn print(context: &Context, rows: &[Row], usage: &Usage) -> Outcome {
         context.out.line(context.out.paint(FAINT, hint))?;
     }
     Ok(())
-}
-
-/// The amounts in one line.
-pub(crate) fn in_words(spent: &Spent) -> String {
-    format!(
-        "{} in {}, {}, {} tokens, {}",
-        age(std::time::Duration::from_secs(spent.seconds)),
-        plural(spent.turns, "turn"),
-        plural(spent.requests, "request"),
-        count(spent.tokens.total()),
-        cost(spent)
-    )
-}
-
-/// A number of tokens, in at most four digits.
-pub(crate) fn count(tokens: u64) -> String {
-    match tokens {
-        0..10_000 => tokens.to_string(),
-        10_000..10_000_000 => format!("{}k", tokens / 1_000),
-        _ => format!("{}M", tokens / 1_000_000),
-    }
-}
-
-pub(crate) fn cost(spent: &Spent) -> String {
-    match (spent.cost_usd, spent.unpriced_tokens) {
-        (0.0, 1..) => "no price".to_owned(),
-        (usd, 0) => format!("${usd:.2}"),
-        (usd, _) => format!("${usd:.2} + ?"),
-    }
-}
-
-/// The amounts for the page of a session.
-pub(crate) fn used(spent: &Spent) -> Used {
-    Used { turns: spent.turns, tokens: spent.tokens.total(), cost: cost(spent) }
 }
 
 impl Allow {
@@ -253,7 +187,7 @@ impl Allow {
         if more.usd.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) || more.tokens == Some(0) {
             return Err(Failure::usage("allow an amount above zero"));
         }
-        let by = super::controls::person(context)?;
+        let by = authorize_resume(context)?;
         let project = context.project()?;
         let mut locked = BudgetFile::open(&project.state).lock()?;
         locked.allow(&scope, more);

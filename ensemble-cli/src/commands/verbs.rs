@@ -4,28 +4,77 @@
 //! spellings are turned into these before anything is read (`former`).
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
 
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
+use ensemble_watch::project::Project;
 
+mod calls;
+
+use super::log::{escalations, export};
 #[cfg(feature = "mcp")]
-use super::mcp;
+use super::mcp::{self, tool_schemas};
 use super::wrapped::{claude, codex, gemini, opencode};
 use super::{
     abort, adopt, agent, analyze, anomaly, api, assign, attach, board, bridge, checkpoint,
-    completions, conformance, dead, demo, discover, dispatch, doctor, down, escalations, export,
-    extend, fsck, goal, help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man,
-    migrate, notify, nudge, pane, pause, ping, plan_submit, pong, prime, prompt, recv, release,
-    reply, report, request, requests, respond, restart, resume, review, schema, send, settle,
-    spawn, sprint, status, step, summary, supervise, task, team, tmux_status, top, up, usage,
-    watch, whoami, why,
+    completions, conformance, dead, demo, discover, dispatch, doctor, down, extend, fsck, goal,
+    help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify,
+    nudge, pane, pause, ping, plan_submit, pong, prime, prompt, recv, release, reply, report,
+    request, requests, respond, restart, resume, review, schema, send, settle, spawn, sprint,
+    status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
 };
+use crate::app::failure::Outcome;
+use crate::app::watcher_start::revive_watcher;
 use crate::args::Globals;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::{transports, watcher_start};
+use crate::help_texts::{AFTER_HELP, FIRST_DAY};
+use crate::spellings::{canonical, positions};
+use crate::transports;
+use crate::unasked::named_files;
+
+/// The widest help, in characters.
+const WIDTH_MAX: usize = 100;
+
+/// The last line of each verb's help.
+const GLOBALS_NAMED: &str =
+    "Of every command: --queue DIR, --as NAME, --json (see `ensemble help options`)";
+
+/// Verbs that start the watcher of a team again. Others start one themselves, or run
+/// too often.
+const REVIVING_VERBS: [&str; 14] = [
+    "team",
+    "status",
+    "top",
+    "why",
+    "send",
+    "recv",
+    "settle",
+    "reply",
+    "mailbox release",
+    "inbox",
+    "assign",
+    "report",
+    "task",
+    "admin hook",
+];
+
+/// What the command line says: the global options, the verb, its place, and the files it names.
+pub(crate) struct CommandLine {
+    pub(crate) globals: Globals,
+    pub(crate) verb: Verb,
+    pub(crate) place: &'static str,
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Without the tools there are no schemas of them.
+#[cfg(not(feature = "mcp"))]
+const fn tool_schemas() -> Vec<(&'static str, serde_json::Value)> {
+    Vec::new()
+}
 
 macro_rules! verbs {
-    ($($(#[$condition:meta])? $place:literal => $variant:ident($module:ident),)*) => {
+    ($($(#[$condition:meta])? $place:literal => $variant:ident($module:ident $(, $given:expr)*),)*) => {
         /// The verb to run.
         #[derive(Debug)]
         pub(crate) enum Verb {
@@ -65,12 +114,13 @@ macro_rules! verbs {
                 match self {
                     $($(#[$condition])? Self::$variant(arguments) => {
                         transports::admit(context, $place)?;
-                        if watcher_start::is_reviving($place)
+                        if REVIVING_VERBS.contains(&$place)
                             && let Ok(project) = context.project()
                         {
-                            watcher_start::revive_watcher(project);
+                            revive_watcher(project);
                         }
-                        arguments.run(context)
+                        let outcome = arguments.run(context $(, $given)*);
+                        outcome.map_err(|failure| context.with_object_printed(failure))
                     })*
                 }
             }
@@ -146,45 +196,96 @@ verbs! {
     "admin hook" => Hook(hook),
     #[cfg(feature = "mcp")]
     "admin mcp" => Mcp(mcp),
-    "admin api" => Api(api),
+    "admin api" => Api(api, calls::call),
     "admin notify" => Notify(notify),
     "admin tmux-status" => TmuxStatus(tmux_status),
     "admin bridge" => Bridge(bridge),
     "admin migrate" => Migrate(migrate),
     "admin fsck" => Fsck(fsck),
     "admin lint" => Lint(lint),
-    "admin schema" => Schema(schema),
+    "admin schema" => Schema(schema, program(), tool_schemas),
     "admin conformance" => Conformance(conformance),
     "admin completions" => Completions(completions),
-    "admin man" => Man(man),
-    "help" => Help(help),
+    "admin man" => Man(man, program()),
+    "help" => Help(help, program()),
 }
-
-/// A group of help: its name, its summary, and its words in the order of `PLACES`.
-pub(super) struct Group {
-    pub(super) name: &'static str,
-    pub(super) words: &'static [&'static str],
-}
-
-pub(super) const GROUPS: [Group; 7] = [
-    Group {
-        name: "agents",
-        words: &["claude", "codex", "opencode", "gemini", "up", "down", "team", "agent"],
-    },
-    Group { name: "overview", words: &["status", "top", "why", "log"] },
-    Group {
-        name: "messages",
-        words: &["send", "recv", "reply", "settle", "inbox", "dead", "mailbox"],
-    },
-    Group { name: "tasks", words: &["assign", "report", "task"] },
-    Group { name: "decisions", words: &["request", "pause", "resume"] },
-    Group { name: "blackboard", words: &["board", "step"] },
-    Group { name: "setup", words: &["init", "doctor", "demo", "admin", "help"] },
-];
 
 /// The one word at the top that is no verb itself.
 const ADMIN: &str = "admin";
 const ADMIN_ABOUT: &str = "Plumbing: watcher, hooks, MCP, servers, checks, schemas, shell";
+
+/// The whole program, for help, completion and mistakes.
+pub(crate) fn program() -> Command {
+    let program = Globals::augment_args(Command::new("ensemble"))
+        .about("A message broker for teams of coding agents whose queue is a directory")
+        .version(env!("CARGO_PKG_VERSION"))
+        .after_help(AFTER_HELP)
+        .max_term_width(WIDTH_MAX)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .override_help(FIRST_DAY);
+    with_globals_named(whole(program))
+}
+
+/// Each verb's help names the global options in one line, instead of explaining them once more.
+fn with_globals_named(command: Command) -> Command {
+    let names: Vec<String> =
+        command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    names.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |below| {
+            let own = below.get_after_help().map(ToString::to_string);
+            let text = own.map_or_else(String::new, |own| format!("{own}\n\n")) + GLOBALS_NAMED;
+            with_globals_named(below.after_help(text))
+        })
+    })
+}
+
+/// Reads the command line.
+pub(crate) fn parse() -> Result<CommandLine, clap::Error> {
+    let mut words = words();
+    if words.len() == 1 && is_live() {
+        words.push("top".into());
+    }
+    let matches = match parse_one_verb(&words) {
+        Some(matches) => matches,
+        None => program().try_get_matches_from(&words)?,
+    };
+    CommandLine::of(&matches)
+}
+
+impl CommandLine {
+    /// The command line that the parser has read.
+    pub(crate) fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let (verb, place) = Verb::of(matches)?;
+        let globals = Globals::from_arg_matches(matches)?;
+        Ok(Self { globals, verb, place, files: named_files(matches) })
+    }
+}
+
+/// The words of the line, in today's spelling.
+fn words() -> Vec<OsString> {
+    canonical(std::env::args_os().collect())
+}
+
+/// Whether the live view is meant where no verb is given: in a project, on a terminal.
+fn is_live() -> bool {
+    let queue = std::env::var_os("ENSEMBLE_QUEUE").map(PathBuf::from);
+    let is_project = || Project::discover(queue.as_deref()).is_ok_and(|it| it.queue.is_dir());
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && is_project()
+}
+
+/// Reads a command line without describing all the other verbs to the parser, which takes longer than most
+/// verbs themselves. Whatever is not right, and every question for help, is answered by the whole command,
+/// which knows what else there is.
+fn parse_one_verb(words: &[OsString]) -> Option<ArgMatches> {
+    with_one_verb(place_among(words)?).try_get_matches_from(words).ok()
+}
+
+/// Whether the command line is that of an agent's hook, however wrong it is.
+pub(crate) fn is_hook() -> bool {
+    place_among(&words()) == Some("admin hook")
+}
 
 /// The program with its global options alone.
 pub(crate) fn bare() -> Command {
@@ -248,35 +349,67 @@ pub(crate) fn place_among(words: &[OsString]) -> Option<&'static str> {
     word.and_then(|word| place_of(head, Some(word))).or_else(|| place_of(head, None))
 }
 
-/// The positions of the first two words that are neither options nor values of global options.
-pub(super) fn positions(words: &[OsString]) -> Vec<usize> {
-    let mut found = Vec::new();
-    let mut at = 1;
-    while at < words.len() && found.len() < 2 {
-        match words[at].to_str() {
-            Some("--queue" | "--as") => at += 1,
-            Some("--json") => {}
-            Some(word) if word.starts_with("--queue=") || word.starts_with("--as=") => {}
-            Some(word) if word.starts_with('-') => break,
-            None => break,
-            Some(_) => found.push(at),
-        }
-        at += 1;
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
+    use crate::help_texts::GROUPS;
 
     /// The most words at the top of the command.
     const WORDS_MAX: usize = 32;
 
     fn words(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        program().debug_assert();
+    }
+
+    #[test]
+    fn no_argument_of_a_verb_is_taken_for_a_global_option() {
+        fn check(command: &Command, globals: &[&str], place: &str) {
+            for arg in command.get_arguments().filter(|arg| !arg.is_global_set()) {
+                assert!(!globals.contains(&arg.get_id().as_str()), "{place}: {}", arg.get_id());
+            }
+            for below in command.get_subcommands() {
+                check(below, globals, &format!("{place} {}", below.get_name()));
+            }
+        }
+        check(&program(), &["queue", "acting_as", "json"], "ensemble");
+    }
+
+    #[test]
+    fn a_flag_takes_the_same_everywhere() {
+        fn collect(
+            command: &Command,
+            place: &str,
+            found: &mut BTreeMap<String, BTreeMap<String, String>>,
+        ) {
+            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                let Some(long) = arg.get_long() else { continue };
+                // A value that may be left out changes nothing in what the flag means.
+                if arg
+                    .get_num_args()
+                    .is_some_and(|count| count.min_values() == 0 && count.max_values() == 1)
+                {
+                    continue;
+                }
+                let takes = arg.get_action().takes_values();
+                let names = arg.get_value_names().filter(|_| takes);
+                let name = names.map_or_else(String::new, |names| names.join(" "));
+                found.entry(long.to_owned()).or_default().insert(name, place.to_owned());
+            }
+            for below in command.get_subcommands() {
+                collect(below, &format!("{place} {}", below.get_name()), found);
+            }
+        }
+        let mut found = BTreeMap::new();
+        collect(&program(), "", &mut found);
+        let differing: Vec<_> = found.iter().filter(|(_, takes)| takes.len() > 1).collect();
+        assert!(differing.is_empty(), "{differing:#?}");
     }
 
     #[test]
@@ -288,6 +421,11 @@ mod tests {
         assert_eq!(grouped.len(), top.len(), "no word is in two groups");
         assert_eq!(grouped.iter().copied().collect::<BTreeSet<_>>(), top);
         assert!(GROUPS.iter().all(|group| !top.contains(group.name)), "a group is no command");
+    }
+
+    #[test]
+    fn verbs_that_start_a_watcher_are_verbs() {
+        assert!(REVIVING_VERBS.iter().all(|verb| PLACES.contains(verb)));
     }
 
     #[test]

@@ -4,8 +4,9 @@ use ensemble_team::roster::Member;
 use ensemble_watch::project::Project;
 use ensemble_watch::{run_process, run_process_while};
 
+use crate::app::diagnostics::say;
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::{Outcome, say};
 
 /// Route files of the drop boxes and wake the agents, until SIGTERM or Ctrl-C
 ///

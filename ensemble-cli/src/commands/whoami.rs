@@ -6,11 +6,12 @@ use ensemble_team::roster::Proof;
 use ensemble_watch::workload::Books;
 use serde_json::json;
 
-use crate::acting::{board_tasks, duty};
+use crate::app::acting::{board_tasks, duty};
+use crate::app::diagnostics::say;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::Queue;
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
-use crate::queue::Queue;
-use crate::text::one_line;
 
 /// Print the name of this agent, with its evidence, and what it holds
 ///

@@ -2,8 +2,8 @@
 
 use ensemble_core::message::Name;
 
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::Outcome;
 use crate::wrap::{self, Wish};
 
 macro_rules! wrappers {

@@ -7,7 +7,7 @@ use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
 
-use crate::exit::Outcome;
+use crate::app::failure::Outcome;
 use crate::output::Output;
 
 /// One message's way.

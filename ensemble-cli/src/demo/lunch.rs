@@ -22,10 +22,12 @@ use serde_json::Value;
 
 use super::Settings;
 use super::stage::{io_failure, write};
+use crate::app::diagnostics::say;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::{FAINT, GOOD, STRONG};
-use crate::text::one_line;
 
 /// The agents, and what each is asked to do.
 const TASKS: [(&str, &str); 4] = [

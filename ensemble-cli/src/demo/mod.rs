@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 use ensemble_core::event_log::{Follower, Record};
 use ensemble_core::watch::Waiter;
 
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{FAINT, GOOD, STRONG};
 use hops::Hops;
 use stage::{Stage, io_failure, make_dir};

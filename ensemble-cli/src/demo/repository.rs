@@ -6,7 +6,7 @@ use std::process::Command;
 use ensemble_core::Error;
 
 use super::stage::{io_failure, quoted, write};
-use crate::exit::{Failure, Outcome};
+use crate::app::failure::{Failure, Outcome};
 
 /// The person who runs the demo may have set no name in git.
 const ENVIRONMENT: [(&str, &str); 6] = [

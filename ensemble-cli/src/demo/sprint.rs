@@ -25,8 +25,9 @@ use serde_json::{Value, json};
 use super::Settings;
 use super::repository::{self, git};
 use super::stage::{io_failure, write};
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{FAINT, GOOD, STRONG};
 
 /// Name, role and script of each.
@@ -171,7 +172,7 @@ impl Sprint {
             return;
         }
         if let Err(error) = self.server.kill_server() {
-            crate::exit::say(&format!("warning: {error}"));
+            crate::app::diagnostics::say(&format!("warning: {error}"));
         }
     }
 

@@ -17,8 +17,8 @@ use ensemble_watch::panes::{self, PaneEntry};
 use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 
 use super::Settings;
-use crate::exit::{Failure, Outcome};
-use crate::watcher_start::await_report;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::watcher_start::await_report;
 
 /// A watcher says it when it watches.
 const WATCHES: &str = "ensemble: watching ";
@@ -183,7 +183,7 @@ impl Stage {
             return;
         }
         if let Err(error) = self.server.kill_server() {
-            crate::exit::say(&format!("warning: {error}"));
+            crate::app::diagnostics::say(&format!("warning: {error}"));
         }
         stop(&mut self.watcher);
     }

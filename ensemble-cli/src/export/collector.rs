@@ -20,8 +20,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::exit::{Failure, Outcome};
-use crate::text::one_line;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::one_line;
 
 /// The path of traces, which OTLP adds to the address of a collector.
 const TRACES: &str = "/v1/traces";

@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Event, Program};
+use super::Event;
+use crate::app::agent_program::AgentProgram;
 
 /// The answer that says `text` to the agent and `shown` to the person at its screen, which costs no tokens. `name` is the
 /// event as the agent calls it.
 pub(super) fn object(
-    program: Program,
+    program: AgentProgram,
     event: Event,
     name: Option<&str>,
     text: &str,
@@ -29,14 +30,14 @@ pub(super) fn object(
 }
 
 /// What the program calls an event at which something is said.
-const fn own_name(program: Program, event: Event) -> &'static str {
+const fn own_name(program: AgentProgram, event: Event) -> &'static str {
     match (program, event) {
-        (Program::Claude | Program::Codex, Event::Prompt) => "UserPromptSubmit",
-        (Program::Gemini, Event::Prompt) => "BeforeAgent",
-        (Program::Claude | Program::Codex, Event::Tool) => "PostToolUse",
-        (Program::Gemini, Event::Tool) => "AfterTool",
-        (Program::Opencode, Event::Prompt) => "chat.message",
-        (Program::Opencode, Event::Tool) => "tool.execute.after",
+        (AgentProgram::Claude | AgentProgram::Codex, Event::Prompt) => "UserPromptSubmit",
+        (AgentProgram::Gemini, Event::Prompt) => "BeforeAgent",
+        (AgentProgram::Claude | AgentProgram::Codex, Event::Tool) => "PostToolUse",
+        (AgentProgram::Gemini, Event::Tool) => "AfterTool",
+        (AgentProgram::Opencode, Event::Prompt) => "chat.message",
+        (AgentProgram::Opencode, Event::Tool) => "tool.execute.after",
         _ => "SessionStart",
     }
 }
@@ -49,18 +50,19 @@ mod tests {
     fn each_agent_is_answered_in_its_own_words() {
         let said = |program, event| object(program, event, None, "x", "");
         let context = |name: &str| json!({ "hookSpecificOutput": { "hookEventName": name, "additionalContext": "x" } });
-        for program in [Program::Claude, Program::Codex, Program::Gemini] {
+        for program in [AgentProgram::Claude, AgentProgram::Codex, AgentProgram::Gemini] {
             assert_eq!(said(program, Event::Start), context("SessionStart"));
             assert_eq!(said(program, Event::Stop), json!({ "decision": "block", "reason": "x" }));
         }
-        assert_eq!(said(Program::Claude, Event::Tool), context("PostToolUse"));
-        assert_eq!(said(Program::Codex, Event::Prompt), context("UserPromptSubmit"));
-        assert_eq!(said(Program::Gemini, Event::Tool), context("AfterTool"));
-        assert_eq!(said(Program::Gemini, Event::Prompt), context("BeforeAgent"));
-        let renamed = object(Program::Claude, Event::Tool, Some("PostToolUseFailure"), "x", "");
+        assert_eq!(said(AgentProgram::Claude, Event::Tool), context("PostToolUse"));
+        assert_eq!(said(AgentProgram::Codex, Event::Prompt), context("UserPromptSubmit"));
+        assert_eq!(said(AgentProgram::Gemini, Event::Tool), context("AfterTool"));
+        assert_eq!(said(AgentProgram::Gemini, Event::Prompt), context("BeforeAgent"));
+        let renamed =
+            object(AgentProgram::Claude, Event::Tool, Some("PostToolUseFailure"), "x", "");
         assert_eq!(renamed["hookSpecificOutput"]["hookEventName"], "PostToolUseFailure");
         // At the end of a turn all programs show the reason itself.
-        let shown = |event, text| object(Program::Claude, event, None, text, "y");
+        let shown = |event, text| object(AgentProgram::Claude, event, None, text, "y");
         assert_eq!(shown(Event::Tool, "x")["systemMessage"], "y");
         assert_eq!(shown(Event::Prompt, ""), json!({ "systemMessage": "y" }));
         assert_eq!(shown(Event::Stop, "x"), json!({ "decision": "block", "reason": "x" }));

@@ -23,12 +23,11 @@ use ensemble_team::session::{Carried, LockedSession, Session, Way};
 use serde_json::json;
 
 use super::{Hook, frames};
-use crate::exit::Outcome;
-use crate::mail::answers;
-use crate::mail::delivered::sender_of;
-use crate::mail::delivered::{Delivered, PLAIN_TYPE};
-use crate::queue::Queue;
-use crate::text::printable;
+use crate::app::failure::Outcome;
+use crate::app::mail::answers;
+use crate::app::mail::delivered::{Delivered, PLAIN_TYPE, sender_of};
+use crate::app::queue::Queue;
+use crate::app::text::printable;
 
 /// Waiting messages are looked at up to here.
 const DUE_MAX: usize = 100;

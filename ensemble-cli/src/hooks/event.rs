@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::exit::{Failure, Outcome};
+use crate::app::failure::{Failure, Outcome};
 
 /// The longest event that is read, in bytes. It may hold the whole answer of a tool.
 const EVENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -36,19 +36,6 @@ pub(crate) enum Event {
     End,
     /// Wait for mail in the background, while the session is idle
     Wait,
-}
-
-/// The program whose hook this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Program {
-    /// Claude Code
-    Claude,
-    /// Codex
-    Codex,
-    /// Gemini CLI
-    Gemini,
-    /// OpenCode, by plugins of ours
-    Opencode,
 }
 
 /// What an agent says of an event, as far as it is needed. Fields of another type than expected count as missing.
@@ -96,32 +83,6 @@ impl Event {
     /// Whether the introduction may be said at this event.
     pub(crate) const fn introduces(self) -> bool {
         matches!(self, Self::Start | Self::Prompt)
-    }
-}
-
-impl Program {
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Claude => "claude",
-            Self::Codex => "codex",
-            Self::Gemini => "gemini",
-            Self::Opencode => "opencode",
-        }
-    }
-
-    /// Whether a person sees at the screen what a waiter has said. Claude Code shows that something came, but not what.
-    pub(crate) const fn shows_wakes(self) -> bool {
-        matches!(self, Self::Opencode)
-    }
-
-    /// Whether the program hears what is said when a session starts so. Gemini CLI 0.61 does not after `/clear`, and
-    /// OpenCode never does: they are introduced at the next prompt.
-    pub(crate) fn hears_start(self, source: Option<&str>) -> bool {
-        match self {
-            Self::Claude | Self::Codex => true,
-            Self::Gemini => source != Some("clear"),
-            Self::Opencode => false,
-        }
     }
 }
 
@@ -190,7 +151,7 @@ fn flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Er
 /// The beginning of a text, in one line.
 fn shortened(text: &str) -> String {
     let start: String = text.chars().take(TEXT_CHARS_MAX).collect();
-    crate::text::one_line(&start)
+    crate::app::text::one_line(&start)
 }
 
 #[cfg(test)]

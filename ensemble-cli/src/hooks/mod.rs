@@ -39,8 +39,6 @@ mod answer;
 mod carry;
 mod event;
 mod frames;
-pub(crate) mod install;
-pub(crate) mod introduction;
 mod ping;
 mod reminder;
 mod report;
@@ -54,18 +52,20 @@ use ensemble_team::roster::Member;
 use ensemble_team::session::{Activity, LockedSession, Sessions, Way};
 use ensemble_tmux::provider::process;
 
+use crate::app::agent_program::AgentProgram;
+use crate::app::exit_code::Exit;
+use crate::app::failure::Outcome;
+use crate::app::queue::Queue;
 use crate::context::Context;
-use crate::exit::{Exit, Outcome};
-use crate::queue::Queue;
 
 use reminder::Reminder;
 
-pub(crate) use event::{Event, EventInput, Program};
+pub(crate) use event::{Event, EventInput};
 
 /// A hook of a known agent.
 pub(crate) struct Hook<'a> {
     context: &'a Context,
-    program: Program,
+    program: AgentProgram,
     event: Event,
     input: EventInput,
     agent: Name,
@@ -77,7 +77,7 @@ pub(crate) struct Hook<'a> {
 }
 
 /// Does the part of one hook. The exit code is that of the process.
-pub(crate) fn run(context: &Context, event: Event, program: Program) -> Outcome<Exit> {
+pub(crate) fn run(context: &Context, event: Event, program: AgentProgram) -> Outcome<Exit> {
     // The agent writes its event whether or not it is wanted.
     let input = EventInput::read()?;
     let project = context.project()?;
@@ -133,7 +133,12 @@ impl Hook<'_> {
             carry::give_back_held(self, queue)?;
         }
         if self.is_introduction_due(locked) {
-            said = introduction::text(self.context, queue, &self.agent, self.member.as_ref())?;
+            said = crate::app::introduction::text(
+                self.context,
+                queue,
+                &self.agent,
+                self.member.as_ref(),
+            )?;
         }
         let way = match self.event {
             Event::Prompt => Some(Way::Prompt),

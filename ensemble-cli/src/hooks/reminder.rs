@@ -4,11 +4,11 @@ use ensemble_core::env::{Delivery, Lease};
 use ensemble_team::session::Session;
 
 use super::{Hook, frames};
-use crate::exit::Outcome;
-use crate::ids;
-use crate::mail::delivered::{Delivered, SenderStanding};
-use crate::queue::Queue;
-use crate::text::one_line;
+use crate::app::failure::Outcome;
+use crate::app::ids;
+use crate::app::mail::delivered::{Delivered, SenderStanding};
+use crate::app::queue::Queue;
+use crate::app::text::one_line;
 
 /// How many held messages one reminder names.
 const NAMED_MAX: usize = 8;

@@ -8,14 +8,15 @@ use ensemble_core::durable::{Dir, Modes};
 use ensemble_core::env::{Clock as _, SystemClock};
 use serde_json::json;
 
-use super::{Event, Hook, Program};
+use super::{Event, Hook};
+use crate::app::agent_program::AgentProgram;
 
 /// The largest record, in bytes; what comes after is not counted.
 const RECORD_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Whether this event adds to the record.
 pub(super) fn is_said(hook: &Hook<'_>) -> bool {
-    hook.program == Program::Opencode
+    hook.program == AgentProgram::Opencode
         && (hook.event == Event::Prompt || !hook.input.usage.is_empty())
 }
 

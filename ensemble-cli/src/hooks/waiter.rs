@@ -21,8 +21,9 @@ use ensemble_tmux::provider::machine::Places;
 use ensemble_tmux::provider::process;
 
 use super::{Hook, carry, ping};
-use crate::exit::{Exit, Failure, Outcome};
-use crate::queue::Queue;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::Queue;
 
 /// How long a new waiter waits for the one before it, which ends when it sees that its session is over.
 const TAKE_OVER: Duration = Duration::from_secs(5);

@@ -28,10 +28,10 @@ use ensemble_team::usage::Spent;
 use ensemble_watch::attention::{Need, WatcherState};
 use ensemble_watch::overview::Agent;
 
-use crate::commands::{cost, token_count};
+use crate::app::usage::{cost, token_count};
 
-use crate::overview::{counted, cut, held, mark, unread};
-use crate::text::{age, one_line, plural, wrapped};
+use crate::app::text::{age, one_line, plural, wrapped};
+use crate::printing::overview::{counted, cut, held, mark, unread};
 
 /// Lines for the last events, at the least.
 const EVENTS_MIN: u16 = 3;

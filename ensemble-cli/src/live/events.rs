@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ensemble_core::event_log::{self, Follower, Record, types};
 
-use crate::exit::Outcome;
+use crate::app::failure::Outcome;
 
 /// How much of the end of the log is read at first, in bytes.
 const FIRST_BYTES_MAX: u64 = 64 * 1024;

@@ -28,11 +28,14 @@ use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::commands::{story_lines, usage_reader};
+use crate::app::diagnostics::silence;
+use crate::app::environment::own_program;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::overview::{FRESH, OpenedQueue, open_to_watch};
+use crate::app::story::story_lines;
+use crate::app::usage::open_usage;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, silence};
-use crate::overview::{self, FRESH, OpenedQueue};
-use crate::own_program::own_program;
+use crate::printing::overview;
 use events::LastEvents;
 use spent::{Amounts, SpentByAgent};
 use view::{Action, View};
@@ -64,7 +67,7 @@ pub(crate) fn run(context: &Context) -> Outcome {
             .with_hint("`ensemble status` prints the same once"));
     }
     // A failure is said on the ordinary screen.
-    let queue = overview::open_to_watch(context)?;
+    let queue = open_to_watch(context)?;
     let project = context.project()?;
     let mut wakes = Wakes::new()?;
     let mut reader = OverviewReader::new(project);
@@ -75,7 +78,7 @@ pub(crate) fn run(context: &Context) -> Outcome {
     }
     overview::note_look(context);
     end_on_signals()?;
-    let spent = SpentByAgent::follow(usage_reader(project)?, wakes.waker()?);
+    let spent = SpentByAgent::follow(open_usage(project)?, wakes.waker()?);
     let root = project.root();
     let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy().into_owned();
     let mut events = LastEvents::of(&project.logs());
@@ -195,7 +198,7 @@ impl Live<'_> {
         let _ = self.scene.events.update();
         // Servers that were away when they were asked first are asked again.
         if let OpenedQueue::Away(_) = self.queue
-            && let Ok(queue) = overview::open_to_watch(self.context)
+            && let Ok(queue) = open_to_watch(self.context)
         {
             self.queue = queue;
         }
@@ -261,5 +264,5 @@ fn first_line(said: &[u8]) -> String {
     let first = first.strip_prefix("ensemble: ").unwrap_or(first);
     let hint = lines.find_map(|line| line.strip_prefix("hint: "));
     let hint = hint.map_or_else(String::new, |hint| format!(": {hint}"));
-    crate::text::one_line(&format!("{first}{hint}"))
+    crate::app::text::one_line(&format!("{first}{hint}"))
 }

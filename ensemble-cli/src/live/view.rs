@@ -149,7 +149,7 @@ pub(super) fn items<'a>(overview: &'a Overview, filter: &str) -> Vec<Item<'a>> {
         let held = agent.holds.iter().any(|holding| fits(&holding.task_id));
         fits(member.name.as_str()) || fits(agent.presence.state.word()) || held
     };
-    let agents = crate::overview::worst_first(overview);
+    let agents = crate::printing::overview::worst_first(overview);
     let agents: Vec<&Agent> = agents.iter().filter(is_wanted).copied().collect();
     needs.chain(agents.into_iter().map(Item::Agent)).collect()
 }

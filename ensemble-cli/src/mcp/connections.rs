@@ -142,7 +142,7 @@ mod tests {
                 if connection.trust() { "known" } else { "full" }
             };
             let router = Router::new().route("/", get(answer));
-            crate::mcp::runtime().unwrap().block_on(async {
+            crate::loopback::runtime().unwrap().block_on(async {
                 let listener = TcpListener::from_std(listener).unwrap();
                 serve(listener, router, headers_within).await;
             });
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_short_answer_is_not_held_back() {
-        crate::mcp::runtime().unwrap().block_on(async {
+        crate::loopback::runtime().unwrap().block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let _client = begin(listener.local_addr().unwrap());
             assert!(accept(&listener).await.unwrap().nodelay().unwrap());

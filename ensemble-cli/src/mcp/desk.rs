@@ -14,9 +14,10 @@ use ensemble_team::steps::{StepKey, StepStore};
 use ensemble_watch::project::Project;
 
 use super::tools::Trouble;
-use crate::context::Context;
-use crate::exit::Outcome;
-use crate::queue::Queue;
+use crate::app::App;
+use crate::app::failure::Outcome;
+use crate::app::queue::Queue;
+use crate::app::steps::open_steps;
 
 /// One agent's place in the project.
 pub(crate) struct Desk {
@@ -34,7 +35,7 @@ pub(crate) struct Desk {
     pub(super) store: StepStore,
     pub(super) recorder: Arc<dyn Recorder>,
     /// The same as of a verb, for what verbs do: one call at a time.
-    context: Mutex<Context>,
+    app: Mutex<App>,
     /// Under which numbers this session has claimed tasks on the blackboard.
     claims: Mutex<BTreeMap<Name, u64>>,
     /// Under which epoch this session has learned of its steps.
@@ -43,17 +44,17 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// Finds the identity and opens everything.
-    pub(crate) fn open(context: &Context) -> Outcome<Self> {
-        let agent = context.agent_itself()?;
-        let identity = context.identity()?;
+    pub(crate) fn open(app: &App) -> Outcome<Self> {
+        let agent = app.agent_itself()?;
+        let identity = app.identity()?;
         let (proof, is_member) = (identity.proof, identity.is_member());
-        let project = context.project()?.clone();
+        let project = app.project()?.clone();
         let member = project.roster().get(&agent)?.filter(|_| is_member);
         let mailbox = member.map_or_else(|| agent.clone(), |member| member.mailbox);
-        let (spool, recorder) = (context.spool()?, context.recorder()?);
-        let store = crate::commands::open_steps(context)?;
-        let (context, claims, epochs) =
-            (Mutex::new(context.settled()?), Mutex::default(), Mutex::default());
+        let (spool, recorder) = (app.spool()?, app.recorder()?);
+        let store = open_steps(app)?;
+        let (app, claims, epochs) =
+            (Mutex::new(app.settled()?), Mutex::default(), Mutex::default());
         let desk = Self {
             project,
             agent,
@@ -63,7 +64,7 @@ impl Desk {
             queue: OnceLock::new(),
             store,
             recorder,
-            context,
+            app,
             claims,
             epochs,
         };
@@ -76,7 +77,7 @@ impl Desk {
     pub(super) fn steps(&self) -> Result<StepDriver<'_>, Trouble> {
         let queue = self.project.has_shared_steps().then(|| self.queue()).transpose()?;
         let mail: &dyn Broker = queue.map_or(&self.spool, |queue| &**queue);
-        let (store, recorder, actor) = (&self.store, &*self.recorder, self.context().sender()?);
+        let (store, recorder, actor) = (&self.store, &*self.recorder, self.app().sender()?);
         Ok(StepDriver { store, mail, recorder, actor })
     }
 
@@ -85,14 +86,14 @@ impl Desk {
         if let Some(queue) = self.queue.get() {
             return Ok(queue);
         }
-        let queue = Queue::open(&self.context())?;
+        let queue = Queue::open(&self.app())?;
         // Two that were first keep one of theirs.
         Ok(self.queue.get_or_init(|| queue))
     }
 
     /// What a verb works with.
-    pub(super) fn context(&self) -> MutexGuard<'_, Context> {
-        self.context.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn app(&self) -> MutexGuard<'_, App> {
+        self.app.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This session holds a task under this number.

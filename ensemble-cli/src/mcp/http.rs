@@ -19,33 +19,23 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Runtime};
 
 use super::connections::{self, Connection};
 use super::{Desk, Server};
+use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::loopback::{fresh_token, runtime};
 
 /// Where clients find the server.
 const PATH: &str = "/mcp";
 /// Origins of pages that were served by this machine.
 const ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
-/// Bytes of a fresh token.
-const TOKEN_BYTES: usize = 24;
 /// The permissions that a token file must not give: all those of group and others.
 const OTHERS: u32 = 0o077;
 /// The longest token in a file, in bytes.
 const TOKEN_BYTES_MAX: u64 = 1024;
 /// The shortest.
 const TOKEN_BYTES_MIN: usize = 16;
-
-/// One thread for the protocol; calls have threads of their own.
-pub(crate) fn runtime() -> Outcome<Runtime> {
-    Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::refused(format!("cannot start the server: {error}")))
-}
 
 /// Serves any number of clients, all as this agent, until it is ended. `port` 0 takes a free one.
 pub(crate) fn serve(
@@ -159,11 +149,4 @@ fn token(file: Option<&Path>) -> Outcome<String> {
         }
         Err(error) => Err(fail(error)),
     }
-}
-
-pub(crate) fn fresh_token() -> Outcome<String> {
-    let mut bytes = [0; TOKEN_BYTES];
-    let read = |bytes: &mut [u8]| std::fs::File::open("/dev/urandom")?.read_exact(bytes);
-    read(&mut bytes).map_err(|error| Failure::refused(format!("no randomness: {error}")))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -30,6 +30,9 @@ use serde_json::Value;
 
 mod connections;
 mod desk;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 pub(crate) mod install;
 mod resources;
@@ -38,15 +41,15 @@ mod subscriptions;
 mod tools;
 
 pub(crate) use desk::Desk;
-pub(crate) use http::{fresh_token, runtime, serve as serve_http};
+pub(crate) use http::serve as serve_http;
 pub(crate) use stdio::serve as serve_stdio;
 #[cfg(feature = "fuzzing")]
 pub(crate) use stdio::serve_client;
 pub(crate) use tools::schemas;
 use tools::waiting;
 
-use crate::text::one_line;
-use crate::watcher_start::revive_watcher;
+use crate::app::text::one_line;
+use crate::app::watcher_start::revive_watcher;
 
 /// Calls one tool, without a client.
 #[cfg(feature = "fuzzing")]

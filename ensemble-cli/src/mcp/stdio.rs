@@ -28,8 +28,9 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
 use super::{Desk, Server};
-use crate::content::{read_line, take_stdin};
-use crate::exit::{Failure, Outcome};
+use crate::app::content::{read_line, take_stdin};
+use crate::app::failure::{Failure, Outcome};
+use crate::loopback::runtime;
 
 /// The longest line that is read, in bytes: the largest attachment that a model writes, with room for escapes.
 const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -54,7 +55,7 @@ pub(crate) fn serve_client(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
 ) -> Outcome {
-    let runtime = super::http::runtime()?;
+    let runtime = runtime()?;
     let served = runtime.block_on(async {
         let transport = LineTransport::start(input, output);
         match Server::new(Arc::new(desk)).serve(transport).await {

@@ -8,6 +8,7 @@
 //! The tests of the command line validate every line that they see. A member that is not in the shape fails them, and
 //! so does one that is missing. The same holds for exit codes.
 
+pub(crate) mod lines;
 mod notation;
 mod shapes;
 mod table;
@@ -15,7 +16,7 @@ mod table;
 use clap::{ArgAction, Command};
 use serde_json::{Map, Value, json};
 
-use crate::commands::former_spellings;
+use crate::spellings::former_spellings;
 use shapes::Shape;
 use table::{NO_JSON, ROWS};
 
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn every_command_has_a_row_and_every_row_a_command() {
         let mut found = Vec::new();
-        places(&crate::args::program(), "", &mut found);
+        places(&crate::commands::program(), "", &mut found);
         let mut rows: Vec<&str> = ROWS.iter().map(|(place, ..)| *place).collect();
         if cfg!(not(feature = "mcp")) {
             rows.retain(|row| !row.starts_with("admin mcp"));

@@ -6,7 +6,7 @@ use ensemble_core::event_log::Record;
 use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
 
-use crate::text::inline;
+use crate::app::text::inline;
 
 /// Lines that are kept from the beginning of a story.
 const FIRST_MAX: usize = 12;

@@ -219,5 +219,5 @@ pub(super) fn grouped(count: u64) -> String {
 }
 
 fn plural(count: u64, noun: &str) -> String {
-    crate::text::plural(count, noun)
+    crate::app::text::plural(count, noun)
 }

@@ -37,12 +37,13 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use crate::commands::queue_or_new;
+use crate::app::diagnostics::say;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::new_queue::ensure_queue;
+use crate::app::starting;
+use crate::app::watcher_start::keep_watcher;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome, say};
-use crate::starting;
-use crate::watcher_start::keep_watcher;
-pub(crate) use name::free as free_name;
 use pty::{NoTerminal, PtyTerminal};
 use user::UserTerminal;
 
@@ -62,7 +63,7 @@ pub(crate) struct Wish {
 
 /// Runs the agent in the foreground, and ends this process with its exit code.
 pub(crate) fn run(context: &Context, provider: &str, wish: Wish) -> Outcome {
-    let spool = queue_or_new(context)?;
+    let spool = ensure_queue(context)?;
     let project = context.project()?;
     let identity = context.identity()?;
     if let Some(name) = identity.name.as_ref().filter(|_| identity.is_member()) {

@@ -1,21 +1,18 @@
 //! The name of a wrapped agent: the one that the person wants, or the first free one of its program.
 
 use ensemble_core::message::Name;
-use ensemble_team::roster::Member;
 use ensemble_watch::project::Project;
 use ensemble_watch::team::Plan;
 
 use super::Wish;
-use crate::exit::{Failure, Outcome};
-
-/// How many names are tried.
-const TRIES_MAX: u32 = 1_000;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::free_names::{find_free_name, is_free};
 
 /// The plan of the agent that is to be started.
 pub(super) fn plan(project: &Project, provider: &str, wish: &Wish) -> Outcome<Plan> {
     let name = match &wish.name {
         Some(name) => wanted(project, name)?,
-        None => free(project, provider)?,
+        None => find_free_name(project, provider)?,
     };
     let mut agent = project.config.agents.get(&name).cloned().unwrap_or_default();
     let profiles = project.profiles()?;
@@ -51,28 +48,4 @@ fn wanted(project: &Project, name: &Name) -> Outcome<Name> {
             .with_hint("take another name; `ensemble team` shows all")),
         _ => Ok(name.clone()),
     }
-}
-
-/// The first free name of `claude`, `claude-2`, `claude-3` …
-pub(crate) fn free(project: &Project, provider: &str) -> Outcome<Name> {
-    let roster = project.roster();
-    for number in 1..=TRIES_MAX {
-        let text = if number == 1 { provider.to_owned() } else { format!("{provider}-{number}") };
-        let name = Name::new(text).map_err(ensemble_core::Error::from)?;
-        let is_configured = project.config.agents.contains_key(&name);
-        let is_taken = roster.get(&name)?.is_some_and(|member| !is_free(&member));
-        if !is_configured && !is_taken {
-            return Ok(name);
-        }
-    }
-    Err(Failure::refused(format!("{TRIES_MAX} agents of this program are up")))
-}
-
-/// Whether the name of an agent can be taken: the agent was shut down, or its wrapper was killed and it has ended.
-fn is_free(member: &Member) -> bool {
-    let has_ended = || {
-        let binding = member.binding.as_ref().filter(|binding| binding.is_terminal());
-        binding.is_some_and(|binding| !binding.lives())
-    };
-    !member.is_present() || has_ended()
 }

@@ -5,10 +5,11 @@ use ensemble_team::board::Say;
 use ensemble_team::driver::supervise::seated;
 use serde_json::json;
 
-use super::directory;
-use crate::acting;
+use crate::app::acting;
+use crate::app::board_agents::directory_of;
+use crate::app::exit_code::Exit as Code;
+use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
-use crate::exit::{Exit as Code, Failure, Outcome};
 
 /// Announce how you are about to end, and return that as exit status
 ///
@@ -34,7 +35,7 @@ impl Exit {
         let on_board = state.agents.get(&agent.by).and_then(|entry| entry.epoch);
         acting::check_number(&agent, on_board)?;
         let code: i32 = self.code.parse().unwrap_or(1);
-        let directory = directory(&board);
+        let directory = directory_of(&board);
         let is_supervised = seated(directory, &agent.by)?
             .is_some_and(|(seated, lives)| lives && seated.epoch == Some(agent.epoch));
         match is_supervised {

@@ -1,14 +1,11 @@
 //! `ensemble agent handoff`: notes for the agent that continues the task.
 
-use ensemble_core::message::Name;
-use ensemble_team::board::{NewHandoff, Say, Status};
-use ensemble_team::proto::agent;
-use ensemble_team::proto::task::Holder;
-use serde_json::{Map, Value, json};
+use ensemble_team::board::NewHandoff;
+use serde_json::{Map, json};
 
-use crate::acting;
+use crate::app::board_agents::hand_over;
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 
 /// Leave notes for the agent that continues your task, and announce exit status 42
 ///
@@ -65,55 +62,4 @@ impl Handoff {
             None => context.out.line("there is no task to leave notes for; end with 42 now"),
         }
     }
-}
-
-/// Leaves the notes for the task that the asking agent has claimed, and says that it ends with 42.
-/// Returns the task; reviewers and planners have none, and only say that. `known` is the number of a
-/// claim, where the asker remembers it better than its environment.
-pub(crate) fn hand_over(
-    context: &Context,
-    known: impl Fn(&Name) -> Option<u64>,
-    notes: &NewHandoff,
-) -> Outcome<Option<Name>> {
-    let board = context.board()?;
-    let mut locked = board.lock()?;
-    let agent = acting::registered(context, locked.state())?;
-    let given = acting::given_number()?;
-    let mine = locked.state().tasks.iter().find(|task| {
-        task.status == Status::Claimed && task.assigned_to.as_ref() == Some(&agent.by)
-    });
-    let task = mine.map(|task| (task.id.clone(), task.lease_epoch.unwrap_or_default()));
-    let entry = locked.state().agents.get(&agent.by).map(|entry| entry.status);
-    match (&task, entry) {
-        (Some((id, epoch)), _) => {
-            let epoch = known(id).or(given).unwrap_or(*epoch);
-            let holder = Holder { by: agent.by.clone(), epoch };
-            locked.hand_off(id, &holder, notes)?;
-        }
-        (None, Some(agent::State::Reviewing)) => {}
-        (None, Some(_)) if is_planner(&locked, &agent) => {}
-        (None, _) => {
-            let text = format!("`{}` has no task that it could hand over", agent.by);
-            return Err(Failure::refused(text).with_hint("`ensemble task list` says who has what"));
-        }
-    }
-    if matches!(entry, Some(agent::State::Working | agent::State::Reviewing)) {
-        locked.agent_event(&agent, agent::Event::HandOff)?;
-    }
-    let used = notes.more.get("context_used").and_then(Value::as_u64);
-    if let Some(percent) = used {
-        locked.note_context(&agent, percent)?;
-    }
-    let state = locked.commit()?;
-    let say = Say::Leaving { code: 42, reason: &notes.summary };
-    let sign = board.give_sign(&agent, &say, state.config.lease_duration())?;
-    if let Some(percent) = used {
-        board.note_context(sign, &agent, percent)?;
-    }
-    Ok(task.map(|(id, _)| id))
-}
-
-fn is_planner(board: &ensemble_team::board::LockedBoard<'_>, agent: &Holder) -> bool {
-    let entry = board.state().agents.get(&agent.by);
-    entry.and_then(|entry| entry.role.as_deref()) == Some("planner")
 }

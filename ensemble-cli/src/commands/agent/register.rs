@@ -4,8 +4,8 @@ use ensemble_team::board::NewAgent;
 use ensemble_team::proto::agent;
 use serde_json::json;
 
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::Outcome;
 
 /// Register yourself on the blackboard
 ///

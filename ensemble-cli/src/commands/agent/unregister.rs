@@ -6,9 +6,9 @@ use ensemble_team::driver::supervise::{end_orphan, seated};
 use ensemble_team::proto::task::Holder;
 use serde_json::json;
 
-use super::directory;
+use crate::app::board_agents::directory_of;
+use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 
 /// Take an agent off the blackboard, and give back what it held
 ///
@@ -39,7 +39,7 @@ impl Unregister {
         let agent = Holder { by: self.name.clone(), epoch: entry.epoch.unwrap_or_default() };
         self.check_asker(context, &state)?;
         self.check_unused(context, &board, &state)?;
-        let processes = end_orphan(directory(&board), &agent.by, agent.epoch)?;
+        let processes = end_orphan(directory_of(&board), &agent.by, agent.epoch)?;
         let reason = Some(self.reason.trim()).filter(|reason| !reason.is_empty());
         let mut locked = board.lock()?;
         locked.unregister(&agent, reason.unwrap_or("it was unregistered"))?;
@@ -76,7 +76,7 @@ impl Unregister {
 
     /// Nothing may stand behind the entry.
     fn check_unused(&self, context: &Context, board: &Board, state: &State) -> Outcome {
-        if let Some((seat, true)) = seated(directory(board), &self.name)? {
+        if let Some((seat, true)) = seated(directory_of(board), &self.name)? {
             let text = format!("a supervisor of `{}` runs (pid {})", self.name, seat.pid);
             let hint = format!("`kill {}` ends it, and it unregisters its agent itself", seat.pid);
             return Err(Failure::refused(text).with_hint(hint));

@@ -4,10 +4,11 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_team::worktree::{Duty, Unfit, Verified};
 use serde_json::{Value, json};
 
-use crate::acting::Epoch;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::text::one_line;
+use crate::flags::epoch::EpochFlag;
 
 /// Check that you may begin: entry, lease, assignment, worktree, commit
 ///
@@ -21,7 +22,7 @@ use crate::text::one_line;
 #[derive(Debug, clap::Args)]
 pub(super) struct Verify {
     #[command(flatten)]
-    epoch: Epoch,
+    epoch: EpochFlag,
 }
 
 impl Verify {

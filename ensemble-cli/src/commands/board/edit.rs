@@ -9,8 +9,9 @@ use ensemble_core::durable;
 use ensemble_team::board::BoardError;
 use serde_json::json;
 
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
 
 /// The largest edited copy that is read, in bytes.
 const EDITED_BYTES_MAX: usize = 64 * 1024 * 1024;

@@ -2,7 +2,7 @@
 
 use ensemble_core::Error;
 
-use crate::exit::say;
+use crate::app::diagnostics::say;
 
 /// The last error, if it is not over.
 #[derive(Debug, Default)]

@@ -9,14 +9,11 @@ use std::time::Duration;
 use ensemble_watch::team::Plan;
 
 use super::{Check, Level, trust};
-use crate::commands::hooks_in_place;
+use crate::app::agent_program::{AgentProgram, PROGRAMS, find_on_path};
+use crate::app::hook_files::hooks_in_place;
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::hooks::Program;
-use crate::text::one_line;
 
-/// The programs for which there are hooks.
-const PROGRAMS: [Program; 4] =
-    [Program::Claude, Program::Codex, Program::Opencode, Program::Gemini];
 /// How long a program may take to say its version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(5);
 /// Words of a shell that begin a command but are no program.
@@ -24,9 +21,9 @@ const BUILTINS: [&str; 6] = ["exec", "env", "cd", "export", "if", "while"];
 
 /// The agents' programs of this machine, each with its version and the hooks of sessions that a person starts.
 pub(super) fn programs(context: &Context) -> Vec<Check> {
-    let found: Vec<(Program, PathBuf)> = PROGRAMS
+    let found: Vec<(AgentProgram, PathBuf)> = PROGRAMS
         .into_iter()
-        .filter_map(|program| Some((program, on_path(program.word())?)))
+        .filter_map(|program| Some((program, find_on_path(program.word())?)))
         .collect();
     if found.is_empty() {
         let text = "none of claude, codex, opencode and gemini is on PATH";
@@ -48,7 +45,7 @@ pub(super) fn programs(context: &Context) -> Vec<Check> {
 }
 
 /// The version of a program, its hooks, and what it trusts.
-fn one(context: &Context, program: Program, version: Option<String>) -> Vec<Check> {
+fn one(context: &Context, program: AgentProgram, version: Option<String>) -> Vec<Check> {
     let word = program.word();
     let Some(version) = version else {
         let seconds = VERSION_PATIENCE.as_secs();
@@ -108,7 +105,7 @@ pub(super) fn configured(context: &Context) -> Vec<Check> {
         let program = command.split_whitespace().next().filter(|word| is_plain(word))?;
         let is_there = match program.contains('/') {
             true => plan.directory.join(program).exists(),
-            false => on_path(program).is_some(),
+            false => find_on_path(program).is_some(),
         };
         (!is_there).then(|| program.to_owned())
     };
@@ -126,20 +123,10 @@ pub(super) fn configured(context: &Context) -> Vec<Check> {
         .collect()
 }
 
-/// The agents' programs that are on PATH.
-pub(in crate::commands) fn present() -> Vec<&'static str> {
-    PROGRAMS.into_iter().map(Program::word).filter(|word| on_path(word).is_some()).collect()
-}
-
 /// Whether a word of a command is certainly the name of a program.
 fn is_plain(word: &str) -> bool {
     let is_usual = |c: char| c.is_ascii_alphanumeric() || "._-/+".contains(c);
     word.chars().all(is_usual) && !BUILTINS.contains(&word)
-}
-
-fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
 /// The first line that a program says of its version; `None` if it does not in time.
@@ -177,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_program_says_its_version_or_nothing() {
-        assert!(version(on_path("git").unwrap()).unwrap().starts_with("git version"));
+        assert!(version(find_on_path("git").unwrap()).unwrap().starts_with("git version"));
         assert_eq!(version(PathBuf::from("/nowhere/at-all")), None);
     }
 }

@@ -4,8 +4,8 @@ use ensemble_core::Error;
 use ensemble_team::worktree::{CheckedOut, RemoteState};
 
 use super::{Check, Level};
+use crate::app::text::plural;
 use crate::context::Context;
-use crate::text::plural;
 
 /// Whether approved tasks can be merged. Nothing is said without a blackboard in a git repository.
 pub(super) fn merges(context: &Context) -> Option<Check> {

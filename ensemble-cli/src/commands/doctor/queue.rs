@@ -11,8 +11,8 @@ use ensemble_watch::project::Project;
 use rustix::fs::{Access, CWD, RenameFlags};
 
 use super::{Check, Level};
+use crate::app::failure::Failure;
 use crate::context::Context;
-use crate::exit::Failure;
 
 /// Below this many free bytes something is about to go wrong.
 const FREE_BYTES_MIN: u64 = 16 * 1024 * 1024;
@@ -26,7 +26,9 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 /// Whether the queue can be opened at all.
 pub(super) fn opens(context: &Context) -> Check {
     match context.spool().and_then(|spool| Ok(spool.mailboxes()?)) {
-        Ok(mailboxes) => Check::ok("queue", crate::text::plural(mailboxes.len() as u64, "mailbox")),
+        Ok(mailboxes) => {
+            Check::ok("queue", crate::app::text::plural(mailboxes.len() as u64, "mailbox"))
+        }
         Err(Failure::Told { text, hint, .. }) => {
             let remedy = hint.unwrap_or_else(|| "see what the message says".to_owned());
             Check::bad("queue", Level::Fail, text, remedy)
@@ -192,7 +194,7 @@ fn file_clock(probe: &Path) -> Check {
         Ok(off) => Check::bad(
             "file clock",
             Level::Warn,
-            format!("the file system's clock is off by {}", crate::text::age(off)),
+            format!("the file system's clock is off by {}", crate::app::text::age(off)),
             "let both machines keep time (NTP)",
         ),
         Err(error) => Check::bad("file clock", Level::Warn, error.to_string(), "see why"),

@@ -7,9 +7,9 @@ use ensemble_nats::NatsTransport;
 use ensemble_watch::attention::AwayServers;
 
 use super::{Check, Level};
+use crate::app::failure::Outcome;
+use crate::app::text::plural;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::text::plural;
 
 /// How far this host's clock may differ from the servers'.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{Check, Level};
+use crate::app::failure::Outcome;
+use crate::app::text::plural;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::text::plural;
 
 /// How long the server may take.
 const PATIENCE: Duration = Duration::from_secs(2);

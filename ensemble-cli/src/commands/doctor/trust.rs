@@ -7,7 +7,7 @@ use ensemble_core::durable::read_chosen_file;
 use serde_json::Value;
 
 use super::{Check, Level};
-use crate::hooks::Program;
+use crate::app::agent_program::AgentProgram;
 
 const CHECK: &str = "trust";
 /// The largest file of a program's settings that is read, in bytes.
@@ -16,15 +16,15 @@ const FILE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const REVIEWED: &str = "trusted_hash";
 
 /// What a program is told of this directory. `has_hooks`: our hooks are in its configuration.
-pub(super) fn check(program: Program, root: &Path, has_hooks: bool) -> Vec<Check> {
+pub(super) fn check(program: AgentProgram, root: &Path, has_hooks: bool) -> Vec<Check> {
     let Some(home) = std::env::var_os("HOME").map(PathBuf::from) else { return Vec::new() };
     let word = program.word();
     let is_trusted = match program {
-        Program::Claude => by_claude(&place("CLAUDE_CONFIG_DIR", home.clone()), root),
-        Program::Codex => by_codex(&place("CODEX_HOME", home.join(".codex")), root),
-        Program::Gemini => by_gemini(&home.join(".gemini"), root),
+        AgentProgram::Claude => by_claude(&place("CLAUDE_CONFIG_DIR", home.clone()), root),
+        AgentProgram::Codex => by_codex(&place("CODEX_HOME", home.join(".codex")), root),
+        AgentProgram::Gemini => by_gemini(&home.join(".gemini"), root),
         // It has no such question.
-        Program::Opencode => return Vec::new(),
+        AgentProgram::Opencode => return Vec::new(),
     };
     let mut checks = vec![match is_trusted {
         true => Check::ok(CHECK, format!("{word} trusts this directory")),
@@ -39,7 +39,7 @@ pub(super) fn check(program: Program, root: &Path, has_hooks: bool) -> Vec<Check
         let file = place("CODEX_HOME", home.join(".codex")).join("config.toml");
         text(&file).is_some_and(|text| text.contains(REVIEWED))
     };
-    if program == Program::Codex && has_hooks && !is_reviewed() {
+    if program == AgentProgram::Codex && has_hooks && !is_reviewed() {
         let remedy = "run `codex` here once, and choose `Trust all and continue`";
         let text = "codex runs the hooks only after a person has reviewed them";
         checks.push(Check::bad(CHECK, Level::Warn, text, remedy));

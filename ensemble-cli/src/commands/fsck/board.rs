@@ -4,10 +4,10 @@ use ensemble_team::board::is_missing;
 use ensemble_team::board::{Board, BoardFinding};
 
 use super::Note;
+use crate::app::failure::Outcome;
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::Outcome;
 use crate::output::{BAD, GOOD};
-use crate::text::one_line;
 
 /// The problems; what harms nothing is added to the notes. Without a blackboard there are none.
 pub(super) fn look(

@@ -5,10 +5,10 @@ use ensemble_watch::project::Project;
 use serde::Serialize;
 
 use super::Note;
+use crate::app::failure::Outcome;
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::Outcome;
 use crate::output::BAD;
-use crate::text::one_line;
 
 /// Something wrong with the database. Nothing here repairs it: the words of SQLite say what is lost.
 #[derive(Debug, Serialize)]

@@ -16,7 +16,7 @@ use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::message::yaml;
 use serde_json::{Map, Value};
 
-use crate::exit::Outcome;
+use crate::app::failure::Outcome;
 
 /// The largest file that is looked at, in bytes.
 const FILE_BYTES_MAX: usize = 1024 * 1024;

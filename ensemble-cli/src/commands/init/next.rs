@@ -1,15 +1,16 @@
 //! The next three commands, for what is found here: agents in panes, agents on PATH, or neither.
 
-use crate::commands::{adopt, doctor};
+use crate::app::agent_panes::count_unowned_agents;
+use crate::app::agent_program::installed_programs;
+use crate::app::failure::Outcome;
+use crate::app::text::plural;
 use crate::context::Context;
-use crate::exit::Outcome;
-use crate::text::plural;
 
 /// The column of the explanations.
 const COMMAND_CHARS: usize = 40;
 
 pub(super) fn tell(context: &Context) -> Outcome {
-    let steps = match (adopt::unowned(context), doctor::agents::present().first()) {
+    let steps = match (count_unowned_agents(context), installed_programs().first()) {
         (0, None) => by_hand(),
         (0, Some(program)) => with_program(program),
         (count, _) => with_panes(count),

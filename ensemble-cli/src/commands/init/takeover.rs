@@ -7,10 +7,10 @@ use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use super::upstream::{NAME, Said, Upstream};
+use crate::app::failure::Outcome;
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::Outcome;
 use crate::output::{FAINT, STRONG, WARNING};
-use crate::text::one_line;
 
 /// The column of what is said of each thing.
 const THING_CHARS: usize = 32;

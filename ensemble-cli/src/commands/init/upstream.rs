@@ -21,8 +21,8 @@ use ensemble_tmux::tmux::Server;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::exit::{Failure, Outcome};
-use crate::text::plural;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::plural;
 
 /// The largest file with a process id, in bytes.
 const PID_BYTES_MAX: usize = 64;
@@ -182,7 +182,7 @@ impl Upstream {
 
     /// Asks the tmux server around us, else the user's own, which panes it has.
     fn look_for_panes(&mut self) {
-        let Ok(server) = crate::commands::adopt::server(None) else { return };
+        let Ok(server) = crate::app::agent_panes::nearest_server(None) else { return };
         let Ok(panes) = server.panes() else { return };
         self.note_panes(&server, |id| panes.iter().any(|pane| pane.id == *id && !pane.dead));
     }

@@ -11,13 +11,15 @@ use ensemble_core::spool::{Settings, State};
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
 
 use super::Arguments;
-use crate::content::fill;
+use crate::app::content::fill;
+use crate::app::diagnostics::say;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::mail::answers;
+use crate::app::queue::check_name;
+use crate::app::receipt::Receipt;
+use crate::app::text::age;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome, say};
-use crate::mail::answers;
-use crate::queue::check_name;
-use crate::receipt::Receipt;
-use crate::text::age;
 
 /// How long a wait goes on before it looks again although nothing was heard.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);

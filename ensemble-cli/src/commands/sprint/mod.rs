@@ -5,10 +5,10 @@ use ensemble_team::board::{NewSprint, metrics};
 use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
-use crate::text::one_line;
 
 /// Begin and end sprints on the blackboard
 ///

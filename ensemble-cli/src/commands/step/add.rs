@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use ensemble_team::steps::{Added, Plan};
 use serde_json::json;
 
-use super::{mail, open};
-use crate::content::content_of;
+use crate::app::content::content_of;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::steps::{open_step_mail, open_steps};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 
 /// Store all steps of a task
 ///
@@ -42,9 +42,9 @@ impl Add {
         let plan = Plan::parse(&text, &self.file).map_err(Failure::input)?;
         if let Some(orchestrator) = &plan.orchestrator {
             // A name without a mailbox could never be told anything.
-            mail(context)?.settings(orchestrator)?;
+            open_step_mail(context)?.settings(orchestrator)?;
         }
-        let added = open(context)?.add(&plan)?;
+        let added = open_steps(context)?.add(&plan)?;
         let steps = plan.steps.len();
         if context.out.is_json() {
             return context.out.object(&json!({
@@ -52,7 +52,7 @@ impl Add {
                 "already_stored": added == Added::AlreadyStored,
             }));
         }
-        let what = crate::text::plural(steps as u64, "step");
+        let what = crate::app::text::plural(steps as u64, "step");
         context.out.line(match added {
             Added::Stored => format!("task {}: {what} stored", plan.task_id),
             Added::AlreadyStored => format!("task {}: the same plan is stored", plan.task_id),

@@ -3,11 +3,12 @@
 use ensemble_team::steps::{StepStore, StepView};
 use serde_json::json;
 
-use super::{Which, open_existing};
+use super::Which;
+use crate::app::failure::Outcome;
+use crate::app::steps::open_existing_steps;
+use crate::app::text::one_line;
 use crate::context::Context;
-use crate::exit::Outcome;
 use crate::output::{BAD, GOOD, STRONG, WARNING};
-use crate::text::one_line;
 
 /// Show the queues, or the steps of one
 #[derive(Debug, clap::Args)]
@@ -29,7 +30,7 @@ pub(super) struct Show {
 
 impl List {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let store = open_existing(context)?;
+        let store = open_existing_steps(context)?;
         store.observe()?;
         match self.task {
             Some(task) => steps(context, &store, &task),
@@ -89,7 +90,7 @@ fn status(step: &StepView) -> String {
 
 impl Show {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let store = open_existing(context)?;
+        let store = open_existing_steps(context)?;
         store.observe()?;
         let key = self.which.key();
         let (step, runs) = (store.step(&key)?, store.runs(&key)?);

@@ -2,16 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use ensemble_core::Error;
-use ensemble_core::event_log::Recorder;
-use ensemble_core::message::Name;
 use ensemble_core::watch::POLL_WITH_EVENTS;
-use ensemble_team::driver::StepDriver;
 use ensemble_team::steps::{StepKey, StepStore};
 
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::queue::Queue;
 
 mod add;
 mod look;
@@ -20,12 +15,6 @@ mod nudges;
 mod orders;
 mod run;
 mod submit;
-
-pub(crate) use next::handed;
-pub(crate) use submit::sentence;
-
-/// The sender of prompts if the command has no agent name.
-const ACTOR: &str = "steps";
 
 /// Hand out the steps of a task in order, and report them
 ///
@@ -91,32 +80,6 @@ impl Which {
     }
 }
 
-/// The step queues of the project.
-pub(crate) fn open(context: &Context) -> Outcome<StepStore> {
-    let project = context.project()?;
-    project.ensure_state()?;
-    let options = project.step_options(context.recorder()?);
-    Ok(project.open_steps(options)?)
-}
-
-/// The mailboxes of those who work on steps: wherever the team has them if all hosts share the queues, else in the
-/// directory.
-fn mail(context: &Context) -> Outcome<Queue> {
-    match context.project()?.has_shared_steps() {
-        true => Queue::open(context),
-        false => Ok(Queue::Directory(context.spool()?)),
-    }
-}
-
-/// As [`open`], if a step was ever added.
-fn open_existing(context: &Context) -> Outcome<StepStore> {
-    match context.project()?.has_steps() {
-        true => open(context),
-        false => Err(Failure::nothing("there are no steps")
-            .with_hint("`ensemble step add -f plan.yaml` adds some")),
-    }
-}
-
 /// How soon it looks again for a change that has rung.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -151,20 +114,6 @@ fn wait_for_change(
         pause = if has_rung { PAUSE } else { pause.saturating_mul(2) };
     }
     Ok(())
-}
-
-/// Queues and mailboxes together.
-fn driver<'a>(
-    context: &Context,
-    store: &'a StepStore,
-    mail: &'a Queue,
-    recorder: &'a dyn Recorder,
-) -> Outcome<StepDriver<'a>> {
-    let actor = match context.agent()? {
-        Some(_) => context.sender()?,
-        None => context.sender_named(Name::new(ACTOR).map_err(Error::from)?)?,
-    };
-    Ok(StepDriver { store, mail: &**mail, recorder, actor })
 }
 
 #[cfg(test)]

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::watch::Waiter;
 use ensemble_team::steps::{Ask, Handed, Next, Nothing, StepStore};
-use serde_json::{Value, json};
 
-use super::{open_existing, wait_for_change, wait_on};
+use super::{wait_for_change, wait_on};
+use crate::app::failure::{Failure, Outcome};
+use crate::app::interrupt::Interrupt;
+use crate::app::steps::{hand_out_prompt, open_existing_steps};
+use crate::app::wait_line::WaitLine;
 use crate::args;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::interrupt::Interrupt;
-use crate::wait_line::WaitLine;
 
 /// Take your next step and print its prompt; exit code 3 if there is none now
 ///
@@ -34,7 +34,7 @@ pub(super) struct NextStep {
 impl NextStep {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let agent = context.agent_required()?;
-        let store = open_existing(context)?;
+        let store = open_existing_steps(context)?;
         let mut ask = Ask::of(agent);
         let is_of_one_task = self.task.is_some();
         if let Some(task) = self.task {
@@ -71,20 +71,9 @@ impl NextStep {
 }
 
 fn print(context: &Context, store: &StepStore, step: &Handed) -> Outcome {
-    let object = handed(store, step)?;
+    let object = hand_out_prompt(store, step)?;
     match context.out.is_json() {
         true => context.out.object(&object),
         false => context.out.content(object["prompt"].as_str().unwrap_or_default().as_bytes()),
     }
-}
-
-/// A step that was handed out, with its prompt, which is noted.
-pub(crate) fn handed(store: &StepStore, step: &Handed) -> ensemble_core::Result<Value> {
-    let prompt = store.prompt(step)?;
-    store.note_prompt(step, None, &prompt)?;
-    let mut object = serde_json::to_value(step).unwrap_or_default();
-    object["prompt"] = json!(prompt.text);
-    object["prompt_sha256"] = json!(prompt.sha256);
-    object["files"] = json!(prompt.shown);
-    Ok(object)
 }

@@ -11,9 +11,10 @@ use ensemble_core::spool::State;
 use ensemble_team::driver::Prompted;
 use ensemble_team::steps::StepStore;
 
+use crate::app::diagnostics::say;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::worker::Worker;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
-use crate::worker::Worker;
 use ensemble_watch::overview::WatcherView;
 
 /// How soon a deferred nudge is tried again: the agent was busy, or a person typed there.

@@ -7,10 +7,11 @@ use ensemble_team::steps::{Part, StepKey, StepStore};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Which, mail, open_existing};
-use crate::content::content_of;
+use super::Which;
+use crate::app::content::content_of;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::steps::{open_existing_steps, open_step_mail};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
 
 /// A note for the next holder of the step.
 #[derive(Debug, clap::Args)]
@@ -86,7 +87,7 @@ struct Parts {
 type Order = fn(&StepStore, &StepKey, &Name, &str) -> ensemble_core::Result<()>;
 
 fn order(context: &Context, which: &Which, note: &Note, order: Order) -> Outcome {
-    let store = open_existing(context)?;
+    let store = open_existing_steps(context)?;
     order(&store, &which.key(), &actor(context)?, &note.note)?;
     done(context, &store, which)
 }
@@ -97,7 +98,7 @@ fn actor(context: &Context) -> Outcome<Name> {
 
 fn done(context: &Context, store: &StepStore, which: &Which) -> Outcome {
     if store.owes_notices()? {
-        store.post_notices(&*mail(context)?)?;
+        store.post_notices(&*open_step_mail(context)?)?;
     }
     let step = store.step(&which.key())?;
     if context.out.is_json() {
@@ -129,7 +130,7 @@ impl Split {
         let text = String::from_utf8(content_of(&self.file)?)
             .map_err(|_| Failure::refused(format!("{}: is no UTF-8", self.file.display())))?;
         let parts: Parts = yaml::parse(&text, &self.file).map_err(Failure::input)?;
-        let store = open_existing(context)?;
+        let store = open_existing_steps(context)?;
         let key = self.which.key();
         let numbers = store.split(&key, &actor(context)?, &parts.steps)?;
         if context.out.is_json() {
@@ -145,7 +146,7 @@ impl Split {
 impl Heartbeat {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let by = context.agent_required()?;
-        let store = open_existing(context)?;
+        let store = open_existing_steps(context)?;
         store.beat(&self.which.key(), &by, self.epoch)?;
         done(context, &store, &self.which)
     }

@@ -13,13 +13,16 @@ use ensemble_team::steps::{Nothing, StepStore};
 use serde_json::json;
 
 use super::nudges::Nudges;
-use super::{driver, mail, open_existing, wait_for_change, wait_on};
+use super::{wait_for_change, wait_on};
+use crate::app::diagnostics::say;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::interrupt::Interrupt;
+use crate::app::steps::{open_existing_steps, open_step_mail, step_driver};
+use crate::app::text;
+use crate::app::wait_line::WaitLine;
+use crate::args;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
-use crate::interrupt::Interrupt;
 use crate::output::{FAINT, WARNING};
-use crate::wait_line::WaitLine;
-use crate::{args, text};
 
 /// Hand out a task's steps until all are done
 ///
@@ -52,13 +55,13 @@ struct Stuck {
 impl Run {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let (store, mail, recorder) =
-            (open_existing(context)?, mail(context)?, context.recorder()?);
+            (open_existing_steps(context)?, open_step_mail(context)?, context.recorder()?);
         let agents = agents(&store, &self.task)?;
         for agent in &agents {
             // Before anything is handed out: a mistake in a name is found at once.
             mail.settings(agent)?;
         }
-        let driver = driver(context, &store, &mail, &*recorder)?;
+        let driver = step_driver(context, &store, &mail, &*recorder)?;
         let interrupt = Interrupt::install()?;
         let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
         let deadline = self.wait.and_then(|timeout| Instant::now().checked_add(timeout));

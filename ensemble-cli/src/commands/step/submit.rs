@@ -1,11 +1,11 @@
 //! `ensemble step submit`: the completion tool as a command.
 
-use ensemble_team::steps::{Completion, Submitted};
+use ensemble_team::steps::Completion;
 
-use super::{driver, mail, open_existing};
-use crate::content::FileContent;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::steps::{describe_submitted, open_existing_steps, open_step_mail, step_driver};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::flags::content::FileContent;
 
 /// Report a step, with the JSON of the tool submit_step_completion
 ///
@@ -35,36 +35,12 @@ impl Submit {
         // anyway.
         let by = context.agent()?.unwrap_or_else(|| completion.agent.clone());
         let (store, mail, recorder) =
-            (open_existing(context)?, mail(context)?, context.recorder()?);
-        let driver = driver(context, &store, &mail, &*recorder)?;
+            (open_existing_steps(context)?, open_step_mail(context)?, context.recorder()?);
+        let driver = step_driver(context, &store, &mail, &*recorder)?;
         let submitted = driver.submit(&completion, &by, self.epoch)?;
         if context.out.is_json() {
             return context.out.object(&submitted);
         }
-        context.out.line(sentence(&submitted))
+        context.out.line(describe_submitted(&submitted))
     }
-}
-
-/// What follows from a report, in one sentence.
-pub(crate) fn sentence(submitted: &Submitted) -> String {
-    let Submitted { key, status, .. } = submitted;
-    let follows = match submitted {
-        Submitted { already_submitted: true, .. } => {
-            "it had been submitted before, nothing changed".to_owned()
-        }
-        Submitted { queue_done: true, .. } => "that was the last step".to_owned(),
-        Submitted {
-            next_attempt: Some(attempt), fix_step: Some(fix), fix_by: Some(by), ..
-        } => {
-            format!("{by} fixes it in step {fix}, then it comes again, as attempt {attempt}")
-        }
-        Submitted { next_attempt: Some(attempt), .. } => {
-            format!("it will be handed out again, as attempt {attempt}, with your error")
-        }
-        Submitted { paused: true, .. } => {
-            "a person has to intervene; wait for your next step".to_owned()
-        }
-        _ => "the queue goes on".to_owned(),
-    };
-    format!("{key} is {status}: {follows}")
 }

@@ -4,10 +4,11 @@ use ensemble_core::message::Name;
 use ensemble_team::worktree::Verdict as Says;
 use serde_json::json;
 
-use crate::acting::{Epoch, holder};
-use crate::asking::check_answer;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::tasks::{judge_task, submit_task};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::flags::decision::check_answer;
+use crate::flags::epoch::EpochFlag;
 
 /// Submit a task: the commits in its worktree
 ///
@@ -22,43 +23,14 @@ pub(super) struct Submit {
     #[arg(long)]
     unchanged: bool,
     #[command(flatten)]
-    epoch: Epoch,
+    epoch: EpochFlag,
 }
 
 impl Submit {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let commit = submit(context, &self.id, self.epoch.given()?, self.unchanged)?;
+        let commit = submit_task(context, &self.id, self.epoch.given()?, self.unchanged)?;
         tell(context, &self.id, &commit)
     }
-}
-
-/// Submits a task under a number; without one, under the one on the board. Returns the commit.
-pub(crate) fn submit(
-    context: &Context,
-    id: &Name,
-    given: Option<u64>,
-    is_unchanged: bool,
-) -> Outcome<String> {
-    let board = context.board()?;
-    let holder = holder(context, &board.read()?, id, given)?;
-    let worktrees = context.worktrees(&board)?;
-    Ok(match is_unchanged {
-        true => worktrees.submit_unchanged(id, &holder)?,
-        false => worktrees.submit(id, &holder)?,
-    })
-}
-
-/// Gives a verdict under a number; without one, under the one on the board. Returns the commit.
-pub(crate) fn judge(
-    context: &Context,
-    id: &Name,
-    given: Option<u64>,
-    commit: Option<&str>,
-    says: &Says,
-) -> Outcome<String> {
-    let board = context.board()?;
-    let holder = holder(context, &board.read()?, id, given)?;
-    Ok(context.worktrees(&board)?.verdict(id, &holder, commit, says)?)
 }
 
 /// Approve or reject submitted work
@@ -87,7 +59,7 @@ pub(super) struct Verdict {
     #[arg(long, value_name = "COMMIT")]
     commit: Option<String>,
     #[command(flatten)]
-    epoch: Epoch,
+    epoch: EpochFlag,
 }
 
 impl Verdict {
@@ -102,7 +74,7 @@ impl Verdict {
             Some(reason) => Says::Reject(reason),
         };
         let given = self.epoch.given()?;
-        let commit = judge(context, &self.id, given, self.commit.as_deref(), &says)?;
+        let commit = judge_task(context, &self.id, given, self.commit.as_deref(), &says)?;
         tell(context, &self.id, &commit)
     }
 }

@@ -5,9 +5,9 @@ use ensemble_team::board::Status;
 use ensemble_team::worktree::Merged;
 use serde_json::json;
 
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text::{one_line, plural};
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
-use crate::text::{one_line, plural};
 
 /// Merge approved tasks into the integration branch
 ///

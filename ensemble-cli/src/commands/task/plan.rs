@@ -2,8 +2,8 @@
 
 use ensemble_core::message::Name;
 
+use crate::app::failure::Outcome;
 use crate::context::Context;
-use crate::exit::Outcome;
 
 /// Allow a draft to be claimed
 #[derive(Debug, clap::Args)]

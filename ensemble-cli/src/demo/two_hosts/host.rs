@@ -14,9 +14,9 @@ use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 use serde_json::Value;
 
 use super::TASKS;
+use crate::app::failure::{Failure, Outcome};
 use crate::demo::repository::{self, git};
 use crate::demo::stage::{io_failure, quoted, start_watcher, stop, write};
-use crate::exit::{Failure, Outcome};
 
 pub(super) struct Host {
     pub(super) name: &'static str,
@@ -133,7 +133,7 @@ impl Host {
     /// Closes the terminals: supervisors take that as the request to leave.
     pub(super) fn close(&self) {
         if let Err(error) = self.server.kill_server() {
-            crate::exit::say(&format!("warning: {error}"));
+            crate::app::diagnostics::say(&format!("warning: {error}"));
         }
     }
 }

@@ -12,8 +12,8 @@ use ensemble_core::Error;
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
 use super::LOOK_INTERVAL;
+use crate::app::failure::{Failure, Outcome};
 use crate::demo::stage::{io_failure, stop};
-use crate::exit::{Failure, Outcome};
 
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{Insertion, json};
-use crate::exit::{Failure, Outcome};
+use crate::app::failure::{Failure, Outcome};
 
 /// The server's name in a configuration.
 const NAME: &str = "ensemble";

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Insertion;
-use crate::config_edit::inside;
+use crate::app::config_edit::inside;
 
 /// Puts `"name": value` as the first member into the object that is the member `outer` of the text's
 /// object; makes what is missing. `None` if it is there already with this value.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::config_edit::{Edit, Guest};
-use crate::exit::Outcome;
+use crate::app::config_edit::{Edit, Guest};
+use crate::app::failure::Outcome;
 
 mod entry;
 mod json;

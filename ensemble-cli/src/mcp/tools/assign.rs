@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, Trouble};
-use crate::content::fill;
+use crate::app::content::fill;
+use crate::app::worker::{Worker, agent_pane, resting};
 use crate::mcp::Desk;
-use crate::worker::{Worker, agent_pane, resting};
 
 /// Arguments of `assign`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -32,19 +32,19 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
     if assign.instruction.trim().is_empty() {
         return Err(Trouble::new("instruction: is empty: say what is to be done"));
     }
-    let context = desk.context().settled()?;
-    let mut worker = Worker::find(&context, &assign.worker)?;
+    let app = desk.app().settled()?;
+    let mut worker = Worker::find(&app, &assign.worker)?;
     let task = assign.task_id.unwrap_or_else(|| MessageId::generate().to_string());
     desk.project.doorkeeper().check(Act::TakeUp, &task, &assign.worker)?;
     if assign.needs_plan {
         desk.requests()?.demand_plan(&task, &desk.agent)?;
     }
     let envelope = Envelope::new(worker.mailbox.clone(), String::new());
-    let envelope = context.sign(envelope.with_kind(Name::new("task")?))?;
+    let envelope = app.sign(envelope.with_kind(Name::new("task")?))?;
     let (queue, content) = (desk.queue()?, assign.instruction.into_bytes());
     let envelope = fill(&**queue, envelope, content)?;
     let host = queue.ladder_host(&desk.project)?;
-    let waiter = worker.waiter(&context)?;
+    let waiter = worker.waiter(&app)?;
     let times = desk.project.config.handshake();
     let elsewhere = worker.elsewhere(queue, desk.agent.clone(), &times);
     let assigner = Assigner {
@@ -61,7 +61,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
     };
     let order = Order::new(task.clone(), assign.worker.clone(), envelope);
     let mailbox = worker.mailbox.clone();
-    let mut pane = worker.openable_pane(&context)?;
+    let mut pane = worker.openable_pane(&app)?;
     let handed = assigner.hand_over(order, agent_pane(&mut pane), &mut resting(&waiter))?;
     match handed {
         HandedOver::NotReady(failure) => Err(Trouble::new(format!(

@@ -11,8 +11,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Trouble};
-use crate::acting::{duty as duty_of, given_number, holder};
-use crate::commands::{hand_over, judge_task, submit_task, take_task};
+use crate::app::acting::{duty as duty_of, given_number, holder};
+use crate::app::board_agents::hand_over;
+use crate::app::tasks::{judge_task, submit_task, take_task};
 use crate::mcp::Desk;
 
 /// Arguments of `claim_task`.
@@ -50,7 +51,7 @@ pub(crate) struct Handoff {
 }
 
 pub(super) fn claim(desk: &Desk, claim: Claim) -> Answer {
-    let taken = take_task(&desk.context(), claim.task_id, claim.review)?;
+    let taken = take_task(&desk.app(), claim.task_id, claim.review)?;
     let (task, epoch) = taken.held();
     desk.claimed(task.clone(), epoch);
     let mut object = taken.to_json();
@@ -98,7 +99,7 @@ pub(crate) struct Block {
 pub(super) fn submit(desk: &Desk, submit: Submit) -> Answer {
     let task = desk.task_of(submit.task_id, "work")?;
     let given = desk.number_of(&task)?;
-    let commit = submit_task(&desk.context(), &task, given, submit.unchanged)?;
+    let commit = submit_task(&desk.app(), &task, given, submit.unchanged)?;
     let mut object = status_of(desk, &task)?;
     object["commit"] = json!(commit);
     object["message"] = json!("It waits for its review. Change nothing in its worktree meanwhile.");
@@ -117,7 +118,7 @@ pub(super) fn judge(desk: &Desk, judge: Judge) -> Answer {
     };
     let task = desk.task_of(judge.task_id, "review")?;
     let given = desk.number_of(&task)?;
-    let commit = judge_task(&desk.context(), &task, given, judge.commit.as_deref(), &says)?;
+    let commit = judge_task(&desk.app(), &task, given, judge.commit.as_deref(), &says)?;
     let mut object = status_of(desk, &task)?;
     object["commit"] = json!(commit);
     Ok(object)
@@ -127,15 +128,15 @@ pub(super) fn block(desk: &Desk, block: Block) -> Answer {
     let task = desk.task_of(block.task_id, "work")?;
     let given = desk.number_of(&task)?;
     {
-        let context = desk.context();
-        let board = context.board()?;
+        let app = desk.app();
+        let board = app.board()?;
         let mut locked = board.lock()?;
         let entry = locked.state().agents.get(&desk.agent);
         let is_planner = entry.and_then(|entry| entry.role.as_deref()) == Some("planner");
         // A planner blocks any task, an agent its own under its number.
         let holder = match is_planner {
             true => None,
-            false => Some(holder(&context, locked.state(), &task, given)?),
+            false => Some(holder(&app, locked.state(), &task, given)?),
         };
         locked.block(&task, holder.as_ref(), &block.reason, &block.questions)?;
         locked.commit()?;
@@ -146,7 +147,7 @@ pub(super) fn block(desk: &Desk, block: Block) -> Answer {
 }
 
 fn status_of(desk: &Desk, id: &Name) -> Answer {
-    let state = desk.context().board()?.read()?;
+    let state = desk.app().board()?.read()?;
     let status = state.task(id).map_or("gone", |task| task.status.as_str());
     Ok(json!({ "task": id, "status": status }))
 }
@@ -157,7 +158,7 @@ impl Desk {
         if let Some(id) = named {
             return Ok(id);
         }
-        let state = self.context().board()?.read()?;
+        let state = self.app().board()?.read()?;
         let mine = |(agent, it): (&Name, Holding)| {
             (*agent == self.agent && duty_of(it.held_as) == Some(duty)).then_some(it.task_id)
         };
@@ -187,7 +188,7 @@ pub(super) fn hand_off(desk: &Desk, handoff: Handoff) -> Answer {
             return Err(Trouble::new(format!("{field}: is empty: the next agent needs it")));
         }
     }
-    let task = hand_over(&desk.context(), |task| desk.claim_of(task), &handoff.notes())?;
+    let task = hand_over(&desk.app(), |task| desk.claim_of(task), &handoff.notes())?;
     Ok(json!({
         "task": task, "exit": 42,
         "message": "Your notes are kept for the next agent. End now, with exit status 42 if you can.",

@@ -13,13 +13,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::content::fill;
-use crate::mail::answers;
-use crate::mail::delivered::{Delivered, body_json, count_waiting};
-use crate::mail::delivered::{needed_plan, sender_of};
-use crate::mail::readers::absent_reader;
-use crate::mail::replying;
-use crate::mail::settling::{Settling, Standing};
+use crate::app::content::fill;
+use crate::app::mail::answers;
+use crate::app::mail::delivered::{Delivered, body_json, count_waiting, needed_plan, sender_of};
+use crate::app::mail::readers::absent_reader;
+use crate::app::mail::replying;
+use crate::app::mail::settling::{Settling, Standing};
 use crate::mcp::Desk;
 
 /// How many messages are shown at most.
@@ -135,7 +134,7 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
         desk.requests()?.demand_plan(task, &desk.agent)?;
     }
     let mut envelope = desk
-        .context()
+        .app()
         .sign(Envelope::new(send.to, String::new()))?
         .with_priority(send.priority.unwrap_or(0));
     if let Some(kind) = send.kind {
@@ -151,7 +150,7 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
     let (queue, content) = (desk.queue()?, send.message.into_bytes());
     let envelope = fill(&**queue, envelope, content)?;
     let published = queue.publish(&envelope)?;
-    answers::sent(&desk.context(), queue.request_store(), &envelope);
+    answers::sent(&desk.app(), queue.request_store(), &envelope);
     let mut sent = json!({
         "id": envelope.id, "mailbox": envelope.to, "state": "stored",
         "already_stored": published == Published::AlreadyStored,
@@ -239,7 +238,7 @@ fn taken(desk: &Desk, delivery: &Delivery, is_new: bool) -> Answer {
 fn remark(desk: &Desk, delivery: &Delivery) -> Result<Option<String>, Trouble> {
     let queue = desk.queue()?;
     let (store, sender) = (queue.request_store(), sender_of(queue, delivery));
-    let told = answers::correlated(&desk.context(), store, &delivery.envelope, sender);
+    let told = answers::correlated(&desk.app(), store, &delivery.envelope, sender);
     Ok(told.unwrap_or_else(|failure| Some(failure.text())))
 }
 
@@ -290,14 +289,14 @@ fn handed_over(desk: &Desk, delivery: &Delivery) -> Answer {
         "request_id": envelope.correlation_id, "attempt": envelope.attempt,
     });
     read_body(&mut object, &envelope.body);
-    let told = Delivered::new(&desk.context(), desk.queue()?, delivery)?;
+    let told = Delivered::new(&desk.app(), desk.queue()?, delivery)?;
     object["head"] = json!(told.head.join("\n"));
     object["held"] = json!(told.held);
     object["waiting"] = json!(told.waiting);
     object["commands"] = told.commands();
     if let Some(attachment) = &envelope.attachment {
         let path =
-            desk.queue().and_then(|queue| Ok(queue.attachment_path(&desk.context(), attachment)?));
+            desk.queue().and_then(|queue| Ok(queue.attachment_path(&desk.app(), attachment)?));
         object["attachment_path"] = json!(path.as_ref().ok());
         if let Err(trouble) = path {
             object["attachment_error"] = json!(trouble.to_string());
@@ -404,7 +403,7 @@ pub(super) fn reply(desk: &Desk, reply: Reply) -> Answer {
     }
     let (id, content) = (message_id(reply.id)?, reply.message.into_bytes());
     let queue = desk.queue()?;
-    let replied = replying::reply(&desk.context(), queue, &desk.mailbox, &id, content)?;
+    let replied = replying::reply(&desk.app(), queue, &desk.mailbox, &id, content)?;
     Ok(replied.object())
 }
 

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Desk;
-use crate::exit::Failure;
+use crate::app::failure::Failure;
 
 mod assign;
 mod board;

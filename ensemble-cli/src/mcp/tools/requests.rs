@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, Trouble};
-use crate::commands::{OnSilence, SHUTDOWN_REASON};
-use crate::departing::Farewell;
+use crate::app::departing::{Farewell, SHUTDOWN_REASON};
+use crate::flags::decision::OnSilence;
 use crate::mcp::Desk;
 
 /// Arguments of `plan_approval`.
@@ -103,7 +103,7 @@ pub(super) fn plan_approval(desk: &Desk, plan: PlanApproval) -> Answer {
 pub(super) fn shutdown_request(desk: &Desk, request: ShutdownRequest) -> Answer {
     // Opening it asks the context, which is one caller's at a time.
     let queue = desk.queue()?;
-    let context = desk.context();
+    let app = desk.app();
     let usual = usual_deadline(desk, &request.agent)?;
     if let Some(seconds) = request.deadline_seconds.filter(|seconds| *seconds < usual) {
         return Err(Trouble::new(format!(
@@ -111,7 +111,7 @@ pub(super) fn shutdown_request(desk: &Desk, request: ShutdownRequest) -> Answer 
         )));
     }
     let farewell = Farewell {
-        context: &context,
+        app: &app,
         from: desk.agent.clone(),
         reason: request.reason.unwrap_or_else(|| SHUTDOWN_REASON.to_owned()),
         deadline: request.deadline_seconds.map(Duration::from_secs),

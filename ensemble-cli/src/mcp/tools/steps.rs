@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::commands::{handed_prompt, step_sentence};
+use crate::app::steps::{describe_submitted, hand_out_prompt};
+use crate::app::transport::admit_steps;
 use crate::mcp::Desk;
 
 /// The seed's schema, with the team's names in it.
@@ -16,7 +17,7 @@ pub(super) fn schema(desk: &Desk) -> Value {
 }
 
 pub(super) fn submit(desk: &Desk, value: Value) -> Answer {
-    crate::transports::admit_steps(&desk.context())?;
+    admit_steps(&desk.app())?;
     let completion =
         Completion::from_json(&value).map_err(|mistakes| Trouble::new(mistakes.to_string()))?;
     let key = completion.key();
@@ -25,7 +26,7 @@ pub(super) fn submit(desk: &Desk, value: Value) -> Answer {
         Ok(submitted) => {
             desk.forget(&key);
             let mut object = serde_json::to_value(&submitted).unwrap_or_default();
-            object["message"] = json!(step_sentence(&submitted));
+            object["message"] = json!(describe_submitted(&submitted));
             Ok(object)
         }
         Err(error) => {
@@ -45,7 +46,7 @@ pub(crate) struct Next {
 }
 
 pub(super) fn next(desk: &Desk, next: Next) -> Answer {
-    crate::transports::admit_steps(&desk.context())?;
+    admit_steps(&desk.app())?;
     let mut ask = Ask::of(desk.agent.clone());
     if let Some(task) = next.task_id {
         ask = ask.in_task(task);
@@ -53,7 +54,7 @@ pub(super) fn next(desk: &Desk, next: Next) -> Answer {
     desk.store.observe()?;
     match desk.store.take(&ask)? {
         Found::Handed(step) => {
-            let object = handed_prompt(&desk.store, &step)?;
+            let object = hand_out_prompt(&desk.store, &step)?;
             desk.learn_all()?;
             Ok(object)
         }

@@ -19,11 +19,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::acting::board_tasks;
-use crate::commands::{Live, live};
-use crate::drop::{self, Checks};
-use crate::exit::Failure;
-use crate::mail::settling::Reporting;
+use crate::app::acting::board_tasks;
+use crate::app::board_agents::{LifeSign, give_sign};
+use crate::app::drop;
+use crate::app::drop::LintChecks;
+use crate::app::failure::Failure;
+use crate::app::mail::settling::Reporting;
 use crate::mcp::Desk;
 
 /// How many messages in one's hands are looked for.
@@ -111,14 +112,14 @@ pub(super) fn heartbeat(desk: &Desk, heartbeat: Heartbeat) -> Answer {
 /// Seconds for which the agent's blackboard lease goes on; null if the agent is not on the
 /// blackboard.
 fn sign_of_life(desk: &Desk, context_used: Option<u8>) -> Answer {
-    let context = desk.context();
+    let app = desk.app();
     // Without a board there is nothing to keep.
-    let Ok(board) = context.board() else { return Ok(Value::Null) };
+    let Ok(board) = app.board() else { return Ok(Value::Null) };
     if !board.read()?.agents.contains_key(&desk.agent) {
         return Ok(Value::Null);
     }
-    let says = Live { context_percent: context_used.map(u64::from), ..Live::default() };
-    Ok(json!(live(&context, says)?.1.lease_seconds))
+    let says = LifeSign { context_percent: context_used.map(u64::from), ..LifeSign::default() };
+    Ok(json!(give_sign(&app, says)?.1.lease_seconds))
 }
 
 /// The messages in this agent's hands.
@@ -191,8 +192,8 @@ pub(super) fn report(desk: &Desk, report: Report) -> Answer {
     if report.status == Status::Success {
         desk.project.doorkeeper().check(Act::HandIn, &report.task_id, &desk.agent)?;
     }
-    let (context, task) = (desk.context(), report.task_id.clone());
-    let reporting = Reporting::open(&context, &task, &desk.agent);
+    let (app, task) = (desk.app(), report.task_id.clone());
+    let reporting = Reporting::open(&app, &task, &desk.agent);
     let mut document = contract::Report::new(report.task_id, report.status);
     document.set_attempt(reporting.attempt());
     document.worker_id = Some(desk.agent.to_string());
@@ -202,7 +203,7 @@ pub(super) fn report(desk: &Desk, report: Report) -> Answer {
     document.files_created = report.files_created;
     document.completed_at = Some(SystemClock.wall().to_string());
     let file = format!("{}-completed.yaml", file_stem(&document.task_id));
-    let text = drop::lint(&desk.project, &document, &file, &Checks::STRICT).map_err(told)?;
+    let text = drop::lint(&desk.project, &document, &file, &LintChecks::STRICT).map_err(told)?;
     let file = drop::land(&desk.project, &file, &text).map_err(told)?;
     let ends = desk.project.task_ends();
     ends.reported(&desk.spool, &document, text.as_bytes(), &*desk.recorder)?;

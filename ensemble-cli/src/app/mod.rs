@@ -1,0 +1,49 @@
+//! The use cases of Ensemble, each one function over the project as its caller sees it ([`App`]). Verbs, tools, calls of
+//! the API, hooks and the live view parse what they were given, call one of them, and print its answer.
+
+pub(crate) mod acting;
+pub(crate) mod admit;
+pub(crate) mod agent_panes;
+pub(crate) mod agent_program;
+pub(crate) mod asking;
+pub(crate) mod authority;
+pub(crate) mod batches;
+pub(crate) mod board_agents;
+pub(crate) mod boards;
+pub(crate) mod config_edit;
+pub(crate) mod config_schema;
+pub(crate) mod content;
+pub(crate) mod controls;
+pub(crate) mod departing;
+pub(crate) mod diagnostics;
+pub(crate) mod drop;
+pub(crate) mod environment;
+pub(crate) mod error_line;
+pub(crate) mod exit_code;
+pub(crate) mod failure;
+pub(crate) mod free_names;
+pub(crate) mod handle;
+pub(crate) mod held;
+pub(crate) mod hook_entries;
+pub(crate) mod hook_files;
+pub(crate) mod ids;
+pub(crate) mod interrupt;
+pub(crate) mod introduction;
+pub(crate) mod mail;
+pub(crate) mod new_queue;
+pub(crate) mod overview;
+pub(crate) mod queue;
+pub(crate) mod receipt;
+pub(crate) mod starting;
+pub(crate) mod steps;
+pub(crate) mod story;
+pub(crate) mod tasks;
+pub(crate) mod team_log;
+pub(crate) mod text;
+pub(crate) mod transport;
+pub(crate) mod usage;
+pub(crate) mod wait_line;
+pub(crate) mod watcher_start;
+pub(crate) mod worker;
+
+pub(crate) use handle::App;

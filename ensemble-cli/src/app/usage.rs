@@ -1,0 +1,73 @@
+//! What agents and tasks took, and what is over its budget.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ensemble_core::message::Name;
+use ensemble_team::budget::{BudgetFile, Parked};
+use ensemble_team::usage::{AgentUsage, Spent, Unclear};
+use ensemble_watch::consumption::UsageReader;
+use ensemble_watch::project::Project;
+
+use crate::app::App;
+use crate::app::failure::Outcome;
+use crate::app::text::{age, plural};
+
+/// What was used, and what is parked.
+pub(crate) struct TeamUsage {
+    pub(crate) agents: BTreeMap<Name, AgentUsage>,
+    pub(crate) parked: Vec<Parked>,
+    /// Records that count for no agent.
+    pub(crate) unclear: Vec<Unclear>,
+}
+
+/// A reader of the records of all members as they grow.
+pub(crate) fn open_usage(project: &Project) -> Outcome<UsageReader> {
+    Ok(UsageReader::new(project, project.config.budget.prices(project.root())?))
+}
+
+impl TeamUsage {
+    /// Reads the records of all members.
+    pub(crate) fn read(app: &App) -> Outcome<Self> {
+        let project = app.project()?;
+        let mut reader = open_usage(project)?;
+        let agents = reader.update()?;
+        let parked = BudgetFile::open(&project.state).parked()?;
+        Ok(Self { agents, parked, unclear: reader.unclear().to_vec() })
+    }
+}
+
+/// A record that counts for no agent, in words.
+pub(crate) fn describe_unclear(Unclear { path, agents, .. }: &Unclear) -> String {
+    let agents: Vec<&str> = agents.iter().map(Name::as_str).collect();
+    format!("{} may be of {}, and counts for no agent", path.display(), agents.join(" or "))
+}
+
+/// The amounts in one line.
+pub(crate) fn describe_spent(spent: &Spent) -> String {
+    format!(
+        "{} in {}, {}, {} tokens, {}",
+        age(Duration::from_secs(spent.seconds)),
+        plural(spent.turns, "turn"),
+        plural(spent.requests, "request"),
+        token_count(spent.tokens.total()),
+        cost(spent)
+    )
+}
+
+/// A number of tokens, in at most four digits.
+pub(crate) fn token_count(tokens: u64) -> String {
+    match tokens {
+        0..10_000 => tokens.to_string(),
+        10_000..10_000_000 => format!("{}k", tokens / 1_000),
+        _ => format!("{}M", tokens / 1_000_000),
+    }
+}
+
+pub(crate) fn cost(spent: &Spent) -> String {
+    match (spent.cost_usd, spent.unpriced_tokens) {
+        (0.0, 1..) => "no price".to_owned(),
+        (usd, 0) => format!("${usd:.2}"),
+        (usd, _) => format!("${usd:.2} + ?"),
+    }
+}

@@ -1,0 +1,44 @@
+//! `ensemble log export`: traces and metrics for programs of others.
+
+mod otlp;
+mod prometheus;
+
+use crate::app::failure::Outcome;
+use crate::context::Context;
+
+/// Export the event log as traces or metrics
+///
+/// Nothing is exported, and no address is contacted, unless you ask. No content of messages is in the log, so none
+/// leaves it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble log export otlp --endpoint http://localhost:4318 --follow
+  ensemble log export prometheus -o /var/lib/node_exporter/ensemble.prom")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Otlp(otlp::Arguments),
+    Prometheus(prometheus::Arguments),
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.what {
+            What::Otlp(otlp) => otlp.run(context),
+            What::Prometheus(prometheus) => prometheus.run(context),
+        }
+    }
+}
+
+/// The directory of the log, if there is one.
+fn require_log(context: &Context) -> Outcome {
+    let logs = context.project()?.logs();
+    match logs.is_dir() {
+        true => Ok(()),
+        false => Err(super::no_log(&logs)),
+    }
+}

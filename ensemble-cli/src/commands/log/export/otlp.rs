@@ -1,0 +1,152 @@
+//! `ensemble log export otlp`: messages as traces.
+
+#[cfg(feature = "otlp")]
+mod follow;
+
+use ensemble_core::event_log::read_all;
+use ensemble_core::message::Timestamp;
+#[cfg(feature = "otlp")]
+use serde_json::json;
+
+use super::super::{is_session, since, warn};
+use super::require_log;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::team_log::TeamLog;
+use crate::context::Context;
+use crate::export::{Assembler, Finished, SPANS_MAX, Span, request};
+#[cfg(feature = "otlp")]
+use crate::export::{Collector, Refusal};
+
+/// Export messages as OpenTelemetry traces
+///
+/// A message is a trace: from its publish to its end, with a span for each delivery, attempt and step. Without
+/// `--endpoint`, prints OTLP/JSON, one request a line. A span has the same ids however often it is exported.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble log export otlp > traces.json
+  ensemble log export otlp --endpoint http://localhost:4318 --since 1h
+  ensemble log export otlp --endpoint http://localhost:4318 --follow")]
+pub(super) struct Arguments {
+    /// Send them to this collector by OTLP/HTTP; $OTEL_EXPORTER_OTLP_HEADERS has headers for it
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// Go on with what is over from now on, and begin where the last --follow to that collector ended
+    #[cfg(feature = "otlp")]
+    #[arg(short, long, requires = "endpoint", conflicts_with_all = ["session", "unfinished"])]
+    follow: bool,
+    /// Only what was over since then: a time like 2026-11-25T14:00:00Z, or so long ago, like 10m
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<Timestamp>,
+    /// Only what was over in one session, as in session-20261121-225001
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+    /// Also what is not over, as it is now
+    #[arg(long)]
+    unfinished: bool,
+}
+
+impl Arguments {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        require_log(context)?;
+        #[cfg(feature = "otlp")]
+        if let Some(endpoint) = &self.endpoint {
+            let collector = Collector::new(endpoint)?;
+            if self.follow {
+                return follow::follow(context, &collector, self.since);
+            }
+            let mut count = 0;
+            self.export(context, &mut |namespace, spans| {
+                collector.send(&request(namespace, spans)).map_err(Failure::from)?;
+                count += spans.len();
+                Ok(())
+            })?;
+            let url = collector.url();
+            return match context.out.is_json() {
+                true => context.out.object(&json!({ "url": url.to_string(), "spans": count })),
+                false => context.out.line(format!("sent {count} spans to {url}")),
+            };
+        }
+        self.export(context, &mut |namespace, spans| context.out.object(&request(namespace, spans)))
+    }
+
+    /// Hands over all spans that are wanted, in pieces.
+    fn export(&self, context: &Context, sink: &mut dyn FnMut(&str, &[Span]) -> Outcome) -> Outcome {
+        let team = TeamLog::open(context)?;
+        let mut records = read_all(team.path())?;
+        let (mut assembler, mut now) = (Assembler::default(), 0);
+        let mut batch = Batch::new(context)?;
+        for record in records.by_ref() {
+            now = now.max(u64::try_from(record.timestamp.unix_millis()).unwrap_or(0));
+            assembler.take(&record, now);
+            batch.add(self.wanted(assembler.finished(now)), sink)?;
+        }
+        batch.add(self.wanted(assembler.rest(self.unfinished)), sink)?;
+        batch.empty(sink)?;
+        warn(records.bad_lines().count());
+        match records.failure() {
+            Some(failure) => Err(Failure::new(Exit::Failed, failure.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    fn wanted(&self, mut finished: Vec<Finished>) -> Vec<Finished> {
+        finished.retain(|finished| {
+            let is_late = self.since.is_none_or(|since| finished.at >= since);
+            let is_of = |wanted: &String| {
+                finished.session().is_none_or(|session| is_session(session, wanted))
+            };
+            is_late && self.session.as_ref().is_none_or(is_of)
+        });
+        finished
+    }
+}
+
+/// Spans that are handed over together.
+struct Batch {
+    namespace: String,
+    spans: Vec<Span>,
+}
+
+impl Batch {
+    fn new(context: &Context) -> Outcome<Self> {
+        let root = context.project()?.root();
+        let name = root.file_name().unwrap_or(root.as_os_str());
+        Ok(Self { namespace: name.to_string_lossy().into_owned(), spans: Vec::new() })
+    }
+
+    /// Adds spans, and hands over what is enough for a request.
+    fn add(
+        &mut self,
+        finished: Vec<Finished>,
+        sink: &mut dyn FnMut(&str, &[Span]) -> Outcome,
+    ) -> Outcome {
+        self.spans.extend(finished.into_iter().flat_map(|finished| finished.spans));
+        while self.spans.len() >= SPANS_MAX {
+            let rest = self.spans.split_off(SPANS_MAX);
+            sink(&self.namespace, &std::mem::replace(&mut self.spans, rest))?;
+        }
+        Ok(())
+    }
+
+    /// Hands over the rest.
+    fn empty(&mut self, sink: &mut dyn FnMut(&str, &[Span]) -> Outcome) -> Outcome {
+        match std::mem::take(&mut self.spans) {
+            spans if spans.is_empty() => Ok(()),
+            spans => sink(&self.namespace, &spans),
+        }
+    }
+}
+
+#[cfg(feature = "otlp")]
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Later(text) => {
+                Self::new(Exit::Busy, text).with_hint("export again: a span keeps its ids")
+            }
+            Refusal::Never(text) => Self::refused(text),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `ensemble log export prometheus`: counts, durations and states in Prometheus' text format.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ensemble_core::durable::{Dir, Durability, Modes, temporary_name};
+use ensemble_core::event_log::read_all;
+use ensemble_core::spool::Spool;
+use ensemble_watch::attention::WatcherState;
+use ensemble_watch::overview::{Evidence, Overview, OverviewSource, since_millis};
+use serde_json::{Map, Value, json};
+
+use super::require_log;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::overview::{look, open};
+use crate::app::team_log::TeamLog;
+use crate::context::Context;
+use crate::export::{Kind, Labels, Meter, Sample, text};
+
+/// Where messages lie, by the words of `inbox`.
+const STATES: [&str; 3] = ["queued", "acked", "dead"];
+/// Mode of the written file: node_exporter runs as another user.
+const FILE_MODE: u32 = 0o644;
+
+/// Print metrics of the log, the mailboxes and the agents as Prometheus reads them
+///
+/// Counters and histograms come from the log, and gauges from what is there now. With `-o`, a complete file replaces
+/// the former one, as node_exporter's textfile collector wants it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble log export prometheus | promtool check metrics
+  ensemble log export prometheus -o /var/lib/node_exporter/ensemble.prom")]
+pub(super) struct Arguments {
+    /// File to write the metrics to, or `-` for stdout; node_exporter reads names that end in `.prom`
+    #[arg(short, long, value_name = "FILE|-", default_value = "-", hide_default_value = true)]
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    output: PathBuf,
+}
+
+impl Arguments {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        require_log(context)?;
+        let team = TeamLog::open(context)?;
+        let mut records = read_all(team.path())?;
+        let mut meter = Meter::default();
+        records.by_ref().for_each(|record| meter.take(&record));
+        super::super::warn(records.bad_lines().count());
+        if let Some(failure) = records.failure() {
+            return Err(Failure::new(Exit::Failed, failure.to_string()));
+        }
+        let mut samples = meter.samples();
+        let queue = open(context)?;
+        let overview = look(context, &queue, Evidence::Watcher)?;
+        let spool = match queue.source() {
+            OverviewSource::Here(spool) => Some(spool),
+            OverviewSource::Remote(_) | OverviewSource::Away(_) => None,
+        };
+        samples.extend(gauges(&overview, spool));
+        if context.project()?.servers()?.is_some() {
+            samples.push(of_servers(overview.away.is_none()));
+        }
+        let (file, is_json) = (&self.output, context.out.is_json());
+        match (file.as_os_str() == "-", is_json) {
+            (true, true) => samples.iter().try_for_each(|sample| context.out.object(&line(sample))),
+            (true, false) => context.out.content(text(&samples).as_bytes()),
+            (false, _) => {
+                let text = text(&samples);
+                write(file, text.as_bytes())?;
+                match is_json {
+                    true => context.out.object(&json!({ "file": file, "bytes": text.len() })),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// Replaces a file in one step.
+fn write(file: &Path, content: &[u8]) -> Outcome {
+    let name = file.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| Failure::usage("the name of the file is not UTF-8"))?;
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let dir = Dir::open(parent.unwrap_or_else(|| Path::new(".")))?;
+    let tmp = format!(".{}", temporary_name(name));
+    let modes = Modes { file: FILE_MODE, ..Modes::default() };
+    Ok(dir.replace_by(name, content, &dir, &tmp, modes, Durability::Process)?)
+}
+
+/// While the servers are away, the gauges of mailboxes are missing: a missing number is not known, and 0 would be.
+fn of_servers(is_up: bool) -> Sample {
+    let help = "Whether the servers that have the mailboxes can be asked.";
+    Sample::new(Kind::Gauge, "ensemble_servers_up", help, Vec::new(), f64::from(u8::from(is_up)))
+}
+
+/// Gauges of mailboxes, agents and the watcher.
+fn gauges(overview: &Overview, spool: Option<&Spool>) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let mut add = |name, help, labels: Labels, value: f64| {
+        samples.push(Sample::new(Kind::Gauge, name, help, labels, value));
+    };
+    for view in &overview.mailboxes {
+        let (glance, mailbox) = (&view.glance, view.name.to_string());
+        // A look at everything counts up to a limit.
+        let exact = spool.and_then(|spool| spool.counts(&view.name).ok());
+        let counts = exact.map_or([glance.waiting, glance.held, glance.dead], |exact| {
+            [exact.queued, exact.acked, exact.dead]
+        });
+        for (state, count) in STATES.into_iter().zip(counts) {
+            let labels = vec![("mailbox", mailbox.clone()), ("state", state.to_owned())];
+            let help = "Messages in a mailbox, by state.";
+            add("ensemble_mailbox_messages", help, labels, count as f64);
+        }
+    }
+    for view in &overview.mailboxes {
+        let age = view.glance.oldest_millis.map_or(0.0, |at| since_millis(at).as_secs_f64());
+        let labels = vec![("mailbox", view.name.to_string())];
+        let help = "Age of the oldest queued message; 0 without one.";
+        add("ensemble_mailbox_oldest_queued_seconds", help, labels, age);
+    }
+    let mut states: BTreeMap<String, u64> = BTreeMap::new();
+    for agent in &overview.agents {
+        let state = serde_json::to_value(agent.presence.state).unwrap_or_default();
+        *states.entry(state.as_str().unwrap_or_default().to_owned()).or_default() += 1;
+    }
+    for (state, count) in states {
+        let help = "Agents, by state.";
+        add("ensemble_agents", help, vec![("state", state)], count as f64);
+    }
+    let help = "Needs that a person must see to.";
+    add("ensemble_needs", help, Vec::new(), overview.urgent() as f64);
+    let help = "Whether a watcher runs, and does its work.";
+    let is_up = overview.watcher.state() == WatcherState::Runs;
+    add("ensemble_watcher_up", help, Vec::new(), f64::from(u8::from(is_up)));
+    let (help, version) = ("The version of ensemble.", env!("CARGO_PKG_VERSION").to_owned());
+    add("ensemble_build_info", help, vec![("version", version)], 1.0);
+    samples
+}
+
+/// A sample as a line of JSON.
+fn line(sample: &Sample) -> Value {
+    let labels = sample.labels.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
+    let labels: Map<String, Value> = labels.collect();
+    json!({
+        "name": format!("{}{}", sample.name, sample.part), "type": sample.kind,
+        "labels": labels, "value": sample.value,
+    })
+}

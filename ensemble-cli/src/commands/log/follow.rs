@@ -1,0 +1,113 @@
+//! `ensemble log report --follow`: the page, served on this machine and kept up to date.
+//!
+//! ```text
+//! a record was written, or REBUILD_MAX is over  --> the page is made anew, at most every REBUILD_MIN
+//! GET /?token=… with the version that is shown  --> 304, or the whole page with its version
+//! ```
+//!
+//! The address has a secret, and only the loopback interface listens. The page loads nothing else.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use ensemble_core::message::Digest;
+use ensemble_core::watch::Waiter;
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::report::{present, story};
+use crate::app::failure::{Failure, Outcome};
+use crate::context::Context;
+use crate::loopback::{fresh_token, runtime};
+use crate::session::page;
+
+/// The least time between two versions of the page.
+const REBUILD_MIN: Duration = Duration::from_millis(500);
+/// Pause after a version, as a multiple of its cost.
+const PAUSE_PER_COST: u32 = 10;
+/// The longest time between two versions: ages grow.
+const REBUILD_MAX: Duration = Duration::from_secs(10);
+
+/// The page and its version.
+type Shared = Arc<Mutex<(u64, String)>>;
+
+/// The page and the digest of its secret, for each answer.
+#[derive(Clone)]
+struct Site {
+    page: Shared,
+    secret: Arc<Digest>,
+}
+
+/// Serves the page until the process is ended.
+pub(super) fn serve(context: &Context, session: Option<String>, port: u16) -> Outcome {
+    let secret = fresh_token()?;
+    let runtime = runtime()?;
+    let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    let listener = runtime
+        .block_on(TcpListener::bind(address))
+        .map_err(|error| Failure::refused(format!("cannot listen on {address}: {error}")))?;
+    let url = format!("http://{}/?token={secret}", listener.local_addr()?);
+    let shared: Shared = Arc::new(Mutex::new((1, build(context, session.clone(), 1)?)));
+    match context.out.is_json() {
+        true => context.out.object(&json!({ "url": url }))?,
+        false => context.out.line(format!("{url}\nopen it in a browser; Ctrl-C ends it"))?,
+    }
+    context.out.flush()?;
+    let site = Site { page: Arc::clone(&shared), secret: Arc::new(Digest::of(secret.as_bytes())) };
+    std::thread::spawn(move || {
+        let router = axum::Router::new().route("/", get(answer)).with_state(site);
+        runtime.block_on(async { axum::serve(listener, router).await })
+    });
+    let project = context.project()?;
+    let waiter = Waiter::for_logs(&[project.logs(), project.state.clone()]);
+    for version in 2.. {
+        let began = Instant::now();
+        // What cannot be read now is shown as it was.
+        if let Ok(html) = build(context, session.clone(), version) {
+            *shared.lock().unwrap_or_else(PoisonError::into_inner) = (version, html);
+        }
+        let pause = REBUILD_MIN.max(began.elapsed() * PAUSE_PER_COST);
+        std::thread::sleep(pause);
+        waiter.wait(REBUILD_MAX.saturating_sub(pause));
+    }
+    Ok(())
+}
+
+fn build(context: &Context, session: Option<String>, version: u64) -> Outcome<String> {
+    let story = story(context, session)?;
+    Ok(page(&story, present(context, &story).as_ref(), Some(version)))
+}
+
+async fn answer(
+    State(site): State<Site>,
+    Query(query): Query<HashMap<String, String>>,
+    headers: HeaderMap,
+) -> Response {
+    // Compared by digest, so that the time it takes says nothing of the secret.
+    let is_known = query.get("token").is_some_and(|it| Digest::of(it.as_bytes()) == *site.secret);
+    if !is_known {
+        let text = "open the address that `ensemble log report --follow` has printed\n";
+        return (StatusCode::UNAUTHORIZED, text).into_response();
+    }
+    let (version, html) = {
+        let page = site.page.lock().unwrap_or_else(PoisonError::into_inner);
+        (page.0.to_string(), page.1.clone())
+    };
+    let shown = headers.get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
+    let tag = [(header::ETAG, version.clone())];
+    if shown == Some(&version) {
+        return (StatusCode::NOT_MODIFIED, tag).into_response();
+    }
+    let about = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    (tag, about, html).into_response()
+}

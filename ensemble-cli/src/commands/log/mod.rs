@@ -1,0 +1,201 @@
+//! `ensemble log`: everything that happened, as it happened.
+
+pub(super) mod escalations;
+pub(super) mod export;
+#[cfg(feature = "mcp")]
+mod follow;
+mod record;
+mod replay;
+mod report;
+
+use std::path::Path;
+
+use anstyle::Style;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::event_log::{Follower, Position, Record, RecordType, last, read_all, types};
+use ensemble_core::message::Timestamp;
+use ensemble_core::watch::Waiter;
+use serde_json::Value;
+
+use crate::app::diagnostics::say;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::receipt::LOG_POLL;
+use crate::app::team_log::TeamLog;
+use crate::app::text::{inline, one_line, plural};
+use crate::args;
+use crate::context::Context;
+use crate::output::{BAD, FAINT, STRONG};
+
+/// How many earlier records `--follow` shows first.
+const FOLLOW_FROM: usize = 10;
+
+/// Show the event log
+///
+/// With `--json`, the records as they stand in the log.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Examples:
+  ensemble log --follow --type 'message.*' --type escalation
+  ensemble log --json --limit 100 | jq .data")]
+pub(crate) struct Arguments {
+    /// Show the last records, then new ones as they are written
+    #[arg(short, long)]
+    follow: bool,
+    /// Only records of this type, or of a namespace as in `message.*`; may be repeated
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    types: Vec<String>,
+    /// Only the last N records [default: all; with --follow: 10]
+    #[arg(short = 'n', long, value_name = "N")]
+    limit: Option<usize>,
+    /// Only records since then: a time like 2026-11-25T14:00:00Z, or so long ago, like 10m
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<Timestamp>,
+    /// Only records of one session, as in session-20261121-225001
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Record(record::Arguments),
+    Replay(replay::Arguments),
+    Report(report::Arguments),
+}
+
+/// There is no log.
+pub(super) fn no_log(logs: &Path) -> Failure {
+    let text = format!("there is no event log at {}", logs.display());
+    Failure::nothing(text).with_hint("`ensemble init` creates a queue")
+}
+
+/// A time, or the time a duration ago.
+pub(super) fn since(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let ago =
+        args::duration(text).map_err(|_| format!("`{text}` is neither a time nor a duration"))?;
+    let millis = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+    Ok(Timestamp::from_unix_millis(SystemClock.wall().unix_millis().saturating_sub(millis)))
+}
+
+impl Arguments {
+    pub(crate) fn run(mut self, context: &Context) -> Outcome {
+        match self.what.take() {
+            Some(What::Report(report)) => return report.run(context),
+            Some(What::Replay(replay)) => return replay.run(context),
+            Some(What::Record(record)) => return record.run(context),
+            None => {}
+        }
+        let logs = context.project()?.logs();
+        if !logs.is_dir() {
+            return Err(no_log(&logs));
+        }
+        if self.follow {
+            // Begun before the past is read, so that nothing falls in between.
+            let mut follower = Follower::from_end(&logs)?.only(self.types.clone());
+            let waiter = Waiter::new(std::slice::from_ref(&logs));
+            if let Some(position) = follower.position() {
+                let limit = self.limit.unwrap_or(FOLLOW_FROM);
+                self.show_last(context, &logs, Some(&position), limit)?;
+            }
+            loop {
+                for record in follower.poll()? {
+                    self.show(context, &record)?;
+                }
+                context.out.flush()?;
+                waiter.wait(LOG_POLL);
+            }
+        }
+        if let Some(limit) = self.limit {
+            let team = TeamLog::open(context)?;
+            return self.show_last(context, team.path(), None, limit);
+        }
+        let team = TeamLog::open(context)?;
+        let mut records = read_all(team.path())?;
+        for record in records.by_ref() {
+            self.show(context, &record)?;
+        }
+        warn(records.bad_lines().count());
+        match records.failure() {
+            Some(failure) => Err(Failure::new(Exit::Failed, failure.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Shows the last records that are wanted, of those before a position if there is one.
+    fn show_last(
+        &self,
+        context: &Context,
+        logs: &Path,
+        before: Option<&Position>,
+        limit: usize,
+    ) -> Outcome {
+        let last = last(logs, before, limit, |record| self.is_wanted(record))?;
+        last.records.iter().try_for_each(|record| self.show(context, record))?;
+        if before.is_none() {
+            warn(last.bad_lines);
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, record: &Record) -> bool {
+        let is_of_type =
+            self.types.is_empty() || self.types.iter().any(|pattern| record.kind.matches(pattern));
+        let is_late = self.since.is_none_or(|since| record.timestamp >= since);
+        is_of_type && is_late && self.is_of_session(record)
+    }
+
+    fn show(&self, context: &Context, record: &Record) -> Outcome {
+        if !self.is_wanted(record) {
+            return Ok(());
+        }
+        if context.out.is_json() {
+            return context.out.line(record.to_line());
+        }
+        let time = record.timestamp.to_string().replace('T', " ");
+        let data = inline(&Value::Object(record.data.clone()));
+        context.out.line(format!(
+            "{}  {}  {}  {data}",
+            context.out.paint(FAINT, time.trim_end_matches('Z')),
+            context.out.paint(style(&record.kind), &record.kind),
+            one_line(&record.actor),
+        ))
+    }
+
+    fn is_of_session(&self, record: &Record) -> bool {
+        self.session.as_ref().is_none_or(|wanted| is_session(&record.session_id, wanted))
+    }
+}
+
+/// Whether a session is the wanted one, with or without the word before its time.
+pub(super) fn is_session(session: &str, wanted: &str) -> bool {
+    session == wanted || session.strip_prefix("session-") == Some(wanted)
+}
+
+/// What went wrong, or is about to, stands out among the types.
+fn style(kind: &RecordType) -> Style {
+    const WRONG: [&str; 6] = [
+        types::MESSAGE_DEAD,
+        types::ESCALATION,
+        types::TASK_FAILED,
+        types::FILE_REJECTED,
+        types::ALARM_RAISED,
+        types::LEASE_HOLDER_GONE,
+    ];
+    const ENDS: [&str; 3] = [".failed", ".refused", "_failed"];
+    let kind = kind.as_str();
+    match WRONG.contains(&kind) || ENDS.iter().any(|end| kind.ends_with(end)) {
+        true => STRONG.fg_color(BAD.get_fg_color()),
+        false => STRONG,
+    }
+}
+
+pub(super) fn warn(bad_lines: u64) {
+    if bad_lines > 0 {
+        say(&format!("warning: {} passed over: not records", plural(bad_lines, "line")));
+    }
+}

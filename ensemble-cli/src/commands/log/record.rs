@@ -1,0 +1,107 @@
+//! `ensemble log record`: one event, by a hook or a script.
+
+use ensemble_core::event_log::RecordType;
+use serde_json::{Map, Value, json};
+
+use crate::app::failure::{Failure, Outcome};
+use crate::context::Context;
+
+/// The longest key, in bytes.
+const KEY_BYTES_MAX: usize = 64;
+
+/// Write one event to the event log
+///
+/// TYPE is one of task_start, task_complete, task_failed, worker_assign, worker_release, review_start,
+/// review_result, escalation, loop_detected, or a type of your own with a dot in it. The actor is you.
+/// session_start, session_end and the types in which Ensemble itself writes, such as message.settled, are
+/// refused: `ensemble log replay` rebuilds the state from them.
+///
+/// A value is a text, unless it is a whole number, `true` or `false`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble log record task_start task_id=task-001 worker_id=1 --as worker-1
+  ensemble log record deploy.done host=web-3 seconds=41 --as conductor --json")]
+pub(crate) struct Arguments {
+    /// The type of the event
+    #[arg(value_name = "TYPE", value_parser = record_type)]
+    kind: RecordType,
+    /// Data of the event
+    #[arg(value_name = "KEY=VALUE", value_parser = member)]
+    members: Vec<(String, Value)>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let actor = context.agent_required()?;
+        if self.kind.is_reserved() {
+            let text = format!("`{}` is written by Ensemble itself", self.kind);
+            let hint = "use a type of your own, as in `deploy.done`";
+            return Err(Failure::refused(text).with_hint(hint));
+        }
+        let mut data = Map::new();
+        for (key, value) in self.members {
+            if data.insert(key.clone(), value).is_some() {
+                return Err(Failure::usage(format!("`{key}` is given twice")));
+            }
+        }
+        let data = Value::Object(data);
+        // Said, not only counted: the event is all that was asked for.
+        context.event_log()?.try_record(self.kind.as_str(), actor.as_str(), data.clone())?;
+        if context.out.is_json() {
+            let said = json!({ "type": self.kind, "actor": actor, "data": data });
+            return context.out.object(&said);
+        }
+        context.out.line(format!("recorded {}", self.kind))
+    }
+}
+
+fn record_type(text: &str) -> Result<RecordType, String> {
+    RecordType::new(text).map_err(|error| error.to_string())
+}
+
+fn member(text: &str) -> Result<(String, Value), String> {
+    let (key, value) = text.split_once('=').ok_or("write it as key=value")?;
+    let is_key = key.starts_with(|c: char| c.is_ascii_lowercase())
+        && key.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+        && key.len() <= KEY_BYTES_MAX;
+    if !is_key {
+        return Err(format!(
+            "a key has 1 to {KEY_BYTES_MAX} of a-z 0-9 _ and begins with a letter"
+        ));
+    }
+    Ok((key.to_owned(), scalar(value)))
+}
+
+/// Only what is written as a number usually is: `007` and `1e5` are texts.
+fn scalar(text: &str) -> Value {
+    match (text, text.parse::<i64>()) {
+        ("true", _) => true.into(),
+        ("false", _) => false.into(),
+        (_, Ok(number)) if number.to_string() == text => number.into(),
+        _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_flags_are_themselves_and_all_else_is_text() {
+        for (text, value) in [
+            ("n=7", json!(7)),
+            ("n=-7", json!(-7)),
+            ("n=007", json!("007")),
+            ("n=1e5", json!("1e5")),
+            ("n=true", json!(true)),
+            ("n=a=b", json!("a=b")),
+            ("n=", json!("")),
+        ] {
+            assert_eq!(member(text), Ok(("n".to_owned(), value)), "{text}");
+        }
+        let long = format!("{}=x", "k".repeat(KEY_BYTES_MAX + 1));
+        for bad in ["n", "=x", "N=x", "a-b=x", "1=x", "a b=x", &long] {
+            assert!(member(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! `ensemble log replay`: is what lies on disk what the event log tells?
+
+use std::collections::BTreeMap;
+
+use ensemble_core::Error;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::requests::Requests;
+use ensemble_core::spool::Spool;
+use ensemble_team::board::is_missing;
+use ensemble_team::replay::{Difference, DifferenceKind, Disk, Replay};
+use serde_json::json;
+
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::steps::open_steps;
+use crate::app::text::{one_line, plural};
+use crate::context::Context;
+use crate::output::{BAD, FAINT, GOOD, STRONG};
+
+/// Rebuild the state from the event log alone and compare it with what is on disk
+///
+/// Messages with their holders and epochs, requests, tasks, agents and steps. A contradiction is a
+/// state to which no allowed move can have led. A state ahead of the log comes from a script, or
+/// from a process that was killed before it could record its move (docs/evidence/reliability.md).
+///
+/// Exit code 0 if nothing contradicts the log, 4 if something does, 1 if the log is not whole.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble log replay --strict --json | jq 'select(.kind)'")]
+pub(crate) struct Arguments {
+    /// Count changes without a record as well: for projects in which no script moves files
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(&self, context: &Context) -> Outcome {
+        let logs = context.project()?.logs();
+        if !logs.is_dir() {
+            let text = format!("there is no event log at {}", logs.display());
+            return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
+        }
+        let earlier = Replay::read(&logs)?;
+        let disk = look(context)?;
+        let replay = Replay::read(&logs)?;
+        let differences = replay.compare_moving(&earlier, &disk, SystemClock.wall());
+        for gap in replay.gaps() {
+            match context.out.is_json() {
+                true => context.out.object(&json!({ "log": gap, "text": gap.to_string() }))?,
+                false => context.out.line(context.out.paint(BAD, format!("log  {gap}")))?,
+            }
+        }
+        differences.iter().try_for_each(|difference| show(context, difference))?;
+        let count = |kind| differences.iter().filter(|d| d.kind == kind).count() as u64;
+        let (wrong, untold) =
+            (count(DifferenceKind::Contradiction), count(DifferenceKind::Unrecorded));
+        summary(context, &replay, wrong, untold)?;
+        context.out.flush()?;
+        if wrong > 0 || (self.strict && untold > 0) {
+            let counted = if self.strict { wrong + untold } else { wrong };
+            let text = format!("{} between log and disk", plural(counted, "difference"));
+            return Err(Failure::new(Exit::Corrupt, text).with_hint(
+                "`ensemble why ID` tells what the log has of each; nothing was changed",
+            ));
+        }
+        if replay.gaps().is_empty() {
+            return Ok(());
+        }
+        let text = "the log is not whole: what it lacks could not be compared";
+        Err(Failure::refused(text).with_hint("was a file of the log moved away or cut?"))
+    }
+}
+
+fn show(context: &Context, difference: &Difference) -> Outcome {
+    let out = &context.out;
+    if out.is_json() {
+        return out.object(difference);
+    }
+    let Difference { kind, about, id, path, log, disk, record, .. } = difference;
+    let word = match kind {
+        DifferenceKind::Contradiction => out.paint(BAD, "contradiction"),
+        DifferenceKind::Unrecorded => out.paint(FAINT, "unrecorded"),
+    };
+    let name = out.paint(STRONG, format!("{about} {}", one_line(id)));
+    out.line(format!("{word}  {name}  {}", one_line(path)))?;
+    let of = if record.is_empty() { String::new() } else { format!("  ({})", one_line(record)) };
+    out.line(format!("    log: {}{of}", one_line(log)))?;
+    out.line(format!("    disk: {}", one_line(disk)))
+}
+
+fn summary(context: &Context, replay: &Replay, wrong: u64, untold: u64) -> Outcome {
+    let out = &context.out;
+    if out.is_json() {
+        let mut whole = json!({
+            "contradictions": wrong, "unrecorded": untold, "records": replay.records(),
+            "log_is_whole": replay.gaps().is_empty(),
+        });
+        for (name, count) in replay.counts() {
+            whole[name] = json!(count);
+        }
+        return out.object(&whole);
+    }
+    let counts: Vec<String> =
+        replay.counts().iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let of = format!("{}: {}", plural(replay.records(), "record"), counts.join(", "));
+    let verdict = match (wrong, untold) {
+        (0, 0) => out.paint(GOOD, "as the log tells"),
+        (0, _) => out.paint(GOOD, "nothing contradicts the log"),
+        (_, _) => out.paint(BAD, "not as the log tells"),
+    };
+    out.line(format!("{verdict}  ({of})"))
+}
+
+/// What is on disk. What a project does not have, or has elsewhere, is not looked at.
+fn look(context: &Context) -> Outcome<Disk> {
+    let project = context.project()?;
+    if let Some(servers) = project.servers()? {
+        let text = format!("the mailboxes are at {servers}, not in a directory");
+        return Err(Failure::refused(text).with_hint("docs/guides/hosts.md says what works where"));
+    }
+    let mut disk = Disk::default();
+    match Spool::open(&project.queue, context.spool_options(project)) {
+        Ok(spool) => {
+            disk.add_mailboxes(&spool, project.root())?;
+            let requests = Requests::new(&spool).with_kinds(project.kinds()?);
+            disk.add_requests(&requests.list()?.0);
+        }
+        // A project may have a blackboard and no mail; mail that the log tells of is missing then.
+        Err(Error::NoQueue { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match project.find_board(context.board_options(project)?, context.shared_files()?) {
+        Err(error) if is_missing(&error) => {}
+        found => disk.add_board(&found?, project.root())?,
+    }
+    // Without a database there are no steps, which is not the same as not to have looked.
+    disk.steps = Some(BTreeMap::new());
+    if project.has_steps() {
+        disk.add_steps(&open_steps(context)?)?;
+    }
+    Ok(disk)
+}

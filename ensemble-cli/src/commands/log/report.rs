@@ -1,0 +1,123 @@
+//! `ensemble log report`: a session as a page for people.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ensemble_core::durable::{Durability, write_document};
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::event_log::read_all;
+use ensemble_team::holdings::tasks;
+use ensemble_team::usage::Spent;
+use ensemble_watch::overview::Evidence;
+use serde_json::json;
+
+use crate::app::diagnostics::say;
+use crate::app::exit_code::Exit;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::overview::gather;
+use crate::app::text::plural;
+use crate::app::usage::{TeamUsage, cost, describe_unclear};
+use crate::context::Context;
+use crate::session::{Present, Story, Used, page};
+
+/// Make a page of a session: who needs you, what went wrong, who did what when
+///
+/// One HTML file that needs no network; it looks right on a phone, in dark mode and on paper. A click on a bar opens
+/// its story.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble log report -o session.html
+  ensemble log report --follow")]
+pub(crate) struct Arguments {
+    /// File to write the page to; `-` for stdout
+    #[arg(short, long, value_name = "FILE|-", default_value = "session.html")]
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    output: PathBuf,
+    /// Session to report on, such as session-20261121-225001 [default: the newest]
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+    /// Serve the page on this machine instead, and update it until Ctrl-C
+    #[cfg(feature = "mcp")]
+    #[arg(long, conflicts_with = "output")]
+    follow: bool,
+    /// Port of the page [default: a free one]
+    #[cfg(feature = "mcp")]
+    #[arg(
+        long,
+        value_name = "PORT",
+        requires = "follow",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    port: u16,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        #[cfg(feature = "mcp")]
+        if self.follow {
+            return super::follow::serve(context, self.session, self.port);
+        }
+        let story = story(context, self.session)?;
+        let present = present(context, &story);
+        let html = page(&story, present.as_ref(), None);
+        if self.output == Path::new("-") {
+            return context.out.content(html.as_bytes());
+        }
+        write_document(&self.output, html.as_bytes(), Durability::Process)?;
+        let file = self.output.display();
+        match context.out.is_json() {
+            true => context.out.object(&json!({ "file": self.output, "bytes": html.len() })),
+            false => context.out.line(format!("{file}: open it in a browser")),
+        }
+    }
+}
+
+/// The story of a session as the log has it now.
+pub(super) fn story(context: &Context, session: Option<String>) -> Outcome<Story> {
+    let logs = context.project()?.logs();
+    if !logs.is_dir() {
+        let text = format!("there is no event log at {}", logs.display());
+        return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
+    }
+    let mut story = Story::of(session.clone());
+    let team = crate::app::team_log::TeamLog::open(context)?;
+    let mut records = read_all(team.path())?;
+    records.by_ref().for_each(|record| story.take(&record));
+    let bad = records.bad_lines().count();
+    if bad > 0 {
+        say(&format!("warning: {} passed over: not records", plural(bad, "line")));
+    }
+    if let Some(failure) = records.failure() {
+        return Err(Failure::new(Exit::Failed, failure.to_string()));
+    }
+    if story.is_empty() {
+        let which = session.map_or_else(String::new, |session| format!(" {session}"));
+        return Err(Failure::nothing(format!("there are no records of a session{which}"))
+            .with_hint("`ensemble log` shows what there is"));
+    }
+    story.finish_all();
+    Ok(story)
+}
+
+/// What needs a person, and what each agent has used. A page can be made of a log alone, too.
+pub(super) fn present(context: &Context, story: &Story) -> Option<Present> {
+    if !story.is_newest() {
+        return None;
+    }
+    let overview = gather(context, Evidence::Watcher).ok()?;
+    let (usage, unclear) = match TeamUsage::read(context) {
+        Ok(usage) => (usage.agents, usage.unclear.iter().map(describe_unclear).collect()),
+        Err(_) => (BTreeMap::new(), Vec::new()),
+    };
+    let used = usage.iter().map(|(agent, usage)| (agent.to_string(), used(&usage.spent)));
+    let usage: BTreeMap<String, Used> = used.collect();
+    let held = overview.holds.iter().filter(|(_, held)| !held.is_empty());
+    let holds = held.map(|(agent, held)| (agent.to_string(), tasks(held))).collect();
+    Some(Present { at: SystemClock.wall(), needs: overview.needs, holds, usage, unclear })
+}
+
+/// The amounts for the page of a session.
+fn used(spent: &Spent) -> Used {
+    Used { turns: spent.turns, tokens: spent.tokens.total(), cost: cost(spent) }
+}

@@ -1,0 +1,111 @@
+//! Where an agent runs: `ensemble mailbox bind` and the same flags of `ensemble mailbox add`.
+
+use std::path::PathBuf;
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::Error;
+use ensemble_core::message::{Name, ReservedName};
+use ensemble_watch::panes::{self, PaneEntry};
+use serde_json::json;
+
+use crate::app::agent_panes::{named_server, warn_of_absent_agent};
+use crate::app::authority::authorize_mailbox;
+use crate::app::failure::{Failure, Outcome};
+use crate::app::queue::Queue;
+use crate::completion;
+use crate::context::Context;
+
+/// A pane of tmux, as flags.
+#[derive(Debug, clap::Args)]
+pub(super) struct PaneFlags {
+    /// Pane of the agent to notify of new mail: its id (%3) or an exact name (=session:window.0)
+    #[arg(long, value_name = "PANE")]
+    pane: Option<String>,
+    /// Which program the agent is: shell, claude, codex, opencode, gemini or generic
+    #[arg(long, value_name = "PROVIDER", default_value = "shell")]
+    provider: String,
+    /// The tmux server's socket [default: the one of $TMUX]
+    #[arg(long, value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
+    tmux_socket: Option<PathBuf>,
+}
+
+/// Notify the agent in a tmux pane of new mail
+///
+/// The running watcher takes it up at once. The pane is known by its id, a token set in it and its
+/// first process. So another pane that gets the same id later is never taken for it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble mailbox bind dispatch --pane %3 --provider claude")]
+pub(super) struct Bind {
+    /// The mailbox
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    mailbox: Name,
+    /// The agent, where several share a mailbox [default: the mailbox's name]
+    #[arg(long, value_name = "NAME")]
+    agent: Option<Name>,
+    #[command(flatten)]
+    place: PaneFlags,
+}
+
+/// Stop notifying an agent
+#[derive(Debug, clap::Args)]
+pub(super) struct Unbind {
+    /// The agent
+    agent: Name,
+}
+
+impl Bind {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let agent = self.agent.unwrap_or_else(|| self.mailbox.clone());
+        for name in [&agent, &self.mailbox] {
+            ReservedName::refuse_agent(name).map_err(Error::from)?;
+        }
+        authorize_mailbox(context, &agent)?;
+        Queue::open(context)?.settings(&self.mailbox)?;
+        let entry = self.place.bind(context, agent, self.mailbox)?;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "agent": entry.agent, "mailbox": entry.mailbox, "pane": entry.binding.id, "provider": entry.provider,
+            }));
+        }
+        context.out.line(format!(
+            "{} will be notified of mail for {} in pane {}",
+            entry.agent, entry.mailbox, entry.binding.id
+        ))
+    }
+}
+
+impl Unbind {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        authorize_mailbox(context, &self.agent)?;
+        if !panes::forget(&context.project()?.panes(), &self.agent)? {
+            return Err(Failure::nothing(format!("no agent `{}` is bound to a pane", self.agent)));
+        }
+        match context.out.is_json() {
+            true => context.out.object(&json!({ "agent": self.agent })),
+            false => context.out.line(format!("{} will not be notified any more", self.agent)),
+        }
+    }
+}
+
+impl PaneFlags {
+    /// Whether a pane was named.
+    pub(super) const fn is_given(&self) -> bool {
+        self.pane.is_some()
+    }
+
+    pub(super) fn bind(&self, context: &Context, agent: Name, mailbox: Name) -> Outcome<PaneEntry> {
+        context.project()?.profiles()?.get(&self.provider)?;
+        let Some(pane) = &self.pane else {
+            return Err(Failure::usage("no pane given")
+                .with_hint("pass `--pane %3`; `tmux list-panes -a` lists panes"));
+        };
+        let server = named_server(self.tmux_socket.as_deref())?;
+        let binding = server.bind(pane)?;
+        let entry = PaneEntry { agent, mailbox, provider: self.provider.clone(), binding };
+        let project = context.project()?;
+        project.ensure_state()?;
+        panes::write(&project.panes(), &entry)?;
+        warn_of_absent_agent(project, &entry);
+        Ok(entry)
+    }
+}

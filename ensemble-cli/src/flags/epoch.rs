@@ -1,0 +1,23 @@
+//! The fencing number under which a verb acts, as a flag.
+
+use crate::app::acting::given_number;
+use crate::app::failure::Outcome;
+
+/// A flag of verbs that act under a claim or a review.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EpochFlag {
+    /// The number of the claim or the review it acts under [default: $ENSEMBLE_TASK_EPOCH, else the one
+    /// on the blackboard]
+    #[arg(long, value_name = "N")]
+    epoch: Option<u64>,
+}
+
+impl EpochFlag {
+    /// The number that the agent was given, if it was given one.
+    pub(crate) fn given(&self) -> Outcome<Option<u64>> {
+        match self.epoch {
+            Some(epoch) => Ok(Some(epoch)),
+            None => given_number(),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The held message that a verb is about, as flags.
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::message::{MessageId, Name};
+
+use crate::app::held::HeldMessage;
+use crate::completion;
+
+/// Which held message is meant.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HeldFlags {
+    /// The message's id, as `recv` has printed it, or a unique beginning of it
+    #[arg(value_name = "ID", add = ArgValueCandidates::new(completion::messages))]
+    id: MessageId,
+    /// Its mailbox, where the id alone is not clear
+    #[arg(long, value_name = "NAME")]
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    mailbox: Option<Name>,
+    /// Refuse unless this is still the delivery that `recv` has printed
+    #[arg(long, value_name = "N")]
+    epoch: Option<u64>,
+}
+
+impl From<HeldFlags> for HeldMessage {
+    fn from(flags: HeldFlags) -> Self {
+        let HeldFlags { id, mailbox, epoch } = flags;
+        Self { id, mailbox, epoch }
+    }
+}

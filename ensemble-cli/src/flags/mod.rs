@@ -1,0 +1,8 @@
+//! Flags that several verbs share.
+
+pub(crate) mod checks;
+pub(crate) mod content;
+pub(crate) mod decision;
+pub(crate) mod epoch;
+pub(crate) mod held;
+pub(crate) mod waiting;

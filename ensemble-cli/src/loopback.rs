@@ -1,0 +1,25 @@
+//! What servers on the loopback interface share: a runtime, and secrets for their clients.
+
+use std::io::Read as _;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::app::failure::{Failure, Outcome};
+
+/// Bytes of a fresh token.
+const TOKEN_BYTES: usize = 24;
+/// One thread for the protocol; calls have their own threads.
+pub(crate) fn runtime() -> Outcome<Runtime> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::refused(format!("cannot start the server: {error}")))
+}
+
+/// A new secret.
+pub(crate) fn fresh_token() -> Outcome<String> {
+    let mut bytes = [0; TOKEN_BYTES];
+    let read = |bytes: &mut [u8]| std::fs::File::open("/dev/urandom")?.read_exact(bytes);
+    read(&mut bytes).map_err(|error| Failure::refused(format!("no randomness: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

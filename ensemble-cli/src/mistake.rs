@@ -1,0 +1,43 @@
+//! What a wrong command line gets to read.
+
+use clap::error::{ContextKind, ContextValue};
+
+use crate::app::diagnostics::{is_json, tell, tell_program};
+use crate::app::error_line::Code;
+use crate::app::exit_code::Exit;
+use crate::app::failure::Failure;
+use crate::app::text::one_line;
+use crate::spellings::meant_by;
+
+/// Prints what clap has to say: help on stdout, mistakes on stderr.
+pub(crate) fn report(error: &clap::Error) -> Exit {
+    if !error.use_stderr() {
+        return match error.print() {
+            Ok(()) => Exit::Done,
+            Err(error) => Failure::from(error).report(),
+        };
+    }
+    let text = error.render().to_string();
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        tell(text.trim_end());
+        return Exit::Usage;
+    }
+    let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    let meant = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => meant_by(word),
+        _ => None,
+    };
+    // A known word of another program needs no words that are spelt like it.
+    let text = meant.and_then(|_| text.split("\n\n").next()).unwrap_or(text);
+    let hint = meant.map(|meant| format!("`ensemble {meant}` does that"));
+    if is_json() {
+        let message = text.split("\n\n").next().unwrap_or(text);
+        tell_program(Code::Usage, one_line(message), hint, Exit::Usage);
+        return Exit::Usage;
+    }
+    tell(&format!("ensemble: {text}"));
+    if let Some(hint) = hint {
+        tell(&format!("hint: {hint}"));
+    }
+    Exit::Usage
+}

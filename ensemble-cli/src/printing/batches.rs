@@ -1,0 +1,41 @@
+//! What became of a batch.
+
+use ensemble_team::contract::Summary;
+use ensemble_team::driver::{Batch, SUMMARY_PATH};
+use serde_json::json;
+
+use crate::app::failure::{Failure, Outcome};
+use crate::app::text;
+use crate::context::Context;
+
+/// Says what became of a batch; what is missing fails.
+pub(crate) fn print_summary(
+    context: &Context,
+    batch: &Batch,
+    summary: &Summary,
+    is_new: bool,
+) -> Outcome {
+    if context.out.is_json() {
+        let mut object = json!({ "batch_id": batch.id, "told": is_new, "file": SUMMARY_PATH });
+        if let (Some(object), Ok(serde_json::Value::Object(fields))) =
+            (object.as_object_mut(), serde_json::to_value(summary))
+        {
+            object.extend(fields);
+        }
+        context.out.object(&object)?;
+    } else {
+        let what = summary.summary.as_deref().unwrap_or_default();
+        let when = if is_new { "" } else { " (told before)" };
+        context.out.line(format!("{}: {}{when}", batch.id, text::one_line(what)))?;
+        for error in &summary.errors {
+            context.out.line(format!("  {}", text::one_line(error)))?;
+        }
+    }
+    match summary.missing_tasks.is_empty() {
+        true => Ok(()),
+        false => {
+            let missing = text::plural(summary.missing_tasks.len() as u64, "report");
+            Err(Failure::nothing(format!("{missing} missing: the conductor was told so")))
+        }
+    }
+}

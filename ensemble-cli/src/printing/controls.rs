@@ -1,0 +1,27 @@
+//! A control file that was put down.
+
+use ensemble_team::board::ControlFile;
+use serde_json::json;
+
+use crate::app::controls::PutControl;
+use crate::app::failure::Outcome;
+use crate::app::text::one_line;
+use crate::context::Context;
+
+/// Says that the file is there, since when and why.
+pub(crate) fn print_control(context: &Context, put: &PutControl) -> Outcome {
+    let PutControl { control, is_new } = put;
+    let file: ControlFile = control.file;
+    if context.out.is_json() {
+        let mut object = json!(control);
+        object["put"] = json!(is_new);
+        return context.out.object(&object);
+    }
+    let text = match is_new {
+        true => format!("{} since {}", file.name(), control.since),
+        false => format!("{} is there already, since {}", file.name(), control.since),
+    };
+    let reason =
+        if control.reason.is_empty() { String::new() } else { format!(": {}", control.reason) };
+    context.out.line(one_line(&format!("{text}{reason}")))
+}

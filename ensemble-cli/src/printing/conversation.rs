@@ -1,0 +1,126 @@
+//! What the person reads: messages of the mailbox `operator`, each with the commands that answer it.
+
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::{Envelope, Name, Purpose};
+use ensemble_core::requests::Entry;
+use serde_json::{Value, json};
+
+use crate::app::failure::Outcome;
+use crate::app::ids;
+use crate::app::mail::conversation::ShownMessage;
+use crate::app::mail::delivered::{
+    PLAIN_TYPE, SenderStanding, envelope_json, is_answered, standing,
+};
+use crate::app::queue::Queue;
+use crate::app::text::{age, one_line, printable};
+use crate::context::Context;
+use crate::output::{FAINT, STRONG};
+
+/// The first words of the message that is answered, in characters.
+const WORDS_CHARS_MAX: usize = 60;
+/// Before each line of a message.
+const INDENT: &str = "    ";
+
+/// Prints a message that the person reads, or its content alone.
+pub(crate) fn print_shown(
+    context: &Context,
+    queue: &Queue,
+    message: &ShownMessage<'_>,
+    is_body: bool,
+) -> Outcome {
+    let (out, ShownMessage { envelope, sender, entry }) = (&context.out, *message);
+    let commands = commands(queue, envelope, entry);
+    if out.is_json() {
+        return out.object(&object(context, queue, envelope, entry, &commands)?);
+    }
+    if is_body {
+        return match &envelope.attachment {
+            Some(attachment) => out.content(&queue.attached(attachment)?),
+            None => out.content(envelope.body.as_bytes()),
+        };
+    }
+    let ago = age(SystemClock.wall().since(envelope.created_at));
+    let standing = standing(envelope, sender);
+    let doubt = if standing == SenderStanding::Unproved { " (sender not proved)" } else { "" };
+    let (from, verb) = (out.paint(STRONG, &envelope.from), verb(envelope, entry));
+    out.line(format!("{from} {verb}, {ago} ago{doubt}"))?;
+    if let Some(words) = answered_words(queue, envelope) {
+        out.line(format!("{INDENT}{}", out.paint(FAINT, format!("> {words}"))))?;
+    }
+    for line in printable(&envelope.body).lines() {
+        out.line(format!("{INDENT}{line}").trim_end())?;
+    }
+    if let Some(attachment) = &envelope.attachment {
+        let path = queue.attachment_path(context, attachment)?;
+        out.line(format!("{INDENT}{}", one_line(&path.to_string_lossy())))?;
+    }
+    for (_, command) in commands {
+        out.line(format!("{INDENT}-> {command}"))?;
+    }
+    Ok(())
+}
+
+/// What a sender did, in words.
+fn verb(envelope: &Envelope, entry: Option<&Entry>) -> String {
+    let about = envelope.task_id.as_deref().map(|task| format!(" about {}", one_line(task)));
+    let about = about.unwrap_or_default();
+    match (entry, envelope.kind.as_str(), envelope.purpose()) {
+        (Some(entry), ..) => format!("asks you: {}{about}", entry.request.kind),
+        (None, PLAIN_TYPE, _) if envelope.causation_id.is_some() => format!("answered{about}"),
+        (None, PLAIN_TYPE, _) => format!("wrote{about}"),
+        (None, kind, Purpose::Notice) => format!("sent the notice {kind}{about}"),
+        (None, kind, _) => format!("sent a {kind}{about}"),
+    }
+}
+
+/// The first words of the person's own message that this one answers.
+fn answered_words(queue: &Queue, envelope: &Envelope) -> Option<String> {
+    let id = envelope.causation_id.as_deref()?.parse().ok()?;
+    let asked = queue.peek(&envelope.from, &id).ok()?;
+    asked.from.is_operator().then(|| asked.first_words(WORDS_CHARS_MAX))
+}
+
+/// The commands that answer a message, by name.
+fn commands(
+    queue: &Queue,
+    envelope: &Envelope,
+    entry: Option<&Entry>,
+) -> Vec<(&'static str, String)> {
+    let operator = Name::operator();
+    if let Some(entry) = entry {
+        let answer = format!("ensemble request answer {}", entry.request.request_id);
+        return vec![
+            ("approve", format!("{answer} --approve")),
+            ("reject", format!("{answer} --reject --reason TEXT")),
+        ];
+    }
+    if !is_answered(envelope, &operator) {
+        return Vec::new();
+    }
+    // On servers, only whole ids of settled messages are found.
+    let id = match queue.directory() {
+        Some(_) => ids::short(&**queue, &operator, &envelope.id),
+        None => envelope.id.to_string(),
+    };
+    vec![("reply", format!("ensemble reply {id} \"TEXT\""))]
+}
+
+fn object(
+    context: &Context,
+    queue: &Queue,
+    envelope: &Envelope,
+    entry: Option<&Entry>,
+    commands: &[(&'static str, String)],
+) -> Outcome<Value> {
+    let commands = commands.iter().map(|(name, line)| ((*name).to_owned(), json!(line)));
+    let mut object = json!({
+        "id": envelope.id, "mailbox": Name::operator(),
+        "state": if entry.is_some() { "queued" } else { "settled" },
+        "commands": commands.collect::<serde_json::Map<_, _>>(),
+        "envelope": envelope_json(envelope),
+    });
+    if let Some(attachment) = &envelope.attachment {
+        object["attachment_path"] = json!(queue.attachment_path(context, attachment)?);
+    }
+    Ok(object)
+}

@@ -1,0 +1,133 @@
+//! What verbs print that bring agents up: `up`, `agent start`, `agent restart`, `join` and `adopt`.
+
+use ensemble_core::message::Name;
+use ensemble_watch::team::{Brought, HowBrought};
+use serde_json::json;
+
+use crate::app::failure::{Failure, Outcome};
+use crate::app::starting::{Session, Starts, ended, ended_at_once, waiting_for_person};
+use crate::context::Context;
+use crate::output::Output;
+
+/// Says whether the session and its watcher were started.
+pub(crate) fn print_session(context: &Context, session: &Session) -> Outcome {
+    let word = |started| if started { "started" } else { "running" };
+    if context.out.is_json() {
+        return context.out.object(&json!({
+            "session": session.name, "socket": session.socket,
+            "session_state": word(session.started), "watcher_state": word(session.watcher_started),
+        }));
+    }
+    context.out.line(format!(
+        "session {}, {} on {}; watcher {}",
+        session.name,
+        word(session.started),
+        session.socket,
+        word(session.watcher_started)
+    ))
+}
+
+/// Says what was done; an error if an agent is not up after it.
+pub(crate) fn print_brought(context: &Context, brought: &[Brought]) -> Outcome {
+    let out = &context.out;
+    let (mut rows, mut failed, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+    let mut starts = Starts::look(context.project()?, brought)?;
+    if out.is_json() {
+        starts.look_on(|_, _| Ok(()))?;
+    }
+    for Brought { member, how, .. } in brought {
+        let binding = member.binding.as_ref();
+        let ended = ended(member)?;
+        let word = word(*how);
+        let said = match (how, &ended) {
+            (HowBrought::Lost, _) => {
+                failed.push(format!("the pane from which {} has joined is gone", member.name));
+                lost.push(member.name.to_string());
+                word
+            }
+            (HowBrought::Leaving, _) => {
+                failed.push(format!("{} is being shut down", member.name));
+                word
+            }
+            (_, Some(signs)) => {
+                failed.push(ended_at_once(member, signs.dead_status));
+                "ended"
+            }
+            (_, None) => word,
+        };
+        if out.is_json() {
+            out.object(&json!({
+                "agent": member.name, "how": how, "ended": ended.is_some(),
+                "generation": member.generation, "role": member.role, "provider": member.provider,
+                "mailbox": member.mailbox, "pane": binding.map(|b| &b.id), "pid": binding.map(|b| b.pid),
+                "waits_for_person": starts.dialogs.get(&member.name),
+                "still_starting": starts.unknown.iter().any(|it| it.name == member.name),
+            }))?;
+            continue;
+        }
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        rows.push(vec![
+            member.name.to_string(),
+            said.to_owned(),
+            member.role.to_string(),
+            member.provider.clone(),
+            or_dash(binding.map(|b| b.id.clone())),
+            or_dash(binding.map(|b| b.pid.to_string())),
+        ]);
+    }
+    if !out.is_json() {
+        out.table(&["agent", "", "role", "provider", "pane", "pid"], rows)?;
+        for (agent, dialog) in &starts.dialogs {
+            waits(out, agent, dialog)?;
+        }
+        late(out, &mut starts, &mut failed)?;
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => {
+            out.flush()?;
+            let hint = match lost.first() {
+                Some(name) => format!("run `ensemble agent join {name}` in the pane where it runs"),
+                None => {
+                    "`ensemble agent attach NAME` shows its pane; `ensemble team` shows all".into()
+                }
+            };
+            Err(Failure::refused(failed.join("; ")).with_hint(hint))
+        }
+    }
+}
+
+fn waits(out: &Output, agent: &Name, dialog: &str) -> Outcome {
+    out.line(waiting_for_person(agent, dialog))
+}
+
+/// Says what those agents show whose screen was unknown when the table was printed. An agent that
+/// has ended since is added to `failed`.
+fn late(out: &Output, starts: &mut Starts<'_>, failed: &mut Vec<String>) -> Outcome {
+    out.flush()?;
+    let watched = starts.unknown.clone();
+    starts.look_on(|agent, dialog| {
+        waits(out, agent, dialog)?;
+        out.flush()
+    })?;
+    for member in &starts.unknown {
+        out.line(format!("{} is still starting: ensemble team", member.name))?;
+    }
+    for member in watched {
+        let text = ended(member)?.map(|signs| ended_at_once(member, signs.dead_status));
+        failed.extend(text.filter(|text| !failed.contains(text)));
+    }
+    Ok(())
+}
+
+const fn word(how: HowBrought) -> &'static str {
+    match how {
+        HowBrought::Running => "running",
+        HowBrought::Started => "started",
+        HowBrought::Restarted => "restarted",
+        HowBrought::Adopted => "adopted",
+        HowBrought::Joined => "joined",
+        HowBrought::Leaving => "leaving",
+        HowBrought::Lost => "lost",
+    }
+}
