@@ -58,7 +58,7 @@ mod tests {
         assert!(LASTING_VERBS.iter().all(|verb| crate::commands::PLACES.contains(verb)));
     }
 
-    /// What has worked for longer than a command may wait for its servers must go on.
+    /// What has worked for longer than a command may wait for its servers must continue.
     #[cfg(feature = "nats")]
     #[test]
     fn calls_of_a_verb_that_lasts_share_no_patience() {

@@ -12,7 +12,7 @@ use crate::app::text::printable;
 
 /// For ids and names.
 pub(crate) const STRONG: Style = Style::new().bold();
-/// For what is there but matters less.
+/// For what matters less.
 pub(crate) const FAINT: Style = Style::new().dimmed();
 /// For what went well.
 pub(crate) const GOOD: Style = anstyle::AnsiColor::Green.on_default();

@@ -11,7 +11,7 @@
 
 use crate::app::diagnostics::say;
 use crate::app::failure::Outcome;
-use crate::app::transport::{NO_SHARED_STEPS, admit_steps, is_on_servers};
+use crate::app::transport::{NO_SHARED_STEPS, admit_steps, uses_servers};
 use crate::context::Context;
 
 /// What a verb does for a team on servers.
@@ -124,7 +124,7 @@ pub(crate) fn admit(context: &Context, place: &str) -> Outcome {
     match on_servers {
         Servers | Here => Ok(()),
         ThisHost(sentence) => {
-            if !context.out.is_json() && is_on_servers(context) {
+            if !context.out.is_json() && uses_servers(context) {
                 say(&format!("note: {sentence}"));
             }
             Ok(())

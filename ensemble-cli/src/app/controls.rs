@@ -1,7 +1,7 @@
 //! The files beside the blackboard that stop the team, for `pause`, `checkpoint`, `abort`, `resume` and `analyze`.
 //!
 //! A file that stops the team is there before the board says so, and the step that lets it go on is
-//! done last. So a crash in between leaves a team that stands still. A team on servers has the files there, and all of
+//! done last. So a crash in between leaves a team that is stopped. A team on servers has the files there, and all of
 //! its hosts obey them.
 
 use std::path::PathBuf;

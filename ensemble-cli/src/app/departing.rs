@@ -45,13 +45,13 @@ pub(crate) struct Farewell<'c> {
     pub(crate) deadline: Option<Duration>,
     /// What silence means; `None` is what is configured.
     pub(crate) on_silence: Option<AtExpiry>,
-    /// What becomes of their unread mail; `None` is what is configured.
+    /// How their unread mail is handled; `None` is what is configured.
     pub(crate) unread: Option<UnreadMail>,
     /// An id of the requester's own.
     pub(crate) id: Option<String>,
 }
 
-/// What became of an agent that was to leave.
+/// The outcome for an agent that was to leave.
 #[derive(Debug)]
 pub(crate) struct Fate {
     pub(crate) agent: Name,
@@ -187,7 +187,7 @@ impl Leaving<'_> {
         let mut line = None;
         loop {
             self.see_to_a_watcher()?;
-            // Before it is looked, so that what comes meanwhile rings.
+            // Before the look, so that a change during it wakes this process.
             let waiter = self.queue.listen(self.ids())?;
             let events = self.look()?;
             if !events.is_empty() || self.open.is_empty() {
@@ -249,7 +249,7 @@ impl Leaving<'_> {
         let mut stay = Vec::new();
         for (agent, (entry, _)) in &self.open {
             let id = entry.request.request_id.as_str();
-            // One that has decided meanwhile goes, or stays, as it has decided.
+            // One that has decided in the meantime leaves or stays, as it has decided.
             if requests.cancel(id, &self.farewell.from, "interrupted").is_ok() {
                 stay.push(agent.as_str());
             }
@@ -299,7 +299,7 @@ impl Leaving<'_> {
     }
 }
 
-/// What has become of an agent, if anything has.
+/// The outcome for an agent, if there is one.
 fn judged(agent: &Name, entry: &Entry, end: Instant) -> Option<(Event, &'static str, String)> {
     let gone = |detail: String| Some((Event::Gone(agent.clone()), "gone", detail));
     let stayed = |detail: String| Some((Event::Stayed(agent.clone()), "stayed", detail));

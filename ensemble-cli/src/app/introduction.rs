@@ -1,4 +1,4 @@
-//! What an agent is told of itself when a session starts: `ensemble agent prime` prints the same.
+//! What an agent reads about itself when a session starts: `ensemble agent prime` prints the same.
 
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;

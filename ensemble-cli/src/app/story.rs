@@ -17,7 +17,7 @@ use crate::app::text::{age, inline, one_line};
 use crate::app::usage::TeamUsage;
 use crate::app::{App, ids};
 
-/// Whether a story ends with such a record, or begins anew. A late record of the watcher does neither.
+/// Whether a story ends with such a record, or begins again. A late record of the watcher does neither.
 fn is_end(record: &Record) -> bool {
     match record.kind.as_str() {
         types::TASK_FAILED

@@ -9,7 +9,7 @@ pub(crate) const NO_SHARED_STEPS: &str = "step queues are a file of one host, an
 
 /// Refuses the step queues of a team on servers whose hosts share no database.
 pub(crate) fn admit_steps(app: &App) -> Outcome {
-    if !is_on_servers(app) || has_steps(app) {
+    if !uses_servers(app) || has_steps(app) {
         return Ok(());
     }
     Err(Failure::refused(NO_SHARED_STEPS).with_hint(
@@ -18,7 +18,7 @@ pub(crate) fn admit_steps(app: &App) -> Outcome {
 }
 
 /// Whether the project's mailboxes are on servers. Without a project, nothing is.
-pub(crate) fn is_on_servers(app: &App) -> bool {
+pub(crate) fn uses_servers(app: &App) -> bool {
     let servers = |project: &ensemble_watch::project::Project| {
         project.servers().is_ok_and(|servers| servers.is_some())
     };

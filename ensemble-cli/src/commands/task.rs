@@ -239,7 +239,7 @@ impl Supersede {
     }
 }
 
-/// Changes the board and says what became of the task.
+/// Changes the board and prints the new status of the task.
 fn change(
     context: &Context,
     id: &Name,

@@ -1,6 +1,6 @@
-//! The surface of the command: each verb, the place where it stands, and the groups of help.
+//! The surface of the command: each verb, its place, and the groups of help.
 //!
-//! A place is one word (`send`) or two (`agent join`). At most 32 words stand at the top, in 7 groups. Former
+//! A place is one word (`send`) or two (`agent join`). The top has at most 32 words, in 7 groups. Former
 //! spellings are turned into these before anything is read (`former`).
 
 use std::ffi::OsString;
@@ -276,7 +276,7 @@ fn is_live() -> bool {
 }
 
 /// Reads a command line without describing all the other verbs to the parser, which takes longer than most
-/// verbs themselves. Whatever is not right, and every question for help, is answered by the whole command,
+/// verbs themselves. Mistakes and questions for help are answered by the whole command,
 /// which knows what else there is.
 fn parse_one_verb(words: &[OsString]) -> Option<ArgMatches> {
     with_one_verb(place_among(words)?).try_get_matches_from(words).ok()

@@ -1,4 +1,4 @@
-//! What became of a batch.
+//! The result of a batch.
 
 use ensemble_team::contract::Summary;
 use ensemble_team::driver::{Batch, SUMMARY_PATH};
@@ -8,7 +8,7 @@ use crate::app::failure::{Failure, Outcome};
 use crate::app::text;
 use crate::context::Context;
 
-/// Says what became of a batch; what is missing fails.
+/// Prints the summary of a batch; a missing report is a failure.
 pub(crate) fn print_summary(
     context: &Context,
     batch: &Batch,

@@ -1,4 +1,4 @@
-//! What became of agents that were to leave.
+//! The outcome for agents that were to leave.
 
 use ensemble_core::proto::request::Outcome as Answer;
 
