@@ -89,7 +89,9 @@ pub(crate) fn is_bound_alive(binding: &Binding) -> Outcome<bool> {
 
 /// A pane in which an agent runs.
 pub(crate) struct RunningAgent {
+    /// Its pane.
     pub(crate) pane: PaneInfo,
+    /// The program that runs there.
     pub(crate) provider: String,
     /// The member that has it already.
     pub(crate) member: Option<Name>,

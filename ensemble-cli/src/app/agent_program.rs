@@ -16,6 +16,7 @@ pub(crate) enum AgentProgram {
 }
 
 impl AgentProgram {
+    /// Its name, as profiles and flags have it.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Claude => "claude",

@@ -82,7 +82,9 @@ impl ControlPlace {
 
 /// A control file that was put down, or was there already.
 pub(crate) struct PutControl {
+    /// The file as it is now.
     pub(crate) control: Control,
+    /// Whether it was not there before.
     pub(crate) is_new: bool,
 }
 

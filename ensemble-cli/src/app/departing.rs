@@ -38,8 +38,11 @@ pub(crate) const SHUTDOWN_REASON: &str = "Please shut down gracefully.";
 /// How agents are asked to leave.
 #[derive(Debug)]
 pub(crate) struct Farewell<'c> {
+    /// The project.
     pub(crate) app: &'c App,
+    /// The agent that asks.
     pub(crate) from: Name,
+    /// The reason that they are shown.
     pub(crate) reason: String,
     /// How long they have to answer, all together where several are asked; `None` is what is configured for each.
     pub(crate) deadline: Option<Duration>,
@@ -54,7 +57,9 @@ pub(crate) struct Farewell<'c> {
 /// The outcome for an agent that was to leave.
 #[derive(Debug)]
 pub(crate) struct Fate {
+    /// The agent.
     pub(crate) agent: Name,
+    /// The request, if it was asked.
     pub(crate) request_id: Option<Name>,
     /// `gone`, `stayed` or `unasked`.
     pub(crate) word: &'static str,

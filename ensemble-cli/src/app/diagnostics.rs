@@ -18,6 +18,7 @@ pub(crate) fn answer_in_json(is_json: bool) {
     IS_JSON.store(is_json, Ordering::Relaxed);
 }
 
+/// Whether failures are reported to a program.
 pub(crate) fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }

@@ -23,6 +23,7 @@ pub(crate) enum OnFindings {
 /// How a written file is checked.
 #[derive(Debug)]
 pub(crate) struct LintChecks {
+    /// The treatment of what the lint finds.
     pub(crate) on_findings: OnFindings,
     /// Each rule or word that is allowed, with the reason.
     pub(crate) allowed: Vec<(String, String)>,

@@ -136,6 +136,7 @@ pub(crate) struct ErrorBody {
 }
 
 impl ErrorLine {
+    /// The line of a failure with these parts.
     pub(crate) const fn new(code: Code, message: String, hint: Option<String>, exit: Exit) -> Self {
         Self { error: ErrorBody { code, message, hint, exit: exit as u8 } }
     }

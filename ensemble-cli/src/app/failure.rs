@@ -54,6 +54,7 @@ pub(crate) enum Failure {
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
+    /// A failure with the code for programs that its exit code has.
     pub(crate) fn new(exit: Exit, text: impl Into<String>) -> Self {
         Self::Told { exit, code: exit.into(), text: text.into(), hint: None, object: None }
     }
@@ -63,6 +64,7 @@ impl Failure {
         Self::new(Exit::Failed, text)
     }
 
+    /// A mistake of the caller.
     pub(crate) fn usage(text: impl Into<String>) -> Self {
         Self::new(Exit::Usage, text)
     }
@@ -76,10 +78,12 @@ impl Failure {
         }
     }
 
+    /// There is nothing, or a wait timed out.
     pub(crate) fn nothing(text: impl Into<String>) -> Self {
         Self::new(Exit::Nothing, text)
     }
 
+    /// With another exit code.
     pub(crate) fn with_exit(mut self, other: Exit) -> Self {
         if let Self::Told { exit, code, .. } = &mut self {
             if *code == Code::from(*exit) {
@@ -90,6 +94,7 @@ impl Failure {
         self
     }
 
+    /// With another code for programs.
     pub(crate) fn with_code(mut self, other: Code) -> Self {
         if let Self::Told { code, .. } = &mut self {
             *code = other;
@@ -97,6 +102,7 @@ impl Failure {
         self
     }
 
+    /// With the command that mends it.
     pub(crate) fn with_hint(mut self, advice: impl Into<String>) -> Self {
         if let Self::Told { hint, .. } = &mut self {
             *hint = Some(advice.into());
@@ -104,6 +110,7 @@ impl Failure {
         self
     }
 
+    /// With an object that a program reads on stdout besides.
     pub(crate) fn with_object(mut self, value: Value) -> Self {
         if let Self::Told { object, .. } = &mut self {
             *object = Some(Box::new(value));

@@ -12,6 +12,7 @@ use crate::app::{App, ids};
 
 /// The held message that is meant.
 pub(crate) struct HeldMessage {
+    /// Its id, or a unique prefix of it.
     pub(crate) id: MessageId,
     /// Its mailbox, where the id alone is not clear.
     pub(crate) mailbox: Option<Name>,

@@ -18,6 +18,7 @@ const FILE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The configuration into which the hooks of a program go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HookTarget {
+    /// The program.
     pub(crate) program: AgentProgram,
     /// Of this user, for all projects; else of this project.
     pub(crate) is_of_user: bool,
@@ -36,6 +37,7 @@ pub(crate) fn hooks_in_place(app: &App, program: AgentProgram) -> Vec<&'static s
 
 /// One file that is changed.
 pub(crate) struct HookPart {
+    /// The file that is changed.
     pub(crate) file: PathBuf,
     guest: Guest,
     content: HookContent,
@@ -83,6 +85,7 @@ impl HookPart {
         String::from_utf8(read_chosen_file(&self.file, FILE_BYTES_MAX).ok()??).ok()
     }
 
+    /// What is put into the file, for a person to read.
     pub(crate) fn printed(&self) -> String {
         match &self.content {
             HookContent::Events(events) => format!("{:#}\n", json!({ "hooks": events })),

@@ -32,11 +32,13 @@ const LOCK_FILE: &str = "init.lock";
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// A queue and its surroundings, made as far as they were missing.
 pub(crate) struct CreatedQueue {
+    /// The queue.
     pub(crate) spool: Spool,
     /// The mailboxes that were missing.
     pub(crate) added: Vec<Name>,
     /// The configuration.
     pub(crate) config: PathBuf,
+    /// Whether the configuration was missing.
     pub(crate) config_created: bool,
 }
 

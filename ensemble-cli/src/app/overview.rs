@@ -29,6 +29,7 @@ pub(crate) enum OpenedQueue {
 }
 
 impl OpenedQueue {
+    /// Where the overview is read from.
     pub(crate) fn source(&self) -> OverviewSource<'_> {
         match self {
             Self::Away(away) => OverviewSource::Away(away),

@@ -97,7 +97,9 @@ impl Listener<'_> {
 
 /// One connection of a program that runs for long: its calls do not share one patience.
 pub(crate) struct Lasting {
+    /// Requests and mailboxes.
     pub(crate) store: Arc<dyn RequestStore + Send + Sync>,
+    /// The files that the hosts share.
     pub(crate) files: Arc<dyn SharedFiles>,
 }
 

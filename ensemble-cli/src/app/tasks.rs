@@ -124,10 +124,12 @@ pub(crate) struct ChangedTask {
 }
 
 impl ChangedTask {
+    /// The task after the change.
     pub(crate) const fn task(&self) -> &Task {
         &self.task
     }
 
+    /// The object that is printed of it.
     pub(crate) fn to_json(&self) -> Value {
         describe_task(&self.state, &self.task)
     }

@@ -15,7 +15,9 @@ use crate::app::text::{age, plural};
 
 /// What was used, and what is parked.
 pub(crate) struct TeamUsage {
+    /// By agent, as its records say.
     pub(crate) agents: BTreeMap<Name, AgentUsage>,
+    /// Agents, tasks and teams that are over their budgets.
     pub(crate) parked: Vec<Parked>,
     /// Records that count for no agent.
     pub(crate) unclear: Vec<Unclear>,
@@ -64,6 +66,7 @@ pub(crate) fn token_count(tokens: u64) -> String {
     }
 }
 
+/// The cost in dollars; `?` where a price is not known.
 pub(crate) fn cost(spent: &Spent) -> String {
     match (spent.cost_usd, spent.unpriced_tokens) {
         (0.0, 1..) => "no price".to_owned(),

@@ -26,6 +26,7 @@ use crate::app::queue::Queue;
 
 /// An agent, with its pane if it is bound to one.
 pub(crate) struct Worker {
+    /// Its name.
     pub(crate) name: Name,
     /// The mailbox that the worker reads.
     pub(crate) mailbox: Name,

@@ -42,7 +42,9 @@ pub(crate) fn ensure_operator(queue: &dyn Broker) -> Outcome {
 /// A message as the person is to see it.
 #[derive(Clone, Copy)]
 pub(crate) struct ShownMessage<'m> {
+    /// The message.
     pub(crate) envelope: &'m Envelope,
+    /// How its sender is known.
     pub(crate) sender: Sender,
     /// The request that it asks, while that is undecided.
     pub(crate) entry: Option<&'m Entry>,

@@ -30,9 +30,13 @@ use crate::app::watcher_start::watcher_runs;
 
 /// What settling needs to know of a project.
 pub(crate) struct Settling<'a> {
+    /// Requests and mailboxes.
     pub(crate) store: &'a dyn RequestStore,
+    /// The kinds of requests that are configured.
     pub(crate) kinds: Kinds,
+    /// The ends of tasks.
     pub(crate) ends: TaskEnds,
+    /// Where the end of a task is recorded.
     pub(crate) recorder: &'a dyn Recorder,
 }
 
@@ -148,6 +152,7 @@ pub(crate) struct Reporting<'a> {
 }
 
 impl<'a> Reporting<'a> {
+    /// Opens the queue that has the messages of the task.
     pub(crate) fn open(app: &'a App, task: &'a str, author: &'a Name) -> Self {
         Self { app, task, author, queue: Queue::open(app) }
     }

@@ -117,8 +117,11 @@ fn refuse_missing(missing: &[(String, &Name)]) -> Outcome {
 
 /// The session, with the watcher in its first window.
 pub(crate) struct Session {
+    /// Its name.
     pub(crate) name: String,
+    /// The socket of its tmux server.
     pub(crate) socket: String,
+    /// Whether it was started now.
     pub(crate) started: bool,
     /// The watcher is to come up in the session's first window.
     pub(crate) watcher_started: bool,
