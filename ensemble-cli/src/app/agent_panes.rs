@@ -89,7 +89,7 @@ pub(crate) fn is_bound_alive(binding: &Binding) -> Outcome<bool> {
 
 /// A pane in which an agent runs.
 pub(crate) struct RunningAgent {
-    /// Its pane.
+    /// The pane in which it runs.
     pub(crate) pane: PaneInfo,
     /// The program that runs there.
     pub(crate) provider: String,

@@ -26,7 +26,7 @@ use crate::app::queue::Queue;
 
 /// An agent, with its pane if it is bound to one.
 pub(crate) struct Worker {
-    /// Its name.
+    /// Name of the agent.
     pub(crate) name: Name,
     /// The mailbox that the worker reads.
     pub(crate) mailbox: Name,

@@ -117,7 +117,7 @@ fn refuse_missing(missing: &[(String, &Name)]) -> Outcome {
 
 /// The session, with the watcher in its first window.
 pub(crate) struct Session {
-    /// Its name.
+    /// Name of the tmux session.
     pub(crate) name: String,
     /// The socket of its tmux server.
     pub(crate) socket: String,
