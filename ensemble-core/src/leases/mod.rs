@@ -44,7 +44,7 @@ use crate::event_log::{Recorder, types};
 use crate::mailboxes::visit_mailboxes;
 use crate::message::Name;
 use crate::proto::Machine as _;
-use crate::proto::lease::{Effect, Event, GapDetector, LeaseWatch, Record, Snapshot};
+use crate::proto::lease::{Effect, Event, GapDetector, LeaseKey, LeaseWatch, Record, Snapshot};
 use crate::{Error, Result};
 
 /// The largest file of observations that is read, in bytes: some 50,000 leases.
@@ -84,6 +84,14 @@ pub trait LeaseTable {
     /// # Errors
     /// The mailbox is unknown or the medium failed.
     fn expire(&self, observed: &Observed) -> Result<bool>;
+}
+
+impl LeaseKey for Lease {
+    type Holder = Name;
+
+    fn holder(&self) -> &Name {
+        &self.holder
+    }
 }
 
 /// Observer of the leases of some mailboxes; see the module.

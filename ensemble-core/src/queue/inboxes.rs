@@ -107,7 +107,7 @@ impl Inboxes {
     /// Receives the next message that waits in one of the mailboxes. Never waits.
     ///
     /// # Errors
-    /// One of the mailboxes is gone or the disk failed. The next call goes on with the others.
+    /// One of the mailboxes is gone or the disk failed. The next call serves the others.
     pub fn try_recv(&mut self) -> Result<Option<Message>> {
         self.take_events()?;
         self.look_around()?;
@@ -167,7 +167,8 @@ impl Inboxes {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
-            let nap = left.map_or(self.next_look(), |left| left.min(self.next_look()));
+            let next = self.next_look();
+            let nap = left.map_or(next, |left| left.min(next));
             let mut sources = vec![self.watcher.as_fd()];
             sources.extend(self.tokens.iter().map(AsFd::as_fd));
             sleep_until_any(&sources, Some(nap))?;

@@ -157,8 +157,8 @@ impl World {
             return Err(format!("{key:?} was taken away after {silent:?} only"));
         }
         match key {
-            ('s', at, epoch) => self.step_lease_ended(at, epoch),
-            (_, at, epoch) => self.task_lease_ended(at, epoch),
+            Key('s', at, epoch) => self.step_lease_ended(at, epoch),
+            Key(_, at, epoch) => self.task_lease_ended(at, epoch),
         }
     }
 

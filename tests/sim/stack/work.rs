@@ -22,9 +22,9 @@ impl Cell {
 
     pub(super) fn key(&self, at: usize) -> Option<Key> {
         match self.machine.state() {
-            task::State::Claimed { holder, .. } => Some(('t', at, holder.epoch)),
+            task::State::Claimed { holder, .. } => Some(Key('t', at, holder.epoch)),
             task::State::ReadyForReview { review: Some(holder), .. } => {
-                Some(('r', at, holder.epoch))
+                Some(Key('r', at, holder.epoch))
             }
             _ => None,
         }
@@ -48,7 +48,7 @@ impl Steps {
 
     pub(super) fn key(&self, at: usize) -> Option<Key> {
         let is_held = matches!(self.machine.state(), step::State::InProgress { .. });
-        is_held.then(|| ('s', at, self.machine.epoch()))
+        is_held.then(|| Key('s', at, self.machine.epoch()))
     }
 
     pub(super) fn next_due(&self) -> Option<Monotonic> {
@@ -89,13 +89,13 @@ impl World {
             Err(refusal) => (vec![format!("Refused({refusal:?})")], true),
         };
         let after = cell.machine.state().clone();
-        let current = key.map(|(_, _, epoch)| epoch);
+        let current = key.map(|Key(_, _, epoch)| epoch);
         if acts_under.is_some() && acts_under != current && !refused && after != before {
             return Err(format!(
                 "task {at}: {said} acted under an old epoch, {current:?} holds it"
             ));
         }
-        if let Some((_, _, epoch)) = cell.key(at).filter(|now| Some(*now) != key)
+        if let Some(Key(_, _, epoch)) = cell.key(at).filter(|now| Some(*now) != key)
             && epoch < cell.epoch
         {
             return Err(format!("task {at}: the epoch went back to {epoch}"));
@@ -132,13 +132,13 @@ impl World {
             let commit = commit.clone();
             if self.task_event(at, task::Event::Review(holder))? {
                 self.workers[number].review = Some((at, epoch, commit));
-                self.sign(('r', at, epoch), number);
+                self.sign(Key('r', at, epoch), number);
             }
             return Ok(());
         }
         if self.task_event(at, task::Event::Claim(holder))? {
             self.workers[number].task = Some((at, epoch));
-            self.sign(('t', at, epoch), number);
+            self.sign(Key('t', at, epoch), number);
         }
         Ok(())
     }
@@ -245,7 +245,7 @@ impl World {
             if self.step_event(at, step::Event::Taken { by })? {
                 let epoch = self.steps[at].machine.epoch();
                 self.workers[number].step = Some((at, epoch));
-                self.sign(('s', at, epoch), number);
+                self.sign(Key('s', at, epoch), number);
             }
             return Ok(());
         };
@@ -265,7 +265,7 @@ impl World {
         let goes_on = matches!(event, step::Event::Beat { .. } | step::Event::LeaseEnded { .. });
         let done = self.step_event(at, event)?;
         if !goes_on || !done {
-            let still_held = self.steps[at].key(at).map(|(_, _, epoch)| epoch) == epoch;
+            let still_held = self.steps[at].key(at).map(|Key(_, _, epoch)| epoch) == epoch;
             // A report without reasons was refused, and the worker still holds the step.
             self.workers[number].step = self.workers[number].step.filter(|_| still_held && !done);
         }

@@ -12,7 +12,7 @@ use super::work::{Cell, Steps};
 use super::{Op, What};
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::proto::lease::HEARTBEAT;
+use ensemble_core::proto::lease::{HEARTBEAT, LeaseKey};
 use ensemble_core::sim::{SimClock, SimRng};
 
 /// Number of tasks and of steps.
@@ -21,7 +21,17 @@ const CELLS: usize = 8;
 const TICK: Duration = Duration::from_secs(10);
 
 /// Key of a lease: `t` a task, `r` its review, `s` a step; its index; its epoch.
-pub(super) type Key = (char, usize, u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key(pub(super) char, pub(super) usize, pub(super) u64);
+
+/// Each agent of the simulation holds one thing at a time.
+impl LeaseKey for Key {
+    type Holder = Self;
+
+    fn holder(&self) -> &Self {
+        self
+    }
+}
 
 /// A worker. Its memory may be out of date.
 pub(super) struct Worker {
@@ -40,9 +50,9 @@ impl Worker {
     }
 
     fn keys(&self) -> impl Iterator<Item = Key> {
-        let task = self.task.map(|(at, epoch)| ('t', at, epoch));
-        let review = self.review.as_ref().map(|(at, epoch, _)| ('r', *at, *epoch));
-        let step = self.step.map(|(at, epoch)| ('s', at, epoch));
+        let task = self.task.map(|(at, epoch)| Key('t', at, epoch));
+        let review = self.review.as_ref().map(|(at, epoch, _)| Key('r', *at, *epoch));
+        let step = self.step.map(|(at, epoch)| Key('s', at, epoch));
         [task, review, step].into_iter().flatten()
     }
 }

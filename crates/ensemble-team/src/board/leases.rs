@@ -26,7 +26,7 @@ use crate::proto::task::Holder;
 use ensemble_core::Result;
 use ensemble_core::durable::{Dir, Durability, Modes};
 use ensemble_core::message::{Name, Timestamp, yaml};
-use ensemble_core::proto::lease::Event;
+use ensemble_core::proto::lease::{Event, LeaseKey};
 
 /// Directory of the beats, beside the board.
 pub const BEATS: &str = "leases";
@@ -65,6 +65,14 @@ pub enum Leased {
         /// Epoch of the review.
         epoch: u64,
     },
+}
+
+impl LeaseKey for Leased {
+    type Holder = Name;
+
+    fn holder(&self) -> &Name {
+        self.by()
+    }
 }
 
 impl Leased {

@@ -14,7 +14,7 @@ use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::lease::{Effect, Event, LeaseWatch, Record, Snapshot};
+use ensemble_core::proto::lease::{Effect, Event, LeaseKey, LeaseWatch, Record, Snapshot};
 
 /// Actor recorded when a lease ends.
 const ACTOR: &str = "steps";
@@ -25,6 +25,15 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 struct Key {
     step: StepKey,
     epoch: u64,
+}
+
+/// A worker holds one step at a time.
+impl LeaseKey for Key {
+    type Holder = Self;
+
+    fn holder(&self) -> &Self {
+        self
+    }
 }
 
 /// Result of one observation.

@@ -12,7 +12,7 @@
 //!
 //! observer   event / time                              -> state     effects
 //! Judging    ClockGap                                  -> Held      Record ClockGap
-//! Judging    ScanDone, more than half of >= 4 are late -> Paused    Record MassExpiry
+//! Judging    ScanDone, over half of >= 4 holders late  -> Paused    Record MassExpiry
 //! Held       ScanDone, the same, one past OVERTIME_MAX -> Paused    Record MassExpiry
 //! Held       ClockGap                                  -> Held      (starts again)
 //! Held       ScanDone, HOLD is over                    -> Judging   Expire all that are due
@@ -29,8 +29,9 @@
 //!
 //! Two more doubts postpone a judgement. After a clock gap (a suspend, a jump of the wall clock) all holders get two
 //! heartbeats to renew. [`OVERTIME_MAX`] limits the sum of all gaps, so a clock that jumps every minute cannot keep
-//! dead holders' leases alive. If more than half of the team seems to die within one heartbeat, a fault in between is
-//! likelier. That is recorded, and waited out once, by whatever number of processes.
+//! dead holders' leases alive. If more than half of the holders seem to die within one heartbeat, a fault between them and
+//! the observer is likelier. That is recorded, and waited out once, by any number of processes. One holder of many
+//! leases is one holder.
 //!
 //! *Silence* is the input. *A crash* of the observer loses its observations; a [`Snapshot`] lets the next process of
 //! the same boot continue. *A crash* between Expire and its execution is repaired by asking again. So the executor
@@ -53,7 +54,7 @@
 //! assert_eq!(watch.poll_effect(), Some(Effect::Expire { key: "coder-1", sequence: 7 }));
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::Machine;
@@ -79,7 +80,7 @@ pub const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 pub const LOOK_GAP_MAX: Duration = Duration::from_secs(60);
 /// Interval at which an unanswered [`Effect::Look`] is repeated.
 pub const LOOK_REPEAT: Duration = Duration::from_secs(5);
-/// Number of leases from which on a mass expiry is recognized.
+/// Number of holders from which on a mass expiry is recognized.
 pub const MASS_MIN: usize = 4;
 
 const _: () = assert!(HOLD.as_secs() == 2 * HEARTBEAT.as_secs());
@@ -87,6 +88,23 @@ const _: () = assert!(OVERTIME_MAX.as_secs() + LOOK_INTERVAL.as_secs() <= 85);
 const _: () = assert!(OVERTIME_MAX.as_secs() < HOLD.as_secs());
 const _: () = assert!(2 * LOOK_INTERVAL.as_secs() <= LOOK_GAP_MAX.as_secs());
 const _: () = assert!(LOOK_REPEAT.as_secs() < LOOK_INTERVAL.as_secs());
+
+/// The identity of a lease. It names its holder, since a dead holder of many leases is one death.
+pub trait LeaseKey: Ord + Clone {
+    /// The name of a holder.
+    type Holder: Ord + ?Sized;
+
+    /// The holder's name.
+    fn holder(&self) -> &Self::Holder;
+}
+
+impl LeaseKey for &str {
+    type Holder = str;
+
+    fn holder(&self) -> &str {
+        self
+    }
+}
 
 /// An observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,11 +151,11 @@ pub enum Effect<K> {
 pub enum Record {
     /// Expiry is on hold for [`HOLD`]. Further gaps during the hold are not recorded.
     ClockGap(ClockGap),
-    /// Too many leases are about to expire together: expiry is paused for [`HOLD`].
+    /// Too many holders are about to lose their leases together: expiry is paused for [`HOLD`].
     MassExpiry {
-        /// Number of late leases.
+        /// Number of holders of late leases.
         late: usize,
-        /// Number of all leases.
+        /// Number of all holders.
         of: usize,
     },
 }
@@ -214,7 +232,7 @@ pub struct LeaseWatch<K> {
     effects: VecDeque<Effect<K>>,
 }
 
-impl<K: Ord + Clone> LeaseWatch<K> {
+impl<K: LeaseKey> LeaseWatch<K> {
     /// An observer without observations.
     #[must_use]
     pub const fn new(now: Monotonic) -> Self {
@@ -290,15 +308,19 @@ impl<K: Ord + Clone> LeaseWatch<K> {
             self.expire(state);
             return state;
         }
-        let alive = |lease: &&Lease| lease.life == Life::Running;
-        let of = self.leases.values().filter(alive).count();
-        let late = self.leases.values().filter(|lease| lease.is_late()).count();
+        let of = self.count_holders(|lease| lease.life == Life::Running);
+        let late = self.count_holders(Lease::is_late);
         if of >= MASS_MIN && 2 * late > of {
             self.effects.push_back(Effect::Record(Record::MassExpiry { late, of }));
             return State::Paused { until: self.watched + HOLD };
         }
         self.expire(state);
         state
+    }
+
+    fn count_holders(&self, is_counted: impl Fn(&Lease) -> bool) -> usize {
+        let counted = self.leases.iter().filter(|(_, lease)| is_counted(lease));
+        counted.map(|(key, _)| key.holder()).collect::<BTreeSet<_>>().len()
     }
 
     fn expire(&mut self, state: State) {
@@ -312,7 +334,7 @@ impl<K: Ord + Clone> LeaseWatch<K> {
     }
 }
 
-impl<K: Ord + Clone> Machine for LeaseWatch<K> {
+impl<K: LeaseKey> Machine for LeaseWatch<K> {
     type Event = Event<K>;
     type Effect = Effect<K>;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Lease, LeaseWatch, Life, State};
+use super::{Lease, LeaseKey, LeaseWatch, Life, State};
 use crate::env::Monotonic;
 
 /// The observations of an observer. They are valid only on their host and in their boot, because
@@ -35,7 +35,7 @@ pub struct Observation<K> {
     pub age_ms: u64,
 }
 
-impl<K: Ord + Clone> LeaseWatch<K> {
+impl<K: LeaseKey> LeaseWatch<K> {
     /// The observations so far.
     #[must_use]
     pub fn snapshot(&self, now: Monotonic, boot_id: &str) -> Snapshot<K> {

@@ -2,6 +2,24 @@ use super::*;
 use crate::proto::testing::{at, drain, pairs};
 use crate::sim::SimRng;
 
+/// The lease of a holder that has no other one.
+impl LeaseKey for u32 {
+    type Holder = Self;
+
+    fn holder(&self) -> &Self {
+        self
+    }
+}
+
+/// The second number is the holder.
+impl LeaseKey for (u32, u32) {
+    type Holder = u32;
+
+    fn holder(&self) -> &u32 {
+        &self.1
+    }
+}
+
 const DURATION: Duration = Duration::from_secs(300);
 /// Time from the last sign of life, with a look every 30 s.
 const FOUND_WITHIN: Duration = Duration::from_secs(300 + 85);
@@ -129,6 +147,20 @@ fn mass_expiry_is_doubted_once_by_one_process_or_many() {
         }
         assert!(!watch.is_on_hold());
     }
+}
+
+#[test]
+fn a_dead_holder_of_many_leases_is_one_death() {
+    let mut watch = LeaseWatch::new(at(0));
+    for second in (0..=300).step_by(30) {
+        for id in 0..20 {
+            let event = Event::Seen { key: (id, 1), sequence: 0, duration: DURATION };
+            watch.handle(at(second), event);
+        }
+        watch.handle(at(second), Event::ScanDone);
+    }
+    let expired = (0..20).map(|id| Effect::Expire { key: (id, 1), sequence: 0 });
+    assert_eq!(drain(&mut watch), expired.collect::<Vec<_>>());
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     let mut events = Events::with_capacity(8);
     let mut settled = 0;
     while settled < MAILBOXES {
-        // Until the descriptor says so: an edge comes once, so take everything that is there.
+        // Until the descriptor says so: an edge comes once, so take all mail.
         while let Some(message) = inboxes.try_recv()? {
             message.settle()?;
             settled += 1;
