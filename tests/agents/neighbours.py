@@ -1,7 +1,10 @@
 """Several agents of one kind in one home, each in a plain terminal, beside a session of the person's own."""
 
-from checks import PACE_SECONDS, Checks, expect
-from reader import Settler
+import subprocess
+
+from checks import PACE_SECONDS, Checks, expect, rests
+from providers import CONFIGURE
+from reader import Correspondent, Settler
 from scratch import settled
 from sides import COMPOSERS, lets_sleep
 from wrapped import READY_SECONDS, WrappedAgent
@@ -12,7 +15,8 @@ KINDS = ("claude", "codex")
 
 class Neighbours(Checks):
     def order(self):
-        return [("two wrapped of one home", self.pair)] if self.provider in KINDS else []
+        checks = [("two wrapped of one home", self.pair)] if self.provider in KINDS else []
+        return [*checks, ("two Codex, one Claude", self.three)] if self.provider == "codex" else checks
 
     def recover(self):
         return self.agent is None
@@ -55,3 +59,66 @@ class Neighbours(Checks):
             expect(drained, f"the mail of {name} was not settled: {model.answers}; {agent.inspect()}")
             self.is_state(agent, "ready")
         expect(model.names == names, f"they are {model.names}: {model.answers}")
+
+    def three(self):
+        """Mail among three in one home and with the person, also after each was started again."""
+        self.model.follow(Correspondent())
+        first = self.agent = WrappedAgent(self.scratch, "codex", "-three")
+        # A person who wraps agents has no such file.
+        (first.project / "ensemble.yaml").unlink()
+        second, third = first.beside("w2"), first.beside("w3")
+        third.provider, third.hooked = "claude", True
+        third.environment = {**first.environment, **CONFIGURE["claude"](third)}
+        lets_sleep(third)
+        agents = {"w1": first, "w2": second, "w3": third}
+        for agent in agents.values():
+            self.begin(agent)
+        self.correspond(agents)
+        for name, agent in agents.items():
+            code, said = self.person(agent, "agent", "restart", name)
+            expect(code != 0 and f"ensemble {agent.provider} --name {name}" in said, f"restart: exit {code}: {said}")
+            agent.keys("C-c", "C-c")
+            expect(agent.terminal.ended(20), f"the wrapper of {name} has not ended")
+            self.begin(agent)
+        self.correspond(agents)
+        code, text = self.person(first, "down", "--force")
+        expect(code == 0, f"down --force: exit {code}: {text}")
+        self.agent = None
+
+    def correspond(self, agents):
+        """The person writes to each and gets an answer, and each writes to the next one."""
+        names = list(agents)
+        for name, other in zip(names, [*names[1:], names[0]]):
+            before = self.passed_on(agents[other])
+            for text in ("count the lines", f"pass this on to {other}"):
+                code, said = self.person(agents[name], "send", "--to", name, text)
+                expect(code == 0, f"send: exit {code}: {said}")
+                self.are_settled(agents)
+            code, said = self.person(agents[name], "recv")
+            answered = code == 0 and f"{name} answered" in said and Correspondent.ANSWER in said
+            expect(answered, f"the person did not get the answer of {name}: exit {code}: {said}")
+            expect(self.passed_on(agents[other]) == before + 1, f"{other} did not get the mail of {name}")
+
+    def are_settled(self, agents):
+        """All mail has come and was ended."""
+        def rest():
+            return not any(agent.waiting() for agent in agents.values())
+
+        # What is passed on may not be there yet when the first message is settled.
+        drained = settled(lambda: rest() and rests(agents["w3"]) and rest(), 2 * PACE_SECONDS)
+        expect(drained, f"mail waits: {[(name, agent.waiting(), agent.member()) for name, agent in agents.items()]}")
+
+    @staticmethod
+    def passed_on(agent):
+        """How many messages that another agent has passed on were read and ended."""
+        done = agent.project / "queue/mailbox" / agent.name / "done"
+        files = done.iterdir() if done.exists() else []
+        return sum(Correspondent.PASSED_ON in file.read_text() for file in files)
+
+    @staticmethod
+    def person(agent, *words):
+        """What the person of this home runs, with no agent's name."""
+        env = {name: value for name, value in agent.person().items() if name != "ENSEMBLE_AGENT_ID"}
+        done = subprocess.run([agent.scratch.ensemble_path, *words], cwd=agent.project, env=env, text=True,
+                              capture_output=True, timeout=120, stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout + done.stderr

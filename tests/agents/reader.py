@@ -85,6 +85,25 @@ class Settler:
         return [self.before] if self.before and not asked.after_tool else []
 
 
+class Correspondent:
+    """Answers a message, or passes it on where it says so; an answer is only read."""
+
+    ANSWER, PASSED_ON = "read and done", "passed on"
+
+    def answer(self, asked):
+        said = json.dumps(newest(asked.body))
+        ids = [one or other for one, other in ID.findall(said)]
+        if not ids:
+            return asked.shell("ensemble recv", inside=True) if HINT.search(said) else "Done."
+        to = re.search(r"pass this on to (w\d)", said)
+        if "Answer from" in said or self.PASSED_ON in said:
+            return asked.shell(f"ensemble settle {ids[0]}", inside=True)
+        if to:
+            command = f"ensemble send --to {to[1]} '{self.PASSED_ON}'; ensemble settle {ids[0]}"
+            return asked.shell(command, inside=True)
+        return asked.shell(f"ensemble reply {ids[0]} '{self.ANSWER}'", inside=True)
+
+
 class Answers:
     """Answers in words: the message itself has come."""
 
@@ -107,8 +126,9 @@ class Turn:
 
 
 def is_reminder(asked):
-    """Whether a turn continues because of what its agent still holds."""
-    return "Reminder: you still hold" in json.dumps(newest(asked.body))
+    """Whether a turn continues for nothing but what its agent still holds."""
+    said = json.dumps(newest(asked.body))
+    return "Reminder: you still hold" in said and "Message from" not in said
 
 
 def newest(body):
