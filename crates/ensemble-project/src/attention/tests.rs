@@ -279,7 +279,7 @@ fn each_need_names_the_command_that_helps() {
         [
             ("servers", "`start them`"),
             ("watcher", "`ensemble up`"),
-            ("blocked", "`ensemble why w2`"),
+            ("blocked", "answer in its own terminal"),
             ("blocked", "`ensemble agent attach w1`"),
             ("gone", "`ensemble up w3`"),
             ("decision", "`ensemble request list r1` shows it, and how to answer"),
