@@ -56,7 +56,7 @@ pub(crate) fn header(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > BYTES_MAX {
         return Err(format!("has {} bytes, allowed are 1 to {BYTES_MAX}", text.len()));
     }
-    if crate::app::text::one_line(text) != text {
+    if ensemble_app::text::one_line(text) != text {
         return Err("has control characters".to_owned());
     }
     Ok(text.to_owned())

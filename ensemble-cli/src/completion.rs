@@ -10,13 +10,12 @@ use std::time::Duration;
 use clap::Command;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
+use ensemble_app::failure::Outcome;
+use ensemble_app::ids;
+use ensemble_app::queue::Queue;
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
 use ensemble_watch::project::Project;
-
-use crate::app::failure::Outcome;
-use crate::app::ids;
-use crate::app::queue::Queue;
 
 /// The environment variable in which a shell says that it asks for words, and which shell it is.
 pub(crate) const VARIABLE: &str = "ENSEMBLE_COMPLETE";

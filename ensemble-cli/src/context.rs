@@ -2,8 +2,9 @@
 
 use std::ops::Deref;
 
-use crate::app::App;
-use crate::app::failure::Failure;
+use ensemble_app::App;
+use ensemble_app::failure::Failure;
+
 use crate::args::Globals;
 use crate::output::Output;
 use crate::shell_job::is_typed_at_shell;

@@ -2,7 +2,6 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `app` | the use cases: what verbs, tools, calls, hooks and the live view do |
 //! | `commands/<verb>` | one verb: its arguments, one use case, and what it prints |
 //! | `mcp`, `api`, `hooks`, `live`, `wrap` | the other doors: tools, calls, agents' hooks, the live view, the wrappers |
 //! | `args`, `flags`, `completion` | global flags, flags that several verbs share, and how a shell completes them |
@@ -20,7 +19,6 @@
 #![cfg_attr(not(feature = "mcp"), allow(dead_code, unused_imports))]
 
 mod api;
-mod app;
 mod args;
 mod commands;
 mod completion;
@@ -54,9 +52,9 @@ use std::process::ExitCode;
 #[doc(hidden)]
 pub use mcp::fuzzing;
 
-use app::diagnostics::{answer_in_json, report_bug};
-use app::exit_code::Exit;
-use app::failure::Failure;
+use ensemble_app::diagnostics::{answer_in_json, report_bug};
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::Failure;
 
 /// The whole program: reads the command line, does what it says, and gives the exit code.
 #[must_use]

@@ -2,9 +2,8 @@
 
 use std::io::Read as _;
 
+use ensemble_app::failure::{Failure, Outcome};
 use tokio::runtime::{Builder, Runtime};
-
-use crate::app::failure::{Failure, Outcome};
 
 /// Bytes of a fresh token.
 const TOKEN_BYTES: usize = 24;

@@ -1,12 +1,12 @@
 //! What a wrong command line gets to read.
 
 use clap::error::{ContextKind, ContextValue};
+use ensemble_app::diagnostics::{is_json, tell, tell_program};
+use ensemble_app::error_line::Code;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::Failure;
+use ensemble_app::text::one_line;
 
-use crate::app::diagnostics::{is_json, tell, tell_program};
-use crate::app::error_line::Code;
-use crate::app::exit_code::Exit;
-use crate::app::failure::Failure;
-use crate::app::text::one_line;
 use crate::spellings::meant_by;
 
 /// Prints what clap has to say: help on stdout, mistakes on stderr.

@@ -5,10 +5,9 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 
 use anstyle::Style;
+use ensemble_app::failure::Outcome;
+use ensemble_app::text::printable;
 use serde::Serialize;
-
-use crate::app::failure::Outcome;
-use crate::app::text::printable;
 
 /// For ids and names.
 pub(crate) const STRONG: Style = Style::new().bold();
@@ -90,7 +89,7 @@ impl Output {
     }
 
     /// A line for people. What came from outside must have gone through
-    /// [`crate::app::text::one_line`] before.
+    /// [`ensemble_app::text::one_line`] before.
     pub(crate) fn line(&self, line: impl Display) -> Outcome {
         Ok(writeln!(self.stdout.borrow_mut(), "{line}")?)
     }
@@ -115,7 +114,7 @@ impl Output {
 
     /// Makes sure that everything has arrived.
     pub(crate) fn flush(&self) -> Outcome {
-        Ok(crate::app::wait_line::aside(|| self.stdout.borrow_mut().flush())?)
+        Ok(ensemble_app::wait_line::aside(|| self.stdout.borrow_mut().flush())?)
     }
 
     /// A text in a style, if styles are wanted here.
@@ -137,7 +136,7 @@ impl Output {
         let head = heading.iter().map(|&column| column.to_owned()).collect();
         let (styles, cells): (Vec<Style>, Vec<Vec<String>>) =
             std::iter::once((FAINT, head)).chain(rows).unzip();
-        let lines = crate::app::text::table(&cells).into_iter().zip(styles);
+        let lines = ensemble_app::text::table(&cells).into_iter().zip(styles);
         lines.into_iter().try_for_each(|(line, style)| self.line(self.paint(style, line)))
     }
 }

@@ -9,9 +9,10 @@
 //!
 //! The table is keyed by the verbs' places. Tests compare it with the list of verbs and with docs/guides/hosts.md.
 
-use crate::app::diagnostics::say;
-use crate::app::failure::Outcome;
-use crate::app::transport::{NO_SHARED_STEPS, admit_steps, uses_servers};
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::Outcome;
+use ensemble_app::transport::{NO_SHARED_STEPS, admit_steps, uses_servers};
+
 use crate::context::Context;
 
 /// What a verb does for a team on servers.

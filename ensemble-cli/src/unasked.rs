@@ -18,8 +18,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
-
-use crate::app::content::STDIN;
+use ensemble_app::content::STDIN;
 
 /// The commands, each with its harmless arguments and with those that name a file to read.
 const UNASKED: &[(&str, &str, &str)] = &[

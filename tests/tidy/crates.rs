@@ -17,13 +17,14 @@ const fn named(name: &'static str, home: &'static str, path: &'static str) -> Cr
     Crate { name, home, path }
 }
 
-pub(crate) const CRATES: [Crate; 7] = [
+pub(crate) const CRATES: [Crate; 8] = [
     named("core", "ensemble-core/src/", "ensemble_core::"),
     named("tmux", "crates/ensemble-tmux/src/", "ensemble_tmux::"),
     named("team", "crates/ensemble-team/src/", "ensemble_team::"),
     named("nats", "crates/ensemble-nats/src/", "ensemble_nats::"),
     named("project", "crates/ensemble-project/src/", "ensemble_project::"),
     named("watch", "ensemble-watch/src/", "ensemble_watch::"),
+    named("app", "crates/ensemble-app/src/", "ensemble_app::"),
     named("cli", "ensemble-cli/src/", "ensemble_cli::"),
 ];
 /// Roots of crates, which are not modules.

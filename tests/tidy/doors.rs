@@ -57,7 +57,7 @@ fn places(texts: &[&str], of_text: impl Fn(&super::Source) -> String) -> Vec<Str
 }
 
 pub(crate) fn measures() -> Vec<Measure> {
-    let modules = CRATES[6].modules();
+    let modules = CRATES[7].modules();
     let all_verbs = modules.iter().filter(|(_, path)| path[0] == "commands");
     let all_verbs: BTreeSet<String> =
         all_verbs.filter_map(|(_, path)| path.get(1).cloned()).collect();

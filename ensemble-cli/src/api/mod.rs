@@ -24,14 +24,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ensemble_app::error_line::Code;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::interrupt::Calls;
 use ensemble_core::message::Name;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::app::error_line::Code;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::interrupt::Calls;
 use crate::args::Globals;
 use crate::context::Context;
 use crate::printed::lines::{Answer, Call, Ended, Hello, News};
@@ -67,7 +67,7 @@ struct Session {
 
 /// Serves one client until it closes stdin.
 pub(crate) fn serve(context: &Context, call_verb: VerbCall) -> Outcome {
-    crate::app::content::take_stdin();
+    ensemble_app::content::take_stdin();
     let session = Arc::new(Session {
         call_verb,
         queue: context.queue_flag().map(std::path::Path::to_owned),
@@ -85,7 +85,7 @@ pub(crate) fn serve(context: &Context, call_verb: VerbCall) -> Outcome {
         subscriptions_max: SUBSCRIPTIONS_MAX,
     } }));
     let mut stdin = BufReader::new(io::stdin().lock());
-    while let Some(line) = crate::app::content::read_line(&mut stdin, LINE_BYTES_MAX)? {
+    while let Some(line) = ensemble_app::content::read_line(&mut stdin, LINE_BYTES_MAX)? {
         session.take(line);
     }
     session.calls.end(PATIENCE_AT_END);

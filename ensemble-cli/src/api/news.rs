@@ -14,6 +14,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use ensemble_app::asking::requests;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::mail::listing::describe_listed;
+use ensemble_app::overview::list_agents;
+use ensemble_app::queue::Queue;
 use ensemble_core::event_log::Follower;
 use ensemble_core::message::Name;
 use ensemble_core::spool::State;
@@ -21,11 +26,6 @@ use ensemble_core::watch::Waiter;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::app::asking::requests;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::mail::listing::describe_listed;
-use crate::app::overview::list_agents;
-use crate::app::queue::Queue;
 use crate::context::Context;
 
 /// How many messages of a mailbox are looked at.

@@ -1,12 +1,12 @@
 //! `ensemble board abort`: stops all agents.
 
+use ensemble_app::authority::authorize;
+use ensemble_app::controls::{put_control, step_stopped_sprint};
+use ensemble_app::failure::Outcome;
 use ensemble_team::authority::Act;
 use ensemble_team::board::ControlFile;
 use ensemble_team::proto::goal::SprintEvent;
 
-use crate::app::authority::authorize;
-use crate::app::controls::{put_control, step_stopped_sprint};
-use crate::app::failure::Outcome;
 use crate::context::Context;
 use crate::printing::controls::print_control;
 

@@ -2,19 +2,19 @@
 
 use std::path::PathBuf;
 
+use ensemble_app::agent_panes::{
+    RunningAgent, find_agent_panes, nearest_server, plan_adopted, warn_of_absent_agent,
+};
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::starting::open;
+use ensemble_app::text::one_line;
+use ensemble_app::watcher_start::watcher_runs;
 use ensemble_core::message::Name;
 use ensemble_tmux::tmux::Server;
 use ensemble_watch::panes::PaneEntry;
 use ensemble_watch::team::Brought;
 use serde_json::json;
 
-use crate::app::agent_panes::{
-    RunningAgent, find_agent_panes, nearest_server, plan_adopted, warn_of_absent_agent,
-};
-use crate::app::failure::{Failure, Outcome};
-use crate::app::starting::open;
-use crate::app::text::one_line;
-use crate::app::watcher_start::watcher_runs;
 use crate::context::Context;
 use crate::printing::starting::print_brought;
 

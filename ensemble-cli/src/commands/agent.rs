@@ -1,6 +1,7 @@
 //! `ensemble agent`: what an agent says of itself to the blackboard, and asks of it.
 
-use crate::app::failure::Outcome;
+use ensemble_app::failure::Outcome;
+
 use crate::context::Context;
 
 mod exit;

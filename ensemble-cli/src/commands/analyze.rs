@@ -1,12 +1,12 @@
 //! `ensemble board analyze`: the circuit breaker.
 
+use ensemble_app::controls::{authorize_resume, control_place, lift_control};
+use ensemble_app::failure::Outcome;
+use ensemble_app::text::{one_line, plural};
 use ensemble_team::board::{Board, ControlFile, Verdict, analyze};
 use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
-use crate::app::controls::{authorize_resume, control_place, lift_control};
-use crate::app::failure::Outcome;
-use crate::app::text::{one_line, plural};
 use crate::context::Context;
 use crate::output::{BAD, GOOD};
 

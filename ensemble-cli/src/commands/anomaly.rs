@@ -1,11 +1,11 @@
 //! `ensemble board anomaly`: what did not go as it should.
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
 use ensemble_team::board::{Anomaly, NewAnomaly};
 use serde_json::{Map, Value, json};
 
-use crate::app::failure::Outcome;
-use crate::app::text::one_line;
 use crate::context::Context;
 
 /// Note anomalies, in which the circuit breaker finds patterns

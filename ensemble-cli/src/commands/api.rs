@@ -1,7 +1,8 @@
 //! `ensemble admin api`: all commands in one process.
 
+use ensemble_app::failure::Outcome;
+
 use crate::api::{VerbCall, serve};
-use crate::app::failure::Outcome;
 use crate::context::Context;
 
 /// Answer calls of another program, one line of JSON each

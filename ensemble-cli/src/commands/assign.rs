@@ -3,6 +3,14 @@
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::content::fill;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
+use ensemble_app::receipt::{Receipt, Tracker};
+use ensemble_app::text::age;
+use ensemble_app::wait_line::WaitLine;
+use ensemble_app::worker::{Worker, agent_pane, assigner, resting};
 use ensemble_core::Error;
 use ensemble_core::driver::{Assigned, Ended, Order};
 use ensemble_core::event_log::Recorder;
@@ -11,14 +19,6 @@ use ensemble_core::proto::ready;
 use ensemble_team::admission::{Act, is_refusal};
 use serde_json::json;
 
-use crate::app::content::fill;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
-use crate::app::receipt::{Receipt, Tracker};
-use crate::app::text::age;
-use crate::app::wait_line::WaitLine;
-use crate::app::worker::{Worker, agent_pane, assigner, resting};
 use crate::args;
 use crate::completion;
 use crate::context::Context;
@@ -84,7 +84,7 @@ impl Arguments {
         let may_begin = context.project()?.doorkeeper().check(Act::TakeUp, &task, &self.worker);
         may_begin.map_err(gated)?;
         if self.plan {
-            let requests = crate::app::asking::requests(context, &queue)?;
+            let requests = ensemble_app::asking::requests(context, &queue)?;
             requests.demand_plan(&task, &context.actor()?)?;
         }
         let waiter = worker.waiter(context)?;
@@ -183,7 +183,7 @@ impl Arguments {
             Ok(Receipt::Settled) => {
                 let known = queue.peek(&delivered.mailbox, &delivered.message);
                 if let Ok(envelope) = known {
-                    let requests = crate::app::asking::requests(context, queue)?;
+                    let requests = ensemble_app::asking::requests(context, queue)?;
                     let (worker, now) = (&delivered.worker, queue.request_store().now());
                     if let Some(gate) = requests.report_unplanned(&envelope, worker, now)? {
                         let task = &delivered.task;

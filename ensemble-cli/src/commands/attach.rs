@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
 use ensemble_tmux::tmux::Server;
 use ensemble_watch::project::Project;
 use ensemble_watch::team::{socket_of, team_session};
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
 use crate::completion;
 use crate::context::Context;
 use crate::printing::overview::note_look;

@@ -1,14 +1,14 @@
 //! `ensemble board`: the blackboard as a whole.
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::OpeningPurpose;
+use ensemble_app::text::{one_line, plural};
 use ensemble_core::Error;
 use ensemble_team::board::BoardError;
 use ensemble_team::board::{self, Board, Control, State, Status, Violation};
 use serde_json::{Value, json};
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::OpeningPurpose;
-use crate::app::text::{one_line, plural};
 use crate::context::Context;
 use crate::output::{BAD, STRONG, WARNING};
 use crate::printing::tasks::print_tasks;

@@ -1,9 +1,9 @@
 //! `ensemble admin bridge`: files here, servers there.
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::failure::Outcome;
 use ensemble_core::message::Name;
 
-use crate::app::failure::Outcome;
 use crate::completion;
 use crate::context::Context;
 
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 #[cfg(not(feature = "nats"))]
 impl Arguments {
     pub(crate) fn run(self, _: &Context) -> Outcome {
-        Err(crate::app::failure::Failure::refused(
+        Err(ensemble_app::failure::Failure::refused(
             "this program was built without the feature `nats`",
         ))
     }
@@ -54,9 +54,9 @@ mod carrying {
     use serde_json::json;
 
     use super::{Arguments, Context, Name, Outcome};
-    use crate::app::diagnostics::say;
-    use crate::app::exit_code::Exit;
-    use crate::app::failure::Failure;
+    use ensemble_app::diagnostics::say;
+    use ensemble_app::exit_code::Exit;
+    use ensemble_app::failure::Failure;
 
     /// The holder of messages on their way.
     const HOLDER: &str = "bridge";

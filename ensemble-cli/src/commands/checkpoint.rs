@@ -1,10 +1,10 @@
 //! `ensemble board checkpoint`: a person must look at the sprint.
 
+use ensemble_app::controls::{put_control, step_stopped_sprint};
+use ensemble_app::failure::Outcome;
 use ensemble_team::board::ControlFile;
 use ensemble_team::proto::goal::SprintEvent;
 
-use crate::app::controls::{put_control, step_stopped_sprint};
-use crate::app::failure::Outcome;
 use crate::context::Context;
 use crate::printing::controls::print_control;
 

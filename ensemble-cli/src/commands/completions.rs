@@ -1,8 +1,8 @@
 //! `ensemble admin completions`: the script that makes a shell complete.
 
 use clap_complete::env::Shells;
+use ensemble_app::failure::{Failure, Outcome};
 
-use crate::app::failure::{Failure, Outcome};
 use crate::completion::VARIABLE;
 use crate::context::Context;
 

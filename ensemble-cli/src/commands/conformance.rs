@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::{one_line, plural};
 use ensemble_watch::project::QUEUE_VARIABLE;
 use serde_json::json;
 
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::{one_line, plural};
 use crate::conformance::{self, Check, Load, Played};
 use crate::context::Context;
 use crate::output::{BAD, FAINT, GOOD};

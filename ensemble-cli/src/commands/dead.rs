@@ -1,6 +1,11 @@
 //! `ensemble dead`: the dead letters, and the ways back and out.
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::ids;
+use ensemble_app::queue::Queue;
+use ensemble_app::text::{one_line, plural};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{MessageId, Name};
@@ -9,11 +14,6 @@ use ensemble_watch::panes::read_all;
 use ensemble_watch::short_ids::ShortIds;
 use serde_json::json;
 
-use crate::app::diagnostics::say;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::ids;
-use crate::app::queue::Queue;
-use crate::app::text::{one_line, plural};
 use crate::completion;
 use crate::context::Context;
 use crate::output::STRONG;

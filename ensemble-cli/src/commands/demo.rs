@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::app::failure::Outcome;
+use ensemble_app::failure::Outcome;
+
 use crate::args;
 use crate::context::Context;
 use crate::demo::{self, Scenario, Settings};

@@ -1,10 +1,10 @@
 //! `ensemble board discover`: what was found on the way.
 
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
 use ensemble_team::board::{Discovery, LockedBoard, NewDiscovery};
 use serde_json::{Value, json};
 
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 
 /// Note work that was discovered on the way, and decide on it

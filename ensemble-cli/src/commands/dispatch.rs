@@ -5,6 +5,11 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ensemble_app::batches::read_instruction;
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::{Failure, Outcome, failed};
+use ensemble_app::queue::Queue;
+use ensemble_app::worker::{Worker, agent_pane, assigner, resting};
 use ensemble_core::broker::{Broker, RETURNED_TYPE};
 use ensemble_core::driver::{LadderHost as _, Readied};
 use ensemble_core::env::{Lease, SystemClock};
@@ -30,11 +35,6 @@ mod remarks;
 use self::hold::Hold;
 use self::others::Others;
 use self::remarks::Remarks;
-use crate::app::batches::read_instruction;
-use crate::app::diagnostics::say;
-use crate::app::failure::{Failure, Outcome, failed};
-use crate::app::queue::Queue;
-use crate::app::worker::{Worker, agent_pane, assigner, resting};
 use crate::context::Context;
 use crate::printing::batches::print_summary;
 
@@ -248,7 +248,7 @@ fn refuse(run: &DispatchRun<'_>, envelope: &Envelope, lease: &Lease, why: &str) 
         Ok(_) | Err(Error::NoMailbox { .. }) => {}
         Err(error) => return Err(error),
     }
-    run.queue.dead_letter(lease, &format!("refused: {}", crate::app::text::one_line(why)))?;
+    run.queue.dead_letter(lease, &format!("refused: {}", ensemble_app::text::one_line(why)))?;
     Ok(())
 }
 

@@ -10,13 +10,13 @@ mod servers;
 mod steps;
 mod trust;
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::gather;
+use ensemble_app::text::{one_line, plural};
 use ensemble_watch::overview::{Evidence, Overview};
 use serde::Serialize;
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::overview::gather;
-use crate::app::text::{one_line, plural};
 use crate::context::Context;
 use crate::output::{BAD, GOOD, WARNING};
 

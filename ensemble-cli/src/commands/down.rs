@@ -6,6 +6,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ensemble_app::authority::authorize;
+use ensemble_app::departing::{Farewell, present_members};
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
+use ensemble_app::starting;
 use ensemble_core::Error;
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::durable::FileLock;
@@ -19,11 +24,6 @@ use ensemble_watch::team::{Team, session_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::app::authority::authorize;
-use crate::app::departing::{Farewell, present_members};
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
-use crate::app::starting;
 use crate::args;
 use crate::context::Context;
 use crate::printing::departing::print_fates;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::held::HeldMessage;
+use ensemble_app::queue::Queue;
+use ensemble_app::text::age;
 use serde_json::json;
 
-use crate::app::failure::Outcome;
-use crate::app::held::HeldMessage;
-use crate::app::queue::Queue;
-use crate::app::text::age;
 use crate::args;
 use crate::context::Context;
 use crate::flags::held::HeldFlags;

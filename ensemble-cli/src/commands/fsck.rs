@@ -1,5 +1,9 @@
 //! `ensemble admin fsck`: is every file where its name says?
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
+use ensemble_app::text::{one_line, plural};
 use ensemble_core::broker::Broker;
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::{Finding, Repair};
@@ -10,10 +14,6 @@ use ensemble_watch::stranded::find_stranded;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
-use crate::app::text::{one_line, plural};
 use crate::context::Context;
 use crate::output::{BAD, FAINT, GOOD};
 

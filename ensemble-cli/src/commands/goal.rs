@@ -1,12 +1,12 @@
 //! `ensemble board goal`: what the team is for.
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
 use ensemble_team::board::NewGoal;
 use ensemble_team::proto::goal::GoalEvent;
 use serde_json::{Value, json};
 
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::one_line;
 use crate::context::Context;
 use crate::output::STRONG;
 

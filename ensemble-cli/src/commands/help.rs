@@ -1,8 +1,8 @@
 //! `ensemble help`: the first day on one screen, the commands in groups, and each command.
 
 use clap::Command;
+use ensemble_app::failure::{Failure, Outcome};
 
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 use crate::help_texts::{AFTER_HELP, FIRST_DAY, GROUPS, Group, TOPICS, Topic};
 use crate::output::STRONG;

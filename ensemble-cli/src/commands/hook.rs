@@ -3,12 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clap::ValueEnum as _;
+use ensemble_app::agent_program::AgentProgram;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::event_log::types;
 use serde_json::json;
 
-use crate::app::agent_program::AgentProgram;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 use crate::hooks::{self, Event};
 

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use ensemble_app::agent_program::AgentProgram;
+use ensemble_app::failure::Outcome;
+use ensemble_app::hook_files::{HookPart, HookTarget};
 use serde_json::json;
 
-use crate::app::agent_program::AgentProgram;
-use crate::app::failure::Outcome;
-use crate::app::hook_files::{HookPart, HookTarget};
 use crate::context::Context;
 
 /// Install hooks for agents that you start yourself

@@ -3,6 +3,12 @@
 use std::time::Duration;
 
 use anstyle::Style;
+use ensemble_app::failure::Outcome;
+use ensemble_app::ids;
+use ensemble_app::mail::conversation::ensure_operator;
+use ensemble_app::mail::listing::describe_listed;
+use ensemble_app::queue::Queue;
+use ensemble_app::text::{age, plural};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
@@ -10,12 +16,6 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Found, State};
 
-use crate::app::failure::Outcome;
-use crate::app::ids;
-use crate::app::mail::conversation::ensure_operator;
-use crate::app::mail::listing::describe_listed;
-use crate::app::queue::Queue;
-use crate::app::text::{age, plural};
 use crate::completion;
 use crate::context::Context;
 use crate::output::{BAD, WARNING};

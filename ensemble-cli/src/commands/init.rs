@@ -9,13 +9,13 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::introduction::RULES;
+use ensemble_app::new_queue::{CreatedQueue, DOCUMENT_BYTES_MAX, MAILBOX_DIRECTORY, create_queue};
 use ensemble_core::durable::{self};
 use ensemble_watch::project::{Project, QUEUE_DEFAULT, QUEUE_VARIABLE};
 use serde_json::json;
 
-use crate::app::failure::{Failure, Outcome};
-use crate::app::introduction::RULES;
-use crate::app::new_queue::{CreatedQueue, DOCUMENT_BYTES_MAX, MAILBOX_DIRECTORY, create_queue};
 use crate::context::Context;
 use crate::output::STRONG;
 use upstream::Upstream;
@@ -115,7 +115,7 @@ impl Arguments {
 
 fn tell(context: &Context, project: &Project, is_new: bool) -> Outcome {
     let out = &context.out;
-    let queue = out.paint(STRONG, crate::app::text::one_line(&project.queue.to_string_lossy()));
+    let queue = out.paint(STRONG, ensemble_app::text::one_line(&project.queue.to_string_lossy()));
     let what = if is_new { "created the queue" } else { "the queue is there already:" };
     out.line(format!("{what} {queue}"))?;
     out.line("")?;

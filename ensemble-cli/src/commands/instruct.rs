@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use ensemble_app::batches::{open_dispatch, read_instruction};
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text;
+use ensemble_app::wait_line::WaitLine;
 use ensemble_core::Error;
 use ensemble_core::env::SystemClock;
 use ensemble_core::watch::Waiter;
@@ -10,10 +14,6 @@ use ensemble_team::driver::{Batch, Batches, Conductor};
 use ensemble_team::proto::patience::CONDUCTOR_PATIENCE;
 use serde_json::json;
 
-use crate::app::batches::{open_dispatch, read_instruction};
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text;
-use crate::app::wait_line::WaitLine;
 use crate::args;
 use crate::context::Context;
 use crate::flags::content::FileContent;

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use ensemble_app::agent_panes::{is_bound_alive, named_server, warn_of_absent_agent};
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::starting::open;
 use ensemble_core::Error;
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Name, ReservedName};
@@ -11,9 +14,6 @@ use ensemble_watch::panes::PaneEntry;
 use ensemble_watch::team::{HowBrought, Plan};
 use serde_json::json;
 
-use crate::app::agent_panes::{is_bound_alive, named_server, warn_of_absent_agent};
-use crate::app::failure::{Failure, Outcome};
-use crate::app::starting::open;
 use crate::context::Context;
 use crate::printing::starting::print_brought;
 

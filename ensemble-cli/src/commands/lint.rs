@@ -3,15 +3,15 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::plural;
 use ensemble_core::durable::Dir;
 use ensemble_team::lint::{
     FILE_BYTES_MAX, Fact, Format, Language, LintConfig, Linted, Linter, Mode, OwnWord, Shape,
     render,
 };
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::plural;
 use crate::context::Context;
 
 /// Check reports for vague wording and missing facts
@@ -155,7 +155,7 @@ impl Arguments {
             let fail = |e: io::Error| Failure::refused(format!("cannot read stdin: {e}"));
             let mut content = Vec::new();
             let limit = FILE_BYTES_MAX as u64 + 1;
-            crate::app::content::check_stdin()?;
+            ensemble_app::content::check_stdin()?;
             io::stdin().lock().take(limit).read_to_end(&mut content).map_err(fail)?;
             return Ok(linter.file(file, &content, self.shape(file)));
         }

@@ -3,6 +3,11 @@
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::authority::authorize_mailbox;
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::{OpeningPurpose, Queue};
+use ensemble_app::text::{age, plural};
 use ensemble_core::Error;
 use ensemble_core::message::{Name, ReservedName};
 use ensemble_core::spool::{
@@ -12,11 +17,6 @@ use serde_json::json;
 
 mod bind;
 
-use crate::app::authority::authorize_mailbox;
-use crate::app::diagnostics::say;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::{OpeningPurpose, Queue};
-use crate::app::text::{age, plural};
 use crate::args;
 use crate::completion;
 use crate::context::Context;

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use ensemble_app::environment::own_program;
+use ensemble_app::failure::Outcome;
 use serde_json::json;
 
-use crate::app::environment::own_program;
-use crate::app::failure::Outcome;
 use crate::context::Context;
 use crate::mcp::install::{self, Command, Provider};
 use crate::mcp::{Desk, serve_http, serve_stdio};

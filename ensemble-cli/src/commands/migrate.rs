@@ -1,6 +1,7 @@
 //! `ensemble admin migrate`: a team moves from files to servers, or back.
 
-use crate::app::failure::Outcome;
+use ensemble_app::failure::Outcome;
+
 use crate::context::Context;
 
 /// Move all mailboxes to the team's servers, or back into the queue's directory
@@ -39,7 +40,7 @@ enum Place {
 #[cfg(not(feature = "nats"))]
 impl Arguments {
     pub(crate) fn run(self, _: &Context) -> Outcome {
-        Err(crate::app::failure::Failure::refused(
+        Err(ensemble_app::failure::Failure::refused(
             "this program was built without the feature `nats`",
         ))
     }
@@ -52,10 +53,10 @@ impl Arguments {
         use ensemble_nats::NatsTransport;
         use ensemble_nats::migrate::migrate;
 
-        use crate::app::diagnostics::say;
-        use crate::app::exit_code::Exit;
-        use crate::app::failure::Failure;
-        use crate::app::text::plural;
+        use ensemble_app::diagnostics::say;
+        use ensemble_app::exit_code::Exit;
+        use ensemble_app::failure::Failure;
+        use ensemble_app::text::plural;
 
         let project = context.project()?;
         let recorder = context.recorder()?;

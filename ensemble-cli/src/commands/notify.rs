@@ -1,10 +1,10 @@
 //! `ensemble admin notify`: how a person is told of what needs one.
 
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_watch::alerts;
 use ensemble_watch::project::AlertRule;
 use serde_json::json;
 
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 use crate::output::{BAD, GOOD};
 

@@ -1,16 +1,16 @@
 //! `ensemble agent nudge`: tells an agent of its mail now.
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
+use ensemble_app::worker::Worker;
 use ensemble_core::env::Pane as _;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
 use serde_json::json;
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
-use crate::app::worker::Worker;
 use crate::completion;
 use crate::context::Context;
 

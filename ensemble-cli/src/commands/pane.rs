@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ensemble_app::agent_panes::named_server;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::one_line;
 use ensemble_core::agent::{Diagnosis, Evidence};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, Key};
@@ -13,9 +16,6 @@ use ensemble_watch::panes::{self, PaneEntry};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::app::agent_panes::named_server;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::one_line;
 use crate::context::Context;
 use crate::output::{GOOD, WARNING};
 

@@ -1,9 +1,9 @@
 //! `ensemble pause`: stops agents from starting new work.
 
+use ensemble_app::controls::put_control;
+use ensemble_app::failure::Outcome;
 use ensemble_team::board::ControlFile;
 
-use crate::app::controls::put_control;
-use crate::app::failure::Outcome;
 use crate::context::Context;
 use crate::printing::controls::print_control;
 

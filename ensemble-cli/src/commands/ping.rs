@@ -1,14 +1,14 @@
 //! `ensemble agent ping`: is a worker ready?
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::failure::Outcome;
+use ensemble_app::queue::Queue;
+use ensemble_app::wait_line::WaitLine;
+use ensemble_app::worker::{Worker, agent_pane, assigner, resting};
 use ensemble_core::driver::Readied;
 use ensemble_core::message::Name;
 use serde_json::json;
 
-use crate::app::failure::Outcome;
-use crate::app::queue::Queue;
-use crate::app::wait_line::WaitLine;
-use crate::app::worker::{Worker, agent_pane, assigner, resting};
 use crate::completion;
 use crate::context::Context;
 use crate::printing::readiness::describe_not_ready;

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::asking::{refused, requests};
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::PLAN_APPROVAL;
 use ensemble_core::requests::Ask;
 
-use crate::app::asking::{refused, requests};
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
 use crate::args;
 use crate::completion;
 use crate::context::Context;
@@ -61,7 +61,7 @@ impl Arguments {
         let mut ask = Ask::new(PLAN_APPROVAL, from, to, content);
         let file = self.plan.path()?;
         if file != Path::new("-") {
-            let source = crate::app::text::one_line(&file.to_string_lossy());
+            let source = ensemble_app::text::one_line(&file.to_string_lossy());
             ask = ask.with_source(source.chars().take(SOURCE_CHARACTERS_MAX).collect::<String>());
         }
         if let Some(task) = self.task {

@@ -1,14 +1,14 @@
 //! `ensemble agent pong`: a worker says that it is ready.
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::Outcome;
+use ensemble_app::worker::Worker;
 use ensemble_core::driver::PongBox;
 use ensemble_core::message::Name;
 use ensemble_core::proto::ready::{ATTEMPTS_LIMIT, Pong};
 use serde_json::json;
 
-use crate::app::diagnostics::say;
-use crate::app::failure::Outcome;
-use crate::app::worker::Worker;
 use crate::completion;
 use crate::context::Context;
 

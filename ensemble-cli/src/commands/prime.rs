@@ -1,8 +1,9 @@
 //! `ensemble agent prime`: what an agent should know now.
 
-use crate::app::failure::Outcome;
-use crate::app::introduction;
-use crate::app::queue::Queue;
+use ensemble_app::failure::Outcome;
+use ensemble_app::introduction;
+use ensemble_app::queue::Queue;
+
 use crate::context::Context;
 
 /// Print what an agent should know now

@@ -1,13 +1,13 @@
 //! `ensemble board prompt`: what an agent is told when it starts.
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
 use ensemble_core::message::Name;
 use ensemble_team::board::prompt::{PlanStanding, Prompts, Role};
 use ensemble_team::board::{State, Status, wake};
 use ensemble_team::driver::supervise::plan_standing;
 use serde_json::json;
 
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
 use crate::context::Context;
 
 /// Print the prompt with which an agent on the blackboard starts

@@ -5,6 +5,18 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::failure::{Failure, Outcome, obstacle_hint, plan_hint};
+use ensemble_app::interrupt::Interrupt;
+use ensemble_app::introduction;
+use ensemble_app::mail::answers;
+use ensemble_app::mail::conversation::{
+    ShownMessage, ensure_operator, read_received, read_waiting,
+};
+use ensemble_app::mail::delivered::{
+    Delivered, PLAN_SUBMIT, envelope_json, needed_plan, sender_of,
+};
+use ensemble_app::queue::Queue;
+use ensemble_app::wait_line::WaitLine;
 use ensemble_core::Result;
 use ensemble_core::env::Delivery;
 #[cfg(feature = "nats")]
@@ -19,14 +31,6 @@ use ensemble_team::admission::{Act, NotAdmitted};
 use ensemble_team::budget::{BudgetFile, Scope};
 use serde_json::json;
 
-use crate::app::failure::{Failure, Outcome, obstacle_hint, plan_hint};
-use crate::app::interrupt::Interrupt;
-use crate::app::introduction;
-use crate::app::mail::answers;
-use crate::app::mail::conversation::{ShownMessage, ensure_operator, read_received, read_waiting};
-use crate::app::mail::delivered::{Delivered, PLAN_SUBMIT, envelope_json, needed_plan, sender_of};
-use crate::app::queue::Queue;
-use crate::app::wait_line::WaitLine;
 use crate::args;
 use crate::completion;
 use crate::context::Context;

@@ -1,13 +1,13 @@
 //! `ensemble reply`: answers a message.
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::Outcome;
+use ensemble_app::mail::delivered::more_waiting;
+use ensemble_app::mail::replying::{Replied, reply};
+use ensemble_app::queue::Queue;
 use ensemble_core::message::{MessageId, Name};
 
-use crate::app::diagnostics::say;
-use crate::app::failure::Outcome;
-use crate::app::mail::delivered::more_waiting;
-use crate::app::mail::replying::{Replied, reply};
-use crate::app::queue::Queue;
 use crate::completion;
 use crate::context::Context;
 use crate::flags::content::Content;

@@ -1,15 +1,15 @@
 //! `ensemble report`: how a task ended.
 
+use ensemble_app::content::text_or_stdin;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::mail::settling::Reporting;
+use ensemble_app::{drop, text};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_team::admission::Act;
 use ensemble_team::contract::{Report, Status};
 use ensemble_team::driver::file_stem;
 use serde_json::json;
 
-use crate::app::content::text_or_stdin;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::mail::settling::Reporting;
-use crate::app::{drop, text};
 use crate::args;
 use crate::context::Context;
 use crate::flags::checks::CheckFlags;

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::asking::{refused, requests};
+use ensemble_app::authority::authorize;
+use ensemble_app::departing::{Farewell, SHUTDOWN_REASON, present_members, whole_seconds};
+use ensemble_app::failure::Outcome;
+use ensemble_app::ids;
+use ensemble_app::queue::Queue;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::AtExpiry;
 use ensemble_core::requests::Ask;
 use ensemble_team::authority::Act;
 
-use crate::app::asking::{refused, requests};
-use crate::app::authority::authorize;
-use crate::app::departing::{Farewell, SHUTDOWN_REASON, present_members, whole_seconds};
-use crate::app::failure::Outcome;
-use crate::app::ids;
-use crate::app::queue::Queue;
 use crate::args;
 use crate::completion;
 use crate::context::Context;

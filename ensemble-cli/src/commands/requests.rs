@@ -1,17 +1,17 @@
 //! `ensemble request list`: what is asked of whom, and how it was decided.
 
+use ensemble_app::asking::{refused, requests};
+use ensemble_app::diagnostics::say;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::ids;
+use ensemble_app::queue::Queue;
+use ensemble_app::text::{age, one_line};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::requests::Entry;
 
 use clap_complete::engine::ArgValueCandidates;
 
-use crate::app::asking::{refused, requests};
-use crate::app::diagnostics::say;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::ids;
-use crate::app::queue::Queue;
-use crate::app::text::{age, one_line};
 use crate::completion;
 use crate::context::Context;
 use crate::output::STRONG;
@@ -55,7 +55,7 @@ impl Arguments {
         match errors.len() {
             0 => Ok(()),
             count => {
-                let unread = crate::app::text::plural(count as u64, "request");
+                let unread = ensemble_app::text::plural(count as u64, "request");
                 Err(Failure::new(Exit::Corrupt, format!("{unread} cannot be read"))
                     .with_hint("a running watcher puts them aside, into rejected/"))
             }

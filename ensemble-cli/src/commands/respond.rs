@@ -1,11 +1,11 @@
 //! `ensemble request answer`: the one answer to a request.
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::asking::{refused, requests};
+use ensemble_app::failure::Outcome;
+use ensemble_app::ids;
+use ensemble_app::queue::Queue;
 
-use crate::app::asking::{refused, requests};
-use crate::app::failure::Outcome;
-use crate::app::ids;
-use crate::app::queue::Queue;
 use crate::completion;
 use crate::context::Context;
 use crate::flags::decision::check_answer;

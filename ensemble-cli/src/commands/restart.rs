@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::departing::Farewell;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
+use ensemble_app::starting::{Session, open, plans_of, require_programs_again};
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::AtExpiry;
 use ensemble_team::roster::{Came, Member};
 use ensemble_watch::project::Project;
 
-use crate::app::departing::Farewell;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
-use crate::app::starting::{Session, open, plans_of, require_programs_again};
 use crate::completion;
 use crate::context::Context;
 use crate::printing::departing::print_fates as report_end;

@@ -1,11 +1,11 @@
 //! `ensemble resume`: a person has looked, and the team goes on.
 
+use ensemble_app::controls::{ControlPlace, authorize_resume, control_place, lift_control};
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_team::board::{Control, ControlFile};
 use ensemble_team::proto::goal::{SprintEvent, SprintState};
 use serde_json::json;
 
-use crate::app::controls::{ControlPlace, authorize_resume, control_place, lift_control};
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 
 /// Let the team go on: remove PAUSE and CHECKPOINT, and acknowledge the circuit breaker

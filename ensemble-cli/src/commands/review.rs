@@ -1,5 +1,8 @@
 //! `ensemble task review`: whether a task's work can stay.
 
+use ensemble_app::content::text_or_stdin;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::{drop, text};
 use ensemble_core::durable::Dir;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::types;
@@ -8,9 +11,6 @@ use ensemble_team::contract::{self, Finding, Reading, Report, Review, Severity, 
 use ensemble_team::driver::{ReviewCount, file_stem, report_files};
 use serde_json::json;
 
-use crate::app::content::text_or_stdin;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::{drop, text};
 use crate::args;
 use crate::context::Context;
 use crate::flags::checks::CheckFlags;

@@ -1,16 +1,16 @@
 //! `ensemble admin schema`: what stands in a file, for editors, and what commands print, for programs.
 
 use clap::Command;
+use ensemble_app::config_schema::{config_schema, pretty};
+use ensemble_app::error_line::ErrorLine;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::one_line;
 use ensemble_core::message::EnvelopeFile;
 use ensemble_team::contract::{self, Kind};
 use ensemble_team::steps::{Notice, Plan};
 use schemars::Schema;
 use serde_json::Value;
 
-use crate::app::config_schema::{config_schema, pretty};
-use crate::app::error_line::ErrorLine;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::one_line;
 use crate::context::Context;
 use crate::printed;
 

@@ -1,14 +1,14 @@
 //! `ensemble settle`: the work is done.
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::held::HeldMessage;
+use ensemble_app::mail::delivered::{count_waiting, more_waiting};
+use ensemble_app::mail::settling::{Settling, Standing};
+use ensemble_app::queue::Queue;
+use ensemble_app::text;
 use ensemble_core::message::{MessageId, Name};
 use serde_json::json;
 
-use crate::app::failure::Outcome;
-use crate::app::held::HeldMessage;
-use crate::app::mail::delivered::{count_waiting, more_waiting};
-use crate::app::mail::settling::{Settling, Standing};
-use crate::app::queue::Queue;
-use crate::app::text;
 use crate::context::Context;
 use crate::flags::held::HeldFlags;
 

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::starting::{Session, open, require_programs};
 use ensemble_core::message::Name;
 use ensemble_watch::project::AgentConfig;
 use ensemble_watch::team::{HowBrought, Plan};
 
-use crate::app::failure::{Failure, Outcome};
-use crate::app::starting::{Session, open, require_programs};
 use crate::context::Context;
 use crate::printing::starting::print_brought;
 

@@ -1,5 +1,8 @@
 //! `ensemble status`: what needs a person, and everything else at a glance, however deep the backlog.
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::overview::{FRESH, gather};
+use ensemble_app::text::{age, inline, one_line, plural};
 use ensemble_core::driver::LadderFile;
 use ensemble_core::message::Name;
 use ensemble_watch::attention::{Kind, WatcherState};
@@ -8,9 +11,6 @@ use ensemble_watch::overview::{
 };
 use serde_json::{Value, json};
 
-use crate::app::failure::Outcome;
-use crate::app::overview::{FRESH, gather};
-use crate::app::text::{age, inline, one_line, plural};
 use crate::context::Context;
 use crate::output::{BAD, FAINT, GOOD, WARNING};
 use crate::printing::overview::{note_look, print_agents, print_mailboxes, print_needs, watch};

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ensemble_app::batches::read_instruction;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::wait_line::WaitLine;
 use ensemble_core::Error;
 use ensemble_core::env::SystemClock;
 use ensemble_core::message::Name;
@@ -11,9 +14,6 @@ use ensemble_team::collect::Limits;
 use ensemble_team::contract::Rule;
 use ensemble_team::driver::{Batch, Batches, Dispatcher, Told, batch_of};
 
-use crate::app::batches::read_instruction;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::wait_line::WaitLine;
 use crate::args;
 use crate::context::Context;
 use crate::printing::batches::print_summary;

@@ -7,6 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ensemble_app::diagnostics::say;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::{Lasting, Queue};
 use ensemble_core::Error;
 use ensemble_core::driver::nap;
 use ensemble_core::message::Name;
@@ -22,10 +26,6 @@ use ensemble_watch::project::QUEUE_VARIABLE;
 use ensemble_watch::team::hooked_words;
 use serde_json::json;
 
-use crate::app::diagnostics::say;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::{Lasting, Queue};
 use crate::args;
 use crate::context::Context;
 

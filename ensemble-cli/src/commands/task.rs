@@ -1,14 +1,14 @@
 //! `ensemble task`: the tasks on the blackboard.
 
+use ensemble_app::acting::holder_itself;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
+use ensemble_app::tasks::{change_task, describe_task};
+use ensemble_app::text::{one_line, printable};
 use ensemble_core::message::Name;
 use ensemble_team::board::{LockedBoard, NewTask, Status, Task, claimable};
 use serde_json::{Value, json};
 
-use crate::app::acting::holder_itself;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
-use crate::app::tasks::{change_task, describe_task};
-use crate::app::text::{one_line, printable};
 use crate::context::Context;
 use crate::output::STRONG;
 use crate::printing::tasks::print_tasks;
@@ -105,7 +105,7 @@ impl Add {
         if self.needs_plan {
             // Before the task is there: no agent may claim it unseen.
             let queue = Queue::open(context)?;
-            let requests = crate::app::asking::requests(context, &queue)?;
+            let requests = ensemble_app::asking::requests(context, &queue)?;
             requests.demand_plan(self.id.as_str(), &context.actor()?)?;
         }
         change(context, &self.id, |board| board.add_task(&task))

@@ -1,15 +1,15 @@
 //! `ensemble team`: who belongs to the team, and what each is doing.
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::{FRESH, describe_agent, gather};
 use ensemble_core::message::Name;
 use ensemble_watch::attention::{Kind, Need, WatcherState};
 use ensemble_watch::overview::{Agent, Overview};
 use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::overview::{FRESH, describe_agent, gather};
 use crate::completion;
 use crate::context::Context;
 use crate::printing::overview::{note_look, print_agents, print_needs, watch};

@@ -1,10 +1,10 @@
 //! `ensemble tmux-status`: what needs a person, for the status line of tmux.
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::overview::gather;
+use ensemble_app::text::one_line;
 use ensemble_watch::overview::{Evidence, Overview};
 
-use crate::app::failure::Outcome;
-use crate::app::overview::gather;
-use crate::app::text::one_line;
 use crate::context::Context;
 use crate::printing::overview::cut;
 

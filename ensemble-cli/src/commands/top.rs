@@ -1,6 +1,7 @@
 //! `ensemble top`: the live view.
 
-use crate::app::failure::Outcome;
+use ensemble_app::failure::Outcome;
+
 use crate::context::Context;
 use crate::live;
 

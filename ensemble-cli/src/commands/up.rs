@@ -1,13 +1,13 @@
 //! `ensemble up`: the team of `ensemble.yaml`, running.
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::agent_panes::warn_of_absent_agent;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::starting::{Session, open, plans_of, require_programs};
 use ensemble_core::message::Name;
 use ensemble_team::roster::Came;
 use ensemble_watch::panes::PaneEntry;
 
-use crate::app::agent_panes::warn_of_absent_agent;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::starting::{Session, open, plans_of, require_programs};
 use crate::completion;
 use crate::context::Context;
 use crate::printing::starting::{print_brought, print_session};

@@ -1,5 +1,10 @@
 //! `ensemble agent usage`: what agents and tasks took, and what more is allowed.
 
+use ensemble_app::controls::authorize_resume;
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::{age, one_line};
+use ensemble_app::usage::{TeamUsage, cost, describe_unclear, token_count};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_team::budget::{BudgetFile, Limit, Parked, Scope};
@@ -7,11 +12,6 @@ use ensemble_team::usage::{Spent, by_task};
 use ensemble_watch::troubles::budget_help;
 use serde_json::{Value, json};
 
-use crate::app::controls::authorize_resume;
-use crate::app::diagnostics::say;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::{age, one_line};
-use crate::app::usage::{TeamUsage, cost, describe_unclear, token_count};
 use crate::context::Context;
 use crate::output::{BAD, FAINT};
 

@@ -8,6 +8,8 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
+use ensemble_app::failure::Outcome;
+use ensemble_app::watcher_start::revive_watcher;
 use ensemble_watch::project::Project;
 
 mod calls;
@@ -24,8 +26,6 @@ use super::{
     request, requests, respond, restart, resume, review, schema, send, settle, spawn, sprint,
     status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
 };
-use crate::app::failure::Outcome;
-use crate::app::watcher_start::revive_watcher;
 use crate::args::Globals;
 use crate::context::Context;
 use crate::help_texts::{AFTER_HELP, FIRST_DAY};

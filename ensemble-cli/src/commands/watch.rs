@@ -1,11 +1,11 @@
 //! `ensemble admin watch`: the sidecar, in the foreground.
 
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::Outcome;
 use ensemble_team::roster::Member;
 use ensemble_watch::project::Project;
 use ensemble_watch::{run_process, run_process_while};
 
-use crate::app::diagnostics::say;
-use crate::app::failure::Outcome;
 use crate::context::Context;
 
 /// Route files of the drop boxes and wake the agents, until SIGTERM or Ctrl-C

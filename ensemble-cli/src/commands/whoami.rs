@@ -1,16 +1,16 @@
 //! `ensemble agent whoami`: who is asking, and how that is known.
 
+use ensemble_app::acting::{board_tasks, duty};
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
+use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
 use ensemble_team::holdings::{Holding, tasks};
 use ensemble_team::roster::Proof;
 use ensemble_watch::workload::Books;
 use serde_json::json;
 
-use crate::app::acting::{board_tasks, duty};
-use crate::app::diagnostics::say;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
-use crate::app::text::one_line;
 use crate::context::Context;
 
 /// Print the name of this agent, with its evidence, and what it holds

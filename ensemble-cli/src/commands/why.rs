@@ -3,6 +3,14 @@
 use std::path::Path;
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::diagnostics::say;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::gather;
+use ensemble_app::story::{complete_id, look_up_story, reason_of, spent_on};
+use ensemble_app::team_log::TeamLog;
+use ensemble_app::text::{age, inline, one_line, plural};
+use ensemble_app::usage::describe_spent;
 use ensemble_core::event_log::{Record, Story};
 use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
@@ -10,14 +18,6 @@ use serde_json::{Value, json};
 use ensemble_watch::attention::Need;
 use ensemble_watch::overview::Evidence;
 
-use crate::app::diagnostics::say;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::overview::gather;
-use crate::app::story::{complete_id, look_up_story, reason_of, spent_on};
-use crate::app::team_log::TeamLog;
-use crate::app::text::{age, inline, one_line, plural};
-use crate::app::usage::describe_spent;
 use crate::completion;
 use crate::context::Context;
 use crate::output::{FAINT, STRONG};

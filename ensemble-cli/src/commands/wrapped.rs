@@ -1,8 +1,8 @@
 //! `ensemble claude`, `codex`, `opencode` and `gemini`: agents in the terminal of a person.
 
+use ensemble_app::failure::Outcome;
 use ensemble_core::message::Name;
 
-use crate::app::failure::Outcome;
 use crate::context::Context;
 use crate::wrap::{self, Wish};
 

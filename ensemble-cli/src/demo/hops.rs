@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use ensemble_app::failure::Outcome;
 use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
 
-use crate::app::failure::Outcome;
 use crate::output::Output;
 
 /// One message's way.

@@ -16,16 +16,16 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ensemble_app::diagnostics::say;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::one_line;
 use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_core::watch::Waiter;
 use serde_json::Value;
 
 use super::Settings;
 use super::stage::{io_failure, write};
-use crate::app::diagnostics::say;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::one_line;
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
 

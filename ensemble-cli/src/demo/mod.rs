@@ -23,11 +23,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::event_log::{Follower, Record};
 use ensemble_core::watch::Waiter;
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
 use hops::Hops;

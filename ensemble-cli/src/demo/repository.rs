@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::Error;
 
 use super::stage::{io_failure, quoted, write};
-use crate::app::failure::{Failure, Outcome};
 
 /// The person who runs the demo may have set no name in git.
 const ENVIRONMENT: [(&str, &str); 6] = [

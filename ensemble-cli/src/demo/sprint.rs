@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::Error;
 use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_core::message::Name;
@@ -25,8 +27,6 @@ use serde_json::{Value, json};
 use super::Settings;
 use super::repository::{self, git};
 use super::stage::{io_failure, write};
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
 
@@ -172,7 +172,7 @@ impl Sprint {
             return;
         }
         if let Err(error) = self.server.kill_server() {
-            crate::app::diagnostics::say(&format!("warning: {error}"));
+            ensemble_app::diagnostics::say(&format!("warning: {error}"));
         }
     }
 

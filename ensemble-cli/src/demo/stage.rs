@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::watcher_start::await_report;
 use ensemble_core::Error;
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
@@ -17,8 +19,6 @@ use ensemble_watch::panes::{self, PaneEntry};
 use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 
 use super::Settings;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::watcher_start::await_report;
 
 /// A watcher says it when it watches.
 const WATCHES: &str = "ensemble: watching ";
@@ -183,7 +183,7 @@ impl Stage {
             return;
         }
         if let Err(error) = self.server.kill_server() {
-            crate::app::diagnostics::say(&format!("warning: {error}"));
+            ensemble_app::diagnostics::say(&format!("warning: {error}"));
         }
         stop(&mut self.watcher);
     }

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::one_line;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::handshake;
@@ -19,9 +21,6 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::one_line;
 
 /// The path of traces, which OTLP adds to the address of a collector.
 const TRACES: &str = "/v1/traces";

@@ -1,6 +1,6 @@
 //! How a report or a review is checked before it is written, as flags.
 
-use crate::app::drop::{LintChecks, OnFindings};
+use ensemble_app::drop::{LintChecks, OnFindings};
 
 /// The treatment of lint findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
-use crate::app::content::{STDIN, content_of};
-use crate::app::failure::{Failure, Outcome};
+use ensemble_app::content::{STDIN, content_of};
+use ensemble_app::failure::{Failure, Outcome};
 
 /// A text, or a file with it.
 #[derive(Debug, clap::Args)]

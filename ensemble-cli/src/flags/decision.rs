@@ -1,8 +1,7 @@
 //! The flags of a decision: `--approve`, or `--reject` with its reason, and what silence means.
 
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::proto::request::AtExpiry;
-
-use crate::app::failure::{Failure, Outcome};
 
 /// Refuses an answer that is neither yes nor no.
 pub(crate) fn check_answer(is_approved: bool, is_rejected: bool) -> Outcome {

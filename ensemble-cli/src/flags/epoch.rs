@@ -1,7 +1,7 @@
 //! The fencing number under which a verb acts, as a flag.
 
-use crate::app::acting::given_number;
-use crate::app::failure::Outcome;
+use ensemble_app::acting::given_number;
+use ensemble_app::failure::Outcome;
 
 /// A flag of verbs that act under a claim or a review.
 #[derive(Debug, clap::Args)]

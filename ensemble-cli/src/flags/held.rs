@@ -1,9 +1,9 @@
 //! The held message that a verb is about, as flags.
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::held::HeldMessage;
 use ensemble_core::message::{MessageId, Name};
 
-use crate::app::held::HeldMessage;
 use crate::completion;
 
 /// Which held message is meant.

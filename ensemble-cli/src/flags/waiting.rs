@@ -63,7 +63,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::app::receipt::Receipt;
+    use ensemble_app::receipt::Receipt;
 
     #[derive(Debug, Parser)]
     struct Line {

@@ -1,9 +1,9 @@
 //! The JSON in which an agent wants to be answered.
 
+use ensemble_app::agent_program::AgentProgram;
 use serde_json::{Value, json};
 
 use super::Event;
-use crate::app::agent_program::AgentProgram;
 
 /// The answer that says `text` to the agent and `shown` to the person at its screen, which costs no tokens. `name` is the
 /// event as the agent calls it.

@@ -15,6 +15,11 @@
 
 use std::time::Duration;
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::mail::answers;
+use ensemble_app::mail::delivered::{Delivered, PLAIN_TYPE, sender_of};
+use ensemble_app::queue::Queue;
+use ensemble_app::text::printable;
 use ensemble_core::env::Delivery;
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId, Name, Purpose};
@@ -23,11 +28,6 @@ use ensemble_team::session::{Carried, LockedSession, Session, Way};
 use serde_json::json;
 
 use super::{Hook, frames};
-use crate::app::failure::Outcome;
-use crate::app::mail::answers;
-use crate::app::mail::delivered::{Delivered, PLAIN_TYPE, sender_of};
-use crate::app::queue::Queue;
-use crate::app::text::printable;
 
 /// Waiting messages are looked at up to here.
 const DUE_MAX: usize = 100;

@@ -3,10 +3,9 @@
 use std::io::{IsTerminal as _, Read};
 use std::path::PathBuf;
 
+use ensemble_app::failure::{Failure, Outcome};
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::app::failure::{Failure, Outcome};
 
 /// The longest event that is read, in bytes. It may hold the whole answer of a tool.
 const EVENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -151,7 +150,7 @@ fn flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Er
 /// The beginning of a text, in one line.
 fn shortened(text: &str) -> String {
     let start: String = text.chars().take(TEXT_CHARS_MAX).collect();
-    crate::app::text::one_line(&start)
+    ensemble_app::text::one_line(&start)
 }
 
 #[cfg(test)]

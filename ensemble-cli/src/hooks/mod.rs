@@ -47,15 +47,15 @@ mod waiter;
 
 use std::io::Write as _;
 
+use ensemble_app::agent_program::AgentProgram;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::Outcome;
+use ensemble_app::queue::Queue;
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
 use ensemble_team::session::{Activity, LockedSession, Sessions, Way};
 use ensemble_tmux::provider::process;
 
-use crate::app::agent_program::AgentProgram;
-use crate::app::exit_code::Exit;
-use crate::app::failure::Outcome;
-use crate::app::queue::Queue;
 use crate::context::Context;
 
 use reminder::Reminder;
@@ -133,7 +133,7 @@ impl Hook<'_> {
             carry::give_back_held(self, queue)?;
         }
         if self.is_introduction_due(locked) {
-            said = crate::app::introduction::text(
+            said = ensemble_app::introduction::text(
                 self.context,
                 queue,
                 &self.agent,

@@ -1,14 +1,14 @@
 //! What an agent still holds when its turn ends: said once for each delivery, and the turn continues with it.
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::ids;
+use ensemble_app::mail::delivered::{Delivered, SenderStanding};
+use ensemble_app::queue::Queue;
+use ensemble_app::text::one_line;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_team::session::Session;
 
 use super::{Hook, frames};
-use crate::app::failure::Outcome;
-use crate::app::ids;
-use crate::app::mail::delivered::{Delivered, SenderStanding};
-use crate::app::queue::Queue;
-use crate::app::text::one_line;
 
 /// How many held messages one reminder names.
 const NAMED_MAX: usize = 8;

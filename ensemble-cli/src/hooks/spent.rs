@@ -4,12 +4,12 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use ensemble_app::agent_program::AgentProgram;
 use ensemble_core::durable::{Dir, Modes};
 use ensemble_core::env::{Clock as _, SystemClock};
 use serde_json::json;
 
 use super::{Event, Hook};
-use crate::app::agent_program::AgentProgram;
 
 /// The largest record, in bytes; what comes after is not counted.
 const RECORD_BYTES_MAX: u64 = 32 * 1024 * 1024;

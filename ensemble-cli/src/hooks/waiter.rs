@@ -14,6 +14,9 @@
 
 use std::time::{Duration, Instant};
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
 use ensemble_core::driver::PongBox;
 use ensemble_core::watch::Waiter;
 use ensemble_team::session::{Activity, Session, Way};
@@ -21,9 +24,6 @@ use ensemble_tmux::provider::machine::Places;
 use ensemble_tmux::provider::process;
 
 use super::{Hook, carry, ping};
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
 
 /// How long a new waiter waits for the one before it, which ends when it sees that its session is over.
 const TAKE_OVER: Duration = Duration::from_secs(5);

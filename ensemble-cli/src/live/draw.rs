@@ -12,6 +12,8 @@
 //! A mark at the start of each line says what colour says as well, and `>` stands before the selected one.
 
 use anstyle::AnsiColor;
+use ensemble_app::text::{age, one_line, plural, wrapped};
+use ensemble_app::usage::{cost, token_count};
 use ensemble_core::event_log::Record;
 use ensemble_core::message::Timestamp;
 use ensemble_team::holdings::HeldAs;
@@ -28,9 +30,6 @@ use ensemble_team::usage::Spent;
 use ensemble_watch::attention::{Need, WatcherState};
 use ensemble_watch::overview::Agent;
 
-use crate::app::usage::{cost, token_count};
-
-use crate::app::text::{age, one_line, plural, wrapped};
 use crate::printing::overview::{counted, cut, held, mark, unread};
 
 /// Lines for the last events, at the least.

@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
+use ensemble_app::failure::Outcome;
 use ensemble_core::event_log::{self, Follower, Record, types};
-
-use crate::app::failure::Outcome;
 
 /// How much of the end of the log is read at first, in bytes.
 const FIRST_BYTES_MAX: u64 = 64 * 1024;

@@ -21,6 +21,12 @@ use std::io::{self, IsTerminal as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ensemble_app::diagnostics::silence;
+use ensemble_app::environment::own_program;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::{FRESH, OpenedQueue, open_to_watch};
+use ensemble_app::story::story_lines;
+use ensemble_app::usage::open_usage;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_watch::overview::{Changes, Overview, OverviewReader};
 use ratatui::DefaultTerminal;
@@ -28,12 +34,6 @@ use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::app::diagnostics::silence;
-use crate::app::environment::own_program;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::overview::{FRESH, OpenedQueue, open_to_watch};
-use crate::app::story::story_lines;
-use crate::app::usage::open_usage;
 use crate::context::Context;
 use crate::printing::overview;
 use events::LastEvents;
@@ -264,5 +264,5 @@ fn first_line(said: &[u8]) -> String {
     let first = first.strip_prefix("ensemble: ").unwrap_or(first);
     let hint = lines.find_map(|line| line.strip_prefix("hint: "));
     let hint = hint.map_or_else(String::new, |hint| format!(": {hint}"));
-    crate::app::text::one_line(&format!("{first}{hint}"))
+    ensemble_app::text::one_line(&format!("{first}{hint}"))
 }

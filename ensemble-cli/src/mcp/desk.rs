@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use ensemble_app::App;
+use ensemble_app::failure::Outcome;
+use ensemble_app::queue::Queue;
+use ensemble_app::steps::open_steps;
 use ensemble_core::broker::Broker;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
@@ -14,10 +18,6 @@ use ensemble_team::steps::{StepKey, StepStore};
 use ensemble_watch::project::Project;
 
 use super::tools::Trouble;
-use crate::app::App;
-use crate::app::failure::Outcome;
-use crate::app::queue::Queue;
-use crate::app::steps::open_steps;
 
 /// One agent's place in the project.
 pub(crate) struct Desk {

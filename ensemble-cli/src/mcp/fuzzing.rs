@@ -4,9 +4,9 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 
+use ensemble_app::App;
 use serde_json::{Value, json};
 
-use crate::app::App;
 use crate::mcp::{Desk, call, serve_client};
 
 /// The lines with which a client begins.

@@ -13,6 +13,7 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::durable::open_file;
 use ensemble_core::message::Digest;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -22,7 +23,6 @@ use tokio::net::TcpListener;
 
 use super::connections::{self, Connection};
 use super::{Desk, Server};
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 use crate::loopback::{fresh_token, runtime};
 

@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ensemble_app::text::one_line;
+use ensemble_app::watcher_start::revive_watcher;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult, ConstString,
     ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation,
@@ -47,9 +49,6 @@ pub(crate) use stdio::serve as serve_stdio;
 pub(crate) use stdio::serve_client;
 pub(crate) use tools::schemas;
 use tools::waiting;
-
-use crate::app::text::one_line;
-use crate::app::watcher_start::revive_watcher;
 
 /// Calls one tool, without a client.
 #[cfg(feature = "fuzzing")]

@@ -19,6 +19,8 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
+use ensemble_app::content::{read_line, take_stdin};
+use ensemble_app::failure::{Failure, Outcome};
 use rmcp::model::ErrorCode;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -28,8 +30,6 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
 use super::{Desk, Server};
-use crate::app::content::{read_line, take_stdin};
-use crate::app::failure::{Failure, Outcome};
 use crate::loopback::runtime;
 
 /// The longest line that is read, in bytes: the largest attachment that a model writes, with room for escapes.

@@ -1,9 +1,8 @@
 //! The lines of the protocol, as types: their schema is `ensemble admin schema api`.
 
+use ensemble_app::error_line::ErrorBody;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::app::error_line::ErrorBody;
 
 /// The first line: version and limits.
 #[derive(Debug, Serialize, schemars::JsonSchema)]

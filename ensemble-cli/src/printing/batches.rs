@@ -1,11 +1,11 @@
 //! The result of a batch.
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text;
 use ensemble_team::contract::Summary;
 use ensemble_team::driver::{Batch, SUMMARY_PATH};
 use serde_json::json;
 
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text;
 use crate::context::Context;
 
 /// Prints the summary of a batch; a missing report is a failure.

@@ -1,8 +1,8 @@
 //! The content of a message.
 
+use ensemble_app::failure::Outcome;
 use ensemble_core::message::{Envelope, fenced};
 
-use crate::app::failure::Outcome;
 use crate::output::{FAINT, Output};
 
 /// Whatever the content looks like, it is seen where it begins, where it ends, and whose it is.

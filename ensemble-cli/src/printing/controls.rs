@@ -1,11 +1,11 @@
 //! A control file that was put down.
 
+use ensemble_app::controls::PutControl;
+use ensemble_app::failure::Outcome;
+use ensemble_app::text::one_line;
 use ensemble_team::board::ControlFile;
 use serde_json::json;
 
-use crate::app::controls::PutControl;
-use crate::app::failure::Outcome;
-use crate::app::text::one_line;
 use crate::context::Context;
 
 /// Says that the file is there, since when and why.

@@ -1,18 +1,18 @@
 //! What the person reads: messages of the mailbox `operator`, each with the commands that answer it.
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::ids;
+use ensemble_app::mail::conversation::ShownMessage;
+use ensemble_app::mail::delivered::{
+    PLAIN_TYPE, SenderStanding, envelope_json, is_answered, standing,
+};
+use ensemble_app::queue::Queue;
+use ensemble_app::text::{age, one_line, printable};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, Name, Purpose};
 use ensemble_core::requests::Entry;
 use serde_json::{Value, json};
 
-use crate::app::failure::Outcome;
-use crate::app::ids;
-use crate::app::mail::conversation::ShownMessage;
-use crate::app::mail::delivered::{
-    PLAIN_TYPE, SenderStanding, envelope_json, is_answered, standing,
-};
-use crate::app::queue::Queue;
-use crate::app::text::{age, one_line, printable};
 use crate::context::Context;
 use crate::output::{FAINT, STRONG};
 

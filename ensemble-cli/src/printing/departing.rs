@@ -1,9 +1,9 @@
 //! The outcome for agents that were to leave.
 
+use ensemble_app::departing::Fate;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::proto::request::Outcome as Answer;
 
-use crate::app::departing::Fate;
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 
 /// Prints the fate of each agent. Fails if an agent is still there.

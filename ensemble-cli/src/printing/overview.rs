@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anstyle::Style;
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::Outcome;
+use ensemble_app::text::{age, one_line, plural};
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
 use ensemble_team::holdings::tasks;
@@ -17,9 +20,6 @@ use ensemble_watch::overview::{Agent, COUNT_MAX, MailboxView, Overview, since_mi
 use ensemble_watch::project::Project;
 use serde_json::Value;
 
-use crate::app::diagnostics::say;
-use crate::app::failure::Outcome;
-use crate::app::text::{age, one_line, plural};
 use crate::context::Context;
 use crate::output::{BAD, FAINT, Output, STRONG, WARNING};
 
@@ -111,7 +111,7 @@ pub(crate) fn print_agents(context: &Context, overview: &Overview, is_whole: boo
     rows.extend(agents.iter().map(|agent| agent_cells(agent, overview, is_whole)));
     let width = width(&context.out);
     let styles = std::iter::once(FAINT).chain(agents.iter().map(|agent| style(agent)));
-    for (line, style) in crate::app::text::table(&rows).iter().zip(styles) {
+    for (line, style) in ensemble_app::text::table(&rows).iter().zip(styles) {
         context.out.line(context.out.paint(style, cut(line, width)))?;
     }
     Ok(())

@@ -1,10 +1,10 @@
 //! Why a worker is not ready.
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::proto::ready::ReadinessFailure;
 use serde_json::{Value, json};
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 
 /// Says why a worker is not ready: the seed's block on stderr, and an object for `--json`.

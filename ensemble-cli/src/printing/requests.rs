@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use ensemble_app::asking::await_answer;
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
+use ensemble_app::text::{age, one_line};
 use ensemble_core::proto::request::{Outcome as Answer, PLAN_APPROVAL, SHUTDOWN};
 use ensemble_core::requests::{Entry, Requests};
 
-use crate::app::asking::await_answer;
-use crate::app::diagnostics::say;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
-use crate::app::text::{age, one_line};
 use crate::context::Context;
 
 /// Says that a request is under way, or waits for its answer if it is to be waited for.

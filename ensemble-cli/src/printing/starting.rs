@@ -1,11 +1,11 @@
 //! What verbs print that bring agents up: `up`, `agent start`, `agent restart`, `join` and `adopt`.
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::starting::{Session, Starts, ended, ended_at_once, waiting_for_person};
 use ensemble_core::message::Name;
 use ensemble_watch::team::{Brought, HowBrought};
 use serde_json::json;
 
-use crate::app::failure::{Failure, Outcome};
-use crate::app::starting::{Session, Starts, ended, ended_at_once, waiting_for_person};
 use crate::context::Context;
 use crate::output::Output;
 

@@ -1,9 +1,9 @@
 //! Tasks of the blackboard as a table.
 
+use ensemble_app::failure::Outcome;
 use ensemble_core::message::Name;
 use ensemble_team::board::{State, Task, unmet};
 
-use crate::app::failure::Outcome;
 use crate::context::Context;
 
 /// Tasks as lines.

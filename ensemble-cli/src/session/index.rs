@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ensemble_app::text::inline;
 use ensemble_core::event_log::Record;
 use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
-
-use crate::app::text::inline;
 
 /// Lines that are kept from the beginning of a story.
 const FIRST_MAX: usize = 12;

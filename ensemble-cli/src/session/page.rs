@@ -219,5 +219,5 @@ pub(super) fn grouped(count: u64) -> String {
 }
 
 fn plural(count: u64, noun: &str) -> String {
-    crate::app::text::plural(count, noun)
+    ensemble_app::text::plural(count, noun)
 }

@@ -25,6 +25,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ensemble_app::diagnostics::say;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::new_queue::ensure_queue;
+use ensemble_app::starting;
+use ensemble_app::watcher_start::keep_watcher;
 use ensemble_core::broker::{Broker as _, UnreadMail};
 use ensemble_core::driver::nap;
 use ensemble_core::message::Name;
@@ -37,12 +43,6 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use crate::app::diagnostics::say;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::new_queue::ensure_queue;
-use crate::app::starting;
-use crate::app::watcher_start::keep_watcher;
 use crate::context::Context;
 use pty::{NoTerminal, PtyTerminal};
 use user::UserTerminal;

@@ -1,12 +1,12 @@
 //! The name of a wrapped agent: the one that the person wants, or the first free one of its program.
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::free_names::{find_free_name, is_free};
 use ensemble_core::message::Name;
 use ensemble_watch::project::Project;
 use ensemble_watch::team::Plan;
 
 use super::Wish;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::free_names::{find_free_name, is_free};
 
 /// The plan of the agent that is to be started.
 pub(super) fn plan(project: &Project, provider: &str, wish: &Wish) -> Outcome<Plan> {

@@ -1,14 +1,14 @@
 //! `ensemble agent exit`: how an agent is about to end.
 
+use ensemble_app::acting;
+use ensemble_app::board_agents::directory_of;
+use ensemble_app::exit_code::Exit as Code;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_team::board::Say;
 use ensemble_team::driver::supervise::seated;
 use serde_json::json;
 
-use crate::app::acting;
-use crate::app::board_agents::directory_of;
-use crate::app::exit_code::Exit as Code;
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 
 /// Announce how you are about to end, and return that as exit status

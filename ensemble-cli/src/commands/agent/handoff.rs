@@ -1,10 +1,10 @@
 //! `ensemble agent handoff`: notes for the agent that continues the task.
 
+use ensemble_app::board_agents::hand_over;
+use ensemble_app::failure::Outcome;
 use ensemble_team::board::NewHandoff;
 use serde_json::{Map, json};
 
-use crate::app::board_agents::hand_over;
-use crate::app::failure::Outcome;
 use crate::context::Context;
 
 /// Leave notes for the agent that continues your task, and announce exit status 42

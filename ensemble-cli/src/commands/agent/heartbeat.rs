@@ -1,10 +1,10 @@
 //! `ensemble agent heartbeat`: a sign of life.
 
+use ensemble_app::board_agents::{LifeSign, give_sign};
+use ensemble_app::failure::Outcome;
 use ensemble_team::proto::beat::extended;
 use serde_json::json;
 
-use crate::app::board_agents::{LifeSign, give_sign};
-use crate::app::failure::Outcome;
 use crate::context::Context;
 
 /// Extend your leases
@@ -35,7 +35,7 @@ impl Heartbeat {
             return context.out.object(&object);
         }
         match self.long {
-            Some(why) => context.out.line(extended(&crate::app::text::one_line(&why))),
+            Some(why) => context.out.line(extended(&ensemble_app::text::one_line(&why))),
             None => context.out.line(format!("alive, for {seconds} s")),
         }
     }

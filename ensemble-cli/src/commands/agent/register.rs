@@ -1,10 +1,10 @@
 //! `ensemble agent register`: an entry on the blackboard for an agent without a supervisor.
 
+use ensemble_app::failure::Outcome;
 use ensemble_team::board::NewAgent;
 use ensemble_team::proto::agent;
 use serde_json::json;
 
-use crate::app::failure::Outcome;
 use crate::context::Context;
 
 /// Register yourself on the blackboard

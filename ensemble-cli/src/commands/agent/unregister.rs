@@ -1,13 +1,13 @@
 //! `ensemble agent unregister`: takes an entry off the blackboard.
 
+use ensemble_app::board_agents::directory_of;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
 use ensemble_team::board::{Board, State};
 use ensemble_team::driver::supervise::{end_orphan, seated};
 use ensemble_team::proto::task::Holder;
 use serde_json::json;
 
-use crate::app::board_agents::directory_of;
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 
 /// Take an agent off the blackboard, and give back what it held

@@ -1,12 +1,12 @@
 //! `ensemble agent verify`: phase 1 of seed 001.
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::one_line;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_team::worktree::{Duty, Unfit, Verified};
 use serde_json::{Value, json};
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::one_line;
 use crate::context::Context;
 use crate::flags::epoch::EpochFlag;
 

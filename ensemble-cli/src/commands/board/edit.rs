@@ -4,13 +4,13 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::Error;
 use ensemble_core::durable;
 use ensemble_team::board::BoardError;
 use serde_json::json;
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 
 /// The largest edited copy that is read, in bytes.

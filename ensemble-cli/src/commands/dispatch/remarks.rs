@@ -1,8 +1,7 @@
 //! What goes wrong for a while, said once and not at each look.
 
+use ensemble_app::diagnostics::say;
 use ensemble_core::Error;
-
-use crate::app::diagnostics::say;
 
 /// The last error, if it is not over.
 #[derive(Debug, Default)]

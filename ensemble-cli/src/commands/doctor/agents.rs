@@ -6,12 +6,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use ensemble_app::agent_program::{AgentProgram, PROGRAMS, find_on_path};
+use ensemble_app::hook_files::hooks_in_place;
+use ensemble_app::text::one_line;
 use ensemble_watch::team::Plan;
 
 use super::{Check, Level, trust};
-use crate::app::agent_program::{AgentProgram, PROGRAMS, find_on_path};
-use crate::app::hook_files::hooks_in_place;
-use crate::app::text::one_line;
 use crate::context::Context;
 
 /// How long a program may take to say its version.

@@ -1,10 +1,10 @@
 //! What is checked of the blackboard.
 
+use ensemble_app::text::plural;
 use ensemble_core::Error;
 use ensemble_team::worktree::{CheckedOut, RemoteState};
 
 use super::{Check, Level};
-use crate::app::text::plural;
 use crate::context::Context;
 
 /// Whether approved tasks can be merged. Nothing is said without a blackboard in a git repository.

@@ -4,6 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use ensemble_app::failure::Failure;
 use ensemble_core::durable::FileLock;
 use ensemble_core::watch::{FsEvent, FsWatcher};
 use ensemble_watch::attention::WatcherState;
@@ -11,7 +12,6 @@ use ensemble_watch::project::Project;
 use rustix::fs::{Access, CWD, RenameFlags};
 
 use super::{Check, Level};
-use crate::app::failure::Failure;
 use crate::context::Context;
 
 /// Below this many free bytes something is about to go wrong.
@@ -27,7 +27,7 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 pub(super) fn opens(context: &Context) -> Check {
     match context.spool().and_then(|spool| Ok(spool.mailboxes()?)) {
         Ok(mailboxes) => {
-            Check::ok("queue", crate::app::text::plural(mailboxes.len() as u64, "mailbox"))
+            Check::ok("queue", ensemble_app::text::plural(mailboxes.len() as u64, "mailbox"))
         }
         Err(Failure::Told { text, hint, .. }) => {
             let remedy = hint.unwrap_or_else(|| "see what the message says".to_owned());
@@ -194,7 +194,7 @@ fn file_clock(probe: &Path) -> Check {
         Ok(off) => Check::bad(
             "file clock",
             Level::Warn,
-            format!("the file system's clock is off by {}", crate::app::text::age(off)),
+            format!("the file system's clock is off by {}", ensemble_app::text::age(off)),
             "let both machines keep time (NTP)",
         ),
         Err(error) => Check::bad("file clock", Level::Warn, error.to_string(), "see why"),

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::text::plural;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_nats::NatsTransport;
 use ensemble_watch::attention::AwayServers;
 
 use super::{Check, Level};
-use crate::app::failure::Outcome;
-use crate::app::text::plural;
 use crate::context::Context;
 
 /// How far this host's clock may differ from the servers'.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::text::plural;
+
 use super::{Check, Level};
-use crate::app::failure::Outcome;
-use crate::app::text::plural;
 use crate::context::Context;
 
 /// How long the server may take.

@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use ensemble_app::agent_program::AgentProgram;
 use ensemble_core::durable::read_chosen_file;
 use serde_json::Value;
 
 use super::{Check, Level};
-use crate::app::agent_program::AgentProgram;
 
 const CHECK: &str = "trust";
 /// The largest file of a program's settings that is read, in bytes.

@@ -1,11 +1,11 @@
 //! What `ensemble admin fsck` finds around the blackboard.
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::text::one_line;
 use ensemble_team::board::is_missing;
 use ensemble_team::board::{Board, BoardFinding};
 
 use super::Note;
-use crate::app::failure::Outcome;
-use crate::app::text::one_line;
 use crate::context::Context;
 use crate::output::{BAD, GOOD};
 

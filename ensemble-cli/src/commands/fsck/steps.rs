@@ -1,12 +1,12 @@
 //! What `ensemble admin fsck` finds in the database of the steps.
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::text::one_line;
 use ensemble_team::steps::{STEPS_FILE, StepOptions};
 use ensemble_watch::project::Project;
 use serde::Serialize;
 
 use super::Note;
-use crate::app::failure::Outcome;
-use crate::app::text::one_line;
 use crate::context::Context;
 use crate::output::BAD;
 

@@ -11,12 +11,11 @@
 
 use std::path::Path;
 
+use ensemble_app::failure::Outcome;
 use ensemble_core::dropbox::{Entry, Ledger};
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::message::yaml;
 use serde_json::{Map, Value};
-
-use crate::app::failure::Outcome;
 
 /// The largest file that is looked at, in bytes.
 const FILE_BYTES_MAX: usize = 1024 * 1024;

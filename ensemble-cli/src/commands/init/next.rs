@@ -1,9 +1,10 @@
 //! The next three commands, for what is found here: agents in panes, agents on PATH, or neither.
 
-use crate::app::agent_panes::count_unowned_agents;
-use crate::app::agent_program::installed_programs;
-use crate::app::failure::Outcome;
-use crate::app::text::plural;
+use ensemble_app::agent_panes::count_unowned_agents;
+use ensemble_app::agent_program::installed_programs;
+use ensemble_app::failure::Outcome;
+use ensemble_app::text::plural;
+
 use crate::context::Context;
 
 /// The column of the explanations.

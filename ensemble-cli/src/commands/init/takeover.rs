@@ -1,5 +1,7 @@
 //! `ensemble init --from`: what was taken over, what was not, and the next commands.
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::text::one_line;
 use ensemble_core::Error;
 use ensemble_core::event_log::EventLog;
 use ensemble_core::spool::{Settings, Spool};
@@ -7,8 +9,6 @@ use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use super::upstream::{NAME, Said, Upstream};
-use crate::app::failure::Outcome;
-use crate::app::text::one_line;
 use crate::context::Context;
 use crate::output::{FAINT, STRONG, WARNING};
 

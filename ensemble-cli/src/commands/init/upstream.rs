@@ -15,14 +15,13 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::plural;
 use ensemble_core::durable::{Dir, read_file};
 use ensemble_core::message::Name;
 use ensemble_tmux::tmux::Server;
 use serde::Serialize;
 use serde_json::json;
-
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::plural;
 
 /// The largest file with a process id, in bytes.
 const PID_BYTES_MAX: usize = 64;
@@ -182,7 +181,7 @@ impl Upstream {
 
     /// Asks the tmux server around us, else the user's own, which panes it has.
     fn look_for_panes(&mut self) {
-        let Ok(server) = crate::app::agent_panes::nearest_server(None) else { return };
+        let Ok(server) = ensemble_app::agent_panes::nearest_server(None) else { return };
         let Ok(panes) = server.panes() else { return };
         self.note_panes(&server, |id| panes.iter().any(|pane| pane.id == *id && !pane.dead));
     }

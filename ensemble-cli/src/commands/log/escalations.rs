@@ -1,11 +1,11 @@
 //! `ensemble log escalations`: reports to the conductor of tasks that no worker took.
 
+use ensemble_app::failure::Outcome;
 use ensemble_core::driver::{LADDERS_DIRECTORY, LadderFile, LadderStore, read_escalations};
 use ensemble_core::event_log::{read_all, types};
 use ensemble_watch::project::Project;
 use serde_json::{Map, Value, json};
 
-use crate::app::failure::Outcome;
 use crate::context::Context;
 
 /// The fields of every row.
@@ -36,7 +36,7 @@ impl Arguments {
                 })),
             });
         }
-        let team = crate::app::team_log::TeamLog::open(context)?;
+        let team = ensemble_app::team_log::TeamLog::open(context)?;
         for record in logged(team.path())? {
             let key = |row: &Map<String, Value>| {
                 ["task_id", "attempt", "escalated_at"].map(|member| row.get(member).cloned())

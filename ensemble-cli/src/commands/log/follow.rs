@@ -16,13 +16,13 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Digest;
 use ensemble_core::watch::Waiter;
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::report::{present, story};
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 use crate::loopback::{fresh_token, runtime};
 use crate::session::page;

@@ -11,18 +11,18 @@ mod report;
 use std::path::Path;
 
 use anstyle::Style;
+use ensemble_app::diagnostics::say;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::receipt::LOG_POLL;
+use ensemble_app::team_log::TeamLog;
+use ensemble_app::text::{inline, one_line, plural};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Follower, Position, Record, RecordType, last, read_all, types};
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
 use serde_json::Value;
 
-use crate::app::diagnostics::say;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::receipt::LOG_POLL;
-use crate::app::team_log::TeamLog;
-use crate::app::text::{inline, one_line, plural};
 use crate::args;
 use crate::context::Context;
 use crate::output::{BAD, FAINT, STRONG};

@@ -1,9 +1,9 @@
 //! `ensemble log record`: one event, by a hook or a script.
 
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::event_log::RecordType;
 use serde_json::{Map, Value, json};
 
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 
 /// The longest key, in bytes.

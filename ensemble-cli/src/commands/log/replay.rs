@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::steps::open_steps;
+use ensemble_app::text::{one_line, plural};
 use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::requests::Requests;
@@ -10,10 +14,6 @@ use ensemble_team::board::is_missing;
 use ensemble_team::replay::{Difference, DifferenceKind, Disk, Replay};
 use serde_json::json;
 
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::steps::open_steps;
-use crate::app::text::{one_line, plural};
 use crate::context::Context;
 use crate::output::{BAD, FAINT, GOOD, STRONG};
 

@@ -3,6 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ensemble_app::diagnostics::say;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::gather;
+use ensemble_app::text::plural;
+use ensemble_app::usage::{TeamUsage, cost, describe_unclear};
 use ensemble_core::durable::{Durability, write_document};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
@@ -11,12 +17,6 @@ use ensemble_team::usage::Spent;
 use ensemble_watch::overview::Evidence;
 use serde_json::json;
 
-use crate::app::diagnostics::say;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::overview::gather;
-use crate::app::text::plural;
-use crate::app::usage::{TeamUsage, cost, describe_unclear};
 use crate::context::Context;
 use crate::session::{Present, Story, Used, page};
 
@@ -81,7 +81,7 @@ pub(super) fn story(context: &Context, session: Option<String>) -> Outcome<Story
         return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
     }
     let mut story = Story::of(session.clone());
-    let team = crate::app::team_log::TeamLog::open(context)?;
+    let team = ensemble_app::team_log::TeamLog::open(context)?;
     let mut records = read_all(team.path())?;
     records.by_ref().for_each(|record| story.take(&record));
     let bad = records.bad_lines().count();

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::agent_panes::{named_server, warn_of_absent_agent};
+use ensemble_app::authority::authorize_mailbox;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
 use ensemble_core::Error;
 use ensemble_core::message::{Name, ReservedName};
 use ensemble_watch::panes::{self, PaneEntry};
 use serde_json::json;
 
-use crate::app::agent_panes::{named_server, warn_of_absent_agent};
-use crate::app::authority::authorize_mailbox;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::queue::Queue;
 use crate::completion;
 use crate::context::Context;
 

@@ -3,6 +3,14 @@
 
 use std::time::{Duration, Instant};
 
+use ensemble_app::content::fill;
+use ensemble_app::diagnostics::say;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::mail::answers;
+use ensemble_app::queue::check_name;
+use ensemble_app::receipt::Receipt;
+use ensemble_app::text::age;
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Published;
@@ -11,14 +19,6 @@ use ensemble_core::spool::{Settings, State};
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
 
 use super::Arguments;
-use crate::app::content::fill;
-use crate::app::diagnostics::say;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::mail::answers;
-use crate::app::queue::check_name;
-use crate::app::receipt::Receipt;
-use crate::app::text::age;
 use crate::context::Context;
 
 /// How long a wait goes on before it looks again although nothing was heard.

@@ -1,12 +1,12 @@
 //! `ensemble board sprint`: which tasks belong together, and until when.
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::one_line;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::board::{NewSprint, metrics};
 use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::one_line;
 use crate::context::Context;
 use crate::output::STRONG;
 

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use ensemble_app::content::content_of;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::steps::{open_step_mail, open_steps};
 use ensemble_team::steps::{Added, Plan};
 use serde_json::json;
 
-use crate::app::content::content_of;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::steps::{open_step_mail, open_steps};
 use crate::context::Context;
 
 /// Store all steps of a task
@@ -52,7 +52,7 @@ impl Add {
                 "already_stored": added == Added::AlreadyStored,
             }));
         }
-        let what = crate::app::text::plural(steps as u64, "step");
+        let what = ensemble_app::text::plural(steps as u64, "step");
         context.out.line(match added {
             Added::Stored => format!("task {}: {what} stored", plan.task_id),
             Added::AlreadyStored => format!("task {}: the same plan is stored", plan.task_id),

@@ -1,12 +1,12 @@
 //! `ensemble step list` and `show`.
 
+use ensemble_app::failure::Outcome;
+use ensemble_app::steps::open_existing_steps;
+use ensemble_app::text::one_line;
 use ensemble_team::steps::{StepStore, StepView};
 use serde_json::json;
 
 use super::Which;
-use crate::app::failure::Outcome;
-use crate::app::steps::open_existing_steps;
-use crate::app::text::one_line;
 use crate::context::Context;
 use crate::output::{BAD, GOOD, STRONG, WARNING};
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use ensemble_app::failure::Outcome;
 use ensemble_core::watch::POLL_WITH_EVENTS;
 use ensemble_team::steps::{StepKey, StepStore};
 
-use crate::app::failure::Outcome;
 use crate::context::Context;
 
 mod add;

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::interrupt::Interrupt;
+use ensemble_app::steps::{hand_out_prompt, open_existing_steps};
+use ensemble_app::wait_line::WaitLine;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::watch::Waiter;
 use ensemble_team::steps::{Ask, Handed, Next, Nothing, StepStore};
 
 use super::{wait_for_change, wait_on};
-use crate::app::failure::{Failure, Outcome};
-use crate::app::interrupt::Interrupt;
-use crate::app::steps::{hand_out_prompt, open_existing_steps};
-use crate::app::wait_line::WaitLine;
 use crate::args;
 use crate::context::Context;
 

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::worker::Worker;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Pane as _;
 use ensemble_core::message::{MessageId, Name};
@@ -11,9 +14,6 @@ use ensemble_core::spool::State;
 use ensemble_team::driver::Prompted;
 use ensemble_team::steps::StepStore;
 
-use crate::app::diagnostics::say;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::worker::Worker;
 use crate::context::Context;
 use ensemble_watch::overview::WatcherView;
 

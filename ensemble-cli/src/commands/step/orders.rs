@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
+use ensemble_app::content::content_of;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::steps::{open_existing_steps, open_step_mail};
 use ensemble_core::message::{Name, yaml};
 use ensemble_team::steps::{Part, StepKey, StepStore};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::Which;
-use crate::app::content::content_of;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::steps::{open_existing_steps, open_step_mail};
 use crate::context::Context;
 
 /// A note for the next holder of the step.

@@ -3,6 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::interrupt::Interrupt;
+use ensemble_app::steps::{open_existing_steps, open_step_mail, step_driver};
+use ensemble_app::text;
+use ensemble_app::wait_line::WaitLine;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
@@ -14,12 +20,6 @@ use serde_json::json;
 
 use super::nudges::Nudges;
 use super::{wait_for_change, wait_on};
-use crate::app::diagnostics::say;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::interrupt::Interrupt;
-use crate::app::steps::{open_existing_steps, open_step_mail, step_driver};
-use crate::app::text;
-use crate::app::wait_line::WaitLine;
 use crate::args;
 use crate::context::Context;
 use crate::output::{FAINT, WARNING};

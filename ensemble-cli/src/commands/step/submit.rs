@@ -1,9 +1,9 @@
 //! `ensemble step submit`: the completion tool as a command.
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::steps::{describe_submitted, open_existing_steps, open_step_mail, step_driver};
 use ensemble_team::steps::Completion;
 
-use crate::app::failure::{Failure, Outcome};
-use crate::app::steps::{describe_submitted, open_existing_steps, open_step_mail, step_driver};
 use crate::context::Context;
 use crate::flags::content::FileContent;
 

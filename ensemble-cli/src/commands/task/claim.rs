@@ -1,11 +1,11 @@
 //! `ensemble task claim`: a task, and a worktree to do it in.
 
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::Outcome;
+use ensemble_app::tasks::{TakenTask, take_task};
+use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
 
-use crate::app::diagnostics::say;
-use crate::app::failure::Outcome;
-use crate::app::tasks::{TakenTask, take_task};
-use crate::app::text::one_line;
 use crate::context::Context;
 
 /// Claim a task, with a worktree to do it in

@@ -1,11 +1,11 @@
 //! `ensemble task submit` and `ensemble task verdict`: what was done, and what is thought of it.
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::tasks::{judge_task, submit_task};
 use ensemble_core::message::Name;
 use ensemble_team::worktree::Verdict as Says;
 use serde_json::json;
 
-use crate::app::failure::{Failure, Outcome};
-use crate::app::tasks::{judge_task, submit_task};
 use crate::context::Context;
 use crate::flags::decision::check_answer;
 use crate::flags::epoch::EpochFlag;

@@ -1,12 +1,12 @@
 //! `ensemble task merge`: approved work goes to the integration branch.
 
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::{one_line, plural};
 use ensemble_core::message::Name;
 use ensemble_team::board::Status;
 use ensemble_team::worktree::Merged;
 use serde_json::json;
 
-use crate::app::failure::{Failure, Outcome};
-use crate::app::text::{one_line, plural};
 use crate::context::Context;
 
 /// Merge approved tasks into the integration branch

@@ -1,8 +1,8 @@
 //! `ensemble task finalize|unblock|abandon`: a planner's decisions about a task.
 
+use ensemble_app::failure::Outcome;
 use ensemble_core::message::Name;
 
-use crate::app::failure::Outcome;
 use crate::context::Context;
 
 /// Allow a draft to be claimed

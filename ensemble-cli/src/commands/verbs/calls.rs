@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, Command};
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
 use serde_json::{Map, Value};
 
 use super::{CommandLine, place_among, with_one_verb};
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 use crate::printed;
 
@@ -61,7 +61,7 @@ fn read(method: &str, params: &Map<String, Value>) -> Outcome<CommandLine> {
     let words: Vec<OsString> =
         std::iter::once("ensemble").chain(method.split(' ')).map(OsString::from).collect();
     let unknown = || {
-        Failure::usage(format!("there is no method `{}`", crate::app::text::one_line(method)))
+        Failure::usage(format!("there is no method `{}`", ensemble_app::text::one_line(method)))
             .with_hint("`ensemble admin schema commands` lists the places of all commands")
     };
     let place = place_among(&words).ok_or_else(unknown)?;
@@ -81,7 +81,7 @@ fn read(method: &str, params: &Map<String, Value>) -> Outcome<CommandLine> {
 fn mistake(error: &clap::Error) -> Failure {
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
-    Failure::usage(crate::app::text::one_line(first.trim_start_matches("error: ")))
+    Failure::usage(ensemble_app::text::one_line(first.trim_start_matches("error: ")))
 }
 
 /// Flags before `--`, positional arguments after it, in their order.
@@ -124,7 +124,7 @@ fn argument<'c>(command: &'c Command, key: &str) -> Outcome<&'c Arg> {
     let unknown = || {
         let known: Vec<String> =
             command.get_arguments().filter(|arg| !arg.is_hide_set()).map(name).collect();
-        Failure::usage(format!("there is no parameter `{}`", crate::app::text::one_line(key)))
+        Failure::usage(format!("there is no parameter `{}`", ensemble_app::text::one_line(key)))
             .with_hint(format!("there are {}", known.join(", ")))
     };
     command.get_arguments().find(is_named).ok_or_else(unknown)

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command};
 
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::Error;
 use ensemble_core::event_log::{Follower, NullRecorder, types};
 use ensemble_core::message::Name;
@@ -14,7 +15,6 @@ use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 use serde_json::Value;
 
 use super::TASKS;
-use crate::app::failure::{Failure, Outcome};
 use crate::demo::repository::{self, git};
 use crate::demo::stage::{io_failure, quoted, start_watcher, stop, write};
 
@@ -133,7 +133,7 @@ impl Host {
     /// Closes the terminals: supervisors take that as the request to leave.
     pub(super) fn close(&self) {
         if let Err(error) = self.server.kill_server() {
-            crate::app::diagnostics::say(&format!("warning: {error}"));
+            ensemble_app::diagnostics::say(&format!("warning: {error}"));
         }
     }
 }

@@ -18,6 +18,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_team::board::State;
 use serde_json::{Value, json};
@@ -26,8 +28,6 @@ use super::Settings;
 use super::repository::{self, git};
 use super::sprint::{self, TASK};
 use super::stage::{io_failure, write};
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
 use cable::Cable;

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::Error;
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
 use super::LOOK_INTERVAL;
-use crate::app::failure::{Failure, Outcome};
 use crate::demo::stage::{io_failure, stop};
 
 /// How long a server may take to answer.

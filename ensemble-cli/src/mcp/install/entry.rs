@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use ensemble_app::failure::{Failure, Outcome};
 use serde_json::{Value, json};
 
 use super::{Insertion, json};
-use crate::app::failure::{Failure, Outcome};
 
 /// The server's name in a configuration.
 const NAME: &str = "ensemble";

@@ -1,9 +1,9 @@
 //! Putting a member into an object of a JSON text without touching the rest of it.
 
+use ensemble_app::config_edit::inside;
 use serde_json::Value;
 
 use super::Insertion;
-use crate::app::config_edit::inside;
 
 /// Puts `"name": value` as the first member into the object that is the member `outer` of the text's
 /// object; makes what is missing. `None` if it is there already with this value.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::app::config_edit::{Edit, Guest};
-use crate::app::failure::Outcome;
+use ensemble_app::config_edit::{Edit, Guest};
+use ensemble_app::failure::Outcome;
 
 mod entry;
 mod json;

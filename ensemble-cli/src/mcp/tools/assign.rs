@@ -1,5 +1,7 @@
 //! `assign`: readiness and delivery; the watcher has the ladder.
 
+use ensemble_app::content::fill;
+use ensemble_app::worker::{Worker, agent_pane, resting};
 use ensemble_core::driver::{Assigner, HandedOver, LadderHost, Order};
 use ensemble_core::env::SystemClock;
 use ensemble_core::message::{Envelope, MessageId, Name};
@@ -9,8 +11,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, Trouble};
-use crate::app::content::fill;
-use crate::app::worker::{Worker, agent_pane, resting};
 use crate::mcp::Desk;
 
 /// Arguments of `assign`.

@@ -2,6 +2,9 @@
 //!
 //! A tool without a `task_id` is about the one task in the agent's hands.
 
+use ensemble_app::acting::{duty as duty_of, given_number, holder};
+use ensemble_app::board_agents::hand_over;
+use ensemble_app::tasks::{judge_task, submit_task, take_task};
 use ensemble_core::message::Name;
 use ensemble_team::board::{NewHandoff, Task, released_claim};
 use ensemble_team::holdings::{Holding, on_board};
@@ -11,9 +14,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Trouble};
-use crate::app::acting::{duty as duty_of, given_number, holder};
-use crate::app::board_agents::hand_over;
-use crate::app::tasks::{judge_task, submit_task, take_task};
 use crate::mcp::Desk;
 
 /// Arguments of `claim_task`.

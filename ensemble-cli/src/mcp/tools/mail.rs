@@ -2,6 +2,12 @@
 
 use std::time::Duration;
 
+use ensemble_app::content::fill;
+use ensemble_app::mail::answers;
+use ensemble_app::mail::delivered::{Delivered, body_json, count_waiting, needed_plan, sender_of};
+use ensemble_app::mail::readers::absent_reader;
+use ensemble_app::mail::replying;
+use ensemble_app::mail::settling::{Settling, Standing};
 use ensemble_core::env::{Delivery, Lease, Published};
 use ensemble_core::message::{BODY_BYTES_MAX, Envelope, MessageId, Name};
 use ensemble_core::requests::Gated;
@@ -13,12 +19,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::app::content::fill;
-use crate::app::mail::answers;
-use crate::app::mail::delivered::{Delivered, body_json, count_waiting, needed_plan, sender_of};
-use crate::app::mail::readers::absent_reader;
-use crate::app::mail::replying;
-use crate::app::mail::settling::{Settling, Standing};
 use crate::mcp::Desk;
 
 /// How many messages are shown at most.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ensemble_app::failure::Failure;
 use ensemble_core::requests::Undecided;
 use ensemble_core::{Error, message};
 use ensemble_team::steps::{COMPLETION_TOOL, completion_schema};
@@ -11,7 +12,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Desk;
-use crate::app::failure::Failure;
 
 mod assign;
 mod board;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ensemble_app::departing::{Farewell, SHUTDOWN_REASON};
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{PLAN_APPROVAL, SHUTDOWN};
 use ensemble_core::requests::{Ask, Entry};
@@ -10,7 +11,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, Trouble};
-use crate::app::departing::{Farewell, SHUTDOWN_REASON};
 use crate::flags::decision::OnSilence;
 use crate::mcp::Desk;
 

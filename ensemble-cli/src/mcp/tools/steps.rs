@@ -1,13 +1,13 @@
 //! `submit_step_completion`, `next_step`.
 
+use ensemble_app::steps::{describe_submitted, hand_out_prompt};
+use ensemble_app::transport::admit_steps;
 use ensemble_team::steps::{Ask, Completion, Next as Found, completion_schema};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::app::steps::{describe_submitted, hand_out_prompt};
-use crate::app::transport::admit_steps;
 use crate::mcp::Desk;
 
 /// The seed's schema, with the team's names in it.

@@ -2,6 +2,12 @@
 
 use std::time::Duration;
 
+use ensemble_app::acting::board_tasks;
+use ensemble_app::board_agents::{LifeSign, give_sign};
+use ensemble_app::drop;
+use ensemble_app::drop::LintChecks;
+use ensemble_app::failure::Failure;
+use ensemble_app::mail::settling::Reporting;
 use ensemble_core::driver::PongBox;
 use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::message::Name;
@@ -19,12 +25,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::app::acting::board_tasks;
-use crate::app::board_agents::{LifeSign, give_sign};
-use crate::app::drop;
-use crate::app::drop::LintChecks;
-use crate::app::failure::Failure;
-use crate::app::mail::settling::Reporting;
 use crate::mcp::Desk;
 
 /// How many messages in one's hands are looked for.

@@ -3,7 +3,8 @@
 mod otlp;
 mod prometheus;
 
-use crate::app::failure::Outcome;
+use ensemble_app::failure::Outcome;
+
 use crate::context::Context;
 
 /// Export the event log as traces or metrics

@@ -3,6 +3,9 @@
 #[cfg(feature = "otlp")]
 mod follow;
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::team_log::TeamLog;
 use ensemble_core::event_log::read_all;
 use ensemble_core::message::Timestamp;
 #[cfg(feature = "otlp")]
@@ -10,9 +13,6 @@ use serde_json::json;
 
 use super::super::{is_session, since, warn};
 use super::require_log;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::team_log::TeamLog;
 use crate::context::Context;
 use crate::export::{Assembler, Finished, SPANS_MAX, Span, request};
 #[cfg(feature = "otlp")]

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::{look, open};
+use ensemble_app::team_log::TeamLog;
 use ensemble_core::durable::{Dir, Durability, Modes, temporary_name};
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::Spool;
@@ -11,10 +15,6 @@ use ensemble_watch::overview::{Evidence, Overview, OverviewSource, since_millis}
 use serde_json::{Map, Value, json};
 
 use super::require_log;
-use crate::app::exit_code::Exit;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::overview::{look, open};
-use crate::app::team_log::TeamLog;
 use crate::context::Context;
 use crate::export::{Kind, Labels, Meter, Sample, text};
 

@@ -9,14 +9,14 @@
 
 use std::time::{Duration, Instant};
 
+use ensemble_app::diagnostics::say;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::receipt::LOG_POLL;
 use ensemble_core::event_log::Follower;
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
 
 use super::Batch;
-use crate::app::diagnostics::say;
-use crate::app::failure::{Failure, Outcome};
-use crate::app::receipt::LOG_POLL;
 use crate::context::Context;
 use crate::export::{Assembler, Collector, Progress, Refusal, Span, request};
 

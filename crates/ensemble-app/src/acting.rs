@@ -1,0 +1,97 @@
+//! Under which fencing number an agent acts on the blackboard.
+
+use ensemble_core::message::Name;
+use ensemble_team::board::{State, Status, released_claim};
+use ensemble_team::holdings::{HeldAs, Holding};
+use ensemble_team::proto::task::Holder;
+use serde_json::{Value, json};
+
+use crate::App;
+use crate::failure::{Failure, Outcome};
+
+/// The number of the claim or the review that an agent was given.
+pub const TASK_EPOCH_VARIABLE: &str = "ENSEMBLE_TASK_EPOCH";
+/// What an agent was started for.
+const TASK_VARIABLE: &str = "ENSEMBLE_TASK_ID";
+/// The number of an agent's registration.
+const AGENT_EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";
+
+/// The agent that acts on a task, under the number it was given, else under the one on the board.
+pub fn holder(app: &App, state: &State, id: &Name, given: Option<u64>) -> Outcome<Holder> {
+    let by = app.agent_required()?;
+    let on_board = state.task(id).and_then(|task| match task.status {
+        Status::ReadyForReview => task.review_epoch,
+        _ => task.lease_epoch.or_else(|| {
+            let released = released_claim(task).filter(|claim| claim.by == by)?;
+            Some(released.epoch)
+        }),
+    });
+    Ok(Holder { by, epoch: given.or(on_board).unwrap_or_default() })
+}
+
+/// The tasks of the blackboard among what an agent holds, as `whoami` says them: `duty` is `work` or
+/// `review`.
+pub fn board_tasks(holds: &[Holding]) -> Vec<Value> {
+    let task = |it: &Holding| {
+        let duty = duty(it.held_as)?;
+        let Holding { task_id, epoch, worktree, .. } = it;
+        Some(json!({ "task": task_id, "duty": duty, "epoch": epoch, "worktree": worktree }))
+    };
+    holds.iter().filter_map(task).collect()
+}
+
+/// What an agent does with a task of the blackboard that it holds so.
+pub const fn duty(held_as: HeldAs) -> Option<&'static str> {
+    match held_as {
+        HeldAs::Task => Some("work"),
+        HeldAs::Review => Some("review"),
+        HeldAs::Message | HeldAs::Step => None,
+    }
+}
+
+/// The agent that was started for this task, with the claim epoch it was given. `None` if it was
+/// started for another task, or by a person.
+pub fn holder_itself(app: &App, id: &Name) -> Outcome<Option<Holder>> {
+    let task = std::env::var(TASK_VARIABLE).unwrap_or_default();
+    match given_number()? {
+        Some(epoch) if task == id.as_str() => Ok(Some(Holder { by: app.agent_required()?, epoch })),
+        _ => Ok(None),
+    }
+}
+
+/// The agent that runs this command, with its registration.
+pub fn registered(app: &App, state: &State) -> Outcome<Holder> {
+    let by = app.agent_required()?;
+    let Some(entry) = state.agents.get(&by) else {
+        let text = format!("`{by}` is not registered on the blackboard");
+        let hint = format!("`ensemble agent register --as {by} --role coder` does that");
+        return Err(Failure::nothing(text).with_hint(hint));
+    };
+    let epoch = number(AGENT_EPOCH_VARIABLE)?.or(entry.epoch).unwrap_or_default();
+    Ok(Holder { by, epoch })
+}
+
+/// The number of the claim or the review that an agent was given by its environment.
+pub fn given_number() -> Outcome<Option<u64>> {
+    number(TASK_EPOCH_VARIABLE)
+}
+
+/// Refuses an agent that was replaced: its registration has another number by now.
+pub fn check_number(agent: &Holder, on_board: Option<u64>) -> Outcome {
+    match on_board.filter(|number| *number != agent.epoch) {
+        None => Ok(()),
+        Some(number) => {
+            let (by, old) = (&agent.by, agent.epoch);
+            let text = format!("registration {old} of `{by}` is over, {number} runs now");
+            Err(Failure::refused(text).with_hint("end: another agent goes on with your work"))
+        }
+    }
+}
+
+fn number(variable: &str) -> Outcome<Option<u64>> {
+    let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    number.map(Some).ok_or_else(|| Failure::usage(format!("{variable} is not a number")))
+}

@@ -1,0 +1,145 @@
+//! Requests: their kinds, refusals, and waiting for an answer.
+
+use std::time::{Duration, Instant};
+
+use ensemble_core::Error;
+use ensemble_core::message::Name;
+use ensemble_core::proto::request::Refusal;
+use ensemble_core::requests::{Entry, Requests};
+use ensemble_team::roster::Member;
+use ensemble_watch::{Carried, carry_out};
+use serde_json::json;
+
+use crate::App;
+use crate::diagnostics::say;
+use crate::failure::{Failure, Outcome};
+use crate::queue::Queue;
+use crate::starting::{dialog_of, waiting_for_person};
+use crate::wait_line::WaitLine;
+use crate::watcher_start::watcher_runs;
+
+/// How often a command that waits for the watcher checks that one still runs.
+const WATCHER_LOOK: Duration = Duration::from_secs(1);
+/// How often to look whether the addressee waits for a person.
+const DIALOG_LOOK: Duration = Duration::from_secs(2);
+
+/// The requests of the queue, of the kinds that are configured.
+pub fn requests<'q>(app: &App, queue: &'q Queue) -> Outcome<Requests<'q>> {
+    Ok(app.project()?.requests(queue.request_store())?)
+}
+
+/// A refusal as it is reported: its text, and to programs the decision, its author and its time.
+pub fn refused(error: Error) -> Failure {
+    let Some(refusal) = error.area::<Refusal>() else { return error.into() };
+    let mut object = json!({
+        "request_id": refusal.id(), "refused": refusal.word(), "error": refusal.to_string(),
+    });
+    if let Refusal::Decided { decision, .. } = refusal {
+        object["state"] = decision.outcome.word().into();
+        object["decided_by"] = decision.by.as_str().into();
+        object["decided_at"] = decision.at.to_string().into();
+        object["comment"] = decision.comment.as_str().into();
+    }
+    Failure::from(error).with_object(object)
+}
+
+/// Waits for the answer to a request, and until what was decided is carried out.
+pub fn await_answer(
+    app: &App,
+    requests: &Requests<'_>,
+    queue: &Queue,
+    entry: &Entry,
+    patience: Duration,
+) -> Outcome<Entry> {
+    let end = Instant::now().checked_add(patience);
+    let entry = decision_on(app, requests, queue, entry, patience)?;
+    carried_out(app, requests, queue, entry, end)
+}
+
+/// Waits until the decision is carried out, if its kind has anything to carry out. Where no watcher
+/// runs, this command carries it out.
+fn carried_out(
+    app: &App,
+    requests: &Requests<'_>,
+    queue: &Queue,
+    entry: Entry,
+    end: Option<Instant>,
+) -> Outcome<Entry> {
+    let id = entry.request.request_id.clone();
+    let project = app.project()?;
+    let waiter = queue.listen([&id])?;
+    let left = || end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+    let _line = WaitLine::new(format!("{} to be gone", entry.request.to), end.map(|_| left()));
+    loop {
+        let entry = requests.get(id.as_str())?;
+        if !entry.is_to_be_carried_out() || left().is_zero() {
+            return Ok(entry);
+        }
+        // On servers, an agent that is not of this host is another one's to see off.
+        let is_ours =
+            queue.directory().is_some() || project.roster().get(&entry.request.to)?.is_some();
+        if !is_ours || watcher_runs(project) {
+            waiter.wait(left().min(WATCHER_LOOK));
+            continue;
+        }
+        let mut rest = |longest: Duration| {
+            waiter.wait(longest);
+            !left().is_zero()
+        };
+        let recorder = app.recorder()?;
+        if carry_out(project, queue.request_store(), &*recorder, &entry, &mut rest)?
+            == Carried::Elsewhere
+        {
+            waiter.wait(left().min(WATCHER_LOOK));
+        }
+    }
+}
+
+/// Waits for the answer. The waiting command also closes the request at its deadline, so that needs
+/// no watcher. A dialog in which the addressee waits for a person is said once.
+fn decision_on(
+    app: &App,
+    requests: &Requests<'_>,
+    queue: &Queue,
+    entry: &Entry,
+    patience: Duration,
+) -> Outcome<Entry> {
+    let id = &entry.request.request_id;
+    let end = Instant::now().checked_add(patience);
+    let waiter = queue.listen([id])?;
+    let mut said = None;
+    let asked = &entry.request;
+    let whom = format!("{} to decide {} {id}", asked.to, asked.kind);
+    let until = patience.min(asked.deadline_at().since(queue.request_store().now()));
+    let _line = WaitLine::new(whom, Some(until));
+    loop {
+        let unknown = || Refusal::Unknown { id: id.to_string() };
+        let entry = requests.expire(id)?.ok_or_else(|| Error::from(unknown()))?;
+        let left = end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+        if entry.decision.is_some() {
+            // A script may have written the decision without sending a message.
+            return Ok(if entry.is_closed {
+                entry
+            } else {
+                requests.resume(id.as_str())?.unwrap_or(entry)
+            });
+        }
+        if left.is_zero() {
+            return Ok(entry);
+        }
+        let until_deadline = entry.request.deadline_at().since(queue.request_store().now());
+        waiter.wait(left.min(until_deadline).min(DIALOG_LOOK));
+        let dialog = open_dialog(app, &entry.request.to)?;
+        if let Some(dialog) = dialog.as_ref().filter(|it| said.as_ref() != Some(*it)) {
+            say(&waiting_for_person(&entry.request.to, dialog));
+            said = Some(dialog.clone());
+        }
+    }
+}
+
+/// The dialog in which an agent of this project waits for a person.
+fn open_dialog(app: &App, agent: &Name) -> Outcome<Option<String>> {
+    let project = app.project()?;
+    let member = project.roster().get(agent)?.filter(Member::is_present);
+    Ok(member.and_then(|member| dialog_of(project, &member)))
+}

@@ -1,0 +1,103 @@
+//! What an agent says of itself to the blackboard: signs of life, and notes for the agent that continues its task.
+
+use std::path::Path;
+
+use ensemble_core::event_log::types;
+use ensemble_core::message::Name;
+use ensemble_team::board::{Board, NewHandoff, Say, Sign, Status};
+use ensemble_team::driver::supervise::seated;
+use ensemble_team::proto::agent;
+use ensemble_team::proto::beat::extended;
+use ensemble_team::proto::task::Holder;
+use serde_json::{Value, json};
+
+use crate::App;
+use crate::acting::{check_number, given_number, registered};
+use crate::failure::{Failure, Outcome};
+
+/// The directory of a board.
+pub fn directory_of(board: &Board) -> &Path {
+    board.path().parent().unwrap_or_else(|| Path::new("."))
+}
+
+/// Leaves the notes for the task that the asking agent has claimed, and says that it ends with 42.
+/// Returns the task; reviewers and planners have none, and only say that. `known` is the number of a
+/// claim, where the asker remembers it better than its environment.
+pub fn hand_over(
+    app: &App,
+    known: impl Fn(&Name) -> Option<u64>,
+    notes: &NewHandoff,
+) -> Outcome<Option<Name>> {
+    let board = app.board()?;
+    let mut locked = board.lock()?;
+    let agent = registered(app, locked.state())?;
+    let given = given_number()?;
+    let mine = locked.state().tasks.iter().find(|task| {
+        task.status == Status::Claimed && task.assigned_to.as_ref() == Some(&agent.by)
+    });
+    let task = mine.map(|task| (task.id.clone(), task.lease_epoch.unwrap_or_default()));
+    let entry = locked.state().agents.get(&agent.by).map(|entry| entry.status);
+    match (&task, entry) {
+        (Some((id, epoch)), _) => {
+            let epoch = known(id).or(given).unwrap_or(*epoch);
+            let holder = Holder { by: agent.by.clone(), epoch };
+            locked.hand_off(id, &holder, notes)?;
+        }
+        (None, Some(agent::State::Reviewing)) => {}
+        (None, Some(_)) if is_planner(&locked, &agent) => {}
+        (None, _) => {
+            let text = format!("`{}` has no task that it could hand over", agent.by);
+            return Err(Failure::refused(text).with_hint("`ensemble task list` says who has what"));
+        }
+    }
+    if matches!(entry, Some(agent::State::Working | agent::State::Reviewing)) {
+        locked.agent_event(&agent, agent::Event::HandOff)?;
+    }
+    let used = notes.more.get("context_used").and_then(Value::as_u64);
+    if let Some(percent) = used {
+        locked.note_context(&agent, percent)?;
+    }
+    let state = locked.commit()?;
+    let say = Say::Leaving { code: 42, reason: &notes.summary };
+    let sign = board.give_sign(&agent, &say, state.config.lease_duration())?;
+    if let Some(percent) = used {
+        board.note_context(sign, &agent, percent)?;
+    }
+    Ok(task.map(|(id, _)| id))
+}
+
+fn is_planner(board: &ensemble_team::board::LockedBoard<'_>, agent: &Holder) -> bool {
+    let entry = board.state().agents.get(&agent.by);
+    entry.and_then(|entry| entry.role.as_deref()) == Some("planner")
+}
+
+/// What a sign of life says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LifeSign<'a> {
+    /// The long operation that begins, if one does.
+    pub long: Option<&'a str>,
+    /// The used share of the agent's app, in percent.
+    pub context_percent: Option<u64>,
+}
+
+/// Gives the sign of life of the asking agent: an ordinary one, or that it is at something long.
+pub fn give_sign(app: &App, says: LifeSign<'_>) -> Outcome<(Holder, Sign)> {
+    let board = app.board()?;
+    let state = board.read()?;
+    let agent = registered(app, &state)?;
+    let on_board = state.agents.get(&agent.by).and_then(|entry| entry.epoch);
+    check_number(&agent, on_board)?;
+    let say = says.long.map_or(Say::Alive, Say::Long);
+    let directory = directory_of(&board);
+    let mut sign = board.give_sign(&agent, &say, state.config.lease_duration())?;
+    if let Some(percent) = says.context_percent {
+        sign = board.note_context(sign, &agent, percent)?;
+    }
+    // A supervisor that listens records it itself.
+    let is_heard = seated(directory, &agent.by)?.is_some_and(|(_, lives)| lives);
+    if let Some(long) = says.long.filter(|_| !is_heard) {
+        let data = json!({ "agent": agent.by, "epoch": agent.epoch, "line": extended(long) });
+        app.recorder()?.record(types::LEASE_EXTENDED_LONG, agent.by.as_str(), data);
+    }
+    Ok((agent, sign))
+}

@@ -1,0 +1,218 @@
+//! Texts of ours in the configuration of another program, and out of it again.
+//!
+//! | the file | put in | take out |
+//! |---|---|---|
+//! | is not there | makes it | removes it |
+//! | is there | puts our texts between two bytes of it | restores it byte for byte |
+//! | has our texts already | changes nothing | - |
+//! | was changed since | - | takes out our texts, if each is there as it was put in |
+//! | was changed, and our texts as well | - | refuses, and changes nothing |
+//!
+//! *Owner.* The note, a file below the state directory, says what was done. It is written before the
+//! configuration. *A crash* in between leaves a note that says what the file was, so taking out finds
+//! it unchanged.
+
+mod json;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
+
+use ensemble_core::durable::{self, Durability};
+use ensemble_core::message::Digest;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+pub use json::inside;
+
+use crate::failure::{Failure, Outcome};
+
+/// The largest configuration, in bytes.
+const CONFIG_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// A configuration with our texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// The whole text afterwards.
+    pub after: String,
+    /// The inserted texts.
+    pub inserted: Vec<String>,
+}
+
+/// What is put into a configuration, in the words of errors, and its note.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// What it is: `the hooks`, `the entry`.
+    pub what: &'static str,
+    /// How a person finds it in the file.
+    pub by_hand: &'static str,
+    /// The note of what was done.
+    pub note: PathBuf,
+}
+
+/// The content of a note.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    /// The changed configuration file.
+    file: PathBuf,
+    /// What was in it; absent if there was none.
+    before: Option<String>,
+    /// The digest of what was in it afterwards.
+    after_sha256: Digest,
+    /// The inserted texts.
+    #[serde(deserialize_with = "one_or_many")]
+    inserted: Vec<String>,
+}
+
+/// A note of an older version has one text instead of a list.
+fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Texts {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Texts::deserialize(from)? {
+        Texts::One(text) => vec![text],
+        Texts::Many(texts) => texts,
+    })
+}
+
+impl Guest {
+    /// Edits the file, unless `edit` finds nothing to do. Returns whether the file was changed.
+    pub fn put_in(
+        &self,
+        file: &Path,
+        edit: impl FnOnce(&str) -> Result<Option<Edit>, String>,
+    ) -> Outcome<bool> {
+        // Replacing a link would separate it from its file.
+        let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        let before = read(&file)?;
+        let edited = edit(before.as_deref().unwrap_or_default()).map_err(|why| {
+            let hint = format!("`--print` prints {} for you to put in", self.what);
+            Failure::refused(format!("{}: {why}", file.display())).with_hint(hint)
+        })?;
+        let Some(Edit { after, inserted }) = edited else { return Ok(false) };
+        let after_sha256 = Digest::of(after.as_bytes());
+        let note = Note { file: file.clone(), before, after_sha256, inserted };
+        make_parent(&self.note)?;
+        let text = serde_json::to_vec_pretty(&note).unwrap_or_default();
+        durable::write_document(&self.note, &text, Durability::Power)?;
+        write(&file, &after)?;
+        Ok(true)
+    }
+
+    /// Takes our texts out again. Returns the file, and whether it was changed.
+    pub fn take_out(&self) -> Outcome<(PathBuf, bool)> {
+        let Some(text) = read(&self.note)? else {
+            let text = format!("nothing was installed here: there is no {}", self.note.display());
+            return Err(Failure::nothing(text));
+        };
+        let note: Note = serde_json::from_str(&text)
+            .map_err(|error| Failure::refused(format!("{}: {error}", self.note.display())))?;
+        let now = read(&note.file)?;
+        let is_changed = match &now {
+            None => false,
+            Some(now) if note.before.as_ref() == Some(now) => false,
+            Some(now) if Digest::of(now.as_bytes()) == note.after_sha256 => {
+                match &note.before {
+                    Some(before) => write(&note.file, before)?,
+                    None => remove(&note.file)?,
+                }
+                true
+            }
+            Some(now) => {
+                let rest = without(now, &note.inserted).ok_or_else(|| {
+                    let (file, what) = (note.file.display(), self.what);
+                    let text = format!(
+                        "{file} was changed, and {what} in it as well: nothing was changed"
+                    );
+                    Failure::refused(text).with_hint(self.by_hand)
+                })?;
+                write(&note.file, &rest)?;
+                true
+            }
+        };
+        remove(&self.note)?;
+        Ok((note.file, is_changed))
+    }
+}
+
+/// The text without what was inserted. `None` if a text is not there any more, or more often than it
+/// was put in, or if JSON would be none without it.
+fn without(text: &str, inserted: &[String]) -> Option<String> {
+    let mut rest = text.to_owned();
+    for entry in inserted {
+        let count = inserted.iter().filter(|other| *other == entry).count();
+        if text.matches(entry.as_str()).count() != count {
+            return None;
+        }
+        rest = rest.replacen(entry.as_str(), "", 1);
+    }
+    let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
+    (is_json(&rest) || rest.trim().is_empty() || !is_json(text)).then_some(rest)
+}
+
+fn read(file: &Path) -> Outcome<Option<String>> {
+    let fail =
+        |error: FromUtf8Error| Failure::refused(format!("cannot read {}: {error}", file.display()));
+    let content = durable::read_chosen_file(file, CONFIG_BYTES_MAX)?;
+    content.map(|content| String::from_utf8(content).map_err(fail)).transpose()
+}
+
+/// Replaces the file as a whole, with the permissions that it had.
+fn write(file: &Path, text: &str) -> Outcome {
+    make_parent(file)?;
+    let mode = std::fs::metadata(file).map(|found| found.permissions().mode());
+    durable::write_document(file, text.as_bytes(), Durability::Power)?;
+    if let Ok(mode) = mode {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(file, permissions).map_err(|error| {
+            Failure::refused(format!("cannot write {}: {error}", file.display()))
+        })?;
+    }
+    Ok(())
+}
+
+fn make_parent(file: &Path) -> Outcome {
+    let Some(parent) = file.parent() else { return Ok(()) };
+    std::fs::create_dir_all(parent)
+        .map_err(|error| Failure::refused(format!("cannot make {}: {error}", parent.display())))
+}
+
+fn remove(file: &Path) -> Outcome {
+    std::fs::remove_file(file)
+        .map_err(|error| Failure::refused(format!("cannot remove {}: {error}", file.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_of_an_older_version_is_read() {
+        let digest = Digest::of(b"x");
+        let text = |inserted: &str| {
+            format!(
+                r#"{{"file": "f", "before": null, "after_sha256": "{digest}", "inserted": {inserted}}}"#
+            )
+        };
+        for inserted in [r#""a""#, r#"["a"]"#] {
+            let note: Note = serde_json::from_str(&text(inserted)).unwrap();
+            assert_eq!(note.inserted, ["a"]);
+        }
+    }
+
+    #[test]
+    fn only_what_is_there_as_it_was_put_in_is_taken_out() {
+        let put_in = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            without("{\"a\":1,\"b\":2}", &put_in(&["\"a\":1,"])).as_deref(),
+            Some("{\"b\":2}")
+        );
+        assert_eq!(without("{\"b\":2}", &put_in(&["\"a\":1,"])), None, "it is gone");
+        assert_eq!(without("a a", &put_in(&["a"])), None, "it is there twice");
+        assert_eq!(without("{\"a\":1}", &put_in(&["{\"a\""])), None, "the rest is no JSON");
+        assert_eq!(without("x = 1\n[t]\n", &put_in(&["[t]\n"])).as_deref(), Some("x = 1\n"));
+    }
+}

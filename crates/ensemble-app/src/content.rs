@@ -1,0 +1,104 @@
+//! What a message says: a file or stdin, and how it is put into an envelope.
+
+use std::fs::File;
+use std::io::{self, BufRead, Read};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ensemble_core::broker::Broker;
+use ensemble_core::message::{Envelope, fill_body};
+
+use crate::error_line::Code;
+use crate::failure::{Failure, Outcome};
+
+/// The name of standard input where a file is named.
+pub const STDIN: &str = "-";
+/// The largest content, in bytes; larger than a body, it becomes an attachment.
+const CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The longest text from stdin, in bytes.
+const STDIN_BYTES_MAX: u64 = 1024 * 1024;
+/// Whether stdin carries something else than content.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Keeps stdin for something else: no content is read from it any more.
+pub fn take_stdin() {
+    IS_TAKEN.store(true, Ordering::Relaxed);
+}
+
+/// Refuses to read stdin where it carries something else.
+pub fn check_stdin() -> Outcome {
+    match IS_TAKEN.load(Ordering::Relaxed) {
+        true => Err(Failure::usage("there is no content: stdin carries the calls")),
+        false => Ok(()),
+    }
+}
+
+/// The next line of at most `bytes_max` bytes; `None` at the end. A line that the end cuts short is dropped,
+/// and one that is too long is skipped and refused.
+pub fn read_line(stdin: &mut impl BufRead, bytes_max: usize) -> Outcome<Option<Outcome<Vec<u8>>>> {
+    let failed = |error: io::Error| Failure::refused(format!("cannot read stdin: {error}"));
+    let mut line = Vec::new();
+    stdin.by_ref().take(bytes_max as u64).read_until(b'\n', &mut line).map_err(failed)?;
+    if line.pop_if(|last| *last == b'\n').is_some() {
+        return Ok(Some(Ok(line)));
+    }
+    if line.len() < bytes_max {
+        return Ok(None);
+    }
+    stdin.skip_until(b'\n').map_err(failed)?;
+    let text = format!("a line has more than {bytes_max} bytes");
+    Ok(Some(Err(Failure::refused(text).with_code(Code::TooLarge))))
+}
+
+/// The content of a file; of stdin for `-`.
+pub fn content_of(path: &Path) -> Outcome<Vec<u8>> {
+    if path == Path::new(STDIN) {
+        check_stdin()?;
+        return read_content(io::stdin().lock())
+            .map_err(|e| Failure::refused(format!("cannot read stdin: {e}")));
+    }
+    let fail = |e: io::Error| Failure::refused(format!("cannot read {}: {e}", path.display()));
+    let file = File::open(path).map_err(fail)?;
+    // What is too large is not read. A pipe has no length; of it, no more than the limit is read.
+    let bytes = file.metadata().map_err(fail)?.len();
+    if bytes > CONTENT_BYTES_MAX {
+        let path = path.display();
+        let text = format!("{path} has {bytes} bytes, the limit is {CONTENT_BYTES_MAX}");
+        return Err(Failure::refused(text));
+    }
+    read_content(file).map_err(fail)
+}
+
+fn read_content(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    source.take(CONTENT_BYTES_MAX + 1).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// The text itself, or what stdin has for `-`.
+pub fn text_or_stdin(text: &str) -> Outcome<String> {
+    if text != STDIN {
+        return Ok(text.to_owned());
+    }
+    let mut read = String::new();
+    let fail = |e| Failure::refused(format!("cannot read stdin: {e}"));
+    check_stdin()?;
+    io::stdin().lock().take(STDIN_BYTES_MAX).read_to_string(&mut read).map_err(fail)?;
+    match read.trim() {
+        "" => Err(Failure::usage("the text is empty: nothing was read from stdin")),
+        text => Ok(text.to_owned()),
+    }
+}
+
+/// Puts the content into the body, or into an attachment if it does not fit.
+pub fn fill(queue: &dyn Broker, envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
+    let (mut envelope, rest) = fill_body(envelope, content)?;
+    let Some(content) = rest else { return Ok(envelope) };
+    let attachment = queue.attach(&content)?;
+    envelope.body = format!(
+        "The content is attached: attachments/{} ({} bytes).\n\
+         `ensemble recv --body` prints the content instead of this text.\n",
+        attachment.sha256, attachment.bytes
+    );
+    Ok(envelope.with_attachment(attachment))
+}

@@ -1,0 +1,388 @@
+//! Agents that are to leave: asking them, and seeing to it that they go.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use ensemble_core::broker::UnreadMail;
+use ensemble_core::message::Name;
+use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
+use ensemble_core::requests::{Ask, Entry, Requests};
+use ensemble_project::members::{Observed, last_observed};
+use ensemble_project::project::Project;
+use ensemble_team::driver::AgentHost as _;
+use ensemble_team::proto::drain::{Drain, Effect, Event};
+use ensemble_team::proto::shutdown::{GRACE, Worker};
+use ensemble_team::roster::{Member, State};
+use ensemble_watch::{PaneHost, Stopper};
+use serde_json::Value;
+
+use crate::App;
+use crate::asking::{refused, requests};
+use crate::authority::authorize_shutdown;
+use crate::diagnostics::say;
+use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::queue::Queue;
+use crate::text::age;
+use crate::wait_line::WaitLine;
+use crate::watcher_start::watcher_runs;
+
+/// How much longer than its deadline and its grace an agent may take to be ended.
+const OVERTIME: Duration = Duration::from_secs(90);
+/// How long to wait before looking whether a watcher still runs.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the seed says if nothing else is said.
+pub const SHUTDOWN_REASON: &str = "Please shut down gracefully.";
+
+/// How agents are asked to leave.
+#[derive(Debug)]
+pub struct Farewell<'c> {
+    /// The project.
+    pub app: &'c App,
+    /// The agent that asks.
+    pub from: Name,
+    /// The reason that they are shown.
+    pub reason: String,
+    /// How long they have to answer, all together where several are asked; `None` is what is configured for each.
+    pub deadline: Option<Duration>,
+    /// What silence means; `None` is what is configured.
+    pub on_silence: Option<AtExpiry>,
+    /// How their unread mail is handled; `None` is what is configured.
+    pub unread: Option<UnreadMail>,
+    /// An id of the requester's own.
+    pub id: Option<String>,
+}
+
+/// The outcome for an agent that was to leave.
+#[derive(Debug)]
+pub struct Fate {
+    /// The agent.
+    pub agent: Name,
+    /// The request, if it was asked.
+    pub request_id: Option<Name>,
+    /// `gone`, `stayed` or `unasked`.
+    pub word: &'static str,
+    /// Why, in words.
+    pub detail: String,
+    /// What a program reads besides of an agent that could not be asked.
+    pub object: Option<Value>,
+}
+
+impl Fate {
+    fn new(agent: &Name, request_id: Option<Name>, word: &'static str, detail: String) -> Self {
+        Self { agent: agent.clone(), request_id, word, detail, object: None }
+    }
+}
+
+impl<'c> Farewell<'c> {
+    /// Asks one agent. One that is gone already is not waited for.
+    pub fn ask(&self, queue: &Queue, agent: &Name) -> Outcome<Entry> {
+        self.ask_within(queue, agent, self.deadline)
+    }
+
+    fn ask_within(
+        &self,
+        queue: &Queue,
+        agent: &Name,
+        deadline: Option<Duration>,
+    ) -> Outcome<Entry> {
+        let project = self.app.project()?;
+        authorize_shutdown(self.app, &self.from, agent)?;
+        let mut ask = Ask::new(SHUTDOWN, self.from.clone(), agent.clone(), self.reason.as_str());
+        if let Some(deadline) = deadline.or_else(|| configured_deadline(project, agent)) {
+            ask = ask.with_deadline_seconds(whole_seconds(deadline));
+        }
+        if let Some(on_silence) = self.on_silence {
+            ask = ask.with_expiry(on_silence);
+        }
+        if let Some(member) = project.roster().get(agent)? {
+            ask = ask.with_generation(member.generation);
+        }
+        if is_gone(project, agent)? {
+            ask = ask.with_deadline_seconds(0).with_expiry(AtExpiry::Force);
+        }
+        if let Some(unread) = self.unread {
+            ask = ask.with_unread_mail(unread);
+        }
+        if let Some(id) = &self.id {
+            ask = ask.with_id(id.as_str());
+        }
+        requests(self.app, queue)?.ask(ask).map_err(refused)
+    }
+
+    /// Asks a team, in order, and waits until each has gone or stays. Needs a watcher, and is one
+    /// where none runs.
+    pub fn drain(&self, queue: &Queue, team: &[Member]) -> Outcome<Vec<Fate>> {
+        let mut drain = Drain::new(team.iter().map(|m| (m.name.clone(), m.role.clone())));
+        let mut leaving = Leaving {
+            farewell: self,
+            queue,
+            end: self.deadline.map(|deadline| Instant::now() + deadline),
+            open: BTreeMap::new(),
+            fates: Vec::new(),
+            stand_in: None,
+            interrupt: Interrupt::install()?,
+            has_told: false,
+        };
+        let mut events = VecDeque::from([Event::Begin]);
+        loop {
+            while let Some(event) = events.pop_front() {
+                let (next, effects) = drain.next(event);
+                drain = next;
+                for effect in effects {
+                    match effect {
+                        Effect::Ask(agent) => events.extend(leaving.ask(&agent)),
+                        Effect::Over { unasked, .. } => return Ok(leaving.over(unasked)),
+                    }
+                }
+            }
+            events.extend(leaving.wait()?);
+        }
+    }
+}
+
+/// A team that is leaving.
+struct Leaving<'a> {
+    farewell: &'a Farewell<'a>,
+    queue: &'a Queue,
+    /// When the last of them must have answered, if that was said.
+    end: Option<Instant>,
+    /// Those who were asked, with the time by which they must have gone.
+    open: BTreeMap<Name, (Entry, Instant)>,
+    fates: Vec<Fate>,
+    stand_in: Option<StandIn>,
+    interrupt: Interrupt,
+    /// What is waited for was said.
+    has_told: bool,
+}
+
+impl Leaving<'_> {
+    /// Asks one; what is known of it at once, if anything is.
+    fn ask(&mut self, agent: &Name) -> Option<Event> {
+        // Those who are asked later have what the others have left.
+        let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
+        match self.farewell.ask_within(self.queue, agent, left) {
+            Ok(entry) => {
+                let seconds = self.grace(agent) + entry.request.deadline_seconds;
+                let end = Instant::now() + Duration::from_secs(seconds) + OVERTIME;
+                self.open.insert(agent.clone(), (entry, end));
+                None
+            }
+            Err(mut failure) => {
+                let (object, text) = (failure.take_object(), failure.text());
+                self.fates.push(Fate { object, ..Fate::new(agent, None, "stayed", text) });
+                Some(Event::Stayed(agent.clone()))
+            }
+        }
+    }
+
+    fn grace(&self, agent: &Name) -> u64 {
+        let project = self.farewell.app.project().ok();
+        let agent = project.and_then(|project| project.config.agents.get(agent));
+        agent.and_then(|agent| agent.shutdown.grace_seconds).unwrap_or(GRACE.as_secs())
+    }
+
+    fn fate(&mut self, agent: &Name, id: Option<Name>, word: &'static str, detail: String) {
+        self.fates.push(Fate::new(agent, id, word, detail));
+    }
+
+    /// Waits until the fate of at least one agent is known.
+    fn wait(&mut self) -> Outcome<Vec<Event>> {
+        let mut line = None;
+        loop {
+            self.see_to_a_watcher()?;
+            // Before the look, so that a change during it wakes this process.
+            let waiter = self.queue.listen(self.ids())?;
+            let events = self.look()?;
+            if !events.is_empty() || self.open.is_empty() {
+                return Ok(events);
+            }
+            self.explain()?;
+            line.get_or_insert_with(|| self.line());
+            waiter.wait(LOOK_INTERVAL);
+            if self.interrupt.is_noted() {
+                drop(line);
+                return Err(self.take_back()?);
+            }
+        }
+    }
+
+    /// The agents that have not gone yet, until the last of them must have answered.
+    fn line(&self) -> WaitLine {
+        WaitLine::new(format!("{} to go", self.names().join(", ")), self.left())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.open.keys().map(|name| name.as_str()).collect()
+    }
+
+    /// The time until the last deadline.
+    fn left(&self) -> Option<Duration> {
+        let now = self.farewell.app.now();
+        let left = |(entry, _): &(Entry, Instant)| entry.request.deadline_at().since(now);
+        self.open.values().map(left).max()
+    }
+
+    /// Says once who was asked, what silence means, and who may not be able to answer.
+    fn explain(&mut self) -> Outcome {
+        let is_asked = self.left().is_some_and(|left| !left.is_zero());
+        if !is_asked || std::mem::replace(&mut self.has_told, true) {
+            return Ok(());
+        }
+        let project = self.farewell.app.project()?;
+        let seconds = self.open.values().map(|(entry, _)| entry.request.deadline_seconds).max();
+        let within = age(Duration::from_secs(seconds.unwrap_or_default()));
+        let silent = match self.farewell.on_silence {
+            Some(AtExpiry::Force) => format!("; who does not answer within {within} is ended"),
+            _ => String::new(),
+        };
+        say(&format!("asked {} to shut down{silent}", self.names().join(", ")));
+        for seen in last_observed(&project.watch_status()) {
+            if seen.state == State::Blocked && self.open.contains_key(&seen.agent) {
+                let Observed { agent, why, .. } = seen;
+                say(&format!("{agent} may not answer: {why}; `ensemble agent attach {agent}`"));
+            }
+        }
+        say("Ctrl-C takes it back; with `--force` they are ended at once");
+        Ok(())
+    }
+
+    /// Withdraws the questions that are not answered yet.
+    fn take_back(&self) -> Outcome<Failure> {
+        let requests = requests(self.farewell.app, self.queue)?;
+        let mut stay = Vec::new();
+        for (agent, (entry, _)) in &self.open {
+            let id = entry.request.request_id.as_str();
+            // One that has decided in the meantime leaves or stays, as it has decided.
+            if requests.cancel(id, &self.farewell.from, "interrupted").is_ok() {
+                stay.push(agent.as_str());
+            }
+        }
+        let text = match stay.is_empty() {
+            true => "interrupted: all of them have answered".to_owned(),
+            false => {
+                format!("interrupted: {} stay, and the request is taken back", stay.join(", "))
+            }
+        };
+        Ok(Failure::refused(text)
+            .with_hint("the same command asks again, and `--force` ends them at once"))
+    }
+
+    fn ids(&self) -> impl Iterator<Item = &Name> {
+        self.open.values().map(|(entry, _)| &entry.request.request_id)
+    }
+
+    fn look(&mut self) -> Outcome<Vec<Event>> {
+        let requests = Requests::new(self.queue.request_store());
+        let mut events = Vec::new();
+        for (agent, (entry, end)) in self.open.clone() {
+            let id = entry.request.request_id.clone();
+            let entry = requests.get(id.as_str())?;
+            let Some((event, word, detail)) = judged(&agent, &entry, end) else { continue };
+            self.open.remove(&agent);
+            self.fate(&agent, Some(id), word, detail);
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    /// Requests are seen through by a watcher. If none runs, this process is one.
+    fn see_to_a_watcher(&mut self) -> Outcome {
+        let project = self.farewell.app.project()?;
+        if self.stand_in.as_ref().is_none_or(StandIn::has_ended) && !watcher_runs(project) {
+            self.stand_in = StandIn::start(project);
+        }
+        Ok(())
+    }
+
+    fn over(mut self, unasked: BTreeSet<Name>) -> Vec<Fate> {
+        for agent in unasked {
+            self.fate(&agent, None, "unasked", "an agent that needs it stays".to_owned());
+        }
+        self.fates
+    }
+}
+
+/// The outcome for an agent, if there is one.
+fn judged(agent: &Name, entry: &Entry, end: Instant) -> Option<(Event, &'static str, String)> {
+    let gone = |detail: String| Some((Event::Gone(agent.clone()), "gone", detail));
+    let stayed = |detail: String| Some((Event::Stayed(agent.clone()), "stayed", detail));
+    match &entry.decision {
+        Some(decision) if entry.request.kind().carries_out(decision) && entry.is_closed => {
+            gone(decision.outcome.word().to_owned())
+        }
+        Some(decision) if !entry.request.kind().carries_out(decision) => {
+            let words = match decision.comment.as_str() {
+                "" => String::new(),
+                words => format!(": {}", crate::text::one_line(words)),
+            };
+            stayed(format!("{} by {}{words}", decision.outcome.word(), decision.by))
+        }
+        _ if Instant::now() >= end => {
+            stayed("it is still there: `ensemble log` says what is in the way".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// A watcher in this process.
+struct StandIn {
+    stopper: Stopper,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl StandIn {
+    /// `None` if another one has just started.
+    fn start(project: &Project) -> Option<Self> {
+        let watcher = ensemble_watch::Watcher::new(project).ok()?;
+        let stopper = watcher.stopper();
+        let thread = std::thread::spawn(move || {
+            let _ = watcher.run(|| {});
+        });
+        Some(Self { stopper, thread: Some(thread) })
+    }
+
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(std::thread::JoinHandle::is_finished)
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whether an agent of the roster is seen to be gone, so that it cannot be asked.
+fn is_gone(project: &Project, agent: &Name) -> Outcome<bool> {
+    let Some(member) = project.roster().get(agent)? else { return Ok(false) };
+    if member.binding.is_none() && !member.is_supervised_alone() {
+        return Ok(false);
+    }
+    // An agent that cannot be looked at is asked.
+    let look = PaneHost::of(project, &member).and_then(|mut agent_host| agent_host.look());
+    Ok(look.is_ok_and(|worker| worker == Worker::Gone))
+}
+
+fn configured_deadline(project: &Project, agent: &Name) -> Option<Duration> {
+    let shutdown = project.config.agents.get(agent)?.shutdown;
+    shutdown.deadline_seconds.map(Duration::from_secs)
+}
+
+/// Whole seconds, and none only for none.
+pub fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+/// The present members of the team.
+pub fn present_members(project: &Project) -> Outcome<Vec<Member>> {
+    let (members, errors) = project.roster().entries()?;
+    if let Some(error) = errors.into_iter().next() {
+        return Err(error.into());
+    }
+    Ok(members.into_iter().filter(Member::is_present).collect())
+}

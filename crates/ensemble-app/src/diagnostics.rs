@@ -1,0 +1,68 @@
+//! What is said on stderr: warnings, notes and failures, to a person or to a program.
+
+use std::io::{self, Write as _};
+use std::panic::PanicHookInfo;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error_line::{Code, ErrorLine};
+use crate::exit_code::Exit;
+
+/// Whether diagnostics are kept back: the terminal shows something else.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Whether failures are told to a program.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Tells failures to a program from now on.
+pub fn answer_in_json(is_json: bool) {
+    IS_JSON.store(is_json, Ordering::Relaxed);
+}
+
+/// Whether failures are reported to a program.
+pub fn is_json() -> bool {
+    IS_JSON.load(Ordering::Relaxed)
+}
+
+/// A failure as one line of JSON.
+pub fn tell_program(code: Code, message: String, hint: Option<String>, exit: Exit) {
+    if IS_SILENT.load(Ordering::Relaxed) {
+        return;
+    }
+    if let Ok(line) = serde_json::to_string(&ErrorLine::new(code, message, hint, exit)) {
+        tell(&line);
+    }
+}
+
+/// Keeps diagnostics back, or no longer.
+pub fn silence(is_silent: bool) {
+    IS_SILENT.store(is_silent, Ordering::Relaxed);
+}
+
+/// A diagnostic on stderr.
+pub fn say(text: &str) {
+    if IS_SILENT.load(Ordering::Relaxed) {
+        return;
+    }
+    tell(&format!("ensemble: {}", crate::text::printable(text)));
+}
+
+/// A line on stderr, in one write, so that it stays whole among those of other processes. A closed
+/// stderr is no reason to fail.
+pub fn tell(line: &str) {
+    crate::wait_line::aside(|| {
+        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    });
+}
+
+fn message<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {
+    let payload = info.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+/// A panic is a bug of ours: print one line for the bug report, and no backtrace.
+pub fn report_bug(info: &PanicHookInfo<'_>) {
+    let message = message(info);
+    let place = info.location().map(ToString::to_string).unwrap_or_default();
+    say(&format!("a bug in ensemble {}: {message} ({place})", env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,452 @@
+//! Why a use case failed: what a person or a program gets to know of it, and the exit code of a command that ends with it.
+
+use std::fmt::{self, Display};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use ensemble_core::message::{NameError, TimestampError};
+use ensemble_core::proto::request::Refusal;
+use ensemble_core::requests::{Gate, Gated, Undecided};
+use ensemble_core::spool::MailboxError;
+use ensemble_core::{AreaError, Error};
+use ensemble_project::project::{CONFIG_FILE, USER_CONFIG};
+use ensemble_project::troubles::budget_help;
+use ensemble_team::admission::NotAdmitted;
+use ensemble_team::board::{BoardError, ControlFile};
+use ensemble_team::driver::BatchError;
+use ensemble_team::steps::StepError;
+use ensemble_team::worktree::{WorktreeError, WorktreeFault};
+use ensemble_tmux::tmux::TmuxError;
+use serde_json::Value;
+
+use crate::diagnostics::{is_json, say, tell, tell_program};
+use crate::error_line::{Code, ErrorLine, repeats};
+use crate::exit_code::Exit;
+
+/// Why a verb ended early.
+#[derive(Debug)]
+pub enum Failure {
+    /// Something to say, and how to go on from there.
+    Told {
+        /// The exit code.
+        exit: Exit,
+        /// The code for programs.
+        code: Code,
+        /// Text of the failure.
+        text: String,
+        /// What to do about it.
+        hint: Option<String>,
+        /// What a program reads on stdout besides, under `--json`.
+        object: Option<Box<Value>>,
+    },
+    /// Lines that others parse, said as they are.
+    Block {
+        /// The exit code.
+        exit: Exit,
+        /// The lines, without the last line end.
+        text: String,
+    },
+    /// The reader of stdout has gone, as in `ensemble log | head`.
+    ClosedPipe,
+}
+
+/// The result of a verb and its parts.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A failure with the code for programs that its exit code has.
+    pub fn new(exit: Exit, text: impl Into<String>) -> Self {
+        Self::Told { exit, code: exit.into(), text: text.into(), hint: None, object: None }
+    }
+
+    /// The operation was refused; nothing changed.
+    pub fn refused(text: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, text)
+    }
+
+    /// A mistake of the caller.
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, text)
+    }
+
+    /// An error about a file that the command line names: what is wrong in it is a mistake of its caller,
+    /// and no corrupt data.
+    pub fn input(error: Error) -> Self {
+        match error {
+            Error::Malformed { .. } => Self::usage(error.to_string()),
+            error => error.into(),
+        }
+    }
+
+    /// There is nothing, or a wait timed out.
+    pub fn nothing(text: impl Into<String>) -> Self {
+        Self::new(Exit::Nothing, text)
+    }
+
+    /// With another exit code.
+    pub fn with_exit(mut self, other: Exit) -> Self {
+        if let Self::Told { exit, code, .. } = &mut self {
+            if *code == Code::from(*exit) {
+                *code = other.into();
+            }
+            *exit = other;
+        }
+        self
+    }
+
+    /// With another code for programs.
+    pub fn with_code(mut self, other: Code) -> Self {
+        if let Self::Told { code, .. } = &mut self {
+            *code = other;
+        }
+        self
+    }
+
+    /// With the command that mends it.
+    pub fn with_hint(mut self, advice: impl Into<String>) -> Self {
+        if let Self::Told { hint, .. } = &mut self {
+            *hint = Some(advice.into());
+        }
+        self
+    }
+
+    /// With an object that a program reads on stdout besides.
+    pub fn with_object(mut self, value: Value) -> Self {
+        if let Self::Told { object, .. } = &mut self {
+            *object = Some(Box::new(value));
+        }
+        self
+    }
+
+    /// What a program reads on stdout besides, which is taken.
+    pub fn take_object(&mut self) -> Option<Value> {
+        match self {
+            Self::Told { object, .. } => object.take().map(|object| *object),
+            Self::Block { .. } | Self::ClosedPipe => None,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    pub const fn is_busy(&self) -> bool {
+        matches!(self, Self::Told { exit: Exit::Busy, .. })
+    }
+
+    /// The exit code of the run.
+    pub const fn exit(&self) -> Exit {
+        match self {
+            Self::Told { exit, .. } | Self::Block { exit, .. } => *exit,
+            Self::ClosedPipe => Exit::Done,
+        }
+    }
+
+    /// What happened, in one line, for a verb that goes on with others.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Told { text, .. } | Self::Block { text, .. } => crate::text::one_line(text),
+            Self::ClosedPipe => "the reader of stdout has gone".to_owned(),
+        }
+    }
+
+    /// The line of it for programs.
+    pub fn into_line(self) -> ErrorLine {
+        match self {
+            Self::ClosedPipe => ErrorLine::new(Code::Io, self.text(), None, Exit::Failed),
+            Self::Block { exit, text } => ErrorLine::new(exit.into(), text, None, exit),
+            Self::Told { exit, code, text, hint, .. } => ErrorLine::new(code, text, hint, exit),
+        }
+    }
+
+    /// Says it on stderr.
+    pub fn report(self) -> Exit {
+        match self {
+            Self::ClosedPipe => Exit::Done,
+            Self::Block { exit, text } => {
+                if is_json() && !text.is_empty() {
+                    tell_program(exit.into(), text, None, exit);
+                } else if !text.is_empty() {
+                    let _ = writeln!(io::stderr(), "{}", crate::text::printable(&text));
+                }
+                exit
+            }
+            Self::Told { exit, code, text, hint, .. } if is_json() => {
+                tell_program(code, text, hint, exit);
+                exit
+            }
+            Self::Told { exit, text, hint, .. } => {
+                say(&text);
+                if let Some(hint) = hint.filter(|hint| !repeats(hint, std::env::args().skip(1))) {
+                    tell(&format!("hint: {}", crate::text::printable(&hint)));
+                }
+                exit
+            }
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = exit_for(&error);
+        let failure = Self::new(exit, error.to_string()).with_code(Code::of(&error, exit));
+        match hint_for(&error) {
+            Some(hint) => failure.with_hint(hint),
+            None => failure,
+        }
+    }
+}
+
+/// The command that mends an error; the library names none.
+fn hint_for(error: &Error) -> Option<String> {
+    let hint = match error {
+        Error::Ambiguous { .. } => "`--mailbox NAME` says which",
+        Error::Full { mailbox, .. } | Error::Quota { mailbox, .. } => {
+            return Some(format!("`ensemble inbox {mailbox}` shows what waits, and since when"));
+        }
+        Error::NoQueue { .. } => {
+            "`ensemble init` creates one; `--queue DIR` or ENSEMBLE_QUEUE names another place"
+        }
+        Error::NoMailbox { nearest, .. } if nearest.is_empty() => {
+            "`ensemble mailbox add` creates it"
+        }
+        Error::Server { unreachable: true, .. } => "`ensemble doctor` examines the server",
+        Error::Area(_) => return area_hint(error),
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn area_hint(error: &Error) -> Option<String> {
+    if let Some(Gated(gate)) = error.area() {
+        return plan_hint(gate);
+    }
+    if let Some(obstacle) = error.area::<NotAdmitted>() {
+        return obstacle_hint(obstacle);
+    }
+    if let Some(Undecided { request }) = error.area() {
+        let answer = format!("`ensemble request answer {request} --approve`");
+        return Some(format!("{answer}, or `--reject --reason TEXT`"));
+    }
+    if let Some(Refusal::PlanPending { id, .. }) = error.area() {
+        return Some(format!("`ensemble request cancel {id}` cancels it"));
+    }
+    if let Some(BatchError::Undelivered { .. }) = error.area() {
+        return Some(
+            "`ensemble up` starts the watcher of a team; without one, run `ensemble admin watch` in another terminal"
+                .to_owned(),
+        );
+    }
+    if let Some(TmuxError::NotPrivate { .. }) = error.area() {
+        return Some("`team: {socket: PATH}` in ensemble.yaml sets another socket".to_owned());
+    }
+    if let Some(MailboxError::FormerLog { .. }) = error.area() {
+        return Some(
+            "set `wal: false` and run `ensemble admin fsck --repair` of that version".to_owned(),
+        );
+    }
+    if let Some(refused) = error.area::<WorktreeError>() {
+        return worktree_hint(&refused.fault);
+    }
+    if let Some(error) = error.area::<StepError>() {
+        return step_hint(error).map(str::to_owned);
+    }
+    let hint = match error.area()? {
+        BoardError::Missing { .. } => "`ensemble board init` creates one",
+        BoardError::Invalid { .. } => "`ensemble board edit` repairs it",
+        BoardError::Fenced { .. } => "another agent holds the lease now: ask for new work",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+const fn step_hint(error: &StepError) -> Option<&'static str> {
+    match error {
+        StepError::NoTask { .. } | StepError::NoStep { .. } => {
+            Some("`ensemble step list` shows what there is")
+        }
+        StepError::OtherPlan { .. } => {
+            Some("`ensemble step split`, `skip` and `retry` change its steps")
+        }
+        _ => None,
+    }
+}
+
+/// The command that takes an obstacle out of the way, if there is one.
+pub fn obstacle_hint(obstacle: &NotAdmitted) -> Option<String> {
+    match obstacle {
+        NotAdmitted::Plan(Gated(gate)) => plan_hint(gate),
+        NotAdmitted::Control(control) if control.file == ControlFile::Abort => {
+            Some("`ensemble resume --lift-abort` lets the team go on".to_owned())
+        }
+        NotAdmitted::Control(_) => Some("`ensemble resume` lets the team go on".to_owned()),
+        NotAdmitted::Leaving { .. } => None,
+        NotAdmitted::Budget(parked) => Some(budget_help(&parked.scope.arguments())),
+    }
+}
+
+fn worktree_hint(obstacle: &WorktreeFault) -> Option<String> {
+    let hint = match obstacle {
+        WorktreeFault::BrokenWorktree { .. } => {
+            "`ensemble admin fsck --repair` makes it work again, and keeps its files"
+        }
+        WorktreeFault::NoWorktree { .. } => "`ensemble admin fsck --repair` makes it again",
+        WorktreeFault::NothingCommitted => "`ensemble task submit ID --unchanged` declares it",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// How an agent opens a plan gate, if that is up to the agent.
+pub fn plan_hint(gate: &Gate) -> Option<String> {
+    let to = gate.waits_for.as_ref().map_or_else(String::new, |to| format!(" --to {to}"));
+    let command = format!("ensemble request plan -f FILE --task {}{to}", gate.task_id);
+    gate.needs_plan().then(|| format!("`{command}` submits a plan"))
+}
+
+/// A [`Failure`] that was turned into an error of the library, for a part of a verb that must return one. One that may
+/// pass is still one that may pass.
+#[derive(Debug)]
+pub struct Failed {
+    text: String,
+    /// The exit code, if nothing handles it.
+    exit: Exit,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+impl AreaError for Failed {
+    fn is_transient(&self) -> bool {
+        self.exit == Exit::Busy
+    }
+
+    fn is_invariant_broken(&self) -> bool {
+        self.exit == Exit::Corrupt
+    }
+}
+
+/// The failure, which concerns this worker or mailbox.
+pub fn failed(about: &impl Display, failure: &Failure) -> Error {
+    Failed { text: format!("{about}: {}", failure.text()), exit: failure.exit() }.into()
+}
+
+impl From<io::Error> for Failure {
+    /// For writing to stdout, the only IO that is done here without a path.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::ClosedPipe,
+            _ => Self::refused(format!("cannot write to stdout: {error}")),
+        }
+    }
+}
+
+fn exit_for(error: &Error) -> Exit {
+    match error {
+        Error::Area(_) => exit_for_area(error),
+        Error::NoMessage { .. } | Error::NoMailbox { .. } => Exit::Nothing,
+        Error::Malformed { path, .. } if is_configuration(path) => Exit::Usage,
+        Error::Malformed { .. } => Exit::Corrupt,
+        Error::MissingProgram { .. } => Exit::MissingProgram,
+        error if error.is_transient() => Exit::Busy,
+        _ => Exit::Failed,
+    }
+}
+
+fn exit_for_area(error: &Error) -> Exit {
+    if let Some(failed) = error.area::<Failed>() {
+        return failed.exit;
+    }
+    if error.area::<NameError>().is_some() || error.area::<TimestampError>().is_some() {
+        return Exit::Usage;
+    }
+    if error.area().is_some_and(StepError::is_unknown) {
+        return Exit::Nothing;
+    }
+    if matches!(error.area(), Some(Refusal::Unknown { .. })) {
+        return Exit::Nothing;
+    }
+    match error.area() {
+        Some(BoardError::Missing { .. } | BoardError::Unknown { .. }) => Exit::Nothing,
+        Some(BoardError::Invalid { .. }) => Exit::Corrupt,
+        _ if error.is_transient() => Exit::Busy,
+        _ if error.is_invariant_broken() => Exit::Corrupt,
+        _ => Exit::Failed,
+    }
+}
+
+/// Whether a file is the project's or the user's configuration. A mistake in it is a mistake of its
+/// author, as on a command line. A place within it follows a colon (`ensemble.yaml: providers.claude`).
+fn is_configuration(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let file = name.split_once(':').map_or(&*name, |(file, _)| file);
+    file == CONFIG_FILE || path.ends_with(USER_CONFIG)
+}
+
+#[cfg(test)]
+mod tests {
+    use ensemble_team::worktree::Operation;
+
+    use super::*;
+
+    #[test]
+    fn errors_have_their_codes() {
+        let full = Error::Full { mailbox: "m".to_owned(), capacity: 1 };
+        assert_eq!(exit_for(&full), Exit::Busy);
+        let lost = Error::LeaseLost { lease: "m/x@w@1".to_owned(), now: "settled".to_owned() };
+        assert_eq!(exit_for(&lost), Exit::Failed);
+        let absent = Error::NoMessage { id: "x".to_owned(), place: "here".to_owned() };
+        assert_eq!(exit_for(&absent), Exit::Nothing);
+        let absent = Error::from(BoardError::Missing { path: "state.yaml".into() });
+        assert_eq!(exit_for(&absent), Exit::Nothing);
+        let name = Error::from(ensemble_core::message::Name::new("../etc").unwrap_err());
+        assert_eq!(exit_for(&name), Exit::Usage);
+        let program = Error::MissingProgram { program: "tmux", remedy: "install it" };
+        assert_eq!(exit_for(&program), Exit::MissingProgram);
+    }
+
+    #[test]
+    fn hints_name_the_command_and_errors_do_not() {
+        let path = || std::path::PathBuf::from("q");
+        let errors = [
+            (Error::NoQueue { path: path() }, "ensemble init"),
+            (Error::NoMailbox { name: "m".to_owned(), nearest: vec![] }, "ensemble mailbox add"),
+            (Error::Full { mailbox: "m".to_owned(), capacity: 1 }, "ensemble inbox m"),
+            (StepError::NoTask { task_id: "t".to_owned() }.into(), "ensemble step list"),
+            (StepError::OtherPlan { task_id: "t".to_owned() }.into(), "ensemble step split"),
+            (
+                WorktreeError::new(Operation::Claim, WorktreeFault::NothingCommitted).into(),
+                "--unchanged",
+            ),
+            (BatchError::Undelivered { path: path() }.into(), "ensemble admin watch"),
+            (MailboxError::FormerLog { path: path() }.into(), "ensemble admin fsck --repair"),
+            (BoardError::Missing { path: path() }.into(), "ensemble board init"),
+        ];
+        for (error, command) in errors {
+            assert!(!error.to_string().contains("ensemble "), "{error}");
+            let hint = hint_for(&error).unwrap();
+            assert!(hint.contains(command), "{hint}");
+        }
+    }
+
+    #[test]
+    fn what_may_pass_still_may_and_keeps_its_exit_code() {
+        let away = Error::Server {
+            operation: "open the stream",
+            server: "nats://hub".to_owned(),
+            detail: "no answer in time".to_owned(),
+            unreachable: true,
+        };
+        let refused = Failure::refused("no such worker");
+        for (failure, is_transient, exit) in
+            [(Failure::from(away), true, Exit::Busy), (refused, false, Exit::Failed)]
+        {
+            let error = failed(&"worker-2", &failure);
+            assert_eq!(error.is_transient(), is_transient, "{error}");
+            assert!(error.to_string().starts_with("worker-2: "), "{error}");
+            assert_eq!(Failure::from(error).exit(), exit);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What a verb works with. Nothing is opened before a verb asks for it.
+
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ensemble_core::document::SharedFiles;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::event_log::{EventLog, LogOptions, Recorder, types};
+use ensemble_core::message::{Envelope, KnownSender, Name, ReservedName, SenderProof, Timestamp};
+use ensemble_core::spool::{Options, Spool};
+use ensemble_project::project::{Project, QUEUE_VARIABLE};
+use ensemble_team::board::BoardOptions;
+use ensemble_team::roster::{Asking, Identity, Refusal, identify};
+use ensemble_tmux::reaper::PASS_VARIABLE;
+use serde_json::json;
+
+use crate::diagnostics::say;
+use crate::environment::AGENT_VARIABLES;
+use crate::failure::{Failure, Outcome};
+
+/// The project as one caller sees it: a run of the command, a call of the API, an agent's session.
+#[derive(Debug)]
+pub struct App {
+    queue: Option<PathBuf>,
+    agent: Option<Name>,
+    caller: &'static str,
+    identity: OnceCell<Identity>,
+    project: OnceCell<Project>,
+    log: OnceCell<Arc<EventLog>>,
+    pub(crate) shared: OnceCell<Arc<dyn SharedFiles>>,
+    /// Whether connections outlive one call, so that their calls share no patience.
+    is_lasting: bool,
+    /// Whether a person has typed this command at a shell.
+    is_typed: bool,
+}
+
+impl App {
+    /// For `caller`, such as `send`: the queue and the agent as it names them.
+    pub fn new(queue: Option<PathBuf>, agent: Option<Name>, caller: &'static str) -> Self {
+        let (identity, project, log) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Self {
+            queue,
+            agent,
+            caller,
+            identity,
+            project,
+            log,
+            shared: OnceCell::new(),
+            is_lasting: false,
+            is_typed: false,
+        }
+    }
+
+    /// For a command that a person has typed at a shell.
+    pub const fn typed(mut self, is_typed: bool) -> Self {
+        self.is_typed = is_typed;
+        self
+    }
+
+    /// For a caller that runs for as long as the team works, so that no patience can be that of the whole run.
+    pub const fn lasting(mut self) -> Self {
+        self.is_lasting = true;
+        self
+    }
+
+    /// The same for a server, with the identity that is found now.
+    pub fn settled(&self) -> Outcome<Self> {
+        self.identity()?;
+        Ok(Self {
+            identity: self.identity.clone(),
+            project: self.project.clone(),
+            log: self.log.clone(),
+            ..Self::new(self.queue.clone(), self.agent.clone(), self.caller).lasting()
+        })
+    }
+
+    /// The queue as the flag names it.
+    pub fn queue_flag(&self) -> Option<&Path> {
+        self.queue.as_deref()
+    }
+
+    /// The agent that the flag names.
+    pub const fn agent_flag(&self) -> Option<&Name> {
+        self.agent.as_ref()
+    }
+
+    /// What the events that it records name as their origin.
+    pub(crate) const fn caller(&self) -> &'static str {
+        self.caller
+    }
+
+    /// The project around the queue.
+    pub fn project(&self) -> Outcome<&Project> {
+        if self.project.get().is_none() {
+            let project = Project::discover(self.queue.as_deref())?;
+            return Ok(self.project.get_or_init(|| project));
+        }
+        self.project.get().ok_or_else(|| Failure::refused("there is no project"))
+    }
+
+    /// How the servers are reached that have the mailboxes; `None` if they are in a directory.
+    #[cfg(feature = "nats")]
+    pub fn nats_options(&self) -> Outcome<Option<ensemble_nats::NatsOptions>> {
+        let project = self.project()?;
+        let options = project.nats_options()?;
+        // The caller of a verb waits for the verb, not for its calls.
+        let for_verb = |options: ensemble_nats::NatsOptions| {
+            let quota = project.config.sender_quota.quota();
+            let options = options.with_recorder(self.log(project)).with_quota(quota);
+            if self.is_lasting { options } else { options.with_shared_patience() }
+        };
+        Ok(options.map(for_verb))
+    }
+
+    /// How the servers are reached that the command line names, or else ensemble.yaml.
+    #[cfg(feature = "nats")]
+    pub fn servers(&self, said: Option<&str>) -> Outcome<ensemble_nats::NatsOptions> {
+        let project = self.project()?;
+        let servers = match said {
+            Some(servers) => Some(servers),
+            None => project.servers()?,
+        };
+        let servers = servers.ok_or_else(|| {
+            Failure::usage("which servers?")
+                .with_hint("`--servers nats://host:4222`, or `transport` in ensemble.yaml")
+        })?;
+        Ok(project.nats_options_for(servers)?)
+    }
+
+    /// The queue's directory, which must exist.
+    pub fn spool(&self) -> Outcome<Spool> {
+        let project = self.project()?;
+        Ok(Spool::open(&project.queue, self.spool_options(project))?)
+    }
+
+    /// Now, by the calendar of the queue, which a jump of the wall clock does not move.
+    pub fn now(&self) -> Timestamp {
+        self.spool().map_or_else(|_| SystemClock.wall(), |spool| spool.now())
+    }
+
+    /// How this command opens a queue: what it does is recorded, if it does anything. The log is
+    /// touched by the first record only, and no trouble with it stops a verb.
+    pub fn spool_options(&self, project: &Project) -> Options {
+        let mut options = project.spool_options(self.log(project));
+        // Each run receives one message: it must not list a deep mailbox for it.
+        options.share_backlog = true;
+        // Nor wait for long enough to see a lease expire.
+        options.observations = Some(project.state.join("leases"));
+        options.quota = project.config.sender_quota.quota();
+        options
+    }
+
+    /// How this command keeps a blackboard.
+    pub fn board_options(&self, project: &Project) -> Outcome<BoardOptions> {
+        Ok(self.board_options_for(project, self.actor()?.to_string()))
+    }
+
+    /// The same in another one's name, which must have been checked.
+    pub fn board_options_for(&self, project: &Project, actor: impl Into<String>) -> BoardOptions {
+        project.board_options(actor, self.log(project))
+    }
+
+    /// Refuses a name that is not this one's to use.
+    pub fn check_name(&self, name: &Name) -> Outcome {
+        self.identify(Some(name)).map(drop)
+    }
+
+    /// The event log, for what a verb does besides the queue.
+    pub fn recorder(&self) -> Outcome<Arc<dyn Recorder>> {
+        Ok(self.log(self.project()?))
+    }
+
+    /// The event log itself, for a verb that has to know whether an event was written.
+    pub fn event_log(&self) -> Outcome<Arc<EventLog>> {
+        Ok(self.open_log(self.project()?))
+    }
+
+    pub(crate) fn log(&self, project: &Project) -> Arc<dyn Recorder> {
+        self.open_log(project)
+    }
+
+    fn open_log(&self, project: &Project) -> Arc<EventLog> {
+        let open = || Arc::new(EventLog::deferred(&project.logs(), LogOptions::default()));
+        Arc::<EventLog>::clone(self.log.get_or_init(open))
+    }
+
+    /// The agent that runs this command, if it has a name. Only this function turns a name into an
+    /// identity: the command line and the environment merely claim one (`roster::identify`).
+    pub fn agent(&self) -> Outcome<Option<Name>> {
+        Ok(self.identity()?.name.clone())
+    }
+
+    /// The identity of this command, with its evidence.
+    pub fn identity(&self) -> Outcome<&Identity> {
+        if let Some(identity) = self.identity.get() {
+            return Ok(identity);
+        }
+        let claimed = self.claimed()?;
+        let identity = self.identify(claimed.as_ref())?;
+        Ok(self.identity.get_or_init(|| identity))
+    }
+
+    fn identify(&self, claimed: Option<&Name>) -> Outcome<Identity> {
+        let project = self.project()?;
+        let (members, errors) = project.roster().entries()?;
+        let mut asking = Asking::new();
+        if !members.is_empty() {
+            asking = asking.with_process(std::process::id());
+            if let (Ok(tmux), Ok(pane)) = (std::env::var("TMUX"), std::env::var("TMUX_PANE")) {
+                asking = asking.with_hidden_pane(&tmux, &pane);
+            }
+            if let Some(pass) = pass_for(project) {
+                asking = asking.with_pass(&pass);
+            }
+        }
+        let outsiders = project.config.identity.outsiders.unwrap_or_default();
+        match identify(&members, &asking, claimed, outsiders) {
+            Ok(identity) => {
+                // An agent whose file cannot be read may still be a member.
+                if let Some(name) = claimed.filter(|_| !errors.is_empty()) {
+                    project.roster().get(name)?;
+                }
+                Ok(identity)
+            }
+            Err(refusal) => {
+                let actual = refusal.actual();
+                let actor = actual.map_or("outside", Name::as_str);
+                let data = json!({
+                    "claimed": claimed, "actual": actual, "why": refusal.word(), "verb": self.caller,
+                });
+                self.log(project).record(types::IDENTITY_REFUSED, actor, data);
+                Err(Failure::refused(refusal.to_string()).with_hint(advice(&refusal)))
+            }
+        }
+    }
+
+    /// The claimed name, from the flag or the environment.
+    fn claimed(&self) -> Outcome<Option<Name>> {
+        if self.agent.is_some() {
+            return Ok(self.agent.clone());
+        }
+        for variable in AGENT_VARIABLES {
+            let Some(value) = std::env::var_os(variable).filter(|v| !v.is_empty()) else {
+                continue;
+            };
+            let name = Name::new(value.to_string_lossy());
+            return name.map(Some).map_err(|e| Failure::usage(format!("{variable}: {e}")));
+        }
+        Ok(None)
+    }
+
+    /// The name to act under, for a verb that a person may run without giving one: `operator`, unless
+    /// that is the name of an agent that is up.
+    pub fn actor(&self) -> Outcome<Name> {
+        if let Some(agent) = self.agent()? {
+            return Ok(agent);
+        }
+        let operator = Name::operator();
+        self.check_name(&operator)?;
+        Ok(operator)
+    }
+
+    /// The author of an entry on the blackboard.
+    pub fn reporter(&self) -> Outcome<String> {
+        Ok(self.actor()?.to_string())
+    }
+
+    /// Puts the sender into a message, and how it is known.
+    pub fn sign(&self, envelope: Envelope) -> Outcome<Envelope> {
+        Ok(self.sender()?.sign(envelope))
+    }
+
+    /// The sender of what this command writes.
+    pub fn sender(&self) -> Outcome<KnownSender> {
+        self.sender_named(self.actor()?)
+    }
+
+    /// The sender of what this command writes under this name. The caller proves it: an agent its name alone, the person
+    /// every name.
+    pub fn sender_named(&self, name: Name) -> Outcome<KnownSender> {
+        let identity = self.identity()?;
+        let proof = match identity.sender_proof() {
+            None if self.is_typed => Some(SenderProof::Person),
+            Some(SenderProof::Person) => Some(SenderProof::Person),
+            by_agent => by_agent.filter(|_| identity.name.as_ref() == Some(&name)),
+        };
+        Ok(KnownSender { name, proof })
+    }
+
+    /// Whether the person who runs the team runs this command: outside of all agents, without another name.
+    pub fn is_person(&self) -> Outcome<bool> {
+        Ok(self.agent()?.is_none_or(|name| name.is_operator()))
+    }
+
+    /// The mailbox that the caller reads: the person's, or that of its row of the roster.
+    pub fn own_mailbox(&self) -> Outcome<Name> {
+        let actor = self.actor()?;
+        let member = match self.identity()?.is_member() {
+            true => self.project()?.roster().get(&actor)?,
+            false => None,
+        };
+        Ok(member.map_or(actor, |member| member.mailbox))
+    }
+
+    /// The agent, which has no name that means something else.
+    pub fn agent_itself(&self) -> Outcome<Name> {
+        let agent = self.agent_required()?;
+        ReservedName::refuse_agent(&agent).map_err(ensemble_core::Error::from)?;
+        Ok(agent)
+    }
+
+    /// The name of an agent, for a verb that acts on what this agent holds.
+    pub fn agent_required(&self) -> Outcome<Name> {
+        let unknown = || {
+            Failure::usage("no agent name: pass --as NAME or set ENSEMBLE_AGENT_ID")
+                .with_hint("this acts on what an agent holds, so it has no default name")
+        };
+        self.agent()?.ok_or_else(unknown)
+    }
+
+    /// Says on stderr that something was done but not recorded.
+    pub fn warn_about_log(&self) {
+        if let Some((count, Some(last))) = self.log.get().map(|log| log.failures()) {
+            let records = crate::text::plural(count, "record");
+            say(&format!("warning: {records} missing in the event log: {last}"));
+        }
+    }
+}
+
+/// The pass in the environment, unless it was given for the team of another queue.
+fn pass_for(project: &Project) -> Option<String> {
+    let pass = std::env::var_os(PASS_VARIABLE).filter(|pass| !pass.is_empty())?;
+    let is_ours = match std::env::var_os(QUEUE_VARIABLE).filter(|queue| !queue.is_empty()) {
+        None => true,
+        Some(queue) => is_same_place(Path::new(&queue), &project.queue),
+    };
+    is_ours.then(|| pass.to_string_lossy().into_owned())
+}
+
+/// Whether two paths lead to the same place.
+pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
+    one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+/// What to do about a refusal.
+const fn advice(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Mismatch { .. } => "`ensemble agent whoami` says who this is",
+        Refusal::Outsider { .. } => {
+            "or allow it to all programs outside of panes, with `identity: {outsiders: allow}` in ensemble.yaml"
+        }
+        Refusal::Contradiction { .. } | Refusal::UnknownPass { .. } | Refusal::Ended { .. } => {
+            "without ENSEMBLE_AGENT_PASS in the environment, the pane it runs in decides"
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Answers to requests that travel as ordinary messages, as other programs send them.
+//!
+//! A sender is known by its pass or its process tree when it sends, so its answer decides then. A message that is
+//! received tells its sender by itself alone: it decides nothing, and that is said.
+
+use ensemble_core::message::Envelope;
+use ensemble_core::requests::{Correlation, RequestStore, Sender};
+
+use crate::App;
+use crate::diagnostics::say;
+use crate::failure::Outcome;
+use crate::mail::replying::settle_answered;
+
+/// Takes a message for what it says about a request. What it may not do is said on stderr.
+pub fn correlate(app: &App, store: &dyn RequestStore, envelope: &Envelope, sender: Sender) {
+    match correlated(app, store, envelope, sender) {
+        Ok(Some(remark)) => say(&remark),
+        Ok(None) => {}
+        Err(failure) => drop(failure.report()),
+    }
+}
+
+/// As [`correlate`]; returns what the message may not do.
+pub fn correlated(
+    app: &App,
+    store: &dyn RequestStore,
+    envelope: &Envelope,
+    sender: Sender,
+) -> Outcome<Option<String>> {
+    Ok(match app.project()?.requests(store)?.correlate(envelope, sender)? {
+        Correlation::Refused(refusal) => Some(refusal.to_string()),
+        Correlation::Unproven(entry) => {
+            let (id, to) = (&entry.request.request_id, &entry.request.to);
+            Some(format!(
+                "request {id} is still open: only this message says that {} has answered, which any \
+                 program could write; {to} decides with `ensemble request answer {id}`",
+                envelope.from
+            ))
+        }
+        _ => None,
+    })
+}
+
+/// As [`correlate`], for a message that was sent by the agent that this process acts for. A plain message that it
+/// answers is settled.
+pub fn sent(app: &App, store: &dyn RequestStore, envelope: &Envelope) {
+    if let Err(failure) = settle_answered(app, store, envelope) {
+        let _ = failure.report();
+    }
+    let is_answer = envelope.kind.as_str().ends_with("_response")
+        || app
+            .project()
+            .and_then(|project| Ok(project.kinds()?))
+            .is_ok_and(|kinds| kinds.answered_by(&envelope.kind).is_some());
+    if is_answer {
+        correlate(app, store, envelope, Sender::Proven);
+    }
+}

@@ -1,0 +1,118 @@
+//! What the person reads: the mailbox `operator`, as a conversation. Reading settles.
+//!
+//! ```text
+//! a message of the mailbox       what happens to it once it has been printed
+//! waits                          received and settled
+//! held since a run that died     settled
+//! a request without an answer    stays, and is shown again until it is decided
+//! ```
+
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::broker::Broker;
+use ensemble_core::env::{Delivery, Lease};
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::requests::{Entry, Sender};
+use ensemble_core::spool::{Settings, State};
+
+use crate::App;
+use crate::failure::Outcome;
+use crate::mail::answers;
+use crate::mail::delivered::sender_of;
+use crate::mail::settling::Settling;
+use crate::queue::Queue;
+
+/// How many messages one look shows.
+const READ_MAX: usize = 100;
+
+/// Makes the person's mailbox, where a queue of an older version has none.
+pub fn ensure_operator(queue: &dyn Broker) -> Outcome {
+    let operator = Name::operator();
+    match queue.settings(&operator) {
+        Err(Error::NoMailbox { .. }) => {}
+        known => return Ok(known.map(drop)?),
+    }
+    match queue.add_mailbox(&operator, &Settings::default()) {
+        Ok(()) | Err(Error::MailboxExists { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A message as the person is to see it.
+#[derive(Clone, Copy)]
+pub struct ShownMessage<'m> {
+    /// The message.
+    pub envelope: &'m Envelope,
+    /// How its sender is known.
+    pub sender: Sender,
+    /// The request that it asks, while that is undecided.
+    pub entry: Option<&'m Entry>,
+}
+
+/// Shows all that waits, the oldest first, and settles it. Returns how many messages were shown.
+pub fn read_waiting(
+    app: &App,
+    queue: &Queue,
+    mut show: impl FnMut(&ShownMessage<'_>) -> Outcome,
+) -> Outcome<usize> {
+    let operator = Name::operator();
+    let mut all = Vec::new();
+    for found in queue.unfinished(&operator, READ_MAX)? {
+        // One that cannot be read is received all the same, and becomes a dead letter.
+        let made = queue.peek(&operator, &found.id).map(|envelope| envelope.created_at);
+        all.push((made.ok(), found));
+    }
+    all.sort_by_key(|(made, _)| *made);
+    let mut count = 0;
+    for (_, found) in all {
+        let delivery = match found.state {
+            State::Queued { .. } => {
+                if let Ok(envelope) = queue.peek(&operator, &found.id)
+                    && let Some(entry) = open_request(app, queue, &envelope)?
+                {
+                    let (envelope, sender) = (&envelope, Sender::Stated);
+                    show(&ShownMessage { envelope, sender, entry: Some(&entry) })?;
+                    count += 1;
+                    continue;
+                }
+                queue.receive_id(&operator, &found.id, &operator)?
+            }
+            State::Acked { holder, epoch } if holder == operator => {
+                let lease = Lease { mailbox: operator.clone(), id: found.id, holder, epoch };
+                let envelope = queue.peek(&operator, &lease.id)?;
+                Some(Delivery::new(envelope, lease, Duration::ZERO))
+            }
+            State::Acked { .. } | State::Settled | State::Dead => None,
+        };
+        if let Some(delivery) = delivery {
+            read_received(app, queue, &delivery, &mut show)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// Shows a message that was received, and settles it. A request without an answer goes back.
+pub fn read_received(
+    app: &App,
+    queue: &Queue,
+    delivery: &Delivery,
+    mut show: impl FnMut(&ShownMessage<'_>) -> Outcome,
+) -> Outcome {
+    let Delivery { envelope, lease, .. } = delivery;
+    let sender = sender_of(queue, delivery);
+    answers::correlate(app, queue.request_store(), envelope, sender);
+    let entry = open_request(app, queue, envelope)?;
+    let shown = show(&ShownMessage { envelope, sender, entry: entry.as_ref() });
+    if shown.is_err() || entry.is_some() {
+        queue.release(lease, Duration::ZERO)?;
+        return shown;
+    }
+    let recorder = app.recorder()?;
+    Ok(Settling::of(app, queue.request_store(), &*recorder)?.settle(lease)?)
+}
+
+fn open_request(app: &App, queue: &Queue, envelope: &Envelope) -> Outcome<Option<Entry>> {
+    Ok(app.project()?.requests(queue.request_store())?.undecided(envelope)?)
+}

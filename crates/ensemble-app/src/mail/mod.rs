@@ -1,0 +1,19 @@
+//! Mail as all doors use it: verbs, MCP, the API and hooks.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `delivered` | what an agent reads with a message |
+//! | `conversation` | what the person reads |
+//! | `listing` | messages of a mailbox as they are listed |
+//! | `replying` | answers to messages |
+//! | `readers` | whether a mailbox has a reader now |
+//! | `settling` | the end of a message, by a settle or a report |
+//! | `answers` | answers to requests that travel as messages |
+
+pub mod answers;
+pub mod conversation;
+pub mod delivered;
+pub mod listing;
+pub mod readers;
+pub mod replying;
+pub mod settling;

@@ -1,0 +1,56 @@
+//! Whether a mailbox has a reader now, as every door that sends says it.
+//!
+//! | who reads the mailbox | said |
+//! |---|---|
+//! | an agent that is up, here or on another host, or a host that is silent | nothing |
+//! | agents that were up, and that the running watcher sees gone | that it is not running, and what starts it again |
+//! | agents that have left | that it has left, and what starts it again |
+//! | no agent that is known | nothing: a program may read it |
+
+use ensemble_core::message::Name;
+use ensemble_project::hosts::{self, HostAgent, OtherHost};
+use ensemble_project::members;
+use ensemble_project::overview::WatcherView;
+use ensemble_project::project::Project;
+use ensemble_project::rows::Row;
+use ensemble_team::roster::{Member, State};
+
+/// Why a message in this mailbox waits for its reader; `None` if an agent reads it, or if that is not known.
+pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
+    let (members, _) = project.roster().entries().ok()?;
+    let gone = seen_gone(project);
+    let mut readers: Vec<Member> =
+        members.into_iter().filter(|it| it.mailbox == *mailbox).collect();
+    let is_up = |member: &Member| member.is_present() && !gone.contains(&member.name);
+    let others = hosts::others(&project.state);
+    let elsewhere: Vec<(&OtherHost, &HostAgent)> = others
+        .iter()
+        .flat_map(|host| host.report.agents.iter().map(move |agent| (host, agent)))
+        .filter(|(_, agent)| agent.mailbox == *mailbox)
+        .collect();
+    // Nothing is known of what a silent host does.
+    let may_be_up = |(host, agent): &(&OtherHost, &HostAgent)| {
+        host.silence().is_some() || agent.state != State::Gone
+    };
+    if readers.iter().any(is_up) || elsewhere.iter().any(may_be_up) {
+        return None;
+    }
+    if let Some(reader) = readers.pop() {
+        let name = reader.name.clone();
+        let how = if reader.is_present() { "is not running" } else { "has left" };
+        let again = Row::of(reader).again();
+        return Some(format!("{name} {how}, and the message waits for it: {again}"));
+    }
+    let (host, agent) = elsewhere.first()?;
+    let (name, place) = (&agent.name, host.place());
+    Some(format!("{name} is not running on {place}, and the message waits for it"))
+}
+
+/// The agents that the running watcher sees gone. What an earlier one has seen may be old.
+fn seen_gone(project: &Project) -> Vec<Name> {
+    if !WatcherView::of(project).runs() {
+        return Vec::new();
+    }
+    let seen = members::last_observed(&project.watch_status()).into_iter();
+    seen.filter(|observed| observed.state == State::Gone).map(|observed| observed.agent).collect()
+}

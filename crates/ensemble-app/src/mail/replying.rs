@@ -1,0 +1,181 @@
+//! Answering a message, as `ensemble reply`, the tool `reply` and a call of the API do it.
+//!
+//! ```text
+//! the message                  its sender     the answer     the message afterwards
+//! plain, held or waiting       reads mail     is sent        settled
+//! plain, settled before        reads mail     is sent        as it was
+//! any other work, held         reads mail     is sent        still held: it ends by its report or a settle
+//! a request without an answer  any            is refused: it is decided, not answered in words
+//! a notice, or from Ensemble   any            is refused: no sender reads the answer
+//! held by another agent        any            is refused
+//! ```
+//!
+//! The answer is stored first. After a crash in between, the message is delivered again, marked as such.
+
+use ensemble_core::env::Lease;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::requests::{RequestStore, Undecided};
+use ensemble_core::spool::State;
+use serde_json::{Value, json};
+
+use crate::content::fill;
+use crate::failure::{Failure, Outcome};
+use crate::mail::conversation::ensure_operator;
+use crate::mail::delivered::{PLAIN_TYPE, count_waiting, is_answered};
+use crate::mail::readers::absent_reader;
+use crate::mail::settling::Settling;
+use crate::queue::Queue;
+use crate::{App, ids};
+
+/// How many held messages are compared with what is sent.
+const HELD_MAX: usize = 200;
+
+/// The outcome of an answer.
+pub struct Replied {
+    /// Id of the answer.
+    pub id: MessageId,
+    /// The mailbox it was sent to.
+    pub to: Name,
+    /// The answered message.
+    pub answered: MessageId,
+    /// Whether the answered message is settled.
+    pub settled: bool,
+    /// How many more messages wait for the one who answered.
+    pub waiting: usize,
+    /// Reason why the answer has no reader now.
+    pub warning: Option<String>,
+}
+
+impl Replied {
+    /// As an object.
+    pub fn object(&self) -> Value {
+        let Self { id, to, answered, settled, waiting, warning } = self;
+        let mut object = json!({
+            "id": id, "mailbox": to, "answered": answered, "settled": settled, "waiting": waiting,
+        });
+        if let Some(warning) = warning {
+            object["warning"] = warning.as_str().into();
+        }
+        object
+    }
+}
+
+/// Sends an answer to the sender of a message in `mailbox`.
+pub fn reply(
+    app: &App,
+    queue: &Queue,
+    mailbox: &Name,
+    given: &MessageId,
+    content: Vec<u8>,
+) -> Outcome<Replied> {
+    let actor = app.actor()?;
+    let id = ids::message_of(queue, mailbox, given)?;
+    let state = queue.state(mailbox, &id)?.ok_or_else(|| absent(mailbox, &id))?;
+    if let State::Acked { holder, .. } = &state
+        && *holder != actor
+    {
+        return Err(Failure::refused(format!(
+            "message `{id}` is held by {holder}, not by {actor}"
+        )));
+    }
+    let envelope = queue.peek(mailbox, &id)?;
+    refuse(app, queue.request_store(), &envelope, &actor)?;
+    let to = address(app, queue, &envelope.from)?;
+    let thread = envelope.correlation_id.clone().unwrap_or_else(|| id.to_string());
+    let answer = Envelope::new(to.clone(), String::new())
+        .with_correlation(thread)
+        .with_causation(id.to_string());
+    let answer = fill(&**queue, app.sign(answer)?, content)?;
+    queue.publish(&answer)?;
+    let is_plain = envelope.kind.as_str() == PLAIN_TYPE;
+    let settled = match is_plain {
+        true => settle(app, queue.request_store(), (mailbox, &id), &actor)?,
+        false => state == State::Settled,
+    };
+    let waiting = count_waiting(queue, mailbox);
+    let warning = absent_reader(app.project()?, &to);
+    Ok(Replied { id: answer.id.clone(), to, answered: id, settled, waiting, warning })
+}
+
+/// Settles the plain message that a sent one answers: its sender holds it, and names it or its thread to the one who
+/// wrote it. Any other message changes nothing.
+pub fn settle_answered(app: &App, store: &dyn RequestStore, sent: &Envelope) -> Outcome {
+    let named: Vec<&str> =
+        [&sent.correlation_id, &sent.causation_id].into_iter().flatten().map(|id| &**id).collect();
+    if named.is_empty() {
+        return Ok(());
+    }
+    let (queue, holder) = (store.broker(), &sent.from);
+    let mailbox = app
+        .project()?
+        .roster()
+        .get(holder)?
+        .map_or_else(|| holder.clone(), |member| member.mailbox);
+    let Ok(held) = queue.observe(&mailbox) else { return Ok(()) };
+    for lease in held.into_iter().take(HELD_MAX).map(|held| held.lease) {
+        if lease.holder != *holder {
+            continue;
+        }
+        let Ok(envelope) = queue.peek(&mailbox, &lease.id) else { continue };
+        let thread = envelope.correlation_id.as_deref();
+        let is_named = named.iter().any(|id| *id == lease.id.as_str() || Some(*id) == thread);
+        let is_answered = envelope.kind.as_str() == PLAIN_TYPE && envelope.from == sent.to;
+        if is_named && is_answered {
+            settle(app, store, (&mailbox, &lease.id), holder)?;
+        }
+    }
+    Ok(())
+}
+
+/// Settles a message that was answered, taking it first if it waits. Whether it is settled then.
+fn settle(
+    app: &App,
+    store: &dyn RequestStore,
+    (mailbox, id): (&Name, &MessageId),
+    holder: &Name,
+) -> Outcome<bool> {
+    let queue = store.broker();
+    let lease = match queue.state(mailbox, id)? {
+        Some(State::Settled) => return Ok(true),
+        Some(State::Acked { holder: by, epoch }) if by == *holder => {
+            Lease { mailbox: mailbox.clone(), id: id.clone(), holder: by, epoch }
+        }
+        Some(State::Queued { .. }) => match queue.receive_id(mailbox, id, holder)? {
+            Some(delivery) => delivery.lease,
+            None => return Ok(false),
+        },
+        Some(State::Acked { .. } | State::Dead) | None => return Ok(false),
+    };
+    let recorder = app.recorder()?;
+    Settling::of(app, store, &*recorder)?.settle(&lease)?;
+    Ok(true)
+}
+
+/// Refuses what no sender would read, and what is decided instead.
+fn refuse(app: &App, store: &dyn RequestStore, envelope: &Envelope, actor: &Name) -> Outcome {
+    if let Some(entry) = app.project()?.requests(store)?.undecided(envelope)? {
+        let request = entry.request.request_id;
+        return Err(ensemble_core::Error::from(Undecided { request }).into());
+    }
+    if is_answered(envelope, actor) {
+        return Ok(());
+    }
+    let (from, kind, id) = (&envelope.from, &envelope.kind, &envelope.id);
+    let text = format!("its sender reads no answer: this is a `{kind}` from {from}");
+    Err(Failure::refused(text).with_hint(format!("`ensemble settle {id}` ends it")))
+}
+
+/// The mailbox in which a sender reads its mail.
+fn address(app: &App, queue: &Queue, sender: &Name) -> Outcome<Name> {
+    if sender.is_operator() {
+        ensure_operator(&**queue)?;
+        return Ok(sender.clone());
+    }
+    let member = app.project()?.roster().get(sender)?;
+    Ok(member.map_or_else(|| sender.clone(), |member| member.mailbox))
+}
+
+fn absent(mailbox: &Name, id: &MessageId) -> ensemble_core::Error {
+    let place = format!("in mailbox `{mailbox}`");
+    ensemble_core::Error::NoMessage { id: id.to_string(), place }
+}

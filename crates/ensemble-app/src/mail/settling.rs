@@ -1,0 +1,194 @@
+//! Settling, as the command and the MCP server do it. A request without an answer is not settled,
+//! and the end of a task is recorded.
+//!
+//! ```text
+//! the message             the agent that settles it                          settle
+//! held                    its holder                                         settles it
+//! queued again, delayed   its last holder, and no other delivery since       settles it
+//! settled                 any, if the report of its task has settled it,     has nothing to do, and succeeds
+//!                         or the answer to its question
+//! held                    another                                            is refused
+//! any other               any                                                is refused
+//! ```
+//!
+//! `--epoch N` refuses every delivery but that one, so a lease that is over never ends a later delivery.
+
+use ensemble_core::Error;
+use ensemble_core::broker::TaskEnd;
+use ensemble_core::env::Lease;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Envelope, MessageId, Name, Purpose};
+use ensemble_core::requests::{Kinds, RequestStore, Requests, Undecided};
+use ensemble_core::spool::State;
+use ensemble_team::driver::TaskEnds;
+
+use crate::App;
+use crate::diagnostics::say;
+use crate::failure::Outcome;
+use crate::queue::Queue;
+use crate::watcher_start::watcher_runs;
+
+/// What settling needs to know of a project.
+pub struct Settling<'a> {
+    /// Requests and mailboxes.
+    pub store: &'a dyn RequestStore,
+    /// The kinds of requests that are configured.
+    pub kinds: Kinds,
+    /// The ends of tasks.
+    pub ends: TaskEnds,
+    /// Where the end of a task is recorded.
+    pub recorder: &'a dyn Recorder,
+}
+
+/// What an agent may do with a message that it does not hold.
+pub enum Standing {
+    /// It was the last holder, and holds the message again.
+    Again(Lease),
+    /// The report of this task has settled the message.
+    Reported(String),
+    /// The answer to the question has settled the message.
+    Answered,
+    /// Nothing.
+    None,
+}
+
+impl<'a> Settling<'a> {
+    /// What the project of a verb needs for it.
+    ///
+    /// # Errors
+    /// There is no project, or its kinds of requests cannot be read.
+    pub fn of(app: &App, store: &'a dyn RequestStore, recorder: &'a dyn Recorder) -> Outcome<Self> {
+        let project = app.project()?;
+        Ok(Self { store, kinds: project.kinds()?, ends: project.task_ends(), recorder })
+    }
+
+    /// Settles a held message.
+    ///
+    /// # Errors
+    /// As for [`Spool::settle`](ensemble_core::spool::Spool::settle). [`Undecided`] also for a request that
+    /// another program has sent under an id of its own.
+    pub fn settle(self, lease: &Lease) -> ensemble_core::Result<()> {
+        // What cannot be read asks nothing and ends no task; settling tells what has become of it.
+        let queue = self.store.broker();
+        let envelope = queue.peek(&lease.mailbox, &lease.id).ok();
+        if let Some(envelope) = &envelope {
+            let requests = Requests::new(self.store).with_kinds(self.kinds);
+            if let Some(entry) = requests.undecided(envelope)? {
+                return Err(Undecided { request: entry.request.request_id }.into());
+            }
+        }
+        queue.settle(lease)?;
+        if let Some(envelope) = &envelope
+            && let Err(error) = self.ends.settled(envelope, &lease.holder, self.recorder)
+        {
+            // It is settled all the same.
+            say(&format!("warning: the end of the task is not in the log: {error}"));
+        }
+        Ok(())
+    }
+
+    /// The standing of an agent that does not hold a message, by the table of this module. `epoch` is the
+    /// delivery that the agent means, if it says so.
+    ///
+    /// # Errors
+    /// The mailbox or the task's end cannot be read.
+    pub fn standing(
+        &self,
+        (mailbox, id): (&Name, &MessageId),
+        state: &State,
+        agent: Option<&Name>,
+        epoch: Option<u64>,
+    ) -> ensemble_core::Result<Standing> {
+        let queue = self.store.broker();
+        match state {
+            State::Settled => {
+                let Ok(envelope) = queue.peek(mailbox, id) else { return Ok(Standing::None) };
+                if self.is_answered(&envelope)? {
+                    return Ok(Standing::Answered);
+                }
+                let task = envelope.task_id.unwrap_or_else(|| id.to_string());
+                let is_its = self.ends.was_reported(&task, id)?;
+                Ok(if is_its { Standing::Reported(task) } else { Standing::None })
+            }
+            State::Queued { epoch: last, .. } if *last > 0 && epoch.is_none_or(|n| n == *last) => {
+                let Some(agent) = agent else { return Ok(Standing::None) };
+                let is_former = mailbox == agent
+                    || queue.former_holders(mailbox)?.iter().any(|former| {
+                        (&former.id, &former.holder, former.epoch) == (id, agent, *last)
+                    });
+                let again = match is_former {
+                    true => queue.receive_id(mailbox, id, agent)?,
+                    false => None,
+                };
+                Ok(again.map_or(Standing::None, |delivery| Standing::Again(delivery.lease)))
+            }
+            State::Queued { .. } | State::Acked { .. } | State::Dead => Ok(Standing::None),
+        }
+    }
+}
+
+impl Settling<'_> {
+    /// Whether a message asks for a decision that was made.
+    fn is_answered(&self, envelope: &Envelope) -> ensemble_core::Result<bool> {
+        let id = envelope.correlation_id.as_deref();
+        let Some(id) = id.filter(|_| envelope.purpose() == Purpose::Request) else {
+            return Ok(false);
+        };
+        let entry = Requests::new(self.store).find(id)?;
+        Ok(entry.is_some_and(|entry| entry.decision.is_some()))
+    }
+}
+
+/// An agent's report on a task, and the queue in which the task's messages are.
+pub struct Reporting<'a> {
+    app: &'a App,
+    task: &'a str,
+    author: &'a Name,
+    queue: Outcome<Queue>,
+}
+
+impl<'a> Reporting<'a> {
+    /// Opens the queue that has the messages of the task.
+    pub fn open(app: &'a App, task: &'a str, author: &'a Name) -> Self {
+        Self { app, task, author, queue: Queue::open(app) }
+    }
+
+    /// The attempt that the report is of, if the task has attempts and its messages can be read.
+    pub fn attempt(&self) -> Option<u32> {
+        let ends = self.app.project().ok()?.task_ends();
+        ends.attempt(&**self.queue.as_ref().ok()?, self.task, self.author).ok()?
+    }
+
+    /// Settles the messages of the task. The report stands in any case; the watcher meets it, too, and settles what
+    /// this process has not.
+    pub fn settle(self, attempt: Option<u32>) -> Vec<MessageId> {
+        let task = self.task;
+        self.ended(attempt).unwrap_or_else(|failure| {
+            say(&format!("warning: the messages of {task} are not settled: {}", failure.text()));
+            Vec::new()
+        })
+    }
+
+    fn ended(self, attempt: Option<u32>) -> Outcome<Vec<MessageId>> {
+        let Self { app, task, author, queue } = self;
+        let (queue, project, recorder) = (queue?, app.project()?, app.recorder()?);
+        let everywhere = TaskEnd { task, author, written_at: None, attempt, only_in: None };
+        let end_in = |end: &TaskEnd<'_>| {
+            let ended = project.task_ends().settle_reported(&*queue, end, &*recorder)?;
+            Ok(ended.into_iter().map(|message| message.id).collect::<Vec<_>>())
+        };
+        if queue.directory().is_none() {
+            // To look at all mailboxes of a team on servers costs as much as it has open messages. The watcher
+            // follows them in any case, and nearly always the message lies in the author's own mailbox.
+            let own = match end_in(&TaskEnd { only_in: Some(author), ..everywhere }) {
+                Err(Error::NoMailbox { .. }) => Vec::new(),
+                other => other?,
+            };
+            if !own.is_empty() || watcher_runs(project) {
+                return Ok(own);
+            }
+            queue.overlook()?;
+        }
+        Ok(end_in(&everywhere)?)
+    }
+}

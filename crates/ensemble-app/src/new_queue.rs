@@ -1,0 +1,117 @@
+//! Making a queue and its surroundings.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::dropbox::DropBox;
+use ensemble_core::durable::{self, Durability, FileLock};
+use ensemble_core::message::{Name, OPERATOR};
+use ensemble_core::spool::{Settings, Spool};
+use ensemble_project::project::{CONFIG_FILE, Project};
+
+use crate::App;
+use crate::config_schema::{SCHEMA_FILE, config_schema};
+use crate::diagnostics::say;
+use crate::failure::{Failure, Outcome};
+
+/// The mailboxes of every queue: who watches over it all, who hands the work out, and the person.
+const MAILBOXES: [&str; 3] = ["conductor", "dispatch", OPERATOR];
+const CONFIG: &str = include_str!("ensemble.yaml");
+/// Only its owner may write it, even with a umask of 000, because it holds commands.
+const CONFIG_MODE: u32 = 0o644;
+/// The last directory that tells a queue from any other directory of that name.
+pub const MAILBOX_DIRECTORY: &str = "mailbox";
+/// The largest document that is changed, in bytes.
+pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
+/// Held while the queue of a project is made.
+const LOCK_FILE: &str = "init.lock";
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// A queue and its surroundings, made as far as they were missing.
+pub struct CreatedQueue {
+    /// The queue.
+    pub spool: Spool,
+    /// The mailboxes that were missing.
+    pub added: Vec<Name>,
+    /// The configuration.
+    pub config: PathBuf,
+    /// Whether the configuration was missing.
+    pub config_created: bool,
+}
+
+/// Makes what is missing. `config` is the configuration to write, if it is not the usual one.
+pub fn create_queue(app: &App, project: &Project, config: Option<&str>) -> Outcome<CreatedQueue> {
+    project.ensure_state()?;
+    let spool = Spool::create(&project.queue, app.spool_options(project))?;
+    let mut added = Vec::new();
+    for name in MAILBOXES {
+        let name = Name::new(name).map_err(Error::from)?;
+        match spool.add_mailbox(&name, &Settings::default()) {
+            Ok(()) => added.push(name),
+            Err(Error::MailboxExists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    project.keep_out_of_git()?;
+    let text = config.unwrap_or(CONFIG);
+    let config = project.state.with_file_name(CONFIG_FILE);
+    let config_created = write_config(&config, text)?;
+    write_schema(project)?;
+    // With the configuration that is there now.
+    let project = Project::discover(Some(&project.queue))?;
+    for spec in project.drop_boxes()?.iter() {
+        DropBox::open(&project.queue, spec)?;
+    }
+    Ok(CreatedQueue { spool, added, config, config_created })
+}
+
+/// The queue of the project, which is made if there is none. Agents that start at the same time wait for the one that
+/// makes it.
+pub fn ensure_queue(app: &App) -> Outcome<Spool> {
+    let project = app.project()?;
+    if project.queue.join(MAILBOX_DIRECTORY).is_dir() {
+        return app.spool();
+    }
+    project.ensure_state()?;
+    let _lock = FileLock::acquire(&project.state.join(LOCK_FILE), LOCK_PATIENCE)?;
+    if project.queue.is_dir() {
+        return app.spool();
+    }
+    let spool = create_queue(app, project, None)?.spool;
+    say(&format!("created the queue {}", project.queue.display()));
+    Ok(spool)
+}
+
+/// Writes the schema that the configuration names, as this program has it, for editors.
+fn write_schema(project: &Project) -> Outcome {
+    let path = project.state.join(SCHEMA_FILE);
+    let text = config_schema()?;
+    Ok(durable::write_document(&path, text.as_bytes(), Durability::Process)?)
+}
+
+/// Writes the configuration unless there is one; says whether it did. The commented one, in which no value
+/// stands, gives way to another one.
+fn write_config(path: &Path, text: &str) -> Outcome<bool> {
+    let is_commented = || {
+        let content = durable::read_chosen_file(path, DOCUMENT_BYTES_MAX).ok().flatten();
+        content.is_some_and(|content| content == CONFIG.as_bytes())
+    };
+    if text != CONFIG && is_commented() {
+        durable::write_document(path, text.as_bytes(), Durability::Process)?;
+        return Ok(true);
+    }
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(CONFIG_MODE)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(Failure::refused(format!("cannot write {}: {error}", path.display()))),
+    }
+}

@@ -1,0 +1,98 @@
+//! A look at the whole team, wherever its mail is.
+
+use ensemble_core::message::Name;
+use ensemble_project::attention::AwayServers;
+use ensemble_project::overview::{Agent, Evidence, Overview, OverviewSource};
+use ensemble_project::project::Project;
+use ensemble_team::holdings::tasks;
+use serde_json::{Value, json};
+
+use crate::App;
+use crate::diagnostics::say;
+use crate::failure::Outcome;
+use crate::queue::{OpeningPurpose, Queue};
+
+/// How `status`, `team` and the live view look at agents: all of them alike, and now, so that they agree.
+pub const FRESH: Evidence = Evidence::Panes;
+
+/// Looks at everything.
+pub fn gather(app: &App, evidence: Evidence) -> Outcome<Overview> {
+    look(app, &open(app)?, evidence)
+}
+
+/// The queue for a look at everything.
+pub enum OpenedQueue {
+    /// A queue that can be read.
+    Queue(Queue),
+    /// The servers that have it cannot be asked.
+    Away(AwayServers),
+}
+
+impl OpenedQueue {
+    /// Where the overview is read from.
+    pub fn source(&self) -> OverviewSource<'_> {
+        match self {
+            Self::Away(away) => OverviewSource::Away(away),
+            Self::Queue(queue) => match queue.directory() {
+                Some(spool) => OverviewSource::Here(spool),
+                None => OverviewSource::Remote(queue.request_store()),
+            },
+        }
+    }
+}
+
+/// The same, with a queue that is open already: it knows its mailboxes.
+pub fn look(app: &App, queue: &OpenedQueue, evidence: Evidence) -> Outcome<Overview> {
+    let overview = Overview::look(app.project()?, queue.source(), evidence);
+    for warning in &overview.warnings {
+        say(&format!("warning: {warning}"));
+    }
+    Ok(overview)
+}
+
+/// The queue, or why the servers that have it cannot be asked: the panes are here while they are away.
+pub fn open(app: &App) -> Outcome<OpenedQueue> {
+    or_away(app, Queue::open_for(app, OpeningPurpose::Look))
+}
+
+/// As [`open`], for looks again and again.
+pub fn open_to_watch(app: &App) -> Outcome<OpenedQueue> {
+    or_away(app, Queue::open_for(app, OpeningPurpose::Watch))
+}
+
+fn or_away(app: &App, opened: Outcome<Queue>) -> Outcome<OpenedQueue> {
+    let opened = opened.and_then(|queue| {
+        queue.overlook()?;
+        Ok(queue)
+    });
+    match opened {
+        Err(failure) if app.project()?.servers()?.is_some() => {
+            Ok(OpenedQueue::Away(AwayServers::because(failure.text())))
+        }
+        other => other.map(OpenedQueue::Queue),
+    }
+}
+
+/// The agents with what does not change by itself, as the watcher sees them.
+pub fn list_agents(app: &App) -> Outcome<Vec<(Name, Value)>> {
+    let overview = gather(app, Evidence::Watcher)?;
+    let project = app.project()?;
+    let row = |agent: &Agent| (agent.row.member.name.clone(), describe_agent(project, agent));
+    Ok(overview.agents.iter().map(row).collect())
+}
+
+/// What does not change by itself.
+pub fn describe_agent(project: &Project, agent: &Agent) -> Value {
+    let Agent { row, presence, since, holds, unread, .. } = agent;
+    let member = &row.member;
+    let binding = member.binding.as_ref();
+    json!({
+        "agent": member.name, "role": member.role, "provider": member.provider,
+        "state": presence.state, "since": since, "why": presence.why,
+        "tasks": tasks(holds), "holds": holds, "mailbox": member.mailbox, "unread": unread, "overdue": agent.is_overdue(),
+        "recorded": member.state, "generation": member.generation, "ended": member.ended,
+        "pane": binding.map(|b| &b.id), "pid": binding.map(|b| b.pid),
+        "came": row.came, "host": row.host(), "way_in": row.way_in(project),
+        "supervisor": member.supervisor.map(|supervisor| supervisor.pid),
+    })
+}

@@ -1,0 +1,227 @@
+//! What agents show when they are started: whether a dialog waits for a person.
+//!
+//! [`Starts::look`] looks at all panes at the same time. It looks at each until its agent is ready,
+//! working, in a dialog or gone, for [`FIRST_LOOK`] at most. [`Starts::look_on`] continues until
+//! [`WHOLE_LOOK`], for agents that this command has started. They are those whose screen their
+//! profile does not know yet, or who have been ready for less than [`STEADY`]: Gemini CLI draws its
+//! composer before its trust dialog. Scripts have no such screen, and neither look waits for them.
+//! Several dialogs may follow one another: these looks see the first, and `ensemble team` the one
+//! that is open. An agent that has joined from a pane of its own is looked at once.
+
+mod team;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ensemble_core::agent::AgentState;
+use ensemble_core::driver::{LOOK_INTERVAL, nap};
+use ensemble_core::message::Name;
+use ensemble_core::pane::Deferral;
+use ensemble_project::members;
+use ensemble_project::project::Project;
+use ensemble_project::team::{Brought, HowBrought};
+use ensemble_team::roster::{Came, Member, PaneObservation};
+use ensemble_tmux::provider::Judgement;
+
+use crate::failure::Outcome;
+use crate::wait_line::WaitLine;
+
+pub use team::{
+    Session, ended, ended_at_once, open, plans_of, require_programs, require_programs_again,
+};
+
+/// How long an agent may take to show what its profile knows, before the command reports on it.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// How long an agent that was started may take in all, the first look included.
+const WHOLE_LOOK: Duration = Duration::from_secs(20);
+/// How long a started agent must be ready before no dialog is expected any more. Gemini CLI 0.61 is
+/// ready for 0.3 s on an idle machine with two processors.
+const STEADY: Duration = Duration::from_secs(2);
+
+/// What the agents of one `up` or `spawn` show.
+pub struct Starts<'a> {
+    project: &'a Project,
+    began: Instant,
+    /// The agents that wait for a person, and in which dialog.
+    pub dialogs: BTreeMap<&'a Name, String>,
+    /// The started agents whose screen their profile does not know yet.
+    pub unknown: Vec<&'a Member>,
+    /// The started agents that are ready, and may open a dialog all the same.
+    young: Vec<&'a Member>,
+}
+
+impl<'a> Starts<'a> {
+    /// Looks for the first time, at every agent whose provider has screens to judge.
+    pub fn look(project: &'a Project, brought: &'a [Brought]) -> Outcome<Self> {
+        let began = Instant::now();
+        let (mut dialogs, mut unknown, mut young) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut note = |member: &'a Member, shown| {
+            match shown {
+                Shown::Dialog(dialog) => drop(dialogs.insert(&member.name, dialog)),
+                Shown::Unknown => unknown.push(&member.name),
+                Shown::Ready => young.push(&member.name),
+                Shown::Known | Shown::Covered => {}
+            }
+            Ok(())
+        };
+        let members =
+            |of: fn(&Brought) -> bool| brought.iter().filter(move |it| of(it)).map(|it| &it.member);
+        let first = Look { deadline: began + FIRST_LOOK, steady: Duration::ZERO };
+        look_at_each(project, members(has_own_pane), first, &mut note)?;
+        let once = Look { deadline: began, steady: Duration::ZERO };
+        look_at_each(project, members(has_joined), once, &mut note)?;
+        // An agent that ran before this command is not starting, whatever it shows.
+        let of_starting = |names: Vec<&Name>| {
+            let is_starting = |it: &&Brought| {
+                !matches!(it.how, HowBrought::Running | HowBrought::Joined)
+                    && names.contains(&&it.member.name)
+            };
+            brought.iter().filter(is_starting).map(|it| &it.member).collect()
+        };
+        let (unknown, young) = (of_starting(unknown), of_starting(young));
+        Ok(Self { project, began, dialogs, unknown, young })
+    }
+
+    /// Continues with the agents in `unknown`, and with those that are ready only now. Calls `then` with each dialog as soon as it opens.
+    /// Afterwards `unknown` holds the agents that are still starting.
+    pub fn look_on(&mut self, mut then: impl FnMut(&Name, &str) -> Outcome) -> Outcome {
+        let (mut members, mut still) = (std::mem::take(&mut self.unknown), Vec::new());
+        members.append(&mut self.young);
+        let look = Look { deadline: self.began + WHOLE_LOOK, steady: STEADY };
+        look_at_each(self.project, members.iter().copied(), look, |member, shown| {
+            match shown {
+                Shown::Dialog(dialog) => {
+                    then(&member.name, &dialog)?;
+                    self.dialogs.insert(&member.name, dialog);
+                }
+                Shown::Unknown => still.push(&member.name),
+                Shown::Known | Shown::Ready | Shown::Covered => {}
+            }
+            Ok(())
+        })?;
+        self.unknown = members.into_iter().filter(|it| still.contains(&&it.name)).collect();
+        Ok(())
+    }
+}
+
+/// How long to look at an agent.
+#[derive(Clone, Copy)]
+struct Look {
+    deadline: Instant,
+    /// How long it must be ready.
+    steady: Duration,
+}
+
+/// Whether the team has started the agent in a pane of its own.
+fn has_own_pane(brought: &Brought) -> bool {
+    !matches!(brought.how, HowBrought::Leaving | HowBrought::Lost) && !has_joined(brought)
+}
+
+/// Whether the agent runs, now or before this command, in a pane that was there already.
+fn has_joined(brought: &Brought) -> bool {
+    let joined = brought.member.came() == Came::Joined;
+    brought.how == HowBrought::Joined || (brought.how == HowBrought::Running && joined)
+}
+
+/// Looks at all these agents at the same time; `then` gets each result as soon as it is there.
+fn look_at_each<'a>(
+    project: &Project,
+    members: impl Iterator<Item = &'a Member>,
+    look: Look,
+    mut then: impl FnMut(&'a Member, Shown) -> Outcome,
+) -> Outcome {
+    let members: Vec<&Member> =
+        members.filter(|member| !members::is_script(&member.provider)).collect();
+    let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+    let left = look.deadline.saturating_duration_since(Instant::now());
+    let _line = WaitLine::new(format!("{} to be ready", names.join(", ")), Some(left));
+    thread::scope(|scope| {
+        let (sender, results) = mpsc::channel();
+        for member in members {
+            let sender = sender.clone();
+            scope.spawn(move || sender.send((member, look_until(project, member, look))));
+        }
+        drop(sender);
+        results.into_iter().try_for_each(|(member, shown)| then(member, shown))
+    })
+}
+
+fn look_until(project: &Project, member: &Member, look: Look) -> Shown {
+    let mut ready_since = None;
+    loop {
+        let shown = match members::look(project, member) {
+            Ok(PaneObservation::Seen(diagnosis)) => judged(&diagnosis),
+            Ok(PaneObservation::Unseen) => Shown::Unknown,
+            Ok(
+                PaneObservation::Missing(_)
+                | PaneObservation::NotStarted
+                | PaneObservation::NoPane
+                | PaneObservation::Ended { .. }
+                | PaneObservation::Supervised { .. },
+            )
+            | Err(_) => Shown::Known,
+        };
+        let now = Instant::now();
+        let is_final = match shown {
+            Shown::Dialog(_) | Shown::Known => true,
+            Shown::Ready => now - *ready_since.get_or_insert(now) >= look.steady,
+            Shown::Covered | Shown::Unknown => {
+                ready_since = None;
+                false
+            }
+        };
+        if is_final || now >= look.deadline {
+            return shown;
+        }
+        nap(LOOK_INTERVAL);
+    }
+}
+
+/// The dialog in which an agent waits for a person now.
+pub fn dialog_of(project: &Project, member: &Member) -> Option<String> {
+    let now = Look { deadline: Instant::now(), steady: Duration::ZERO };
+    match look_until(project, member, now) {
+        Shown::Dialog(dialog) => Some(dialog),
+        Shown::Ready | Shown::Known | Shown::Covered | Shown::Unknown => None,
+    }
+}
+
+/// The line that tells a person of such a dialog.
+pub fn waiting_for_person(agent: &Name, dialog: &str) -> String {
+    format!("{agent} waits for you: {dialog}; ensemble agent attach {agent}")
+}
+
+/// What the screen of a started agent is.
+enum Shown {
+    /// A dialog that only a person may answer.
+    Dialog(String),
+    /// The agent takes input.
+    Ready,
+    /// Another state that the profile knows, or no agent any more.
+    Known,
+    /// A shell, or a pane that a person uses (copy-mode): the agent may come, but need not.
+    Covered,
+    /// None that the profile knows, or not painted yet.
+    Unknown,
+}
+
+fn judged(diagnosis: &Judgement) -> Shown {
+    match diagnosis.state {
+        AgentState::Permission | AgentState::Trust | AgentState::Dialog | AgentState::Login => {
+            let seen = diagnosis.evidence.iter().find(|seen| seen.source == diagnosis.source);
+            Shown::Dialog(seen.map_or_else(|| diagnosis.state.word(), |seen| &seen.what).to_owned())
+        }
+        AgentState::Ready => Shown::Ready,
+        AgentState::Busy | AgentState::Draft | AgentState::RateLimited => Shown::Known,
+        _ => match diagnosis.deferral {
+            Some(Deferral::PaneDead | Deferral::PaneGone | Deferral::PaneReused) => Shown::Known,
+            Some(Deferral::CopyMode | Deferral::InputOff | Deferral::Synchronized) => {
+                Shown::Covered
+            }
+            _ if diagnosis.state == AgentState::Crashed => Shown::Covered,
+            _ => Shown::Unknown,
+        },
+    }
+}

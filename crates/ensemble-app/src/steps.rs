@@ -1,0 +1,90 @@
+//! The step queues of the project, and what a worker gets to read of a step.
+
+use ensemble_core::Error;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_team::driver::StepDriver;
+use ensemble_team::steps::{Handed, StepStore, Submitted};
+use serde_json::{Value, json};
+
+use crate::App;
+use crate::failure::{Failure, Outcome};
+use crate::queue::Queue;
+
+/// The sender of prompts if the command has no agent name.
+const ACTOR: &str = "steps";
+
+/// The step queues of the project.
+pub fn open_steps(app: &App) -> Outcome<StepStore> {
+    let project = app.project()?;
+    project.ensure_state()?;
+    let options = project.step_options(app.recorder()?);
+    Ok(project.open_steps(options)?)
+}
+
+/// The mailboxes of those who work on steps: wherever the team has them if all hosts share the queues, else in the
+/// directory.
+pub fn open_step_mail(app: &App) -> Outcome<Queue> {
+    match app.project()?.has_shared_steps() {
+        true => Queue::open(app),
+        false => Ok(Queue::Directory(app.spool()?)),
+    }
+}
+
+/// As [`open_steps`], if a step was ever added.
+pub fn open_existing_steps(app: &App) -> Outcome<StepStore> {
+    match app.project()?.has_steps() {
+        true => open_steps(app),
+        false => Err(Failure::nothing("there are no steps")
+            .with_hint("`ensemble step add -f plan.yaml` adds some")),
+    }
+}
+
+/// Queues and mailboxes together.
+pub fn step_driver<'a>(
+    app: &App,
+    store: &'a StepStore,
+    mail: &'a Queue,
+    recorder: &'a dyn Recorder,
+) -> Outcome<StepDriver<'a>> {
+    let actor = match app.agent()? {
+        Some(_) => app.sender()?,
+        None => app.sender_named(Name::new(ACTOR).map_err(Error::from)?)?,
+    };
+    Ok(StepDriver { store, mail: &**mail, recorder, actor })
+}
+
+/// A step that was handed out, with its prompt, which is noted.
+pub fn hand_out_prompt(store: &StepStore, step: &Handed) -> ensemble_core::Result<Value> {
+    let prompt = store.prompt(step)?;
+    store.note_prompt(step, None, &prompt)?;
+    let mut object = serde_json::to_value(step).unwrap_or_default();
+    object["prompt"] = json!(prompt.text);
+    object["prompt_sha256"] = json!(prompt.sha256);
+    object["files"] = json!(prompt.shown);
+    Ok(object)
+}
+
+/// What follows from a report, in one sentence.
+pub fn describe_submitted(submitted: &Submitted) -> String {
+    let Submitted { key, status, .. } = submitted;
+    let follows = match submitted {
+        Submitted { already_submitted: true, .. } => {
+            "it had been submitted before, nothing changed".to_owned()
+        }
+        Submitted { queue_done: true, .. } => "that was the last step".to_owned(),
+        Submitted {
+            next_attempt: Some(attempt), fix_step: Some(fix), fix_by: Some(by), ..
+        } => {
+            format!("{by} fixes it in step {fix}, then it comes again, as attempt {attempt}")
+        }
+        Submitted { next_attempt: Some(attempt), .. } => {
+            format!("it will be handed out again, as attempt {attempt}, with your error")
+        }
+        Submitted { paused: true, .. } => {
+            "a person has to intervene; wait for your next step".to_owned()
+        }
+        _ => "the queue goes on".to_owned(),
+    };
+    format!("{key} is {status}: {follows}")
+}

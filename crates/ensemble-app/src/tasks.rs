@@ -1,0 +1,158 @@
+//! The tasks of the blackboard: to claim, submit, judge and change them.
+
+use ensemble_core::message::Name;
+use ensemble_team::board::{LockedBoard, State, Task, claimable, reviewable, unmet};
+use ensemble_team::worktree::{Claimed, ReviewClaimed, Verdict, Worktrees};
+use serde_json::{Value, json};
+
+use crate::App;
+use crate::acting::{holder, registered};
+use crate::failure::{Failure, Outcome};
+
+/// A task that was taken.
+pub enum TakenTask {
+    /// To work on it.
+    Work(Name, Claimed),
+    /// To review it.
+    Review(Name, ReviewClaimed),
+}
+
+/// Claims a task for the agent that runs this command; without a name, the most urgent one.
+pub fn take_task(app: &App, id: Option<Name>, is_review: bool) -> Outcome<TakenTask> {
+    let board = app.board()?;
+    let state = board.read()?;
+    let agent = registered(app, &state)?;
+    let worktrees = app.worktrees(&board)?;
+    let id = match id {
+        Some(id) => id,
+        None => most_urgent(&worktrees, &state, &agent.by, is_review)?,
+    };
+    Ok(match is_review {
+        true => {
+            let claimed = worktrees.claim_review(&id, &agent)?;
+            TakenTask::Review(id, claimed)
+        }
+        false => {
+            let claimed = worktrees.claim_task(&id, &agent)?;
+            TakenTask::Work(id, claimed)
+        }
+    })
+}
+
+fn most_urgent(
+    worktrees: &Worktrees,
+    state: &State,
+    agent: &Name,
+    is_review: bool,
+) -> Outcome<Name> {
+    let (tasks, what) = match is_review {
+        true => (reviewable(state, Some(agent)), "reviewed"),
+        false => (claimable(state, Some(agent)), "claimed"),
+    };
+    let first = tasks.into_iter().find(|task| !worktrees.is_kept_elsewhere(task));
+    let first = first.map(|task| task.id.clone());
+    first.ok_or_else(|| Failure::nothing(format!("no task can be {what} by `{agent}` now")))
+}
+
+impl TakenTask {
+    /// Which task, and the number under which it is held.
+    pub const fn held(&self) -> (&Name, u64) {
+        match self {
+            Self::Work(id, claimed) => (id, claimed.granted.holder.epoch),
+            Self::Review(id, claimed) => (id, claimed.granted.holder.epoch),
+        }
+    }
+
+    /// As an object.
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Work(id, claimed) => {
+                let (holder, salvage) = (&claimed.granted.holder, claimed.salvage.as_ref());
+                json!({
+                    "task": id, "status": "CLAIMED", "agent": holder.by, "epoch": holder.epoch,
+                    "lease_seconds": claimed.granted.lease.as_secs(), "path": claimed.path,
+                    "branch": claimed.branch, "base_commit": claimed.base_commit,
+                    "integration_fix": claimed.is_integration_fix,
+                    "salvage": salvage.map(|salvage| &salvage.reference),
+                })
+            }
+            Self::Review(id, claimed) => {
+                let holder = &claimed.granted.holder;
+                json!({
+                    "task": id, "status": "READY_FOR_REVIEW", "agent": holder.by, "epoch": holder.epoch,
+                    "lease_seconds": claimed.granted.lease.as_secs(), "path": claimed.path,
+                    "commit": claimed.commit, "author": claimed.author,
+                })
+            }
+        }
+    }
+}
+
+/// Submits a task under a number; without one, under the one on the board. Returns the commit.
+pub fn submit_task(
+    app: &App,
+    id: &Name,
+    given: Option<u64>,
+    is_unchanged: bool,
+) -> Outcome<String> {
+    let board = app.board()?;
+    let holder = holder(app, &board.read()?, id, given)?;
+    let worktrees = app.worktrees(&board)?;
+    Ok(match is_unchanged {
+        true => worktrees.submit_unchanged(id, &holder)?,
+        false => worktrees.submit(id, &holder)?,
+    })
+}
+
+/// Gives a verdict under a number; without one, under the one on the board. Returns the commit.
+pub fn judge_task(
+    app: &App,
+    id: &Name,
+    given: Option<u64>,
+    commit: Option<&str>,
+    says: &Verdict,
+) -> Outcome<String> {
+    let board = app.board()?;
+    let holder = holder(app, &board.read()?, id, given)?;
+    Ok(app.worktrees(&board)?.verdict(id, &holder, commit, says)?)
+}
+
+/// The board after a change of one of its tasks.
+pub struct ChangedTask {
+    state: State,
+    task: Task,
+}
+
+impl ChangedTask {
+    /// The task after the change.
+    pub const fn task(&self) -> &Task {
+        &self.task
+    }
+
+    /// The object that is printed of it.
+    pub fn to_json(&self) -> Value {
+        describe_task(&self.state, &self.task)
+    }
+}
+
+/// Changes a task on the board.
+pub fn change_task(
+    app: &App,
+    id: &Name,
+    change: impl FnOnce(&mut LockedBoard<'_>) -> ensemble_core::Result<()>,
+) -> Outcome<ChangedTask> {
+    let board = app.board()?;
+    let mut locked = board.lock()?;
+    change(&mut locked)?;
+    let state = locked.commit()?;
+    let task = state.task(id).cloned();
+    let task = task.ok_or_else(|| Failure::nothing(format!("task `{id}` is gone")))?;
+    Ok(ChangedTask { state, task })
+}
+
+/// A task as an object, with the tasks that it waits for.
+pub fn describe_task(state: &State, task: &Task) -> Value {
+    let mut object = json!(task);
+    object["waits_for"] = json!(unmet(state, task));
+    object
+}

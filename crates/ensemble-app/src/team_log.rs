@@ -1,0 +1,92 @@
+//! The event logs that a verb reads: this host's, and for a team on servers those of all hosts, merged by time
+//! and number.
+//!
+//! The watcher brings the other hosts' lines into `.ensemble/servers/logs/`. Merged, they are one log in a
+//! temporary directory, so that every reader of logs can read it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ensemble_core::Error;
+use ensemble_core::event_log::{Record, read_all};
+
+use crate::App;
+use crate::diagnostics::say;
+use crate::failure::Outcome;
+use crate::text::plural;
+
+/// Directory of the other hosts' logs, in the state directory.
+const OTHERS: &str = "servers/logs";
+/// The file of the merged log.
+const MERGED: &str = "session-20000101-000000.ndjson";
+
+/// A log to read.
+pub struct TeamLog {
+    path: PathBuf,
+    /// Removed with it.
+    _merged: Option<tempfile::TempDir>,
+}
+
+impl TeamLog {
+    /// The log of the team, as far as this host knows it.
+    pub fn open(app: &App) -> Outcome<Self> {
+        let project = app.project()?;
+        let own = project.logs();
+        let others = hosts(&project.state.join(OTHERS));
+        if others.is_empty() || project.servers()?.is_none() {
+            return Ok(Self { path: own, _merged: None });
+        }
+        let mut records: Vec<Record> = Vec::new();
+        for log in std::iter::once(&own).chain(&others) {
+            let mut read = read_all(log)?;
+            records.extend(read.by_ref());
+            let bad = read.bad_lines().count();
+            if bad > 0 {
+                say(&format!(
+                    "warning: {} of {} passed over: not records",
+                    plural(bad, "line"),
+                    log.display()
+                ));
+            }
+            if let Some(failure) = read.into_failure() {
+                return Err(failure.into());
+            }
+        }
+        let directory =
+            tempfile::tempdir().map_err(|e| Error::io("create", std::env::temp_dir(), e))?;
+        let path = directory.path().join(MERGED);
+        fs::write(&path, merged(records)).map_err(|e| Error::io("write", &path, e))?;
+        Ok(Self { path: directory.path().to_owned(), _merged: Some(directory) })
+    }
+
+    /// Directory of the log.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The directories of the other hosts' logs.
+fn hosts(others: &Path) -> Vec<PathBuf> {
+    let found = fs::read_dir(others).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = found.map(|host| host.path()).filter(|p| p.is_dir()).collect();
+    found.sort_unstable();
+    found
+}
+
+/// All records by time and number, each once: one that was pulled twice is in a log twice.
+fn merged(mut records: Vec<Record>) -> String {
+    let key = |record: &Record| (record.timestamp, record.session_id.clone(), record.seq);
+    records.sort_by_cached_key(key);
+    let mut seen = BTreeSet::new();
+    let mut text = String::new();
+    for record in records {
+        let line = record.to_line();
+        let line = line.trim_end();
+        if seen.insert(line.to_owned()) {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
+}

@@ -1,0 +1,162 @@
+//! Texts for people: characters that a terminal could act upon, ages, tables.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use ensemble_core::message::Timestamp;
+use serde_json::Value;
+
+/// How wide a cell of a table may be, in characters.
+const CELL_WIDTH_MAX: usize = 64;
+
+/// A text in which nothing moves the cursor, changes colours or reverses the reading direction.
+/// Newlines and tabs stay.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_deceiving) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_deceiving(character) {
+            out.extend(character.escape_unicode());
+        } else {
+            out.push(character);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// As [`printable`], in one line.
+pub fn one_line(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], " ")
+}
+
+fn is_deceiving(c: char) -> bool {
+    matches!(c,
+        '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{61c}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// A duration in its two largest units: `42s`, `5m`, `1h 30m`, `3d 4h`.
+pub fn age(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (large, small) = match seconds {
+        0 => return format!("{}ms", duration.as_millis()),
+        1..60 => return format!("{seconds}s"),
+        60..3600 => ((seconds / 60, "m"), (seconds % 60, "s")),
+        3600..86_400 => ((seconds / 3600, "h"), (seconds % 3600 / 60, "m")),
+        _ => ((seconds / 86_400, "d"), (seconds % 86_400 / 3600, "h")),
+    };
+    match small.0 {
+        0 => format!("{}{}", large.0, large.1),
+        _ => format!("{}{} {}{}", large.0, large.1, small.0, small.1),
+    }
+}
+
+/// The time of day here: `12:03`.
+pub fn clock(at: Timestamp) -> String {
+    let time = jiff::Timestamp::from_millisecond(at.unix_millis()).unwrap_or_default();
+    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M").to_string()
+}
+
+/// `1 message`, `2 messages`, `2 mailboxes`, `2 entries`.
+pub fn plural(count: u64, noun: &str) -> String {
+    match (count, noun.strip_suffix('y')) {
+        (1, _) => format!("{count} {noun}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) if noun.ends_with('x') => format!("{count} {noun}es"),
+        _ => format!("{count} {noun}s"),
+    }
+}
+
+/// Rows with aligned columns, without trailing blanks.
+pub fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let cut = |cell: &String| -> String {
+        let cell = one_line(cell);
+        match cell.char_indices().nth(CELL_WIDTH_MAX) {
+            Some((at, _)) => format!("{}…", &cell[..at]),
+            None => cell,
+        }
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cut).collect()).collect();
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A value in one line: `mailbox=worker-1 reason=copy_mode`.
+pub fn inline(value: &Value) -> String {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| format!("{}={}", one_line(key), scalar(value)))
+            .collect::<Vec<_>>()
+            .join(" "),
+        Value::Array(items) => items.iter().map(scalar).collect::<Vec<_>>().join(", "),
+        other => scalar(other),
+    }
+}
+
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => one_line(text),
+        Value::Null => "-".to_owned(),
+        other => one_line(&other.to_string()),
+    }
+}
+
+/// Before each further piece of a line that was too long.
+const INDENT: &str = "    ";
+
+/// A line in pieces that fit, the later ones indented.
+pub fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let (width, mut lines) = (width.max(20), vec![String::new()]);
+    let chars = |text: &str| text.chars().count();
+    for word in line.split_inclusive(' ') {
+        let last = lines.last_mut().map_or(0, |last| chars(last));
+        if last + chars(word.trim_end()) > width && last > INDENT.len() {
+            lines.push(INDENT.to_owned());
+        }
+        for letter in word.chars() {
+            if lines.last().is_some_and(|last| chars(last) >= width) {
+                lines.push(INDENT.to_owned());
+            }
+            lines.last_mut().expect("there is a line").push(letter);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_not_deceived() {
+        assert_eq!(printable("a\tb\nc ü"), "a\tb\nc ü");
+        assert_eq!(printable("\u{1b}[2J\r"), "\\u{1b}[2J\\u{d}");
+        assert_eq!(printable("\u{9b}31m\u{202e}"), "\\u{9b}31m\\u{202e}");
+        assert_eq!(one_line("a\nb"), "a b");
+    }
+
+    #[test]
+    fn ages() {
+        let seconds = [(0, "0ms"), (42, "42s"), (300, "5m"), (5400, "1h 30m"), (273_600, "3d 4h")];
+        for (seconds, text) in seconds {
+            assert_eq!(age(Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn tables_are_aligned() {
+        let rows = [vec!["a".to_owned(), "b".to_owned()], vec!["long".to_owned(), String::new()]];
+        assert_eq!(table(&rows), ["a     b", "long"]);
+    }
+}

@@ -1,0 +1,140 @@
+//! An agent that is asked, nudged or assigned something: where it runs, and what tells of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::agent::AgentPane;
+use ensemble_core::driver::{Assigner, LadderHost, Readied};
+use ensemble_core::env::SystemClock;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_core::proto::ready;
+use ensemble_core::requests::RequestStore;
+use ensemble_core::spool::Spool;
+use ensemble_core::watch::Waiter;
+use ensemble_project::hosts::PingCall;
+use ensemble_project::panes::{self, PaneEntry};
+use ensemble_project::sessions::hook_reach;
+use ensemble_project::team::{MemberPane, PaneOpener};
+use ensemble_tmux::terminal::BoundPane;
+use ensemble_tmux::tmux::Server;
+
+use crate::App;
+use crate::failure::{Failure, Outcome};
+use crate::queue::Queue;
+
+/// An agent, with its pane if it is bound to one.
+pub struct Worker {
+    /// Name of the agent.
+    pub name: Name,
+    /// The mailbox that the worker reads.
+    pub mailbox: Name,
+    /// The host of the team that has it, if that is another one.
+    pub host: Option<Name>,
+    bound: Option<(PaneEntry, BoundPane)>,
+}
+
+impl Worker {
+    /// Finds an agent by its name: bound to a pane, or the owner of a mailbox.
+    pub fn find(app: &App, name: &Name) -> Outcome<Self> {
+        let project = app.project()?;
+        let Some(entry) = panes::find(&project.panes(), name)? else {
+            let queue = Queue::open(app)?;
+            // A name without a mailbox is a typing mistake.
+            queue.settings(name)?;
+            let is_here = project.roster().get(name)?.is_some_and(|member| member.is_present());
+            let host = if is_here { None } else { queue.host_of(project, name)? };
+            return Ok(Self { name: name.clone(), mailbox: name.clone(), host, bound: None });
+        };
+        let profile = project.profiles()?.get(&entry.provider)?;
+        let server = Server::brief(entry.binding.socket.clone());
+        let sources = project.sources();
+        let pane = entry.open(server, Arc::clone(&profile), &sources, &project.locks())?;
+        let (name, mailbox) = (name.clone(), entry.mailbox.clone());
+        Ok(Self { name, mailbox, host: None, bound: Some((entry, pane)) })
+    }
+
+    /// How its host is asked whether it is ready, in the name of `by`; `None` if that is this host.
+    pub fn elsewhere<'q>(
+        &self,
+        queue: &'q Queue,
+        by: Name,
+        times: &ready::Config,
+    ) -> Option<impl Fn(&Name) -> ensemble_core::Result<Readied> + use<'q>> {
+        let (host, call) = (self.host.clone()?, PingCall::new(self.name.clone(), by, times));
+        Some(move |_: &Name| queue.ping_at(&host, &call))
+    }
+
+    /// Its pane, if it is bound to one.
+    pub fn pane(&mut self) -> Option<&mut BoundPane> {
+        self.bound.as_mut().map(|(_, pane)| pane)
+    }
+
+    /// Its pane as the drivers take it, in which its program can be opened again.
+    pub fn openable_pane(&mut self, app: &App) -> Outcome<Option<MemberPane<'_>>> {
+        let Some((entry, pane)) = &mut self.bound else { return Ok(None) };
+        let (project, recorder) = (app.project()?.clone(), app.recorder()?);
+        let opener = PaneOpener { project, recorder, actor: app.actor()? };
+        Ok(Some(MemberPane::new(opener, entry, pane)))
+    }
+
+    /// Its pane, which it must have.
+    pub fn pane_required(&mut self) -> Outcome<&mut BoundPane> {
+        let name = &self.name;
+        let missing = match &self.host {
+            Some(host) => Failure::nothing(format!("`{name}` runs on host {host}"))
+                .with_hint("say it there: its watcher has its pane"),
+            None => Failure::nothing(format!("no agent `{name}` is bound to a pane"))
+                .with_hint("`ensemble mailbox bind` binds one"),
+        };
+        self.pane().ok_or(missing)
+    }
+
+    /// Wakes a command that waits for this worker: at a pong, or when a message of its mailbox
+    /// moves.
+    pub fn waiter(&self, app: &App) -> Outcome<Waiter> {
+        let project = app.project()?;
+        let ready = project.ready();
+        // It must be there to be listened to.
+        ensemble_core::driver::PongBox::open(&ready)?;
+        let home = project.queue.join("mailbox").join(self.mailbox.as_str());
+        let states = ["new", "front", "cur", "done", "dead"].map(|state| home.join(state));
+        let dirs: Vec<PathBuf> = states.into_iter().chain([ready]).collect();
+        Ok(Waiter::new(&dirs))
+    }
+}
+
+/// The actor that asks and assigns here.
+pub fn assigner<'a>(
+    app: &App,
+    spool: &'a Spool,
+    queue: &'a dyn RequestStore,
+    recorder: &'a dyn Recorder,
+    ladders: Option<&'a dyn LadderHost>,
+) -> Outcome<Assigner<'a>> {
+    let project = app.project()?;
+    let actor = app.actor()?;
+    Ok(Assigner {
+        spool,
+        queue,
+        clock: &SystemClock,
+        recorder,
+        actor,
+        state: project.state.clone(),
+        readiness: project.config.handshake(),
+        ladders,
+        hook: Some(hook_reach),
+        elsewhere: None,
+    })
+}
+
+/// Sleeps as a driver asks for.
+pub fn resting(waiter: &Waiter) -> impl FnMut(Duration) {
+    |longest| waiter.wait(longest)
+}
+
+/// A pane for a driver, which takes any.
+pub fn agent_pane<'a>(pane: &'a mut Option<MemberPane<'_>>) -> Option<&'a mut dyn AgentPane> {
+    pane.as_mut().map(|pane| pane as _)
+}
