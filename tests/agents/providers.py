@@ -63,6 +63,10 @@ def opencode(agent, trusted=True, key=True):
     place = agent.home / ".config/opencode"
     place.mkdir(parents=True)
     (place / "opencode.json").write_text(json.dumps(config))
+    # It gets a package for the authors of plugins, and without a network it tries for more than a minute.
+    (place / "node_modules").mkdir()
+    has = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+    (place / "package-lock.json").write_text(json.dumps(has))
     return {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
 
