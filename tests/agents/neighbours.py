@@ -16,7 +16,7 @@ KINDS = ("claude", "codex")
 class Neighbours(Checks):
     def order(self):
         checks = [("two wrapped of one home", self.pair)] if self.provider in KINDS else []
-        return [*checks, ("two Codex, one Claude", self.three)] if self.provider == "codex" else checks
+        return [*checks, ("two Codex and a Claude", self.three)] if self.provider == "codex" else checks
 
     def recover(self):
         return self.agent is None
