@@ -1,7 +1,6 @@
 """`ensemble agent supervise` with the real agent: a task of the board, and mail that comes while the agent works."""
 
 import json
-import os
 import subprocess
 
 from checks import Checks, expect
@@ -45,6 +44,8 @@ class Supervised(Checks):
         return False
 
     def task(self):
+        # An earlier check that has failed may have left an agent.
+        before = self.scratch.processes()
         agent = Agent(self.scratch, self.provider, "-supervised", hooked=True)
         environment = {**self.scratch.environment(agent.home), "GIT_CONFIG_COUNT": "2",
                        "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "A person",
@@ -75,7 +76,7 @@ class Supervised(Checks):
             for process in (supervisor, watcher):
                 process.terminate()
                 process.wait(60)
-        left = [pid for pid in self.scratch.processes() if pid != os.getpid()]
+        left = [pid for pid in self.scratch.processes() if pid not in before]
         expect(not left, f"processes are left: {left}")
 
     @staticmethod
