@@ -6,13 +6,14 @@
 //! its last line is the YAML end mark   at once
 //! written in place, event says closed  unchanged for IN_PLACE_QUIET
 //! linked into place                    unchanged for FOUND_QUIET
-//! written, and not closed yet          unchanged for INCOMPLETE_PATIENCE
+//! written, and not closed yet          unchanged for INCOMPLETE_PATIENCE, and not open any more
 //! found by a listing                   unchanged for FOUND_QUIET (its own stamps, then our clock)
 //! ```
 //!
 //! A file that does not parse or breaks its contract may still be completed, unless it was renamed into place or has the
 //! end mark. It is put aside once it was unchanged for INCOMPLETE_PATIENCE, and not while its writer has it open, for at
-//! most WRITER_PATIENCE.
+//! most WRITER_PATIENCE. One that is valid waits for as long as a process has it open for writing (`writers`), and after
+//! WRITER_PATIENCE it is a need.
 //!
 //! A file in the ledger with the same stamps is not opened again. What cannot be read, is too
 //! large, is a link or a pipe, or never becomes valid YAML goes to `rejected/` with its reason.
@@ -44,6 +45,7 @@ use ensemble_core::message::Name;
 use ensemble_core::watch::Landing;
 use ensemble_team::contract::Kind;
 
+use ensemble_project::file_writers::{FileWriter, WRITER_PATIENCE};
 use ensemble_project::BoxTable;
 use listed::Listed;
 use pending::Pending;
@@ -56,8 +58,9 @@ pub const IN_PLACE_QUIET: Duration = Duration::from_millis(50);
 pub const FOUND_QUIET: Duration = Duration::from_secs(2);
 /// How long a file that is not complete may still be completed by its writer.
 pub const INCOMPLETE_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a file that is not complete may stay unchanged while its writer has it open.
-const WRITER_PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+/// How old the list of files that are open may be.
+const WRITERS_AGE_MAX: Duration = Duration::from_secs(1);
 
 const _: () = assert!(IN_PLACE_QUIET.as_millis() < FOUND_QUIET.as_millis());
 const _: () = assert!(FOUND_QUIET.as_millis() < INCOMPLETE_PATIENCE.as_millis());
@@ -183,6 +186,10 @@ struct OpenBox {
     overwritten: HashMap<String, u64>,
     /// Files that were written and not closed yet, as far as events say.
     being_written: HashSet<String>,
+    /// Files that were closed, as the last event of each says.
+    closed: HashSet<String>,
+    /// The files that processes have open for writing, with the time of the look; `None` if that is not shown.
+    writers: Option<(Monotonic, Option<HashMap<String, FileWriter>>)>,
 }
 
 /// The open drop boxes of a queue.
@@ -222,6 +229,8 @@ impl Boxes {
                     found: HashSet::new(),
                     overwritten: HashMap::new(),
                     being_written: HashSet::new(),
+                    closed: HashSet::new(),
+                    writers: None,
                 }),
                 Err(error) => {
                     let path =
@@ -309,6 +318,10 @@ impl Boxes {
             open.being_written.remove(file);
         }
         match how {
+            Landing::Closed => drop(open.closed.insert(file.to_owned())),
+            _ => drop(open.closed.remove(file)),
+        }
+        match how {
             Landing::Renamed => {
                 let stat = open.drop_box.dir().stat(file).ok().flatten();
                 if stat.is_some_and(|it| ledger.is_routed(&open.drop_box.path_of(file), &it)) {
@@ -336,8 +349,9 @@ impl Boxes {
             open.unmatched.retain(|file, _| matches!(dir.stat(file), Ok(Some(_))));
             give_back(&mut open.unmatched);
             give_back(&mut open.pending);
-            let OpenBox { being_written, pending, .. } = open;
+            let OpenBox { being_written, closed, pending, .. } = open;
             being_written.retain(|file| pending.contains_key(file));
+            closed.retain(|file| pending.contains_key(file));
         }
         ledger.begin_listing();
         for (place, open) in self.open.iter().enumerate() {

@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
+use ensemble_core::proto::lease::Event;
 use ensemble_team::board::prompt::Role;
-use ensemble_team::board::{Alarm, Graces, State, Status, conditions};
+use ensemble_team::board::{Alarm, Graces, Leased, State, Status, conditions};
 use ensemble_team::proto::agent;
 use ensemble_team::proto::goal::GoalEvent;
 
@@ -131,6 +132,30 @@ fn an_agent_that_hangs_every_time_blocks_its_task_and_the_next_is_told_of_the_la
     assert!(prompt.contains("Resume task: task-1"), "{prompt}");
     assert!(prompt.contains("no sign of life until the lease ran out"), "{prompt}");
     assert!(prompt.contains("refs/ensemble/salvage/task-1/"), "{prompt}");
+    supervisor.stop();
+}
+
+#[test]
+fn an_agent_that_loses_its_claim_alone_to_the_lease_hangs_as_well() {
+    let bed = Bed::new(1, 300);
+    let agent = "echo one >> $H/runs; exec sleep 600";
+    let supervisor = bed.supervise_with("coder-1", Role::Coder, agent, "two-tries");
+    for run in 1..=2 {
+        bed.lines("runs", run);
+        let mut locked = bed.board.lock().unwrap();
+        let seen = bed.board.scan(locked.state()).unwrap();
+        let claim = seen.into_iter().find_map(|event| match event {
+            Event::Seen { key: key @ Leased::Claim { .. }, sequence, .. } => Some((key, sequence)),
+            _ => None,
+        });
+        let (claim, sequence) = claim.unwrap();
+        locked.expire(&claim, sequence).unwrap();
+        locked.commit().unwrap();
+    }
+    let task = bed.until(1, Status::Blocked);
+    let reason = task.blocked_reason.unwrap();
+    assert_eq!(reason, "2 agents hung at it until their lease ran out, without progress");
+    assert!(bed.state().agents.contains_key(&name("coder-1")), "it stays registered");
     supervisor.stop();
 }
 

@@ -14,6 +14,7 @@
 pub mod alarm_list;
 pub mod attention;
 pub mod consumption;
+pub mod file_writers;
 pub mod hosts;
 mod kinds;
 pub mod members;
@@ -30,6 +31,7 @@ pub mod stranded;
 pub mod team;
 pub mod troubles;
 pub mod workload;
+pub mod wrapped_terminal;
 
 pub use need_kind::NeedKind;
 #[doc(inline)]

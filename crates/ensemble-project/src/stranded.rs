@@ -4,14 +4,18 @@
 //! |---|---|
 //! | whose route leads to a mailbox that does not exist | the mailbox, or another name |
 //! | that no route matches | another name, or a route |
+//! | that a process has had open for writing for WRITER_PATIENCE | that the process closes it |
 //!
-//! A file that was routed before its mailbox was removed is not stranded. The names alone decide; no file is read.
+//! A file that was routed before is not stranded. Its name, its time and its writer decide; no file is read.
 
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::dropbox::{DropBox, Ledger};
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Timestamp;
 
 use crate::attention::StrandedFile;
+use crate::file_writers::{FileWriter, WRITER_PATIENCE, files_being_written};
 use crate::project::Project;
 
 /// Most files that are named.
@@ -30,6 +34,7 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
             continue;
         }
         let drop_box = DropBox::open(&project.queue, spec)?;
+        let mut writers = None;
         let mut files = drop_box.dir().names()?;
         files.retain(|file| drop_box.takes(file));
         files.sort_unstable();
@@ -45,10 +50,19 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
                 ),
                 Ok(Some(destination)) => {
                     let missing = destination.to.iter().find(|to| !mailboxes.contains(to));
-                    let Some(missing) = missing else { continue };
-                    if Ledger::last_routed(&project.state, &path)?.flatten().is_some() {
+                    let is_old = is_overdue(&drop_box, &file);
+                    if (missing.is_none() && !is_old)
+                        || Ledger::last_routed(&project.state, &path)?.flatten().is_some()
+                    {
                         continue;
                     }
+                    let Some(missing) = missing else {
+                        let directory = drop_box.dir().path();
+                        let writers = writers.get_or_insert_with(|| files_being_written(directory));
+                        let writer = writers.as_ref().and_then(|writers| writers.get(&file));
+                        found.extend(writer.map(|writer| held_open(path, writer)));
+                        continue;
+                    };
                     // Its error has the names that are like it.
                     let why = match queue.settings(missing) {
                         Err(error) => error.to_string(),
@@ -65,4 +79,18 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
         }
     }
     Ok(found)
+}
+
+/// Whether a file has been unchanged for longer than its writer may have it open.
+fn is_overdue(drop_box: &DropBox, file: &str) -> bool {
+    let Ok(Some(stat)) = drop_box.dir().stat(file) else { return false };
+    let modified = Timestamp::from_unix_millis((stat.modified_ns / 1_000_000) as i64);
+    SystemClock.wall().since(modified) >= WRITER_PATIENCE
+}
+
+fn held_open(path: String, writer: &FileWriter) -> StrandedFile {
+    let FileWriter { pid, program } = writer;
+    let why = format!("{program} (process {pid}) has it open, and may still write to it");
+    let help = format!("close it there, or end process {pid}; then it is delivered");
+    StrandedFile { path, why, help }
 }

@@ -21,12 +21,15 @@ use crate::printing::starting::print_brought as report_start;
 /// Reason of the shutdown.
 const REASON: &str = "You are being restarted. Please shut down gracefully.";
 
+/// How long a restarted agent has for its answer, unless ensemble.yaml gives it a time.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+
 /// End an agent in order, and start it again
 ///
 /// Asks the agent to shut down, as `ensemble down` does, and waits until it has ended. What it held goes back to its
 /// mailbox, and its unread mail stays. Then it starts as `ensemble up NAME` starts it, with the command,
 /// directory and environment that ensemble.yaml has now. An agent that refuses to shut down is left running. An agent that
-/// does not answer within 2 minutes is ended; `--force` does not ask.
+/// does not answer within 30 seconds, or `shutdown.deadline_seconds` of ensemble.yaml, is ended; `--force` does not ask.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble agent restart worker-1
@@ -61,7 +64,7 @@ impl Arguments {
                 app: context,
                 from,
                 reason: REASON.to_owned(),
-                deadline: self.force.then_some(Duration::ZERO),
+                deadline: self.deadline(project),
                 on_silence: Some(AtExpiry::Force),
                 unread: Some(UnreadMail::Keep),
                 id: None,
@@ -76,6 +79,18 @@ impl Arguments {
         session.await_watcher(context)?;
         drop(lock);
         report_start(context, &brought)
+    }
+}
+
+impl Arguments {
+    /// How long the agent has for its answer; `None` for what ensemble.yaml says of it.
+    fn deadline(&self, project: &Project) -> Option<Duration> {
+        let agent = project.config.agents.get(&self.name);
+        let has_time = agent.is_some_and(|agent| agent.shutdown.deadline_seconds.is_some());
+        match self.force {
+            true => Some(Duration::ZERO),
+            false => (!has_time).then_some(ANSWER_PATIENCE),
+        }
     }
 }
 

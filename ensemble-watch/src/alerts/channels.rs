@@ -10,9 +10,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_project::wrapped_terminal::terminal_of_wrapper;
 use ensemble_project::{AlertRule, Project, TerminalSignal};
 use ensemble_team::roster::Member;
-use ensemble_tmux::provider::process::line_of;
 use ensemble_tmux::tmux::{Binding, Server};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -136,13 +136,6 @@ fn attached(socket: PathBuf) -> Vec<Terminal> {
     let terminals = server.attached_terminals().unwrap_or_default();
     let client = |path| Terminal { path, server: Some(server.clone()) };
     terminals.into_iter().map(client).collect()
-}
-
-/// The terminal of the wrapper that has started an agent: the output of the agent's parent.
-fn terminal_of_wrapper(agent: u32) -> Option<PathBuf> {
-    let (wrapper, _) = *line_of(agent).get(1)?;
-    let path = std::fs::read_link(format!("/proc/{wrapper}/fd/1")).ok()?;
-    path.starts_with("/dev").then_some(path)
 }
 
 /// Sends a test alert by one rule. How many terminals got it; 1 for a command alone.

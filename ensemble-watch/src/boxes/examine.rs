@@ -6,6 +6,7 @@
 //! is larger, or of another kind           Unfit        the loop puts it aside
 //! may still change                        Unquiet      examined again after IN_PLACE_QUIET
 //! is in the ledger with this content      Routed       the loop decides whether it counts again
+//! parses, a process has it open           Incomplete   examined again after INCOMPLETE_PATIENCE
 //! parses                                  Complete     the loop routes it
 //! does not parse, may still be completed  Incomplete   examined again after INCOMPLETE_PATIENCE
 //! does not parse                          Unfit        the loop puts it aside
@@ -41,7 +42,13 @@ impl OpenBox {
         is_whole: bool,
         ledger: &mut Ledger,
     ) -> Option<Finding> {
-        let verdict = self.verdict(now, file, is_whole, ledger);
+        let is_open = !is_whole && self.is_open(now, file);
+        let verdict = match self.verdict(now, file, is_whole, ledger) {
+            Verdict::Complete(read) if is_open && !DropBox::has_end_mark(&read.content) => {
+                Verdict::Incomplete(Version::from(&read.stat))
+            }
+            verdict => verdict,
+        };
         if !matches!(verdict, Verdict::Unquiet | Verdict::Incomplete(_)) {
             self.pending.remove(file);
         }

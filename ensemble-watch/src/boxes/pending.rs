@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use ensemble_core::durable::FileStat;
 use ensemble_core::env::Monotonic;
+use ensemble_project::file_writers::{WRITER_PATIENCE, files_being_written};
 
-use super::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, WRITER_PATIENCE};
+use super::{
+    FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, WRITERS_AGE_MAX,
+};
 
 /// A file that is examined again.
 #[derive(Clone, Copy, Debug)]
@@ -80,10 +83,26 @@ impl OpenBox {
     /// Whether the writer of a file may still complete it.
     pub(super) fn may_grow(&self, now: Monotonic, file: &str) -> bool {
         let longest = match self.being_written.contains(file) {
-            true => WRITER_PATIENCE,
+            true =>
             false => INCOMPLETE_PATIENCE,
         };
         now.since(self.unchanged_since(now, file)) < longest
+    }
+
+    /// Whether a process has a file open for writing. An event that it was closed is newer than the look at all
+    /// processes, of which there is one a second at most.
+    pub(super) fn is_open(&mut self, now: Monotonic, file: &str) -> bool {
+        if self.closed.contains(file) {
+            return false;
+        }
+        let is_fresh = |at: Monotonic| now.since(at) < WRITERS_AGE_MAX;
+        if self.writers.as_ref().is_none_or(|(at, _)| !is_fresh(*at)) {
+            self.writers = Some((now, files_being_written(self.drop_box.dir().path())));
+        }
+        match self.writers.as_ref().and_then(|(_, writers)| writers.as_ref()) {
+            Some(writers) => writers.contains_key(file),
+            None => self.being_written.contains(file) && self.may_grow(now, file),
+        }
     }
 
     /// Whether a pending file is as it was; if not, its quiet begins anew.

@@ -81,6 +81,30 @@ fn what_is_missing_may_come_while_the_file_is_open_and_for_a_while_after() {
     assert!(!may_grow(bed.due(closed + INCOMPLETE_PATIENCE)), "nothing came");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_valid_file_waits_for_as_long_as_a_process_has_it_open() {
+    for has_events in [true, false] {
+        let (mut bed, begin) = (bed(), Monotonic::ZERO);
+        bed.append("task_id: t\nstatus: success\n");
+        let writer = std::fs::OpenOptions::new().append(true).open(&bed.path).unwrap();
+        if has_events {
+            bed.landed(begin, Landing::Created);
+            bed.landed(begin, Landing::Written);
+        } else {
+            bed.boxes.scan(begin, &mut bed.ledger).unwrap();
+            assert!(bed.boxes.examine_listed(begin, 10, &mut bed.ledger).is_empty());
+        }
+        let mut now = begin + INCOMPLETE_PATIENCE;
+        assert!(bed.due(now).is_empty(), "it is open, with events: {has_events}");
+        now = now + 2 * WRITER_PATIENCE;
+        assert!(bed.due(now).is_empty(), "it is open, with events: {has_events}");
+        drop(writer);
+        now = now + INCOMPLETE_PATIENCE;
+        assert!(matches!(bed.due(now).as_slice(), [Finding::Complete(_)]));
+    }
+}
+
 #[test]
 fn a_file_that_was_renamed_into_place_is_final() {
     let mut bed = bed();

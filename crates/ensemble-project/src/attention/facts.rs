@@ -34,6 +34,8 @@ pub struct AgentView {
     pub nudges: Option<String>,
     /// Whether a person can attach to it.
     pub has_pane: bool,
+    /// The terminal in which the person has started it, if it runs in one.
+    pub terminal: Option<String>,
     /// What starts it again once it is gone.
     pub again: String,
     /// The machine that it runs on, if that is another one.

@@ -23,6 +23,7 @@ fn agent(who: &str, state: State) -> AgentView {
         waited: None,
         nudges: None,
         has_pane: true,
+        terminal: None,
         again: format!("`ensemble up {who}`"),
     }
 }
@@ -250,6 +251,11 @@ fn each_need_names_the_command_that_helps() {
         agents: vec![
             AgentView { holds: vec!["t9".to_owned()], ..agent("w3", State::Gone) },
             AgentView { has_pane: false, ..agent("w2", State::Blocked) },
+            AgentView {
+                has_pane: false,
+                terminal: Some("its own terminal, pts/3".to_owned()),
+                ..agent("w4", State::Blocked)
+            },
             agent("w1", State::Blocked),
             agent("w4", State::Limited),
         ],
@@ -280,6 +286,7 @@ fn each_need_names_the_command_that_helps() {
             ("servers", "`start them`"),
             ("watcher", "`ensemble up`"),
             ("blocked", "answer in its own terminal"),
+            ("blocked", "answer in its own terminal, pts/3"),
             ("blocked", "`ensemble agent attach w1`"),
             ("gone", "`ensemble up w3`"),
             ("decision", "`ensemble request list r1` shows it, and how to answer"),

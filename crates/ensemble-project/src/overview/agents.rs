@@ -109,6 +109,7 @@ impl Overview {
                 waited: mailbox.waited(),
                 nudges: self.watcher.why_not_notified(&agent),
                 has_pane: true,
+                terminal: None,
                 machine: None,
                 again: format!(
                     "start it in its pane, or run `ensemble agent join {agent}` in another"

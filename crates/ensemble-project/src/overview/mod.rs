@@ -37,6 +37,7 @@ use crate::attention::{
 use crate::project::Project;
 use crate::rows::Row;
 use crate::troubles::Trouble;
+use crate::wrapped_terminal::own_terminal;
 pub use changes::Changes;
 use parts::SeenLetters;
 pub use parts::{COUNT_MAX, glance, since_millis};
@@ -258,6 +259,7 @@ impl Agent {
             waited: self.waited,
             nudges: watcher.why_not_notified(&name),
             has_pane: self.row.member.binding.as_ref().is_some_and(|it| !it.is_terminal()),
+            terminal: self.row.member.binding.as_ref().and_then(own_terminal),
             again: self.row.again(),
             machine: self.row.elsewhere.as_ref().map(|it| it.machine.clone()),
             name,

@@ -286,9 +286,12 @@ impl<'a> Run<'a> {
                 None
             }
             Some(Fate::Lost) => {
-                self.work = None;
-                self.ended_because = Some("its work was taken from it");
-                Some(Lost::Work)
+                let has_hung = self.work.take().is_some_and(|work| work.has_run_out(state));
+                self.ended_because = match has_hung {
+                    true => Some("it did nothing until the lease of its work ran out"),
+                    false => Some("its work was taken from it"),
+                };
+                Some(if has_hung { Lost::Claim } else { Lost::Work })
             }
         }
     }

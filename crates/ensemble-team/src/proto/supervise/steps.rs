@@ -59,7 +59,7 @@ impl Supervise {
 
     pub(super) const fn lost(lost: Lost) -> After {
         match lost {
-            Lost::Work => After::Look,
+            Lost::Work | Lost::Claim => After::Look,
             Lost::Registration | Lost::Lease => After::Register,
         }
     }
@@ -155,15 +155,15 @@ impl Supervise {
     }
 
     /// The agent has done nothing until its lease ran out.
-    fn hung(&mut self) -> State {
+    fn hung(&mut self, then: After) -> State {
         let anomaly = self.loops.hung();
         self.ask(Effect::Note(anomaly));
         match self.loops.trouble(&self.pace) {
-            None => self.terminate(After::Register),
+            None => self.terminate(then),
             Some(trouble) if self.pace.can_block => {
                 self.loops = Loops::default();
                 self.ask(Effect::Block(trouble));
-                self.terminate(After::Register)
+                self.terminate(then)
             }
             Some(_) => self.terminate(After::Leave(Reason::GaveUp)),
         }
@@ -210,7 +210,7 @@ impl Supervise {
 
     pub(super) fn fenced(&mut self, lost: Lost) -> State {
         match (self.state, lost) {
-            (State::Running, Lost::Lease) => self.hung(),
+            (State::Running, Lost::Lease | Lost::Claim) => self.hung(Self::lost(lost)),
             (State::Spawning | State::Running, lost) => self.terminate(Self::lost(lost)),
             (State::Leaving { reason }, Lost::Registration | Lost::Lease)
             | (
@@ -231,7 +231,7 @@ impl Supervise {
                 | State::Gated { holds: true, .. }
                 | State::Delayed { holds: true, .. }
                 | State::Retrying { again: Again::Check, .. },
-                Lost::Work,
+                Lost::Work | Lost::Claim,
             ) => self.go_on(After::Look),
             (
                 state @ (State::New
@@ -244,7 +244,7 @@ impl Supervise {
                     ..
                 }
                 | State::Ended),
-                Lost::Work | Lost::Registration | Lost::Lease,
+                Lost::Work | Lost::Claim | Lost::Registration | Lost::Lease,
             )
             | (
                 state @ (State::Looking { .. }
@@ -253,7 +253,7 @@ impl Supervise {
                 | State::Delayed { holds: false, .. }
                 | State::Retrying { again: Again::Look | Again::Unregister(_), .. }
                 | State::Leaving { .. }),
-                Lost::Work,
+                Lost::Work | Lost::Claim,
             ) => state,
         }
     }

@@ -138,6 +138,7 @@ fn events() -> Vec<(&'static str, Event)> {
         ("Exited(1)", Exited(exit(Ending::Failed(1), true))),
         ("Exited(1, finished)", Exited(exit(Ending::Failed(1), false))),
         ("Fenced(Work)", Fenced(Lost::Work)),
+        ("Fenced(Claim)", Fenced(Lost::Claim)),
         ("Fenced(Registration)", Fenced(Lost::Registration)),
         ("Fenced(Lease)", Fenced(Lost::Lease)),
         ("Stop", Event::Stop),
@@ -236,14 +237,17 @@ fn tenth_agent_without_progress_blocks_the_task() {
 fn an_agent_that_hangs_counts_like_one_that_crashes() {
     let mut machine = running(Pace::coder());
     again(&mut machine, exit(Ending::Failed(1), true), 3);
-    let begin = [Event::Terminated, Event::Registered, Event::Claimed { is_new: false }];
-    for (count, last) in [(4, false), (5, true)] {
-        machine.handle(at(50), Event::Fenced(Lost::Lease));
+    for (count, last, lost) in [(4, false, Lost::Claim), (5, true, Lost::Lease)] {
+        machine.handle(at(50), Event::Fenced(lost));
         let mut effects = vec![Effect::Note(Anomaly::Hung { count })];
         effects.extend(last.then_some(Effect::Block(Trouble::Crashes(5))));
         effects.push(Effect::Terminate);
         assert_eq!(drain(&mut machine), effects);
-        for event in begin.into_iter().chain([Event::Open, Event::Spawned]) {
+        machine.handle(at(51), Event::Terminated);
+        if lost == Lost::Lease {
+            machine.handle(at(51), Event::Registered);
+        }
+        for event in [Event::Claimed { is_new: false }, Event::Open, Event::Spawned] {
             machine.handle(at(51), event);
         }
         drain(&mut machine);

@@ -57,6 +57,8 @@ pub enum Gate {
 pub enum Lost {
     /// The task or the review: another agent has it, or no agent.
     Work,
+    /// The same, since the agent did nothing until the lease of its work ran out. It is still registered.
+    Claim,
     /// The registration, and everything held under it.
     Registration,
     /// The same, since the agent did nothing until its lease ran out.
