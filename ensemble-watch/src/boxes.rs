@@ -45,8 +45,8 @@ use ensemble_core::message::Name;
 use ensemble_core::watch::Landing;
 use ensemble_team::contract::Kind;
 
-use ensemble_project::file_writers::{FileWriter, WRITER_PATIENCE};
 use ensemble_project::BoxTable;
+use ensemble_project::file_writers::{FileWriter, WRITER_PATIENCE};
 use listed::Listed;
 use pending::Pending;
 pub(crate) use reject::Rejected;

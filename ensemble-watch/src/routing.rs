@@ -7,6 +7,7 @@
 //! nothing new.
 
 use ensemble_core::broker::Broker;
+use ensemble_core::driver::ack_signer;
 use ensemble_core::dropbox::{AckedLease, Entry, Ledger, Routes};
 use ensemble_core::env::Lease;
 use ensemble_core::message::{BODY_BYTES_MAX, Envelope, Name, Purpose};
@@ -19,8 +20,6 @@ use crate::rejection_notice::author_in;
 
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
-/// What stands in an `ack/` file that names no agent, as ensemble-claude's workers write it.
-const BARE_ACK: &str = "ack";
 /// The box whose files say that an agent has read a task.
 const ACK_BOX: &str = "ack";
 
@@ -200,15 +199,10 @@ pub(crate) fn acknowledge(
     task: &str,
     queue: &dyn Broker,
 ) -> Result<Option<(Lease, AckedLease)>> {
-    let text = String::from_utf8_lossy(content);
-    let word = text.lines().next().unwrap_or_default().trim();
     let mailboxes = queue.mailboxes()?;
-    let named = Name::new(word).ok().filter(|agent| mailboxes.contains(agent));
-    let has_it = match named {
+    let has_it = match ack_signer(content, &mailboxes).cloned() {
         Some(agent) => find_work(&agent, task, queue)?.map(|found| (agent, found)),
-        None if word == BARE_ACK => the_only_one(mailboxes, task, queue)?,
-        // A word that is no name is a mistake, which is told.
-        None => Name::new(word).map(|_| None)?,
+        None => the_only_one(mailboxes, task, queue)?,
     };
     let lease = match has_it {
         Some((agent, Found { id, state: State::Queued { .. }, .. })) => {

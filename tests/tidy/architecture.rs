@@ -14,7 +14,7 @@ const CRATES: [&str; 3] = ["ensemble-core", "crates/ensemble-tmux", "crates/ense
 /// Shipped code that reads the environment: variables that a tmux client inherits, and the doubles of tests.
 const READS_ENVIRONMENT: [&str; 3] = ["/main.rs", "/tmux/control.rs", "/sim/"];
 /// Shipped code that reads files by the standard library, and why it may.
-const READS_PLAINLY: [(&str, &str); 17] = [
+const READS_PLAINLY: [(&str, &str); 18] = [
     ("examples/embedders/", "what an embedder would write"),
     ("ensemble-core/src/sys/", "files of the kernel"),
     ("ensemble-tmux/src/sys/", "files of the kernel"),
@@ -23,6 +23,7 @@ const READS_PLAINLY: [(&str, &str); 17] = [
     ("supervise/supervisor_lock.rs", "the id of the boot"),
     ("steps/leases.rs", "the id of the boot"),
     ("ensemble-nats/src/ladders.rs", "the name of the machine"),
+    ("ensemble-project/src/file_writers.rs", "files of the kernel"),
     ("ensemble-project/src/project/host_name.rs", "the name of the machine"),
     ("ensemble-project/src/team/launch.rs", "random bytes"),
     ("doctor/machine.rs", "limits of the kernel"),

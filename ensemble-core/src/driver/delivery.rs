@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Notice;
+use super::ack_file::ack_signer;
 use super::adopted::Kept;
 use super::agent::worker_state;
 use super::keystrokes::{Half, Then};
@@ -28,8 +29,6 @@ const LOOKS_MAX: u32 = 5;
 
 /// The largest `ack/` file that is read, in bytes.
 const ACK_BYTES_MAX: usize = 64 * 1024;
-/// What stands in an `ack/` file that names no agent.
-const BARE_ACK: &str = "ack";
 
 /// What is to be delivered, to whom, and how patiently.
 #[derive(Debug)]
@@ -305,10 +304,12 @@ impl<'a> Delivery<'a> {
         let Ok(Some((version, content))) = read_ack(&world.spool, &self.order.task) else {
             return false;
         };
-        let text = String::from_utf8_lossy(&content);
-        let word = text.lines().next().unwrap_or_default().trim();
-        let is_meant = word == self.order.worker.as_str() || word == BARE_ACK;
-        is_meant && self.ack_before.as_ref() != Some(&version)
+        if self.ack_before.as_ref() == Some(&version) {
+            return false;
+        }
+        let Ok(mailboxes) = world.queue().mailboxes() else { return false };
+        let signer = ack_signer(&content, &mailboxes);
+        signer.is_none_or(|signer| *signer == self.order.worker)
     }
 
     fn ack(&self) -> Event {

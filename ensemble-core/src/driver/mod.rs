@@ -30,6 +30,7 @@
 //! continue in the next process that finds them; one controller at a time works on one worker.
 
 mod ack;
+mod ack_file;
 mod adopted;
 mod agent;
 mod assign;
@@ -46,6 +47,7 @@ mod shared;
 use std::time::Duration;
 
 pub use ack::{AckManager, DeliveryId};
+pub use ack_file::ack_signer;
 pub use agent::worker_state;
 pub use assign::{AskElsewhere, Assigned, Assigner, HandedOver};
 pub use delivery::{Ended, Order, message_id};

@@ -95,11 +95,18 @@ pub fn read_any<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Fault
 
 /// One copy of the parser's code serves all types: a copy for each was a twentieth of the program.
 fn read_with<T: DeserializeOwned>(text: &str, options: Options) -> std::result::Result<T, Fault> {
+    let text = without_last_mark(text);
     let read = with_deserializer_from_str_with_options(text, options, |parser| {
         let mut parser = <dyn erased_serde::Deserializer<'_>>::erase(parser);
         erased_serde::deserialize(&mut parser).map_err(serde::de::Error::custom)
     });
     read.map_err(|error| fault(&error))
+}
+
+/// The text without a `---` at its end, which would begin an empty document: a habit of people who write front matter.
+fn without_last_mark(text: &str) -> &str {
+    let rest = text.trim_ascii_end().strip_suffix("\n---");
+    rest.filter(|rest| !rest.trim_ascii().is_empty()).unwrap_or(text)
 }
 
 /// An erased error is a text. Each level that it has passed has added its place, the innermost first.
@@ -113,7 +120,64 @@ fn fault(error: &serde_saphyr::Error) -> Fault {
         (message, place) = (rest, Some((line, column)));
     }
     let given = error.location().map(|at| (at.line(), at.column()));
-    Fault { place: place.or(given), detail: one_line(message) }
+    Fault { place: place.or(given), detail: in_plain_words(&one_line(message)) }
+}
+
+/// How the parser begins the error of a text that is over its budget, before the name of what is too much.
+const OVER_BUDGET: &str = "budget breached: ";
+/// How the parser begins the error of a key that occurs twice, and how it goes on after the key.
+const TWICE: &str = "duplicate mapping key: ";
+const TWICE_ADVICE: &str = ", set DuplicateKeyPolicy";
+/// Words of the parser, for programmers, and what they mean to the author of a file.
+const PLAIN_WORDS: [(&str, &str); 14] = [
+    (
+        "cannot deserialize null into string; use Option<String>",
+        "is empty where a text is expected",
+    ),
+    ("cannot deserialize null into", "is empty where a value is expected:"),
+    ("string scalar", "a text: put it into quotes"),
+    ("mapping start", "fields, each as `name: value`"),
+    ("sequence start", "a list"),
+    ("u8", "a whole number from 0 to 255"),
+    ("u16", "a whole number from 0 to 65535"),
+    ("u32", "a whole number from 0"),
+    ("u64", "a whole number from 0"),
+    ("usize", "a whole number from 0"),
+    ("i32", "a whole number"),
+    ("i64", "a whole number"),
+    ("f32", "a number"),
+    ("f64", "a number"),
+];
+
+/// The parser's message for the author of a file, who cannot set the parser's options.
+fn in_plain_words(message: &str) -> String {
+    if let Some(breach) = message.strip_prefix(OVER_BUDGET) {
+        return match breach.split([' ', '{']).next().unwrap_or_default() {
+            "Documents" => "has more than one document: remove the second `---`".to_owned(),
+            "Anchors" | "Aliases" | "AliasAnchorRatio" | "MergeKeys" => {
+                "has an anchor or alias (`&x`, `*x`): write the value itself".to_owned()
+            }
+            "Depth" => format!("is nested deeper than {DEPTH_MAX} levels"),
+            _ => "is too large".to_owned(),
+        };
+    }
+    if let Some(key) = message.strip_prefix(TWICE) {
+        let key = key.split(TWICE_ADVICE).next().unwrap_or_default();
+        return format!("has the key `{key}` twice");
+    }
+    let mut plain = message.to_owned();
+    for (word, meaning) in PLAIN_WORDS {
+        for lead in ["expected ", "invalid ", ""] {
+            let ends = format!("{lead}{word}");
+            let is_sentence = lead.is_empty() && word.contains(' ');
+            if (!lead.is_empty() && plain.ends_with(&ends)) || (is_sentence && plain.contains(word))
+            {
+                let lead = if lead.is_empty() { "" } else { "expected " };
+                plain = plain.replacen(&ends, &format!("{lead}{meaning}"), 1);
+            }
+        }
+    }
+    plain
 }
 
 /// Writes a document.
@@ -136,10 +200,84 @@ mod tests {
         type Deep = std::collections::BTreeMap<String, Vec<Option<u8>>>;
         let found = |text: &str| read::<Deep>(text).unwrap_err();
         let wrong = found("a:\n  - 300\n");
-        let detail = "invalid u8".to_owned();
+        let detail = "expected a whole number from 0 to 255".to_owned();
         assert_eq!(wrong, Fault { place: Some((2, 5)), detail });
         // A place that the text itself names is none.
         let quoted = found("a:\n  - {at line 9, column 9: 1}\n");
         assert_eq!(quoted.place, Some((2, 5)), "{quoted:?}");
+    }
+
+    #[test]
+    fn an_error_has_no_word_of_the_parser_for_programmers() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code, clippy::allow_attributes, reason = "only its errors are read")]
+        struct Report {
+            id: String,
+            priority: Option<u8>,
+            attempt: Option<u64>,
+            at: Option<f64>,
+            tags: Option<Vec<String>>,
+            is_final: Option<bool>,
+        }
+        let deep = format!("id: {}x{}\n", "[".repeat(20), "]".repeat(20));
+        for text in [
+            "id: a\n---\nid: b\n",
+            "id: &a x\npriority: 1\n",
+            "id: *a\n",
+            "id: a\nid: b\n",
+            "id:\n",
+            "id: ~\n",
+            "id: [a]\n",
+            "id: {a: b}\n",
+            "id: a\npriority: 300\n",
+            "id: a\npriority: 5.0\n",
+            "id: a\npriority: \"5\"\n",
+            "id: a\npriority: x\n",
+            "id: a\nattempt: -1\n",
+            "id: a\nat: soon\n",
+            "id: a\ntags: x\n",
+            "id: a\ntags: [x: y]\n",
+            "id: a\nis_final: yes\n",
+            "id: a\nother: b\n",
+            "priority: 1\n",
+            "- a\n",
+            "a: [1\n",
+            "a: \"x\n",
+            "\ta: 1\n",
+            "id: !!binary x\n",
+            &deep,
+        ] {
+            let Err(fault) = read::<Report>(text) else { continue };
+            let words = [
+                "Option",
+                "Policy",
+                "budget",
+                "deserializ",
+                "scalar",
+                "u8",
+                "u64",
+                "f64",
+                "mapping start",
+                "{ ",
+                "serde",
+                "struct",
+                "Anchors",
+                "breach",
+            ];
+            let found: Vec<&str> =
+                words.into_iter().filter(|word| fault.detail.contains(word)).collect();
+            assert!(found.is_empty(), "{text:?}: {found:?} in {:?}", fault.detail);
+        }
+        assert_eq!(read::<Report>("id: a\nid: b\n").unwrap_err().detail, "has the key `id` twice");
+    }
+
+    #[test]
+    fn a_mark_at_the_end_begins_no_second_document() {
+        let read = read::<std::collections::BTreeMap<String, String>>;
+        for text in ["a: b\n---\n", "---\na: b\n---", "a: b\n...\n---\n\n"] {
+            assert_eq!(read(text).unwrap()["a"], "b", "{text:?}");
+        }
+        assert!(read("a: b\n---\nc: d\n").is_err());
     }
 }

@@ -6,9 +6,7 @@ use ensemble_core::durable::FileStat;
 use ensemble_core::env::Monotonic;
 use ensemble_project::file_writers::{WRITER_PATIENCE, files_being_written};
 
-use super::{
-    FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, WRITERS_AGE_MAX,
-};
+use super::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, WRITERS_AGE_MAX};
 
 /// A file that is examined again.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +81,7 @@ impl OpenBox {
     /// Whether the writer of a file may still complete it.
     pub(super) fn may_grow(&self, now: Monotonic, file: &str) -> bool {
         let longest = match self.being_written.contains(file) {
-            true =>
+            true => WRITER_PATIENCE,
             false => INCOMPLETE_PATIENCE,
         };
         now.since(self.unchanged_since(now, file)) < longest

@@ -366,3 +366,13 @@ fn without_an_inotify_instance_up_starts_a_watcher_that_polls_and_says_so() {
     assert!(team.bed.ok("status").contains("it polls: no inotify instance left"));
     assert_eq!(apart("exec \"$E\" down --force").code, 0);
 }
+
+#[test]
+fn a_team_starts_although_the_persons_tmux_ends_without_clients() {
+    let team = Team::new();
+    let home = team.bed.project().parent().unwrap().to_owned();
+    fs::write(home.join(".tmux.conf"), "set -g exit-unattached on\nset -g destroy-unattached on\n")
+        .unwrap();
+    assert_eq!(of(&team.up(), "worker-1")["how"], "started");
+    assert!(!team.pane("worker-1").dead);
+}

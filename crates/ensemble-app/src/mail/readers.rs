@@ -14,6 +14,7 @@ use ensemble_project::overview::WatcherView;
 use ensemble_project::project::Project;
 use ensemble_project::rows::Row;
 use ensemble_team::roster::{Member, State};
+use ensemble_tmux::tmux::Binding;
 
 /// Why a message in this mailbox waits for its reader; `None` if an agent reads it, or if that is not known.
 pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
@@ -21,7 +22,11 @@ pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
     let gone = seen_gone(project);
     let mut readers: Vec<Member> =
         members.into_iter().filter(|it| it.mailbox == *mailbox).collect();
-    let is_up = |member: &Member| member.is_present() && !gone.contains(&member.name);
+    // The watcher's last look may be older than the agent's start.
+    let has_process = |member: &Member| member.binding.as_ref().is_some_and(Binding::lives);
+    let is_up = |member: &Member| {
+        member.is_present() && (!gone.contains(&member.name) || has_process(member))
+    };
     let others = hosts::others(&project.state);
     let elsewhere: Vec<(&OtherHost, &HostAgent)> = others
         .iter()

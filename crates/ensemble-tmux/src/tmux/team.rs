@@ -149,6 +149,8 @@ impl Server {
             tmux.arg("-e").arg(format!("{name}={value}"));
         }
         tmux.args(["sh", "-c", order.command]);
+        // First: a person's `exit-unattached` ends the server once this command has gone.
+        tmux.args([";", "set-option", "-s", "exit-unattached", "off"]);
         let end = format!("={}:{{end}}", order.session);
         tmux.args([";", "set-option", "-w", "-t", &end, "remain-on-exit", "on"]);
         tmux.args([";", "set-option", "-p", "-t", &end, MEMBER_OPTION, &order.mark()]);
