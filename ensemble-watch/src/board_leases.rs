@@ -53,7 +53,6 @@ impl BoardWatch {
     }
 
     /// The same for a board that was found before.
-    #[cfg(feature = "nats")]
     pub(crate) fn of(board: Board, clock: &dyn Clock) -> Self {
         let leases = Some(BoardLeases::new(board, ACTOR, clock));
         Self { leases, is_copy: false, last_failure: String::new() }

@@ -10,7 +10,7 @@
 //! project, for the seconds that an exchange is given; it holds up no nudge.
 //!
 //! For mailboxes on servers the thread is started by the one that follows the servers (`remote`). It claims a mailbox
-//! ([`Claims`]) before it runs its ladders, since several hosts see it. While the servers are away, ladders stand still.
+//! ([`LadderClaim`]) before it runs its ladders, since several hosts see it. While the servers are away, ladders stand still.
 //!
 //! # Limits
 //!
@@ -29,9 +29,9 @@ use ensemble_core::driver::{LadderHost, LadderPrompt, LadderStore, Ladders, Read
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
-use ensemble_project::Project;
 use ensemble_project::panes::{self, PaneEntry};
 use ensemble_project::status::ACTOR;
+use ensemble_project::{LadderClaim, Project, TeamLink};
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
 use ensemble_tmux::tmux::Server;
@@ -47,28 +47,17 @@ const TEAM_AGE_MAX: Duration = Duration::from_secs(2);
 /// The directories in which tasks wait.
 const WAITING_DIRECTORIES: [&str; 2] = ["new", "front"];
 
-/// Mailboxes that several hosts see, of which one runs the ladders.
-pub(crate) trait Claims: Send + Sync {
-    /// Whether this host runs the ladders of a mailbox. `has_reader` says that an agent of this host reads it, and
-    /// `is_handing_out` that one has just stored a task there.
-    fn hold(&self, mailbox: &Name, has_reader: bool, is_handing_out: bool) -> Result<bool>;
-
-    /// Whether a task may be waiting there. Costs nothing.
-    fn may_have_task(&self, mailbox: &Name) -> bool;
-}
-
 /// The mailboxes of this project.
 #[derive(Clone)]
 pub(crate) enum LadderQueue {
     /// In the queue's directory.
     Directory,
     /// On servers.
-    #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
-    Servers(Arc<dyn Broker>, Arc<dyn Claims>),
+    Servers(Arc<dyn Broker>, Arc<dyn LadderClaim>),
 }
 
 impl LadderQueue {
-    fn claims(&self) -> Option<&dyn Claims> {
+    fn claims(&self) -> Option<&dyn LadderClaim> {
         match self {
             Self::Directory => None,
             Self::Servers(_, claims) => Some(&**claims),
@@ -253,7 +242,7 @@ impl Runner {
             pending.iter().filter(|name| !self.not_before.contains_key(*name)).cloned().collect();
         for mailbox in due {
             pending.remove(&mailbox);
-            let is_idle = |claims: &dyn Claims| !claims.may_have_task(&mailbox);
+            let is_idle = |claims: &dyn LadderClaim| !claims.may_have_task(&mailbox);
             if self.queue.claims().is_some_and(is_idle) && !self.ladders.knows(&mailbox) {
                 continue;
             }
@@ -280,14 +269,14 @@ impl Runner {
 }
 
 /// The bindings and the roster, and when they were read.
-type Team = (Instant, Vec<PaneEntry>, Vec<Member>);
+type LadderTeam = (Instant, Vec<PaneEntry>, Vec<Member>);
 
 /// The agents of this project, as ladders need them.
 struct Host {
     project: Project,
     queue: LadderQueue,
     profiles: Profiles,
-    team: Mutex<Option<Team>>,
+    team: Mutex<Option<LadderTeam>>,
     waker: Waker,
 }
 
@@ -371,24 +360,20 @@ fn reader_of(
 }
 
 /// The same for a command that runs ladders where no watcher does. It types the lines itself.
-pub struct ForegroundHost<'q> {
+pub struct ForegroundHost {
     project: Project,
     profiles: Profiles,
-    claims: Option<Box<dyn Claims + 'q>>,
+    claims: Option<Box<dyn LadderClaim>>,
 }
 
-impl<'q> ForegroundHost<'q> {
-    /// The agents of this project, whose mailboxes are in the queue's directory.
+impl ForegroundHost {
+    /// The agents of this project. A team of several hosts claims a mailbox before it runs its ladders.
     ///
     /// # Errors
     /// The configured profiles cannot be used.
-    pub fn new(project: &Project) -> Result<Self> {
-        Ok(Self { project: project.clone(), profiles: project.profiles()?, claims: None })
-    }
-
-    #[cfg(feature = "nats")]
-    pub(crate) fn with_claims(self, claims: Box<dyn Claims + 'q>) -> Self {
-        Self { claims: Some(claims), ..self }
+    pub fn new(project: &Project, team: Option<&Arc<dyn TeamLink>>) -> Result<Self> {
+        let claims = team.map(|team| Arc::clone(team).ladder_claims(&project.state));
+        Ok(Self { project: project.clone(), profiles: project.profiles()?, claims })
     }
 
     fn team(&self) -> Result<(Vec<PaneEntry>, Vec<Member>)> {
@@ -398,7 +383,7 @@ impl<'q> ForegroundHost<'q> {
     }
 }
 
-impl LadderHost for ForegroundHost<'_> {
+impl LadderHost for ForegroundHost {
     fn reader(&self, mailbox: &Name) -> Result<Reader> {
         let (entries, members) = self.team()?;
         reader_of(&self.project, &self.profiles, mailbox, &entries, &members)

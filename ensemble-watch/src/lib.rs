@@ -20,6 +20,7 @@
 //! connection. So have the ladders, the alerts if a rule of `notify` exists, and the closing of an
 //! inotify descriptor, which can block for milliseconds.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
 
 mod agent_host;
 pub mod alarms;
@@ -29,8 +30,6 @@ mod authority;
 mod board_leases;
 mod boxes;
 mod budget;
-#[cfg(feature = "nats")]
-mod carrying;
 mod dead_letters;
 mod departures;
 mod engine;
@@ -49,13 +48,14 @@ mod rate_limit_hold;
 mod rejection_notice;
 #[cfg(feature = "nats")]
 mod remote;
+#[cfg(not(feature = "nats"))]
+#[path = "no_remote.rs"]
+mod remote;
 mod requests;
 mod roles;
 mod routing;
 mod run;
 mod screens;
-#[cfg(feature = "nats")]
-mod server_ladders;
 mod servers;
 mod status_file;
 mod step_server;

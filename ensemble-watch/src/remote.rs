@@ -26,6 +26,7 @@
 
 mod board;
 mod calls;
+mod carrying;
 mod ends;
 mod handed_in;
 mod hosts;
@@ -48,25 +49,24 @@ use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_nats::bridge::{Bridge, Carried, Unknown};
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
-use ensemble_project::Project;
 use ensemble_project::panes;
 use ensemble_project::status::ACTOR;
 use ensemble_project::workload::{Books, Workload};
+use ensemble_project::{Project, TeamLink as _};
 use ensemble_team::driver::retention;
 use serde_json::json;
 
 use self::board::SharedBoard;
 use self::calls::Calls;
+use self::carrying::{Carrier, Troubles};
 use self::ends::AckedTasks;
 use self::hosts::Hosts;
 use self::log::TeamLog;
-use crate::carrying::{Carrier, Troubles};
 use crate::departures::Departures;
 use crate::held_work::KeptLeases;
 use crate::ladders::{LadderQueue, LadderThread};
 use crate::notifier::COUNT_MAX;
 use crate::requests::RequestWatch;
-use crate::server_ladders::ServerClaims;
 use crate::servers::{ServerNews, SharedSight, Sighted};
 use crate::wakes::{Wake, Waker};
 
@@ -276,8 +276,8 @@ impl Follower {
     /// The ladders of all tasks, on a thread of their own; it learns which mailboxes have changed.
     fn see_to_ladders(&self, queue: &Arc<NatsTransport>, ladders: &mut Option<LadderThread>) {
         if ladders.is_none() {
-            let claims = ServerClaims::new(&self.project, Arc::clone(queue));
-            let queue = LadderQueue::Servers(Arc::<NatsTransport>::clone(queue), Arc::new(claims));
+            let claims = Arc::<NatsTransport>::clone(queue).ladder_claims(&self.project.state);
+            let queue = LadderQueue::Servers(Arc::<NatsTransport>::clone(queue), claims.into());
             let (spool, waker) = (Arc::clone(&self.spool), self.waker.clone());
             match LadderThread::start(&self.project, spool, queue, waker) {
                 Ok(started) => *ladders = Some(started),

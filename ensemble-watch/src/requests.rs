@@ -32,7 +32,6 @@ use ensemble_core::watch::WatchError;
 use ensemble_core::{Error, Result};
 use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
-#[cfg(feature = "nats")]
 use ensemble_project::workload::words;
 use ensemble_team::authority::NotAuthorized;
 use ensemble_team::driver::departure_note;
@@ -103,7 +102,6 @@ impl RequestWatch {
     }
 
     /// Leaves agents that are not in this roster to their own hosts.
-    #[cfg(feature = "nats")]
     pub(crate) fn only_for(self, members: Roster) -> Self {
         Self { members: Some(members), ..self }
     }
@@ -328,7 +326,6 @@ impl RequestWatch {
     }
 
     /// Pending requests between agents, as of the last look, in a few words.
-    #[cfg(feature = "nats")]
     pub(crate) fn waits_for(&self) -> BTreeMap<Name, String> {
         let pending = self.tracker.iter().filter(|request| request.decision().is_none());
         let words = |r: &Request| (r.from().clone(), words(&r.kind().name, r.id(), r.to()));

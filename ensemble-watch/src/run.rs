@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "nats")]
 use crossbeam_channel::{Sender, unbounded};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -21,7 +20,6 @@ use crate::alerts::AlertThread;
 use crate::departures::Departures;
 use crate::engine::Engine;
 use crate::pane_worker::PaneWorkers;
-#[cfg(feature = "nats")]
 use crate::remote::Follower;
 use crate::requests::DecisionHandler;
 use crate::servers::SharedSight;
@@ -79,7 +77,6 @@ pub struct Watcher {
     log: Arc<EventLog>,
     alerts: Option<AlertThread>,
     /// Dropping it ends the thread that follows the servers.
-    #[cfg(feature = "nats")]
     _servers: Sender<()>,
     lock: FileLock,
     project: Project,
@@ -100,15 +97,12 @@ impl Watcher {
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
         let (waker, wakes) = wakes()?;
         let sight = SharedSight::default();
-        #[cfg(feature = "nats")]
         let (follower, servers) = {
             let (end, ended) = unbounded();
             let (spool, recorder) = (Arc::clone(&spool), Arc::clone(&recorder));
             let follower = Follower::new(project, spool, recorder, waker.clone(), ended)?;
             (follower.map(|follower| follower.with_sight(SharedSight::clone(&sight))), end)
         };
-        #[cfg(not(feature = "nats"))]
-        project.refuse_servers()?;
         let pane_workers = PaneWorkers::new(project.sources(), project.locks(), waker.clone());
         let alerts = AlertThread::start(project, Arc::clone(&spool), Arc::clone(&recorder));
         let store: Arc<_> = Arc::clone(&spool);
@@ -116,7 +110,6 @@ impl Watcher {
         let mut engine = Engine::new(project, spool, recorder, pane_workers, sight, waker.clone())?;
         engine.set_decision_handler(Box::new(departures));
         let stopper = Stopper { waker, stopped: Arc::default() };
-        #[cfg(feature = "nats")]
         if let Some(follower) = follower {
             std::thread::spawn(move || follower.run());
         }
@@ -126,7 +119,6 @@ impl Watcher {
             stopper,
             log,
             alerts,
-            #[cfg(feature = "nats")]
             _servers: servers,
             lock,
             project: project.clone(),

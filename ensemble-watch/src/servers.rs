@@ -12,7 +12,6 @@ use crate::held_work::{Ended, Working};
 
 /// News of the servers, for the loop.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
 pub(crate) enum ServerNews {
     /// The messages that wait in a mailbox.
     Mail {
@@ -30,7 +29,6 @@ pub(crate) enum ServerNews {
 
 /// What the loop has seen, for the thread that follows the servers.
 #[derive(Debug, Default)]
-#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
 pub(crate) struct Sighted {
     /// The members that are gone, with the evidence: the thread expires the requests that they would have
     /// answered.
@@ -51,7 +49,6 @@ pub(crate) struct Sighted {
 
 /// A file by which a worker says that it has read a task.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
 pub(crate) struct AckFile {
     pub(crate) task: String,
     pub(crate) content: Vec<u8>,
@@ -59,7 +56,6 @@ pub(crate) struct AckFile {
 
 /// A report that ends a task.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
 pub(crate) struct Reported {
     pub(crate) task: String,
     pub(crate) author: Name,

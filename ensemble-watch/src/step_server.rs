@@ -16,7 +16,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, unbounded};
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::{NullRecorder, Recorder};
+use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_project::Project;
@@ -173,13 +173,8 @@ impl Thread {
 
     /// Sends what orchestrators are to be told to the mailboxes, wherever these are.
     fn post(&self) -> Result<()> {
-        #[cfg(feature = "nats")]
-        if let Some(options) = self.project.nats_options()? {
-            let servers = ensemble_nats::NatsTransport::connect(&options)?;
-            return self.store.post_notices(&servers).map(drop);
-        }
-        let spool = self.project.open_spool(Arc::new(NullRecorder))?;
-        self.store.post_notices(&spool).map(drop)
+        let queue = self.project.open_unrecorded()?;
+        self.store.post_notices(&*queue).map(drop)
     }
 
     fn carry_out(&mut self, order: Order) -> Result<()> {

@@ -47,7 +47,6 @@ pub(crate) enum Wake {
     /// A watched process has ended.
     Ended(Process),
     /// The servers that have the mailboxes have news.
-    #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
     Servers(ServerNews),
     /// The ladder of a task wants something done.
     Ladder(LadderNews),

@@ -28,7 +28,7 @@ pub fn open_dispatch(app: &App, spool: &Spool) -> Outcome<Queue> {
     match opened {
         Err(failure) if failure.is_busy() => {
             say(&format!("{}: kept on this host until they are back", failure.text()));
-            Ok(Queue::Directory(app.spool()?))
+            Ok(Queue::in_directory(app.spool()?))
         }
         opened => opened,
     }

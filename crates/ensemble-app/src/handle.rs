@@ -128,6 +128,11 @@ impl App {
         Ok(project.nats_options_for(servers)?)
     }
 
+    /// Whether the caller runs for longer than its calls may take together.
+    pub(crate) const fn is_lasting(&self) -> bool {
+        self.is_lasting
+    }
+
     /// The queue's directory, which must exist.
     pub fn spool(&self) -> Outcome<Spool> {
         let project = self.project()?;

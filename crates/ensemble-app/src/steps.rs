@@ -27,7 +27,7 @@ pub fn open_steps(app: &App) -> Outcome<StepStore> {
 pub fn open_step_mail(app: &App) -> Outcome<Queue> {
     match app.project()?.has_shared_steps() {
         true => Queue::open(app),
-        false => Ok(Queue::Directory(app.spool()?)),
+        false => Ok(Queue::in_directory(app.spool()?)),
     }
 }
 

@@ -19,21 +19,30 @@ pub mod hosts;
 mod kinds;
 pub mod members;
 mod need_kind;
+mod open_queue;
+mod opening;
 pub mod overview;
 pub mod panes;
 pub mod project;
 pub mod rows;
+#[cfg(feature = "nats")]
+mod servers;
+#[cfg(not(feature = "nats"))]
+#[path = "no_servers.rs"]
+mod servers;
 pub mod sessions;
 pub mod short_ids;
 pub mod sources;
 pub mod status;
 pub mod stranded;
 pub mod team;
+mod team_link;
 pub mod troubles;
 pub mod workload;
 pub mod wrapped_terminal;
 
 pub use need_kind::NeedKind;
+pub use open_queue::{OpenQueue, QueueAccess};
 #[doc(inline)]
 pub use project::{
     AgentConfig, AlarmsConfig, AlertRule, BoxRule, BoxTable, BudgetConfig, CONFIG_FILE, Config,
@@ -43,3 +52,4 @@ pub use project::{
     WorktreesConfig,
 };
 pub use status::ACTOR;
+pub use team_link::{LadderClaim, TeamLink};

@@ -266,11 +266,11 @@ impl Places {
         let mut places = vec![Place { word: SERVERS, queue }];
         #[cfg(feature = "nats")]
         {
-            let outbox = Queue::Directory(context.project()?.open_outbox()?.into_spool());
+            let outbox = Queue::in_directory(context.project()?.open_outbox()?.into_spool());
             places.push(Place { word: OUTBOX, queue: outbox });
         }
         if let Ok(spool) = context.spool() {
-            places.push(Place { word: DIRECTORY, queue: Queue::Directory(spool) });
+            places.push(Place { word: DIRECTORY, queue: Queue::in_directory(spool) });
         }
         Ok(Self(places))
     }

@@ -1,6 +1,5 @@
 //! `ensemble recv`: takes the next message. Taking it is its ack.
 
-#[cfg(feature = "nats")]
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,11 +18,8 @@ use ensemble_app::queue::Queue;
 use ensemble_app::wait_line::WaitLine;
 use ensemble_core::Result;
 use ensemble_core::env::Delivery;
-#[cfg(feature = "nats")]
 use ensemble_core::env::SystemClock;
-#[cfg(feature = "nats")]
 use ensemble_core::event_log::NullRecorder;
-#[cfg(feature = "nats")]
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::Name;
 use ensemble_core::spool::MailWait;
@@ -37,7 +33,6 @@ use crate::context::Context;
 use crate::printing::conversation::print_shown;
 
 /// How often servers are asked although no news came.
-#[cfg(feature = "nats")]
 const SERVERS_LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How many waiting messages are looked at for the reason why none is handed out.
@@ -206,14 +201,6 @@ fn correlate(context: &Context, queue: &Queue, delivery: &Delivery) {
     answers::correlate(context, queue.request_store(), envelope, sender_of(queue, delivery));
 }
 
-#[cfg_attr(
-    not(feature = "nats"),
-    allow(
-        unused_variables,
-        clippy::allow_attributes,
-        reason = "a directory knows where to remember"
-    )
-)]
 fn wait(
     (context, queue): (&Context, &Queue),
     interrupt: &Interrupt,
@@ -224,29 +211,23 @@ fn wait(
     let deadline = Instant::now().checked_add(patience);
     let _line = WaitLine::new(format!("mail in `{mailbox}`"), Some(patience));
     let left = || deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-    match queue {
-        Queue::Directory(spool) => {
-            let mut mail = spool.wait_for_mail(mailbox, agent);
-            until(interrupt, left, &mut mail, MailWait::receive, MailWait::sleep)
-        }
-        #[cfg(feature = "nats")]
-        Queue::Servers(servers) => {
-            let mut leases = observer(&context.project()?.state, mailbox, agent);
-            let receive = |leases: &mut MailboxLeases| {
-                let mailboxes = std::slice::from_ref(mailbox);
-                leases.look(&SystemClock, &**servers, mailboxes, &NullRecorder)?;
-                servers.receive(mailbox, agent)
-            };
-            let sleep = |_: &mut _, left: Duration| {
-                servers.wait(mailbox, left.min(SERVERS_LOOK_INTERVAL)).map(drop)
-            };
-            until(interrupt, left, &mut leases, receive, sleep)
-        }
+    if let Some(spool) = queue.directory() {
+        let mut mail = spool.wait_for_mail(mailbox, agent);
+        return until(interrupt, left, &mut mail, MailWait::receive, MailWait::sleep);
     }
+    let mut leases = observer(&context.project()?.state, mailbox, agent);
+    let receive = |leases: &mut MailboxLeases| {
+        leases.look(&SystemClock, &**queue, std::slice::from_ref(mailbox), &NullRecorder)?;
+        queue.receive(mailbox, agent)
+    };
+    let sleep = |_: &mut _, left: Duration| match queue.team_link() {
+        Some(team) => team.wait_for_mail(mailbox, left.min(SERVERS_LOOK_INTERVAL)).map(drop),
+        None => Ok(()),
+    };
+    until(interrupt, left, &mut leases, receive, sleep)
 }
 
 /// The observer of a mailbox on servers. The next wait for it goes on with what was seen.
-#[cfg(feature = "nats")]
 fn observer(state: &Path, mailbox: &Name, agent: &Name) -> MailboxLeases {
     let directory = state.join("servers/leases");
     // Without it nothing is remembered, which only lengthens leases.

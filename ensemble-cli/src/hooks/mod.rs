@@ -213,7 +213,7 @@ impl Hook<'_> {
     fn queue(&self) -> Outcome<Option<Queue>> {
         match self.context.project()?.servers()? {
             Some(_) => Ok(None),
-            None => Ok(Some(Queue::Directory(self.context.spool()?))),
+            None => Ok(Some(Queue::in_directory(self.context.spool()?))),
         }
     }
 

@@ -24,8 +24,6 @@ use ensemble_core::Result;
 use ensemble_core::durable::{Dir, Durability, write_document};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
-#[cfg(feature = "nats")]
-use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
@@ -33,7 +31,7 @@ use channels::{NO_TERMINAL, Running, Terminals};
 use ensemble_project::attention::AwayServers;
 use ensemble_project::overview::{Changes, Evidence, Overview, OverviewReader, OverviewSource};
 use ensemble_project::status::ACTOR;
-use ensemble_project::{AlertRule, Project};
+use ensemble_project::{AlertRule, OpenQueue, Project};
 use schedule::{Due, Kept, Moment, Occurrence, Schedule};
 
 /// The file beside the queue with what was told.
@@ -49,7 +47,6 @@ const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(10);
 /// Pause after a look, as a multiple of its cost.
 const PAUSE_PER_COST: u32 = 20;
 /// Interval of attempts to connect to servers that do not answer.
-#[cfg(feature = "nats")]
 const CONNECT_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval of looks at commands that run.
 const REAP_INTERVAL: Duration = Duration::from_millis(100);
@@ -97,11 +94,8 @@ impl AlertThread {
             project: project.clone(),
             spool,
             recorder,
-            #[cfg(feature = "nats")]
             reader_of_servers: OverviewReader::new(project),
-            #[cfg(feature = "nats")]
             servers: None,
-            #[cfg(feature = "nats")]
             connect_after: None,
             running: Vec::new(),
             trouble: None,
@@ -121,7 +115,6 @@ impl AlertThread {
 }
 
 /// What servers say of the team.
-#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no servers are asked"))]
 enum OnServers {
     /// The mailboxes are here.
     None,
@@ -142,13 +135,10 @@ struct Alerter {
     reader: OverviewReader,
     spool: Arc<Spool>,
     recorder: Arc<dyn Recorder>,
-    #[cfg(feature = "nats")]
     reader_of_servers: OverviewReader,
     /// The mailboxes on servers, once they have answered.
-    #[cfg(feature = "nats")]
-    servers: Option<Box<dyn RequestStore>>,
+    servers: Option<OpenQueue>,
     /// The next attempt to connect, and why the last one failed.
-    #[cfg(feature = "nats")]
     connect_after: Option<(Monotonic, AwayServers)>,
     running: Vec<(Running, Due)>,
     /// What failed last, which is said once.
@@ -220,7 +210,6 @@ impl Alerter {
         self.schedule.look(self.moment(), &overview.needs, work);
     }
 
-    #[cfg(feature = "nats")]
     fn overview_of_servers(&mut self) -> OnServers {
         match self.ask_servers() {
             Ok(found) => found,
@@ -234,27 +223,23 @@ impl Alerter {
         }
     }
 
-    #[cfg(feature = "nats")]
     fn ask_servers(&mut self) -> Result<OnServers> {
         let now = SystemClock.monotonic();
         if self.servers.is_none() {
-            let Some(options) = self.project.nats_options()? else { return Ok(OnServers::None) };
+            if self.project.servers()?.is_none() {
+                return Ok(OnServers::None);
+            }
             if let Some((_, away)) = self.connect_after.as_ref().filter(|(at, _)| now < *at) {
                 return Ok(OnServers::Away(away.clone()));
             }
-            let servers = ensemble_nats::NatsTransport::connect(&options)?;
-            servers.follow_team()?;
-            self.servers = Some(Box::new(servers));
+            let servers = self.project.open_unrecorded()?;
+            servers.team_link().map_or(Ok(()), |team| team.follow_team())?;
+            self.servers = Some(servers);
         }
         let Some(servers) = &self.servers else { return Ok(OnServers::None) };
-        let source = OverviewSource::Remote(&**servers);
+        let source = OverviewSource::Remote(servers.request_store());
         let overview = self.reader_of_servers.look(&Changes::Anywhere, source, Evidence::Watcher);
         Ok(OnServers::Seen(Box::new(overview)))
-    }
-
-    #[cfg(not(feature = "nats"))]
-    fn overview_of_servers(&mut self) -> OnServers {
-        OnServers::None
     }
 
     /// Tells what is due, and sees how commands have ended.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_core::requests::{RequestStore, Requests};
 use ensemble_core::{Error, Result};
@@ -30,12 +29,8 @@ impl Door {
 
 impl Doorkeeper for Door {
     fn check(&self, act: Act, task: &str, agent: &Name) -> Result<()> {
-        #[cfg(feature = "nats")]
-        if let Some(options) = self.0.nats_options()? {
-            return self.ask(&ensemble_nats::NatsTransport::connect(&options)?, act, task, agent);
-        }
-        match self.0.open_spool(Arc::new(NullRecorder)) {
-            Ok(spool) => self.ask(&spool, act, task, agent),
+        match self.0.open_unrecorded() {
+            Ok(queue) => self.ask(queue.request_store(), act, task, agent),
             // A blackboard needs no queue. Without one there are no plans.
             Err(Error::NoQueue { .. }) => {
                 let circumstances = self.0.admissions().whatever_the_task(agent, None)?;
@@ -47,12 +42,7 @@ impl Doorkeeper for Door {
     }
 
     fn demand_plan(&self, task: &str, by: &Name) -> Result<()> {
-        #[cfg(feature = "nats")]
-        if let Some(options) = self.0.nats_options()? {
-            let servers = ensemble_nats::NatsTransport::connect(&options)?;
-            return Requests::new(&servers).demand_plan(task, by).map(drop);
-        }
-        let spool = self.0.open_spool(Arc::new(NullRecorder))?;
-        Requests::new(&spool).demand_plan(task, by).map(drop)
+        let queue = self.0.open_unrecorded()?;
+        Requests::new(queue.request_store()).demand_plan(task, by).map(drop)
     }
 }

@@ -12,6 +12,9 @@ use super::{CONFIG_FILE, Project};
 /// The value for mailboxes in the queue's directory.
 const DIRECTORY: &str = "directory";
 
+/// The team whose name is not configured.
+const TEAM_DEFAULT: &str = "team";
+
 /// `nats` in `ensemble.yaml`. Files are relative to the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -87,19 +90,6 @@ impl Project {
         })
     }
 
-    /// Without the feature `nats`, servers cannot be used.
-    #[cfg(not(feature = "nats"))]
-    pub fn refuse_servers(&self) -> Result<()> {
-        match self.servers()? {
-            None => Ok(()),
-            Some(_) => Err(Error::Malformed {
-                path: self.root().join(CONFIG_FILE),
-                field: "transport".to_owned(),
-                detail: "this program was built without the feature `nats`".to_owned(),
-            }),
-        }
-    }
-
     /// This host's name in the team.
     ///
     /// # Errors
@@ -111,99 +101,22 @@ impl Project {
         }
     }
 
+    /// The name of the team.
+    ///
+    /// # Errors
+    /// None: the default is a name.
+    pub fn team_name(&self) -> Result<Name> {
+        self.config
+            .nats
+            .team
+            .clone()
+            .map_or_else(|| Name::new(TEAM_DEFAULT), Ok)
+            .map_err(Error::from)
+    }
+
     /// Directory of messages that wait while the server is away.
     #[must_use]
     pub fn outbox(&self) -> PathBuf {
         self.state.join("outbox")
-    }
-}
-
-/// The team whose name is not configured.
-#[cfg(any(feature = "nats", feature = "postgres"))]
-pub(super) const TEAM_DEFAULT: &str = "team";
-
-#[cfg(feature = "nats")]
-mod options {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use ensemble_core::message::Name;
-    use ensemble_core::spool::Options;
-    use ensemble_core::{Error, Result};
-    use ensemble_nats::{NatsOptions, OUTBOX_CAPACITY_DEFAULT, Outbox};
-
-    use ensemble_team::admission::MailAdmission;
-
-    use super::{CONFIG_FILE, Project, TEAM_DEFAULT};
-
-    impl Project {
-        /// Access to the servers; `None` if the mailboxes are in the queue's directory. A team that they do not know is
-        /// an error: who begins one sets [`NatsOptions::creates`].
-        ///
-        /// # Errors
-        /// `transport` is neither `directory` nor an address.
-        pub fn nats_options(&self) -> Result<Option<NatsOptions>> {
-            let Some(servers) = self.servers()? else { return Ok(None) };
-            Ok(Some(self.nats_options_for(servers)?.without_creating()))
-        }
-
-        /// The beginning of the answers' subjects, which is `_INBOX` or begins so.
-        fn inbox(&self, prefix: String) -> Result<String> {
-            let rest = prefix.strip_prefix("_INBOX");
-            let is_fit = |rest: &str| {
-                rest.is_empty() || (rest.starts_with('_') && Name::new(&rest[1..]).is_ok())
-            };
-            if rest.is_some_and(is_fit) && !prefix.contains('.') {
-                return Ok(prefix);
-            }
-            let detail = "is neither `_INBOX` nor like `_INBOX_worker-1`";
-            Err(Error::malformed(self.root().join(CONFIG_FILE), "nats.inbox_prefix", detail))
-        }
-
-        fn incomplete(&self, given: &str, absent: &str) -> Error {
-            let detail =
-                format!("a client proves itself by both: set `nats: {{{absent}: FILE}}`, too");
-            Error::malformed(self.root().join(CONFIG_FILE), format!("nats.{given}"), detail)
-        }
-
-        /// Access to these servers, with all other settings as configured.
-        ///
-        /// # Errors
-        /// A certificate without its key, or the reverse.
-        pub fn nats_options_for(&self, servers: &str) -> Result<NatsOptions> {
-            let config = &self.config.nats;
-            let team = config.team.clone().map_or_else(|| Name::new(TEAM_DEFAULT), Ok)?;
-            let mut options = NatsOptions::new(servers, team);
-            let file = |path: &std::path::PathBuf| self.root().join(path);
-            options.inbox_prefix =
-                config.inbox_prefix.clone().map(|p| self.inbox(p)).transpose()?;
-            options.credentials = config.credentials.as_ref().map(file);
-            options.root_certificates = config.root_certificates.as_ref().map(file);
-            options.client_certificate = match (&config.certificate, &config.key) {
-                (Some(certificate), Some(key)) => Some((file(certificate), file(key))),
-                (None, None) => None,
-                (Some(_), None) => return Err(self.incomplete("certificate", "key")),
-                (None, Some(_)) => return Err(self.incomplete("key", "certificate")),
-            };
-            options.replicas = config.replicas.unwrap_or(options.replicas);
-            if let Some(seconds) = config.patience_seconds {
-                options.patience = Duration::from_secs(seconds.max(1));
-            }
-            options.standstill = Some(Arc::new(MailAdmission::new(self.admissions())));
-            Ok(options)
-        }
-
-        /// Opens the outbox of this host.
-        ///
-        /// # Errors
-        ///
-        /// The outbox cannot be made or used.
-        pub fn open_outbox(&self) -> Result<Outbox> {
-            self.ensure_state()?;
-            let capacity = self.config.nats.outbox_capacity.unwrap_or(OUTBOX_CAPACITY_DEFAULT);
-            let mut options = Options::default();
-            options.durability = self.config.durability.unwrap_or_default();
-            Outbox::open(&self.outbox(), capacity.max(1), options)
-        }
     }
 }

@@ -107,12 +107,9 @@ impl Project {
 
         use ensemble_team::steps::{BUSY_PATIENCE, PostgresOptions};
 
-        use super::nats::TEAM_DEFAULT;
-
         let config = &self.config.steps;
-        let team = self.config.nats.team.clone().map_or_else(|| Name::new(TEAM_DEFAULT), Ok)?;
-        let mut server =
-            PostgresOptions::new(address, &team).map_err(|detail| self.wrong_steps(detail))?;
+        let mut server = PostgresOptions::new(address, &self.team_name()?)
+            .map_err(|detail| self.wrong_steps(detail))?;
         let file = |path: &PathBuf| self.root().join(path);
         server.password_file = config.password_file.as_ref().map(file);
         server.root_certificates = config.root_certificates.as_ref().map(file);

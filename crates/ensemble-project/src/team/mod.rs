@@ -20,7 +20,6 @@
 mod hooks;
 mod launch;
 mod member_pane;
-#[cfg(feature = "nats")]
 mod name;
 mod place;
 mod plan;
@@ -139,10 +138,7 @@ impl<'a> Team<'a> {
     /// # Errors
     /// [`RosterError::Elsewhere`](ensemble_team::roster::RosterError::Elsewhere): another host has it.
     pub fn claim_name(&self, agent: &Name) -> Result<()> {
-        #[cfg(feature = "nats")]
-        name::claim(self.project, agent)?;
-        let _ = agent;
-        Ok(())
+        name::claim(self.project, agent)
     }
 
     /// Starts the session, if the team has none, with `sidecar` in its first window, as `sh -c`

@@ -23,14 +23,14 @@ const SHOWN_MAX: usize = 10;
 
 /// What does not work at the moment, by its place.
 #[derive(Debug, Default)]
-pub(crate) struct Troubles(BTreeMap<String, String>);
+pub(super) struct Troubles(BTreeMap<String, String>);
 
 impl Troubles {
     /// Notes how a step ended.
     ///
     /// # Errors
     /// The servers do not answer, so no other step can work.
-    pub(crate) fn note(&mut self, place: &str, result: Result<()>) -> Result<()> {
+    pub(super) fn note(&mut self, place: &str, result: Result<()>) -> Result<()> {
         match result {
             Ok(()) => {
                 self.0.remove(place);
@@ -49,7 +49,7 @@ impl Troubles {
     }
 
     /// Notes what is wrong in a place; `None` for nothing.
-    pub(crate) fn tell(&mut self, place: &str, why: Option<String>) {
+    pub(super) fn tell(&mut self, place: &str, why: Option<String>) {
         let Some(why) = why else { return drop(self.0.remove(place)) };
         if self.0.get(place) != Some(&why) {
             tracing::warn!(%why, %place, "trouble with the servers");
@@ -58,7 +58,7 @@ impl Troubles {
     }
 
     /// The first of them, for `status`.
-    pub(crate) fn shown(&self) -> Vec<String> {
+    pub(super) fn shown(&self) -> Vec<String> {
         let shown = self.0.iter().take(SHOWN_MAX);
         shown.map(|(place, why)| format!("{place}: {why}")).collect()
     }
@@ -66,7 +66,7 @@ impl Troubles {
 
 /// When mailboxes that could not be carried are tried again.
 #[derive(Debug, Default)]
-pub(crate) struct Carrier {
+pub(super) struct Carrier {
     delays: BTreeMap<String, (Monotonic, Duration)>,
 }
 
@@ -75,7 +75,7 @@ impl Carrier {
     ///
     /// # Errors
     /// The servers do not answer.
-    pub(crate) fn carry(
+    pub(super) fn carry(
         &mut self,
         now: Monotonic,
         source: &str,

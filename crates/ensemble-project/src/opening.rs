@@ -1,0 +1,32 @@
+//! Opens a project's queue: the only place that decides whether the mailboxes are in the queue's directory or on servers.
+
+use std::sync::Arc;
+
+use ensemble_core::Result;
+use ensemble_core::event_log::NullRecorder;
+use ensemble_core::spool::Spool;
+
+use crate::open_queue::{OpenQueue, QueueAccess};
+use crate::project::Project;
+use crate::servers::connect;
+
+impl Project {
+    /// Opens the queue, wherever `transport` in `ensemble.yaml` says it is.
+    ///
+    /// # Errors
+    /// The queue does not exist, the servers cannot be used, or this program cannot use servers.
+    pub fn open(&self, access: QueueAccess) -> Result<OpenQueue> {
+        match self.servers()? {
+            Some(servers) => connect(self, servers, access),
+            None => Ok(OpenQueue::in_directory(Spool::open(&self.queue, access.options)?)),
+        }
+    }
+
+    /// Opens the queue for something that is not recorded.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_unrecorded(&self) -> Result<OpenQueue> {
+        self.open(QueueAccess::new(self.spool_options(Arc::new(NullRecorder))))
+    }
+}

@@ -1,0 +1,155 @@
+//! A team whose mailboxes are on NATS servers.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::spool::Options;
+use ensemble_core::{Error, Result};
+use ensemble_nats::{
+    ClaimReason, LadderClaims, NatsOptions, NatsTransport, OUTBOX_CAPACITY_DEFAULT, Outbox,
+};
+use ensemble_team::admission::MailAdmission;
+
+use crate::open_queue::{OpenQueue, QueueAccess};
+use crate::project::{CONFIG_FILE, Project};
+use crate::team_link::{LadderClaim, TeamLink};
+
+/// Connects to a team's servers.
+pub(crate) fn connect(project: &Project, servers: &str, access: QueueAccess) -> Result<OpenQueue> {
+    let mut options = project.nats_options_for(servers)?;
+    options.recorder = access.options.recorder;
+    options.quota = access.options.quota;
+    options.creates = access.creates;
+    options.shares_patience = access.shares_patience;
+    options.patience =
+        access.patience_max.map_or(options.patience, |max| max.min(options.patience));
+    Ok(OpenQueue::of_team(Arc::new(NatsTransport::connect(&options)?)))
+}
+
+impl TeamLink for NatsTransport {
+    fn now(&self) -> Timestamp {
+        Self::now(self)
+    }
+    fn follow_team(&self) -> Result<()> {
+        Self::follow_team(self)
+    }
+    fn follow_requests(&self) -> Result<()> {
+        Self::follow_requests(self)
+    }
+    fn wait_for_news(&self, seen: u64, longest: Duration) -> u64 {
+        Self::wait_for_news(self, seen, longest)
+    }
+    fn wait_for_mail(&self, mailbox: &Name, longest: Duration) -> Result<bool> {
+        self.wait(mailbox, longest)
+    }
+    fn host_of_member(&self, agent: &Name) -> Result<Option<Name>> {
+        Self::host_of_member(self, agent)
+    }
+    fn claim_member(&self, agent: &Name, host: &Name) -> Result<Option<Name>> {
+        Self::claim_member(self, agent, host)
+    }
+    fn call_host(&self, host: &Name, text: &str) -> Result<Name> {
+        Self::call_host(self, host, text)
+    }
+    fn answer_to(&self, host: &Name, call: &Name) -> Result<Option<String>> {
+        self.answer(host, call)
+    }
+    fn forget_call(&self, host: &Name, call: &Name) -> Result<()> {
+        Self::forget_call(self, host, call)
+    }
+    fn ladder_claims(self: Arc<Self>, state: &Path) -> Box<dyn LadderClaim> {
+        Box::new(HostClaims { claims: LadderClaims::new(state), servers: self })
+    }
+}
+
+/// The claims of this host on these servers.
+struct HostClaims {
+    servers: Arc<NatsTransport>,
+    claims: LadderClaims,
+}
+
+impl LadderClaim for HostClaims {
+    fn hold(&self, mailbox: &Name, has_reader: bool, is_handing_out: bool) -> Result<bool> {
+        let reason = match (has_reader, is_handing_out) {
+            (true, _) => ClaimReason::Reads,
+            (false, true) => ClaimReason::HandsOut,
+            (false, false) => ClaimReason::Sees,
+        };
+        self.claims.hold(&self.servers, mailbox, reason)
+    }
+
+    fn may_have_task(&self, mailbox: &Name) -> bool {
+        // If that is not known, a look will tell.
+        self.servers.may_have_task(mailbox).unwrap_or(true)
+    }
+}
+
+impl Project {
+    /// Access to the servers; `None` if the mailboxes are in the queue's directory. A team that they do not know is
+    /// an error: who begins one sets [`NatsOptions::creates`].
+    ///
+    /// # Errors
+    /// `transport` is neither `directory` nor an address.
+    pub fn nats_options(&self) -> Result<Option<NatsOptions>> {
+        let Some(servers) = self.servers()? else { return Ok(None) };
+        Ok(Some(self.nats_options_for(servers)?.without_creating()))
+    }
+
+    /// The beginning of the answers' subjects, which is `_INBOX` or begins so.
+    fn inbox(&self, prefix: String) -> Result<String> {
+        let rest = prefix.strip_prefix("_INBOX");
+        let is_fit = |rest: &str| {
+            rest.is_empty() || (rest.starts_with('_') && Name::new(&rest[1..]).is_ok())
+        };
+        if rest.is_some_and(is_fit) && !prefix.contains('.') {
+            return Ok(prefix);
+        }
+        let detail = "is neither `_INBOX` nor like `_INBOX_worker-1`";
+        Err(Error::malformed(self.root().join(CONFIG_FILE), "nats.inbox_prefix", detail))
+    }
+
+    fn incomplete(&self, given: &str, absent: &str) -> Error {
+        let detail = format!("a client proves itself by both: set `nats: {{{absent}: FILE}}`, too");
+        Error::malformed(self.root().join(CONFIG_FILE), format!("nats.{given}"), detail)
+    }
+
+    /// Access to these servers, with all other settings as configured.
+    ///
+    /// # Errors
+    /// A certificate without its key, or the reverse.
+    pub fn nats_options_for(&self, servers: &str) -> Result<NatsOptions> {
+        let config = &self.config.nats;
+        let mut options = NatsOptions::new(servers, self.team_name()?);
+        let file = |path: &std::path::PathBuf| self.root().join(path);
+        options.inbox_prefix = config.inbox_prefix.clone().map(|p| self.inbox(p)).transpose()?;
+        options.credentials = config.credentials.as_ref().map(file);
+        options.root_certificates = config.root_certificates.as_ref().map(file);
+        options.client_certificate = match (&config.certificate, &config.key) {
+            (Some(certificate), Some(key)) => Some((file(certificate), file(key))),
+            (None, None) => None,
+            (Some(_), None) => return Err(self.incomplete("certificate", "key")),
+            (None, Some(_)) => return Err(self.incomplete("key", "certificate")),
+        };
+        options.replicas = config.replicas.unwrap_or(options.replicas);
+        if let Some(seconds) = config.patience_seconds {
+            options.patience = Duration::from_secs(seconds.max(1));
+        }
+        options.standstill = Some(Arc::new(MailAdmission::new(self.admissions())));
+        Ok(options)
+    }
+
+    /// Opens the outbox of this host.
+    ///
+    /// # Errors
+    ///
+    /// The outbox cannot be made or used.
+    pub fn open_outbox(&self) -> Result<Outbox> {
+        self.ensure_state()?;
+        let capacity = self.config.nats.outbox_capacity.unwrap_or(OUTBOX_CAPACITY_DEFAULT);
+        let mut options = Options::default();
+        options.durability = self.config.durability.unwrap_or_default();
+        Outbox::open(&self.outbox(), capacity.max(1), options)
+    }
+}

@@ -1,0 +1,38 @@
+//! In the place of `remote`, for a program that was built without the feature `nats`.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use ensemble_core::Result;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::spool::Spool;
+use ensemble_project::Project;
+
+use crate::servers::SharedSight;
+use crate::wakes::Waker;
+
+/// The thread that would follow servers.
+pub(crate) struct Follower;
+
+impl Follower {
+    /// Refuses a project with mailboxes on servers; `None` for others.
+    pub(crate) fn new(
+        project: &Project,
+        _spool: Arc<Spool>,
+        _recorder: Arc<dyn Recorder>,
+        _waker: Waker,
+        _stop: Receiver<()>,
+    ) -> Result<Option<Self>> {
+        // Opening the queue says what is missing.
+        if project.servers()?.is_some() {
+            project.open_unrecorded()?;
+        }
+        Ok(None)
+    }
+
+    pub(crate) fn with_sight(self, _sight: SharedSight) -> Self {
+        self
+    }
+
+    pub(crate) fn run(self) {}
+}
