@@ -302,7 +302,7 @@ fn each_need_names_the_command_that_helps() {
             ("limited", "it goes on by itself"),
         ]
     );
-    assert!(needs[4].text.ends_with("it held t9"), "{}", needs[4].text);
+    assert!(needs[5].text.ends_with("it held t9"), "{}", needs[5].text);
     let calm = needs.iter().filter(|need| !need.need.is_urgent()).count();
     assert_eq!(calm, 2);
 }
