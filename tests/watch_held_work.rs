@@ -12,9 +12,9 @@ use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::event_log::{NullRecorder, read_all};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Settings, Spool, State};
+use ensemble_project::Project;
+use ensemble_project::panes::{self, PaneEntry};
 use ensemble_team::roster::Member;
-use ensemble_watch::panes::{self, PaneEntry};
-use ensemble_watch::project::Project;
 use serde_json::Value;
 use tmux_support::{TestServer, eventually};
 

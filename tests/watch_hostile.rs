@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::spool::Settings;
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use support::{Bed, PATIENCE, eventually, eventually_true, name};
 use watcher::Watcher;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use ensemble_core::event_log::{NullRecorder, read_all};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Settings, Spool};
-use ensemble_watch::panes::{self, PaneEntry};
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
+use ensemble_project::panes::{self, PaneEntry};
 use rustix::process::{Pid, Signal, kill_process};
 use tmux_support::{TestServer, eventually};
 

@@ -9,8 +9,8 @@ use ensemble_core::durable::FileLock;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::requests::{Ask, Entry, Requests};
 use ensemble_core::spool::{Settings, Spool};
+use ensemble_project::panes::{self, PaneEntry};
 use ensemble_tmux::tmux::Binding;
-use ensemble_watch::panes::{self, PaneEntry};
 use support::{Bed, PATIENCE, eventually, eventually_true, name};
 use watcher::Watcher;
 

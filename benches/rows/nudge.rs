@@ -12,8 +12,8 @@ use std::time::Duration;
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Options, Spool};
+use ensemble_project::panes::{self, PaneEntry};
 use ensemble_tmux::tmux::Server;
-use ensemble_watch::panes::{self, PaneEntry};
 use notify::Watcher as _;
 
 use super::detect::each_rename;

@@ -11,9 +11,9 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::EventLog;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::Spool;
+use ensemble_project::Project;
 use ensemble_team::roster::Member;
 use ensemble_team::session::Activity;
-use ensemble_watch::project::Project;
 
 use crate::support::peak::Usage;
 use crate::support::process::{PATIENCE, watcher};

@@ -15,7 +15,7 @@ use ensemble_app::ids;
 use ensemble_app::queue::Queue;
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
 
 /// The environment variable in which a shell says that it asks for words, and which shell it is.
 pub(crate) const VARIABLE: &str = "ENSEMBLE_COMPLETE";

@@ -67,10 +67,6 @@ mod watch_set;
 pub use agent_host::PaneHost;
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
 pub use departures::{Carried, carry_out};
-pub use ensemble_project::{
-    ACTOR, attention, consumption, hosts, members, overview, panes, project, rows, sessions,
-    short_ids, sources, stranded, team, troubles, workload,
-};
 pub use ladders::ForegroundHost;
 pub use requests::DecisionHandler;
 pub use run::{Stopper, USED_EVERY, Watcher, WatcherEnd, run_process, run_process_while};

@@ -63,7 +63,8 @@ pub enum WatcherEnd {
 /// A watcher that holds its project's lock and has not started yet.
 ///
 /// ```no_run
-/// use ensemble_watch::{Watcher, project::Project};
+/// use ensemble_project::Project;
+/// use ensemble_watch::Watcher;
 /// let watcher = Watcher::new(&Project::discover(None)?)?;
 /// let stopper = watcher.stopper();
 /// std::thread::spawn(move || { /* … */ stopper.stop(); });

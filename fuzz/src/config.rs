@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::message::yaml;
+use ensemble_project::Config;
 use ensemble_tmux::provider::Profiles;
-use ensemble_watch::project::Config;
 
 /// A parsed configuration round-trips; everything derived from it has an error or a limit.
 pub fn check(data: &[u8]) {

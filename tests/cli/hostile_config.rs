@@ -4,7 +4,7 @@
 
 use std::process::Stdio;
 
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, Value, json};
 

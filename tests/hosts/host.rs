@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_project::Project;
 use ensemble_team::roster::{Member, Roster};
-use ensemble_watch::project::Project;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

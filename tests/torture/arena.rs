@@ -10,11 +10,11 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Settings, Spool};
+use ensemble_project::Project;
+use ensemble_project::panes::{self, PaneEntry};
 use ensemble_team::board::{Board, BoardOptions};
 use ensemble_team::replay::{self, DifferenceKind, Replay};
 use ensemble_team::steps::{Plan, PlannedStep};
-use ensemble_watch::panes::{self, PaneEntry};
-use ensemble_watch::project::Project;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::checker::Disk;

@@ -7,8 +7,8 @@ use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, PaneState};
 use ensemble_project::members;
 use ensemble_project::panes::PaneEntry;
-use ensemble_project::project::{AgentConfig, Project};
 use ensemble_project::team::Plan;
+use ensemble_project::{AgentConfig, Project};
 use ensemble_team::roster::Member;
 use ensemble_tmux::tmux::{Binding, PaneInfo, Server};
 

@@ -1,6 +1,6 @@
 //! The schema of `ensemble.yaml`.
 
-use ensemble_project::project::Config;
+use ensemble_project::Config;
 
 use crate::failure::{Failure, Outcome};
 

@@ -2,7 +2,7 @@
 
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::spool::LOCK_PATIENCE;
-use ensemble_project::project::Project;
+use ensemble_project::Project;
 use ensemble_team::contract::{self, Contract, Kind};
 use ensemble_team::lint::{Finding, Linter, Shape};
 

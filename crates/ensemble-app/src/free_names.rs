@@ -1,7 +1,7 @@
 //! Names for agents that are called by their program.
 
 use ensemble_core::message::Name;
-use ensemble_project::project::Project;
+use ensemble_project::Project;
 use ensemble_team::roster::Member;
 
 use crate::failure::{Failure, Outcome};

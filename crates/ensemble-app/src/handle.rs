@@ -9,7 +9,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder, types};
 use ensemble_core::message::{Envelope, KnownSender, Name, ReservedName, SenderProof, Timestamp};
 use ensemble_core::spool::{Options, Spool};
-use ensemble_project::project::{Project, QUEUE_VARIABLE};
+use ensemble_project::{Project, QUEUE_VARIABLE};
 use ensemble_team::board::BoardOptions;
 use ensemble_team::roster::{Asking, Identity, Refusal, identify};
 use ensemble_tmux::reaper::PASS_VARIABLE;

@@ -3,7 +3,7 @@
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
 use ensemble_core::{Error, Result};
-use ensemble_project::project::Project;
+use ensemble_project::Project;
 use ensemble_project::workload::Books;
 use ensemble_team::admission::Act;
 use ensemble_team::holdings::tasks;

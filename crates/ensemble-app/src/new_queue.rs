@@ -11,7 +11,7 @@ use ensemble_core::dropbox::DropBox;
 use ensemble_core::durable::{self, Durability, FileLock};
 use ensemble_core::message::{Name, OPERATOR};
 use ensemble_core::spool::{Settings, Spool};
-use ensemble_project::project::{CONFIG_FILE, Project};
+use ensemble_project::{CONFIG_FILE, Project};
 
 use crate::App;
 use crate::config_schema::{SCHEMA_FILE, config_schema};

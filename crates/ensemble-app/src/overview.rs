@@ -1,9 +1,9 @@
 //! A look at the whole team, wherever its mail is.
 
 use ensemble_core::message::Name;
+use ensemble_project::Project;
 use ensemble_project::attention::AwayServers;
 use ensemble_project::overview::{Agent, Evidence, Overview, OverviewSource};
-use ensemble_project::project::Project;
 use ensemble_team::holdings::tasks;
 use serde_json::{Value, json};
 

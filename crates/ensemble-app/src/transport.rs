@@ -19,7 +19,7 @@ pub fn admit_steps(app: &App) -> Outcome {
 
 /// Whether the project's mailboxes are on servers. Without a project, nothing is.
 pub fn uses_servers(app: &App) -> bool {
-    let servers = |project: &ensemble_project::project::Project| {
+    let servers = |project: &ensemble_project::Project| {
         project.servers().is_ok_and(|servers| servers.is_some())
     };
     app.project().is_ok_and(servers)
@@ -27,7 +27,7 @@ pub fn uses_servers(app: &App) -> bool {
 
 /// Whether the hosts share the step queues of a team on servers, or this host alone has them.
 fn has_steps(app: &App) -> bool {
-    let has = |project: &ensemble_project::project::Project| {
+    let has = |project: &ensemble_project::Project| {
         project.has_shared_steps() || project.config.nats.board_here == Some(true)
     };
     app.project().is_ok_and(has)

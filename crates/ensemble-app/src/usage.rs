@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ensemble_core::message::Name;
+use ensemble_project::Project;
 use ensemble_project::consumption::UsageReader;
-use ensemble_project::project::Project;
 use ensemble_team::budget::{BudgetFile, Parked};
 use ensemble_team::usage::{AgentUsage, Spent, Unclear};
 

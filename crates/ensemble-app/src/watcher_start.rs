@@ -20,8 +20,8 @@ use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
+use ensemble_project::Project;
 use ensemble_project::overview::WatcherView;
-use ensemble_project::project::Project;
 use ensemble_project::team::{AGENT_VARIABLES, Team, shell_quoted, socket_of};
 
 use crate::diagnostics::say;

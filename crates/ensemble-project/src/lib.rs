@@ -23,7 +23,7 @@ mod open_queue;
 mod opening;
 pub mod overview;
 pub mod panes;
-pub mod project;
+mod project;
 pub mod rows;
 #[cfg(feature = "nats")]
 mod servers;
@@ -43,7 +43,6 @@ pub mod wrapped_terminal;
 
 pub use need_kind::NeedKind;
 pub use open_queue::{OpenQueue, QueueAccess};
-#[doc(inline)]
 pub use project::{
     AgentConfig, AlarmsConfig, AlertRule, BoxRule, BoxTable, BudgetConfig, CONFIG_FILE, Config,
     HooksConfig, IdentityConfig, LadderConfig, LeasesConfig, NatsConfig, Occasion, Project,

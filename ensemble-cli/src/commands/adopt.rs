@@ -10,9 +10,9 @@ use ensemble_app::starting::open;
 use ensemble_app::text::one_line;
 use ensemble_app::watcher_start::watcher_runs;
 use ensemble_core::message::Name;
+use ensemble_project::panes::PaneEntry;
+use ensemble_project::team::Brought;
 use ensemble_tmux::tmux::Server;
-use ensemble_watch::panes::PaneEntry;
-use ensemble_watch::team::Brought;
 use serde_json::json;
 
 use crate::context::Context;

@@ -25,7 +25,7 @@ use crate::context::Context;
 use crate::flags::content::Content;
 use crate::flags::waiting::Waiting;
 use crate::printing::readiness::describe_not_ready;
-use ensemble_watch::overview::WatcherView;
+use ensemble_project::overview::WatcherView;
 
 /// Assign a task to a ready worker, and escalate until it is taken
 ///

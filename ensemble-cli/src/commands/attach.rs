@@ -8,9 +8,9 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
+use ensemble_project::Project;
+use ensemble_project::team::{socket_of, team_session};
 use ensemble_tmux::tmux::Server;
-use ensemble_watch::project::Project;
-use ensemble_watch::team::{socket_of, team_session};
 
 use crate::completion;
 use crate::context::Context;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::{one_line, plural};
-use ensemble_watch::project::QUEUE_VARIABLE;
+use ensemble_project::QUEUE_VARIABLE;
 use serde_json::json;
 
 use crate::conformance::{self, Check, Load, Played};

@@ -10,8 +10,8 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::{DeadLetter, State};
-use ensemble_watch::panes::read_all;
-use ensemble_watch::short_ids::ShortIds;
+use ensemble_project::panes::read_all;
+use ensemble_project::short_ids::ShortIds;
 use serde_json::json;
 
 use crate::completion;

@@ -18,15 +18,15 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Spool, State};
 use ensemble_core::watch::Waiter;
 use ensemble_core::{Error, Result};
+use ensemble_project::Project;
+use ensemble_project::members;
+use ensemble_project::panes;
 use ensemble_team::admission::{Act, NotAdmitted};
 use ensemble_team::contract::{self, Instruction, Reading};
 use ensemble_team::driver::{
     Batch, Batches, DispatchRun, Handout, Hands, INSTRUCTION_TYPE, Progress, Told, plan_of,
 };
 use ensemble_team::roster::State as Doing;
-use ensemble_watch::members;
-use ensemble_watch::panes;
-use ensemble_watch::project::Project;
 
 mod hold;
 mod others;

@@ -14,7 +14,7 @@ use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::gather;
 use ensemble_app::text::{one_line, plural};
-use ensemble_watch::overview::{Evidence, Overview};
+use ensemble_project::overview::{Evidence, Overview};
 use serde::Serialize;
 
 use crate::context::Context;

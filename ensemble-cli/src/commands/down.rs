@@ -16,11 +16,11 @@ use ensemble_core::broker::UnreadMail;
 use ensemble_core::durable::FileLock;
 use ensemble_core::event_log::types;
 use ensemble_core::proto::request::AtExpiry;
+use ensemble_project::Project;
+use ensemble_project::team::{Team, session_of};
 use ensemble_team::authority::Act;
 use ensemble_tmux::reaper::PASS_VARIABLE;
 use ensemble_tmux::tmux::{PaneSigns, TeamSession};
-use ensemble_watch::project::Project;
-use ensemble_watch::team::{Team, session_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 

@@ -7,10 +7,10 @@ use ensemble_app::text::{one_line, plural};
 use ensemble_core::broker::Broker;
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::{Finding, Repair};
+use ensemble_project::Project;
+use ensemble_project::attention::StrandedFile;
+use ensemble_project::stranded::find_stranded;
 use ensemble_team::worktree::Finding as Left;
-use ensemble_watch::attention::StrandedFile;
-use ensemble_watch::project::Project;
-use ensemble_watch::stranded::find_stranded;
 use serde::Serialize;
 use serde_json::json;
 

@@ -20,8 +20,8 @@ use crate::completion;
 use crate::context::Context;
 use crate::output::{BAD, WARNING};
 
-use ensemble_watch::overview::COUNT_MAX;
-use ensemble_watch::short_ids::ShortIds;
+use ensemble_project::overview::COUNT_MAX;
+use ensemble_project::short_ids::ShortIds;
 
 use crate::printing::overview::counted;
 

@@ -13,7 +13,7 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::introduction::RULES;
 use ensemble_app::new_queue::{CreatedQueue, DOCUMENT_BYTES_MAX, MAILBOX_DIRECTORY, create_queue};
 use ensemble_core::durable::{self};
-use ensemble_watch::project::{Project, QUEUE_DEFAULT, QUEUE_VARIABLE};
+use ensemble_project::{Project, QUEUE_DEFAULT, QUEUE_VARIABLE};
 use serde_json::json;
 
 use crate::context::Context;

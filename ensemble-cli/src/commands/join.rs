@@ -8,10 +8,10 @@ use ensemble_app::starting::open;
 use ensemble_core::Error;
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Name, ReservedName};
+use ensemble_project::panes::PaneEntry;
+use ensemble_project::team::{HowBrought, Plan};
 use ensemble_team::roster::Member;
 use ensemble_tmux::tmux::Binding;
-use ensemble_watch::panes::PaneEntry;
-use ensemble_watch::team::{HowBrought, Plan};
 use serde_json::json;
 
 use crate::context::Context;

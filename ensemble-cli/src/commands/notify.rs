@@ -1,8 +1,8 @@
 //! `ensemble admin notify`: how a person is told of what needs one.
 
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_project::AlertRule;
 use ensemble_watch::alerts;
-use ensemble_watch::project::AlertRule;
 use serde_json::json;
 
 use crate::context::Context;

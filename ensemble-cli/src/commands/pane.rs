@@ -9,10 +9,10 @@ use ensemble_app::text::one_line;
 use ensemble_core::agent::{Diagnosis, Evidence};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, Key};
+use ensemble_project::panes::{self, PaneEntry};
 use ensemble_tmux::provider::{Profile, Purpose};
 use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::{Examination, Server};
-use ensemble_watch::panes::{self, PaneEntry};
 use serde::Serialize;
 use serde_json::{Value, json};
 

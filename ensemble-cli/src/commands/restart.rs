@@ -10,8 +10,8 @@ use ensemble_app::starting::{Session, open, plans_of, require_programs_again};
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::AtExpiry;
+use ensemble_project::Project;
 use ensemble_team::roster::{Came, Member};
-use ensemble_watch::project::Project;
 
 use crate::completion;
 use crate::context::Context;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::{Session, open, require_programs};
 use ensemble_core::message::Name;
-use ensemble_watch::project::AgentConfig;
-use ensemble_watch::team::{HowBrought, Plan};
+use ensemble_project::AgentConfig;
+use ensemble_project::team::{HowBrought, Plan};
 
 use crate::context::Context;
 use crate::printing::starting::print_brought;

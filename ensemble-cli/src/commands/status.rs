@@ -5,8 +5,8 @@ use ensemble_app::overview::{FRESH, gather};
 use ensemble_app::text::{age, inline, one_line, plural};
 use ensemble_core::driver::LadderFile;
 use ensemble_core::message::Name;
-use ensemble_watch::attention::{Kind, WatcherState};
-use ensemble_watch::overview::{
+use ensemble_project::attention::{Kind, WatcherState};
+use ensemble_project::overview::{
     COUNT_MAX, MailboxView, Overview, WatcherView, since_millis, watcher_remedy,
 };
 use serde_json::{Value, json};

@@ -16,14 +16,14 @@ use ensemble_core::driver::nap;
 use ensemble_core::message::Name;
 use ensemble_core::requests::REQUESTS;
 use ensemble_core::watch::Waiter;
+use ensemble_project::Project;
+use ensemble_project::QUEUE_VARIABLE;
+use ensemble_project::team::hooked_words;
 use ensemble_team::board::Board;
 use ensemble_team::board::prompt::Role;
 use ensemble_team::driver::supervise::{Office, Order, Surroundings, seated, supervise};
 use ensemble_team::proto::supervise::Reason;
 use ensemble_team::worktree::{CheckedOut, Worktrees};
-use ensemble_watch::project::Project;
-use ensemble_watch::project::QUEUE_VARIABLE;
-use ensemble_watch::team::hooked_words;
 use serde_json::json;
 
 use crate::args;

@@ -5,9 +5,9 @@ use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::{FRESH, describe_agent, gather};
 use ensemble_core::message::Name;
-use ensemble_watch::attention::{Kind, Need, WatcherState};
-use ensemble_watch::overview::{Agent, Overview};
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
+use ensemble_project::attention::{Kind, Need, WatcherState};
+use ensemble_project::overview::{Agent, Overview};
 use serde_json::{Value, json};
 
 use crate::completion;

@@ -3,7 +3,7 @@
 use ensemble_app::failure::Outcome;
 use ensemble_app::overview::gather;
 use ensemble_app::text::one_line;
-use ensemble_watch::overview::{Evidence, Overview};
+use ensemble_project::overview::{Evidence, Overview};
 
 use crate::context::Context;
 use crate::printing::overview::cut;

@@ -5,8 +5,8 @@ use ensemble_app::agent_panes::warn_of_absent_agent;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::{Session, open, plans_of, require_programs};
 use ensemble_core::message::Name;
+use ensemble_project::panes::PaneEntry;
 use ensemble_team::roster::Came;
-use ensemble_watch::panes::PaneEntry;
 
 use crate::completion;
 use crate::context::Context;

@@ -7,9 +7,9 @@ use ensemble_app::text::{age, one_line};
 use ensemble_app::usage::{TeamUsage, cost, describe_unclear, token_count};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
+use ensemble_project::troubles::budget_help;
 use ensemble_team::budget::{BudgetFile, Limit, Parked, Scope};
 use ensemble_team::usage::{Spent, by_task};
-use ensemble_watch::troubles::budget_help;
 use serde_json::{Value, json};
 
 use crate::context::Context;

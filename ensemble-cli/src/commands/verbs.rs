@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 use ensemble_app::failure::Outcome;
 use ensemble_app::watcher_start::revive_watcher;
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
 
 mod calls;
 

@@ -2,8 +2,8 @@
 
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::Outcome;
+use ensemble_project::Project;
 use ensemble_team::roster::Member;
-use ensemble_watch::project::Project;
 use ensemble_watch::{run_process, run_process_while};
 
 use crate::context::Context;

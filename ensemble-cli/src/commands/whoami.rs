@@ -6,9 +6,9 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::Queue;
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
+use ensemble_project::workload::Books;
 use ensemble_team::holdings::{Holding, tasks};
 use ensemble_team::roster::Proof;
-use ensemble_watch::workload::Books;
 use serde_json::json;
 
 use crate::context::Context;

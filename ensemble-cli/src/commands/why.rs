@@ -15,8 +15,8 @@ use ensemble_core::event_log::{Record, Story};
 use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
 
-use ensemble_watch::attention::Need;
-use ensemble_watch::overview::Evidence;
+use ensemble_project::attention::Need;
+use ensemble_project::overview::Evidence;
 
 use crate::completion;
 use crate::context::Context;

@@ -19,9 +19,9 @@ use ensemble_core::Error;
 use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Options, Spool};
+use ensemble_project::Project;
 use ensemble_team::board::{Board, State, Status};
 use ensemble_tmux::tmux::Server;
-use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use super::Settings;

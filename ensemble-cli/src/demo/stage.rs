@@ -14,9 +14,9 @@ use ensemble_core::Error;
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
+use ensemble_project::panes::{self, PaneEntry};
+use ensemble_project::{Project, QUEUE_VARIABLE};
 use ensemble_tmux::tmux::Server;
-use ensemble_watch::panes::{self, PaneEntry};
-use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 
 use super::Settings;
 

@@ -149,7 +149,7 @@ pub(super) fn arrived(
 /// Gives back what earlier hooks have received and not handed over.
 pub(super) fn give_back_abandoned(spool: &Spool, agent: &Name, session: &mut Session) {
     for carried in session.abandoned() {
-        let _ = ensemble_watch::sessions::give_back(spool, agent, carried);
+        let _ = ensemble_project::sessions::give_back(spool, agent, carried);
     }
     session.carrying.retain(|carried| !carried.is_abandoned());
 }

@@ -26,9 +26,9 @@ use ratatui::widgets::Paragraph;
 
 use super::Scene;
 use super::view::{Item, Mode, Purpose, View, items};
+use ensemble_project::attention::{Need, WatcherState};
+use ensemble_project::overview::Agent;
 use ensemble_team::usage::Spent;
-use ensemble_watch::attention::{Need, WatcherState};
-use ensemble_watch::overview::Agent;
 
 use crate::printing::overview::{counted, cut, held, mark, unread};
 

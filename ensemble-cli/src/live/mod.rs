@@ -28,7 +28,7 @@ use ensemble_app::overview::{FRESH, OpenedQueue, open_to_watch};
 use ensemble_app::story::story_lines;
 use ensemble_app::usage::open_usage;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_watch::overview::{Changes, Overview, OverviewReader};
+use ensemble_project::overview::{Changes, Overview, OverviewReader};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
+use ensemble_project::consumption::UsageReader;
 use ensemble_team::usage::Spent;
-use ensemble_watch::consumption::UsageReader;
 
 use super::wakes::Waker;
 

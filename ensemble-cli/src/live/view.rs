@@ -24,8 +24,8 @@
 //! ```
 
 use ensemble_core::message::Name;
-use ensemble_watch::attention::{Kind, Need};
-use ensemble_watch::overview::{Agent, Overview};
+use ensemble_project::attention::{Kind, Need};
+use ensemble_project::overview::{Agent, Overview};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// How far PgUp and PgDn go, in lines.

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ensemble_core::watch::FsWatcher;
-use ensemble_watch::overview::Changes;
+use ensemble_project::overview::Changes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::SIGWINCH;

@@ -12,10 +12,10 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
+use ensemble_project::Project;
 use ensemble_team::driver::StepDriver;
 use ensemble_team::roster::Proof;
 use ensemble_team::steps::{StepKey, StepStore};
-use ensemble_watch::project::Project;
 
 use super::tools::Trouble;
 

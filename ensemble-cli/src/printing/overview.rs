@@ -1,5 +1,5 @@
 //! The overview as lines of text, the worst first, for terminals of 80 columns and more;
-//! [`ensemble_watch::overview`] gathers it.
+//! [`ensemble_project::overview`] gathers it.
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use ensemble_app::failure::Outcome;
 use ensemble_app::text::{age, one_line, plural};
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
+use ensemble_project::attention::Need;
+use ensemble_project::overview::{Agent, COUNT_MAX, MailboxView, Overview, since_millis};
 use ensemble_team::holdings::tasks;
 use ensemble_team::roster::State;
 use ensemble_watch::alerts::person_looked;
-use ensemble_watch::attention::Need;
-use ensemble_watch::overview::{Agent, COUNT_MAX, MailboxView, Overview, since_millis};
 
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
 use serde_json::Value;
 
 use crate::context::Context;

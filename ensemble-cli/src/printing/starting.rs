@@ -3,7 +3,7 @@
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::{Session, Starts, ended, ended_at_once, waiting_for_person};
 use ensemble_core::message::Name;
-use ensemble_watch::team::{Brought, HowBrought};
+use ensemble_project::team::{Brought, HowBrought};
 use serde_json::json;
 
 use crate::context::Context;

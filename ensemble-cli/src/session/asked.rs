@@ -12,7 +12,7 @@ use super::trouble::{Trouble, Weight, member};
 /// Most requests that are followed.
 const REQUESTS_MAX: usize = 2_000;
 /// How long an agent may take to decide.
-const UNDECIDED_MAX: Duration = ensemble_watch::attention::UNDECIDED_MAX;
+const UNDECIDED_MAX: Duration = ensemble_project::attention::UNDECIDED_MAX;
 /// The kind whose requests end by themselves.
 const SHUTDOWN: &str = "shutdown";
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use ensemble_core::message::Timestamp;
-use ensemble_watch::attention::Need;
+use ensemble_project::attention::Need;
 
 use super::latency::Latency;
 use super::sections;

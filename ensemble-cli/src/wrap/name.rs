@@ -3,8 +3,8 @@
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::free_names::{find_free_name, is_free};
 use ensemble_core::message::Name;
-use ensemble_watch::project::Project;
-use ensemble_watch::team::Plan;
+use ensemble_project::Project;
+use ensemble_project::team::Plan;
 
 use super::Wish;
 

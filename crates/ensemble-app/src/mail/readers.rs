@@ -8,10 +8,10 @@
 //! | no agent that is known | nothing: a program may read it |
 
 use ensemble_core::message::Name;
+use ensemble_project::Project;
 use ensemble_project::hosts::{self, HostAgent, OtherHost};
 use ensemble_project::members;
 use ensemble_project::overview::WatcherView;
-use ensemble_project::project::Project;
 use ensemble_project::rows::Row;
 use ensemble_team::roster::{Member, State};
 use ensemble_tmux::tmux::Binding;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
-use ensemble_project::project::{AgentConfig, Project};
 use ensemble_project::team::{Plan, Team, session_of, shell_quoted};
+use ensemble_project::{AgentConfig, Project};
 use ensemble_team::roster::{Came, Member, MemberState};
 use ensemble_tmux::tmux::{PaneSigns, Server};
 

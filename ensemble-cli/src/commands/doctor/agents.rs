@@ -9,7 +9,7 @@ use std::time::Duration;
 use ensemble_app::agent_program::{AgentProgram, PROGRAMS, find_on_path};
 use ensemble_app::hook_files::hooks_in_place;
 use ensemble_app::text::one_line;
-use ensemble_watch::team::Plan;
+use ensemble_project::team::Plan;
 
 use super::{Check, Level, trust};
 use crate::context::Context;

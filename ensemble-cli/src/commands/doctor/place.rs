@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ensemble_watch::overview::WatcherView;
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
+use ensemble_project::overview::WatcherView;
 
 use super::{Check, Level};
 

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use ensemble_app::failure::Failure;
 use ensemble_core::durable::FileLock;
 use ensemble_core::watch::{FsEvent, FsWatcher};
-use ensemble_watch::attention::WatcherState;
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
+use ensemble_project::attention::WatcherState;
 use rustix::fs::{Access, CWD, RenameFlags};
 
 use super::{Check, Level};
@@ -221,7 +221,7 @@ fn log(project: &Project) -> Check {
 }
 
 fn watcher(project: &Project) -> Check {
-    let view = ensemble_watch::overview::WatcherView::of(project);
+    let view = ensemble_project::overview::WatcherView::of(project);
     let holder = view.holder.clone().unwrap_or_default();
     match view.state() {
         WatcherState::Runs => Check::ok("watcher", format!("running: {holder}")),
@@ -235,7 +235,7 @@ fn watcher(project: &Project) -> Check {
             "watcher",
             Level::Warn,
             "not running: drop boxes are not routed, agents are not nudged",
-            ensemble_watch::overview::watcher_remedy(project),
+            ensemble_project::overview::watcher_remedy(project),
         ),
     }
 }

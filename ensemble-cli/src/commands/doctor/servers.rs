@@ -6,7 +6,7 @@ use ensemble_app::failure::Outcome;
 use ensemble_app::text::plural;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_nats::NatsTransport;
-use ensemble_watch::attention::AwayServers;
+use ensemble_project::attention::AwayServers;
 
 use super::{Check, Level};
 use crate::context::Context;

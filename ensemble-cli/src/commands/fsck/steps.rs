@@ -2,8 +2,8 @@
 
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::one_line;
+use ensemble_project::Project;
 use ensemble_team::steps::{STEPS_FILE, StepOptions};
-use ensemble_watch::project::Project;
 use serde::Serialize;
 
 use super::Note;

@@ -5,7 +5,7 @@ use ensemble_app::text::one_line;
 use ensemble_core::Error;
 use ensemble_core::event_log::EventLog;
 use ensemble_core::spool::{Settings, Spool};
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
 use serde_json::{Value, json};
 
 use super::upstream::{NAME, Said, Upstream};

@@ -254,7 +254,7 @@ impl Upstream {
     }
 
     /// The lines that a configuration of the user's own lacks.
-    pub(super) fn lacking(&self, config: &ensemble_watch::project::Config) -> Vec<String> {
+    pub(super) fn lacking(&self, config: &ensemble_project::Config) -> Vec<String> {
         let agents = self.agents.iter().filter(|agent| {
             config.agents.get(&agent.name).and_then(|it| it.pane.as_ref()) != Some(&agent.pane)
         });
@@ -360,12 +360,11 @@ mod tests {
         let mut found = of("WORKERS_SESSION=my-workers\nCONDUCTOR_PANE=%0\nWORKER_1_PANE=%3\n");
         found.socket = Some("/tmp/a \"quoted\" one".into());
         let text = found.configuration();
-        let config =
-            ensemble_watch::project::Config::parse(&text, Path::new("ensemble.yaml")).unwrap();
+        let config = ensemble_project::Config::parse(&text, Path::new("ensemble.yaml")).unwrap();
         assert_eq!(config.team.socket, found.socket);
         assert_eq!(config.team.session.as_deref(), Some("my-workers"));
         assert_eq!(found.lacking(&config), Vec::<String>::new());
-        let other = ensemble_watch::project::Config::default();
+        let other = ensemble_project::Config::default();
         assert_eq!(found.lacking(&other).len(), 2 + BOXES.len() + 1);
     }
 }

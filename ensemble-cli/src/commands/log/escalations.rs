@@ -3,7 +3,7 @@
 use ensemble_app::failure::Outcome;
 use ensemble_core::driver::{LADDERS_DIRECTORY, LadderFile, LadderStore, read_escalations};
 use ensemble_core::event_log::{read_all, types};
-use ensemble_watch::project::Project;
+use ensemble_project::Project;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;

@@ -12,9 +12,9 @@ use ensemble_app::usage::{TeamUsage, cost, describe_unclear};
 use ensemble_core::durable::{Durability, write_document};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
+use ensemble_project::overview::Evidence;
 use ensemble_team::holdings::tasks;
 use ensemble_team::usage::Spent;
-use ensemble_watch::overview::Evidence;
 use serde_json::json;
 
 use crate::context::Context;

@@ -9,7 +9,7 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::Queue;
 use ensemble_core::Error;
 use ensemble_core::message::{Name, ReservedName};
-use ensemble_watch::panes::{self, PaneEntry};
+use ensemble_project::panes::{self, PaneEntry};
 use serde_json::json;
 
 use crate::completion;

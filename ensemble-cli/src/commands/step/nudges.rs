@@ -15,7 +15,7 @@ use ensemble_team::driver::Prompted;
 use ensemble_team::steps::StepStore;
 
 use crate::context::Context;
-use ensemble_watch::overview::WatcherView;
+use ensemble_project::overview::WatcherView;
 
 /// How soon a deferred nudge is tried again: the agent was busy, or a person typed there.
 const RETRY: Duration = Duration::from_secs(2);

@@ -8,10 +8,10 @@ use ensemble_core::Error;
 use ensemble_core::event_log::{Follower, NullRecorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
+use ensemble_project::panes::{self, PaneEntry};
+use ensemble_project::{Project, QUEUE_VARIABLE};
 use ensemble_team::board::State;
 use ensemble_tmux::tmux::Server;
-use ensemble_watch::panes::{self, PaneEntry};
-use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 use serde_json::Value;
 
 use super::TASKS;

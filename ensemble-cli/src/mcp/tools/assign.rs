@@ -56,7 +56,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
         actor: desk.agent.clone(),
         state: desk.project.state.clone(),
         readiness: times,
-        hook: Some(ensemble_watch::sessions::hook_reach),
+        hook: Some(ensemble_project::sessions::hook_reach),
         ladders: Some(&host as &dyn LadderHost),
     };
     let order = Order::new(task.clone(), assign.worker.clone(), envelope);
@@ -71,7 +71,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
         HandedOver::Stored { ready_attempt, message, attempt } => Ok(json!({
             "id": message, "mailbox": mailbox, "state": "stored", "task_id": task,
             "worker": assign.worker, "attempt": attempt, "ready_attempt": ready_attempt,
-            "watched": ensemble_watch::overview::WatcherView::of(&desk.project).runs(),
+            "watched": ensemble_project::overview::WatcherView::of(&desk.project).runs(),
         })),
     }
 }

@@ -13,13 +13,13 @@ use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::ready;
 use ensemble_core::spool::State;
+use ensemble_project::rows::rows;
+use ensemble_project::workload::{Books, Workload};
 use ensemble_team::admission::Act;
 use ensemble_team::contract::{self, Status};
 use ensemble_team::driver::file_stem;
 use ensemble_team::holdings::tasks;
 use ensemble_team::roster::Proof;
-use ensemble_watch::rows::rows;
-use ensemble_watch::workload::{Books, Workload};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -162,7 +162,7 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
     let elsewhere = if queue.directory().is_none() { queue.mailboxes()? } else { Vec::new() };
     let hosts = match queue.directory() {
         Some(_) => Vec::new(),
-        None => ensemble_watch::hosts::others(&desk.project.state),
+        None => ensemble_project::hosts::others(&desk.project.state),
     };
     let rows = rows(members, &books, &elsewhere, &hosts);
     let is_one = |name: &Name| rows.iter().any(|row| row.member.name == *name);

@@ -10,8 +10,8 @@ use ensemble_app::team_log::TeamLog;
 use ensemble_core::durable::{Dir, Durability, Modes, temporary_name};
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::Spool;
-use ensemble_watch::attention::WatcherState;
-use ensemble_watch::overview::{Evidence, Overview, OverviewSource, since_millis};
+use ensemble_project::attention::WatcherState;
+use ensemble_project::overview::{Evidence, Overview, OverviewSource, since_millis};
 use serde_json::{Map, Value, json};
 
 use super::require_log;
