@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
 use ensemble_core::message::Name;
-use ensemble_core::proto::request::Refusal;
-use ensemble_core::requests::{Entry, Requests};
+use ensemble_core::proto::request::{PLAN_APPROVAL, Refusal};
+use ensemble_core::requests::{Ask, Entry, Requests};
 use ensemble_team::roster::Member;
 use ensemble_watch::{Carried, carry_out};
 use serde_json::json;
@@ -41,6 +41,45 @@ pub fn refused(error: Error) -> Failure {
         object["comment"] = decision.comment.as_str().into();
     }
     Failure::from(error).with_object(object)
+}
+
+/// A plan that is submitted for approval.
+pub struct PlanSubmission {
+    /// Its author.
+    pub from: Name,
+    /// Its reviewer; `None` is the agent that demands it or has reviewed the last one, otherwise the conductor.
+    pub to: Option<Name>,
+    /// The task that is not begun before the plan is approved.
+    pub task: Option<String>,
+    /// An id of the author's own.
+    pub id: Option<String>,
+    /// The file that it was read from.
+    pub source: Option<String>,
+    /// The plan.
+    pub content: Vec<u8>,
+}
+
+/// Submits a plan to its reviewer.
+///
+/// # Errors
+/// A plan of this author waits already, or the reviewer has no mailbox.
+pub fn submit_plan(requests: &Requests<'_>, plan: PlanSubmission) -> ensemble_core::Result<Entry> {
+    let PlanSubmission { from, to, task, id, source, content } = plan;
+    let to = match to {
+        Some(to) => to,
+        None => requests.reviewer(task.as_deref(), &from)?,
+    };
+    let mut ask = Ask::new(PLAN_APPROVAL, from, to, content);
+    if let Some(source) = source {
+        ask = ask.with_source(source);
+    }
+    if let Some(task) = task {
+        ask = ask.with_task(task);
+    }
+    if let Some(id) = id {
+        ask = ask.with_id(id);
+    }
+    requests.ask(ask)
 }
 
 /// Waits for the answer to a request, and until what was decided is carried out.

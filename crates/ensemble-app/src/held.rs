@@ -1,4 +1,6 @@
-//! Finding a held message by its id alone, for the verbs that need its lease.
+//! Held messages: finding one by its id alone, and settling, releasing and extending it.
+
+use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
@@ -7,7 +9,10 @@ use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::{Found, State};
 
 use crate::failure::{Failure, Outcome};
+use crate::mail::delivered::count_waiting;
+use crate::mail::settling::{Settling, Standing};
 use crate::queue::Queue;
+use crate::text::one_line;
 use crate::{App, ids};
 
 /// The held message that is meant.
@@ -91,6 +96,76 @@ impl HeldMessage {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The outcome of a settle.
+pub enum SettledMessage {
+    /// It is settled now.
+    Now {
+        /// The lease under which it was held.
+        lease: Lease,
+        /// How many more messages wait in its mailbox.
+        waiting: usize,
+    },
+    /// Nothing was left to do: something else has settled it.
+    Before {
+        /// Its mailbox.
+        mailbox: Name,
+        /// Its id.
+        id: MessageId,
+        /// What has settled it, in words.
+        how: String,
+    },
+}
+
+/// Settles a message that the caller holds, or has held last.
+pub fn settle_message(app: &App, queue: &Queue, message: HeldMessage) -> Outcome<SettledMessage> {
+    let recorder = app.recorder()?;
+    let settling = Settling::of(app, queue.request_store(), &*recorder)?;
+    let message = message.completed(app, queue)?;
+    let (agent, id) = (app.agent()?, &message.id);
+    let (mailbox, state) = message.find(&**queue, agent.as_ref())?;
+    let standing = settling.standing((&mailbox, id), &state, agent.as_ref(), message.epoch)?;
+    let lease = match standing {
+        Standing::Reported(task) => {
+            let how = format!("the report of {}", one_line(&task));
+            return Ok(SettledMessage::Before { mailbox, id: id.clone(), how });
+        }
+        Standing::Answered => {
+            let how = "its answer".to_owned();
+            return Ok(SettledMessage::Before { mailbox, id: id.clone(), how });
+        }
+        Standing::Again(lease) => lease,
+        Standing::None => message.lease_of((mailbox, state), agent)?,
+    };
+    settling.settle(&lease)?;
+    let waiting = count_waiting(queue, &lease.mailbox);
+    Ok(SettledMessage::Now { lease, waiting })
+}
+
+/// Gives a message back to its mailbox. Returns its lease, and what it is now.
+pub fn release_message(
+    app: &App,
+    queue: &Queue,
+    message: HeldMessage,
+    delay: Duration,
+) -> Outcome<(Lease, &'static str)> {
+    let lease = message.completed(app, queue)?.lease(app, &**queue)?;
+    queue.release(&lease, delay)?;
+    let state = queue.state(&lease.mailbox, &lease.id)?.map_or("gone", |state| state.word());
+    Ok((lease, state))
+}
+
+/// Holds a message for longer. Returns its lease.
+pub fn extend_message(
+    app: &App,
+    queue: &Queue,
+    message: HeldMessage,
+    lease_duration: Duration,
+) -> Outcome<Lease> {
+    let lease = message.completed(app, queue)?.lease(app, &**queue)?;
+    queue.extend(&lease, lease_duration)?;
+    Ok(lease)
 }
 
 fn is_held_by(state: &State, agent: &Name) -> bool {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ensemble_app::failure::Outcome;
-use ensemble_app::held::HeldMessage;
+use ensemble_app::held::extend_message;
 use ensemble_app::queue::Queue;
 use ensemble_app::text::age;
 use serde_json::json;
@@ -26,9 +26,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = Queue::open(context)?;
-        let lease =
-            HeldMessage::from(self.which).completed(context, &queue)?.lease(context, &*queue)?;
-        queue.extend(&lease, self.duration)?;
+        let lease = extend_message(context, &queue, self.which.into(), self.duration)?;
         if context.out.is_json() {
             return context.out.object(&json!({
                 "id": lease.id, "mailbox": lease.mailbox, "state": "acked",

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
-use ensemble_app::asking::{refused, requests};
+use ensemble_app::asking::{PlanSubmission, refused, requests, submit_plan};
+use ensemble_app::content::STDIN;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::Queue;
+use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
-use ensemble_core::proto::request::PLAN_APPROVAL;
-use ensemble_core::requests::Ask;
 
 use crate::args;
 use crate::completion;
@@ -54,23 +54,12 @@ impl Arguments {
         }
         let queue = Queue::open(context)?;
         let requests = requests(context, &queue)?;
-        let to = match self.to {
-            Some(to) => to,
-            None => requests.reviewer(self.task.as_deref(), &from)?,
-        };
-        let mut ask = Ask::new(PLAN_APPROVAL, from, to, content);
         let file = self.plan.path()?;
-        if file != Path::new("-") {
-            let source = ensemble_app::text::one_line(&file.to_string_lossy());
-            ask = ask.with_source(source.chars().take(SOURCE_CHARACTERS_MAX).collect::<String>());
-        }
-        if let Some(task) = self.task {
-            ask = ask.with_task(task);
-        }
-        if let Some(id) = self.id {
-            ask = ask.with_id(id);
-        }
-        let entry = requests.ask(ask).map_err(refused)?;
+        let source = (file != Path::new(STDIN)).then(|| one_line(&file.to_string_lossy()));
+        let source = source.map(|source| source.chars().take(SOURCE_CHARACTERS_MAX).collect());
+        let (to, task, id) = (self.to, self.task, self.id);
+        let plan = PlanSubmission { from, to, task, id, source, content };
+        let entry = submit_plan(&requests, plan).map_err(refused)?;
         print_sent(context, &requests, &queue, &entry, self.wait)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ensemble_app::failure::Outcome;
-use ensemble_app::held::HeldMessage;
+use ensemble_app::held::release_message;
 use ensemble_app::queue::Queue;
 use ensemble_app::text::age;
 use serde_json::json;
@@ -28,10 +28,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = Queue::open(context)?;
-        let lease =
-            HeldMessage::from(self.which).completed(context, &queue)?.lease(context, &*queue)?;
-        queue.release(&lease, self.delay)?;
-        let state = queue.state(&lease.mailbox, &lease.id)?.map_or("gone", |state| state.word());
+        let (lease, state) = release_message(context, &queue, self.which.into(), self.delay)?;
         if context.out.is_json() {
             return context
                 .out

@@ -11,15 +11,18 @@ use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::answers;
 use ensemble_app::mail::readers::absent_reader;
+use ensemble_app::mail::sending::{
+    MessageHeaders, all_recipients, broadcast_type, known_recipients,
+};
 use ensemble_app::receipt::{Receipt, Tracker};
 use ensemble_app::text::age;
 use ensemble_app::wait_line::WaitLine;
-use ensemble_core::Error;
-use ensemble_core::env::{Clock as _, Published, SystemClock};
+use ensemble_core::broker::Broker;
+use ensemble_core::env::Published;
 use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::{Envelope, MessageId, Name, PRIORITY_MAX, TraceParent};
 use ensemble_core::requests::{RequestStore, Requests};
-use ensemble_core::spool::{Settings, Spool};
+
 use serde_json::{Value, json};
 
 use crate::args;
@@ -28,8 +31,6 @@ use crate::context::Context;
 use crate::flags::content::Content;
 use crate::flags::waiting::Waiting;
 
-/// How many names are shown beside one that does not exist.
-const NAMES_SHOWN_MAX: usize = 12;
 /// The records that tell of nudges.
 const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED];
 
@@ -99,7 +100,7 @@ impl Arguments {
         let sender = context.actor()?;
         let recipients = self.recipients(&spool, &sender)?;
         let content = self.content.read()?;
-        let envelope = fill(&spool, self.headers(context, &recipients[0])?, content)?;
+        let envelope = fill(&spool, self.envelope(context, &recipients[0])?, content)?;
         self.demand_plan(context, &spool, &envelope.from)?;
         let log = match self.waiting.until() {
             Some(Receipt::Notified | Receipt::Submitted) => Some(context.project()?.logs()),
@@ -173,71 +174,28 @@ impl Arguments {
         Ok((reached, late))
     }
 
-    /// Every recipient once, all of them known.
-    fn recipients(&self, spool: &Spool, sender: &Name) -> Outcome<Vec<Name>> {
-        if self.all {
-            let mut all = spool.mailboxes()?;
-            all.retain(|name| is_broadcast_to(name, sender));
-            let no_other = || Failure::refused("there is no other mailbox to send to");
-            return if all.is_empty() { Err(no_other()) } else { Ok(all) };
-        }
-        let mut recipients: Vec<Name> = Vec::with_capacity(self.to.len());
-        for to in &self.to {
-            if recipients.contains(to) {
-                continue;
-            }
-            // Nothing is stored anywhere if one of several names is wrong.
-            match spool.settings(to) {
-                Ok(_) => {}
-                Err(Error::NoMailbox { .. }) if self.create || to.is_operator() => {
-                    match spool.add_mailbox(to, &Settings::default()) {
-                        Ok(()) | Err(Error::MailboxExists { .. }) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-                Err(error @ Error::NoMailbox { .. }) => {
-                    return Err(unknown_recipient(error, &spool.mailboxes()?));
-                }
-                Err(error) => return Err(error.into()),
-            }
-            recipients.push(to.clone());
-        }
-        Ok(recipients)
-    }
-
     /// The message without its content.
-    fn headers(&self, context: &Context, to: &Name) -> Outcome<Envelope> {
-        let mut envelope = context.sign(Envelope::new(to.clone(), String::new()))?;
-        envelope.priority = self.priority;
-        if self.all {
-            envelope = envelope.with_kind(broadcast());
-        }
-        if let Some(kind) = &self.kind {
-            envelope = envelope.with_kind(kind.clone());
-        }
-        if let Some(id) = &self.id {
-            envelope = envelope.with_id(id.clone());
-        }
-        envelope.task_id.clone_from(&self.task);
-        envelope.attempt = self.attempt;
-        envelope.correlation_id.clone_from(&self.correlation);
-        envelope.traceparent = self.traceparent.clone().or_else(args::trace_around);
-        envelope.expires_at = self.expires.map(|time| SystemClock.wall().plus(time));
-        Ok(envelope)
+    fn envelope(&self, context: &Context, to: &Name) -> Outcome<Envelope> {
+        let headers = MessageHeaders {
+            kind: self.kind.clone().or_else(|| self.all.then(broadcast_type)),
+            id: self.id.clone(),
+            priority: self.priority,
+            task: self.task.clone(),
+            attempt: self.attempt,
+            correlation: self.correlation.clone(),
+            traceparent: self.traceparent.clone().or_else(args::trace_around),
+            expires: self.expires,
+        };
+        headers.envelope(context, to)
     }
-}
 
-/// A recipient that does not exist. The names of those that exist help more than another mailbox without a reader.
-fn unknown_recipient(error: Error, known: &[Name]) -> Failure {
-    let mut names: Vec<&str> = known.iter().take(NAMES_SHOWN_MAX).map(Name::as_str).collect();
-    if known.len() > names.len() {
-        names.push("…");
+    /// Every recipient once, all of them known.
+    fn recipients(&self, queue: &dyn Broker, sender: &Name) -> Outcome<Vec<Name>> {
+        match self.all {
+            true => all_recipients(queue, sender),
+            false => known_recipients(queue, &self.to, self.create),
+        }
     }
-    let hint = match names.is_empty() {
-        true => "`--create` creates it".to_owned(),
-        false => format!("there are {}", names.join(", ")),
-    };
-    Failure::from(error).with_hint(hint)
 }
 
 /// Reports how far the message got for one recipient: under `--json` in one object, otherwise only what is wrong.
@@ -291,14 +249,4 @@ fn outcome(failed: Option<Failure>, is_partly_sent: bool, id: &MessageId) -> Out
         Some(failure) if is_partly_sent => Err(failure.with_hint(again)),
         Some(failure) => Err(failure),
     }
-}
-
-/// Whether a mailbox gets what is sent to all: every agent's but the sender's own. The person is not one of them.
-fn is_broadcast_to(mailbox: &Name, sender: &Name) -> bool {
-    mailbox != sender && !mailbox.is_operator()
-}
-
-/// The type of a message to all.
-fn broadcast() -> Name {
-    Name::new("broadcast").unwrap_or_else(|_| unreachable!("it is a name"))
 }

@@ -1,11 +1,9 @@
 //! `ensemble settle`: the work is done.
 
 use ensemble_app::failure::Outcome;
-use ensemble_app::held::HeldMessage;
-use ensemble_app::mail::delivered::{count_waiting, more_waiting};
-use ensemble_app::mail::settling::{Settling, Standing};
+use ensemble_app::held::{SettledMessage, settle_message};
+use ensemble_app::mail::delivered::more_waiting;
 use ensemble_app::queue::Queue;
-use ensemble_app::text;
 use ensemble_core::message::{MessageId, Name};
 use serde_json::json;
 
@@ -27,23 +25,12 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = Queue::open(context)?;
-        let recorder = context.recorder()?;
-        let settling = Settling::of(context, queue.request_store(), &*recorder)?;
-        let which = HeldMessage::from(self.which).completed(context, &queue)?;
-        let (agent, id) = (context.agent()?, &which.id);
-        let (mailbox, state) = which.find(&*queue, agent.as_ref())?;
-        let message = (&mailbox, id);
-        let lease = match settling.standing(message, &state, agent.as_ref(), which.epoch)? {
-            Standing::Reported(task) => {
-                let how = format!("the report of {}", text::one_line(&task));
-                return settled_before(context, message, &how);
+        let (lease, waiting) = match settle_message(context, &queue, self.which.into())? {
+            SettledMessage::Now { lease, waiting } => (lease, waiting),
+            SettledMessage::Before { mailbox, id, how } => {
+                return settled_before(context, (&mailbox, &id), &how);
             }
-            Standing::Answered => return settled_before(context, message, "its answer"),
-            Standing::Again(lease) => lease,
-            Standing::None => which.lease_of((mailbox, state), agent)?,
         };
-        settling.settle(&lease)?;
-        let waiting = count_waiting(&queue, &lease.mailbox);
         if context.out.is_json() {
             return context.out.object(&json!({
                 "id": lease.id, "mailbox": lease.mailbox, "state": "settled", "waiting": waiting,

@@ -7,6 +7,7 @@
 //! | `listing` | messages of a mailbox as they are listed |
 //! | `replying` | answers to messages |
 //! | `readers` | whether a mailbox has a reader now |
+//! | `sending` | who gets a message, and its headers |
 //! | `settling` | the end of a message, by a settle or a report |
 //! | `answers` | answers to requests that travel as messages |
 
@@ -16,4 +17,5 @@ pub mod delivered;
 pub mod listing;
 pub mod readers;
 pub mod replying;
+pub mod sending;
 pub mod settling;

@@ -15,7 +15,7 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Published;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Settings, State};
+use ensemble_core::spool::State;
 use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
 
 use super::Arguments;
@@ -46,7 +46,7 @@ impl Arguments {
             Err(error) => return Err(error.into()),
         };
         let recipients = self.recipients_on(servers.as_ref(), &sender)?;
-        let mut headers = self.headers(context, &recipients[0])?;
+        let mut headers = self.envelope(context, &recipients[0])?;
         if let (Some(servers), Some(time)) = (&servers, self.expires) {
             // All hosts judge it by the servers' time.
             headers.expires_at = Some(servers.now().plus(time));
@@ -134,33 +134,7 @@ impl Arguments {
             }
             return Ok(self.to.clone());
         };
-        if self.all {
-            let mut all = servers.mailboxes()?;
-            all.retain(|name| super::is_broadcast_to(name, sender));
-            let no_other = || Failure::refused("there is no other mailbox to send to");
-            return if all.is_empty() { Err(no_other()) } else { Ok(all) };
-        }
-        let mut recipients: Vec<Name> = Vec::with_capacity(self.to.len());
-        for to in &self.to {
-            if recipients.contains(to) {
-                continue;
-            }
-            recipients.push(to.clone());
-            match servers.settings(to) {
-                Ok(_) => {}
-                Err(Error::NoMailbox { .. }) if self.create || to.is_operator() => {
-                    match servers.add_mailbox(to, &Settings::default()) {
-                        Ok(()) | Err(Error::MailboxExists { .. }) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-                Err(error @ Error::NoMailbox { .. }) => {
-                    return Err(super::unknown_recipient(error, &servers.mailboxes()?));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(recipients)
+        self.recipients(servers, sender)
     }
 }
 

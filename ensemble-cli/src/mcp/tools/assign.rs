@@ -1,9 +1,8 @@
 //! `assign`: readiness and delivery; the watcher has the ladder.
 
 use ensemble_app::content::fill;
-use ensemble_app::worker::{Worker, agent_pane, resting};
-use ensemble_core::driver::{Assigner, HandedOver, LadderHost, Order};
-use ensemble_core::env::SystemClock;
+use ensemble_app::worker::{Worker, agent_pane, assigner, resting};
+use ensemble_core::driver::{HandedOver, Order};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_team::admission::Act;
 use schemars::JsonSchema;
@@ -45,20 +44,10 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
     let envelope = fill(&**queue, envelope, content)?;
     let host = queue.ladder_host(&desk.project)?;
     let waiter = worker.waiter(&app)?;
-    let times = desk.project.config.handshake();
-    let elsewhere = worker.elsewhere(queue, desk.agent.clone(), &times);
-    let assigner = Assigner {
-        elsewhere: elsewhere.as_ref().map(|ask| ask as _),
-        spool: &desk.spool,
-        queue: queue.request_store(),
-        clock: &SystemClock,
-        recorder: &*desk.recorder,
-        actor: desk.agent.clone(),
-        state: desk.project.state.clone(),
-        readiness: times,
-        hook: Some(ensemble_project::sessions::hook_reach),
-        ladders: Some(&host as &dyn LadderHost),
-    };
+    let (store, recorder) = (queue.request_store(), &*desk.recorder);
+    let mut assigner = assigner(&app, &desk.spool, store, recorder, Some(&host as _))?;
+    let elsewhere = worker.elsewhere(queue, desk.agent.clone(), &assigner.readiness);
+    assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
     let order = Order::new(task.clone(), assign.worker.clone(), envelope);
     let mailbox = worker.mailbox.clone();
     let mut pane = worker.openable_pane(&app)?;
@@ -71,7 +60,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
         HandedOver::Stored { ready_attempt, message, attempt } => Ok(json!({
             "id": message, "mailbox": mailbox, "state": "stored", "task_id": task,
             "worker": assign.worker, "attempt": attempt, "ready_attempt": ready_attempt,
-            "watched": ensemble_project::overview::WatcherView::of(&desk.project).runs(),
+            "watched": ensemble_watch::overview::WatcherView::of(&desk.project).runs(),
         })),
     }
 }

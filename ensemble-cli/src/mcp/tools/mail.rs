@@ -7,9 +7,10 @@ use ensemble_app::mail::answers;
 use ensemble_app::mail::delivered::{Delivered, body_json, count_waiting, needed_plan, sender_of};
 use ensemble_app::mail::readers::absent_reader;
 use ensemble_app::mail::replying;
+use ensemble_app::mail::sending::MessageHeaders;
 use ensemble_app::mail::settling::{Settling, Standing};
 use ensemble_core::env::{Delivery, Lease, Published};
-use ensemble_core::message::{BODY_BYTES_MAX, Envelope, MessageId, Name};
+use ensemble_core::message::{BODY_BYTES_MAX, MessageId, Name};
 use ensemble_core::requests::Gated;
 use ensemble_core::spool::State;
 use ensemble_team::admission::Act;
@@ -133,20 +134,15 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
         // Before the message is stored: it must not overtake the demand.
         desk.requests()?.demand_plan(task, &desk.agent)?;
     }
-    let mut envelope = desk
-        .app()
-        .sign(Envelope::new(send.to, String::new()))?
-        .with_priority(send.priority.unwrap_or(0));
-    if let Some(kind) = send.kind {
-        envelope = envelope.with_kind(kind);
-    }
-    if let Some(task) = send.task_id {
-        envelope = envelope.with_task(task);
-    }
-    if let Some(request) = send.request_id {
-        envelope = envelope.with_correlation(request);
-    }
-    envelope.traceparent = send.traceparent.and_then(|text| text.parse().ok());
+    let headers = MessageHeaders {
+        kind: send.kind,
+        priority: send.priority.unwrap_or(0),
+        task: send.task_id,
+        correlation: send.request_id,
+        traceparent: send.traceparent.and_then(|text| text.parse().ok()),
+        ..MessageHeaders::default()
+    };
+    let envelope = headers.envelope(&desk.app(), &send.to)?;
     let (queue, content) = (desk.queue()?, send.message.into_bytes());
     let envelope = fill(&**queue, envelope, content)?;
     let published = queue.publish(&envelope)?;

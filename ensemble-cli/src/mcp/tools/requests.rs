@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use ensemble_app::asking::{PlanSubmission, submit_plan};
 use ensemble_app::departing::{Farewell, SHUTDOWN_REASON};
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{PLAN_APPROVAL, SHUTDOWN};
-use ensemble_core::requests::{Ask, Entry};
+use ensemble_core::requests::Entry;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -75,15 +76,15 @@ pub(super) fn plan_approval(desk: &Desk, plan: PlanApproval) -> Answer {
                 let text = "approve: needs a request_id: an agent cannot approve its own plan";
                 return Err(Trouble::new(text));
             }
-            let to = match plan.to {
-                Some(to) => to,
-                None => desk.requests()?.reviewer(plan.task_id.as_deref(), &desk.agent)?,
+            let plan = PlanSubmission {
+                from: desk.agent.clone(),
+                to: plan.to,
+                task: plan.task_id,
+                id: None,
+                source: None,
+                content: text.into_bytes(),
             };
-            let mut ask = Ask::new(PLAN_APPROVAL, desk.agent.clone(), to, text);
-            if let Some(task) = plan.task_id {
-                ask = ask.with_task(task);
-            }
-            let entry = desk.requests()?.ask(ask)?;
+            let entry = submit_plan(&desk.requests()?, plan)?;
             let id = &entry.request.request_id;
             let mut object = entry.to_json();
             object["message"] = json!(format!(

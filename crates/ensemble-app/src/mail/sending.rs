@@ -1,0 +1,111 @@
+//! Sending: who gets a message, and what it says besides its content.
+
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::broker::Broker;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::{Envelope, MessageId, Name, TraceParent};
+use ensemble_core::spool::Settings;
+
+use crate::App;
+use crate::failure::{Failure, Outcome};
+
+/// How many names are shown beside one that does not exist.
+const NAMES_SHOWN_MAX: usize = 12;
+
+/// What a message says besides its recipient and its content.
+#[derive(Clone, Debug, Default)]
+pub struct MessageHeaders {
+    /// Its type; `None` is the type of a plain message.
+    pub kind: Option<Name>,
+    /// An id of the sender's own.
+    pub id: Option<MessageId>,
+    /// A higher one is received first.
+    pub priority: u8,
+    /// The task it is about.
+    pub task: Option<String>,
+    /// The attempt at that task.
+    pub attempt: Option<u32>,
+    /// The request it belongs to.
+    pub correlation: Option<String>,
+    /// The trace it belongs to.
+    pub traceparent: Option<TraceParent>,
+    /// When it becomes a dead letter, unless it was received before.
+    pub expires: Option<Duration>,
+}
+
+impl MessageHeaders {
+    /// The message from the caller to this mailbox, without its content.
+    pub fn envelope(self, app: &App, to: &Name) -> Outcome<Envelope> {
+        let mut envelope = app.sign(Envelope::new(to.clone(), String::new()))?;
+        envelope.priority = self.priority;
+        if let Some(kind) = self.kind {
+            envelope = envelope.with_kind(kind);
+        }
+        if let Some(id) = self.id {
+            envelope = envelope.with_id(id);
+        }
+        envelope.task_id = self.task;
+        envelope.attempt = self.attempt;
+        envelope.correlation_id = self.correlation;
+        envelope.traceparent = self.traceparent;
+        envelope.expires_at = self.expires.map(|time| SystemClock.wall().plus(time));
+        Ok(envelope)
+    }
+}
+
+/// The mailboxes of all agents but the sender.
+pub fn all_recipients(queue: &dyn Broker, sender: &Name) -> Outcome<Vec<Name>> {
+    let mut all = queue.mailboxes()?;
+    // The person is not one of them.
+    all.retain(|mailbox| mailbox != sender && !mailbox.is_operator());
+    match all.is_empty() {
+        true => Err(Failure::refused("there is no other mailbox to send to")),
+        false => Ok(all),
+    }
+}
+
+/// Each of these mailboxes once; the missing ones are created if that is asked for.
+pub fn known_recipients(queue: &dyn Broker, to: &[Name], creates: bool) -> Outcome<Vec<Name>> {
+    let mut recipients: Vec<Name> = Vec::with_capacity(to.len());
+    for to in to {
+        if recipients.contains(to) {
+            continue;
+        }
+        // Nothing is stored anywhere if one of several names is wrong.
+        match queue.settings(to) {
+            Ok(_) => {}
+            Err(Error::NoMailbox { .. }) if creates || to.is_operator() => {
+                match queue.add_mailbox(to, &Settings::default()) {
+                    Ok(()) | Err(Error::MailboxExists { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error @ Error::NoMailbox { .. }) => {
+                return Err(unknown_recipient(error, &queue.mailboxes()?));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        recipients.push(to.clone());
+    }
+    Ok(recipients)
+}
+
+/// A recipient that does not exist. The names of those that exist help more than another mailbox without a reader.
+fn unknown_recipient(error: Error, known: &[Name]) -> Failure {
+    let mut names: Vec<&str> = known.iter().take(NAMES_SHOWN_MAX).map(Name::as_str).collect();
+    if known.len() > names.len() {
+        names.push("…");
+    }
+    let hint = match names.is_empty() {
+        true => "`--create` creates it".to_owned(),
+        false => format!("there are {}", names.join(", ")),
+    };
+    Failure::from(error).with_hint(hint)
+}
+
+/// The type of a message to all.
+pub fn broadcast_type() -> Name {
+    Name::new("broadcast").unwrap_or_else(|_| unreachable!("it is a name"))
+}
