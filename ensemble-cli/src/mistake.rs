@@ -1,7 +1,7 @@
 //! What a wrong command line gets to read.
 
 use clap::error::{ContextKind, ContextValue};
-use ensemble_app::diagnostics::{is_json, tell, tell_program};
+use ensemble_app::diagnostics::{is_json, tell_program, write_line};
 use ensemble_app::error_line::Code;
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::Failure;
@@ -19,7 +19,7 @@ pub(crate) fn report(error: &clap::Error) -> Exit {
     }
     let text = error.render().to_string();
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        tell(text.trim_end());
+        write_line(text.trim_end());
         return Exit::Usage;
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
@@ -35,9 +35,9 @@ pub(crate) fn report(error: &clap::Error) -> Exit {
         tell_program(Code::Usage, one_line(message), hint, Exit::Usage);
         return Exit::Usage;
     }
-    tell(&format!("ensemble: {text}"));
+    write_line(&format!("ensemble: {text}"));
     if let Some(hint) = hint {
-        tell(&format!("hint: {hint}"));
+        write_line(&format!("hint: {hint}"));
     }
     Exit::Usage
 }

@@ -71,7 +71,7 @@ impl Output {
     }
 
     /// The kept output, which is taken.
-    pub(crate) fn take(&self) -> Vec<u8> {
+    pub(crate) fn take_output(&self) -> Vec<u8> {
         match &mut *self.stdout.borrow_mut() {
             Sink::Stdout(_) => Vec::new(),
             Sink::Kept(kept) => std::mem::take(kept),

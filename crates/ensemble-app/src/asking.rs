@@ -45,9 +45,9 @@ pub fn refused(error: Error) -> Failure {
 
 /// A plan that is submitted for approval.
 pub struct PlanSubmission {
-    /// Its author.
+    /// Author of the plan.
     pub from: Name,
-    /// Its reviewer; `None` is the agent that demands it or has reviewed the last one, otherwise the conductor.
+    /// Reviewer; `None` is the agent that demands it or has reviewed the last one, otherwise the conductor.
     pub to: Option<Name>,
     /// The task that is not begun before the plan is approved.
     pub task: Option<String>,

@@ -194,7 +194,7 @@ impl Leaving<'_> {
             self.see_to_a_watcher()?;
             // Before the look, so that a change during it wakes this process.
             let waiter = self.queue.listen(self.ids())?;
-            let events = self.look()?;
+            let events = self.collect_fates()?;
             if !events.is_empty() || self.open.is_empty() {
                 return Ok(events);
             }
@@ -273,7 +273,7 @@ impl Leaving<'_> {
         self.open.values().map(|(entry, _)| &entry.request.request_id)
     }
 
-    fn look(&mut self) -> Outcome<Vec<Event>> {
+    fn collect_fates(&mut self) -> Outcome<Vec<Event>> {
         let requests = Requests::new(self.queue.request_store());
         let mut events = Vec::new();
         for (agent, (entry, end)) in self.open.clone() {

@@ -29,7 +29,7 @@ pub fn tell_program(code: Code, message: String, hint: Option<String>, exit: Exi
         return;
     }
     if let Ok(line) = serde_json::to_string(&ErrorLine::new(code, message, hint, exit)) {
-        tell(&line);
+        write_line(&line);
     }
 }
 
@@ -43,12 +43,12 @@ pub fn say(text: &str) {
     if IS_SILENT.load(Ordering::Relaxed) {
         return;
     }
-    tell(&format!("ensemble: {}", crate::text::printable(text)));
+    write_line(&format!("ensemble: {}", crate::text::printable(text)));
 }
 
 /// A line on stderr, in one write, so that it stays whole among those of other processes. A closed
 /// stderr is no reason to fail.
-pub fn tell(line: &str) {
+pub fn write_line(line: &str) {
     crate::wait_line::aside(|| {
         let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
     });

@@ -19,7 +19,7 @@ use ensemble_team::worktree::{WorktreeError, WorktreeFault};
 use ensemble_tmux::tmux::TmuxError;
 use serde_json::Value;
 
-use crate::diagnostics::{is_json, say, tell, tell_program};
+use crate::diagnostics::{is_json, say, tell_program, write_line};
 use crate::error_line::{Code, ErrorLine, repeats};
 use crate::exit_code::Exit;
 
@@ -175,7 +175,7 @@ impl Failure {
             Self::Told { exit, text, hint, .. } => {
                 say(&text);
                 if let Some(hint) = hint.filter(|hint| !repeats(hint, std::env::args().skip(1))) {
-                    tell(&format!("hint: {}", crate::text::printable(&hint)));
+                    write_line(&format!("hint: {}", crate::text::printable(&hint)));
                 }
                 exit
             }

@@ -100,7 +100,7 @@ impl HeldMessage {
 
 /// The outcome of a settle.
 pub enum SettledMessage {
-    /// It is settled now.
+    /// The message is settled now.
     Now {
         /// The lease under which it was held.
         lease: Lease,
@@ -109,9 +109,9 @@ pub enum SettledMessage {
     },
     /// Nothing was left to do: something else has settled it.
     Before {
-        /// Its mailbox.
+        /// Mailbox of the message.
         mailbox: Name,
-        /// Its id.
+        /// Id of the message.
         id: MessageId,
         /// What has settled it, in words.
         how: String,

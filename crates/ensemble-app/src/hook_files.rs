@@ -109,7 +109,7 @@ impl HookContent {
 
 impl HookTarget {
     /// The name of the note of what was done.
-    fn note(&self) -> String {
+    fn note_name(&self) -> String {
         format!("{}-{}", self.program.word(), if self.is_of_user { "user" } else { "project" })
     }
 
@@ -136,7 +136,7 @@ impl HookTarget {
         };
         let parts = contents.into_iter().enumerate().map(|(index, (file, content))| {
             let suffix = if index == 0 { String::new() } else { format!("-{index}") };
-            let guest = hook_entries::guest(state, &format!("{}{suffix}", self.note()));
+            let guest = hook_entries::guest(state, &format!("{}{suffix}", self.note_name()));
             HookPart { file, guest, content }
         });
         Ok(parts.collect())

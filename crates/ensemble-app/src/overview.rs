@@ -17,7 +17,7 @@ pub const FRESH: Evidence = Evidence::Panes;
 
 /// Looks at everything.
 pub fn gather(app: &App, evidence: Evidence) -> Outcome<Overview> {
-    look(app, &open(app)?, evidence)
+    observe_team(app, &open(app)?, evidence)
 }
 
 /// The queue for a look at everything.
@@ -42,7 +42,7 @@ impl OpenedQueue {
 }
 
 /// The same, with a queue that is open already: it knows its mailboxes.
-pub fn look(app: &App, queue: &OpenedQueue, evidence: Evidence) -> Outcome<Overview> {
+pub fn observe_team(app: &App, queue: &OpenedQueue, evidence: Evidence) -> Outcome<Overview> {
     let overview = Overview::look(app.project()?, queue.source(), evidence);
     for warning in &overview.warnings {
         say(&format!("warning: {warning}"));

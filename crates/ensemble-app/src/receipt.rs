@@ -79,7 +79,7 @@ impl<'a> Tracker<'a> {
 
     /// Waits until the message got as far as `wanted`, or `deadline`. Says how far it got.
     pub fn wait(&mut self, wanted: Receipt, deadline: Option<Instant>) -> Outcome<Receipt> {
-        let reached = self.look()?;
+        let reached = self.observe_receipt()?;
         if reached >= wanted {
             return Ok(reached);
         }
@@ -90,7 +90,7 @@ impl<'a> Tracker<'a> {
         };
         let waiter = Waiter::new(&self.directories());
         loop {
-            let reached = self.look()?;
+            let reached = self.observe_receipt()?;
             let left =
                 deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             if reached >= wanted || left.is_zero() {
@@ -100,7 +100,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    fn look(&mut self) -> Outcome<Receipt> {
+    fn observe_receipt(&mut self) -> Outcome<Receipt> {
         if let Some(log) = &mut self.log {
             for record in log.poll()? {
                 let names = |key: &str, value: &str| {

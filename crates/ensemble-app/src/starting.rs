@@ -1,9 +1,9 @@
 //! What agents show when they are started: whether a dialog waits for a person.
 //!
-//! [`Starts::look`] looks at all panes at the same time. It looks at each until its agent is ready,
-//! working, in a dialog or gone, for [`FIRST_LOOK`] at most. [`Starts::look_on`] continues until
-//! [`WHOLE_LOOK`], for agents that this command has started. They are those whose screen their
-//! profile does not know yet, or who have been ready for less than [`STEADY`]: Gemini CLI draws its
+//! [`Starts::observe`] looks at all panes at the same time. It looks at each until its agent is ready,
+//! working, in a dialog or gone, for `FIRST_LOOK` at most. [`Starts::observe_on`] continues until
+//! `WHOLE_LOOK`, for agents that this command has started. They are those whose screen their
+//! profile does not know yet, or who have been ready for less than `STEADY`: Gemini CLI draws its
 //! composer before its trust dialog. Scripts have no such screen, and neither look waits for them.
 //! Several dialogs may follow one another: these looks see the first, and `ensemble team` the one
 //! that is open. An agent that has joined from a pane of its own is looked at once.
@@ -54,7 +54,7 @@ pub struct Starts<'a> {
 
 impl<'a> Starts<'a> {
     /// Looks for the first time, at every agent whose provider has screens to judge.
-    pub fn look(project: &'a Project, brought: &'a [Brought]) -> Outcome<Self> {
+    pub fn observe(project: &'a Project, brought: &'a [Brought]) -> Outcome<Self> {
         let began = Instant::now();
         let (mut dialogs, mut unknown, mut young) = (BTreeMap::new(), Vec::new(), Vec::new());
         let mut note = |member: &'a Member, shown| {
@@ -86,7 +86,7 @@ impl<'a> Starts<'a> {
 
     /// Continues with the agents in `unknown`, and with those that are ready only now. Calls `then` with each dialog as soon as it opens.
     /// Afterwards `unknown` holds the agents that are still starting.
-    pub fn look_on(&mut self, mut then: impl FnMut(&Name, &str) -> Outcome) -> Outcome {
+    pub fn observe_on(&mut self, mut then: impl FnMut(&Name, &str) -> Outcome) -> Outcome {
         let (mut members, mut still) = (std::mem::take(&mut self.unknown), Vec::new());
         members.append(&mut self.young);
         let look = Look { deadline: self.began + WHOLE_LOOK, steady: STEADY };

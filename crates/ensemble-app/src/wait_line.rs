@@ -2,7 +2,7 @@
 //!
 //! | stderr is | shown |
 //! |---|---|
-//! | a terminal of a person | one line that is replaced each second, from [`SHOWN_AFTER`] on |
+//! | a terminal of a person | one line that is replaced each second, from `SHOWN_AFTER` on |
 //! | a terminal in which an agent runs the verb, or no terminal | nothing |
 //!
 //! What is printed meanwhile goes above the line ([`aside`]).

@@ -86,7 +86,7 @@ pub(crate) fn serve(context: &Context, call_verb: VerbCall) -> Outcome {
     } }));
     let mut stdin = BufReader::new(io::stdin().lock());
     while let Some(line) = ensemble_app::content::read_line(&mut stdin, LINE_BYTES_MAX)? {
-        session.take(line);
+        session.begin_call(line);
     }
     session.calls.end(PATIENCE_AT_END);
     Ok(())
@@ -108,7 +108,7 @@ fn answer(id: Value, result: Value, outcome: Outcome) {
 
 impl Session {
     /// Begins what a line asks for.
-    fn take(self: &Arc<Self>, line: Outcome<Vec<u8>>) {
+    fn begin_call(self: &Arc<Self>, line: Outcome<Vec<u8>>) {
         let call = line.and_then(|line| {
             serde_json::from_slice::<Call>(&line)
                 .map_err(|error| Failure::usage(format!("no call: {error}")))

@@ -109,11 +109,11 @@ impl Arguments {
         if let Some(found) = &upstream {
             return takeover::tell(context, &project, found, lacking.as_deref());
         }
-        tell(context, &project, !added.is_empty())
+        print_created(context, &project, !added.is_empty())
     }
 }
 
-fn tell(context: &Context, project: &Project, is_new: bool) -> Outcome {
+fn print_created(context: &Context, project: &Project, is_new: bool) -> Outcome {
     let out = &context.out;
     let queue = out.paint(STRONG, ensemble_app::text::one_line(&project.queue.to_string_lossy()));
     let what = if is_new { "created the queue" } else { "the queue is there already:" };

@@ -31,9 +31,9 @@ pub(crate) fn print_session(context: &Context, session: &Session) -> Outcome {
 pub(crate) fn print_brought(context: &Context, brought: &[Brought]) -> Outcome {
     let out = &context.out;
     let (mut rows, mut failed, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-    let mut starts = Starts::look(context.project()?, brought)?;
+    let mut starts = Starts::observe(context.project()?, brought)?;
     if out.is_json() {
-        starts.look_on(|_, _| Ok(()))?;
+        starts.observe_on(|_, _| Ok(()))?;
     }
     for Brought { member, how, .. } in brought {
         let binding = member.binding.as_ref();
@@ -106,7 +106,7 @@ fn waits(out: &Output, agent: &Name, dialog: &str) -> Outcome {
 fn late(out: &Output, starts: &mut Starts<'_>, failed: &mut Vec<String>) -> Outcome {
     out.flush()?;
     let watched = starts.unknown.clone();
-    starts.look_on(|agent, dialog| {
+    starts.observe_on(|agent, dialog| {
         waits(out, agent, dialog)?;
         out.flush()
     })?;

@@ -31,7 +31,7 @@ impl Verify {
         let board = context.board()?;
         let worktrees = context.worktrees(&board)?;
         match worktrees.verify(&agent, self.epoch.given()?, SystemClock.wall())? {
-            Ok(verified) => tell(context, &verified),
+            Ok(verified) => print_verified(context, &verified),
             Err(unfit) => {
                 let exit = match unfit {
                     Unfit::NothingAssigned(_) => Exit::Nothing,
@@ -52,7 +52,7 @@ const fn advice(unfit: &Unfit) -> &'static str {
     }
 }
 
-fn tell(context: &Context, verified: &Verified) -> Outcome {
+fn print_verified(context: &Context, verified: &Verified) -> Outcome {
     let Verified { agent, role, registration, lease_until, duty, .. } = verified;
     if context.out.is_json() {
         let mut object = json!({

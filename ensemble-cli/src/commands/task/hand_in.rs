@@ -29,7 +29,7 @@ pub(super) struct Submit {
 impl Submit {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let commit = submit_task(context, &self.id, self.epoch.given()?, self.unchanged)?;
-        tell(context, &self.id, &commit)
+        print_commit(context, &self.id, &commit)
     }
 }
 
@@ -75,11 +75,11 @@ impl Verdict {
         };
         let given = self.epoch.given()?;
         let commit = judge_task(context, &self.id, given, self.commit.as_deref(), &says)?;
-        tell(context, &self.id, &commit)
+        print_commit(context, &self.id, &commit)
     }
 }
 
-fn tell(context: &Context, id: &Name, commit: &str) -> Outcome {
+fn print_commit(context: &Context, id: &Name, commit: &str) -> Outcome {
     let state = context.board()?.read()?;
     let status = state.task(id).map_or("gone", |task| task.status.as_str());
     if context.out.is_json() {

@@ -45,7 +45,7 @@ impl Merge {
         for id in ids {
             let merged = worktrees.merge(&id)?;
             failed += u64::from(matches!(merged, Merged::Failed { .. }));
-            tell(context, &id, &merged)?;
+            print_merged(context, &id, &merged)?;
         }
         if failed == 0 {
             return Ok(());
@@ -57,7 +57,7 @@ impl Merge {
     }
 }
 
-fn tell(context: &Context, id: &Name, merged: &Merged) -> Outcome {
+fn print_merged(context: &Context, id: &Name, merged: &Merged) -> Outcome {
     if context.out.is_json() {
         return context.out.object(&match merged {
             Merged::Done { commit, retired } => json!({

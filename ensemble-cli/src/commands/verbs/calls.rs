@@ -53,7 +53,7 @@ pub(crate) fn call(
     let context = Context::called(globals, place);
     let outcome = context.admit(&files).and_then(|()| verb.run(&context));
     context.warn_about_log();
-    (context.out.take(), outcome)
+    (context.out.take_output(), outcome)
 }
 
 /// Reads a call as the command line reads its words.

@@ -203,14 +203,15 @@ pub(super) fn report(desk: &Desk, report: Report) -> Answer {
     document.files_created = report.files_created;
     document.completed_at = Some(SystemClock.wall().to_string());
     let file = format!("{}-completed.yaml", file_stem(&document.task_id));
-    let text = drop::lint(&desk.project, &document, &file, &LintChecks::STRICT).map_err(told)?;
-    let file = drop::land(&desk.project, &file, &text).map_err(told)?;
+    let text =
+        drop::lint(&desk.project, &document, &file, &LintChecks::STRICT).map_err(as_trouble)?;
+    let file = drop::land(&desk.project, &file, &text).map_err(as_trouble)?;
     let ends = desk.project.task_ends();
     ends.reported(&desk.spool, &document, text.as_bytes(), &*desk.recorder)?;
     let settled = reporting.settle(document.attempt());
     Ok(json!({ "file": file, "task_id": document.task_id, "settled": settled }))
 }
 
-fn told(failure: Failure) -> Trouble {
+fn as_trouble(failure: Failure) -> Trouble {
     Trouble::new(failure.text())
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::overview::{look, open};
+use ensemble_app::overview::{observe_team, open};
 use ensemble_app::team_log::TeamLog;
 use ensemble_core::durable::{Dir, Durability, Modes, temporary_name};
 use ensemble_core::event_log::read_all;
@@ -51,7 +51,7 @@ impl Arguments {
         }
         let mut samples = meter.samples();
         let queue = open(context)?;
-        let overview = look(context, &queue, Evidence::Watcher)?;
+        let overview = observe_team(context, &queue, Evidence::Watcher)?;
         let spool = match queue.source() {
             OverviewSource::Here(spool) => Some(spool),
             OverviewSource::Remote(_) | OverviewSource::Away(_) => None,
