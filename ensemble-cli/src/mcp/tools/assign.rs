@@ -60,7 +60,7 @@ pub(super) fn assign(desk: &Desk, assign: Assign) -> Answer {
         HandedOver::Stored { ready_attempt, message, attempt } => Ok(json!({
             "id": message, "mailbox": mailbox, "state": "stored", "task_id": task,
             "worker": assign.worker, "attempt": attempt, "ready_attempt": ready_attempt,
-            "watched": ensemble_watch::overview::WatcherView::of(&desk.project).runs(),
+            "watched": ensemble_project::overview::WatcherView::of(&desk.project).runs(),
         })),
     }
 }
