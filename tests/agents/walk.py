@@ -119,13 +119,12 @@ class Walk(Checks):
     def is_met(self, watcher, keys):
         """Presses keys between our text and our Enter, unless our Enter was quicker."""
         count = self.model.follow(Reader())
+        # The pane remembers what was typed before tmux answers. So no load decides who is first.
+        self.agent.tmux("set-hook", "-g", "after-set-option", f"run-shell 'kill -STOP {watcher.pid}'")
         # `send` is not waited for: our Enter may be there before it has ended.
         sender = self.agent.popen("send", "--to", "w1", "-m", "mail")
-        deadline = time.monotonic() + PACE_SECONDS
-        while LINE not in self.bottom() and not self.model.since(count) and time.monotonic() < deadline:
-            time.sleep(0.002)
-        # So that no load decides who is first.
-        watcher.send_signal(signal.SIGSTOP)
+        settled(lambda: LINE in self.bottom() or self.model.since(count), PACE_SECONDS)
+        self.agent.tmux("set-hook", "-gu", "after-set-option")
         # With its Enter a line is no longer remembered as typed.
         is_met, pressed = LINE in self.bottom() and self.agent.holds_a_line_of_ours(), time.monotonic()
         if is_met:
