@@ -75,6 +75,9 @@ impl Arguments {
         program: Command,
         tool_schemas: impl FnOnce() -> Vec<(&'static str, Value)>,
     ) -> Outcome {
+        // Without tools there is no schema of them.
+        #[cfg(not(feature = "mcp"))]
+        drop(tool_schemas);
         let contract =
             |kind| -> Outcome { context.out.content(pretty(&contract::schema(kind))?.as_bytes()) };
         if !self.command.is_empty() && !matches!(self.what, What::Output) {
