@@ -47,7 +47,7 @@ fn task(bed: &Bed, id: &str) -> Value {
 fn a_board_that_one_host_makes_is_that_of_every_host() {
     let server = Server::start();
     let (near, far) = hosts(&server);
-    assert!(near.fails(3, "task list").contains("there is no blackboard at nats://"));
+    assert!(near.fails(1, "task list").contains("has no team of this name"));
     assert!(near.ok("board init").starts_with("created nats://"));
     assert!(far.fails(1, "board init").contains("exists"));
     near.ok("board goal set g1 -d count --spec s.md");
