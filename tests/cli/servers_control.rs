@@ -47,6 +47,7 @@ fn an_abort_reaches_the_copy_of_a_host_with_a_watcher_and_is_lifted_from_there()
     let server = Server::start();
     let team = fresh_team();
     let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    near.ok("mailbox add w1");
     let _watcher = watch(&far);
     near.ok("board abort --reason over");
     near.ok("board checkpoint");

@@ -207,7 +207,7 @@ event_types! {
 
     /// The machine slept, or its wall clock was set.
     LEASE_CLOCK_GAP = "lease.clock_gap" by "observer": "`gap`";
-    /// Most leases ran out together, and the observer waits once.
+    /// Most holders fell silent together, and the observer waits once.
     LEASE_MASS_EXPIRY = "lease.mass_expiry" by "observer": "`late`, `of`";
     /// A lease was extended for a long operation.
     LEASE_EXTENDED_LONG = "lease.extended_long" by "supervisor": "`agent`, `epoch`, `line`: `Extended lease for long operation: …`";

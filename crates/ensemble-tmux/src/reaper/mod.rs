@@ -47,7 +47,7 @@ pub(crate) use table::variable;
 use table::{Table, read_row};
 
 pub use error::ReaperError;
-pub use table::{Fate, fate};
+pub use table::{Fate, fate, is_foreground_job};
 
 /// Signals that end processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

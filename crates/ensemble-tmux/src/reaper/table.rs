@@ -76,6 +76,17 @@ pub(super) fn read_row(pid: u32) -> Option<Row> {
     parse_row(&sys::stat(pid)?)
 }
 
+/// Whether a process is a command line of an interactive shell, in the foreground of its terminal: of the session of its
+/// parent, in another process group.
+#[must_use]
+pub fn is_foreground_job(pid: u32) -> bool {
+    let Some(own) = read_row(pid) else { return false };
+    // The system shows no numbers of what is outside of a container: its init may have session 0.
+    read_row(own.parent).is_some_and(|parent| {
+        own.session == parent.session && own.group != parent.group && own.foreground == own.group
+    })
+}
+
 /// Parses a row. The second field, the name, is in parentheses and may contain spaces and
 /// parentheses.
 fn parse_row(stat: &str) -> Option<Row> {
