@@ -65,8 +65,11 @@ fn only_who_has_died_is_started_again_and_mail_is_kept() {
     kill(u32::try_from(of(&first, "worker-1")["pid"].as_u64().unwrap()).unwrap());
     eventually("the pane is dead", || team.pane("worker-1").dead);
     let gone = team.wait_for_state("worker-1", "gone");
-    let said = team.bed.run("send --to worker-1 -m x").stderr;
-    assert!(said.contains("worker-1 is not running, and the message waits for it"), "{said}");
+    // `team` looks at the pane itself; a sender learns what the watcher has seen.
+    eventually("a sender learns that it is not running", || {
+        let said = team.bed.run("send --to worker-1 -m x").stderr;
+        said.contains("worker-1 is not running, and the message waits for it")
+    });
     assert_eq!((&gone["recorded"], &gone["unread"]), (&"up".into(), &1.into()));
     let second = team.up();
     let again = of(&second, "worker-1");
