@@ -306,6 +306,12 @@ fn a_signal_ends_the_agent_and_gives_the_terminal_back() {
     kill_process(wrapped.wrapper(), Signal::TERM).unwrap();
     wrapped.shows("left 143 icanon");
     assert_eq!(wrapped.row()["state"], "shutdown");
+    // Its terminal is closed, and `up` cannot open it again.
+    let again = "`ensemble claude --name w1`";
+    for line in ["send --to w1 -m news", "agent restart w1"] {
+        let ran = wrapped.bed.run(line);
+        assert!(ran.stderr.contains(again), "{line}: {ran:?}");
+    }
 }
 
 #[test]

@@ -68,6 +68,17 @@ pub struct Elsewhere {
     pub since: Option<Timestamp>,
 }
 
+/// The programs that a command of their own starts in a person's terminal: `ensemble claude` and its like.
+pub const WRAPPERS: [&str; 4] = ["claude", "codex", "opencode", "gemini"];
+
+fn is_wrapper(provider: &str) -> bool {
+    WRAPPERS.contains(&provider)
+}
+
+fn wrapper_line(provider: &str, name: &Name) -> String {
+    format!("`ensemble {provider} --name {name}`")
+}
+
 /// The role of an agent of which none is known.
 const ROLE_UNKNOWN: &str = "unknown";
 /// The provider of an agent of which none is known.
@@ -124,13 +135,18 @@ impl Row {
 
     /// What starts it again once it is gone: only agents that the team has started come back by `up`.
     #[must_use]
-    pub fn again(&self) -> String {
+    pub fn again(&self, project: &Project) -> String {
         let Member { name, provider, .. } = &self.member;
+        let is_configured = project.config.agents.contains_key(name);
         match self.came {
+            // Its row has lost its terminal with its end.
+            Came::Recorded if !is_configured && is_wrapper(provider) => {
+                wrapper_line(provider, name)
+            }
+            Came::Wrapped => wrapper_line(provider, name),
             Came::Joined => {
                 format!("start it in its pane, or run `ensemble agent join {name}` in another")
             }
-            Came::Wrapped => format!("`ensemble {provider} --name {name}`"),
             Came::Started | Came::Supervised | Came::Registered | Came::Remote | Came::Recorded => {
                 format!("`ensemble up {name}`")
             }

@@ -11,6 +11,7 @@ use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::AtExpiry;
 use ensemble_project::Project;
+use ensemble_project::rows::Row;
 use ensemble_team::roster::{Came, Member};
 
 use crate::completion;
@@ -96,13 +97,14 @@ impl Arguments {
 
 /// Refuses an agent that only a person or its supervisor can start again, with what they have to do.
 fn require_restartable(project: &Project, member: &Member) -> Outcome {
-    let Member { name, provider, .. } = member;
+    let name = &member.name;
+    let again = Row::of(member.clone()).again(project);
     let (text, hint) = match member.came() {
         Came::Started => return Ok(()),
         Came::Recorded if project.config.agents.contains_key(name) => return Ok(()),
         Came::Wrapped => (
             format!("{name} runs in its own terminal"),
-            format!("end it there, then run `ensemble {provider} --name {name}` in that terminal"),
+            format!("end it there, then run {again} in that terminal"),
         ),
         Came::Joined => (
             format!("{name} joined in a pane that `up` has not opened"),
@@ -110,7 +112,7 @@ fn require_restartable(project: &Project, member: &Member) -> Outcome {
         ),
         _ => (
             format!("{name} was not started by `ensemble up`"),
-            "start it again where it was started, as it was started there".to_owned(),
+            format!("start it where it was started: {again}"),
         ),
     };
     Err(Failure::refused(text).with_hint(hint))

@@ -43,7 +43,7 @@ pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
     if let Some(reader) = readers.pop() {
         let name = reader.name.clone();
         let how = if reader.is_present() { "is not running" } else { "has left" };
-        let again = Row::of(reader).again();
+        let again = Row::of(reader).again(project);
         return Some(format!("{name} {how}, and the message waits for it: {again}"));
     }
     let (host, agent) = elsewhere.first()?;

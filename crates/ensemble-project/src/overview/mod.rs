@@ -197,7 +197,7 @@ impl Overview {
         mail: &[PersonMail],
     ) -> Vec<Need> {
         let mut views: Vec<AgentView> =
-            self.agents.iter().map(|agent| agent.view(&self.watcher)).collect();
+            self.agents.iter().map(|agent| agent.view(project, &self.watcher)).collect();
         views.extend(self.bound_alone());
         let parked = BudgetFile::open(&project.state).stands_in_the_way();
         let parked = parked.unwrap_or_else(|error| {
@@ -248,7 +248,7 @@ impl Agent {
         self.presence.state == State::Idle && waited > MAIL_WAITS_MAX
     }
 
-    fn view(&self, watcher: &WatcherView) -> AgentView {
+    fn view(&self, project: &Project, watcher: &WatcherView) -> AgentView {
         let name = self.row.member.name.clone();
         AgentView {
             state: self.presence.state,
@@ -260,7 +260,7 @@ impl Agent {
             nudges: watcher.why_not_notified(&name),
             has_pane: self.row.member.binding.as_ref().is_some_and(|it| !it.is_terminal()),
             terminal: self.row.member.binding.as_ref().and_then(own_terminal),
-            again: self.row.again(),
+            again: self.row.again(project),
             machine: self.row.elsewhere.as_ref().map(|it| it.machine.clone()),
             name,
         }
