@@ -194,8 +194,8 @@ impl Notifier {
         }
     }
 
-    /// An agent's pane was observed. If its composer shows our unsent line alone and no mail waits, the line is taken
-    /// back.
+    /// An agent's pane was observed. If its composer shows our unsent line alone, the line is taken back, or submitted
+    /// again while mail waits.
     pub(crate) fn observed(&mut self, now: Monotonic, agent: &Name, seen: Option<&Judgement>) {
         let is_left = seen.is_some_and(|seen| seen.unsent_line() == UnsentLine::Alone);
         if let Some(target) = self.targets.get_mut(agent).filter(|_| is_left) {

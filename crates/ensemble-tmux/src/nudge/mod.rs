@@ -21,6 +21,7 @@
 //! any bound   Limited, without an end         -> same         (probed after 1, 2, 4, 8, 15, 15 … min)
 //! Told        60, 120, 240 s unread           -> InFlight     Nudge
 //! Told        240 s unread after the fourth   -> Unanswered   Record Unanswered
+//! Told        LineLeft, 3 s after it was sent -> InFlight     Nudge            (which presses Enter behind the line)
 //! Told        a ladder sets the pace          -> same         (nothing is repeated by itself)
 //! Told, Unanswered  Prompt, the pace is over  -> InFlight     Nudge
 //! Told, Unanswered  Prompt, before that       -> Due if it must be, or same
@@ -63,7 +64,8 @@
 //! ([`Deferral::Draft`], [`Deferral::LineGone`]). The next attempt is a nudge again. If the mail has come by another way
 //! since, the line has nothing to say any more, and the attempt is an [`Effect::Withdraw`]. It takes back exactly that line,
 //! and only where nothing else is in the composer, so that a person's next words are not glued to it. A line that shows up later
-//! ([`Event::LineLeft`]), or that an earlier watcher has left, is withdrawn in the same way. The guard's
+//! ([`Event::LineLeft`]), or that an earlier watcher has left, is withdrawn in the same way. While its mail waits, it is
+//! submitted again instead: a program that draws may swallow an Enter. The guard's
 //! `draft` keeps us away until that person is done. Only submitted lines count for [`NUDGES_MAX`].
 //! Behind a turn the pause between two tries is [`RETRY_BUSY_MAX`] at most, behind a person [`RETRY_PERSON_MAX`].
 //! So an idle agent with an empty composer and unread mail is told within [`RETRY_MAX`], whatever
@@ -345,7 +347,9 @@ impl NudgeSchedule {
         let (attempt, waiting) = (self.attempt, self.waiting);
         let occasion = match self.probe {
             Some(probe) if probe.is_due(now) => Occasion::Probe,
-            Some(_) | None if self.nudges > 0 && !is_prompted => Occasion::Again,
+            Some(_) | None if self.nudges > 0 && !is_prompted && !self.is_line_seen => {
+                Occasion::Again
+            }
             Some(_) | None => Occasion::News,
         };
         self.effects.push_back(match self.typed {

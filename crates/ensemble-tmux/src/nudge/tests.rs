@@ -426,7 +426,7 @@ parked   unbound      quiet        due          in_flight    deferred     deferr
 limited  unbound      quiet        due          in_flight    deferred     deferred     deferred     in_flight    told         unanswered
 paced    unbound      quiet        due          in_flight    deferred     deferred     deferred     in_flight    told         unanswered
 prompt   unbound      quiet        due          in_flight    deferred     deferred     deferred     in_flight    in_flight N  in_flight N
-left     unbound      in_flight W  due          in_flight    deferred     deferred     deferred     in_flight    told         unanswered
+left     unbound      in_flight W  due          in_flight    deferred     deferred     deferred     in_flight    in_flight N  unanswered
 time     unbound      quiet        in_flight N  deferred R   in_flight N  in_flight S  in_flight W  deferred     in_flight N  unanswered
 "
     );

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Effect, NudgeSchedule, State};
+use super::{Effect, NUDGES_MAX, NudgeSchedule, State};
+use crate::tmux::LINE_PATIENCE;
 use ensemble_core::env::Monotonic;
 
 impl NudgeSchedule {
@@ -20,9 +21,17 @@ impl NudgeSchedule {
         self.typed.is_some() || self.is_line_seen
     }
 
-    /// Our unsent line is in the composer, and no attempt is under way.
+    /// Our unsent line is in the composer, and no attempt is under way. Where mail waits, the program has swallowed the
+    /// Enter, so it gets another one.
     pub(super) fn line_left(&mut self, now: Monotonic, state: State) -> State {
-        if state != State::Quiet {
+        // The program may be slow to clear its composer.
+        let is_swallowed = || self.last_try.is_some_and(|last| now >= last + LINE_PATIENCE);
+        let is_left = match state {
+            State::Quiet => true,
+            State::Told { .. } => self.nudges < NUDGES_MAX && is_swallowed(),
+            _ => false,
+        };
+        if !is_left {
             return state;
         }
         self.is_line_seen = true;
@@ -81,6 +90,23 @@ mod tests {
             answer(&mut schedule, at(5), refused(over));
             assert_eq!((schedule.status().phase, schedule.poll_timeout()), (Phase::Quiet, None));
         }
+    }
+
+    #[test]
+    fn a_line_whose_enter_was_swallowed_gets_another_one() {
+        let mut schedule = bound_with(1);
+        answer(&mut schedule, at(0), NudgeOutcome::Sent);
+        drain(&mut schedule);
+        schedule.handle(at(2), Event::LineLeft);
+        assert_eq!(drain(&mut schedule), [], "the program may be slow to clear its composer");
+        for attempt in 2..=NUDGES_MAX {
+            let now = at(4 * u64::from(attempt));
+            schedule.handle(now, Event::LineLeft);
+            assert_eq!(drain(&mut schedule), [nudge(attempt.into(), 1)]);
+            answer(&mut schedule, now, NudgeOutcome::Sent);
+        }
+        schedule.handle(at(60), Event::LineLeft);
+        assert_eq!(drain(&mut schedule), [], "no more often than any line");
     }
 
     #[test]
