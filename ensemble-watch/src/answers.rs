@@ -22,7 +22,7 @@ use ensemble_core::message::{MessageId, Name, Purpose};
 use ensemble_core::spool::Spool;
 use serde_json::Value;
 
-use crate::boxes::{Complete, Unfit};
+use ensemble_core::dropbox::{CompleteFile, UnfitFile};
 
 /// How many files in a row the watcher answers to one author.
 pub(crate) const ANSWERS_MAX: u32 = 5;
@@ -94,14 +94,14 @@ impl Answers {
 }
 
 /// Whether a delivered file is about an automatic message in its author's mailbox.
-pub(crate) fn is_about_notice(file: &Complete, author: &Name, spool: &Spool) -> bool {
+pub(crate) fn is_about_notice(file: &CompleteFile, author: &Name, spool: &Spool) -> bool {
     let fields = SUBJECT_FIELDS.iter().filter_map(|field| file.fields.get(field));
     let named = fields.filter_map(Value::as_str).chain(stem(&file.file));
     named.into_iter().any(|id| is_notice(id, author, spool))
 }
 
 /// As [`is_about_notice`], for a file that is put aside and may not be YAML.
-pub(crate) fn is_unfit_about_notice(unfit: &Unfit, author: &Name, spool: &Spool) -> bool {
+pub(crate) fn is_unfit_about_notice(unfit: &UnfitFile, author: &Name, spool: &Spool) -> bool {
     let content = &unfit.content[..unfit.content.len().min(SEARCHED_BYTES_MAX)];
     let text = String::from_utf8_lossy(content);
     let fields = text.lines().filter_map(|line| line.trim().split_once(':'));

@@ -19,8 +19,8 @@ use ensemble_project::status::ACTOR;
 use ensemble_team::contract::{self, Kind, Node};
 use ensemble_team::lint::{Finding, Linter, Mode, Shape};
 
-use crate::boxes::{Complete, contract_of, message_source};
-use crate::rejection_notice::author_in;
+use crate::work_file::{WorkFile as _, contract_of};
+use ensemble_core::dropbox::{CompleteFile, message_source};
 
 /// The type of the message that tells an author of vague words.
 const ADVICE_TYPE: &str = "report.advice";
@@ -43,7 +43,7 @@ impl Judge {
     }
 
     /// Why a file is not to be delivered; `None` if it is.
-    pub(crate) fn unfit(&self, file: &Complete, kind: &Name) -> Option<String> {
+    pub(crate) fn unfit(&self, file: &CompleteFile, kind: &Name) -> Option<String> {
         let contract = contract_of(kind)?;
         if !contract::is_meant(contract, &file.fields) {
             return None;
@@ -60,7 +60,7 @@ impl Judge {
     }
 
     /// What is vague or missing in a file that was delivered, for its author.
-    pub(crate) fn advice(&self, file: &Complete) -> Option<Advice> {
+    pub(crate) fn advice(&self, file: &CompleteFile) -> Option<Advice> {
         if self.mode != Mode::Warn || !file.is_report() {
             return None;
         }
@@ -69,10 +69,10 @@ impl Judge {
             return None;
         }
         let findings = self.findings(file, contract);
-        (!findings.is_empty()).then(|| Advice { author: author_in(&file.fields), findings })
+        (!findings.is_empty()).then(|| Advice { author: file.author(), findings })
     }
 
-    fn findings(&self, file: &Complete, contract: Kind) -> Vec<Finding> {
+    fn findings(&self, file: &CompleteFile, contract: Kind) -> Vec<Finding> {
         let is_judged = matches!(contract, Kind::Report | Kind::Review);
         if self.mode == Mode::Off || !is_judged {
             return Vec::new();
@@ -84,7 +84,7 @@ impl Judge {
 
 /// How a file breaks its contract. Its fields were read when it was found, which is enough to see that it keeps the
 /// contract. Only a file that does not is read again, for the lines that its author is told.
-fn broken(file: &Complete, contract: Kind) -> Option<String> {
+fn broken(file: &CompleteFile, contract: Kind) -> Option<String> {
     let path = file.path();
     let check = |node: &Node| contract::check(contract, node, path.as_ref());
     check(&Node::without_places(&file.fields)).err()?;
@@ -114,7 +114,7 @@ impl Advice {
     ///
     /// # Errors
     /// The disk failed; to be tried again.
-    pub(crate) fn send(&self, file: &Complete, spool: &Spool) -> Result<Option<Name>> {
+    pub(crate) fn send(&self, file: &CompleteFile, spool: &Spool) -> Result<Option<Name>> {
         let Some(author) = self.author.clone() else { return Ok(None) };
         let path = file.path();
         let about = file.fields.get("task_id").and_then(serde_json::Value::as_str);

@@ -11,56 +11,36 @@
 //! The message is stored before the file is moved, under an id that follows from path, content and
 //! recipient. A crash in between repeats it, which stores nothing new.
 
-use ensemble_core::dropbox::Routes;
+use ensemble_core::dropbox::{AUTHOR_FIELDS, Routes, UnfitFile, author_of_text, message_source};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_project::status::ACTOR;
-use serde_json::Value;
-
-use crate::boxes::{Unfit, message_source};
 
 /// The type of the message.
 pub(crate) const REJECTED_TYPE: &str = "report.rejected";
 /// The type of the message about a task that was put down again.
 const AGAIN_TYPE: &str = "mail.again";
-/// The fields of a report in which its author may be named, best first.
-const AUTHOR_FIELDS: [&str; 6] =
-    ["worker_id", "workerId", "executed_by", "reviewer", "agent", "from"];
 /// How much of a file that cannot be read is searched for its author, in bytes.
 const SEARCHED_BYTES_MAX: usize = 16 * 1024;
 /// How many hexadecimal digits of a digest make an id.
 const ID_DIGITS: usize = 40;
 
-/// The author of a file, as the file names it. The seed's workers are numbers: `1` is `worker-1`.
-pub(crate) fn author_in(fields: &Value) -> Option<Name> {
-    AUTHOR_FIELDS.iter().find_map(|field| match fields.get(field)? {
-        Value::String(text) => author(text),
-        Value::Number(number) => author(&number.to_string()),
-        _ => None,
-    })
-}
-
-fn author(text: &str) -> Option<Name> {
-    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    Name::new(if is_number { format!("worker-{text}") } else { text.to_owned() }).ok()
-}
-
-/// As [`author_in`], for a text that is not YAML: what stands behind the first such field's name.
+/// As [`CompleteFile::author`](ensemble_core::dropbox::CompleteFile::author), for a text that is not YAML: what stands behind the first such field's name.
 fn author_in_text(content: &[u8]) -> Option<Name> {
     let text = String::from_utf8_lossy(&content[..content.len().min(SEARCHED_BYTES_MAX)]);
     let fields = text.lines().filter_map(|line| line.trim().split_once(':'));
     let mut found = fields.filter_map(|(field, value)| {
         let at = AUTHOR_FIELDS.iter().position(|known| *known == field.trim_matches('"'))?;
         let value = value.trim().trim_end_matches(',').trim_matches(['"', '\'']);
-        Some((at, author(value)?))
+        Some((at, author_of_text(value)?))
     });
     let first = found.next()?;
     Some(found.fold(first, |best, next| if next.0 < best.0 { next } else { best }).1)
 }
 
 /// The agent that has written a file, if it has a mailbox.
-pub(crate) fn author_of(unfit: &Unfit, spool: &Spool) -> Result<Option<Name>> {
+pub(crate) fn author_of(unfit: &UnfitFile, spool: &Spool) -> Result<Option<Name>> {
     let Some(author) = author_in_text(&unfit.content) else { return Ok(None) };
     Ok(spool.mailboxes()?.contains(&author).then_some(author))
 }
@@ -71,7 +51,7 @@ pub(crate) fn author_of(unfit: &Unfit, spool: &Spool) -> Result<Option<Name>> {
 /// # Errors
 /// The disk failed; to be tried again. A full mailbox is passed over, and counts the refusal.
 pub(crate) fn send(
-    unfit: &Unfit,
+    unfit: &UnfitFile,
     author: Option<Name>,
     routes: &Routes,
     spool: &Spool,
@@ -113,7 +93,7 @@ pub(crate) fn send(
 ///
 /// # Errors
 /// The disk failed; to be tried again.
-pub(crate) fn tell_again(unfit: &Unfit, spool: &Spool) -> Result<Vec<Name>> {
+pub(crate) fn tell_again(unfit: &UnfitFile, spool: &Spool) -> Result<Vec<Name>> {
     let Some(author) = author_of(unfit, spool)? else { return Ok(Vec::new()) };
     let path = unfit.path();
     let body = format!(
@@ -133,7 +113,7 @@ pub(crate) fn tell_again(unfit: &Unfit, spool: &Spool) -> Result<Vec<Name>> {
     }
 }
 
-fn body(unfit: &Unfit, path: &str) -> String {
+fn body(unfit: &UnfitFile, path: &str) -> String {
     let shown = |text: &str, most: usize| -> String {
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most).collect()
     };
@@ -146,7 +126,7 @@ fn body(unfit: &Unfit, path: &str) -> String {
     )
 }
 
-fn id(unfit: &Unfit, path: &str, recipient: &Name) -> MessageId {
+fn id(unfit: &UnfitFile, path: &str, recipient: &Name) -> MessageId {
     let parts = [path.as_bytes(), &unfit.content, recipient.as_str().as_bytes()];
     let stamp = unfit.stat.modified_ns.to_le_bytes();
     let digest = Digest::of_parts(&[parts[0], parts[1], &stamp, parts[2]]);
@@ -159,14 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_author_is_found_in_fields_and_in_what_is_left_of_them() {
-        let found = |fields: Value| author_in(&fields).map(|name| name.to_string());
-        assert_eq!(found(serde_json::json!({"worker_id": 1})).as_deref(), Some("worker-1"));
-        assert_eq!(
-            found(serde_json::json!({"from": "a", "executed_by": "b"})).as_deref(),
-            Some("b")
-        );
-        assert_eq!(found(serde_json::json!({"worker_id": "../x", "agent": [1]})), None);
+    fn an_author_is_found_in_what_is_left_of_fields() {
         let text = |text: &str| author_in_text(text.as_bytes()).map(|name| name.to_string());
         assert_eq!(text("status: [\nfrom: x\nworker_id: \"w-2\"\n").as_deref(), Some("w-2"));
         assert_eq!(text("{\n  \"worker_id\": 3,\n").as_deref(), Some("worker-3"));

@@ -8,15 +8,13 @@
 
 use ensemble_core::broker::Broker;
 use ensemble_core::driver::ack_signer;
-use ensemble_core::dropbox::{AckedLease, Entry, Ledger, Routes};
+use ensemble_core::dropbox::{AckedLease, CompleteFile, Entry, Ledger, Routes, UnfitFile};
 use ensemble_core::env::Lease;
-use ensemble_core::message::{BODY_BYTES_MAX, Envelope, Name, Purpose};
+use ensemble_core::message::{Envelope, Name, Purpose};
 use ensemble_core::spool::{Found, Spool, State, Unsynced};
 use ensemble_core::{Error, Result};
 
-use crate::boxes::{Complete, Unfit, message_source};
 use crate::judge::Judge;
-use crate::rejection_notice::author_in;
 
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
@@ -29,14 +27,14 @@ pub(crate) enum Plan {
     /// Publish its messages, then enter the version into the ledger.
     Publish(Routed),
     /// It says that its writer has read a task.
-    Ack { file: Complete, entry: Entry, task: String },
+    Ack { file: CompleteFile, entry: Entry, task: String },
     /// No route matches it: no message is sent.
-    Unmatched { file: Complete },
+    Unmatched { file: CompleteFile },
     /// Its route leads to an impossible name.
-    Impossible { file: Complete, error: Error },
+    Impossible { file: CompleteFile, error: Error },
     /// It names itself a report (or a review …) and is none: it is to be put aside, unless its writer may still
     /// complete it.
-    Broken { unfit: Unfit, may_grow: bool },
+    Broken { unfit: UnfitFile, may_grow: bool },
     /// Routed before.
     Known,
 }
@@ -44,7 +42,7 @@ pub(crate) enum Plan {
 /// A file and the messages that it becomes.
 #[derive(Debug)]
 pub(crate) struct Routed {
-    file: Complete,
+    file: CompleteFile,
     entry: Entry,
     envelopes: Vec<Envelope>,
 }
@@ -52,7 +50,7 @@ pub(crate) struct Routed {
 /// Decides what is to be done with a complete file. `again` is the entry of one that counts although its content was
 /// routed before.
 pub(crate) fn plan(
-    mut file: Complete,
+    mut file: CompleteFile,
     again: Option<Entry>,
     routes: &Routes,
     ledger: &Ledger,
@@ -78,56 +76,25 @@ pub(crate) fn plan(
         let may_grow = file.may_grow;
         return broken(file, error, may_grow);
     }
-    let author = author_in(&file.fields);
+    let author = file.author();
     match author.as_ref().map(|author| spool.refuse_owner(author, &file.stat)).transpose() {
         Ok(None | Some(None)) => {}
         Ok(Some(Some(error))) => return broken(file, error, false),
         Err(error) => return Plan::Impossible { file, error },
     }
-    let field =
-        |name: &str| file.fields.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
-    let is_task = &*file.box_name == "tasks" || destination.kind.as_str() == "task";
-    let id_field = if is_task { "id" } else { "task_id" };
-    let task = field(id_field)
-        .or(destination.stem)
-        .filter(|t| !t.is_empty() && t.len() <= 128 && !t.contains(char::is_control));
-    let traceparent = field("traceparent").and_then(|text| text.parse().ok());
     let mut envelopes = Vec::with_capacity(destination.to.len());
-    for to in destination.to {
-        match envelope(&file, &entry, to, spool) {
-            Ok(mut envelope) => {
-                envelope = envelope.with_kind(destination.kind.clone());
-                envelope.task_id.clone_from(&task);
-                envelope.traceparent.clone_from(&traceparent);
-                if let Some(author) = &author {
-                    envelope = envelope.from(author.clone());
-                }
-                envelopes.push(envelope);
-            }
+    let (kind, stem) = (Some(&destination.kind), destination.stem.as_deref());
+    for to in &destination.to {
+        match file.to_envelope(&entry, to.clone(), kind, stem, spool) {
+            Ok(envelope) => envelopes.push(envelope),
             Err(error) => return Plan::Impossible { file, error },
         }
     }
     Plan::Publish(Routed { file, entry, envelopes })
 }
 
-fn broken(file: Complete, error: String, may_grow: bool) -> Plan {
+fn broken(file: CompleteFile, error: String, may_grow: bool) -> Plan {
     Plan::Broken { unfit: file.into_unfit(error), may_grow }
-}
-
-/// The message for one recipient: the file's text, or its attachment where it is too large.
-fn envelope(file: &Complete, entry: &Entry, to: Name, spool: &Spool) -> Result<Envelope> {
-    let id = entry.message_id(&to);
-    let path = file.path();
-    let text = std::str::from_utf8(&file.content).ok().filter(|text| text.len() <= BODY_BYTES_MAX);
-    let envelope = match text {
-        Some(text) => Envelope::new(to, text),
-        None => {
-            let attachment = spool.attach(&file.content)?;
-            Envelope::new(to, format!("{path} is attached: {} bytes\n", attachment.bytes))
-                .with_attachment(attachment)
-        }
-    };
-    Ok(envelope.with_id(id).with_source(message_source(&path)))
 }
 
 /// Files whose messages are stored but not yet in the ledger.
@@ -138,9 +105,9 @@ pub(crate) struct Batch {
     /// What was stored: mailbox, id, source, task.
     pub(crate) stored: Vec<Envelope>,
     /// What could not be published, with its error, to be tried again.
-    pub(crate) failed: Vec<(Complete, Error)>,
+    pub(crate) failed: Vec<(CompleteFile, Error)>,
     /// The files that were routed, with their fields and their lines for the ledger.
-    pub(crate) routed: Vec<(Complete, Entry)>,
+    pub(crate) routed: Vec<(CompleteFile, Entry)>,
 }
 
 /// Publishes what was planned. A file of which any recipient fails is tried again as a whole.

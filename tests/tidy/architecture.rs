@@ -23,7 +23,7 @@ const READS_PLAINLY: [(&str, &str); 18] = [
     ("supervise/supervisor_lock.rs", "the id of the boot"),
     ("steps/leases.rs", "the id of the boot"),
     ("ensemble-nats/src/ladders.rs", "the name of the machine"),
-    ("ensemble-project/src/file_writers.rs", "files of the kernel"),
+    ("ensemble-core/src/dropbox/file_writers.rs", "files of the kernel"),
     ("ensemble-project/src/project/host_name.rs", "the name of the machine"),
     ("ensemble-project/src/team/launch.rs", "random bytes"),
     ("doctor/machine.rs", "limits of the kernel"),

@@ -14,7 +14,6 @@
 pub mod alarm_list;
 pub mod attention;
 pub mod consumption;
-pub mod file_writers;
 pub mod hosts;
 mod kinds;
 pub mod members;

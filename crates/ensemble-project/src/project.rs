@@ -29,7 +29,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::dropbox::{RouteRule, Routes};
+pub use ensemble_core::dropbox::STATE_DIRECTORY;
+use ensemble_core::dropbox::{RouteRule, Routes, WATCH_LOCK};
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
@@ -71,8 +72,6 @@ pub const QUEUE_VARIABLE: &str = "ENSEMBLE_QUEUE";
 pub const CONFIG_FILE: &str = "ensemble.yaml";
 /// The user's configuration, below `$XDG_CONFIG_HOME` or `~/.config`.
 pub const USER_CONFIG: &str = "ensemble/config.yaml";
-/// The state directory, beside the queue.
-pub const STATE_DIRECTORY: &str = ".ensemble";
 
 /// The keys of `ensemble.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -396,7 +395,7 @@ impl Project {
     /// Lock held by the project's only watcher.
     #[must_use]
     pub fn watch_lock(&self) -> PathBuf {
-        self.state.join("watch.lock")
+        self.state.join(WATCH_LOCK)
     }
 
     /// The watcher's state file, read by `status`.

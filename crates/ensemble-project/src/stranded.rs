@@ -15,8 +15,8 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
 
 use crate::attention::StrandedFile;
-use crate::file_writers::{FileWriter, WRITER_PATIENCE, files_being_written};
 use crate::project::Project;
+use ensemble_core::dropbox::file_writers::{FileWriter, WRITER_PATIENCE, files_being_written};
 
 /// Most files that are named.
 pub const STRANDED_MAX: usize = 20;

@@ -394,13 +394,23 @@ impl Entry {
     /// The id of the message for one recipient: the same file, version and content give the same.
     #[must_use]
     pub fn message_id(&self, recipient: &Name) -> MessageId {
+        self.id_for(recipient.as_str())
+    }
+
+    /// The id of this version of the file itself.
+    #[must_use]
+    pub fn version_id(&self) -> MessageId {
+        self.id_for("")
+    }
+
+    fn id_for(&self, recipient: &str) -> MessageId {
         let version = self.version.to_le_bytes();
         let sha256 = self.sha256.to_string();
         let digest = Digest::of_parts(&[
             self.path.as_bytes(),
             &version,
             sha256.as_bytes(),
-            recipient.as_str().as_bytes(),
+            recipient.as_bytes(),
         ]);
         let id = format!("r-{}", digest.short(ID_DIGITS));
         MessageId::new(id).unwrap_or_else(|_| MessageId::generate())

@@ -1,11 +1,14 @@
 //! Drop boxes: `reports/`, `tasks/`, `ack/` and those of the configuration, where any program puts files.
 //!
-//! Here are the parts that do not watch. [`BoxSpec`] is one box, [`Routes`] decides which file goes to whom, and
-//! [`Ledger`] has what was routed already. [`DropBox`] reads a file of an unknown writer. `ensemble-watch` puts them
-//! together.
+//! [`BoxSpec`] is one box, [`Routes`] decides which file goes to whom, and [`Ledger`] has what was routed already.
+//! [`DropBox`] reads a file of an unknown writer, and [`OpenBoxes`] says when it is complete. The face's
+//! [`Watcher`](crate::Watcher) and `ensemble-watch` put them together.
 
+mod file_message;
+pub mod file_writers;
 mod index;
 mod ledger;
+mod open_boxes;
 mod route;
 mod spec;
 
@@ -19,10 +22,19 @@ use crate::message::yaml;
 use crate::spool::mailbox::refuse_open_to_all;
 use crate::{Error, Result};
 
+pub use file_message::{AUTHOR_FIELDS, author_of_text, message_source};
 pub use ledger::{AckedLease, Entry, Ledger, Stamp};
+pub use open_boxes::{
+    BoxFinding, CompleteFile, FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBoxes,
+    RejectedFile, UnfitFile,
+};
 pub use route::{Destination, Pattern, RouteRule, Routes, filled};
 pub use spec::{BoxSpec, DROP_BOXES};
 
+/// The state directory, beside the queue.
+pub const STATE_DIRECTORY: &str = ".ensemble";
+/// The lock file in the state directory that the only watcher of a queue holds.
+pub const WATCH_LOCK: &str = "watch.lock";
 /// Where files go that cannot be routed, each with its reason beside it.
 pub const REJECTED: &str = "rejected";
 /// Why a file with such a name is put aside.

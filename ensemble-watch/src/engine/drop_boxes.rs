@@ -8,7 +8,9 @@ use ensemble_project::{BoxTable, Project};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use ensemble_core::dropbox::{Entry, Ledger, Routes};
+use ensemble_core::dropbox::{
+    BoxFinding, CompleteFile, Entry, Ledger, OpenBoxes, RejectedFile, Routes, UnfitFile,
+};
 use ensemble_core::durable::FileStat;
 use ensemble_core::env::Monotonic;
 use ensemble_core::watch::{Landing, WatchError};
@@ -20,7 +22,6 @@ use super::Context;
 use super::feedback::Feedback;
 use super::mail::Mail;
 use super::team::Team;
-use crate::boxes::{Boxes, Complete, Finding, Rejected, Unfit};
 use crate::routing::{self, Batch, Plan, Routed};
 use crate::servers::AckFile;
 use crate::watch_set::{Place, WatchSet};
@@ -38,7 +39,7 @@ const ROUTE_RETRY: Duration = Duration::from_secs(2);
 /// The drop boxes of the queue, and where their files go.
 pub(super) struct DropBoxes {
     /// Missing while the queue's directory is.
-    boxes: Option<Boxes>,
+    boxes: Option<OpenBoxes>,
     table: BoxTable,
     routes: Routes,
     ledger: Ledger,
@@ -72,8 +73,11 @@ impl DropBoxes {
 
     /// Opens the boxes anew.
     pub(super) fn open(&mut self, project: &Project) -> Result<()> {
-        self.boxes =
-            Some(Boxes::open(&project.queue, &self.table, project.config.report_bytes_max())?);
+        self.boxes = Some(OpenBoxes::open(
+            &project.queue,
+            self.table.iter(),
+            project.config.report_bytes_max(),
+        )?);
         Ok(())
     }
 
@@ -83,26 +87,26 @@ impl DropBoxes {
     }
 
     pub(super) fn watch(&self, watch_set: &mut WatchSet) -> Result<(), WatchError> {
-        let mut directories = self.boxes.iter().flat_map(Boxes::directories);
+        let mut directories = self.boxes.iter().flat_map(OpenBoxes::directories);
         directories.try_for_each(|(dir, name)| watch_set.watch(dir, Place::DropBox(name.clone())))
     }
 
     /// Why a box could not be opened.
     pub(super) fn refused(&self) -> Option<&str> {
-        self.boxes.as_ref().and_then(Boxes::refused)
+        self.boxes.as_ref().and_then(OpenBoxes::refused)
     }
 
     /// Whether the open boxes are those at their paths, or, while none is open, the queue is missing.
     pub(super) fn are_current(&self, queue_exists: bool) -> bool {
-        self.boxes.as_ref().map_or(!queue_exists, Boxes::are_current)
+        self.boxes.as_ref().map_or(!queue_exists, OpenBoxes::are_current)
     }
 
     pub(super) fn next_timeout(&self) -> Option<Monotonic> {
         let undone = self.undone.iter().map(|undone| undone.due).min();
         let boxes = self.boxes.as_ref();
-        let examined = match boxes.is_some_and(Boxes::has_listed) {
+        let examined = match boxes.is_some_and(OpenBoxes::has_listed) {
             true => Some(Monotonic::ZERO),
-            false => boxes.and_then(Boxes::next_due),
+            false => boxes.and_then(OpenBoxes::next_due),
         };
         undone.into_iter().chain(examined).min()
     }
@@ -112,7 +116,7 @@ impl DropBoxes {
         status["routed"] = self.routed.into();
         status["rejected"] = self.rejected.into();
         status["overwritten"] = self.overwritten.into();
-        status["boxes"] = json!(self.boxes.as_ref().map(Boxes::summary));
+        status["boxes"] = json!(self.boxes.as_ref().map(OpenBoxes::summary));
     }
 
     /// Lists the boxes; [`DropBoxes::examine`] works the list off.
@@ -126,8 +130,8 @@ impl DropBoxes {
 
     /// Puts aside the files whose names are not UTF-8: no route matches them, and no message can name them.
     pub(super) fn reject_strange(&mut self, context: &Context) {
-        for Rejected { path, kept_as, error } in
-            self.boxes.as_ref().map(Boxes::reject_strange).unwrap_or_default()
+        for RejectedFile { path, kept_as, error } in
+            self.boxes.as_mut().map(OpenBoxes::reject_strange).unwrap_or_default()
         {
             self.rejected += 1;
             let data = json!({ "file": path, "kept_as": kept_as, "error": error, "told": [] });
@@ -154,17 +158,20 @@ impl DropBoxes {
         box_name: &str,
         file: &str,
         how: Landing,
-    ) -> Option<Finding> {
+    ) -> Option<BoxFinding> {
         self.boxes.as_mut()?.landed(now, box_name, file, how, &mut self.ledger)
     }
 
     /// Examines files that are due, and some of those that were listed. What was listed waits while there are events,
     /// which name most of it.
-    pub(super) fn examine(&mut self, now: Monotonic, has_events: bool) -> Vec<Finding> {
+    pub(super) fn examine(&mut self, now: Monotonic, has_events: bool) -> Vec<BoxFinding> {
         let Some(boxes) = &mut self.boxes else { return Vec::new() };
         let mut findings = boxes.examine_due(now, FILES_A_STEP, &mut self.ledger);
         if boxes.may_examine_listed(now, has_events) {
             findings.extend(boxes.examine_listed(now, FILES_A_STEP, &mut self.ledger));
+        }
+        for error in boxes.take_failures() {
+            tracing::warn!(%error, "cannot read a drop-box file or put it aside: it is tried again");
         }
         findings
     }
@@ -173,7 +180,7 @@ impl DropBoxes {
     pub(super) fn route(
         &mut self,
         now: Monotonic,
-        findings: Vec<Finding>,
+        findings: Vec<BoxFinding>,
         context: &Context,
         mail: &mut Mail,
         team: &mut Team,
@@ -198,7 +205,7 @@ impl DropBoxes {
     fn plan(
         &mut self,
         now: Monotonic,
-        findings: Vec<Finding>,
+        findings: Vec<BoxFinding>,
         context: &Context,
         mail: &mut Mail,
     ) -> Vec<Routed> {
@@ -206,12 +213,12 @@ impl DropBoxes {
         let mut planned: HashMap<String, FileStat> = HashMap::new();
         for finding in findings {
             let (file, again) = match finding {
-                Finding::Complete(file) => (file, None),
-                Finding::Unfit(unfit) => {
+                BoxFinding::Complete(file) => (file, None),
+                BoxFinding::Unfit(unfit) => {
                     self.set_aside(now, &unfit, context, mail);
                     continue;
                 }
-                Finding::Again(file, entry) => {
+                BoxFinding::Again(file, entry) => {
                     match self.counted_again(now, file, entry, context, mail) {
                         Some((file, entry)) => (file, Some(entry)),
                         None => continue,
@@ -274,7 +281,7 @@ impl DropBoxes {
     }
 
     /// Notifies the author of an unfit file, or its recipients; then puts it aside.
-    fn set_aside(&mut self, now: Monotonic, unfit: &Unfit, context: &Context, mail: &mut Mail) {
+    fn set_aside(&mut self, now: Monotonic, unfit: &UnfitFile, context: &Context, mail: &mut Mail) {
         let notified = match self.feedback.reject(unfit, &self.routes, context) {
             Ok(notified) => notified,
             Err(error) => {
@@ -296,21 +303,21 @@ impl DropBoxes {
     }
 
     fn record_overwritten(&mut self, context: &Context) {
-        for (file, versions) in self.boxes.iter_mut().flat_map(Boxes::take_overwritten) {
+        for (file, versions) in self.boxes.iter_mut().flat_map(OpenBoxes::take_overwritten) {
             self.overwritten += versions;
             context.record(types::FILE_OVERWRITTEN, json!({ "file": file, "versions": versions }));
         }
     }
 
     /// Records once that no route matches a file.
-    fn unmatched(&mut self, file: &Complete, context: &Context) {
+    fn unmatched(&mut self, file: &CompleteFile, context: &Context) {
         let boxes = self.boxes.as_mut();
         if boxes.is_some_and(|boxes| boxes.note_unmatched(&file.box_name, &file.file)) {
             context.record(types::FILE_UNMATCHED, json!({ "file": file.path() }));
         }
     }
 
-    fn retry(&mut self, now: Monotonic, file: &Complete, after: Duration) {
+    fn retry(&mut self, now: Monotonic, file: &CompleteFile, after: Duration) {
         if let Some(boxes) = &mut self.boxes {
             boxes.retry(now, &file.box_name, &file.file, after);
         }
@@ -331,7 +338,7 @@ impl DropBoxes {
     fn acknowledge(
         &mut self,
         now: Monotonic,
-        file: &Complete,
+        file: &CompleteFile,
         mut entry: Entry,
         task: &str,
         context: &Context,

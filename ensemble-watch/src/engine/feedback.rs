@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::broker::TaskEnd;
-use ensemble_core::dropbox::Routes;
+use ensemble_core::dropbox::{CompleteFile, Routes, UnfitFile};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_project::Project;
@@ -19,10 +19,10 @@ use serde_json::json;
 use super::Context;
 use super::remote::Remote;
 use crate::answers::{self, ANSWERS_MAX, Answers, Loop, Permit};
-use crate::boxes::{Complete, Unfit};
 use crate::judge::{Advice, Judge};
-use crate::rejection_notice::{self, author_in};
+use crate::rejection_notice;
 use crate::servers::Reported;
+use crate::work_file::WorkFile as _;
 
 /// How far the stamps of files lag behind the clock that stamps messages.
 const STAMP_STEP_MAX: Duration = Duration::from_millis(100);
@@ -56,7 +56,7 @@ impl Feedback {
     /// The notice could not be stored. The file is not put aside before it is.
     pub(super) fn reject(
         &mut self,
-        unfit: &Unfit,
+        unfit: &UnfitFile,
         routes: &Routes,
         context: &Context,
     ) -> Result<Vec<Name>> {
@@ -80,14 +80,14 @@ impl Feedback {
     ///
     /// # Errors
     /// The count or the advice cannot be stored. It may be tried again.
-    pub(super) fn give(&mut self, file: &Complete, context: &Context) -> Result<Option<Name>> {
+    pub(super) fn give(&mut self, file: &CompleteFile, context: &Context) -> Result<Option<Name>> {
         if file.is_report() && file.contract() == Some(Kind::Review) {
             self.reviews.count(&file.file, &file.content, &*context.recorder)?;
         }
         match self.judge.advice(file) {
             Some(advice) => self.advise(&advice, file, context),
             None => {
-                if let Some(author) = author_in(&file.fields).filter(|_| file.is_report()) {
+                if let Some(author) = file.author().filter(|_| file.is_report()) {
                     self.answers.is_fine(&author);
                 }
                 Ok(None)
@@ -99,7 +99,7 @@ impl Feedback {
     fn advise(
         &mut self,
         advice: &Advice,
-        file: &Complete,
+        file: &CompleteFile,
         context: &Context,
     ) -> Result<Option<Name>> {
         let spool = &context.spool;
@@ -141,7 +141,7 @@ impl Feedback {
     /// The end cannot be recorded, or a message not be settled. It may be tried again.
     pub(super) fn end_task(
         &self,
-        file: &Complete,
+        file: &CompleteFile,
         context: &Context,
         remote: &Remote,
     ) -> Result<Vec<Name>> {
@@ -159,11 +159,11 @@ impl Feedback {
     fn settle_reported(
         &self,
         report: &Report,
-        file: &Complete,
+        file: &CompleteFile,
         context: &Context,
         remote: &Remote,
     ) -> Result<Vec<Name>> {
-        let Some(author) = author_in(&file.fields) else { return Ok(Vec::new()) };
+        let Some(author) = file.author() else { return Ok(Vec::new()) };
         // A rename into the box is a change; the file may have been written long before.
         let landed_ms = i64::try_from(file.stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
         let written_at = Timestamp::from_unix_millis(landed_ms).plus(STAMP_STEP_MAX);

@@ -41,7 +41,6 @@ use ensemble_project::status::ACTOR;
 use ensemble_team::session::Sessions;
 use serde_json::{Value, json};
 
-use crate::boxes::Finding;
 use crate::ladders::{LadderQueue, LadderThread};
 use crate::pane_worker::PaneWorkers;
 use crate::processes::Processes;
@@ -51,6 +50,7 @@ use crate::status_file::StatusFile;
 use crate::wakes::{PaneResult, Wake, Waker};
 use crate::watch_set::{Place, WatchSet};
 use drop_boxes::DropBoxes;
+use ensemble_core::dropbox::BoxFinding;
 use mail::Mail;
 use team::Team;
 use upkeep::Upkeep;
@@ -158,7 +158,7 @@ impl Engine {
     pub(crate) fn step(&mut self, wakes: Vec<Wake>, has_events: bool) {
         let now = SystemClock.monotonic();
         self.status.changed_if(!wakes.is_empty());
-        let mut findings: Vec<Finding> =
+        let mut findings: Vec<BoxFinding> =
             wakes.into_iter().filter_map(|wake| self.take(now, wake)).collect();
         // Agents with mail are notified before anything else is done.
         self.tell_of_mail(now);
@@ -186,7 +186,7 @@ impl Engine {
         self.team.arrived(now, arrivals, &self.context);
     }
 
-    fn take(&mut self, now: Monotonic, wake: Wake) -> Option<Finding> {
+    fn take(&mut self, now: Monotonic, wake: Wake) -> Option<BoxFinding> {
         match wake {
             Wake::Changed(FsEvent::Landed { dir, name, how }) => {
                 return self.landed(now, &dir, &name, how);
@@ -238,7 +238,13 @@ impl Engine {
     }
 
     /// A file landed.
-    fn landed(&mut self, now: Monotonic, dir: &Path, file: &str, how: Landing) -> Option<Finding> {
+    fn landed(
+        &mut self,
+        now: Monotonic,
+        dir: &Path,
+        file: &str,
+        how: Landing,
+    ) -> Option<BoxFinding> {
         match self.watch_set.place(dir, file).cloned()? {
             Place::Mailboxes => self.mailbox_added(file),
             Place::Mailbox(mailbox) => {

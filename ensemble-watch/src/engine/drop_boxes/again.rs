@@ -1,15 +1,15 @@
 //! Files that land again with the content that was routed before.
 
-use ensemble_core::dropbox::Entry;
+use ensemble_core::dropbox::{CompleteFile, Entry};
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::types;
 use ensemble_team::contract::Kind;
 use serde_json::json;
 
 use super::{Context, DropBoxes, Mail, ROUTE_RETRY};
-use crate::boxes::Complete;
-use crate::rejection_notice::{self, author_in};
+use crate::rejection_notice;
 use crate::routing;
+use crate::work_file::WorkFile as _;
 
 /// The box whose authors are notified that a file was put down again.
 const TASKS: &str = "tasks";
@@ -20,11 +20,11 @@ impl DropBoxes {
     pub(super) fn counted_again(
         &mut self,
         now: Monotonic,
-        file: Complete,
+        file: CompleteFile,
         entry: Entry,
         context: &Context,
         mail: &mut Mail,
-    ) -> Option<(Complete, Entry)> {
+    ) -> Option<(CompleteFile, Entry)> {
         if self.counts_again(&file, &entry, context, mail) {
             return Some((file, entry.counted_again()));
         }
@@ -54,12 +54,18 @@ impl DropBoxes {
 
     /// Whether a file that has landed again with the same content is another event: a report while its task is
     /// open again, or a summary or escalation that was written again.
-    fn counts_again(&self, file: &Complete, entry: &Entry, context: &Context, mail: &Mail) -> bool {
+    fn counts_again(
+        &self,
+        file: &CompleteFile,
+        entry: &Entry,
+        context: &Context,
+        mail: &Mail,
+    ) -> bool {
         let routed = self.ledger.get(&entry.path);
         let is_new = routed.is_some_and(|routed| entry.is_new_file(&routed));
         match file.contract() {
             Some(Kind::Report) if mail.remote.is_directory() => {
-                let author = author_in(&file.fields);
+                let author = file.author();
                 let task = file.reported_task();
                 let is_open = |task| routing::is_open(task, author.as_ref(), &*context.spool);
                 task.is_some_and(|task| is_open(task).unwrap_or(false))

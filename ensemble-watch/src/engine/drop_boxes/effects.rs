@@ -7,15 +7,15 @@
 //! | an `ack/` file receives its task | the file is read again |
 //! | the notice of a file that is put aside | the file stays, and is tried again |
 
-use ensemble_core::dropbox::Entry;
+use ensemble_core::dropbox::{CompleteFile, Entry};
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_team::admission::is_refusal;
 
 use super::{Context, DropBoxes, Mail, ROUTE_RETRY};
-use crate::boxes::Complete;
 use crate::routing;
+use crate::work_file::WorkFile as _;
 
 /// How many files with effects that are not done are remembered; more are found again by a listing.
 const UNDONE_MAX: usize = 1_000;
@@ -23,7 +23,7 @@ const UNDONE_MAX: usize = 1_000;
 /// A routed file with effects that have failed.
 pub(super) struct UndoneFile {
     pub(super) due: Monotonic,
-    pub(super) file: Complete,
+    pub(super) file: CompleteFile,
     entry: Entry,
 }
 
@@ -33,7 +33,7 @@ impl DropBoxes {
     pub(super) fn take_effects(
         &mut self,
         now: Monotonic,
-        routed: Vec<(Complete, Entry)>,
+        routed: Vec<(CompleteFile, Entry)>,
         context: &Context,
         mail: &mut Mail,
     ) -> Vec<Entry> {
@@ -55,7 +55,7 @@ impl DropBoxes {
     }
 
     /// Whether the effects of this version of a file are tried again anyway.
-    pub(super) fn is_undone(&self, file: &Complete) -> bool {
+    pub(super) fn is_undone(&self, file: &CompleteFile) -> bool {
         let is_same = |it: &UndoneFile| it.file.path() == file.path() && it.file.stat == file.stat;
         self.undone.iter().any(is_same)
     }
@@ -63,7 +63,7 @@ impl DropBoxes {
     /// Takes the effects of one file. Returns the mailboxes that have changed.
     fn take_effect(
         &mut self,
-        file: &Complete,
+        file: &CompleteFile,
         context: &Context,
         mail: &Mail,
     ) -> Result<Vec<Name>> {
@@ -76,7 +76,7 @@ impl DropBoxes {
     fn remember_undone(
         &mut self,
         now: Monotonic,
-        file: Complete,
+        file: CompleteFile,
         entry: Entry,
         error: &Error,
         context: &Context,
@@ -88,7 +88,7 @@ impl DropBoxes {
     }
 
     /// A report without an author settles the task that its writer has read by an `ack/` file.
-    fn settle_acked(&self, file: &Complete, context: &Context, mail: &Mail) -> Result<()> {
+    fn settle_acked(&self, file: &CompleteFile, context: &Context, mail: &Mail) -> Result<()> {
         let Some(task) = file.reported_task().filter(|_| file.is_report()) else { return Ok(()) };
         mail.remote.tell(|sight| sight.unsigned.push(task.to_owned()));
         let Some(lease) = routing::acked_lease(task, &self.ledger) else { return Ok(()) };

@@ -19,14 +19,13 @@
 //! large, is a link or a pipe, or never becomes valid YAML goes to `rejected/` with its reason.
 //!
 //! An event or a listing names a file, and `examine` returns a verdict on it. What the loop must
-//! act on comes back as a [`Finding`]. `pending` keeps the files that are examined again later,
+//! act on comes back as a [`BoxFinding`]. `pending` keeps the files that are examined again later,
 //! `reject` puts a file aside.
 
 mod examine;
 mod listed;
 mod pending;
 mod reject;
-mod source;
 #[cfg(test)]
 mod tests;
 
@@ -37,20 +36,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::Result;
-use ensemble_core::dropbox::{DropBox, Entry, Ledger, STRANGE_NAME};
-use ensemble_core::durable::{Dir, FileId, FileStat};
-use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::message::Name;
-use ensemble_core::watch::Landing;
-use ensemble_team::contract::Kind;
+use crate::durable::{Dir, FileId, FileStat};
+use crate::env::{Clock as _, Monotonic, SystemClock};
+use crate::message::Name;
+use crate::watch::Landing;
+use crate::{Error, Result};
 
-use ensemble_project::BoxTable;
-use ensemble_project::file_writers::{FileWriter, WRITER_PATIENCE};
+use super::file_writers::{FileWriter, WRITER_PATIENCE};
+use super::{BoxSpec, DropBox, Entry, Ledger, STRANGE_NAME};
 use listed::Listed;
 use pending::Pending;
-pub(crate) use reject::Rejected;
-pub(crate) use source::message_source;
+pub use reject::RejectedFile;
 
 /// How long a file that was written in place must be unchanged after its writer closed it.
 pub const IN_PLACE_QUIET: Duration = Duration::from_millis(50);
@@ -66,8 +62,6 @@ const _: () = assert!(IN_PLACE_QUIET.as_millis() < FOUND_QUIET.as_millis());
 const _: () = assert!(FOUND_QUIET.as_millis() < INCOMPLETE_PATIENCE.as_millis());
 const _: () = assert!(INCOMPLETE_PATIENCE.as_millis() < WRITER_PATIENCE.as_millis());
 
-/// How the types of messages about work begin.
-const REPORT_TYPES: &str = "report.";
 /// Why no file of such a queue is routed.
 const OPEN_TO_ALL: &str =
     "every user may write to the queue and could forge messages: `chmod o-w` it";
@@ -80,82 +74,63 @@ fn is_private(path: &Path) -> bool {
 
 /// A complete file that was not routed yet.
 #[derive(Debug)]
-pub(crate) struct Complete {
-    pub(crate) box_name: Arc<str>,
-    pub(crate) file: String,
-    pub(crate) stat: FileStat,
-    pub(crate) content: Vec<u8>,
+pub struct CompleteFile {
+    /// Name of the box.
+    pub box_name: Arc<str>,
+    /// Name of the file in its box.
+    pub file: String,
+    /// Metadata of the version that was read.
+    pub stat: FileStat,
+    /// The bytes of the file.
+    pub content: Vec<u8>,
     /// Its fields; `null` for files that are not YAML.
-    pub(crate) fields: serde_json::Value,
+    pub fields: serde_json::Value,
     /// The type that its route gives to its messages; nothing before it is routed.
-    pub(crate) kind: Option<Name>,
+    pub kind: Option<Name>,
     /// Whether its writer may still add to it.
-    pub(crate) may_grow: bool,
+    pub may_grow: bool,
 }
 
-impl Complete {
-    pub(crate) fn into_unfit(self, error: String) -> Unfit {
+impl CompleteFile {
+    /// The same file as one that cannot be routed.
+    #[must_use]
+    pub fn into_unfit(self, error: String) -> UnfitFile {
         let Self { box_name, file, stat, content, .. } = self;
-        Unfit { box_name, file, stat, content, error }
+        UnfitFile { box_name, file, stat, content, error }
     }
 
-    pub(crate) fn path(&self) -> String {
+    /// The path below the queue: the box, then the file.
+    #[must_use]
+    pub fn path(&self) -> String {
         format!("{}/{}", self.box_name, self.file)
-    }
-
-    /// Whether it tells of work: it lies in `reports/`, or its route says so.
-    pub(crate) fn is_report(&self) -> bool {
-        let is_kind = |kind: &Name| kind.as_str().starts_with(REPORT_TYPES);
-        &*self.box_name == "reports" || self.kind.as_ref().is_some_and(is_kind)
-    }
-
-    /// The task whose report it is: by its name, else as the report says.
-    pub(crate) fn reported_task(&self) -> Option<&str> {
-        let by_name = self.file.strip_suffix("-completed.yaml");
-        by_name.or_else(|| {
-            let is_report = self.contract() == Some(Kind::Report);
-            self.fields.get("task_id").filter(|_| is_report)?.as_str()
-        })
-    }
-
-    /// The contract of its content: that of its route's type, else the one that its name promises.
-    pub(crate) fn contract(&self) -> Option<Kind> {
-        self.kind.as_ref().and_then(contract_of).or_else(|| Kind::of(&self.file))
-    }
-}
-
-/// The contract that a route's type stands for.
-pub(crate) fn contract_of(kind: &Name) -> Option<Kind> {
-    match kind.as_str() {
-        "report.completed" => Some(Kind::Report),
-        "report.review" => Some(Kind::Review),
-        "report.summary" => Some(Kind::Summary),
-        "report.escalation" => Some(Kind::Escalation),
-        "task" => Some(Kind::Task),
-        _ => None,
     }
 }
 
 /// A file that cannot be routed as it is. Its author is notified, then it is put aside.
 #[derive(Debug)]
-pub(crate) struct Unfit {
-    pub(crate) box_name: Arc<str>,
-    pub(crate) file: String,
+pub struct UnfitFile {
+    /// Name of the box.
+    pub box_name: Arc<str>,
+    /// Name of the file in its box.
+    pub file: String,
     /// The version that was judged.
-    pub(crate) stat: FileStat,
+    pub stat: FileStat,
     /// The content, as far as it could be read.
-    pub(crate) content: Vec<u8>,
-    pub(crate) error: String,
+    pub content: Vec<u8>,
+    /// Why the file cannot be routed.
+    pub error: String,
 }
 
-impl Unfit {
-    pub(crate) fn path(&self) -> String {
+impl UnfitFile {
+    /// The path below the queue: the box, then the file.
+    #[must_use]
+    pub fn path(&self) -> String {
         format!("{}/{}", self.box_name, self.file)
     }
 }
 
-/// Gives back what a map that was full once does not need now.
-fn give_back<T>(map: &mut HashMap<String, T>) {
+/// Frees the memory that a map which was full once does not need now.
+fn shrink_map<T>(map: &mut HashMap<String, T>) {
     if map.capacity() > 4 * map.len() {
         map.shrink_to_fit();
     }
@@ -163,13 +138,13 @@ fn give_back<T>(map: &mut HashMap<String, T>) {
 
 /// A file on which the loop must act.
 #[derive(Debug)]
-pub(crate) enum Finding {
+pub enum BoxFinding {
     /// Route it.
-    Complete(Complete),
+    Complete(CompleteFile),
     /// Notify its author and put it aside.
-    Unfit(Unfit),
+    Unfit(UnfitFile),
     /// It was routed before with this content, and has landed again.
-    Again(Complete, Entry),
+    Again(CompleteFile, Entry),
 }
 
 #[derive(Debug)]
@@ -180,7 +155,7 @@ struct OpenBox {
     pending: HashMap<String, Pending>,
     /// Files that no route matches, and directories: recorded once, shown in `status`.
     unmatched: HashMap<String, FileId>,
-    /// Complete files that were found by a listing, and whose events may still come.
+    /// CompleteFile files that were found by a listing, and whose events may still come.
     found: HashSet<String>,
     /// How many versions of a file landed that were not read, because the next one took their place.
     overwritten: HashMap<String, u64>,
@@ -188,13 +163,15 @@ struct OpenBox {
     being_written: HashSet<String>,
     /// Files that were closed, as the last event of each says.
     closed: HashSet<String>,
+    /// Reads and moves that failed: they are tried again.
+    failures: Vec<Error>,
     /// The files that processes have open for writing, with the time of the look; `None` if that is not shown.
     writers: Option<(Monotonic, Option<HashMap<String, FileWriter>>)>,
 }
 
 /// The open drop boxes of a queue.
 #[derive(Debug)]
-pub(crate) struct Boxes {
+pub struct OpenBoxes {
     queue: PathBuf,
     open: Vec<OpenBox>,
     /// Drop boxes that could not be opened, and why.
@@ -204,9 +181,16 @@ pub(crate) struct Boxes {
     is_drained: bool,
 }
 
-impl Boxes {
-    /// Opens the drop boxes that can be opened; the others are [`Boxes::refused`].
-    pub(crate) fn open(queue: &Path, table: &BoxTable, bytes_max: usize) -> Result<Self> {
+impl OpenBoxes {
+    /// Opens the drop boxes that can be opened; the others are [`OpenBoxes::refused`].
+    ///
+    /// # Errors
+    /// There is no queue.
+    pub fn open<'a>(
+        queue: &Path,
+        specs: impl IntoIterator<Item = &'a BoxSpec>,
+        bytes_max: usize,
+    ) -> Result<Self> {
         let is_open_to_all = !is_private(Dir::open(queue)?.path());
         let mut boxes = Self {
             queue: queue.to_owned(),
@@ -219,7 +203,7 @@ impl Boxes {
             boxes.refused.push((queue.to_owned(), OPEN_TO_ALL.to_owned()));
             return Ok(boxes);
         }
-        for spec in table.iter() {
+        for spec in specs {
             match DropBox::open(queue, spec) {
                 Ok(drop_box) => boxes.open.push(OpenBox {
                     drop_box,
@@ -230,6 +214,7 @@ impl Boxes {
                     overwritten: HashMap::new(),
                     being_written: HashSet::new(),
                     closed: HashSet::new(),
+                    failures: Vec::new(),
                     writers: None,
                 }),
                 Err(error) => {
@@ -243,17 +228,17 @@ impl Boxes {
     }
 
     /// Why a drop box could not be opened, for instance because there is a link in its place.
-    pub(crate) fn refused(&self) -> Option<&str> {
+    pub fn refused(&self) -> Option<&str> {
         self.refused.first().map(|(_, why)| why.as_str())
     }
 
     /// The directories to watch, with the names of their boxes.
-    pub(crate) fn directories(&self) -> impl Iterator<Item = (&Path, &Arc<str>)> {
+    pub fn directories(&self) -> impl Iterator<Item = (&Path, &Arc<str>)> {
         self.open.iter().map(|open| (open.drop_box.dir().path(), open.drop_box.spec.name()))
     }
 
     /// Whether the paths still lead to the directories that are open, and only their owners may write there.
-    pub(crate) fn are_current(&self) -> bool {
+    pub fn are_current(&self) -> bool {
         let is_current = |open: &OpenBox| {
             open.drop_box.dir().is_at_its_path() && is_private(open.drop_box.dir().path())
         };
@@ -264,12 +249,12 @@ impl Boxes {
     }
 
     /// When the next pending file is due.
-    pub(crate) fn next_due(&self) -> Option<Monotonic> {
+    pub fn next_due(&self) -> Option<Monotonic> {
         self.open.iter().flat_map(|open| open.pending.values()).map(|pending| pending.due).min()
     }
 
     /// How many files are still to be examined and how many are unmatched, by box, for `status`.
-    pub(crate) fn summary(&self) -> Vec<serde_json::Value> {
+    pub fn summary(&self) -> Vec<serde_json::Value> {
         let row = |(place, open): (usize, &OpenBox)| {
             let name = open.drop_box.spec.name();
             let pending = open.pending.len() + self.listed.count(place);
@@ -283,33 +268,33 @@ impl Boxes {
     }
 
     /// Remembers that no route matches a file; true the first time.
-    pub(crate) fn note_unmatched(&mut self, box_name: &str, file: &str) -> bool {
+    pub fn note_unmatched(&mut self, box_name: &str, file: &str) -> bool {
         self.get_mut(box_name).is_some_and(|open| open.pass_over(file))
     }
 
     /// Examines a file again later, for instance because its recipient has no mailbox yet.
-    pub(crate) fn retry(&mut self, now: Monotonic, box_name: &str, file: &str, after: Duration) {
+    pub fn retry(&mut self, now: Monotonic, box_name: &str, file: &str, after: Duration) {
         if let Some(open) = self.get_mut(box_name) {
             open.retry(now, file, after);
         }
     }
 
     /// Leaves a file to its writer, who may still complete it.
-    pub(crate) fn await_writer(&mut self, now: Monotonic, unfit: &Unfit) {
+    pub fn await_writer(&mut self, now: Monotonic, unfit: &UnfitFile) {
         if let Some(open) = self.get_mut(&unfit.box_name) {
             open.await_writer(now, &unfit.file, (&unfit.stat).into());
         }
     }
 
     /// An event said that a file has landed.
-    pub(crate) fn landed(
+    pub fn landed(
         &mut self,
         now: Monotonic,
         box_name: &str,
         file: &str,
         how: Landing,
         ledger: &mut Ledger,
-    ) -> Option<Finding> {
+    ) -> Option<BoxFinding> {
         let open = self.get_mut(box_name).filter(|open| open.drop_box.takes(file))?;
         // Elsewhere no event says that a file was closed.
         if how == Landing::Written && cfg!(target_os = "linux") {
@@ -338,8 +323,8 @@ impl Boxes {
         }
     }
 
-    /// Lists all boxes. [`Boxes::examine_listed`] works off the files that no event has named.
-    pub(crate) fn scan(&mut self, now: Monotonic, ledger: &mut Ledger) -> Result<()> {
+    /// Lists all boxes. [`OpenBoxes::examine_listed`] works off the files that no event has named.
+    pub fn scan(&mut self, now: Monotonic, ledger: &mut Ledger) -> Result<()> {
         self.listed.begin(now);
         for open in &mut self.open {
             if self.is_drained {
@@ -347,8 +332,8 @@ impl Boxes {
             }
             let dir = open.drop_box.dir();
             open.unmatched.retain(|file, _| matches!(dir.stat(file), Ok(Some(_))));
-            give_back(&mut open.unmatched);
-            give_back(&mut open.pending);
+            shrink_map(&mut open.unmatched);
+            shrink_map(&mut open.pending);
             let OpenBox { being_written, closed, pending, .. } = open;
             being_written.retain(|file| pending.contains_key(file));
             closed.retain(|file| pending.contains_key(file));
@@ -373,32 +358,28 @@ impl Boxes {
     }
 
     /// Puts aside the files whose names are not UTF-8.
-    pub(crate) fn reject_strange(&self) -> Vec<Rejected> {
+    pub fn reject_strange(&mut self) -> Vec<RejectedFile> {
         let mut rejected = Vec::new();
-        for open in &self.open {
+        for open in &mut self.open {
             match open.drop_box.reject_strange(&self.queue) {
-                Ok(files) => rejected.extend(files.into_iter().map(|(path, kept_as)| Rejected {
-                    path,
-                    kept_as: Some(kept_as),
-                    error: STRANGE_NAME.to_owned(),
+                Ok(files) => rejected.extend(files.into_iter().map(|(path, kept_as)| {
+                    RejectedFile { path, kept_as: Some(kept_as), error: STRANGE_NAME.to_owned() }
                 })),
-                Err(failure) => {
-                    tracing::warn!(%failure, "cannot put a file aside: it is tried again");
-                }
+                Err(failure) => open.failures.push(failure),
             }
         }
         rejected
     }
 
-    /// An event told of a file, and what lies there now was read before.
-    pub(crate) fn note_overwritten(&mut self, box_name: &str, file: &str) {
+    /// An event named a file whose present content was read before.
+    pub fn note_overwritten(&mut self, box_name: &str, file: &str) {
         if let Some(open) = self.get_mut(box_name) {
             open.note_overwritten(file);
         }
     }
 
     /// The files of which versions landed that were not read, since the last call.
-    pub(crate) fn take_overwritten(&mut self) -> Vec<(String, u64)> {
+    pub fn take_overwritten(&mut self) -> Vec<(String, u64)> {
         let mut all = Vec::new();
         for open in &mut self.open {
             let files = std::mem::take(&mut open.overwritten).into_iter();
@@ -407,24 +388,29 @@ impl Boxes {
         all
     }
 
+    /// What failed since the last call. All of it is tried again.
+    pub fn take_failures(&mut self) -> Vec<Error> {
+        self.open.iter_mut().flat_map(|open| std::mem::take(&mut open.failures)).collect()
+    }
+
     /// Whether files of the last scan are still to be examined.
-    pub(crate) const fn has_listed(&self) -> bool {
+    pub const fn has_listed(&self) -> bool {
         !self.listed.is_empty()
     }
 
     /// Whether files of a scan are to be examined now. They wait while there are events, but not for too long.
-    pub(crate) fn may_examine_listed(&mut self, now: Monotonic, has_events: bool) -> bool {
+    pub fn may_examine_listed(&mut self, now: Monotonic, has_events: bool) -> bool {
         self.is_drained = !has_events;
         self.is_drained || self.listed.is_overdue(now)
     }
 
     /// Examines up to `count` of the files of the last scan.
-    pub(crate) fn examine_listed(
+    pub fn examine_listed(
         &mut self,
         now: Monotonic,
         count: usize,
         ledger: &mut Ledger,
-    ) -> Vec<Finding> {
+    ) -> Vec<BoxFinding> {
         let quiet_before =
             SystemClock.wall().unix_millis() - i64::try_from(FOUND_QUIET.as_millis()).unwrap_or(0);
         let mut findings = Vec::new();
@@ -441,12 +427,12 @@ impl Boxes {
     }
 
     /// Examines up to `count` of each box's pending files that are due; the others stay due.
-    pub(crate) fn examine_due(
+    pub fn examine_due(
         &mut self,
         now: Monotonic,
         count: usize,
         ledger: &mut Ledger,
-    ) -> Vec<Finding> {
+    ) -> Vec<BoxFinding> {
         let mut findings = Vec::new();
         for open in &mut self.open {
             for file in open.due(now, count) {
@@ -459,7 +445,7 @@ impl Boxes {
     }
 
     /// Puts the judged version of a file aside; `None` if there is nothing to record.
-    pub(crate) fn set_aside(&mut self, now: Monotonic, unfit: &Unfit) -> Option<Rejected> {
+    pub fn set_aside(&mut self, now: Monotonic, unfit: &UnfitFile) -> Option<RejectedFile> {
         let queue = self.queue.clone();
         self.get_mut(&unfit.box_name)?.set_aside(now, unfit, &queue)
     }

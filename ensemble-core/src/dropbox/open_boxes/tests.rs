@@ -1,5 +1,5 @@
-use ensemble_core::spool::{Options, Spool};
-use ensemble_project::Project;
+use crate::dropbox::DROP_BOXES;
+use crate::spool::{Options, Spool};
 use tempfile::TempDir;
 
 use super::*;
@@ -8,7 +8,7 @@ use super::*;
 struct Bed {
     _home: TempDir,
     path: PathBuf,
-    boxes: Boxes,
+    boxes: OpenBoxes,
     ledger: Ledger,
 }
 
@@ -16,10 +16,8 @@ fn bed() -> Bed {
     let home = tempfile::tempdir().unwrap();
     let queue = home.path().join("queue");
     drop(Spool::create(&queue, Options::default()).unwrap());
-    let project = Project::discover(Some(&queue)).unwrap();
-    std::fs::create_dir_all(&project.state).unwrap();
-    let boxes = Boxes::open(&queue, &project.drop_boxes().unwrap(), 1 << 20).unwrap();
-    let ledger = Ledger::open(&project.state).unwrap();
+    let boxes = OpenBoxes::open(&queue, &DROP_BOXES.map(BoxSpec::named), 1 << 20).unwrap();
+    let ledger = Ledger::open(home.path()).unwrap();
     Bed { path: queue.join("reports/t-completed.yaml"), _home: home, boxes, ledger }
 }
 
@@ -31,11 +29,11 @@ impl Bed {
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    fn landed(&mut self, now: Monotonic, how: Landing) -> Option<Finding> {
+    fn landed(&mut self, now: Monotonic, how: Landing) -> Option<BoxFinding> {
         self.boxes.landed(now, "reports", "t-completed.yaml", how, &mut self.ledger)
     }
 
-    fn due(&mut self, now: Monotonic) -> Vec<Finding> {
+    fn due(&mut self, now: Monotonic) -> Vec<BoxFinding> {
         self.boxes.examine_due(now, 10, &mut self.ledger)
     }
 }
@@ -53,7 +51,7 @@ fn a_file_that_its_writer_has_open_is_not_taken_for_complete() {
     assert!(bed.landed(closed, Landing::Closed).is_none());
     let found = bed.due(closed + IN_PLACE_QUIET);
     assert!(
-        matches!(found.as_slice(), [Finding::Complete(file)] if file.fields["status"] == "success"),
+        matches!(found.as_slice(), [BoxFinding::Complete(file)] if file.fields["status"] == "success"),
         "{found:?}"
     );
 }
@@ -64,8 +62,8 @@ fn what_is_missing_may_come_while_the_file_is_open_and_for_a_while_after() {
     bed.append("task_id: t\n");
     bed.landed(begin, Landing::Created);
     bed.landed(begin, Landing::Written);
-    let may_grow = |found: Vec<Finding>| match found.as_slice() {
-        [Finding::Complete(file)] => file.may_grow,
+    let may_grow = |found: Vec<BoxFinding>| match found.as_slice() {
+        [BoxFinding::Complete(file)] => file.may_grow,
         other => panic!("{other:?}"),
     };
     let slow = begin + INCOMPLETE_PATIENCE;
@@ -73,7 +71,7 @@ fn what_is_missing_may_come_while_the_file_is_open_and_for_a_while_after() {
     bed.landed(slow, Landing::Closed);
     let closed = slow + IN_PLACE_QUIET;
     let found = bed.due(closed);
-    let [Finding::Complete(file)] = found.as_slice() else { panic!("{found:?}") };
+    let [BoxFinding::Complete(file)] = found.as_slice() else { panic!("{found:?}") };
     assert!(file.may_grow, "another call may append to it");
     let stat = file.stat;
     bed.boxes.await_writer(closed, &unfit(stat));
@@ -101,7 +99,7 @@ fn a_valid_file_waits_for_as_long_as_a_process_has_it_open() {
         assert!(bed.due(now).is_empty(), "it is open, with events: {has_events}");
         drop(writer);
         now = now + INCOMPLETE_PATIENCE;
-        assert!(matches!(bed.due(now).as_slice(), [Finding::Complete(_)]));
+        assert!(matches!(bed.due(now).as_slice(), [BoxFinding::Complete(_)]));
     }
 }
 
@@ -110,10 +108,10 @@ fn a_file_that_was_renamed_into_place_is_final() {
     let mut bed = bed();
     bed.append("task_id: t\n");
     let found = bed.landed(Monotonic::ZERO, Landing::Renamed);
-    assert!(matches!(found, Some(Finding::Complete(file)) if !file.may_grow));
+    assert!(matches!(found, Some(BoxFinding::Complete(file)) if !file.may_grow));
 }
 
-fn unfit(stat: FileStat) -> Unfit {
+fn unfit(stat: FileStat) -> UnfitFile {
     let (file, error) = ("t-completed.yaml".to_owned(), String::new());
-    Unfit { box_name: "reports".into(), file, stat, content: Vec::new(), error }
+    UnfitFile { box_name: "reports".into(), file, stat, content: Vec::new(), error }
 }

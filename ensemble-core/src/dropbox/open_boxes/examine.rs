@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! the file                                verdict      what follows
-//! cannot be read now, or is gone          Absent       nothing
+//! is gone                                 Absent       nothing
+//! cannot be read now                      Unreadable   the next scan tries again
 //! is larger, or of another kind           Unfit        the loop puts it aside
 //! may still change                        Unquiet      examined again after IN_PLACE_QUIET
 //! is in the ledger with this content      Routed       the loop decides whether it counts again
@@ -12,13 +13,15 @@
 //! does not parse                          Unfit        the loop puts it aside
 //! ```
 
-use ensemble_core::dropbox::{DropBox, Ledger};
-use ensemble_core::durable::FileStat;
-use ensemble_core::env::Monotonic;
-use ensemble_core::{Error, Result};
+use crate::dropbox::{DropBox, Ledger};
+use crate::durable::FileStat;
+use crate::env::Monotonic;
+use crate::{Error, Result};
 
 use super::pending::Version;
-use super::{Complete, FOUND_QUIET, Finding, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, Unfit};
+use super::{
+    BoxFinding, CompleteFile, FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, UnfitFile,
+};
 
 /// The files that are parsed.
 const YAML_SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
@@ -26,11 +29,12 @@ const YAML_SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
 /// See the table at the top of this page.
 enum Verdict {
     Absent,
+    Unreadable(Error),
     Unquiet,
-    Routed(Complete),
+    Routed(CompleteFile),
     Incomplete(Version),
-    Complete(Complete),
-    Unfit(Unfit),
+    Complete(CompleteFile),
+    Unfit(UnfitFile),
 }
 
 impl OpenBox {
@@ -41,7 +45,7 @@ impl OpenBox {
         file: &str,
         is_whole: bool,
         ledger: &mut Ledger,
-    ) -> Option<Finding> {
+    ) -> Option<BoxFinding> {
         let is_open = !is_whole && self.is_open(now, file);
         let verdict = match self.verdict(now, file, is_whole, ledger) {
             Verdict::Complete(read) if is_open && !DropBox::has_end_mark(&read.content) => {
@@ -54,22 +58,23 @@ impl OpenBox {
         }
         match verdict {
             Verdict::Absent => {}
+            Verdict::Unreadable(error) => self.failures.push(error),
             Verdict::Unquiet => self.await_quiet(now, file, IN_PLACE_QUIET),
             Verdict::Routed(file) => {
                 let path = file.path();
                 let again = ledger.put_again(&path, &file.stat);
                 ledger.refresh(&path, &file.stat);
-                return again.map(|entry| Finding::Again(file, entry));
+                return again.map(|entry| BoxFinding::Again(file, entry));
             }
             Verdict::Incomplete(version) => self.await_writer(now, file, version),
             Verdict::Complete(complete) => {
-                // Of a file that was renamed into place, an event tells as well.
+                // Of a file that was renamed into place, an event is raised as well.
                 if !is_whole {
                     self.found.insert(complete.file.clone());
                 }
-                return Some(Finding::Complete(complete));
+                return Some(BoxFinding::Complete(complete));
             }
-            Verdict::Unfit(unfit) => return Some(Finding::Unfit(unfit)),
+            Verdict::Unfit(unfit) => return Some(BoxFinding::Unfit(unfit)),
         }
         None
     }
@@ -81,7 +86,7 @@ impl OpenBox {
         now: Monotonic,
         file: &str,
         ledger: &mut Ledger,
-    ) -> Option<Finding> {
+    ) -> Option<BoxFinding> {
         let quiet = match self.being_written.contains(file) {
             true => INCOMPLETE_PATIENCE,
             false => FOUND_QUIET,
@@ -106,10 +111,7 @@ impl OpenBox {
                 });
             }
             // The disk or a permission: the next scan tries again.
-            Err(error) => {
-                tracing::warn!(%error, "cannot read a drop-box file");
-                return Verdict::Absent;
-            }
+            Err(error) => return Verdict::Unreadable(error),
         };
         if !is_whole && !self.is_still(file, Version::from(&stat)) {
             return Verdict::Unquiet;
@@ -120,7 +122,8 @@ impl OpenBox {
             Ok(fields) => {
                 let (box_name, file) = (self.drop_box.spec.name().clone(), file.to_owned());
                 let may_grow = !is_final;
-                let read = Complete { box_name, file, stat, content, fields, kind: None, may_grow };
+                let read =
+                    CompleteFile { box_name, file, stat, content, fields, kind: None, may_grow };
                 if is_known { Verdict::Routed(read) } else { Verdict::Complete(read) }
             }
             Err(error) if is_final => Verdict::Unfit(self.unfit(file, stat, content, &error)),
@@ -134,9 +137,9 @@ impl OpenBox {
         if is_yaml { self.drop_box.parse(file, content) } else { Ok(serde_json::Value::Null) }
     }
 
-    fn unfit(&self, file: &str, stat: FileStat, content: Vec<u8>, error: &Error) -> Unfit {
+    fn unfit(&self, file: &str, stat: FileStat, content: Vec<u8>, error: &Error) -> UnfitFile {
         let (box_name, file, error) =
             (self.drop_box.spec.name().clone(), file.to_owned(), error.to_string());
-        Unfit { box_name, file, stat, content, error }
+        UnfitFile { box_name, file, stat, content, error }
     }
 }

@@ -3,19 +3,22 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ensemble_core::env::Monotonic;
+use crate::env::Monotonic;
 
-use super::{OpenBox, Unfit};
+use super::{OpenBox, UnfitFile};
 
 /// How soon a file is put aside again if that failed, for instance because the disk is full.
 const REJECT_RETRY: Duration = Duration::from_secs(2);
 
 /// A file that was put aside.
 #[derive(Debug)]
-pub(crate) struct Rejected {
-    pub(crate) path: String,
-    pub(crate) kept_as: Option<String>,
-    pub(crate) error: String,
+pub struct RejectedFile {
+    /// The path below the queue: the box, then the file.
+    pub path: String,
+    /// New path of the file; `None` for a directory, which stays where it is.
+    pub kept_as: Option<String>,
+    /// Why the file was put aside.
+    pub error: String,
 }
 
 impl OpenBox {
@@ -29,10 +32,10 @@ impl OpenBox {
     pub(super) fn set_aside(
         &mut self,
         now: Monotonic,
-        unfit: &Unfit,
+        unfit: &UnfitFile,
         queue: &Path,
-    ) -> Option<Rejected> {
-        let Unfit { file, stat, error, .. } = unfit;
+    ) -> Option<RejectedFile> {
+        let UnfitFile { file, stat, error, .. } = unfit;
         let kept_as = if stat.is_directory {
             // A directory stays where it is.
             if !self.pass_over(file) {
@@ -50,12 +53,12 @@ impl OpenBox {
                     return None;
                 }
                 Err(failure) => {
-                    tracing::warn!(%failure, "cannot put a file aside: it is tried again");
+                    self.failures.push(failure);
                     self.retry(now, file, REJECT_RETRY);
                     return None;
                 }
             }
         };
-        Some(Rejected { path: unfit.path(), kept_as, error: error.clone() })
+        Some(RejectedFile { path: unfit.path(), kept_as, error: error.clone() })
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ensemble_core::durable::FileStat;
-use ensemble_core::env::Monotonic;
-use ensemble_project::file_writers::{WRITER_PATIENCE, files_being_written};
+use crate::dropbox::file_writers::{WRITER_PATIENCE, files_being_written};
+use crate::durable::FileStat;
+use crate::env::Monotonic;
 
 use super::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, WRITERS_AGE_MAX};
 
@@ -65,7 +65,7 @@ impl OpenBox {
             .insert(file.to_owned(), Pending { version: Some(version), unchanged_since, due });
     }
 
-    /// An event told of a file whose content was read before. So the version of the event was overwritten before
+    /// An event named a file whose content was read before. So the version of the event was overwritten before
     /// it was read, unless it was found without an event.
     pub(super) fn note_overwritten(&mut self, file: &str) {
         if !self.found.remove(file) {
@@ -103,7 +103,7 @@ impl OpenBox {
         }
     }
 
-    /// Whether a pending file is as it was; if not, its quiet begins anew.
+    /// Whether a pending file is as it was; if not, its quiet time starts again.
     pub(super) fn is_unchanged(&mut self, now: Monotonic, file: &str) -> bool {
         let Some(version) = self.version(file) else {
             self.pending.remove(file);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ensemble_core::env::Monotonic;
+use crate::env::Monotonic;
 
 /// How long what was listed may wait behind events.
 const LISTED_PATIENCE: Duration = Duration::from_secs(30);
