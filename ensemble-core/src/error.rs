@@ -168,8 +168,16 @@ pub enum Error {
         /// Whether it was unreachable, so that trying later may help.
         unreachable: bool,
     },
-    /// An error with a type of its own, which [`Error::area`] finds: of names, requests, the blackboard.
+    /// What was asked for is against the rules of a protocol: a second decision, a decision by another than the
+    /// addressee, settling a request that has none. Nothing was done.
+    #[error("{detail}")]
+    Refused {
+        /// Which rule, and what to do instead.
+        detail: String,
+    },
+    /// An error with its own type, which [`Error::area`] finds: of names, requests, the blackboard.
     #[error("{0}")]
+    #[cfg_attr(not(feature = "internals"), doc(hidden))]
     Area(Box<dyn AreaError>),
 }
 
@@ -225,6 +233,42 @@ fn nearest_names(nearest: &[String]) -> String {
 }
 
 impl Error {
+    /// The kind of the IO error inside, if it is one.
+    #[must_use]
+    pub fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Io { source, .. } => Some(source.kind()),
+            _ => None,
+        }
+    }
+
+    /// Whether the same call may succeed later without an intervention.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Locked { .. }
+                | Self::Full { .. }
+                | Self::Quota { .. }
+                | Self::Server { unreachable: true, .. }
+        ) || matches!(self, Self::Area(error) if error.is_transient())
+            || matches!(
+                self.io_kind(),
+                Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            )
+    }
+}
+
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
+impl Error {
+    /// The same error for a caller without the areas' types.
+    pub(crate) fn without_area(self) -> Self {
+        match self {
+            Self::Area(error) => Self::Refused { detail: error.to_string() },
+            other => other,
+        }
+    }
+
     /// An IO error with its operation and path.
     pub fn io(
         operation: &'static str,
@@ -242,6 +286,12 @@ impl Error {
     ) -> Self {
         let (field, detail) = (printable(field.into()), printable(detail.into()));
         Self::Malformed { path: path.as_ref().to_owned(), field, detail }
+    }
+
+    /// Whether an invariant is broken: a person must look, and trying again does not help.
+    #[must_use]
+    pub fn is_invariant_broken(&self) -> bool {
+        matches!(self, Self::Area(error) if error.is_invariant_broken())
     }
 
     /// The error of this area inside, if it is one.
@@ -271,37 +321,6 @@ impl Error {
             }
             other => Err(other),
         }
-    }
-
-    /// Whether an invariant is broken: a person must look, and trying again does not help.
-    #[must_use]
-    pub fn is_invariant_broken(&self) -> bool {
-        matches!(self, Self::Area(error) if error.is_invariant_broken())
-    }
-
-    /// The kind of the IO error inside, if it is one.
-    #[must_use]
-    pub fn io_kind(&self) -> Option<io::ErrorKind> {
-        match self {
-            Self::Io { source, .. } => Some(source.kind()),
-            _ => None,
-        }
-    }
-
-    /// Whether the same call may succeed later without an intervention.
-    #[must_use]
-    pub fn is_transient(&self) -> bool {
-        matches!(
-            self,
-            Self::Locked { .. }
-                | Self::Full { .. }
-                | Self::Quota { .. }
-                | Self::Server { unreachable: true, .. }
-        ) || matches!(self, Self::Area(error) if error.is_transient())
-            || matches!(
-                self.io_kind(),
-                Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            )
     }
 }
 

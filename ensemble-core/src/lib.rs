@@ -54,13 +54,13 @@
 //! | [`Message`], [`KeepAlive`] | a received message: settle, release, reject, extend, reply; goes back if it is dropped |
 //! | [`Draft`], [`IntoName`] | a message that is being written |
 //! | [`CancelToken`] | ends waits |
+//! | [`Watcher`], [`Report`], [`CallbackResult`] | files in the drop boxes, each for a closure or a mailbox |
 //! | [`Lease`] | proof of holding a message; goes as JSON to another process, which resumes with it |
 //! | [`Envelope`], [`Name`], [`MessageId`], [`Timestamp`] | what a message says, and the checked words in it |
 //! | [`Found`], [`State`], [`DeadLetter`], [`Swept`] | what looking, counting and cleaning up return |
 //! | [`Durability`] | what a sent message survives |
-//! | [`Error`], [`NameError`], [`AreaError`] | what can go wrong: one enum to match |
+//! | [`Error`], [`NameError`] | what can go wrong: one enum to match |
 //! | [`events`] | the event log: one line for each change |
-//! | [`files`] | which files landed in a directory, by a descriptor that you can poll |
 //!
 //! PROTOCOL.md describes the files, so that a shell script can take part.
 //!
@@ -206,21 +206,16 @@ pub mod events {
     pub use crate::event_log::{EventLog, Follower, Record, Recorder};
 }
 
-/// File notification: which files landed in a directory.
-pub mod files {
-    pub use crate::watch::{FsEvent, FsWatcher, Landing, WatchError};
-}
-
 pub use durable::Durability;
 pub use env::{Counts, Lease};
 #[cfg(feature = "internals")]
-pub use error::printable;
-pub use error::{AreaError, Error, Result};
+pub use error::{AreaError, printable};
+pub use error::{Error, Result};
 pub use message::{Envelope, MessageId, Name, NameError, Timestamp};
 #[cfg(feature = "tokio")]
 pub use queue::Incoming;
 pub use queue::{
-    CancelToken, Draft, Inboxes, IntoName, KeepAlive, Mailbox, Message, Messages, Queue,
-    QueueOptions,
+    CallbackResult, CancelToken, Draft, Inboxes, IntoName, KeepAlive, Mailbox, Message, Messages,
+    Queue, QueueOptions, Report, Watcher,
 };
 pub use spool::{DeadLetter, Found, Settings, State, Swept};

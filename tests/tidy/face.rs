@@ -9,6 +9,9 @@ const ROOT: &str = "ensemble-core/src/lib.rs";
 /// Files of which each method belongs to a feature.
 const OF_FEATURES: [&str; 2] = ["src/queue/incoming.rs", "src/watch/chosen.rs"];
 
+/// The attribute of methods that only our own crates call.
+const HIDDEN: &str = "#[cfg_attr(not(feature = \"internals\"), doc(hidden))]";
+
 /// The page of the crate, and its code.
 fn page_and_code() -> (String, String) {
     let text = std::fs::read_to_string(root().join(ROOT)).unwrap();
@@ -59,6 +62,12 @@ fn methods(source: &Source, name: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (start, member) in starts {
         for (at, _) in source.code.match_indices(&start) {
+            // What rustdoc hides, and traits whose names only begin alike.
+            let is_word =
+                source.code[at + start.len()..].starts_with(|c: char| !c.is_alphanumeric());
+            if source.code[..at].trim_end().ends_with(HIDDEN) || !is_word {
+                continue;
+            }
             let block = source.code[at..].split("\n}").next().unwrap_or_default();
             let first = source.code[..at].lines().count();
             let members =

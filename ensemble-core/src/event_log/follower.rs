@@ -94,13 +94,6 @@ impl Follower {
         Ok(follower)
     }
 
-    /// Resumes where another follower of this log stopped. If that file is gone, starts with the
-    /// next one.
-    #[must_use]
-    pub fn resume(dir: &Path, position: Position) -> Self {
-        Self { start: Some(position), ..Self::from_start(dir) }
-    }
-
     /// Yields only records with a type that [matches](super::RecordType::matches) one of these.
     #[must_use]
     pub fn only<P: Into<String>>(mut self, patterns: impl IntoIterator<Item = P>) -> Self {
@@ -112,26 +105,6 @@ impl Follower {
     pub(super) fn mentioning(mut self, mentions: Mentions) -> Self {
         self.mentions = Some(mentions);
         self
-    }
-
-    /// The position to [resume](Follower::resume) at: after the last record yielded or filtered
-    /// out. `None` while the log is empty.
-    #[must_use]
-    pub fn position(&self) -> Option<Position> {
-        match &self.open {
-            Some(open) => Some(Position {
-                segment: open.segment.clone(),
-                offset: open.lines.offset(),
-                lines: open.lines.count(),
-            }),
-            None => self.start.clone(),
-        }
-    }
-
-    /// The lines skipped so far.
-    #[must_use]
-    pub fn bad_lines(&self) -> &BadLines {
-        &self.bad_lines
     }
 
     /// Returns the new records, at most [`POLL_RECORDS_MAX`] of them, or none. Does not wait.
@@ -233,6 +206,36 @@ impl Follower {
         let lines = &self.open.as_ref()?.lines;
         let record = self.bad_lines.sift(&lines.rest(), lines.path(), lines.count() + 1)?;
         is_wanted(&self.patterns, &record).then_some(record)
+    }
+}
+
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
+impl Follower {
+    /// Resumes where another follower of this log stopped. If that file is gone, starts with the
+    /// next one.
+    #[must_use]
+    pub fn resume(dir: &Path, position: Position) -> Self {
+        Self { start: Some(position), ..Self::from_start(dir) }
+    }
+
+    /// The position to [resume](Follower::resume) at: after the last record yielded or filtered
+    /// out. `None` while the log is empty.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        match &self.open {
+            Some(open) => Some(Position {
+                segment: open.segment.clone(),
+                offset: open.lines.offset(),
+                lines: open.lines.count(),
+            }),
+            None => self.start.clone(),
+        }
+    }
+
+    /// The lines skipped so far.
+    #[must_use]
+    pub fn bad_lines(&self) -> &BadLines {
+        &self.bad_lines
     }
 }
 

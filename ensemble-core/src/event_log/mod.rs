@@ -178,6 +178,27 @@ impl EventLog {
         Self::open_with(dir, LogOptions::default())
     }
 
+    /// The number of records that could not be written, and the last error.
+    #[must_use]
+    pub fn failures(&self) -> (u64, Option<String>) {
+        let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (self.failures.load(Ordering::Relaxed), last)
+    }
+
+    /// The log's directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// After a panic while writing, the writer reads the end of the log again.
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
+impl EventLog {
     /// As [`EventLog::open`], with options.
     ///
     /// # Errors
@@ -240,13 +261,6 @@ impl EventLog {
         self.writer().append(&body)
     }
 
-    /// The number of records that could not be written, and the last error.
-    #[must_use]
-    pub fn failures(&self) -> (u64, Option<String>) {
-        let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (self.failures.load(Ordering::Relaxed), last)
-    }
-
     /// `session-YYYYMMDD-HHMMSS`: the session of the last record; `None` before the first.
     #[must_use]
     pub fn session_id(&self) -> Option<String> {
@@ -257,17 +271,6 @@ impl EventLog {
     #[must_use]
     pub fn segment_path(&self) -> Option<PathBuf> {
         self.writer().segment().map(|segment| self.path.join(segment.to_string()))
-    }
-
-    /// The log's directory.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// After a panic while writing, the writer reads the end of the log again.
-    fn writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -186,6 +186,8 @@ event_types! {
 
     /// A drop-box file was routed to a recipient.
     FILE_ROUTED = "file.routed" by "watcher": "`file`, `mailbox`, `id`, `type`, `task_id`";
+    /// A closure of an embedded watcher handled a drop-box file.
+    FILE_HANDLED = "file.handled" by "the library's `Watcher`": "`file`, `id`: of this version of it";
     /// A drop-box file was rejected.
     FILE_REJECTED = "file.rejected" by "watcher": "`file`, `kept_as`, `error`, `told`: the notified mailboxes";
     /// A drop-box file waits for a recipient with a mailbox and room.

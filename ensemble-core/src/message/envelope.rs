@@ -103,6 +103,21 @@ pub struct Envelope {
 }
 
 impl Envelope {
+    /// Whether a sender was named.
+    pub(crate) fn names_sender(&self) -> bool {
+        self.from.as_str() != UNNAMED
+    }
+
+    /// Whether this id may already be stored: the sender chose it, or it was read from a file, or
+    /// published before. Returns the state before this call and records the attempt.
+    pub(crate) fn note_offer(&self) -> bool {
+        let offered = self.offered.swap(true, Ordering::Relaxed);
+        offered || self.made_id.as_ref() != Some(&self.id)
+    }
+}
+
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
+impl Envelope {
     /// Creates a message with a new id, of kind `message`, from `unknown`, dated now.
     #[must_use]
     pub fn new(to: Name, body: impl Into<String>) -> Self {
@@ -218,18 +233,6 @@ impl Envelope {
     #[must_use]
     pub fn addressed_to(&self, to: Name) -> Self {
         Self { to, ..self.clone() }
-    }
-
-    /// Whether a sender was named.
-    pub(crate) fn names_sender(&self) -> bool {
-        self.from.as_str() != UNNAMED
-    }
-
-    /// Whether this id may already be stored: the sender chose it, or it was read from a file, or
-    /// published before. Returns the state before this call and records the attempt.
-    pub(crate) fn note_offer(&self) -> bool {
-        let offered = self.offered.swap(true, Ordering::Relaxed);
-        offered || self.made_id.as_ref() != Some(&self.id)
     }
 
     /// Encodes the message as a file.

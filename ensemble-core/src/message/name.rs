@@ -155,7 +155,10 @@ impl MessageId {
     pub(crate) fn from_uuid(bytes: [u8; 16]) -> Self {
         Self(uuid::Uuid::from_bytes(bytes).hyphenated().to_string())
     }
+}
 
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
+impl MessageId {
     /// The milliseconds since the Unix epoch that a UUIDv7 carries; `None` for other ids.
     #[must_use]
     pub fn unix_millis(&self) -> Option<u64> {

@@ -79,6 +79,7 @@ impl Purpose {
     }
 }
 
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Name {
     /// What a message of this type asks of its recipient.
     #[must_use]
@@ -87,6 +88,7 @@ impl Name {
     }
 }
 
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Envelope {
     /// What this message asks of its recipient.
     #[must_use]

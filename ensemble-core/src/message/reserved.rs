@@ -1,7 +1,7 @@
 //! Reserved names: what each means, and that no agent takes it.
 
 use super::Name;
-use crate::AreaError;
+use crate::error::AreaError;
 
 /// The person who runs the team: the name of a person who gives none, and the mailbox that people read.
 pub const OPERATOR: &str = "operator";
@@ -62,6 +62,14 @@ impl ReservedName {
 }
 
 impl Name {
+    fn meaning(&self) -> Option<&'static str> {
+        let is_it = |name: &str| name.eq_ignore_ascii_case(self.as_str());
+        MEANINGS.iter().find(|(name, _)| is_it(name)).map(|(_, meaning)| *meaning)
+    }
+}
+
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
+impl Name {
     /// The name of the person who runs the team.
     #[must_use]
     pub fn operator() -> Self {
@@ -78,11 +86,6 @@ impl Name {
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.meaning().is_some()
-    }
-
-    fn meaning(&self) -> Option<&'static str> {
-        let is_it = |name: &str| name.eq_ignore_ascii_case(self.as_str());
-        MEANINGS.iter().find(|(name, _)| is_it(name)).map(|(_, meaning)| *meaning)
     }
 }
 

@@ -28,15 +28,6 @@ pub struct TimestampError {
 }
 
 impl Timestamp {
-    /// The system's wall clock.
-    #[must_use]
-    pub fn now() -> Self {
-        // By the C library and not by the kernel's page of clocks: what sets another time for one program
-        // (faketime, a test) does it there.
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
-    }
-
     /// From milliseconds since the Unix epoch.
     #[must_use]
     pub const fn from_unix_millis(millis: i64) -> Self {
@@ -49,16 +40,33 @@ impl Timestamp {
         self.0
     }
 
-    /// The stamp this much `later`.
-    #[must_use]
-    pub fn plus(self, later: Duration) -> Self {
-        Self(self.0.saturating_add(i64::try_from(later.as_millis()).unwrap_or(i64::MAX)))
-    }
-
     /// The time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    fn date_time(self) -> OffsetDateTime {
+        let nanos = i128::from(self.0) * 1_000_000;
+        OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    }
+}
+
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
+impl Timestamp {
+    /// The system's wall clock.
+    #[must_use]
+    pub fn now() -> Self {
+        // By the C library and not by the kernel's page of clocks: what sets another time for one program
+        // (faketime, a test) does it there.
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// The stamp this much `later`.
+    #[must_use]
+    pub fn plus(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(later.as_millis()).unwrap_or(i64::MAX)))
     }
 
     /// `20261121-225001`, as in the names of log files.
@@ -74,11 +82,6 @@ impl Timestamp {
             t.minute(),
             t.second()
         )
-    }
-
-    fn date_time(self) -> OffsetDateTime {
-        let nanos = i128::from(self.0) * 1_000_000;
-        OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Envelope;
 use super::canonical::is_plain;
 
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Envelope {
     /// The beginning of the body in one line, of at most `chars_max` characters. Runs of white space become one blank,
     /// and characters that could steer a terminal are left out.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::name::invalid_name;
 use super::{IntoName, Message, Queue};
 use crate::message::{Envelope, MessageId, Name, PRIORITY_MAX, Timestamp, fill_body};
 use crate::{Error, Result};
@@ -103,7 +104,7 @@ impl Draft {
 
     /// An id that you choose: sending the same id again stores nothing.
     pub fn id(self, id: impl Into<String>) -> Self {
-        self.named(MessageId::new(id).map_err(Error::from), |draft, id| draft.id = Some(id))
+        self.named(MessageId::new(id).map_err(invalid_name), |draft, id| draft.id = Some(id))
     }
 
     /// The task it is about.

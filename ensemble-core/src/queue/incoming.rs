@@ -137,7 +137,7 @@ impl Message {
     pub async fn settle_async(&self) -> Result<()> {
         let (queue, lease) = (self.queue().clone(), self.lease().clone());
         self.decide();
-        in_background(move || queue.spool().settle(&lease)).await
+        in_background(move || queue.spool().settle(&lease).map_err(Error::without_area)).await
     }
 
     /// Calls `work` with this message in a thread for blocking work, such as to reply and settle in one go.

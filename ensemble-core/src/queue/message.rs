@@ -159,7 +159,7 @@ impl Message {
     #[doc(alias = "complete")]
     pub fn settle(&self) -> Result<()> {
         self.decide();
-        self.queue.spool().settle(&self.lease)
+        self.queue.spool().settle(&self.lease).map_err(Error::without_area)
     }
 
     /// Returns it to its mailbox, to be received again at once. Counts as an attempt.
@@ -191,7 +191,7 @@ impl Message {
         self.queue.spool().dead_letter(&self.lease, reason.as_ref())
     }
 
-    /// Keeps it held without this guard. The lease can be stored, or sent to another process, which goes on with
+    /// Keeps it held without this guard. The lease can be stored, or sent to another process, which continues with
     /// [`Mailbox::resume`](super::Mailbox::resume).
     #[must_use = "without its lease, the message is held until that expires"]
     pub fn keep(self) -> Lease {

@@ -19,8 +19,10 @@ mod mailbox;
 mod message;
 mod name;
 mod options;
+mod report;
 #[cfg(test)]
 mod tests;
+mod watcher;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +41,11 @@ pub use mailbox::{Mailbox, Messages};
 pub use message::Message;
 pub use name::IntoName;
 pub use options::QueueOptions;
+pub use report::Report;
+pub use watcher::Watcher;
+
+/// What your closures return to the library: `?` takes any error.
+pub type CallbackResult<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// An open queue: a directory of mailboxes.
 ///

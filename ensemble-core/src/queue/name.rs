@@ -1,8 +1,8 @@
 //! What can name a mailbox.
 
 use super::Mailbox;
-use crate::Result;
-use crate::message::Name;
+use crate::message::{Name, NameError};
+use crate::{Error, Result};
 
 mod sealed {
     pub trait Sealed {}
@@ -23,6 +23,15 @@ pub trait IntoName: sealed::Sealed {
     fn into_name(self) -> Result<Name>;
 }
 
+/// A mistake in a name, as a caller of the face can match it.
+pub(super) fn invalid_name(error: NameError) -> Error {
+    Error::Invalid {
+        what: "a name".to_owned(),
+        field: "name".to_owned(),
+        detail: error.to_string(),
+    }
+}
+
 macro_rules! into_name {
     ($($type:ty: |$this:ident| $name:expr;)*) => {$(
         impl sealed::Sealed for $type {}
@@ -36,10 +45,10 @@ macro_rules! into_name {
 }
 
 into_name! {
-    &str: |name| Ok(Name::new(name)?);
-    &&str: |name| Ok(Name::new(*name)?);
-    String: |name| Ok(Name::new(name)?);
-    &String: |name| Ok(Name::new(name.as_str())?);
+    &str: |name| Name::new(name).map_err(invalid_name);
+    &&str: |name| Name::new(*name).map_err(invalid_name);
+    String: |name| Name::new(name).map_err(invalid_name);
+    &String: |name| Name::new(name.as_str()).map_err(invalid_name);
     Name: |name| Ok(name);
     &Name: |name| Ok(name.clone());
     &Mailbox: |mailbox| Ok(mailbox.name().clone());

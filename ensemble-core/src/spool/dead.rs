@@ -65,6 +65,7 @@ pub struct DeadLetter {
     pub is_told: bool,
 }
 
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl DeadLetter {
     /// Whether the work goes on, or is done, under another copy of the message or another attempt, or in
     /// another queue.

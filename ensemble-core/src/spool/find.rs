@@ -75,12 +75,6 @@ pub struct Found {
 }
 
 impl Found {
-    /// Puts it together; for implementors of [`Broker`](crate::broker::Broker).
-    #[must_use]
-    pub fn new(mailbox: Name, id: MessageId, state: State) -> Self {
-        Self { mailbox, id, state }
-    }
-
     /// The lease under which it is held.
     ///
     /// # Errors
@@ -95,6 +89,15 @@ impl Found {
             }),
             other => Err(no_message(&self.id, &format!("held: it is {}", other.word()))),
         }
+    }
+}
+
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
+impl Found {
+    /// Puts it together; for implementors of [`Broker`](crate::broker::Broker).
+    #[must_use]
+    pub fn new(mailbox: Name, id: MessageId, state: State) -> Self {
+        Self { mailbox, id, state }
     }
 }
 

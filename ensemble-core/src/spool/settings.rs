@@ -68,7 +68,10 @@ impl Settings {
     pub const fn lease_duration(&self) -> Duration {
         Duration::from_secs(self.lease_seconds)
     }
+}
 
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
+impl Settings {
     /// What is wrong with the values, by field.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         if self.lease_seconds == 0 || self.lease_seconds > LEASE_SECONDS_MAX {
