@@ -7,7 +7,7 @@ use clap::Command;
 
 /// Spellings of former versions, `request show` as in `dead show`, `agent list` as elsewhere, and `export` and `restart`, which are short for their places. `hook`, `mcp`, `watch`, `prime` and
 /// `tmux-status` also stand in files of agents, of tmux and of systemd, so that these stay.
-const FORMER: [(&str, &[&str]); 50] = [
+const FORMER: [(&str, &[&str]); 51] = [
     ("spawn", &["agent", "start"]),
     ("restart", &["agent", "restart"]),
     ("join", &["agent", "join"]),
@@ -27,6 +27,7 @@ const FORMER: [(&str, &[&str]); 50] = [
     ("broadcast", &["send", "--all"]),
     ("extend", &["mailbox", "extend"]),
     ("release", &["mailbox", "release"]),
+    ("recall", &["mailbox", "recall"]),
     ("review", &["task", "review"]),
     ("summary", &["task", "summary"]),
     ("dispatch", &["task", "dispatch"]),

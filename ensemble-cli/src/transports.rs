@@ -69,6 +69,7 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("mailbox", Servers),
     ("mailbox extend", Servers),
     ("mailbox release", Servers),
+    ("mailbox recall", Servers),
     ("assign", Servers),
     ("report", Servers),
     ("task", Servers),

@@ -32,7 +32,7 @@ const UNASKED: &[(&str, &str, &str)] = &[
     ("why", "id", ""),
     (
         "send",
-        "to all create kind id priority task plan attempt correlation traceparent expires until wait timeout \
+        "to all create kind id priority when replaces wait_for_reply task plan attempt correlation traceparent expires until wait timeout \
          text message",
         "file",
     ),
@@ -40,6 +40,7 @@ const UNASKED: &[(&str, &str, &str)] = &[
     ("settle", "id mailbox epoch", ""),
     ("reply", "id mailbox text message", "file"),
     ("mailbox release", "id mailbox epoch delay", ""),
+    ("mailbox recall", "id mailbox", ""),
     ("inbox", "name limit", ""),
     ("mailbox extend", "id mailbox epoch duration", ""),
     ("assign", "worker text message task until wait timeout plan", "file"),

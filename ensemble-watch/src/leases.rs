@@ -3,15 +3,22 @@
 //! The observer is [`MailboxLeases`] of `ensemble-core`. Its observations are kept in
 //! `.ensemble/leases/observed.json`, so a restarted watcher does not give every holder a new lease.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use ensemble_core::Result;
-use ensemble_core::broker::Broker;
+use ensemble_core::broker::{Broker, returned};
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::leases::MailboxLeases;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, Purpose};
+use ensemble_core::spool::State;
+use ensemble_core::{Error, Result};
 use ensemble_project::status::ACTOR;
+
+/// The type of the notice that warns a sender: its message is about to be delivered for the last time.
+const LAST_ATTEMPT_TYPE: &str = "mail.last_attempt";
+/// How many messages of a mailbox are checked for their last attempt.
+const CHECKED_MAX: usize = 1_000;
 
 /// Continues where an observer of this boot with the same state directory has stopped.
 pub(crate) fn open(state: &Path) -> MailboxLeases {
@@ -32,5 +39,72 @@ pub(crate) fn look(
     if let Some(error) = leases.take_trouble() {
         tracing::warn!(%error, "cannot remember what was observed of leases");
     }
+    for mailbox in returned.iter().collect::<BTreeSet<_>>() {
+        if let Err(error) = warn_senders(broker, mailbox) {
+            tracing::warn!(%error, %mailbox, "cannot warn the senders of last attempts");
+        }
+    }
     Ok(returned)
+}
+
+/// Warns the senders of messages whose next delivery is the last one, before they become dead letters. The notice's id
+/// follows from the message and the delivery, so a second warning stores nothing.
+fn warn_senders(broker: &dyn Broker, mailbox: &Name) -> Result<()> {
+    let attempts_max = broker.settings(mailbox)?.attempts_max;
+    for found in broker.unfinished(mailbox, CHECKED_MAX)? {
+        let State::Queued { epoch, .. } = found.state else { continue };
+        // With one attempt alone, nothing comes before the last one.
+        if epoch == 0 || epoch + 1 != attempts_max {
+            continue;
+        }
+        let Ok(envelope) = broker.peek(mailbox, &found.id) else { continue };
+        if envelope.purpose() == Purpose::Notice || envelope.from == *mailbox {
+            continue;
+        }
+        let reason = format!(
+            "{mailbox} was given it {epoch} times and has not settled it: after the next delivery it is a dead letter"
+        );
+        let mut notice = returned(mailbox, &envelope, &reason)?;
+        notice.kind = Name::new(LAST_ATTEMPT_TYPE)?;
+        match broker.publish(&notice) {
+            Ok(_) | Err(Error::NoMailbox { .. } | Error::Full { .. } | Error::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ensemble_core::env::Transport as _;
+    use ensemble_core::message::{Envelope, MessageId};
+    use ensemble_core::spool::{Options, Spool};
+
+    use super::*;
+
+    #[test]
+    fn a_sender_learns_of_the_last_attempt_once_and_before_it() {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let [worker, lead] = ["worker", "lead"].map(|name| Name::new(name).unwrap());
+        for mailbox in [&worker, &lead] {
+            spool.add_mailbox(mailbox, &Default::default()).unwrap();
+        }
+        let asked = Envelope::new(worker.clone(), "do it").from(lead.clone());
+        spool.publish(&asked.with_id(MessageId::new("slow").unwrap())).unwrap();
+        for delivery in 1..=4 {
+            let given = spool.receive(&worker, &worker).unwrap().unwrap();
+            spool.release(&given.lease, Duration::ZERO).unwrap();
+            warn_senders(&spool, &worker).unwrap();
+            warn_senders(&spool, &worker).unwrap();
+            assert_eq!(spool.counts(&lead).unwrap().queued, u64::from(delivery == 4));
+        }
+        assert!(spool.dead_letters(&worker).unwrap().is_empty(), "one delivery is left");
+        let notice = spool.receive(&lead, &lead).unwrap().unwrap().envelope;
+        assert_eq!(notice.kind.as_str(), LAST_ATTEMPT_TYPE);
+        assert_eq!(notice.causation_id.as_deref(), Some("slow"));
+        assert!(notice.body.contains("was given it 4 times and has not settled it"));
+    }
 }

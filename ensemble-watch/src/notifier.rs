@@ -271,6 +271,20 @@ impl Notifier {
         }
     }
 
+    /// A message landed that interrupts. Agents whose program does not allow that read it after the tool that runs.
+    pub(crate) fn interrupt(&mut self, mailbox: &Name) {
+        for target in self.targets.values().filter(|t| t.entry.mailbox == *mailbox) {
+            let waiting = target.known.len().max(1);
+            self.pane_workers.send(PaneTask {
+                entry: target.entry.clone(),
+                profile: Arc::clone(&target.profile),
+                attempt: UNASKED,
+                text: Some(target.profile.program().nudge_text(mailbox, waiting, false)),
+                kind: PaneTaskKind::Interrupt,
+            });
+        }
+    }
+
     /// A ladder sets the pace of the lines for a mailbox, or does so no more.
     pub(crate) fn set_pace(&mut self, now: Monotonic, mailbox: &Name, is_laddered: bool) {
         match is_laddered {

@@ -28,6 +28,8 @@ use crate::wakes::{PaneResult, TypeReport, Wake, Waker};
 pub(crate) enum PaneTaskKind {
     /// Type the text and submit it.
     Type(Occasion),
+    /// Interrupt an agent that is at work, as its profile allows it.
+    Interrupt,
     /// The text stands in the composer: press Enter if it still does, and type nothing.
     Submit,
     /// Take back our unsent line if nothing else is in the composer.
@@ -160,9 +162,10 @@ impl PaneWorker {
                         agent: pane_task.entry.agent,
                         observation: PaneObservation::Unseen,
                     }),
-                    PaneTaskKind::Type(_) | PaneTaskKind::Submit | PaneTaskKind::Withdraw => {
-                        self.report(&pane_task, None, failed(&error))
-                    }
+                    PaneTaskKind::Type(_)
+                    | PaneTaskKind::Interrupt
+                    | PaneTaskKind::Submit
+                    | PaneTaskKind::Withdraw => self.report(&pane_task, None, failed(&error)),
                 }
                 return None;
             }
@@ -185,13 +188,15 @@ impl PaneWorker {
             (PaneTaskKind::Submit, Some(text)) => {
                 pane.submit(text).unwrap_or_else(|error| failed(&error))
             }
-            (PaneTaskKind::Type(occasion), Some(text)) => match typed(&mut pane, occasion, text) {
-                Ok(TextOutcome::Typed(half)) => return Some((pane_task, pane, half)),
-                Ok(TextOutcome::Sent) => NudgeOutcome::Sent,
-                Ok(TextOutcome::Refused { deferral }) => NudgeOutcome::Refused { deferral },
-                Err(error) => failed(&error),
-            },
-            (PaneTaskKind::Type(_) | PaneTaskKind::Submit, None) => {
+            (kind @ (PaneTaskKind::Type(_) | PaneTaskKind::Interrupt), Some(text)) => {
+                match typed(&mut pane, kind, text) {
+                    Ok(TextOutcome::Typed(half)) => return Some((pane_task, pane, half)),
+                    Ok(TextOutcome::Sent) => NudgeOutcome::Sent,
+                    Ok(TextOutcome::Refused { deferral }) => NudgeOutcome::Refused { deferral },
+                    Err(error) => failed(&error),
+                }
+            }
+            (PaneTaskKind::Type(_) | PaneTaskKind::Interrupt | PaneTaskKind::Submit, None) => {
                 NudgeOutcome::Refused { deferral: Deferral::Moved }
             }
         };
@@ -245,11 +250,12 @@ fn sleep_until(at: Instant) {
 }
 
 /// The first half of a nudge.
-fn typed(pane: &mut BoundPane, occasion: Occasion, text: &NudgeText) -> Result<TextOutcome> {
-    match occasion {
-        Occasion::News => pane.nudge_text(text),
-        Occasion::Again => pane.nudge_again(text),
-        Occasion::Probe => pane.probe_text(text),
+fn typed(pane: &mut BoundPane, kind: PaneTaskKind, text: &NudgeText) -> Result<TextOutcome> {
+    match kind {
+        PaneTaskKind::Interrupt => pane.interrupt(text),
+        PaneTaskKind::Type(Occasion::Again) => pane.nudge_again(text),
+        PaneTaskKind::Type(Occasion::Probe) => pane.probe_text(text),
+        _ => pane.nudge_text(text),
     }
 }
 

@@ -21,7 +21,7 @@ const LIMIT = /rate.?limit|quota|overload|too many|billing/i
 // anything to another machine still asks.
 const ALLOWED = [
   "assign", "agent instruct", "agent ping", "agent pong", "agent prime", "agent whoami", "admin lint", "inbox",
-  "mailbox extend", "mailbox release", "recv", "release", "reply", "report", "request answer", "request ask", "request cancel", "request list",
+  "mailbox extend", "mailbox release", "mailbox recall", "recall", "recv", "release", "reply", "report", "request answer", "request ask", "request cancel", "request list",
   "request plan", "send", "settle", "status", "step", "task", "team", "why", "broadcast", "extend", "instruct", "lint",
   "ping", "plan", "pong", "prime", "requests", "respond", "review", "summary", "whoami",
 ]

@@ -364,6 +364,10 @@ fn texts(bed: &Bed) -> Vec<(&'static str, String)> {
     texts.push(("person", recv("coda")));
     texts.push(("reminder", stop("coda")));
     bed.ok("release 8a1c");
+    let tool = of_member(bed, "coda", "hook tool --provider claude", r#"{"session_id": "s1"}"#);
+    let tool: Value = serde_json::from_str(&tool.stdout).unwrap();
+    let question = tool["hookSpecificOutput"]["additionalContext"].as_str().unwrap();
+    texts.push(("question", question.to_owned()));
     texts.push(("again", recv("coda")));
     send("coda", "--to cora --id 9c2d", "main.rs has 42 lines");
     texts.push(("agent", recv("cora")));
@@ -385,6 +389,15 @@ fn texts(bed: &Bed) -> Vec<(&'static str, String)> {
         "task_id: t9\nstatus: success",
     );
     texts.push(("notice", recv("gem")));
+    bed.ok("settle n-1");
+    bed.ok("send --to gem --id old -m start");
+    recv("gem");
+    works(bed.run_with(
+        "send --to gem --id new --when interrupt --replaces old -f -",
+        b"stop: wrong branch",
+    ));
+    texts.push(("urgent", recv("gem")));
+    bed.ok("settle new");
     bed.ok("request shutdown gem --reason lunch");
     texts.push(("request", recv("gem")));
     texts

@@ -45,6 +45,7 @@ mod planning;
 #[path = "../postgres_support/mod.rs"]
 mod postgres_support;
 mod reading;
+mod recalls;
 mod reference;
 mod replay;
 mod reports;

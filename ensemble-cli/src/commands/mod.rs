@@ -46,6 +46,7 @@ mod plan_submit;
 mod pong;
 mod prime;
 mod prompt;
+mod recall;
 mod recv;
 mod release;
 mod reply;

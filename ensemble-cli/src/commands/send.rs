@@ -10,17 +10,22 @@ use ensemble_app::content::fill;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::answers;
+use ensemble_app::mail::awaiting::AwaitedReply;
+use ensemble_app::mail::conversation::ensure_operator;
+use ensemble_app::mail::delivered::envelope_json;
 use ensemble_app::mail::readers::absent_reader;
+use ensemble_app::mail::recalling::{RecalledCopy, recall_replaced};
 use ensemble_app::mail::sending::{
     MessageHeaders, all_recipients, broadcast_type, known_recipients,
 };
+use ensemble_app::queue::Queue;
 use ensemble_app::receipt::{Receipt, Tracker};
 use ensemble_app::text::age;
 use ensemble_app::wait_line::WaitLine;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Published;
 use ensemble_core::event_log::{Follower, types};
-use ensemble_core::message::{Envelope, MessageId, Name, PRIORITY_MAX, TraceParent};
+use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, PRIORITY_MAX, TraceParent};
 use ensemble_core::requests::{RequestStore, Requests};
 
 use serde_json::{Value, json};
@@ -38,10 +43,15 @@ const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBM
 ///
 /// When this returns, the message survives whatever `durability` promises. Content that is larger
 /// than 60 KiB or not UTF-8 is stored as an attachment which the message names.
+///
+/// An agent at work reads a message after the tool that it runs. With `--when interrupt` the message overtakes what
+/// waits, and interrupts the agent where its program allows that; with `--when turn` it waits for the end of the turn.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble send --to worker-1 'the tests are red again'
   ensemble send --to worker-1 -f task.md
+  ensemble send --to worker-1 --wait-for-reply 10m 'how many lines has main.rs?'
+  ensemble send --to worker-1 --when interrupt 'stop: wrong branch'
   git diff | ensemble send --to reviewer --type review --until settled --wait 30m
   ensemble send --all --priority 5 'stop at the next checkpoint'")]
 #[command(group = clap::ArgGroup::new("recipients").required(true).multiple(true).args(["to", "all"]))]
@@ -66,6 +76,16 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=i64::from(PRIORITY_MAX)))]
     priority: u8,
+    /// When an agent at work reads it: interrupt, tool or turn [default: tool]
+    #[arg(long, value_name = "CLASS")]
+    when: Option<DeliveryClass>,
+    /// Recall this earlier message of yours, unless it was read; the new one says that it replaces it
+    #[arg(long, value_name = "ID")]
+    replaces: Option<MessageId>,
+    /// Wait up to DURATION for the answer, and print it instead of the id
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    #[arg(conflicts_with_all = ["all", "until", "wait"])]
+    wait_for_reply: Option<Duration>,
     /// The task it is about
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,
@@ -99,6 +119,7 @@ impl Arguments {
         let spool = context.spool()?;
         let sender = context.actor()?;
         let recipients = self.recipients(&spool, &sender)?;
+        self.check_one_recipient(&recipients)?;
         let content = self.content.read()?;
         let envelope = fill(&spool, self.envelope(context, &recipients[0])?, content)?;
         self.demand_plan(context, &spool, &envelope.from)?;
@@ -122,7 +143,7 @@ impl Arguments {
         if !sent.is_empty() {
             answers::sent(context, &spool, &envelope);
         }
-        if !sent.is_empty() && !context.out.is_json() {
+        if !sent.is_empty() && !context.out.is_json() && self.wait_for_reply.is_none() {
             context.out.line(&envelope.id)?;
             context.out.flush()?;
         }
@@ -141,7 +162,12 @@ impl Arguments {
             };
             let (reached, late) = self.wait_for(tracker, deadline)?;
             let already_stored = (published == Published::AlreadyStored).into();
-            report(context, (&envelope.id, &to), reached, &[("already_stored", already_stored)])?;
+            let mut more = vec![("already_stored", already_stored)];
+            more.extend(self.recall_replaced(context, &envelope.addressed_to(to.clone()))?);
+            if self.wait_for_reply.is_some() && failed.is_none() {
+                more.push(("reply", self.print_reply(context, &envelope)?));
+            }
+            report(context, (&envelope.id, &to), reached, &more)?;
             if let Some(late) = late {
                 failed = failed.or(Some(late));
             }
@@ -174,12 +200,69 @@ impl Arguments {
         Ok((reached, late))
     }
 
+    /// One answer can be waited for.
+    fn check_one_recipient(&self, recipients: &[Name]) -> Outcome {
+        match (self.wait_for_reply, recipients) {
+            (None, _) | (Some(_), [_]) => Ok(()),
+            _ => Err(Failure::usage("`--wait-for-reply` waits for the answer of one recipient")),
+        }
+    }
+
+    /// Recalls what the stored message replaces. Returns what a program reads of that.
+    fn recall_replaced(
+        &self,
+        context: &Context,
+        stored: &Envelope,
+    ) -> Outcome<Option<(&'static str, Value)>> {
+        if self.replaces.is_none() {
+            return Ok(None);
+        }
+        let recalled = recall_replaced(context, &Queue::open(context)?, stored)?;
+        let is_recalled = recalled.as_ref().is_some_and(|copy| copy.read_by.is_none());
+        if !is_recalled && !context.out.is_json() {
+            let absent = || format!("{} has no such message to replace", stored.to);
+            say(&recalled.as_ref().map_or_else(absent, RecalledCopy::sentence));
+        }
+        Ok(Some(("replaced", is_recalled.into())))
+    }
+
+    /// Waits for the answer to a stored message, and prints its content. Returns it for programs.
+    fn print_reply(&self, context: &Context, question: &Envelope) -> Outcome<Value> {
+        let queue = Queue::open(context)?;
+        let mailbox = context.own_mailbox()?;
+        if mailbox.is_operator() {
+            ensure_operator(&*queue)?;
+        }
+        if !context.out.is_json()
+            && let Some(warning) = absent_reader(context.project()?, &question.to)
+        {
+            say(&warning);
+        }
+        let patience = self.wait_for_reply.unwrap_or_default();
+        let _line = WaitLine::new(format!("{} to answer", question.to), Some(patience));
+        let awaited = AwaitedReply { question, mailbox, patience };
+        let answer = awaited.wait(context, &queue, || false)?;
+        let Some(answer) = answer else { return Ok(Value::Null) };
+        if !context.out.is_json() {
+            match &answer.attachment {
+                Some(attachment) => context.out.content(&queue.attached(attachment)?)?,
+                None => context.out.content(answer.body.as_bytes())?,
+            }
+            if answer.attachment.is_none() && !answer.body.ends_with('\n') {
+                context.out.line("")?;
+            }
+        }
+        Ok(envelope_json(&answer))
+    }
+
     /// The message without its content.
     fn envelope(&self, context: &Context, to: &Name) -> Outcome<Envelope> {
         let headers = MessageHeaders {
             kind: self.kind.clone().or_else(|| self.all.then(broadcast_type)),
             id: self.id.clone(),
             priority: self.priority,
+            when: self.when,
+            replaces: self.replaces.clone(),
             task: self.task.clone(),
             attempt: self.attempt,
             correlation: self.correlation.clone(),

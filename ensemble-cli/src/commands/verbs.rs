@@ -22,9 +22,10 @@ use super::{
     abort, adopt, agent, analyze, anomaly, api, assign, attach, board, bridge, checkpoint,
     completions, conformance, dead, demo, discover, dispatch, doctor, down, extend, fsck, goal,
     help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify,
-    nudge, pane, pause, ping, plan_submit, pong, prime, prompt, recv, release, reply, report,
-    request, requests, respond, restart, resume, review, schema, send, settle, spawn, sprint,
-    status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
+    nudge, pane, pause, ping, plan_submit, pong, prime, prompt, recall, recv, release, reply,
+    report, request, requests, respond, restart, resume, review, schema, send, settle, spawn,
+    sprint, status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch,
+    whoami, why,
 };
 use crate::args::Globals;
 use crate::context::Context;
@@ -166,6 +167,7 @@ verbs! {
     "mailbox" => Mailbox(mailbox),
     "mailbox extend" => Extend(extend),
     "mailbox release" => Release(release),
+    "mailbox recall" => Recall(recall),
     "assign" => Assign(assign),
     "report" => Report(report),
     "task" => Task(task),

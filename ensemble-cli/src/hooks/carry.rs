@@ -10,7 +10,8 @@
 //!
 //! A message is taken only if it fits into what is left of `hooks.carry_bytes`. Its text must not
 //! be taken for a word of the agent's own program ([`frames`]). An agent that holds a task is given
-//! no second one, but every other message. The rest is announced by number, once a session for each
+//! no second one, but every other message. What waits for the end of the turn is not handed over after a tool. What
+//! this session was given before is asked about first. The rest is announced by number, once a session for each
 //! message.
 
 use std::time::Duration;
@@ -20,14 +21,14 @@ use ensemble_app::mail::answers;
 use ensemble_app::mail::delivered::{Delivered, PLAIN_TYPE, sender_of};
 use ensemble_app::queue::Queue;
 use ensemble_app::text::printable;
-use ensemble_core::env::Delivery;
+use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
-use ensemble_core::message::{Envelope, MessageId, Name, Purpose};
+use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, Purpose};
 use ensemble_core::spool::{Found, Spool, State};
 use ensemble_team::session::{Carried, LockedSession, Session, Way};
 use serde_json::json;
 
-use super::{Hook, frames};
+use super::{Hook, frames, reminder};
 
 /// Waiting messages are looked at up to here.
 const DUE_MAX: usize = 100;
@@ -47,11 +48,19 @@ pub(super) struct Carrying {
     way: Option<Way>,
     /// All that waited when this was taken.
     told: Vec<MessageId>,
+    /// What this session was given before and is asked about, each as its next delivery.
+    questions: Vec<Delivery>,
 }
 
 impl Carrying {
     pub(super) const fn none() -> Self {
-        Self { text: String::new(), deliveries: Vec::new(), way: None, told: Vec::new() }
+        Self {
+            text: String::new(),
+            deliveries: Vec::new(),
+            way: None,
+            told: Vec::new(),
+            questions: Vec::new(),
+        }
     }
 
     /// The deliveries that are handed over.
@@ -83,21 +92,24 @@ pub(super) fn take(
 ) -> Outcome<Carrying> {
     let Some(spool) = queue.directory() else { return Ok(Carrying::none()) };
     give_back_abandoned(spool, &hook.agent, &mut locked.session);
-    let due = due(queue, hook)?;
+    let mut due = due(queue, hook)?;
+    if way == Way::Tool {
+        due.retain(|id| !waits_for_turn(spool, &hook.mailbox, id));
+    }
     let is_new = |id: &MessageId| match way {
         Way::Stop => !locked.session.blocked_for.contains(id),
         Way::Prompt | Way::Tool | Way::Waiter => !locked.session.hinted.contains(id),
     };
     let has_news = due.iter().any(is_new);
-    let chosen = choose(hook, spool, &due)?;
-    if chosen.is_empty() && !has_news {
+    let (chosen, questions) = choose(hook, spool, &due, (way, &locked.session))?;
+    if chosen.is_empty() && questions.is_empty() && !has_news {
         return Ok(Carrying::none());
     }
     locked.session.carrying.extend(chosen.iter().cloned());
     // Before the mailbox changes: a watcher that sees the change must not type into the turn that begins.
     locked.session.mark_hand_over();
     locked.write()?;
-    let mut carrying = Carrying { way: Some(way), told: due, ..Carrying::none() };
+    let mut carrying = Carrying { way: Some(way), told: due, questions, ..Carrying::none() };
     for wanted in &chosen {
         // Another consumer of the mailbox may have been faster.
         if let Ok(Some(delivery)) = spool.receive_id(&wanted.mailbox, &wanted.id, &hook.agent) {
@@ -105,8 +117,14 @@ pub(super) fn take(
         }
     }
     let taken = |id: &MessageId| carrying.deliveries.iter().any(|it| it.lease.id == *id);
-    let left = carrying.told.iter().filter(|id| !taken(id)).count();
+    let is_asked = |id: &MessageId| carrying.questions.iter().any(|it| it.lease.id == *id);
+    // What was asked about before comes by itself when the turn ends.
+    let is_owed = |id: &MessageId| locked.session.asked.contains_key(id) || is_asked(id);
+    let left = carrying.told.iter().filter(|id| !taken(id) && !is_owed(id)).count();
     carrying.text = text(hook, queue, &carrying.deliveries, left)?;
+    for again in &carrying.questions {
+        carrying.text.push_str(&reminder::question(hook, queue, again)?);
+    }
     Ok(carrying)
 }
 
@@ -124,6 +142,8 @@ pub(super) fn arrived(
         let session = &mut locked.session;
         session.mark_hand_over();
         session.hinted.extend(carrying.told.iter().cloned());
+        let asked = carrying.questions.iter().map(|it| (it.lease.id.clone(), it.lease.epoch - 1));
+        session.asked.extend(asked);
         if way == Way::Waiter && !hook.program.shows_wakes() {
             session.unshown.extend(carrying.shown());
         }
@@ -162,11 +182,22 @@ pub(super) fn give_back_held(hook: &Hook<'_>, queue: &Queue) -> Outcome {
     Ok(())
 }
 
-/// The messages to receive, in the order of receiving, with the number of the delivery that each would be.
-fn choose(hook: &Hook<'_>, spool: &Spool, due: &[MessageId]) -> Outcome<Vec<Carried>> {
+/// Whether a message is to be read when the turn has ended.
+fn waits_for_turn(spool: &Spool, mailbox: &Name, id: &MessageId) -> bool {
+    spool.peek(mailbox, id).is_ok_and(|envelope| envelope.when == Some(DeliveryClass::Turn))
+}
+
+/// The messages to receive, in the order of receiving, with the number of the delivery that each would be; and those to
+/// ask about.
+fn choose(
+    hook: &Hook<'_>,
+    spool: &Spool,
+    due: &[MessageId],
+    (way, session): (Way, &Session),
+) -> Outcome<(Vec<Carried>, Vec<Delivery>)> {
     let (agent, mailbox) = (&hook.agent, &hook.mailbox);
     let mut left = hook.context.project()?.config.hooks.carry_bytes();
-    let (mut is_free, mut chosen) = (true, Vec::new());
+    let (mut is_free, mut chosen, mut questions) = (true, Vec::new(), Vec::new());
     // What is held comes first.
     for Found { id, state, .. } in spool.unfinished(mailbox, UNFINISHED_MAX)? {
         if chosen.len() == MESSAGES_MAX || left == 0 {
@@ -176,6 +207,19 @@ fn choose(hook: &Hook<'_>, spool: &Spool, due: &[MessageId]) -> Outcome<Vec<Carr
         let is_task = hands_over(&envelope);
         match state {
             State::Acked { holder, .. } => is_free &= !(is_task && holder == *agent),
+            State::Queued { epoch, .. }
+                if due.contains(&id) && session.reminded.get(&id) == Some(&epoch) && epoch > 0 =>
+            {
+                let is_asked = session.asked.get(&id) == Some(&epoch);
+                if is_asked && way != Way::Tool {
+                    chosen.push(Carried::by_this_process(mailbox.clone(), id, epoch + 1));
+                } else if !is_asked {
+                    let (mailbox, holder) = (mailbox.clone(), agent.clone());
+                    let lease = Lease { mailbox, id, holder, epoch: epoch + 1 };
+                    questions.push(Delivery::new(envelope, lease, Duration::ZERO));
+                }
+                is_free &= !is_task;
+            }
             State::Queued { epoch, .. } if due.contains(&id) => {
                 let fits = envelope.body.len() <= left && !frames::may_deceive(&envelope);
                 if fits && (!is_task || is_free) {
@@ -188,7 +232,7 @@ fn choose(hook: &Hook<'_>, spool: &Spool, due: &[MessageId]) -> Outcome<Vec<Carr
             State::Queued { .. } | State::Settled | State::Dead => {}
         }
     }
-    Ok(chosen)
+    Ok((chosen, questions))
 }
 
 /// Whether a message hands over a task, a step or an instruction, which its holder does before it begins another.

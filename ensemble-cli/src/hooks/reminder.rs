@@ -54,9 +54,27 @@ impl Reminder {
     }
 }
 
+/// The question about a message that this session was given before, and that waits again. It is not given twice
+/// before that.
+pub(super) fn question(hook: &Hook<'_>, queue: &Queue, again: &Delivery) -> Outcome<String> {
+    let told = Delivered::new(hook.context, queue, again)?;
+    let given = told.head.first().and_then(|head| head.split_once(": ")).map(|(_, text)| text);
+    let given = given.unwrap_or("you were given this before and have not settled it.");
+    let (what, end) = (named(queue, again, &told), ending(&told));
+    Ok(format!(
+        "[ensemble] {what}: {given} {end} Otherwise continue: it will be delivered again.\n"
+    ))
+}
+
 fn line(hook: &Hook<'_>, queue: &Queue, delivery: &Delivery) -> Outcome<String> {
-    let (envelope, lease) = (&delivery.envelope, &delivery.lease);
     let told = Delivered::new(hook.context, queue, delivery)?;
+    let (what, end) = (named(queue, delivery, &told), ending(&told));
+    Ok(format!("[ensemble] Reminder: you still hold {what}. {end}\n"))
+}
+
+/// The message by its id, its sender and its first words.
+fn named(queue: &Queue, delivery: &Delivery, told: &Delivered) -> String {
+    let (envelope, lease) = (&delivery.envelope, &delivery.lease);
     let is_proved = told.sender != SenderStanding::Unproved;
     let words = one_line(&envelope.first_words(WORDS_CHARS_MAX)).replace('"', "'");
     // Words of an unproved sender stay inside the fence.
@@ -64,14 +82,18 @@ fn line(hook: &Hook<'_>, queue: &Queue, delivery: &Delivery) -> Outcome<String> 
         true => format!(" (\"{words}\")"),
         false => String::new(),
     };
+    let id = ids::short(&**queue, &lease.mailbox, &lease.id);
+    format!("{id} from {}{words}", envelope.from)
+}
+
+/// The command that ends a message, in a sentence.
+fn ending(told: &Delivered) -> String {
     let command = |name: &str| {
         told.commands.iter().find(|(known, _)| *known == name).map(|(_, command)| command.as_str())
     };
-    let end = match (command("approve"), command("report"), command("settle")) {
+    match (command("approve"), command("report"), command("settle")) {
         (Some(approve), ..) => format!("Answer it: `{approve}`, or `--reject --reason TEXT`."),
         (None, Some(report), _) => format!("If it is done: `{report}`."),
         (None, None, settle) => format!("If it is done: `{}`.", settle.unwrap_or_default()),
-    };
-    let id = ids::short(&**queue, &lease.mailbox, &lease.id);
-    Ok(format!("[ensemble] Reminder: you still hold {id} from {}{words}. {end}\n", envelope.from))
+    }
 }

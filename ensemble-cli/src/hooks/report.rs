@@ -82,6 +82,7 @@ pub(super) fn note(hook: &Hook<'_>, session: &mut Session) {
         session.hinted.clear();
         session.blocked_for.clear();
         session.reminded.clear();
+        session.asked.clear();
     }
     if hook.event == Event::Stop {
         session.end_turn();

@@ -137,9 +137,9 @@ impl Server {
             return Err(ErrorData::invalid_params(text, None));
         };
         let arguments = Value::Object(request.arguments.unwrap_or_default());
-        let answer = match tool.name {
-            waiting::NAME => waiting::told(Arc::clone(&self.desk), arguments, context).await?,
-            _ => {
+        let answer = match waiting::waiting_call(tool.name, &arguments) {
+            Some(call) => waiting::told(Arc::clone(&self.desk), call, arguments, context).await?,
+            None => {
                 let call = move |desk: &Desk| {
                     revive_watcher(&desk.project);
                     run_tool(tool, desk, arguments)

@@ -21,21 +21,28 @@ pub(super) const MAIL: &[Shape] = &[
         "A message after `send`, for each recipient",
         "id: id; mailbox: name; \
         state: word(stored notified submitted acked settled refused); already_stored: flag; outbox?: flag; \
-        warning?: text; error?: text",
+        warning?: text; error?: text; replaced?: flag; reply?: @ReadEnvelope",
+    ),
+    (
+        "RecalledCopy",
+        "A message that its sender wanted back, in one mailbox",
+        "id: id; mailbox: name; recalled: flag; read_by: name?",
     ),
     (
         "Envelope",
         "A message",
-        "id: id; type: name; from: name; proof?: word(pass pane person); to: name; created_at: stamp; \
-        correlation_id?: text; causation_id?: text; task_id?: text; attempt?: count; priority: count; \
+        "id: id; type: name; from: name; proof?: word(pass pane person); project?: name; to: name; created_at: stamp; \
+        correlation_id?: text; causation_id?: text; replaces?: id; task_id?: text; attempt?: count; \
+        priority: count; when?: word(interrupt tool turn); \
         expires_at?: stamp; source?: text; traceparent?: text; attachment?: @Attachment; body: text",
     ),
     (
         "ReadEnvelope",
         "A message with its body parsed: `body` is a mapping where the text is one",
         "id: id; \
-        type: name; from: name; proof?: word(pass pane person); to: name; created_at: stamp; correlation_id?: text; causation_id?: text; \
-        task_id?: text; attempt?: count; priority: count; expires_at?: stamp; source?: text; \
+        type: name; from: name; proof?: word(pass pane person); project?: name; to: name; created_at: stamp; \
+        correlation_id?: text; causation_id?: text; replaces?: id; task_id?: text; attempt?: count; \
+        priority: count; when?: word(interrupt tool turn); expires_at?: stamp; source?: text; \
         traceparent?: text; attachment?: @Attachment; body: any; body_text: text",
     ),
     ("Attachment", "Content that is too large for a message", "sha256: text; bytes: count"),

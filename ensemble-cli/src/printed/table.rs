@@ -67,6 +67,7 @@ pub(super) const ROWS: &[Row] = &[
     ("mailbox unbind", "3 75", "Unbound"),
     ("mailbox extend", "3 75", "Moved"),
     ("mailbox release", "3 75", "Moved"),
+    ("mailbox recall", "3 75", "RecalledCopy"),
     ("assign", "3 5 75", "Assigned NotReady"),
     ("report", "3 75", "Reported"),
     ("task add", "3 5 75", "TaskShown"),

@@ -9,7 +9,9 @@ use std::fmt::{Display, Write as _};
 
 use serde::Deserialize;
 
-use super::{Digest, Envelope, FORMAT_VERSION, SenderProof, TraceParent};
+use super::{
+    DeliveryClass, Digest, Envelope, FORMAT_VERSION, MessageId, Name, SenderProof, TraceParent,
+};
 
 /// The mark at the end of a complete file.
 const END_MARK: &str = "...\n";
@@ -24,15 +26,18 @@ pub(super) struct Fields {
     pub(super) kind: Option<String>,
     pub(super) from: Option<String>,
     pub(super) proof: Option<String>,
+    pub(super) project: Option<String>,
     pub(super) to: Option<String>,
     pub(super) created_at: Option<String>,
     #[serde(alias = "request_id", alias = "requestId")]
     pub(super) correlation_id: Option<String>,
     pub(super) causation_id: Option<String>,
+    pub(super) replaces: Option<String>,
     pub(super) task_id: Option<String>,
     pub(super) attempt: Option<u32>,
     #[serde(default)]
     pub(super) priority: u8,
+    pub(super) when: Option<String>,
     pub(super) expires_at: Option<String>,
     pub(super) source: Option<String>,
     pub(super) traceparent: Option<String>,
@@ -65,15 +70,18 @@ pub(super) fn write(envelope: &Envelope) -> Vec<u8> {
     text(&mut out, "type", envelope.kind.as_str());
     text(&mut out, "from", envelope.from.as_str());
     optional_text(&mut out, "proof", envelope.proof.map(SenderProof::word));
+    optional_text(&mut out, "project", envelope.project.as_ref().map(Name::as_str));
     text(&mut out, "to", envelope.to.as_str());
     text(&mut out, "created_at", &envelope.created_at.to_string());
     optional_text(&mut out, "correlation_id", envelope.correlation_id.as_deref());
     optional_text(&mut out, "causation_id", envelope.causation_id.as_deref());
+    optional_text(&mut out, "replaces", envelope.replaces.as_ref().map(MessageId::as_str));
     optional_text(&mut out, "task_id", envelope.task_id.as_deref());
     if let Some(attempt) = envelope.attempt {
         line(&mut out, "attempt", attempt);
     }
     line(&mut out, "priority", envelope.priority);
+    optional_text(&mut out, "when", envelope.when.map(DeliveryClass::word));
     if let Some(expires_at) = envelope.expires_at {
         text(&mut out, "expires_at", &expires_at.to_string());
     }
@@ -259,19 +267,22 @@ pub(crate) fn agrees(file: &str) -> bool {
 }
 
 /// The keys in the order of writing; a file in another order is not canonical.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 22] = [
     "version",
     "id",
     "type",
     "from",
     "proof",
+    "project",
     "to",
     "created_at",
     "correlation_id",
     "causation_id",
+    "replaces",
     "task_id",
     "attempt",
     "priority",
+    "when",
     "expires_at",
     "source",
     "traceparent",
@@ -293,11 +304,14 @@ fn set(fields: &mut Fields, key: &str, value: &str, position: usize) -> Option<u
         "type" => fields.kind = Some(string(value)?),
         "from" => fields.from = Some(string(value)?),
         "proof" => fields.proof = Some(string(value)?),
+        "project" => fields.project = Some(string(value)?),
         "to" => fields.to = Some(string(value)?),
         "created_at" => fields.created_at = Some(string(value)?),
         "correlation_id" => fields.correlation_id = Some(string(value)?),
         "causation_id" => fields.causation_id = Some(string(value)?),
+        "replaces" => fields.replaces = Some(string(value)?),
         "task_id" => fields.task_id = Some(string(value)?),
+        "when" => fields.when = Some(string(value)?),
         "expires_at" => fields.expires_at = Some(string(value)?),
         "source" => fields.source = Some(string(value)?),
         "traceparent" => fields.traceparent = Some(string(value)?),

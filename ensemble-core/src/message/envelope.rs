@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::canonical::{self, Fields};
 use super::json::JsonEnvelope;
-use super::{Digest, MessageId, Name, SenderProof, Timestamp, TraceParent, yaml};
+use super::{DeliveryClass, Digest, MessageId, Name, SenderProof, Timestamp, TraceParent, yaml};
 use crate::{Error, Result};
 
 /// The envelope format version of written files. Older versions are read, newer ones refused.
@@ -61,6 +61,9 @@ pub struct Envelope {
     /// How the program that stored the message knew its sender; `None` if nothing but the name says who it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof: Option<SenderProof>,
+    /// Project of the sender, if the message comes from the queue of another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<Name>,
     /// Mailbox of the recipient.
     pub to: Name,
     /// Creation time, by the sender's wall clock.
@@ -71,6 +74,9 @@ pub struct Envelope {
     /// Message or file that caused this message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub causation_id: Option<String>,
+    /// The sender's earlier message that this one replaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<MessageId>,
     /// Id of the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
@@ -79,6 +85,9 @@ pub struct Envelope {
     pub attempt: Option<u32>,
     /// 0 (default) to [`PRIORITY_MAX`]; consumers receive higher priorities first.
     pub priority: u8,
+    /// When a working recipient is to read it; `None` is [`DeliveryClass::Tool`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<DeliveryClass>,
     /// Wall-clock time after which the message is dead-lettered instead of received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
@@ -128,13 +137,16 @@ impl Envelope {
             kind: fixed_name("message"),
             from: fixed_name(UNNAMED),
             proof: None,
+            project: None,
             to,
             created_at: Timestamp::now(),
             correlation_id: None,
             causation_id: None,
+            replaces: None,
             task_id: None,
             attempt: None,
             priority: 0,
+            when: None,
             expires_at: None,
             source: None,
             traceparent: None,
@@ -300,13 +312,16 @@ impl TryFrom<JsonEnvelope> for Envelope {
             kind: json.kind.unwrap_or_else(|| fixed_name("message")),
             from: json.from.unwrap_or_else(|| fixed_name(UNNAMED)),
             proof: json.proof.and_then(|word| word.parse().ok()),
+            project: json.project,
             to: json.to,
             created_at: json.created_at,
             correlation_id: json.correlation_id,
             causation_id: json.causation_id,
+            replaces: json.replaces,
             task_id: json.task_id,
             attempt: json.attempt,
             priority: json.priority,
+            when: json.when.and_then(|word| word.parse().ok()),
             expires_at: json.expires_at,
             source: json.source,
             traceparent: json.traceparent.and_then(|text| text.parse().ok()),
@@ -327,13 +342,16 @@ impl Clone for Envelope {
             kind: self.kind.clone(),
             from: self.from.clone(),
             proof: self.proof,
+            project: self.project.clone(),
             to: self.to.clone(),
             created_at: self.created_at,
             correlation_id: self.correlation_id.clone(),
             causation_id: self.causation_id.clone(),
+            replaces: self.replaces.clone(),
             task_id: self.task_id.clone(),
             attempt: self.attempt,
             priority: self.priority,
+            when: self.when,
             expires_at: self.expires_at,
             source: self.source.clone(),
             traceparent: self.traceparent.clone(),
@@ -420,15 +438,21 @@ fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
         kind: name("type", fields.kind.unwrap_or_else(|| "message".to_owned()))?,
         from: name("from", fields.from.unwrap_or_else(|| UNNAMED.to_owned()))?,
         proof: fields.proof.and_then(|word| word.parse().ok()),
+        project: fields.project.map(|project| name("project", project)).transpose()?,
         to: name("to", fields.to.unwrap_or_else(|| UNNAMED.to_owned()))?,
         created_at: fields
             .created_at
             .map_or(Ok(Timestamp::from_unix_millis(0)), |t| stamp("created_at", t))?,
         correlation_id: fields.correlation_id,
         causation_id: fields.causation_id,
+        replaces: fields
+            .replaces
+            .map(|id| MessageId::new(id).map_err(|e| bad("replaces", e.to_string())))
+            .transpose()?,
         task_id: fields.task_id,
         attempt: fields.attempt,
         priority: fields.priority,
+        when: fields.when.and_then(|word| word.parse().ok()),
         expires_at: fields.expires_at.map(|t| stamp("expires_at", t)).transpose()?,
         source: fields.source,
         traceparent: fields.traceparent.and_then(|text| text.parse().ok()),

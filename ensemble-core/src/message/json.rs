@@ -12,14 +12,17 @@ pub(super) struct JsonEnvelope {
     pub(super) kind: Option<Name>,
     pub(super) from: Option<Name>,
     pub(super) proof: Option<String>,
+    pub(super) project: Option<Name>,
     pub(super) to: Name,
     pub(super) created_at: Timestamp,
     pub(super) correlation_id: Option<String>,
     pub(super) causation_id: Option<String>,
+    pub(super) replaces: Option<MessageId>,
     pub(super) task_id: Option<String>,
     pub(super) attempt: Option<u32>,
     #[serde(default)]
     pub(super) priority: u8,
+    pub(super) when: Option<String>,
     pub(super) expires_at: Option<Timestamp>,
     pub(super) source: Option<String>,
     pub(super) traceparent: Option<String>,
@@ -29,7 +32,9 @@ pub(super) struct JsonEnvelope {
 
 #[cfg(test)]
 mod tests {
-    use crate::message::{Attachment, Digest, Envelope, MessageId, Name, SenderProof, Timestamp};
+    use crate::message::{
+        Attachment, DeliveryClass, Digest, Envelope, MessageId, Name, SenderProof, Timestamp,
+    };
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -48,6 +53,9 @@ mod tests {
             .with_attachment(Attachment { sha256: Digest::of(b"content"), bytes: 7 });
         envelope.correlation_id = Some("request-1".to_owned());
         envelope.causation_id = Some("message-0".to_owned());
+        envelope.replaces = MessageId::new("message-1").ok();
+        envelope.project = Some(name("website"));
+        envelope.when = Some(DeliveryClass::Interrupt);
         let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         envelope.traceparent = traceparent.parse().ok();
         assert!(envelope.traceparent.is_some());

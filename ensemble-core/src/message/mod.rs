@@ -4,6 +4,7 @@
 //! its file form, which PROTOCOL.md describes field by field.
 
 mod canonical;
+mod class;
 mod digest;
 mod envelope;
 mod fence;
@@ -21,6 +22,7 @@ pub mod yaml;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use canonical::agrees as canonical_agrees;
+pub use class::DeliveryClass;
 pub use digest::{Digest, DigestError};
 pub use envelope::{
     Attachment, BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, Envelope, FORMAT_VERSION, PRIORITY_MAX,

@@ -37,6 +37,8 @@ pub struct EnvelopeFile {
     from: Option<Name>,
     /// How the program that stored the message knew its sender: pass, pane or person. Readers drop other words.
     proof: Option<String>,
+    /// The sender's project, if the message comes from the queue of another one.
+    project: Option<Name>,
     /// The recipient's mailbox.
     to: Option<Name>,
     /// Creation time by the sender's clock; RFC 3339 with an offset.
@@ -47,6 +49,8 @@ pub struct EnvelopeFile {
     /// The message that caused this one.
     #[schemars(length(min = 1, max = 256))]
     causation_id: Option<String>,
+    /// The sender's earlier message that this one replaces.
+    replaces: Option<Name>,
     /// The task that the message is about.
     #[schemars(length(min = 1, max = 256))]
     task_id: Option<String>,
@@ -55,6 +59,8 @@ pub struct EnvelopeFile {
     /// Priority, from 0 (normal) to 9.
     #[schemars(range(max = 9))]
     priority: Option<u8>,
+    /// When a working recipient reads it: interrupt, tool (default) or turn. Readers drop other words.
+    when: Option<String>,
     /// Time after which the message is dead-lettered instead of received; RFC 3339.
     expires_at: Option<String>,
     /// The drop-box file that it was made from.

@@ -24,6 +24,8 @@ pub(crate) const SUPERSEDED: &str = "superseded by ";
 /// How the reason of a message begins that is on its way to another queue. The time at which it is due
 /// follows, in milliseconds since the Unix epoch.
 pub const MIGRATING: &str = "migrating, due at ";
+/// How the reason of a message begins that its sender has recalled; the sender's name follows.
+pub const RECALLED: &str = "recalled by ";
 /// The reason of a second copy of a settled message.
 pub(super) const SETTLED_BEFORE: &str = "settled before under the same id";
 
@@ -37,10 +39,10 @@ pub(super) struct Reason {
     pub(super) holder: Option<Name>,
     /// Deliveries so far.
     pub(super) epoch: u64,
-    /// It was given back to the queue since; its attempts are counted from `epoch`.
+    /// It was returned to the queue since; its attempts are counted from `epoch`.
     #[serde(default)]
     pub(super) redriven: bool,
-    /// Whether the sender was told of the dead letter.
+    /// Whether the sender was notified of the dead letter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) told: bool,
 }
@@ -60,15 +62,14 @@ pub struct DeadLetter {
     pub holder: Option<Name>,
     /// How often it was delivered.
     pub epoch: u64,
-    /// Whether its sender was told.
+    /// Whether its sender was notified.
     #[serde(skip)]
     pub is_told: bool,
 }
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl DeadLetter {
-    /// Whether the work goes on, or is done, under another copy of the message or another attempt, or in
-    /// another queue.
+    /// Whether nothing is owed for it: another copy, attempt or queue has the work, or its sender has recalled it.
     #[must_use]
     pub fn has_successor(&self) -> bool {
         has_successor(&self.reason)
@@ -76,7 +77,7 @@ impl DeadLetter {
 }
 
 fn has_successor(reason: &str) -> bool {
-    [SUPERSEDED, SETTLED_BEFORE, MIGRATING].iter().any(|begin| reason.starts_with(begin))
+    [SUPERSEDED, SETTLED_BEFORE, MIGRATING, RECALLED].iter().any(|begin| reason.starts_with(begin))
 }
 
 /// # Dead letters
@@ -102,7 +103,7 @@ impl Spool {
             _ => return Err(no_message(id, &format!("waiting in mailbox `{}`", mailbox.name))),
         };
         self.write_reason(&mailbox, id, &self.reason_now(reason, None, epoch))?;
-        // Move exactly the file that was found, so that a consumer which has received it meanwhile keeps it.
+        // Move exactly the file that was found: a consumer that was quicker keeps its message.
         let (dir, file) = mailbox.file_at(id, &location);
         match dir.move_new(&file, &mailbox.dead, &place::plain(id))? {
             Moved::Done => {}
@@ -136,7 +137,7 @@ impl Spool {
         Ok(letters)
     }
 
-    /// Notes beside a dead letter that its sender was told. A letter that is gone, or died anew, is left alone.
+    /// Notes beside a dead letter that its sender was notified. A letter that is gone, or died again, is left alone.
     ///
     /// # Errors
     /// The mailbox is unknown, or the disk failed.

@@ -114,7 +114,7 @@ pub use admission::{Admission, Standstill, begins_work};
 pub use attachment::ATTACHMENT_BYTES_MAX;
 pub(crate) use attachment::ATTACHMENTS;
 pub(crate) use dead::SUPERSEDED;
-pub use dead::{DeadLetter, MIGRATING};
+pub use dead::{DeadLetter, MIGRATING, RECALLED};
 pub use error::MailboxError;
 pub use files::MessageFile;
 pub use find::{Found, State};

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
-use ensemble_core::message::{MessageId, Name, TASK_TYPE};
+use ensemble_core::message::{DeliveryClass, MessageId, Name, TASK_TYPE};
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_project::panes::PaneEntry;
@@ -150,7 +150,8 @@ impl Mail {
         }
     }
 
-    /// Announces tasks, escalations and summaries behind a line that has told of mere advice.
+    /// Announces tasks, escalations and summaries behind a line that has told of mere advice, and interrupts agents at
+    /// work for what asks for that.
     pub(super) fn announce_weighty(
         &mut self,
         now: Monotonic,
@@ -161,9 +162,12 @@ impl Mail {
             if !self.notifier.has_agent(mailbox) {
                 continue;
             }
-            let kind = context.spool.peek(mailbox, id).map(|envelope| envelope.kind);
-            if kind.is_ok_and(|kind| WEIGHTY_TYPES.contains(&kind.as_str())) {
+            let Ok(envelope) = context.spool.peek(mailbox, id) else { continue };
+            if WEIGHTY_TYPES.contains(&envelope.kind.as_str()) {
                 self.notifier.weighty(now, mailbox, id);
+            }
+            if envelope.when == Some(DeliveryClass::Interrupt) {
+                self.notifier.interrupt(mailbox);
             }
         }
         if !arrivals.is_empty() {

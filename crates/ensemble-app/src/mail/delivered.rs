@@ -18,9 +18,10 @@ use std::time::Duration;
 use ensemble_core::env::{Clock as _, Delivery, SystemClock};
 use ensemble_core::event_log::{recent, types};
 use ensemble_core::message::{
-    Envelope, Name, Purpose, RESPONSE_SUFFIX, SenderProof, Timestamp, fenced, yaml,
+    DeliveryClass, Envelope, Name, Purpose, RESPONSE_SUFFIX, SenderProof, Timestamp, fenced, yaml,
 };
 use ensemble_core::requests::{Entry, GateState, Requests, Sender};
+use ensemble_core::spool::State;
 use ensemble_team::driver::STEP_TYPE;
 use serde_json::{Map, Value, json};
 
@@ -86,6 +87,7 @@ impl Delivered {
         let commands = commands(app, queue, delivery, entry.as_ref())?;
         let mut head: Vec<String> = again(app, queue, delivery).into_iter().collect();
         head.push(heading(envelope, sender, entry.as_ref()));
+        head.extend(replaced(queue, delivery));
         if let Some(decided) = entry.as_ref().and_then(decided) {
             head.push(decided);
         }
@@ -195,6 +197,10 @@ fn heading(envelope: &Envelope, sender: SenderStanding, entry: Option<&Entry>) -
         (kind, ..) if envelope.purpose() == Purpose::Notice => format!("Notice `{kind}`{about}"),
         (kind, ..) => format!("Message `{kind}`{about}{attempt}"),
     };
+    let urgent = match envelope.when {
+        Some(DeliveryClass::Interrupt) => "Urgent: ",
+        _ => "",
+    };
     let from = &envelope.from;
     let who = match sender {
         SenderStanding::Person => format!("{from}, the person who runs this team"),
@@ -208,7 +214,14 @@ fn heading(envelope: &Envelope, sender: SenderStanding, entry: Option<&Entry>) -
         true => format!(", {} ago", age(passed)),
         false => String::new(),
     };
-    format!("{what} from {who}{ago}:")
+    format!("{urgent}{what} from {who}{ago}:")
+}
+
+/// That the message replaces one that may have been read.
+fn replaced(queue: &Queue, delivery: &Delivery) -> Option<String> {
+    let old = delivery.envelope.replaces.as_ref()?;
+    let state = queue.state(&delivery.lease.mailbox, old).ok().flatten()?;
+    (state != State::Dead).then(|| format!("Replaces:   {old}: do not act on that one any more"))
 }
 
 /// Who has decided a request, and how.
@@ -226,6 +239,7 @@ fn again(app: &App, queue: &Queue, delivery: &Delivery) -> Option<String> {
     }
     let max = queue.settings(&lease.mailbox).ok()?.attempts_max;
     let attempt = match lease.epoch <= max {
+        true if lease.epoch == max => format!("attempt {max} of {max}, the last one"),
         true => format!("attempt {} of {max}", lease.epoch),
         false => format!("delivery {}", lease.epoch),
     };

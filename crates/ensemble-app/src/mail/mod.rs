@@ -2,9 +2,11 @@
 //!
 //! | file | what it is |
 //! |---|---|
+//! | `awaiting` | waiting for the answer to a message |
 //! | `delivered` | what an agent reads with a message |
 //! | `conversation` | what the person reads |
 //! | `listing` | messages of a mailbox as they are listed |
+//! | `recalling` | taking back what was not read yet |
 //! | `replying` | answers to messages |
 //! | `readers` | whether a mailbox has a reader now |
 //! | `sending` | who gets a message, and its headers |
@@ -12,10 +14,12 @@
 //! | `answers` | answers to requests that travel as messages |
 
 pub mod answers;
+pub mod awaiting;
 pub mod conversation;
 pub mod delivered;
 pub mod listing;
 pub mod readers;
+pub mod recalling;
 pub mod replying;
 pub mod sending;
 pub mod settling;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{Envelope, MessageId, Name, TraceParent};
+use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, TraceParent};
 use ensemble_core::spool::Settings;
 
 use crate::App;
@@ -23,6 +23,10 @@ pub struct MessageHeaders {
     pub id: Option<MessageId>,
     /// A higher one is received first.
     pub priority: u8,
+    /// When a working recipient reads it.
+    pub when: Option<DeliveryClass>,
+    /// The sender's earlier message that it replaces.
+    pub replaces: Option<MessageId>,
     /// The task it is about.
     pub task: Option<String>,
     /// The attempt at that task.
@@ -39,7 +43,10 @@ impl MessageHeaders {
     /// The message from the caller to this mailbox, without its content.
     pub fn envelope(self, app: &App, to: &Name) -> Outcome<Envelope> {
         let mut envelope = app.sign(Envelope::new(to.clone(), String::new()))?;
-        envelope.priority = self.priority;
+        let when = self.when.unwrap_or_default();
+        envelope.priority = self.priority.max(when.priority_min());
+        envelope.when = self.when.filter(|when| *when != DeliveryClass::default());
+        envelope.replaces = self.replaces;
         if let Some(kind) = self.kind {
             envelope = envelope.with_kind(kind);
         }

@@ -64,6 +64,9 @@ pub struct Session {
     /// The held messages of which this session was reminded, with the number of the delivery.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reminded: BTreeMap<MessageId, u64>,
+    /// The messages that this session was given before and asked about, with the number of that delivery.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub asked: BTreeMap<MessageId, u64>,
     /// The ping of which this session was told: its attempt, and when its file was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinged: Option<String>,
@@ -195,6 +198,7 @@ impl Session {
             hinted: BTreeSet::new(),
             blocked_for: BTreeSet::new(),
             reminded: BTreeMap::new(),
+            asked: BTreeMap::new(),
             pinged: None,
             unshown: Vec::new(),
             carrying: Vec::new(),
@@ -270,8 +274,10 @@ impl Session {
                 ids.pop_first();
             }
         }
-        while self.reminded.len() > IDS_MAX {
-            self.reminded.pop_first();
+        for ids in [&mut self.reminded, &mut self.asked] {
+            while ids.len() > IDS_MAX {
+                ids.pop_first();
+            }
         }
         let too_many = self.unshown.len().saturating_sub(UNSHOWN_MAX);
         self.unshown.drain(..too_many);

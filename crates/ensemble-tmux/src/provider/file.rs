@@ -55,6 +55,8 @@ struct File {
     #[serde(default)]
     types_when_busy: bool,
     #[serde(default)]
+    steers: bool,
+    #[serde(default)]
     pong_on_screen: bool,
     #[serde(default)]
     ready_by_hook: bool,
@@ -191,6 +193,7 @@ impl File {
             paste_delay: self.paste_delay_ms.map(Duration::from_millis),
             otherwise: self.otherwise,
             types_when_busy: self.types_when_busy,
+            steers: self.steers,
             reset: self.reset,
             forbidden: self.forbidden,
             machine: self.machine,

@@ -56,6 +56,11 @@ impl Observer {
         self
     }
 
+    /// Judges by another profile from now on, and returns the one before.
+    pub fn replace_profile(&mut self, profile: Arc<Profile>) -> Arc<Profile> {
+        std::mem::replace(&mut self.profile, profile)
+    }
+
     /// The profile.
     #[must_use]
     pub const fn profile(&self) -> &Arc<Profile> {

@@ -18,7 +18,7 @@ pub const PASTE_ENDS: &str = "\x1b[201~";
 
 /// What is known of one agent program. Made from YAML by
 /// [`Profiles`](super::Profiles); docs/reference/providers.md describes the file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Profile {
     pub(super) program: Program,
     pub(super) programs: BTreeSet<String>,
@@ -28,6 +28,7 @@ pub struct Profile {
     pub(super) rules: Vec<Rule>,
     pub(super) otherwise: AgentState,
     pub(super) types_when_busy: bool,
+    pub(super) steers: bool,
     pub(super) reset: Option<String>,
     pub(super) forbidden: BTreeMap<AgentState, BTreeSet<Key>>,
     pub(super) machine: Option<MachineSource>,
@@ -36,7 +37,7 @@ pub struct Profile {
 }
 
 /// Where an agent takes input, and how to tell whether something stands there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Composer {
     /// A shell's line editor, or a program that reads lines: the cursor's line.
     ShellLine {
@@ -66,7 +67,7 @@ pub(super) enum Composer {
 }
 
 /// One way to recognize a state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) state: AgentState,
     pub(super) name: String,
@@ -174,6 +175,12 @@ impl Profile {
     #[must_use]
     pub const fn hooks(&self) -> &HookConfig {
         &self.hooks
+    }
+
+    /// The profile under which a line interrupts the agent's work, if a typed line steers it.
+    #[must_use]
+    pub fn steering(&self) -> Option<Self> {
+        self.steers.then(|| Self { types_when_busy: true, ..self.clone() })
     }
 
     /// Whether `key` must not be pressed while the agent is in `state`.

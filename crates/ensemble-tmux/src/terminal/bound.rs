@@ -7,7 +7,7 @@ use super::TerminalPane;
 use crate::provider::{Judgement, Limit, Observer, Profile, Purpose};
 use crate::tmux::{Binding, Examination, Server, TextOutcome, TmuxPane, TypedNudge};
 use ensemble_core::Result;
-use ensemble_core::agent::{AgentPane, Begun, Diagnosis, Line, Program};
+use ensemble_core::agent::{AgentPane, AgentState, Begun, Diagnosis, Line, Program};
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
@@ -147,6 +147,26 @@ impl BoundPane {
         match self {
             Self::Tmux(pane) => pane.nudge_again(text),
             Self::Terminal(pane) => pane.type_line(text, true, false).map(TextOutcome::from),
+        }
+    }
+
+    /// Interrupts an agent that is at work, so that it reads its mail: by a line that steers its turn, or by Escape, as its
+    /// profile allows it. Refused for one that is not at work, or that must not be interrupted.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn interrupt(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+        let (profile, state) = (Arc::clone(self.profile()), self.diagnose()?.state);
+        let refused = |deferral| Ok(TextOutcome::Refused { deferral });
+        if state != AgentState::Busy {
+            return refused(Deferral::Moved);
+        }
+        match (profile.steering(), self) {
+            (Some(steering), Self::Tmux(pane)) => pane.steered(steering.into()).nudge_text(text),
+            (Some(_), Self::Terminal(pane)) => pane.steer(text).map(TextOutcome::from),
+            (None, _) if profile.forbids(state, Key::Escape) => refused(Deferral::Busy),
+            (None, Self::Tmux(pane)) => pane.press(Key::Escape).map(TextOutcome::from),
+            (None, Self::Terminal(pane)) => pane.press(Key::Escape).map(TextOutcome::from),
         }
     }
 

@@ -91,7 +91,18 @@ impl TerminalPane {
     /// # Errors
     /// As for [`Pane::nudge`].
     pub fn type_line(&self, text: &NudgeText, repeats: bool, probes: bool) -> Result<NudgeOutcome> {
-        self.act("type a nudge", Ask::Nudge { text: text.as_str().to_owned(), repeats, probes })
+        let text = text.as_str().to_owned();
+        self.act("type a nudge", Ask::Nudge { text, repeats, probes, steers: false })
+    }
+
+    /// Types a line into a turn that runs, where the agent's program takes it so.
+    ///
+    /// # Errors
+    /// The terminal could not be asked.
+    pub fn steer(&self, text: &NudgeText) -> Result<NudgeOutcome> {
+        let text = text.as_str().to_owned();
+        let ask = Ask::Nudge { text, repeats: false, probes: false, steers: true };
+        self.act("interrupt an agent", ask)
     }
 
     /// Submits a line that an earlier attempt has left standing.

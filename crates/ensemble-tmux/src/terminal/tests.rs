@@ -109,7 +109,7 @@ fn asked(played: &Played, asks: &[Ask]) -> Vec<Answer> {
 }
 
 fn nudge(text: &str) -> Ask {
-    Ask::Nudge { text: text.to_owned(), repeats: false, probes: false }
+    Ask::Nudge { text: text.to_owned(), repeats: false, probes: false, steers: false }
 }
 
 fn played(change: impl FnOnce(&mut Inner)) -> Played {
@@ -130,7 +130,10 @@ fn a_line_is_typed_and_submitted_while_the_persons_keys_wait() {
     let terminal = played(|_| {});
     let answers = asked(
         &terminal,
-        &[nudge(HINT), Ask::Nudge { text: HINT.to_owned(), repeats: true, probes: false }],
+        &[
+            nudge(HINT),
+            Ask::Nudge { text: HINT.to_owned(), repeats: true, probes: false, steers: false },
+        ],
     );
     assert_eq!(answers, [Answer::Outcome(NudgeOutcome::Sent), Answer::Outcome(NudgeOutcome::Sent)]);
     let inner = terminal.inner.lock().unwrap();

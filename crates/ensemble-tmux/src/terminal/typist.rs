@@ -116,7 +116,8 @@ impl<T: Terminal> Typist<T> {
                 return Answer::Pane { state, line };
             }
             Ask::Nudge { repeats: true, .. } if self.has_been_told() => Ok(NudgeOutcome::Sent),
-            Ask::Nudge { text, probes, .. } => match harmless(text) {
+            Ask::Nudge { text, probes, steers, .. } => match harmless(text) {
+                Ok(text) if steers => self.steer(&text),
                 Ok(text) => {
                     let purpose = if probes { Purpose::Probe } else { Purpose::Nudge };
                     self.type_line(&text, purpose)
@@ -197,6 +198,17 @@ impl<T: Terminal> Typist<T> {
             Some(deferral) => Ok(NudgeOutcome::Refused { deferral }),
             None => typist.type_and_enter(text, heard),
         })
+    }
+
+    /// Types a line into a turn that runs, where the program takes it so.
+    fn steer(&mut self, text: &str) -> io::Result<NudgeOutcome> {
+        let Some(steering) = self.observer.profile().steering() else {
+            return Ok(NudgeOutcome::Refused { deferral: Deferral::Busy });
+        };
+        let usual = self.observer.replace_profile(steering.into());
+        let outcome = self.type_line(text, Purpose::Nudge);
+        self.observer.replace_profile(usual);
+        outcome
     }
 
     /// Does something while the person's keys are kept back, unless the person is typing.

@@ -47,6 +47,9 @@ pub(super) enum Ask {
         /// A usage limit without an end is no reason against it.
         #[serde(default)]
         probes: bool,
+        /// A turn that runs is no reason against it: the line steers it.
+        #[serde(default)]
+        steers: bool,
     },
     /// Submit a line that stands in the composer.
     Submit { text: String },

@@ -43,7 +43,7 @@ const COMMAND_BYTES_MAX: usize = 1000;
 pub struct TmuxPane {
     pub(super) server: Server,
     pub(super) binding: Binding,
-    observer: Observer,
+    pub(super) observer: Observer,
     locks: PathBuf,
     /// A line of [`TmuxPane::begin`] that waits for its Enter.
     pub(super) half: Option<TypedNudge>,

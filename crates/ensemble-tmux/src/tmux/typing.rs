@@ -14,6 +14,7 @@
 //! An agent may put a line back that was submitted: its turn was interrupted, or its request failed. So the last
 //! nudge that was submitted is ours, too, where it stands in the composer alone.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ use super::mark::{Mark, Marks, SENT_OPTION, TYPED_OPTION};
 use super::pane::{key_name, outcome};
 use super::quick::nudged_at_once;
 use super::quote::quote;
-use crate::provider::{self, Purpose, UnsentLine};
+use crate::provider::{self, Profile, Purpose, UnsentLine};
 use ensemble_core::Result;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
@@ -114,6 +115,13 @@ impl TmuxPane {
     /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
     pub fn nudge_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
         self.type_text(text.as_str(), Purpose::Nudge, LOCK_LIMIT)
+    }
+
+    /// The same pane, judged by a profile under which a line steers the turn that runs.
+    #[must_use]
+    pub fn steered(&mut self, steering: Arc<Profile>) -> &mut Self {
+        self.observer.replace_profile(steering);
+        self
     }
 
     /// As [`TmuxPane::nudge_text`], also where the pane shows a usage limit that does not say when

@@ -46,6 +46,11 @@ impl Arguments {
             Err(error) => return Err(error.into()),
         };
         let recipients = self.recipients_on(servers.as_ref(), &sender)?;
+        self.check_one_recipient(&recipients)?;
+        if self.wait_for_reply.is_some() && servers.is_none() {
+            let text = "the servers do not answer, and the reply comes from there";
+            return Err(Failure::new(Exit::Busy, text));
+        }
         let mut headers = self.envelope(context, &recipients[0])?;
         if let (Some(servers), Some(time)) = (&servers, self.expires) {
             // All hosts judge it by the servers' time.
@@ -73,7 +78,7 @@ impl Arguments {
                 Ok(late) => {
                     failed = failed.or(late);
                     // The id is printed once some mailbox or the outbox has the message.
-                    if !is_told && !context.out.is_json() {
+                    if !is_told && !context.out.is_json() && self.wait_for_reply.is_none() {
                         context.out.line(&envelope.id)?;
                     }
                     is_told = true;
@@ -112,10 +117,16 @@ impl Arguments {
         // It is sent, whatever can be learned of it.
         let (reached, unseen) =
             waited.map_or_else(|why| (Receipt::Stored, Some(why)), |reached| (reached, None));
-        let told = [
+        let mut told = vec![
             ("already_stored", (posted == Posted::Sent(Published::AlreadyStored)).into()),
             ("outbox", matches!(posted, Posted::Kept(_)).into()),
         ];
+        if matches!(posted, Posted::Sent(_)) {
+            told.extend(self.recall_replaced(context, envelope)?);
+            if self.wait_for_reply.is_some() {
+                told.push(("reply", self.print_reply(context, envelope)?));
+            }
+        }
         super::report(context, (&envelope.id, &envelope.to), reached, &told)?;
         let late = self.waiting.until().filter(|wanted| reached < *wanted).map(|wanted| {
             let patience = age(self.waiting.patience().unwrap_or_default());

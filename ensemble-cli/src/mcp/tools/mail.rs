@@ -1,16 +1,22 @@
-//! Mail: `send_message`, `fetch_inbox`, `acknowledge_message`, `reply`, `complete_message`, `release`, `dead_letter`.
+//! Mail: `send_message`, `recall`, `fetch_inbox`, `acknowledge_message`, `reply`, `complete_message`, `release`,
+//! `dead_letter`.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ensemble_app::content::fill;
 use ensemble_app::mail::answers;
-use ensemble_app::mail::delivered::{Delivered, body_json, count_waiting, needed_plan, sender_of};
+use ensemble_app::mail::awaiting::AwaitedReply;
+use ensemble_app::mail::delivered::{
+    Delivered, body_json, count_waiting, envelope_json, needed_plan, sender_of,
+};
 use ensemble_app::mail::readers::absent_reader;
+use ensemble_app::mail::recalling::{self, RecalledCopy, recall_replaced};
 use ensemble_app::mail::replying;
 use ensemble_app::mail::sending::MessageHeaders;
 use ensemble_app::mail::settling::{Settling, Standing};
 use ensemble_core::env::{Delivery, Lease, Published};
-use ensemble_core::message::{BODY_BYTES_MAX, MessageId, Name};
+use ensemble_core::message::{BODY_BYTES_MAX, DeliveryClass, MessageId, Name};
 use ensemble_core::requests::Gated;
 use ensemble_core::spool::State;
 use ensemble_team::admission::Act;
@@ -20,6 +26,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
+use crate::args;
 use crate::mcp::Desk;
 
 /// How many messages are shown at most.
@@ -52,6 +59,13 @@ pub(crate) struct Send {
     /// 0 (everyday) to 9 (urgent).
     #[schemars(range(max = 9))]
     priority: Option<u8>,
+    /// When an agent at work reads it: interrupt (at once, before all other mail), tool (after the tool that it runs; the
+    /// default) or turn (at the end of its turn).
+    when: Option<String>,
+    /// An earlier message of yours to the same recipient that this one replaces. It is recalled if it was not read yet.
+    replaces: Option<String>,
+    /// Wait so long for the answer, such as `5m`: the result has it as `reply`.
+    wait_for_reply: Option<String>,
     /// True if the recipient has to submit a plan for `task_id` first: it can finish the task only once you have
     /// approved the plan.
     #[serde(default)]
@@ -95,6 +109,16 @@ pub(crate) struct Reply {
     message: String,
 }
 
+/// Arguments of `recall`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Recall {
+    /// The id of the message that you have sent.
+    id: String,
+    /// Its recipient's mailbox, if several have it.
+    mailbox: Option<Name>,
+}
+
 /// Arguments of `release`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -120,13 +144,22 @@ pub(crate) struct DeadLetter {
     reason: String,
 }
 
-pub(super) fn send(desk: &Desk, send: Send) -> Answer {
+pub(super) fn send(desk: &Desk, message: Send) -> Answer {
+    send_until(desk, message, &AtomicBool::new(false))
+}
+
+/// Sends, and waits for the answer where that is asked for, until the call is cancelled.
+pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> Answer {
     if send.message.trim().is_empty() {
         return Err(Trouble::new("message: is empty: say what the recipient is to know"));
     }
     if send.priority.is_some_and(|priority| priority > 9) {
         return Err(Trouble::new("priority: pass 0 to 9"));
     }
+    let when = send.when.map(|word| word.parse::<DeliveryClass>());
+    let when = when.transpose().map_err(|error| Trouble::new(format!("when: {error}")))?;
+    let patience = send.wait_for_reply.as_deref().map(args::duration).transpose();
+    let patience = patience.map_err(|error| Trouble::new(format!("wait_for_reply: {error}")))?;
     if send.needs_plan {
         let Some(task) = &send.task_id else {
             return Err(Trouble::new("task_id: name the task that needs a plan"));
@@ -137,6 +170,8 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
     let headers = MessageHeaders {
         kind: send.kind,
         priority: send.priority.unwrap_or(0),
+        when,
+        replaces: send.replaces.map(message_id).transpose()?,
         task: send.task_id,
         correlation: send.request_id,
         traceparent: send.traceparent.and_then(|text| text.parse().ok()),
@@ -154,7 +189,25 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
     if let Some(warning) = absent_reader(&desk.project, &envelope.to) {
         sent["warning"] = warning.into();
     }
+    if envelope.replaces.is_some() {
+        let recalled = recall_replaced(&desk.app(), queue, &envelope)?;
+        sent["replaced"] = recalled.is_some_and(|copy| copy.read_by.is_none()).into();
+    }
+    if let Some(patience) = patience {
+        // Its own session, so that other calls do not wait for the answer.
+        let app = desk.app().settled()?;
+        let (question, mailbox) = (&envelope, desk.mailbox.clone());
+        let awaited = AwaitedReply { question, mailbox, patience };
+        let answer = awaited.wait(&app, queue, || is_cancelled.load(Ordering::SeqCst))?;
+        sent["reply"] = answer.map_or(Value::Null, |answer| envelope_json(&answer));
+    }
     Ok(sent)
+}
+
+pub(super) fn recall(desk: &Desk, recall: Recall) -> Answer {
+    let id = message_id(recall.id)?;
+    let copies = recalling::recall(&desk.app(), desk.queue()?, &id, recall.mailbox.as_ref())?;
+    Ok(json!({ "copies": copies.iter().map(RecalledCopy::object).collect::<Vec<_>>() }))
 }
 
 pub(super) fn fetch(desk: &Desk, fetch: Fetch) -> Answer {

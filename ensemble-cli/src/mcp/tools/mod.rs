@@ -92,7 +92,7 @@ macro_rules! tool {
     };
 }
 
-const TOOLS: [ToolSpec; 24] = [
+const TOOLS: [ToolSpec; 25] = [
     ToolSpec {
         name: COMPLETION_TOOL,
         title: "Report a step",
@@ -139,7 +139,15 @@ const TOOLS: [ToolSpec; 24] = [
         false,
         mail::Send,
         mail::send,
-        "Sends a message to another agent's mailbox."
+        "Sends a message to another agent's mailbox, and waits for its answer if you ask for that."
+    ),
+    tool!(
+        "recall",
+        "Take back a message",
+        false,
+        mail::Recall,
+        mail::recall,
+        "Takes back a message that you have sent, as long as it was not read: it is never delivered then."
     ),
     tool!(
         "assign",
@@ -308,6 +316,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         ("shutdown_request", schema_of::<requests::ShutdownRequest>()),
         ("shutdown_response", schema_of::<requests::ShutdownResponse>()),
         ("send_message", schema_of::<mail::Send>()),
+        ("recall", schema_of::<mail::Recall>()),
         ("assign", schema_of::<assign::Assign>()),
         ("fetch_inbox", schema_of::<mail::Fetch>()),
         ("acknowledge_message", schema_of::<mail::Acknowledge>()),

@@ -16,7 +16,11 @@ const OUTPUTS: &[(&str, &str)] = &[
     ("plan_approval", "..Request; message: text"),
     ("shutdown_request", "..Request; message: text"),
     ("shutdown_response", "..Request; message: text"),
-    ("send_message", "id: id; mailbox: name; state: =stored; already_stored: flag; warning?: text"),
+    (
+        "send_message",
+        "id: id; mailbox: name; state: =stored; already_stored: flag; warning?: text; replaced?: flag; reply?: object?",
+    ),
+    ("recall", "copies: [object]"),
     (
         "assign",
         "id: id; mailbox: name; state: =stored; task_id: text; worker: name; attempt: count; ready_attempt: count; \

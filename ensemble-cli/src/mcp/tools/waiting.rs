@@ -18,7 +18,7 @@ use super::mail::{self, Release};
 use super::{Answer, Trouble, arguments, read_arguments, schema_of};
 use crate::mcp::Desk;
 
-pub(in crate::mcp) const NAME: &str = "wait_for_message";
+const NAME: &str = "wait_for_message";
 /// How long is waited, in seconds, where the call does not say.
 const TIMEOUT_SECONDS: u64 = 60;
 /// The longest wait, in seconds.
@@ -40,18 +40,36 @@ pub(super) fn wait(desk: &Desk, wait: Wait) -> Answer {
     wait_for(desk, &wait, &AtomicBool::new(false))
 }
 
+/// What a call that waits does, until the flag says that it was cancelled.
+pub(in crate::mcp) type WaitingCall = fn(&Desk, Value, &AtomicBool) -> Answer;
+
+/// The call of a tool that waits with these arguments; `None` for all others.
+pub(in crate::mcp) fn waiting_call(tool: &str, value: &Value) -> Option<WaitingCall> {
+    match tool {
+        NAME => Some(|desk, value, is_cancelled| {
+            let value = read_arguments(&schema_of::<Wait>(), value)?;
+            wait_for(desk, &arguments::<Wait>(value)?, is_cancelled)
+        }),
+        "send_message" if value.get("wait_for_reply").is_some() => {
+            Some(|desk, value, is_cancelled| {
+                let value = read_arguments(&schema_of::<mail::Send>(), value)?;
+                mail::send_until(desk, arguments::<mail::Send>(value)?, is_cancelled)
+            })
+        }
+        _ => None,
+    }
+}
+
 /// Waits in a thread, tells the client how long, and ends when the client cancels the call.
 pub(in crate::mcp) async fn told(
     desk: Arc<Desk>,
+    call: WaitingCall,
     value: Value,
     context: RequestContext<RoleServer>,
 ) -> Result<Answer, ErrorData> {
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let (began, waits) = (Instant::now(), (Arc::clone(&desk), Arc::clone(&is_cancelled)));
-    let mut waiting = tokio::task::spawn_blocking(move || {
-        let value = read_arguments(&schema_of::<Wait>(), value)?;
-        wait_for(&waits.0, &arguments::<Wait>(value)?, &waits.1)
-    });
+    let mut waiting = tokio::task::spawn_blocking(move || call(&waits.0, value, &waits.1));
     let (cancelled, flag) = (context.ct.clone(), Arc::clone(&is_cancelled));
     let watch = tokio::spawn(async move {
         cancelled.cancelled().await;

@@ -224,7 +224,8 @@ impl<'a> MailboxLadders<'a> {
         let letters = world.queue().dead_letters(&self.mailbox)?;
         let letter = letters.into_iter().find(|letter| letter.id == file.message);
         let reason = letter.map(|letter| letter.reason).unwrap_or_default();
-        if reason == "expired" || reason.starts_with(crate::spool::SUPERSEDED) {
+        let ends = ["expired", crate::spool::SUPERSEDED, crate::spool::RECALLED];
+        if ends.iter().any(|begin| reason.starts_with(begin)) {
             return self.remove(world, name);
         }
         let mut notice = Notice::of_file(file, "undeliverable", world.clock.wall());

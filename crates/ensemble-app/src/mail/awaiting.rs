@@ -1,0 +1,137 @@
+//! Waiting for the answer to a message, as `send --wait-for-reply`, the tool `send_message` and a call of the API do it.
+//!
+//! ```text
+//! the answer, in the mailbox of the one who asked    what happens to it
+//! waits                                              received, returned and settled
+//! held or settled by another program of the same     returned as it is
+//! none before the deadline                           it comes to the mailbox like all mail
+//! the question is a dead letter                      the wait ends with its reason
+//! ```
+//!
+//! *A crash* between receiving and settling leaves the answer held: the next `recv` of the person shows it, and an
+//! agent is given it again.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ensemble_core::Error;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::spool::State;
+use ensemble_core::watch::Waiter;
+
+use crate::App;
+use crate::failure::{Failure, Outcome};
+use crate::mail::settling::Settling;
+use crate::queue::Queue;
+use crate::receipt::{Receipt, Tracker};
+use crate::text::age;
+
+/// How many messages of the mailbox are looked at for the answer.
+const LOOKED_AT_MAX: usize = 1_000;
+/// How long a wait sleeps at most: a server is asked again, and a caller that gives up is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(250);
+
+/// A question that was sent, and how long its sender waits for the answer.
+pub struct AwaitedReply<'a> {
+    /// The question as it was stored.
+    pub question: &'a Envelope,
+    /// The mailbox of the one who asked.
+    pub mailbox: Name,
+    /// The longest wait.
+    pub patience: Duration,
+}
+
+impl AwaitedReply<'_> {
+    /// Waits for the answer and settles it; `None` once `is_over` says that its caller has gone.
+    ///
+    /// # Errors
+    /// There is no answer in time, or the question became a dead letter.
+    pub fn wait(
+        &self,
+        app: &App,
+        queue: &Queue,
+        is_over: impl Fn() -> bool,
+    ) -> Outcome<Option<Envelope>> {
+        let deadline = Instant::now().checked_add(self.patience);
+        let waiter = Waiter::new(&self.directories(queue));
+        let mut tracker = self.tracker(queue);
+        while !is_over() {
+            if let Some(answer) = self.take_answer(app, queue)? {
+                return Ok(Some(answer));
+            }
+            // Fails with the reason of a dead letter.
+            let reached = tracker.wait(Receipt::Stored, None)?;
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(self.no_answer(reached));
+            }
+            waiter.wait(left.unwrap_or(SLEEP_MAX).min(SLEEP_MAX));
+        }
+        Ok(None)
+    }
+
+    fn tracker<'q>(&self, queue: &'q Queue) -> Tracker<'q> {
+        let root = queue.directory().map(|spool| spool.root().to_owned());
+        let (to, id) = (self.question.to.clone(), self.question.id.clone());
+        Tracker::new(&**queue, root, to, id, None)
+    }
+
+    fn directories(&self, queue: &Queue) -> Vec<PathBuf> {
+        let Some(spool) = queue.directory() else { return Vec::new() };
+        let place = |mailbox: &Name, below: &str| {
+            spool.root().join("mailbox").join(mailbox.as_str()).join(below)
+        };
+        let mine = ["new", "front"].map(|below| place(&self.mailbox, below));
+        mine.into_iter().chain([place(&self.question.to, "dead")]).collect()
+    }
+
+    fn take_answer(&self, app: &App, queue: &Queue) -> Outcome<Option<Envelope>> {
+        for found in queue.unfinished(&self.mailbox, LOOKED_AT_MAX)? {
+            let envelope = match queue.peek(&self.mailbox, &found.id) {
+                Ok(envelope) => envelope,
+                // It moved on, or is damaged: a receive deals with that.
+                Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => {
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if answers(&envelope, &self.question.id) {
+                if matches!(found.state, State::Queued { .. }) {
+                    self.settle(app, queue, &found.id)?;
+                }
+                return Ok(Some(envelope));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Another program of the same person may be quicker; the answer is shown all the same.
+    fn settle(&self, app: &App, queue: &Queue, id: &MessageId) -> Outcome {
+        let holder = app.actor()?;
+        let Some(delivery) = queue.receive_id(&self.mailbox, id, &holder)? else { return Ok(()) };
+        let recorder = app.recorder()?;
+        let settling = Settling::of(app, queue.request_store(), &*recorder)?;
+        Ok(settling.settle(&delivery.lease)?)
+    }
+
+    fn no_answer(&self, reached: Receipt) -> Failure {
+        let Envelope { to, id, .. } = self.question;
+        let after = age(self.patience);
+        let how = match reached {
+            Receipt::Acked => "it has read the message",
+            Receipt::Settled => "it has settled the message without an answer",
+            Receipt::Stored | Receipt::Notified | Receipt::Submitted => {
+                "the message waits in its mailbox"
+            }
+        };
+        Failure::nothing(format!("{to} has not answered within {after}: {how}"))
+            .with_hint(format!("a later answer comes to your mailbox; `ensemble why {id}`"))
+    }
+}
+
+/// Whether a message answers another one: it names it as its cause, or as its thread.
+fn answers(envelope: &Envelope, question: &MessageId) -> bool {
+    [&envelope.causation_id, &envelope.correlation_id]
+        .into_iter()
+        .any(|named| named.as_deref() == Some(question.as_str()))
+}

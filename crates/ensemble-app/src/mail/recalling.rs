@@ -1,0 +1,127 @@
+//! Recalling a message that was not read yet, and replacing it.
+//!
+//! ```text
+//! the message                  its sender, or the person     any other
+//! waits, and was never given   set aside: never delivered    is refused
+//! held, settled, dead,         learns who has read it        is refused
+//!   or given before
+//! ```
+//!
+//! A recalled message is kept with the dead letters, with the reason `recalled by NAME`: nothing is owed for it, and
+//! `ensemble dead retry` brings it back. The move is one rename, so a reader has the message, or the sender has it back.
+//! A replacement is stored first, with the id of the older message in `replaces`. *A crash* in between leaves both, and
+//! the newer one says that it counts; the same command again recalls the older one.
+
+use ensemble_core::Error;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::spool::{RECALLED, State};
+use serde_json::{Value, json};
+
+use crate::App;
+use crate::failure::{Failure, Outcome};
+use crate::ids;
+use crate::queue::Queue;
+
+/// How far one copy of a message got before its sender wanted it back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecalledCopy {
+    /// Id of the message.
+    pub id: MessageId,
+    /// The mailbox of this copy.
+    pub mailbox: Name,
+    /// Its reader if it was read already; `None` once it is recalled.
+    pub read_by: Option<Name>,
+}
+
+impl RecalledCopy {
+    /// As an object.
+    pub fn object(&self) -> Value {
+        let Self { id, mailbox, read_by } = self;
+        json!({ "id": id, "mailbox": mailbox, "recalled": read_by.is_none(), "read_by": read_by })
+    }
+
+    /// In words.
+    pub fn sentence(&self) -> String {
+        let Self { id, mailbox, read_by } = self;
+        match read_by {
+            None => format!("recalled {id}: {mailbox} will not read it"),
+            Some(reader) => format!("not recalled: {reader} has read {id}"),
+        }
+    }
+}
+
+/// Recalls a message of the caller from one mailbox, or from all that have it.
+pub fn recall(
+    app: &App,
+    queue: &Queue,
+    given: &MessageId,
+    mailbox: Option<&Name>,
+) -> Outcome<Vec<RecalledCopy>> {
+    let (id, mailboxes) = match mailbox {
+        Some(mailbox) => (ids::message_of(queue, mailbox, given)?, vec![mailbox.clone()]),
+        None => {
+            let id = ids::message(queue, given)?;
+            let mailboxes = queue.mailboxes_with(&id)?;
+            (id, mailboxes)
+        }
+    };
+    let mut copies = Vec::new();
+    for mailbox in mailboxes {
+        copies.extend(recall_copy(app, queue, &mailbox, &id)?);
+    }
+    match copies.is_empty() {
+        true => {
+            let place = "in any mailbox".to_owned();
+            Err(Error::NoMessage { id: id.to_string(), place }.into())
+        }
+        false => Ok(copies),
+    }
+}
+
+/// Recalls what a stored message replaces, in its own mailbox. `None` if its mailbox has no such message.
+pub fn recall_replaced(
+    app: &App,
+    queue: &Queue,
+    replacement: &Envelope,
+) -> Outcome<Option<RecalledCopy>> {
+    match &replacement.replaces {
+        Some(id) => recall_copy(app, queue, &replacement.to, id),
+        None => Ok(None),
+    }
+}
+
+/// `None` if the mailbox has no such message.
+fn recall_copy(
+    app: &App,
+    queue: &Queue,
+    mailbox: &Name,
+    id: &MessageId,
+) -> Outcome<Option<RecalledCopy>> {
+    let Some(state) = queue.state(mailbox, id)? else { return Ok(None) };
+    let actor = app.actor()?;
+    let envelope = queue.peek(mailbox, id)?;
+    if envelope.from != actor && !app.is_person()? {
+        let text =
+            format!("message `{id}` is from {}, and only its sender recalls it", envelope.from);
+        return Err(Failure::refused(text));
+    }
+    let copy = |read_by| Some(RecalledCopy { id: id.clone(), mailbox: mailbox.clone(), read_by });
+    if let State::Queued { epoch: 0, .. } = state {
+        match queue.set_aside(mailbox, id, &format!("{RECALLED}{actor}")) {
+            Ok(()) => return Ok(copy(None)),
+            // Its reader was quicker.
+            Err(Error::NoMessage { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let letters = || queue.dead_letters(mailbox);
+    Ok(match queue.state(mailbox, id)? {
+        Some(State::Acked { holder, .. }) => copy(Some(holder)),
+        Some(State::Dead)
+            if letters()?.iter().any(|it| it.id == *id && it.reason.starts_with(RECALLED)) =>
+        {
+            copy(None)
+        }
+        _ => copy(Some(mailbox.clone())),
+    })
+}

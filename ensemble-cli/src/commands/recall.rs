@@ -1,0 +1,47 @@
+//! `ensemble recall`: takes back a message that was not read yet.
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::mail::recalling::recall;
+use ensemble_app::queue::Queue;
+use ensemble_core::message::{MessageId, Name};
+
+use crate::completion;
+use crate::context::Context;
+
+/// Take back a message of yours that was not read yet
+///
+/// A recalled message is never delivered. What was read cannot be recalled: the exit code is 1 then, and the reader is
+/// named. `ensemble send --replaces ID` recalls a message and sends another one in its place.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble recall 01a2213e-48b2
+  ensemble recall 01a2213e-48b2 --mailbox worker-1")]
+pub(crate) struct Arguments {
+    /// The message's id, as `send` printed it, or a unique beginning of it
+    #[arg(value_name = "ID", add = ArgValueCandidates::new(completion::messages))]
+    id: MessageId,
+    /// Only in this mailbox, where several have it
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
+    mailbox: Option<Name>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let queue = Queue::open(context)?;
+        let copies = recall(context, &queue, &self.id, self.mailbox.as_ref())?;
+        for copy in &copies {
+            match context.out.is_json() {
+                true => context.out.object(&copy.object())?,
+                false if copy.read_by.is_none() => context.out.line(copy.sentence())?,
+                false => {}
+            }
+        }
+        let mut read = copies.iter().filter(|copy| copy.read_by.is_some());
+        match read.next() {
+            None => Ok(()),
+            Some(copy) => Err(Failure::refused(copy.sentence())
+                .with_hint(format!("`ensemble send --replaces {}` corrects it", copy.id))),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A sender waits for the answer, interrupts, recalls and replaces; a reader is asked before it is given anything twice.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, ran};
+use crate::conversation::read;
+
+#[test]
+fn an_answer_is_waited_for_and_printed() {
+    let bed = Bed::new();
+    let asking = std::thread::spawn({
+        let mut command =
+            bed.command(&["send", "--to", "w1", "--wait-for-reply", "1m", "how many lines?"]);
+        move || ran(command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap())
+    });
+    let asked = bed.ok("recv --as w1 --wait 1m --json");
+    let id: Value = serde_json::from_str(&asked).unwrap();
+    bed.ok(&format!("reply {} lines:42 --as w1", id["id"].as_str().unwrap()));
+    let ran = asking.join().unwrap();
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "lines:42\n"), "{ran:?}");
+    bed.fails(3, "recv");
+    let late = bed.run("send --to w1 --wait-for-reply 10ms --json -m again");
+    assert!(late.code == 3 && late.stderr.contains("w1 has not answered within"), "{late:?}");
+    assert!(
+        bed.fails(2, "send --to w1,dispatch --wait-for-reply 1s -m x").contains("one recipient")
+    );
+}
+
+#[test]
+fn what_was_not_read_is_recalled_and_what_was_read_is_corrected() {
+    let bed = Bed::new();
+    let id = bed.send("delete the branch");
+    assert_eq!(bed.ok(&format!("recall {id}")), format!("recalled {id}: w1 will not read it\n"));
+    bed.fails(3, "recv --as w1");
+    let status = bed.ok("status");
+    assert!(!status.contains("dead letter"), "nothing is owed: {status}");
+    bed.ok("send --to w1 --as w2 --id m1 -m one");
+    assert!(bed.fails(1, "recall m1 --as w3").contains("only its sender recalls it"));
+    bed.ok("send --to w1 --as w2 --id m2 --replaces m1 -m two");
+    let text = read(&bed, "w1");
+    assert!(text.contains("\ntwo\n") && !text.contains("Replaces"), "{text}");
+    let said = bed.fails(1, "recall m2 --as w2");
+    assert!(said.contains("w1 has read m2") && said.contains("--replaces m2"), "{said}");
+    let sent = bed.object("send --to w1 --as w2 --id m3 --replaces m2 -m three");
+    assert_eq!(sent["replaced"], json!(false));
+    let text = read(&bed, "w1");
+    assert!(text.contains("\nReplaces:   m2: do not act on that one any more\n"), "{text}");
+}
+
+#[test]
+fn what_interrupts_overtakes_and_what_waits_for_the_turn_is_not_handed_over_after_a_tool() {
+    let bed = Bed::new();
+    let hook = |event: &str| {
+        let said = bed.run_with(
+            &format!("hook {event} --provider claude --as w1"),
+            br#"{"session_id": "s1"}"#,
+        );
+        said.stdout
+    };
+    bed.ok("send --to w1 --when turn --id later -m later");
+    assert_eq!(hook("tool"), "");
+    bed.ok("send --to w1 --id m1 -m first");
+    bed.ok("send --to w1 --when interrupt --id stop -m stop");
+    let said = hook("tool");
+    let (stop, first) = (said.find("stop").unwrap(), said.find("first").unwrap());
+    assert!(said.contains("Urgent: Message from operator") && stop < first, "{said}");
+    assert!(!said.contains("later"), "{said}");
+    assert!(hook("stop").contains("later"));
+    bed.fails(2, "send --to w1 --when soon -m x");
+}
+
+#[test]
+fn a_session_is_asked_before_it_is_given_anything_twice() {
+    let bed = Bed::new();
+    let hook = |event: &str| {
+        let said = bed.run_with(
+            &format!("hook {event} --provider claude --as w1"),
+            br#"{"session_id": "s1"}"#,
+        );
+        said.stdout
+    };
+    let id = bed.send("count");
+    assert!(hook("tool").contains("count"));
+    assert!(hook("stop").contains("Reminder: you still hold"));
+    // As its lease expires.
+    bed.ok(&format!("release {id} --as w1"));
+    let asked = hook("tool");
+    assert!(
+        asked.contains("you were given this at ") && asked.contains("ensemble settle "),
+        "{asked}"
+    );
+    assert!(!asked.contains("```") && !asked.contains("waits in mailbox"), "{asked}");
+    assert_eq!(hook("tool"), "", "asked once");
+    let again = hook("stop");
+    assert!(again.contains("Again, attempt 2 of 5: you were given this at "), "{again}");
+    // An answer to the question is enough.
+    hook("stop");
+    bed.ok(&format!("release {id} --as w1"));
+    assert!(hook("prompt").contains("have not settled it"));
+    bed.ok(&format!("settle {id} --as w1"));
+    assert_eq!(hook("stop"), "");
+}
