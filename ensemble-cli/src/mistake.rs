@@ -6,6 +6,7 @@ use ensemble_app::error_line::Code;
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::Failure;
 use ensemble_app::text::one_line;
+use ensemble_core::message::nearest;
 
 use crate::spellings::meant_by;
 
@@ -23,13 +24,23 @@ pub(crate) fn report(error: &clap::Error) -> Exit {
         return Exit::Usage;
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
-    let meant = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) => meant_by(word),
+    let hint = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => {
+            // A known word of another program needs no words that are spelt like it.
+            let known = meant_by(word).map(|meant| format!("`ensemble {meant}` does that"));
+            known.or_else(|| {
+                let Some(ContextValue::Strings(similar)) =
+                    error.get(ContextKind::SuggestedSubcommand)
+                else {
+                    return None;
+                };
+                let near = nearest(word, similar.iter().map(String::as_str));
+                near.first().map(|meant| format!("did you mean `{meant}`?"))
+            })
+        }
         _ => None,
     };
-    // A known word of another program needs no words that are spelt like it.
-    let text = meant.and_then(|_| text.split("\n\n").next()).unwrap_or(text);
-    let hint = meant.map(|meant| format!("`ensemble {meant}` does that"));
+    let text = hint.as_ref().and_then(|_| text.split("\n\n").next()).unwrap_or(text);
     if is_json() {
         let message = text.split("\n\n").next().unwrap_or(text);
         tell_program(Code::Usage, one_line(message), hint, Exit::Usage);

@@ -10,6 +10,7 @@ mod envelope;
 mod fence;
 mod json;
 mod name;
+mod nearest;
 mod purpose;
 mod reserved;
 #[cfg(feature = "schema")]
@@ -30,6 +31,8 @@ pub use envelope::{
 };
 pub use fence::fenced;
 pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
+#[doc(hidden)]
+pub use nearest::nearest;
 pub use purpose::{
     NOTICE_NAMESPACES, Purpose, REQUEST_SUFFIX, RESPONSE_SUFFIX, TASK_TYPE, WORK_TYPES,
 };

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Budget, Options, with_deserializer_from_str_with_options};
 
+use super::nearest;
 use crate::{Error, Result};
 
 /// Maximum depth of a document.
@@ -120,7 +121,8 @@ fn fault(error: &serde_saphyr::Error) -> Fault {
         (message, place) = (rest, Some((line, column)));
     }
     let given = error.location().map(|at| (at.line(), at.column()));
-    Fault { place: place.or(given), detail: in_plain_words(&one_line(message)) }
+    let plain = in_plain_words(message.lines().next().unwrap_or_default());
+    Fault { place: place.or(given), detail: one_line(&plain) }
 }
 
 /// How the parser begins the error of a text that is over its budget, before the name of what is too much.
@@ -128,6 +130,9 @@ const OVER_BUDGET: &str = "budget breached: ";
 /// How the parser begins the error of a key that occurs twice, and how it goes on after the key.
 const TWICE: &str = "duplicate mapping key: ";
 const TWICE_ADVICE: &str = ", set DuplicateKeyPolicy";
+/// How the parser begins the error of a field that does not exist, and what it writes before those that do.
+const UNKNOWN: &str = "unknown field `";
+const KNOWN: &str = "`, expected ";
 /// Words of the parser, for programmers, and what they mean to the author of a file.
 const PLAIN_WORDS: [(&str, &str); 14] = [
     (
@@ -164,6 +169,15 @@ fn in_plain_words(message: &str) -> String {
     if let Some(key) = message.strip_prefix(TWICE) {
         let key = key.split(TWICE_ADVICE).next().unwrap_or_default();
         return format!("has the key `{key}` twice");
+    }
+    if let Some((field, known)) = message.strip_prefix(UNKNOWN).and_then(|it| it.split_once(KNOWN))
+    {
+        let known = known.trim_start_matches("one of ").split(", ").map(|it| it.trim_matches('`'));
+        let known: Vec<&str> = known.filter(|name| !name.is_empty()).collect();
+        return match nearest(field, known.iter().copied()).first() {
+            Some(meant) => format!("unknown field `{field}`: did you mean `{meant}`?"),
+            None => format!("unknown field `{field}`: known are {}", known.join(", ")),
+        };
     }
     let mut plain = message.to_owned();
     for (word, meaning) in PLAIN_WORDS {
@@ -205,6 +219,20 @@ mod tests {
         // A place that the text itself names is none.
         let quoted = found("a:\n  - {at line 9, column 9: 1}\n");
         assert_eq!(quoted.place, Some((2, 5)), "{quoted:?}");
+    }
+
+    #[test]
+    fn an_unknown_field_names_the_one_that_is_meant_or_all() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code, clippy::allow_attributes, reason = "only its errors are read")]
+        struct Config {
+            agents: u8,
+            routes: u8,
+        }
+        let detail = |text: &str| read::<Config>(text).unwrap_err().detail;
+        assert_eq!(detail("agent: 1\n"), "unknown field `agent`: did you mean `agents`?");
+        assert_eq!(detail("nothing: 1\n"), "unknown field `nothing`: known are agents, routes");
     }
 
     #[test]

@@ -151,7 +151,7 @@ impl Spool {
                 let file = place::lease(&id, epoch);
                 let mut found = finding(
                     format!("mailbox/{}/lease/{file}", mailbox.name),
-                    "extends a lease that is over".to_owned(),
+                    "extends a lease that has ended".to_owned(),
                     Repair::Remove,
                 );
                 found.repaired = repair && mailbox.lease.remove(&file).is_ok();

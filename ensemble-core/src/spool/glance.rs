@@ -14,7 +14,7 @@ use crate::message::{MessageId, Name};
 use crate::{Error, Result};
 
 /// How many messages are in which state. Each number is counted up to the limit it was asked
-/// with: one that equals the limit means "so many or more".
+/// with: one that equals the limit means "this many or more".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Glance {

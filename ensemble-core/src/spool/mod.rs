@@ -128,7 +128,7 @@ pub use receive::Waited;
 pub use receive_wait::MailWait;
 #[cfg(feature = "tokio")]
 pub(crate) use receive_wait::SharedWatcher;
-pub use registry::{edits, nearest_names};
+pub use registry::nearest_names;
 pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
 };

@@ -7,11 +7,9 @@ use super::mailbox::{SETTINGS_FILE, STATES};
 use super::{Settings, Spool};
 use crate::durable::Durability;
 use crate::event_log::types;
-use crate::message::{Name, ReservedName, yaml};
+use crate::message::{Name, ReservedName, nearest, yaml};
 use crate::{Error, Result};
 
-/// Names closer than this many edits are suggested for an unknown one.
-const NEAREST_EDITS_MAX: usize = 3;
 /// How many names are suggested at most.
 const NEAREST_NAMES_MAX: usize = 3;
 
@@ -130,41 +128,6 @@ impl Spool {
 
 /// The names that are most like `name`, best first.
 pub fn nearest_names(name: &Name, others: Vec<Name>) -> Vec<String> {
-    let mut near: Vec<(usize, String)> = others
-        .into_iter()
-        .map(|other| (edits(name.as_str(), other.as_str()), other.into()))
-        .filter(|(distance, _)| *distance <= NEAREST_EDITS_MAX)
-        .collect();
-    near.sort_unstable();
-    near.into_iter().take(NEAREST_NAMES_MAX).map(|(_, other)| other).collect()
-}
-
-/// How many insertions, deletions and replacements lead from one name to the other, ignoring case.
-pub fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<u8> = to.to_ascii_lowercase().into_bytes();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.to_ascii_lowercase().bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::edits;
-
-    #[test]
-    fn edits_between_names() {
-        assert_eq!(edits("dispatch", "dispatch"), 0);
-        assert_eq!(edits("Dispatch", "dispatch"), 0);
-        assert_eq!(edits("dispach", "dispatch"), 1);
-        assert_eq!(edits("worker-1", "worker-2"), 1);
-        assert_eq!(edits("", "abc"), 3);
-    }
+    let near = nearest(name.as_str(), others.iter().map(Name::as_str));
+    near.into_iter().take(NEAREST_NAMES_MAX).map(str::to_owned).collect()
 }

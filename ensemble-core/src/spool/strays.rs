@@ -45,8 +45,8 @@ impl Spool {
     /// Requests are directories with names as ids have; gates are files.
     fn check_files(&self, queue: &Dir, place: (&str, &Dir), repair: bool) -> Result<Vec<Finding>> {
         let (of_directories, problem) = match place.0 {
-            "requests/" => (true, "is no request: those are directories named by their ids"),
-            _ => (false, "is no gate: those are files"),
+            "requests/" => (true, "is not a request: those are directories named by their ids"),
+            _ => (false, "is not a gate: those are files"),
         };
         let mut findings = Vec::new();
         for name in place.1.names()?.into_iter().filter(|name| !name.starts_with('.')) {

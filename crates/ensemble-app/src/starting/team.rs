@@ -13,6 +13,7 @@ use ensemble_tmux::tmux::{PaneSigns, Server};
 use crate::exit_code::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::mail::conversation::ensure_operator;
+use crate::overview::unknown_agent;
 use crate::{App, watcher_start};
 
 /// Exit code of a shell that does not find a program.
@@ -53,9 +54,12 @@ pub fn plans_of(project: &Project, named: &[Name]) -> Outcome<Vec<Plan>> {
     let known = |name: &&Name| plans.iter().any(|plan| plan.name == **name);
     match named.iter().find(|name| !known(name)) {
         None => Ok(plans),
-        Some(name) => Err(Failure::nothing(format!("there is no agent `{name}`")).with_hint(
-            "it is neither in ensemble.yaml nor in the roster: `ensemble agent start` makes one",
-        )),
+        Some(name) => {
+            let known = project.config.agents.keys().chain(members.iter().map(|it| &it.name));
+            Err(unknown_agent(name, known).with_hint(
+                "it is neither in ensemble.yaml nor in the roster: `ensemble agent start` makes one",
+            ))
+        }
     }
 }
 

@@ -12,16 +12,13 @@ use super::stamps;
 use super::state::{State, Task};
 use super::text::Text;
 use super::{Board, Violation, decode, load, validated};
-use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::spool::edits;
+use ensemble_core::message::{Name, Timestamp, nearest};
 use ensemble_core::{Error, Result};
 
 /// Most steps that a log record lists.
 const STEPS_TOLD_MAX: usize = 16;
 /// Most names that are suggested for a name that is not on the board.
 const NEAREST_MAX: usize = 3;
-/// Largest edit distance of a suggested name, in characters.
-const NEAREST_EDITS_MAX: usize = 2;
 
 /// A board that no other process can change until this is dropped. Nothing is written before
 /// [`LockedBoard::commit`]; without it the board stays unchanged.
@@ -238,13 +235,7 @@ impl Fields<'_> {
 
 /// An error that suggests tasks with similar names.
 pub(super) fn not_on_board(state: &State, id: &Name) -> Error {
-    let mut near: Vec<(usize, String)> = state
-        .tasks
-        .iter()
-        .map(|task| (edits(id.as_str(), task.id.as_str()), task.id.to_string()))
-        .filter(|(distance, _)| *distance <= NEAREST_EDITS_MAX)
-        .collect();
-    near.sort_unstable();
-    let nearest = near.into_iter().take(NEAREST_MAX).map(|(_, name)| name).collect();
+    let near = nearest(id.as_str(), state.tasks.iter().map(|task| task.id.as_str()));
+    let nearest = near.into_iter().take(NEAREST_MAX).map(str::to_owned).collect();
     BoardError::Unknown { what: "task", id: id.to_string(), nearest }.into()
 }

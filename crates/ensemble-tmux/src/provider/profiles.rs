@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value};
 
 use super::{Profile, process};
-use ensemble_core::message::yaml;
+use ensemble_core::message::{nearest, yaml};
 use ensemble_core::{Error, Result};
 
 macro_rules! embedded {
@@ -91,7 +91,10 @@ impl Profiles {
         }
         let Some((known, text)) = known.zip(built_in(name)) else {
             let names: Vec<&str> = self.names().collect();
-            let detail = format!("there is no profile `{name}`: known are {}", names.join(", "));
+            let detail = match nearest(name, names.iter().copied()).first() {
+                Some(meant) => format!("there is no profile `{name}`: did you mean `{meant}`?"),
+                None => format!("there is no profile `{name}`: known are {}", names.join(", ")),
+            };
             return Err(Error::malformed("ensemble.yaml", "provider", detail));
         };
         let profile = Arc::new(Profile::parse(text, Path::new(name))?);
