@@ -19,7 +19,7 @@ const DELIVERY: &str = "\
 A message goes through these states, and `ensemble why ID` tells its story:
 
   stored     it is in the recipient's mailbox, and a crash does not lose it
-  notified   the recipient was told, by a hook, a server or its pane
+  notified   the recipient was notified by a hook, a server or its pane
   submitted  the hint was seen to be taken
   acked      the recipient has received it and holds it for a time
   settled    its work is done
@@ -36,9 +36,9 @@ unless the mailbox has another. Three commands end or prolong it:
 
   ensemble settle ID               the work is done
   ensemble release ID              another agent shall do it
-  ensemble mailbox extend ID 10m   the work goes on
+  ensemble mailbox extend ID 10m   the work takes longer
 
-When a lease is over, the message is delivered again. After too many deliveries
+When a lease ends, the message is delivered again. After too many deliveries
 it becomes a dead letter. Each delivery has a higher number, the epoch. A holder
 of an older epoch can no longer settle.
 ";

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 
 use anstyle::Style;
 use ensemble_app::failure::Outcome;
-use ensemble_app::text::printable;
+use ensemble_app::text::{CELL_WIDTH_MAX, printable, table};
 use serde::Serialize;
 
 /// For ids and names.
@@ -136,7 +136,9 @@ impl Output {
         let head = heading.iter().map(|&column| column.to_owned()).collect();
         let (styles, cells): (Vec<Style>, Vec<Vec<String>>) =
             std::iter::once((FAINT, head)).chain(rows).unzip();
-        let lines = ensemble_app::text::table(&cells).into_iter().zip(styles);
+        // A pipe gets everything.
+        let cell_max = if self.is_terminal { CELL_WIDTH_MAX } else { usize::MAX };
+        let lines = table(&cells, cell_max).into_iter().zip(styles);
         lines.into_iter().try_for_each(|(line, style)| self.line(self.paint(style, line)))
     }
 }

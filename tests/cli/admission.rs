@@ -337,8 +337,8 @@ fn a_team_without_a_blackboard_can_be_paused() {
     bed.ok("send --to bob --type task --task t1 --id m1 -m work");
     assert!(bed.fails(3, "recv --as bob").contains("(lunch): no agent begins anything now"));
     let status = bed.ok("status");
-    assert!(status.contains("- PAUSE since"), "{status}");
-    assert!(status.contains("`ensemble resume` lets the team go on"), "{status}");
+    assert!(status.contains("-  PAUSE since"), "{status}");
+    assert!(status.contains("`ensemble resume` continues the team's work"), "{status}");
     assert_eq!(bed.ok("resume"), "resumed: PAUSE removed\n");
     bed.ok("recv --as bob");
 }

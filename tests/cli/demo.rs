@@ -69,15 +69,16 @@ fn the_story_ends_with_what_needs_a_person_and_leaves_nothing() {
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     let (story, status) = ran.stdout.split_once("you are back").expect("the status");
     for told in [
-        "steady    is done",
-        "silent    has not taken it: told again, phase 1",
-        "silent    is still silent: a person is told",
-        "asking    stands at a question",
-        "crashing  is gone: its task goes back",
+        "operator -> steady  task steady: count the tests",
+        "steady finished task steady",
+        "silent was reminded of task silent (1 of 3)",
+        "silent has not picked up task silent",
+        "-> blocked: ",
+        "task crashing is back in crashing's mailbox",
     ] {
         assert!(story.contains(told), "{told}: {story}");
     }
-    let needs: Vec<&str> = status.lines().filter(|line| line.starts_with("  ! ")).collect();
+    let needs: Vec<&str> = status.lines().filter(|line| line.starts_with("!  ")).collect();
     for need in ["asking", "silent", "crashing"] {
         assert!(needs.iter().any(|line| line.contains(need)), "{need}: {status}");
     }

@@ -49,7 +49,7 @@ fn an_entry_that_is_left_is_taken_over_with_one_flag() {
     let refused = bed.fails(1, line);
     assert!(refused.contains("`coder-1` is registered"), "{refused}");
     assert!(
-        refused.contains("hint: its lease is over: `ensemble agent supervise --take-over`"),
+        refused.contains("hint: its lease has ended: `ensemble agent supervise --take-over`"),
         "{refused}"
     );
     let taken = line.replace("supervise", "supervise --take-over");
@@ -83,10 +83,7 @@ fn an_agent_is_unregistered_and_its_work_given_back() {
     let refused = bed.fails(1, "agent unregister coder-1 --as coder-2");
     assert!(refused.contains("`coder-2` may unregister only itself"), "{refused}");
     assert!(bed.fails(1, "agent unregister coder-1").contains("its lease runs until 2126"));
-    assert_eq!(
-        bed.ok("agent unregister coder-1 --force"),
-        "coder-1 unregistered; given back: t1\n"
-    );
+    assert_eq!(bed.ok("agent unregister coder-1 --force"), "coder-1 unregistered; returned: t1\n");
     let state = state(&bed);
     assert_eq!(state.tasks[0].status.as_str(), "UNCLAIMED");
     assert_eq!(state.agents.len(), 1);
@@ -107,7 +104,7 @@ fn status_says_what_stands_still_and_what_helps() {
     leave(&bed, "2026-01-01T00:05:00Z");
     bed.ok("task block t2 --reason stuck --question why?");
     let shown = bed.ok("status");
-    assert!(shown.contains("! task t2 is blocked: stuck\n"), "{shown}");
+    assert!(shown.contains("!  task t2 is blocked: stuck  ->"), "{shown}");
     assert!(shown.contains("then `ensemble task unblock t2`"), "{shown}");
     assert!(shown.contains("coder-1 has no lease since 2026-01-01T00:05:00"), "{shown}");
     assert!(shown.contains("`ensemble agent unregister coder-1`"), "{shown}");

@@ -131,32 +131,31 @@ fn troubled() -> Bed {
 fn what_needs_a_person_is_seen_at_once_and_helped_by_keys() {
     let viewed = Viewed::start("top", (80, 24));
     viewed.shows("NEEDS YOU: 2");
-    viewed.shows("! DECISION");
-    viewed.shows("! DEAD LETTER");
+    viewed.shows("w1 waits for conductor to decide on its plan");
+    viewed.shows("task t-dead of w1 is a dead letter");
     viewed.shows("dead retry dead-1");
-    viewed.shows("waits: w1 -> conductor (plan");
     let screen = viewed.text();
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
     // A change is seen without a key.
     viewed.bed.send("news");
-    viewed.shows("waiting: 2");
+    viewed.shows("operator -> w1  news");
 
-    viewed.shows(">! DECISION");
+    viewed.shows(">!  w1 waits for conductor");
     viewed.press(&["?"]);
     viewed.shows("run the command of the selected need");
     viewed.press(&["q", "x"]);
-    viewed.shows("asked  the plan");
+    viewed.shows("    the plan");
     viewed.press(&["y"]);
     viewed.shows("--approve --as conductor`? y/n");
     viewed.press(&["z"]);
-    viewed.shows("enter story");
+    viewed.shows("enter look");
     assert!(viewed.bed.ok("requests --json").contains("\"pending\""));
     viewed.press(&["y"]);
     viewed.shows("? y/n");
     viewed.press(&["y"]);
-    viewed.shows_no_more("! DECISION");
+    viewed.shows_no_more("to decide on");
     assert!(viewed.bed.ok("requests --json").contains("\"approved\""));
-    viewed.shows(">! DEAD LETTER");
+    viewed.shows(">!  task t-dead");
 
     viewed.press(&["x"]);
     viewed.shows("run `ensemble dead retry dead-1`? y/n");
@@ -174,14 +173,15 @@ fn a_story_a_filter_and_a_message_are_keys_away() {
     viewed.shows("NEEDS YOU: 2");
     viewed.press(&["Down", "Enter"]);
     viewed.shows("story of dead-1");
-    viewed.shows("now  what=message id=dead-1");
+    viewed.shows(" -> w1, ");
+    viewed.shows("a dead letter (`ensemble dead show dead-1`)");
     viewed.press(&["q"]);
-    viewed.shows("enter story");
+    viewed.shows("enter look");
     viewed.press(&["/"]);
     viewed.press(&["-l", "t-dead"]);
     viewed.press(&["Enter"]);
     viewed.shows("filter: t-dead");
-    viewed.shows_no_more("! DECISION");
+    viewed.shows_no_more("to decide on");
     viewed.press(&["s"]);
     viewed.press(&["-l", "are you there?"]);
     viewed.shows("to w1: are you there?_");

@@ -128,7 +128,7 @@ fn only_a_person_lifts_a_control_file() {
     std::fs::write(&state, text.replace("agents: {}", "agents: {ann: {status: IDLE}}")).unwrap();
     bed.ok("--as ann pause");
     let refused = bed.fails(1, "--as ann resume");
-    assert!(refused.contains("ann (role worker) may not let the team go on"), "{refused}");
+    assert!(refused.contains("ann (role worker) may not let the team continue"), "{refused}");
     assert!(refused.contains("`authority: {resume: …}` in ensemble.yaml"), "{refused}");
     assert!(there(&bed, "PAUSE"));
     bed.ok("resume");

@@ -43,7 +43,7 @@ fn ask_and_respond_print_the_documented_texts() {
     assert!(said.contains("'abc' was approved by w1 at"), "{said}");
     bed.fails(2, "respond abc --as w1");
     bed.fails(2, "respond abc --approve --reject --as w1");
-    assert!(bed.fails(1, "respond abc --approve").contains("the first decision stands"));
+    assert!(bed.fails(1, "respond abc --approve").contains("the first decision counts"));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn one_of_64_concurrent_deciders_wins_and_the_others_are_refused() {
     let shown = bed.object("requests abc");
     let (word, at) = (shown["state"].as_str().unwrap(), shown["decided_at"].as_str().unwrap());
     let told = format!(
-        "ensemble: Error: request_id 'abc' was {word} by w1 at {at}: the first decision stands\n"
+        "ensemble: Error: request_id 'abc' was {word} by w1 at {at}: the first decision counts\n"
     );
     let winners: Vec<usize> = (0..DECIDERS).filter(|n| ran[*n].code == 0).collect();
     let [winner] = winners[..] else { panic!("{winners:?} have won") };

@@ -107,7 +107,7 @@ fn a_queue_by_hand() {
         "files",
     ];
     assert_eq!(keys(&next), expected);
-    assert!(submit(&bed, 1, "Tara", "\"status\": \"success\"").contains("the queue goes on"));
+    assert!(submit(&bed, 1, "Tara", "\"status\": \"success\"").contains("the queue continues"));
     bed.ok("step next --as Devon");
     let failed = submit(&bed, 2, "Devon", "\"status\": \"failure\", \"summary\": \"401\"");
     assert!(failed.contains("attempt 2"), "{failed}");
@@ -215,8 +215,8 @@ fn a_failed_review_is_fixed_reviewed_again_and_stands_in_the_status_in_the_end()
     assert!(again.contains("GOAL: Review\n") && again.contains("change nothing"), "{again}");
     submit(&bed, 3, "Tara", "\"status\": \"failure\", \"summary\": \"it still leaks\"");
     let status = bed.ok("status");
-    assert!(status.contains("  ! task 0-4-1 stands at step 3: it still leaks ("), "{status}");
-    assert!(status.contains("    -> `ensemble step retry 0-4-1 3`, or `step skip`\n"), "{status}");
+    assert!(status.contains("!  task 0-4-1 is stuck at step 3: it still leaks ("), "{status}");
+    assert!(status.contains("  -> `ensemble step retry 0-4-1 3`, or `step skip`\n"), "{status}");
     let standing = &bed.json("status").pop().unwrap()["steps"]["standing"];
     assert_eq!(
         (&standing[0]["step_index"], &standing[0]["stops_queue"]),
@@ -226,7 +226,7 @@ fn a_failed_review_is_fixed_reviewed_again_and_stands_in_the_status_in_the_end()
     let mail = bed.object("recv --as conductor");
     assert_eq!(mail["envelope"]["type"], "step.failed");
     bed.ok("step retry 0-4-1 3");
-    assert!(!bed.ok("status").contains("stands at"));
+    assert!(!bed.ok("status").contains("is stuck"));
 }
 
 #[test]

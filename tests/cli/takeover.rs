@@ -249,7 +249,12 @@ fn a_configuration_that_is_there_is_left_and_what_it_lacks_is_said() {
     let mine = "agents:\n  conductor: {provider: claude, pane: '%0'}\n";
     fs::write(bed.project().join("ensemble.yaml"), mine).unwrap();
     let told = bed.ok("init --from ensemble-claude .");
-    assert!(told.contains("ensemble.yaml was there and is left as it is; it lacks:\n  agents: dispatch: {role: dispatch"), "{told}");
+    assert!(
+        told.contains(
+            "ensemble.yaml is left as it is; it lacks:\n  agents: dispatch: {role: dispatch"
+        ),
+        "{told}"
+    );
     assert!(told.contains("  drop_boxes: {name: reviews, files: \"*.yaml\""), "{told}");
     assert_eq!(fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap(), mine);
     // The commented configuration of an earlier `init` says nothing, so it gives way.

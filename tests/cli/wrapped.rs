@@ -234,7 +234,7 @@ fn a_persons_keys_and_ours_are_never_mixed() {
 #[test]
 fn a_watcher_that_was_killed_comes_again() {
     let wrapped = Wrapped::start("--name w1", "0");
-    let text = wrapped.bed.ok("status");
+    let text = wrapped.bed.json("status").pop().unwrap()["watcher"]["holder"].to_string();
     let first = text.split("(pid ").nth(1).and_then(|rest| rest.split(')').next());
     let first: i32 = first.unwrap_or_else(|| panic!("{text}")).parse().unwrap();
     kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();

@@ -82,8 +82,8 @@ pub fn check_number(agent: &Holder, on_board: Option<u64>) -> Outcome {
         None => Ok(()),
         Some(number) => {
             let (by, old) = (&agent.by, agent.epoch);
-            let text = format!("registration {old} of `{by}` is over, {number} runs now");
-            Err(Failure::refused(text).with_hint("end: another agent goes on with your work"))
+            let text = format!("registration {old} of `{by}` has ended, {number} runs now");
+            Err(Failure::refused(text).with_hint("stop: another agent continues your work"))
         }
     }
 }

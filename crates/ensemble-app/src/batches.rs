@@ -41,7 +41,7 @@ pub fn read_instruction(file: &Path) -> Outcome<Instruction> {
     match contract::read_as::<Instruction>(&text, file) {
         Ok(Reading::Whole(instruction)) => Ok(instruction),
         Ok(Reading::Foreign) => {
-            let text = format!("{} is no instruction", file.display());
+            let text = format!("{} is not an instruction", file.display());
             Err(Failure::usage(text).with_hint(INSTRUCTION_HINT))
         }
         Err(broken) => Err(Failure::usage(broken.to_string()).with_hint(INSTRUCTION_HINT)),

@@ -99,7 +99,7 @@ pub fn put_control(app: &App, file: ControlFile, reason: &str) -> Outcome<PutCon
     }
     let found = place.read()?;
     let Some(control) = found.into_iter().find(|control| control.file == file) else {
-        return Err(Failure::refused(format!("{} was removed meanwhile", file.name())));
+        return Err(Failure::refused(format!("{} was removed in between", file.name())));
     };
     Ok(PutControl { control, is_new: put })
 }

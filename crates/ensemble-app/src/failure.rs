@@ -207,6 +207,9 @@ fn hint_for(error: &Error) -> Option<String> {
         Error::NoMailbox { nearest, .. } if nearest.is_empty() => {
             "`ensemble mailbox add` creates it"
         }
+        Error::NoMessage { .. } => {
+            "`ensemble inbox` lists your messages, `ensemble why ID` finds any"
+        }
         Error::Server { unreachable: true, .. } => "`ensemble doctor` examines the server",
         Error::Area(_) => return area_hint(error),
         _ => return None,
@@ -230,7 +233,7 @@ fn area_hint(error: &Error) -> Option<String> {
     }
     if let Some(BatchError::Undelivered { .. }) = error.area() {
         return Some(
-            "`ensemble up` starts the watcher of a team; without one, run `ensemble admin watch` in another terminal"
+            "`ensemble up` starts the watcher of a team; without one, `ensemble admin watch &` does"
                 .to_owned(),
         );
     }
@@ -274,9 +277,9 @@ pub fn obstacle_hint(obstacle: &NotAdmitted) -> Option<String> {
     match obstacle {
         NotAdmitted::Plan(Gated(gate)) => plan_hint(gate),
         NotAdmitted::Control(control) if control.file == ControlFile::Abort => {
-            Some("`ensemble resume --lift-abort` lets the team go on".to_owned())
+            Some("`ensemble resume --lift-abort` continues the team's work".to_owned())
         }
-        NotAdmitted::Control(_) => Some("`ensemble resume` lets the team go on".to_owned()),
+        NotAdmitted::Control(_) => Some("`ensemble resume` continues the team's work".to_owned()),
         NotAdmitted::Leaving { .. } => None,
         NotAdmitted::Budget(parked) => Some(budget_help(&parked.scope.arguments())),
     }

@@ -35,14 +35,14 @@ pub fn with_hooks(text: &str, events: &Map<String, Value>) -> Result<Option<Edit
     }
     let root: Value = serde_json::from_str(text)
         .map_err(|error| format!("is not plain JSON ({error}), so nothing was changed"))?;
-    let root = root.as_object().ok_or("is no object, so nothing was changed")?;
+    let root = root.as_object().ok_or("is not an object, so nothing was changed")?;
     let Some(hooks) = root.get(HOOKS) else {
         let entry =
             format!("\n  \"{HOOKS}\": {}{}", Value::from(events.clone()), comma(root.len()));
         let at = inside(text, &[]).ok_or("has no place for hooks")?;
         return Ok(Some(Edit { after: put(text, at, &entry), inserted: vec![entry] }));
     };
-    let hooks = hooks.as_object().ok_or("`hooks` is no object, so nothing was changed")?;
+    let hooks = hooks.as_object().ok_or("`hooks` is not an object, so nothing was changed")?;
     let (mut after, mut inserted, mut members) = (text.to_owned(), Vec::new(), hooks.len());
     for (event, ours) in events {
         let groups = ours.as_array().cloned().unwrap_or_default();
@@ -60,7 +60,9 @@ pub fn with_hooks(text: &str, events: &Map<String, Value>) -> Result<Option<Edit
                 let entry = format!("{}{}", groups.join(","), comma(theirs.len()));
                 (inside(&after, &[HOOKS, event]), entry)
             }
-            Some(_) => return Err(format!("`hooks.{event}` is no list, so nothing was changed")),
+            Some(_) => {
+                return Err(format!("`hooks.{event}` is not a list, so nothing was changed"));
+            }
         };
         let at = at.ok_or_else(|| format!("has no place for hooks of {event}"))?;
         after = put(&after, at, &entry);
@@ -76,7 +78,7 @@ pub fn with_entry(text: &str, list: &str, entry: &str) -> Result<Option<Edit>, S
     }
     let root: Value = serde_json::from_str(text)
         .map_err(|error| format!("is not plain JSON ({error}), so nothing was changed"))?;
-    let root = root.as_object().ok_or("is no object, so nothing was changed")?;
+    let root = root.as_object().ok_or("is not an object, so nothing was changed")?;
     let entry = Value::from(entry);
     let (at, inserted) = match root.get(list) {
         None => {
@@ -87,7 +89,7 @@ pub fn with_entry(text: &str, list: &str, entry: &str) -> Result<Option<Edit>, S
         Some(Value::Array(theirs)) => {
             (inside(text, &[list]), format!("{entry}{}", comma(theirs.len())))
         }
-        Some(_) => return Err(format!("`{list}` is no list, so nothing was changed")),
+        Some(_) => return Err(format!("`{list}` is not a list, so nothing was changed")),
     };
     let at = at.ok_or_else(|| format!("has no place for `{list}`"))?;
     Ok(Some(Edit { after: put(text, at, &inserted), inserted: vec![inserted] }))

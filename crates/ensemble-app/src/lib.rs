@@ -35,6 +35,7 @@ pub mod new_queue;
 pub mod overview;
 pub mod queue;
 pub mod receipt;
+pub mod sentences;
 pub mod starting;
 pub mod steps;
 pub mod story;

@@ -1,6 +1,6 @@
 //! A look at the whole team, wherever its mail is.
 
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, nearest};
 use ensemble_project::Project;
 use ensemble_project::attention::AwayServers;
 use ensemble_project::overview::{Agent, Evidence, Overview, OverviewSource};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::App;
 use crate::diagnostics::say;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::queue::{OpeningPurpose, Queue};
 
 /// How `status`, `team` and the live view look at agents: all of them alike, and now, so that they agree.
@@ -71,6 +71,13 @@ fn or_away(app: &App, opened: Outcome<Queue>) -> Outcome<OpenedQueue> {
         }
         other => other.map(OpenedQueue::Queue),
     }
+}
+
+/// An agent that does not exist, with the one that may be meant.
+pub fn unknown_agent<'n>(name: &Name, known: impl Iterator<Item = &'n Name>) -> Failure {
+    let near = nearest(name.as_str(), known.map(Name::as_str)).first().copied().map(str::to_owned);
+    let meant = near.map_or_else(String::new, |meant| format!(": did you mean {meant}?"));
+    Failure::nothing(format!("there is no agent `{name}`{meant}"))
 }
 
 /// The agents with what does not change by itself, as the watcher sees them.

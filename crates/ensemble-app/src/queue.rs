@@ -245,7 +245,7 @@ pub fn check_name(app: &App, team: &dyn TeamLink) -> Outcome {
         Some(host) => {
             let text =
                 format!("`{name}` is an agent of the team on host {host}, and acts there alone");
-            Err(Failure::refused(text).with_hint("use a name of your own, such as `--as operator`"))
+            Err(Failure::refused(text).with_hint("use your own name, such as `--as operator`"))
         }
     }
 }

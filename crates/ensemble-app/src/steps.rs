@@ -84,7 +84,7 @@ pub fn describe_submitted(submitted: &Submitted) -> String {
         Submitted { paused: true, .. } => {
             "a person has to intervene; wait for your next step".to_owned()
         }
-        _ => "the queue goes on".to_owned(),
+        _ => "the queue continues".to_owned(),
     };
     format!("{key} is {status}: {follows}")
 }

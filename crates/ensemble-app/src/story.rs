@@ -1,21 +1,37 @@
 //! The story of one thing: what the event log has of it, where it is now, and what it took.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
+use ensemble_core::broker::Broker;
 use ensemble_core::driver::LadderStore;
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Record, Story, read_all, story, types};
-use ensemble_core::message::{MessageId, Name};
+use ensemble_core::message::{MessageId, Name, Timestamp};
+use ensemble_core::spool::State;
+use ensemble_project::attention::Kind as NeedKind;
 use ensemble_project::members::last_observed;
+use ensemble_project::overview::{Agent, Evidence};
+use ensemble_team::roster::State as Presence;
 use ensemble_team::usage::{Spent, by_task};
 use serde_json::{Value, json};
 
 use crate::asking::requests;
 use crate::failure::Outcome;
+use crate::overview::gather;
 use crate::queue::Queue;
+use crate::sentences::{Sentence, SentenceMaker, Weight, sort_causally};
 use crate::team_log::TeamLog;
-use crate::text::{age, inline, one_line};
+use crate::text::{age, moment, one_line, plural, wrapped};
 use crate::usage::TeamUsage;
 use crate::{App, ids};
+
+/// The first words of a message, in characters.
+const WORDS_CHARS_MAX: usize = 200;
+/// A pause after which something new begins in the life of an agent.
+const PAUSE_MIN: Duration = Duration::from_secs(10 * 60);
 
 /// Whether a story ends with such a record, or begins again. A late record of the watcher does neither.
 fn is_end(record: &Record) -> bool {
@@ -29,18 +45,25 @@ fn is_end(record: &Record) -> bool {
     }
 }
 
-/// What is asked, and how to answer, of a request that is not decided.
-fn asked(app: &App, id: &str) -> Vec<String> {
-    let entry = Queue::open(app).and_then(|queue| Ok(requests(app, &queue)?.get(id)?));
-    let Ok(entry) = entry else { return Vec::new() };
-    let said = entry.request.content.lines().map(|line| format!("asked  {}", one_line(line)));
-    said.collect()
+/// The records about an id, and where it is now. The story of an answer is that of the whole conversation.
+pub fn look_up_story(app: &App, logs: &Path, id: &str) -> Outcome<(Option<Story>, Vec<Value>)> {
+    let mut told = if logs.is_dir() { Some(story(logs, id)?) } else { None };
+    let root = told.as_ref().and_then(|story| root_of(&story.records, id));
+    if let Some(root) = root {
+        told = Some(story(logs, &root)?);
+    }
+    Ok((told, whereabouts(app, id)))
 }
 
-/// The records about an id, and where it is now.
-pub fn look_up_story(app: &App, logs: &Path, id: &str) -> Outcome<(Option<Story>, Vec<Value>)> {
-    let told = if logs.is_dir() { Some(story(logs, id)?) } else { None };
-    Ok((told, whereabouts(app, id)))
+/// The message with which the conversation of this one began.
+fn root_of(records: &[Record], id: &str) -> Option<String> {
+    let is_it = |record: &&Record| {
+        record.kind.as_str() == types::MESSAGE_STORED
+            && record.data.get("id").is_some_and(|it| it == id)
+    };
+    let root = records.iter().find(is_it)?.data.get("correlation_id")?.as_str()?;
+    // A request is a subject of its own.
+    (root.len() == id.len() && root != id).then(|| root.to_owned())
 }
 
 /// The one id that begins so, among those of unfinished messages, of requests and of the log.
@@ -71,36 +94,233 @@ pub fn spent_on(app: &App, id: &str) -> Option<Spent> {
     task.or_else(|| Some(usage.agents.get(&Name::new(id).ok()?)?.spent.clone()))
 }
 
-/// Why it failed, and the type and author of the record that says so. A story that went on since has no such end.
-pub fn reason_of(records: &[Record]) -> Option<(String, String)> {
+/// Why it failed. A story that continued since has no such end.
+fn reason_of(records: &[Record]) -> Option<String> {
     let last = records.iter().rfind(|record| is_end(record))?;
     let reason = last.data.get("reason")?.as_str().filter(|reason| !reason.is_empty())?;
-    let of = format!("{}, {}", last.kind, one_line(&last.actor));
-    (last.kind.as_str() != types::TASK_COMPLETE).then(|| (one_line(reason), of))
+    (last.kind.as_str() != types::TASK_COMPLETE).then(|| one_line(reason))
 }
 
-/// The whole story, a line each, without styles.
-pub fn story_lines(app: &App, id: &str) -> Outcome<Vec<String>> {
-    let team = TeamLog::open(app)?;
-    let logs = team.path();
-    let told = if logs.is_dir() { Some(story(logs, id)?) } else { None };
-    let records: &[Record] = told.as_ref().map_or(&[], |story| &story.records);
-    let start = records.first().map(|record| record.timestamp);
-    let mut lines: Vec<String> = records
-        .iter()
-        .map(|record| {
-            let since = age(record.timestamp.since(start.unwrap_or(record.timestamp)));
-            let (kind, actor) = (&record.kind, one_line(&record.actor));
-            format!("+{since:>6}  {kind}  {actor}  {}", inline(&Value::Object(record.data.clone())))
-        })
-        .collect();
-    lines.extend(whereabouts(app, id).iter().map(|place| format!("now  {}", inline(place))));
-    lines.extend(reason_of(records).map(|(reason, of)| format!("why  {reason} ({of})")));
-    lines.extend(asked(app, id));
-    if lines.is_empty() {
-        lines.push("no event mentions it".to_owned());
+/// A story in words.
+#[derive(Debug, Default)]
+pub struct ToldStory {
+    /// What it is and where it is now, a sentence in each line.
+    pub head: Vec<String>,
+    /// What happened, in causal order in each part: the newest part of an agent comes first.
+    pub parts: Vec<Vec<(Timestamp, Sentence)>>,
+}
+
+impl ToldStory {
+    /// The story in lines of at most `width` columns; of the parts as many as `lines_max` has room for, and how many
+    /// lines that leaves out.
+    pub fn lines(&self, width: usize, lines_max: usize) -> (Vec<String>, usize) {
+        let now = SystemClock.wall();
+        let head = self.head.iter().flat_map(|line| wrapped(line, width, 4));
+        let mut lines: Vec<String> = head.collect();
+        let (mut left_out, mut is_full) = (0, false);
+        for (number, part) in self.parts.iter().enumerate() {
+            let mut block = Vec::new();
+            if !lines.is_empty() {
+                block.push(String::new());
+            }
+            if number == 1 {
+                block.push("Before that:".to_owned());
+            }
+            for (at, Sentence { text, .. }) in part {
+                let time = moment(*at, now);
+                block.extend(wrapped(&format!("{time}  {text}"), width, time.len() + 2));
+            }
+            is_full |= number > 0 && lines.len() + block.len() > lines_max;
+            if is_full { left_out += part.len() } else { lines.extend(block) }
+        }
+        (lines, left_out)
     }
-    Ok(lines)
+}
+
+/// Writes the story of a message, a task, a request or an agent in words.
+pub fn tell_story(app: &App, id: &str, story: Option<&Story>) -> ToldStory {
+    let queue = Queue::open(app).ok();
+    let mut records = story.map_or_else(Vec::new, |story| story.records.clone());
+    sort_causally(&mut records);
+    let mut maker = SentenceMaker::default();
+    let broker = queue.as_deref().map(|queue| queue as &dyn Broker);
+    let mut told: Vec<(&Record, Sentence)> = Vec::with_capacity(records.len());
+    for record in &records {
+        told.extend(maker.describe(record, broker).map(|sentence| (record, sentence)));
+    }
+    let mut head = Vec::new();
+    if let Some(queue) = &queue {
+        head.extend(head_of_message(queue, id, &records));
+        head.extend(head_of_request(app, queue, id));
+    }
+    head.extend(head_of_board(app, id));
+    let overview = gather(app, Evidence::Watcher).ok();
+    let agent = overview.as_ref().and_then(|overview| {
+        overview.agents.iter().find(|agent| agent.row.member.name.as_str() == id)
+    });
+    if let (Some(agent), Some(overview)) = (agent, &overview) {
+        head.extend(head_of_agent(agent, overview.at));
+    }
+    head.extend(list_ladders(app, id).iter().filter_map(describe_ladder));
+    head.extend(reason_of(&records).map(|reason| format!("It failed: {reason}")));
+    let is_person = id == Name::operator().as_str();
+    if is_person {
+        head.push(format!("{id}, the person who runs this team"));
+    }
+    for need in overview.iter().flat_map(|overview| &overview.needs) {
+        let is_it = need.about.as_deref() == Some(id)
+            || need.agent.as_ref().is_some_and(|agent| agent.as_str() == id)
+            || is_person && need.need == NeedKind::Answered;
+        if is_it {
+            // That an agent is blocked or gone has been said.
+            let is_said = agent.is_some() && need.text.starts_with(&format!("{id} is "));
+            head.extend((!is_said).then(|| one_line(&need.text)));
+            head.extend(others_of(&need.help, id).map(|help| format!("    -> {help}")));
+        }
+    }
+    let mut parts = match agent.is_some() {
+        _ if is_person => conversations_of(told),
+        true => parts_of(told),
+        false => vec![told.into_iter().map(|(record, it)| (record.timestamp, it)).collect()],
+    };
+    for part in &mut parts {
+        let mut details = BTreeSet::new();
+        part.retain(|(_, it)| it.weight != Weight::Detail || details.insert(it.text.clone()));
+    }
+    ToldStory { head, parts: parts.into_iter().filter(|part| !part.is_empty()).collect() }
+}
+
+/// What a person said and was told: a part for each conversation, the newest first.
+fn conversations_of(told: Vec<(&Record, Sentence)>) -> Vec<Vec<(Timestamp, Sentence)>> {
+    let mut parts: BTreeMap<&str, Vec<(Timestamp, Sentence)>> = BTreeMap::new();
+    for (record, sentence) in told {
+        let root = ["correlation_id", "request_id", "id"];
+        let root = root.iter().find_map(|field| record.data.get(*field)?.as_str());
+        if let Some(root) = root.filter(|_| sentence.weight == Weight::Talk) {
+            parts.entry(root).or_default().push((record.timestamp, sentence));
+        }
+    }
+    let mut parts: Vec<_> = parts.into_values().collect();
+    parts.sort_by_key(|part| Reverse(part.last().map(|(at, _)| *at)));
+    parts
+}
+
+/// The help of a need, without the command that has just printed the story.
+fn others_of(help: &str, id: &str) -> Option<String> {
+    let own = format!("`ensemble why {id}`");
+    let others: Vec<&str> = help.split("; ").filter(|part| *part != own).collect();
+    (!others.is_empty()).then(|| one_line(&others.join("; ")))
+}
+
+/// The life of an agent in parts, the newest first: each ends when the agent has nothing to do, or after a pause.
+fn parts_of(told: Vec<(&Record, Sentence)>) -> Vec<Vec<(Timestamp, Sentence)>> {
+    let mut parts: Vec<Vec<(Timestamp, Sentence)>> = vec![Vec::new()];
+    let mut is_over = false;
+    for (record, sentence) in told {
+        let at = record.timestamp;
+        let last = parts.last().and_then(|part| part.last());
+        is_over |= last.is_some_and(|(then, _)| at.since(*then) > PAUSE_MIN);
+        if is_over {
+            parts.push(Vec::new());
+        }
+        let to = record.data.get("to").and_then(Value::as_str);
+        is_over = record.kind.as_str() == types::AGENT_STATE && to == Some("idle");
+        parts.last_mut().expect("there is a part").push((at, sentence));
+    }
+    parts.reverse();
+    parts
+}
+
+/// What a message or the last one of a task says, and how far it is.
+fn head_of_message(queue: &Queue, id: &str, records: &[Record]) -> Vec<String> {
+    let of_task = || {
+        let is_it = |record: &&Record| {
+            record.kind.as_str() == types::MESSAGE_STORED
+                && record.data.get("task_id").is_some_and(|task| task == id)
+                && record.data.get("type").is_some_and(|kind| kind == "task")
+        };
+        records.iter().rfind(is_it)?.data.get("id")?.as_str()?.parse().ok()
+    };
+    let own = MessageId::new(id).ok();
+    let found = own.and_then(|own| queue.find(&own).ok());
+    let Some(found) = found.or_else(|| queue.find(&of_task()?).ok()) else { return Vec::new() };
+    let Ok(envelope) = queue.peek(&found.mailbox, &found.id) else { return Vec::new() };
+    let task = envelope.task_id.as_deref().map(|task| format!("task {}: ", one_line(task)));
+    let words = envelope.first_words(WORDS_CHARS_MAX);
+    let ago = age(SystemClock.wall().since(envelope.created_at));
+    let state = match &found.state {
+        State::Queued { epoch: 0, .. } => "not read yet".to_owned(),
+        State::Queued { .. } => "back in the mailbox".to_owned(),
+        State::Acked { holder, epoch: 0 | 1 } => format!("{holder} has it"),
+        State::Acked { holder, epoch } => format!("{holder} has it (attempt {epoch})"),
+        State::Settled => "finished".to_owned(),
+        State::Dead => format!("a dead letter (`ensemble dead show {}`)", found.id),
+    };
+    vec![
+        format!("{}\"{words}\"", task.unwrap_or_default()),
+        format!("{} -> {}, {ago} ago: {state}", envelope.from, found.mailbox),
+    ]
+}
+
+/// What is asked, and how to answer while it is not decided.
+fn head_of_request(app: &App, queue: &Queue, id: &str) -> Vec<String> {
+    let Some(entry) = requests(app, queue).ok().and_then(|requests| requests.get(id).ok()) else {
+        return Vec::new();
+    };
+    let asked = &entry.request;
+    let state = entry.state();
+    let mut head = vec![format!(
+        "{} asks {} to decide: {} ({state})",
+        asked.from,
+        asked.to,
+        asked.kind.as_str().replace('_', " ")
+    )];
+    head.extend(asked.content.lines().map(|line| format!("    {}", one_line(line))));
+    if entry.decision.is_none() {
+        let answer = format!("ensemble request answer {id}");
+        head.push(format!("    -> `{answer} --approve`, or `--reject --reason TEXT`"));
+    }
+    head
+}
+
+fn head_of_board(app: &App, id: &str) -> Option<String> {
+    let state = app.board().ok()?.read().ok()?;
+    let task = state.task(&Name::new(id).ok()?)?;
+    let by = task.assigned_to.as_ref().map_or_else(String::new, |by| format!(", by {by}"));
+    Some(format!("task {id} is {} on the blackboard{by}", task.status.as_str()))
+}
+
+/// What an agent does now.
+fn head_of_agent(agent: &Agent, now: Timestamp) -> Vec<String> {
+    let name = &agent.row.member.name;
+    let since = agent.since.map_or_else(String::new, |at| format!(" for {}", age(now.since(at))));
+    let is_plain = matches!(agent.presence.state, Presence::Idle | Presence::Working);
+    let why = if is_plain { String::new() } else { format!(": {}", one_line(&agent.presence.why)) };
+    let mut head = vec![format!("{name} is {}{since}{why}", agent.presence.state.word())];
+    let holds = agent.holds.iter().map(|holding| {
+        let from = holding.from.as_ref().map_or_else(String::new, |from| format!(", from {from}"));
+        format!("it has {}{from}", one_line(&holding.describe()))
+    });
+    head.extend(holds);
+    if agent.unread > 0 {
+        head.push(format!("{} not read yet", plural(agent.unread, "message")));
+    }
+    head
+}
+
+fn describe_ladder(ladder: &Value) -> Option<String> {
+    let word = |field: &str| ladder[field].as_str().unwrap_or_default();
+    let phase = ladder["phase"].as_u64().unwrap_or_default();
+    let is_open = !matches!(word("state"), "acked" | "done" | "ended");
+    (is_open && phase > 0).then(|| format!("{} was reminded {phase} of 3 times", word("mailbox")))
+}
+
+/// The whole story in lines, without styles.
+pub fn story_lines(app: &App, id: &str, width: usize) -> Outcome<Vec<String>> {
+    let team = TeamLog::open(app)?;
+    let (story, _) = look_up_story(app, team.path(), id)?;
+    let (lines, _) = tell_story(app, id, story.as_ref()).lines(width, usize::MAX);
+    Ok(if lines.is_empty() { vec!["nothing is known of it".to_owned()] } else { lines })
 }
 
 /// Where it is now, by what it may be. What a project does not have cannot tell.
@@ -165,4 +385,39 @@ fn locate_agent(app: &App, id: &str) -> Option<Value> {
         }
         None => json!({ "what": "agent", "id": member.name, "state": member.state }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_story_does_not_end_with_the_command_that_has_told_it() {
+        let help = "`ensemble why t1`; `ensemble agent attach w1`";
+        assert_eq!(others_of(help, "t1").as_deref(), Some("`ensemble agent attach w1`"));
+        assert_eq!(others_of(help, "w1").as_deref(), Some(help));
+        assert_eq!(others_of("`ensemble why t1`", "t1"), None);
+    }
+
+    #[test]
+    fn the_newest_part_comes_first_and_the_oldest_are_left_out() {
+        let at = |second: i64| Timestamp::from_unix_millis(1_796_000_000_000 + second * 1000);
+        let sentence = |text: &str| Sentence { weight: Weight::Talk, text: text.to_owned() };
+        let long = format!("a -> b  {}", "word ".repeat(30));
+        let story = ToldStory {
+            head: vec!["b is working".to_owned()],
+            parts: vec![
+                vec![(at(9), sentence("c -> b  new")), (at(10), sentence("b received \"new\""))],
+                vec![(at(5), sentence(&long))],
+                vec![(at(1), sentence("b started"))],
+            ],
+        };
+        let (lines, left_out) = story.lines(60, 9);
+        assert_eq!(left_out, 1, "{lines:?}");
+        assert!(lines[2].ends_with("c -> b  new") && lines[3].ends_with("b received \"new\""));
+        assert_eq!(lines[5], "Before that:");
+        assert!(lines.iter().all(|line| line.chars().count() <= 60), "{lines:?}");
+        assert!(lines[7].starts_with("                 word"), "{lines:?}");
+        assert_eq!(story.lines(60, usize::MAX).1, 0);
+    }
 }

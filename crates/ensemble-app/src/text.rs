@@ -6,8 +6,8 @@ use std::time::Duration;
 use ensemble_core::message::Timestamp;
 use serde_json::Value;
 
-/// How wide a cell of a table may be, in characters.
-const CELL_WIDTH_MAX: usize = 64;
+/// How wide a cell of a table on a terminal may be, in characters.
+pub const CELL_WIDTH_MAX: usize = 64;
 
 /// A text in which nothing moves the cursor, changes colours or reverses the reading direction.
 /// Newlines and tabs stay.
@@ -55,8 +55,19 @@ pub fn age(duration: Duration) -> String {
 
 /// The time of day here: `12:03`.
 pub fn clock(at: Timestamp) -> String {
+    here(at).strftime("%H:%M").to_string()
+}
+
+/// The same with seconds, and with the day if that is not today: `12:03:04`, `Nov 28 12:03:04`.
+pub fn moment(at: Timestamp, now: Timestamp) -> String {
+    let (at, now) = (here(at), here(now));
+    let form = if at.date() == now.date() { "%H:%M:%S" } else { "%b %d %H:%M:%S" };
+    at.strftime(form).to_string()
+}
+
+fn here(at: Timestamp) -> jiff::Zoned {
     let time = jiff::Timestamp::from_millisecond(at.unix_millis()).unwrap_or_default();
-    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M").to_string()
+    time.to_zoned(jiff::tz::TimeZone::system())
 }
 
 /// `1 message`, `2 messages`, `2 mailboxes`, `2 entries`.
@@ -69,11 +80,11 @@ pub fn plural(count: u64, noun: &str) -> String {
     }
 }
 
-/// Rows with aligned columns, without trailing blanks.
-pub fn table(rows: &[Vec<String>]) -> Vec<String> {
+/// Rows with aligned columns, without trailing blanks. Cells are cut to `cell_max` characters.
+pub fn table(rows: &[Vec<String>], cell_max: usize) -> Vec<String> {
     let cut = |cell: &String| -> String {
         let cell = one_line(cell);
-        match cell.char_indices().nth(CELL_WIDTH_MAX) {
+        match cell.char_indices().nth(cell_max) {
             Some((at, _)) => format!("{}…", &cell[..at]),
             None => cell,
         }
@@ -112,26 +123,24 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// Before each further piece of a line that was too long.
-const INDENT: &str = "    ";
-
 /// A line in pieces that fit, the later ones indented.
-pub fn wrapped(line: &str, width: usize) -> Vec<String> {
-    let (width, mut lines) = (width.max(20), vec![String::new()]);
+pub fn wrapped(line: &str, width: usize, indent: usize) -> Vec<String> {
+    let (width, mut lines) = (width.max(indent + 20), vec![String::new()]);
+    let indent = " ".repeat(indent);
     let chars = |text: &str| text.chars().count();
     for word in line.split_inclusive(' ') {
         let last = lines.last_mut().map_or(0, |last| chars(last));
-        if last + chars(word.trim_end()) > width && last > INDENT.len() {
-            lines.push(INDENT.to_owned());
+        if last + chars(word.trim_end()) > width && last > indent.len() {
+            lines.push(indent.clone());
         }
         for letter in word.chars() {
             if lines.last().is_some_and(|last| chars(last) >= width) {
-                lines.push(INDENT.to_owned());
+                lines.push(indent.clone());
             }
             lines.last_mut().expect("there is a line").push(letter);
         }
     }
-    lines
+    lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -157,6 +166,7 @@ mod tests {
     #[test]
     fn tables_are_aligned() {
         let rows = [vec!["a".to_owned(), "b".to_owned()], vec!["long".to_owned(), String::new()]];
-        assert_eq!(table(&rows), ["a     b", "long"]);
+        assert_eq!(table(&rows, CELL_WIDTH_MAX), ["a     b", "long"]);
+        assert_eq!(table(&rows, 3), ["a    b", "lon…"]);
     }
 }

@@ -18,7 +18,7 @@
 //! | `undelivered` | a file in a drop box has no mailbox or no route | make the mailbox, or rename the file |
 //! | `undelivered` | mail has waited for an idle agent for longer than [`MAIL_WAITS_MAX`], and is not escalated | nudge it |
 //! | `paused` | PAUSE, CHECKPOINT or ABORT is in force | resume |
-//! | `limited` | an agent is at its usage limit | nothing: it goes on by itself |
+//! | `limited` | an agent is at its usage limit | nothing: it continues by itself |
 //!
 //! The order of the rows is the order of severity. The last two need a person only if the person wants the team to go
 //! on: they are shown, and not counted. An ordinary start, work and end of a team needs nothing.
@@ -29,7 +29,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ensemble_core::driver::{LadderFile, LadderState};
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::requests::{Asked, UnplannedTask};
 use ensemble_team::budget::Parked;
 use ensemble_team::roster::State;
@@ -50,6 +50,9 @@ pub use facts::{AgentView, DeadTask, Facts, MailAct, PersonMail, StrandedFile};
 pub const MAIL_WAITS_MAX: Duration = Duration::from_secs(30);
 /// How long a request may wait for an agent that is there.
 pub const UNDECIDED_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// The first words of a request, in characters.
+const ASKED_CHARS_MAX: usize = 40;
 
 /// What is seen of the watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +150,38 @@ pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
     keep_causes(&mut all);
     all.sort_by_key(|need| (need.need, need.since.is_none(), need.since));
     all
+}
+
+/// The needs with those of one cause in one: agents that ended for the same reason, all of which `up` starts again.
+#[must_use]
+pub fn join_by_cause(needs: &[Need]) -> Vec<Need> {
+    let cause = |need: &Need| {
+        let agent =
+            need.agent.as_ref().filter(|agent| need.help == format!("`ensemble up {agent}`"))?;
+        need.text.strip_prefix(&format!("{agent} is gone: ")).map(str::to_owned)
+    };
+    let mut joined: Vec<Need> = Vec::new();
+    let mut done: BTreeSet<String> = BTreeSet::new();
+    for need in needs {
+        let Some(why) = cause(need) else {
+            joined.push(need.clone());
+            continue;
+        };
+        let same = needs.iter().filter(|other| cause(other).as_ref() == Some(&why));
+        let names: Vec<&str> =
+            same.filter_map(|need| need.agent.as_ref()).map(Name::as_str).collect();
+        match names.as_slice() {
+            [first @ .., last] if !first.is_empty() => {
+                if done.insert(why.clone()) {
+                    let text = format!("{} and {last} are gone: {why}", first.join(", "));
+                    let help = format!("`ensemble up {}`", names.join(" "));
+                    joined.push(Need { text, help, agent: None, ..need.clone() });
+                }
+            }
+            _ => joined.push(need.clone()),
+        }
+    }
+    joined
 }
 
 /// One trouble is one need. An agent that is gone or blocked does not take its tasks, so that is no news. An
@@ -275,7 +310,7 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
         }
         State::Limited => {
             let text = format!("{name} is at its usage limit: {why}");
-            (Kind::Limited, text, "it goes on by itself".to_owned())
+            (Kind::Limited, text, "it continues by itself".to_owned())
         }
         State::Idle if agent.waited.is_some_and(|waited| waited > MAIL_WAITS_MAX) => {
             let nudges = agent.nudges.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
@@ -306,7 +341,8 @@ fn of_request(facts: &Facts<'_>, asked: &Asked) -> Option<Need> {
         return None;
     }
     let Asked { request_id: id, kind, from, to, .. } = asked;
-    let text = format!("{kind} {id} of {from} waits for {to}");
+    let kind = kind.as_str().replace('_', " ");
+    let text = format!("{from} waits for {to} to decide on its {kind}{}", words_of(asked));
     let help = format!("`ensemble request list {id}` shows it, and how to answer");
     Some(
         Need::new(Kind::Decision, text, help)
@@ -316,10 +352,18 @@ fn of_request(facts: &Facts<'_>, asked: &Asked) -> Option<Need> {
     )
 }
 
-/// The requester goes on without a decision, and the conductor was told; no agent has dealt with that.
+/// The first words of what is asked.
+fn words_of(asked: &Asked) -> String {
+    let content = Envelope::new(asked.to.clone(), asked.content.as_str());
+    let words = content.first_words(ASKED_CHARS_MAX);
+    if words.is_empty() { words } else { format!(": \"{words}\"") }
+}
+
+/// The requester continues without a decision, and the conductor was notified; no agent has dealt with that.
 fn of_undecided(asked: &Asked) -> Need {
     let Asked { request_id: id, kind, from, to, .. } = asked;
-    let text = format!("{kind} {id} of {from} was not decided by {to} in time");
+    let kind = kind.as_str().replace('_', " ");
+    let text = format!("{to} did not decide on the {kind} of {from} in time{}", words_of(asked));
     let help = format!("`ensemble request list {id}` shows it; ask {from} to ask again");
     Need::new(Kind::Decision, text, help).of(to).about(id.as_str()).since(Some(asked.created_at))
 }
@@ -337,7 +381,7 @@ fn of_ladder(ladder: &LadderFile) -> Option<Need> {
         return None;
     }
     let LadderFile { worker, task, .. } = ladder;
-    let text = format!("{worker} did not take task {task}, and the conductor was told");
+    let text = format!("{worker} did not take task {task}, and the conductor was notified");
     let help = format!("`ensemble why {task}`; `ensemble agent attach {worker}`");
     Some(Need::new(Kind::Escalation, text, help).of(worker).about(task))
 }
@@ -350,8 +394,8 @@ fn of_trouble(trouble: &Trouble) -> Need {
 fn of_step(step: &Standing) -> Need {
     let (task, index) = (&step.key.task_id, step.key.step_index);
     let what = match step.stops_queue {
-        true => format!("task {task} stands at step {index}"),
-        false => format!("step {index} of task {task} stands"),
+        true => format!("task {task} is stuck at step {index}"),
+        false => format!("step {index} of task {task} is stuck"),
     };
     let help = format!("`ensemble step {} {task} {index}`, or `step skip`", step.remedy);
     let need = Need::new(Kind::Step, format!("{what}: {}", step.reason), help);
@@ -359,8 +403,12 @@ fn of_step(step: &Standing) -> Need {
 }
 
 fn of_dead(letter: &DeadTask, all: &ShortIds) -> Need {
-    let DeadTask { mailbox, id, task, reason, at, is_readable } = letter;
-    let what = task.as_ref().map_or_else(|| format!("message {id}"), |task| format!("task {task}"));
+    let DeadTask { mailbox, id, task, words, reason, at, is_readable } = letter;
+    let what = match task {
+        Some(task) => format!("task {task}"),
+        None if words.is_empty() => format!("message {id}"),
+        None => format!("\"{words}\""),
+    };
     let text = format!("{what} of {mailbox} is a dead letter: {reason}");
     let short = all.shorten(id.as_str());
     let help = match is_readable {

@@ -24,6 +24,10 @@ use ensemble_core::{Error, Result};
 
 /// Most held things that are named for an agent.
 pub const NAMED_MAX: usize = 8;
+/// Length of the ids that Ensemble makes.
+const WHOLE_CHARS: usize = 36;
+/// The first words of a held message, in characters.
+const TEXT_CHARS_MAX: usize = 80;
 
 /// The place in which an agent holds a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -53,11 +57,28 @@ pub struct Holding {
     /// Worktree of a task of the blackboard, relative to the project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worktree: Option<String>,
+    /// Sender of a message.
+    #[serde(skip)]
+    pub from: Option<Name>,
+    /// First words of a message.
+    #[serde(skip)]
+    pub text: Option<String>,
 }
 
 impl Holding {
     const fn new(task_id: String, held_as: HeldAs, epoch: u64) -> Self {
-        Self { task_id, held_as, epoch, worktree: None }
+        Self { task_id, held_as, epoch, worktree: None, from: None, text: None }
+    }
+
+    /// The task and the first words of what is held. The id of a message says nothing to a person.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let is_message = self.held_as == HeldAs::Message && self.task_id.len() >= WHOLE_CHARS;
+        match self.text.as_ref().filter(|text| !text.is_empty()) {
+            Some(text) if is_message => format!("\"{text}\""),
+            Some(text) => format!("{}: \"{text}\"", self.task_id),
+            None => self.task_id.clone(),
+        }
     }
 }
 
@@ -203,6 +224,16 @@ pub fn tasks(held: &[Holding]) -> Vec<String> {
     names
 }
 
+/// The same with the first words of messages.
+#[must_use]
+pub fn describe_tasks(held: &[Holding]) -> Vec<String> {
+    let mut named: Vec<&Holding> = held.iter().collect();
+    // A message comes first among what brings the same task, and has its words.
+    named.sort_unstable();
+    named.dedup_by(|later, earlier| later.task_id == earlier.task_id);
+    named.into_iter().map(Holding::describe).collect()
+}
+
 fn push(held: &mut Vec<Holding>, holding: Holding) {
     let same = held.iter().filter(|other| other.held_as == holding.held_as).count();
     if same < NAMED_MAX && !held.contains(&holding) {
@@ -223,9 +254,13 @@ pub fn of_mailbox(
     for lease in queue.observe(mailbox)?.into_iter().map(|observed| observed.lease) {
         let held = all.iter().filter(|(holder, _)| *holder == lease.holder).count();
         if held < NAMED_MAX && who(&lease.holder) {
-            let task = queue.peek(mailbox, &lease.id).ok().and_then(|e| e.task_id);
+            let envelope = queue.peek(mailbox, &lease.id).ok();
+            let task = envelope.as_ref().and_then(|envelope| envelope.task_id.clone());
             let task_id = task.unwrap_or_else(|| lease.id.to_string());
-            all.push((lease.holder, Holding::new(task_id, HeldAs::Message, lease.epoch)));
+            let mut holding = Holding::new(task_id, HeldAs::Message, lease.epoch);
+            holding.text = envelope.as_ref().map(|envelope| envelope.first_words(TEXT_CHARS_MAX));
+            holding.from = envelope.map(|envelope| envelope.from);
+            all.push((lease.holder, holding));
         }
     }
     Ok(all)
@@ -263,6 +298,7 @@ mod tests {
             held[&bob].iter().map(|h| (h.task_id.as_str(), h.held_as)).collect();
         assert_eq!(ways, [("t1", HeldAs::Message), ("t1", HeldAs::Task), ("t2", HeldAs::Review)]);
         assert_eq!(tasks(&held[&bob]), ["t1", "t2"]);
+        assert_eq!(describe_tasks(&held[&bob]), ["t1: \"do it\"", "t2"]);
         let numbers: Vec<(u64, Option<&str>)> =
             held[&bob].iter().map(|h| (h.epoch, h.worktree.as_deref())).collect();
         assert_eq!(numbers, [(1, None), (7, Some("w/t1")), (0, None)]);

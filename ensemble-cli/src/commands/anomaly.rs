@@ -52,7 +52,7 @@ struct Add {
 fn detail(text: &str) -> Result<(String, Value), String> {
     let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE")?;
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        return Err(format!("`{}` is no name of a detail", name.escape_debug()));
+        return Err(format!("`{}` is not the name of a detail", name.escape_debug()));
     }
     let parsed = serde_json::from_str::<Value>(value).ok();
     let plain = parsed.filter(|value| value.is_number() || value.is_boolean());

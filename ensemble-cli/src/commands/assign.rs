@@ -128,7 +128,7 @@ impl Arguments {
                     )?;
                     let text = format!("{} has not taken {words}", self.worker);
                     return Err(Failure::refused(text)
-                        .with_hint(format!("the conductor is told: queue/{file}")));
+                        .with_hint(format!("the conductor is notified: queue/{file}")));
                 }
                 other => return Err(Failure::refused(format!("{task} was not taken: {other:?}"))),
             },

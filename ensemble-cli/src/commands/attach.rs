@@ -53,7 +53,7 @@ impl Arguments {
                 .with_hint("`ensemble team` shows who has"));
         };
         if binding.is_terminal() {
-            let text = format!("{name} runs in a terminal of its own (process {})", binding.pid);
+            let text = format!("{name} runs in its own terminal (process {})", binding.pid);
             return Err(Failure::refused(text).with_hint("look at the terminal it was started in"));
         }
         match Server::brief(binding.socket.clone()).check(&binding)? {

@@ -225,7 +225,7 @@ fn read(envelope: &Envelope) -> std::result::Result<(Batch, Instruction), String
             let batch = Batch::of(&instruction).map_err(|error| error.to_string())?;
             Ok((batch, instruction))
         }
-        Ok(Reading::Foreign) => Err("it is no instruction".to_owned()),
+        Ok(Reading::Foreign) => Err("it is not an instruction".to_owned()),
         Err(broken) => Err(broken.to_string()),
     }
 }
@@ -267,7 +267,7 @@ fn work_off(
 ) -> Outcome<Outcome> {
     let Some(told) = work(run, &mut job, waiter, others)? else {
         let text =
-            format!("{}: another process has its message, and goes on with it", job.batch.id);
+            format!("{}: another process has its message, and continues with it", job.batch.id);
         return Ok(Err(Failure::refused(text)));
     };
     if let Some(lease) = job.hold.lease() {

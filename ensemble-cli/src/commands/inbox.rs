@@ -18,7 +18,7 @@ use ensemble_core::spool::{Found, State};
 
 use crate::completion;
 use crate::context::Context;
-use crate::output::{BAD, WARNING};
+use crate::output::{BAD, FAINT, WARNING};
 
 use ensemble_project::overview::COUNT_MAX;
 use ensemble_project::short_ids::ShortIds;
@@ -27,10 +27,12 @@ use crate::printing::overview::counted;
 
 /// The first words of a message, in characters.
 const WORDS_MAX: usize = 40;
+/// Most earlier messages of a conversation that are shown.
+const THREAD_MAX: usize = 5;
 
 /// Show what waits in a mailbox and what is held
 ///
-/// A person may look into any mailbox. Nothing is received by looking.
+/// Nothing is received by looking. Above an answer is what it answers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Mailbox to show [default: the name of `--as`; for a person `operator`]
@@ -73,6 +75,8 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
         if context.out.is_json() {
             context.out.object(&describe_listed(found, envelope))?;
         } else {
+            let asked = envelope.as_ref().map_or_else(|_| Vec::new(), |it| asked_before(queue, it));
+            rows.extend(asked);
             rows.push((style(&found.state, envelope.is_err()), as_row(found, &short, envelope)));
         }
     }
@@ -99,18 +103,39 @@ fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outco
     Ok(())
 }
 
+/// The messages that a message answers, the first one first, as far as they are kept.
+fn asked_before(queue: &Queue, envelope: &Envelope) -> Vec<(Style, Vec<String>)> {
+    let (mut rows, mut answer) = (Vec::new(), envelope.clone());
+    while rows.len() < THREAD_MAX
+        && let Some(id) = answer.causation_id.as_deref().and_then(|id| id.parse().ok())
+        // It was in the mailbox of the agent that has answered it.
+        && let Ok(asked) = queue.peek(&answer.from, &id)
+    {
+        let mut row = vec![String::new(), "before".to_owned()];
+        row.extend(about(&asked));
+        rows.push((FAINT, row));
+        answer = asked;
+    }
+    rows.reverse();
+    rows
+}
+
+/// Sender, type, task, age and first words of a message.
+fn about(envelope: &Envelope) -> [String; 5] {
+    [
+        envelope.from.to_string(),
+        envelope.kind.to_string(),
+        envelope.task_id.clone().unwrap_or_else(|| "-".to_owned()),
+        age(SystemClock.wall().since(envelope.created_at)),
+        envelope.first_words(WORDS_MAX),
+    ]
+}
+
 fn as_row(found: &Found, short: &ShortIds, envelope: Result<Envelope, Error>) -> Vec<String> {
     let id = short.shorten(found.id.as_str()).to_owned();
-    let words = envelope.as_ref().map_or_else(|_| String::new(), |it| it.first_words(WORDS_MAX));
     let mut row = vec![id, state_text(&found.state)];
     match envelope {
-        Ok(envelope) => row.extend([
-            envelope.from.to_string(),
-            envelope.kind.to_string(),
-            envelope.task_id.unwrap_or_else(|| "-".to_owned()),
-            age(SystemClock.wall().since(envelope.created_at)),
-            words,
-        ]),
+        Ok(envelope) => row.extend(about(&envelope)),
         Err(error) => row.push(error.to_string()),
     }
     row

@@ -96,7 +96,7 @@ impl Arguments {
             let is_this_pane = bound == binding;
             if is_this_pane && member.name != self.name {
                 let text = format!("pane {} belongs to {}", binding.id, member.name);
-                return Err(Failure::refused(text).with_hint("an agent has a pane of its own"));
+                return Err(Failure::refused(text).with_hint("each agent needs its own pane"));
             }
             if !is_this_pane && member.name == self.name && is_bound_alive(bound)? {
                 let text = format!("{} is up in pane {}", self.name, bound.id);

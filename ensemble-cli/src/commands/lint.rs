@@ -142,7 +142,7 @@ impl Arguments {
             options.words.push(OwnWord { word: word.clone(), instead: None, language: None });
         }
         if self.require.contains(&Required::None) && self.require.len() > 1 {
-            return Err(Failure::usage("`--require none` stands alone"));
+            return Err(Failure::usage("`--require none` excludes the others"));
         }
         if !self.require.is_empty() {
             options.require = self.require.iter().filter_map(|what| what.fact()).collect();

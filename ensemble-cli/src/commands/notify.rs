@@ -34,7 +34,9 @@ impl Arguments {
         let project = context.project()?;
         let rules = &project.config.notify;
         if rules.is_empty() {
-            return Err(Failure::nothing("no rule says how a person is told").with_hint(EXAMPLE));
+            return Err(
+                Failure::nothing("no rule says how a person is notified").with_hint(EXAMPLE)
+            );
         }
         let mut failed = 0;
         for (number, rule) in (1..).zip(rules) {

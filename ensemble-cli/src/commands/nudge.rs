@@ -74,7 +74,9 @@ impl Arguments {
         }
         match deferral {
             None if context.out.is_json() => Ok(()),
-            None => context.out.line(format!("{agent} was told of {mailbox} in pane {id}")),
+            None => {
+                context.out.line(format!("notified {agent} in pane {id} that {mailbox} has mail"))
+            }
             Some(why) => {
                 let exit = if why.is_permanent() { Exit::Failed } else { Exit::Busy };
                 Err(Failure::new(exit, format!("{agent} was not nudged: {} ({why})", why.word())))

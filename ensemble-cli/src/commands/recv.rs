@@ -137,7 +137,7 @@ impl Arguments {
             delivery.lease_duration = lease;
         }
         if interrupt.is_noted() {
-            return Err(Failure::refused("interrupted: the message was given back"));
+            return Err(Failure::refused("interrupted: the message was returned"));
         }
         if context.out.is_json() {
             print_json(context, queue, delivery)?;

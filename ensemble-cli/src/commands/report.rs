@@ -84,7 +84,7 @@ impl Arguments {
         if status != Status::Success && self.reason.is_none() {
             let text = format!("a report of the status `{status}` needs a reason");
             return Err(Failure::usage(text)
-                .with_hint("add `--reason TEXT`: what stands in the way, where, since when"));
+                .with_hint("add `--reason TEXT`: what is in the way, where, since when"));
         }
         if let (Status::Success, Some(agent)) = (status, context.agent()?) {
             context.project()?.doorkeeper().check(Act::HandIn, &self.task, &agent)?;
@@ -97,7 +97,7 @@ impl Arguments {
             );
             return Err(Failure::refused(text)
                 .with_hint(format!(
-                    "the conductor decides: `ensemble task review {} --lift` lets it go on, or it stays stopped",
+                    "the conductor decides: `ensemble task review {} --lift` lets it continue, or it stays stopped",
                     self.task
                 )));
         }

@@ -26,7 +26,7 @@ impl Arguments {
         let found = place.read()?;
         let is_there = |file| found.iter().any(|control| control.file == file);
         if is_there(ControlFile::Abort) && !self.lift_abort {
-            let text = "the team was told to abort: nothing was resumed";
+            let text = "an abort is in force: nothing was resumed";
             return Err(Failure::refused(text)
                 .with_hint("`ensemble resume --lift-abort` lets it begin again"));
         }

@@ -168,7 +168,7 @@ impl Arguments {
         let agent = context.agent()?;
         let author = author(context, &self.task)?;
         if let Some(agent) = agent.filter(|agent| author.as_deref() == Some(agent.as_str())) {
-            let text = format!("{agent} cannot lift the stop of its own task");
+            let text = format!("{agent} cannot lift the stop of a task that it works on");
             return Err(Failure::refused(text).with_hint("the conductor decides"));
         }
         let reviews = context.project()?.reviews();
@@ -179,7 +179,7 @@ impl Arguments {
             let fields = json!({ "task_id": self.task, "cycles": count.cycles, "stopped": false });
             return context.out.object(&fields);
         }
-        context.out.line(format!("{} goes on", text::one_line(&self.task)))
+        context.out.line(format!("{} continues", text::one_line(&self.task)))
     }
 
     fn print(

@@ -2,26 +2,20 @@
 
 use ensemble_app::failure::Outcome;
 use ensemble_app::overview::{FRESH, gather};
-use ensemble_app::text::{age, inline, one_line, plural};
-use ensemble_core::driver::LadderFile;
+use ensemble_app::text::{one_line, plural};
 use ensemble_core::message::Name;
-use ensemble_project::attention::{Kind, WatcherState};
-use ensemble_project::overview::{
-    COUNT_MAX, MailboxView, Overview, WatcherView, since_millis, watcher_remedy,
-};
+use ensemble_project::attention::{Kind, WatcherState, join_by_cause};
+use ensemble_project::overview::{COUNT_MAX, MailboxView, Overview, WatcherView, since_millis};
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::output::{BAD, FAINT, GOOD, WARNING};
-use crate::printing::overview::{note_look, print_agents, print_mailboxes, print_needs, watch};
+use crate::output::WARNING;
+use crate::printing::overview::{calm_agents, note_look, print_needs, print_rows, watch};
 
-/// How many open ladders are listed.
-const LADDERS_SHOWN_MAX: usize = 10;
-
-/// Show what needs you, the agents, the mailboxes and the watcher
+/// Show what needs you and what each agent does
 ///
-/// What needs a person comes first, the worst on top, each with the command that helps. Then the agents as they are seen
-/// now, and the mailboxes that have messages.
+/// Answers to you come first, then problems, each with the command that helps; then the other agents, and
+/// mailboxes that no agent reads. What is well is not mentioned.
 ///
 /// With `--json`, one object a mailbox, and then one about the watcher, the blackboard, the steps, what agents hold,
 /// and `needs`.
@@ -51,16 +45,11 @@ fn print(context: &Context, overview: &Overview) -> Outcome {
     if context.out.is_json() {
         return print_json(context, overview);
     }
-    print_heading(context, overview)?;
-    print_needs(context, overview)?;
-    if !overview.agents.is_empty() {
-        context.out.line("")?;
-        print_agents(context, overview, false)?;
-    }
-    context.out.line("")?;
-    print_mailboxes(context, overview)?;
-    print_ladders(context, &overview.ladders)?;
-    print_watcher(context, &overview.watcher)
+    let mut shown = overview.clone();
+    shown.needs = join_by_cause(&overview.needs);
+    print_needs(context, &shown)?;
+    print_rows(context, &shown, &calm_agents(&shown), false)?;
+    print_watcher(context, &shown.watcher)
 }
 
 /// All but ages.
@@ -81,27 +70,6 @@ fn lasting(overview: &Overview) -> Value {
     let hangs = matches!(overview.watcher.state(), WatcherState::Hangs(_));
     let watcher = [overview.watcher.runs(), hangs];
     json!([agents, mailboxes, overview.needs, overview.ladders, watcher, overview.away])
-}
-
-/// The project, its agents, and whether a watcher looks after them.
-fn print_heading(context: &Context, overview: &Overview) -> Outcome {
-    let out = &context.out;
-    let root = context.project()?.root();
-    let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
-    let agents = plural(overview.agents.len() as u64, "agent");
-    let watcher = match overview.watcher.state() {
-        WatcherState::Runs => format!("watcher {}", out.paint(GOOD, "running")),
-        WatcherState::Hangs(silent) => {
-            format!("watcher {} (silent for {})", out.paint(BAD, "HANGS"), age(silent))
-        }
-        WatcherState::Missing => {
-            let remedy = watcher_remedy(context.project()?);
-            format!("watcher {}: {remedy}", out.paint(WARNING, "not running"))
-        }
-    };
-    let away = overview.away.as_ref().map(|_| format!("{} · ", out.paint(BAD, "SERVERS AWAY")));
-    let away = away.unwrap_or_default();
-    out.line(format!("{} · {away}{agents} · {watcher}", one_line(&name)))
 }
 
 fn print_json(context: &Context, overview: &Overview) -> Outcome {
@@ -154,37 +122,9 @@ fn overdue(overview: &Overview) -> Vec<Value> {
     needs.filter_map(|need| row(need.agent.as_ref()?)).collect()
 }
 
-fn print_ladders(context: &Context, ladders: &[LadderFile]) -> Outcome {
-    if ladders.is_empty() {
-        return Ok(());
-    }
-    context.out.line("")?;
-    let row = |file: &LadderFile| {
-        let state = match &file.waits_for {
-            Some(worker) => format!("waits: {worker}"),
-            None => file.state.word().to_owned(),
-        };
-        let (task, mailbox) = (one_line(&file.task), file.mailbox.to_string());
-        vec![task, mailbox, state, file.phase.to_string(), file.attempt.to_string()]
-    };
-    let shown = ladders.iter().take(LADDERS_SHOWN_MAX).map(row).collect();
-    context.out.table(&["not acked", "mailbox", "ladder", "phase", "attempt"], shown)?;
-    if let Some(more) = ladders.len().checked_sub(LADDERS_SHOWN_MAX).filter(|more| *more > 0) {
-        context.out.line(format!("and {more} more"))?;
-    }
-    Ok(())
-}
-
-/// Who watches, and what it could not do.
+/// Prints what the watcher could not do.
 fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
     let out = &context.out;
-    if let Some(holder) = &watcher.holder {
-        let state = match watcher.state() {
-            WatcherState::Hangs(_) => out.paint(BAD, "hangs"),
-            _ => out.paint(GOOD, "running"),
-        };
-        out.line(format!("watcher  {state}, {}", one_line(holder)))?;
-    }
     let Some(status) = watcher.status().filter(|_| watcher.runs()) else { return Ok(()) };
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let boxes = status["boxes"].as_array().map_or(&[][..], Vec::as_slice);
@@ -200,10 +140,7 @@ fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
         out.line(out.paint(WARNING, format!("  {}", plural(count, noun))))?;
     }
     if let Some(why) = status["degraded"].as_str() {
-        out.line(out.paint(WARNING, format!("  it polls: {}", one_line(why))))?;
+        out.line(out.paint(WARNING, format!("  the watcher polls: {}", one_line(why))))?;
     }
-    if !status["servers"].is_null() {
-        out.line(format!("  servers: {}", inline(&status["servers"])))?;
-    }
-    out.line(out.paint(FAINT, "  `ensemble status --json` has all that it says"))
+    Ok(())
 }

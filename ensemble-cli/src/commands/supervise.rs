@@ -170,7 +170,7 @@ fn refused(context: &Context, error: Error, board: &Board, id: &Name) -> Failure
     let Some(state) = state else { return error.into() };
     let hint = match board.check_over(&state, id, context.now()) {
         Ok(()) => {
-            "its lease is over: `ensemble agent supervise --take-over` with the same words takes it over"
+            "its lease has ended: `ensemble agent supervise --take-over` with the same words takes it over"
                 .to_owned()
         }
         Err(_) => format!(

@@ -255,5 +255,5 @@ fn change(
 /// A status by the seed's name, in any case.
 fn status(text: &str) -> Result<Status, String> {
     let word = text.to_ascii_uppercase().replace('-', "_");
-    serde_json::from_value(Value::String(word)).map_err(|_| "is no status of a task".to_owned())
+    serde_json::from_value(Value::String(word)).map_err(|_| "is not a status of a task".to_owned())
 }

@@ -3,7 +3,7 @@
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::overview::{FRESH, describe_agent, gather};
+use ensemble_app::overview::{FRESH, describe_agent, gather, unknown_agent};
 use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_project::attention::{Kind, Need, WatcherState};
@@ -12,22 +12,17 @@ use serde_json::{Value, json};
 
 use crate::completion;
 use crate::context::Context;
-use crate::printing::overview::{note_look, print_agents, print_needs, watch};
+use crate::printing::overview::{note_look, print_needs, print_rows, watch, worst_first};
 
 /// Show the team: the state of each agent, with its evidence
 ///
 /// States: idle, working, starting, waiting (for a decision), blocked (by a dialog), limited.
-/// Further: unknown (its screen is none that its profile knows), shutdown, gone (it should be up
+/// Further: unknown (its profile does not know its screen), shutdown, gone (it should be up
 /// and is not). They come from what can be seen now: the roster, the pane, the leases, pending
 /// requests; never from what an agent has said of itself. Since when is what the running watcher
-/// has seen. The task column shows all that the agent holds: messages, tasks and reviews of the
-/// blackboard, and steps.
+/// has seen. `doing` shows what it holds, its unread mail, and the evidence.
 ///
-/// Every agent is a row, however it came: by `up`, `spawn`, `join`, `supervise`, `agent register`, or
-/// on another host of the team.
-///
-/// What needs a person comes first, with the command that helps. Mail that has waited for an idle agent for over
-/// 30 s is among it, and a watcher that does not run.
+/// Every agent is a row, however it came. What needs a person comes first, with the command that helps.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble team --watch
@@ -62,6 +57,12 @@ impl Arguments {
     fn look(&self, context: &Context) -> Outcome<Overview> {
         let mut overview = gather(context, FRESH)?;
         if let Some(name) = &self.name {
+            let mut known = overview.agents.iter().map(|agent| &agent.row.member.name);
+            if overview.away.is_none() && !overview.agents.is_empty() && !known.any(|it| it == name)
+            {
+                let known = overview.agents.iter().map(|agent| &agent.row.member.name);
+                return Err(unknown_agent(name, known).with_hint("`ensemble team` lists all"));
+            }
             overview.agents.retain(|agent| agent.row.member.name == *name);
             let is_about =
                 |need: &Need| need.need == Kind::Away || need.agent.as_ref() == Some(name);
@@ -100,5 +101,5 @@ fn print(context: &Context, overview: &Overview) -> Outcome {
         return agents.try_for_each(|agent| context.out.object(&object(project, agent, overview)));
     }
     print_needs(context, overview)?;
-    print_agents(context, overview, true)
+    print_rows(context, overview, &worst_first(overview), true)
 }

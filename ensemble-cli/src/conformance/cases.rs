@@ -375,7 +375,7 @@ impl Run<'_> {
         for wanted in &self.case.reasons {
             let id = self.with_ids(&wanted.id);
             let letter = letters.iter().find(|letter| letter.id.as_str() == id);
-            let Some(letter) = letter else { return Err(format!("{id} is no dead letter")) };
+            let Some(letter) = letter else { return Err(format!("{id} is not a dead letter")) };
             let holder = letter.holder.as_ref().map_or("", |holder| holder.as_str());
             let agrees = letter.reason.starts_with(&wanted.begins)
                 && (holder, letter.epoch) == (&*wanted.holder, wanted.epoch)

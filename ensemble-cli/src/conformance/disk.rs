@@ -53,7 +53,7 @@ fn publish(client: &str) -> Result<(), String> {
     }
     let waiting = (bed.names("new"), bed.names("front"));
     if waiting.0.len() + waiting.1.len() != 1 {
-        return Err(format!("a part of the message lies in the mailbox: {waiting:?}"));
+        return Err(format!("a part of the message is in the mailbox: {waiting:?}"));
     }
     // A client that the error has ended is started anew.
     if full.is_err() {

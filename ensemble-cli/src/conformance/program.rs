@@ -74,7 +74,7 @@ impl Program {
         match self.answers.recv_timeout(patience) {
             Ok(line) => serde_json::from_str(&line)
                 .map(Some)
-                .map_err(|error| format!("the answer is no JSON ({error}): {line}")),
+                .map_err(|error| format!("the answer is not JSON ({error}): {line}")),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
                 Err("the client ended without an answer".to_owned())

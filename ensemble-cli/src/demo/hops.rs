@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use ensemble_app::failure::Outcome;
+use ensemble_app::sentences::{SentenceMaker, Weight};
 use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
@@ -28,11 +29,18 @@ pub(super) struct Hops {
     start: Option<Timestamp>,
     by_message: BTreeMap<(String, String), Hop>,
     order: Vec<(String, String)>,
+    maker: SentenceMaker,
 }
 
 impl Hops {
-    /// Takes a record; what is worth telling comes back as a line.
+    /// Takes a record, and returns it in words if it matters.
     pub(super) fn take(&mut self, record: &Record) -> Option<String> {
+        self.note_hop(record);
+        let sentence = self.maker.describe(record, None);
+        sentence.filter(|it| it.weight != Weight::Detail).map(|it| it.text)
+    }
+
+    fn note_hop(&mut self, record: &Record) {
         self.start.get_or_insert(record.timestamp);
         let text =
             |key: &str| record.data.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -44,12 +52,8 @@ impl Hops {
                 (hop.kind, hop.task, hop.from) =
                     (text("type"), text("task_id"), record.actor.clone());
                 hop.stored.get_or_insert(record.timestamp);
-                let line = format!("{} {} landed for {mailbox}", hop.kind, hop.task);
                 self.order.push(key);
-                Some(line.replace("  ", " "))
             }
-            types::NUDGE_SENT => Some(format!("{mailbox} was woken in pane {}", text("pane"))),
-            types::NUDGE_DEFERRED => Some(format!("{mailbox} is woken later: {}", text("detail"))),
             types::RECEIPT_SUBMITTED => {
                 let ids =
                     record.data.get("ids").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -57,36 +61,16 @@ impl Hops {
                     let hop = self.by_message.entry((mailbox.clone(), id.to_owned())).or_default();
                     hop.submitted.get_or_insert(record.timestamp);
                 }
-                None
             }
-            types::MESSAGE_ACKED => self.reached(
-                &mailbox,
-                &text("id"),
-                |hop| hop.acked = Some(record.timestamp),
-                "was received by",
-            ),
-            types::MESSAGE_SETTLED => self.reached(
-                &mailbox,
-                &text("id"),
-                |hop| hop.settled = Some(record.timestamp),
-                "was settled by",
-            ),
-            _ => None,
+            // Its sender may be slower to say that it is stored than its recipient to take it.
+            types::MESSAGE_ACKED | types::MESSAGE_SETTLED => {
+                let hop = self.by_message.entry((mailbox, text("id"))).or_default();
+                let is_ack = record.kind.as_str() == types::MESSAGE_ACKED;
+                let reached = if is_ack { &mut hop.acked } else { &mut hop.settled };
+                *reached = Some(record.timestamp);
+            }
+            _ => {}
         }
-    }
-
-    fn reached(
-        &mut self,
-        mailbox: &str,
-        id: &str,
-        set: impl FnOnce(&mut Hop),
-        what: &str,
-    ) -> Option<String> {
-        // Its sender may be slower to say that it is stored than its recipient to take it.
-        let hop = self.by_message.entry((mailbox.to_owned(), id.to_owned())).or_default();
-        set(hop);
-        let name = if hop.stored.is_some() { &*hop.kind } else { id };
-        Some(format!("{name} {} {what} {mailbox}", hop.task).replace("  ", " "))
     }
 
     /// The summary was read and settled, and so was everything else. A message that was taken, but
@@ -178,7 +162,7 @@ mod tests {
             let mut hops = Hops::default();
             for (seq, at) in (1..).zip(order) {
                 assert!(!hops.is_complete(), "{order:?}");
-                hops.take(&record(seq, all[at].0, all[at].1)).unwrap();
+                hops.take(&record(seq, all[at].0, all[at].1));
             }
             assert!(hops.is_complete(), "{order:?}");
             let rows = hops.rows();

@@ -7,10 +7,10 @@
 //! crashing  takes its task and is killed: the task goes back to its mailbox
 //! ```
 //!
-//! It runs the command as a person would: `init`, `up`, `send`, `status`, `down`. What is told comes from the event
-//! log, and the end of the story is what `status` prints.
+//! It runs the command as a person would: `init`, `up`, `send`, `status`, `down`. The story is made from the event log, with
+//! the sentences of `why`, and ends with what `status` prints.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::sentences::{Sentence, SentenceMaker, Weight, sort_causally};
 use ensemble_app::text::one_line;
 use ensemble_core::event_log::{Follower, Record, types};
+use ensemble_core::spool::{Options, Spool};
 use ensemble_core::watch::Waiter;
 use serde_json::Value;
 
@@ -28,6 +30,7 @@ use super::Settings;
 use super::stage::{io_failure, write};
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
+use crate::printing::overview::cut;
 
 /// The agents, and what each is asked to do.
 const TASKS: [(&str, &str); 4] = [
@@ -48,6 +51,8 @@ providers:
   shell: {states: [{state: permission, at: bottom, lines: 3, pattern: 'May I .*\[y/n\]'}]}
 agents:
 ";
+/// The longest sentence, in characters.
+const LINE_CHARS_MAX: usize = 70;
 /// Between two looks at what needs a person.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -105,7 +110,7 @@ impl Lunch {
         }
         tell("")?;
         tell(&format!(
-            "{} nothing was lost: `steady` is done, three wait for you",
+            "{} nothing was lost: steady finished its task, and three agents need you",
             context.out.paint(GOOD, "done:")
         ))
     }
@@ -117,13 +122,17 @@ impl Lunch {
         let mut follower = Follower::from_start(&logs);
         let start = Instant::now();
         let mut seen = BTreeSet::new();
-        let mut last = BTreeMap::new();
+        let spool = Spool::open(&self.dir.join("queue"), Options::default())?;
+        let mut maker = SentenceMaker::default();
         loop {
-            for record in follower.poll()? {
+            let mut new = follower.poll()?;
+            sort_causally(&mut new);
+            for record in new {
                 seen.extend(turn(&record));
-                let line = line(&record).filter(|line| is_news(&mut last, line));
-                if let Some(line) = line.filter(|_| !context.out.is_json()) {
+                let sentence = maker.describe(&record, Some(&spool)).filter(is_of_story);
+                if let Some(sentence) = sentence.filter(|_| !context.out.is_json()) {
                     let at = format!("{:>5.1} s", start.elapsed().as_secs_f64());
+                    let line = cut(&sentence.text, LINE_CHARS_MAX);
                     context.out.line(format!("{}  {line}", context.out.paint(FAINT, at)))?;
                     context.out.flush()?;
                 }
@@ -176,7 +185,8 @@ impl Lunch {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(arguments).current_dir(&self.dir);
+        // What it prints is shown as it is.
+        command.args(arguments).current_dir(&self.dir).env("COLUMNS", "80");
         for variable in
             ["ENSEMBLE_QUEUE", "ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID", "TMUX", "TMUX_PANE"]
         {
@@ -199,10 +209,9 @@ impl Lunch {
     }
 }
 
-/// Whether it is another line than the last one of its agent, the first word of each line.
-fn is_news(last: &mut BTreeMap<String, String>, line: &str) -> bool {
-    let agent = line.split(' ').next().unwrap_or_default().to_owned();
-    last.insert(agent, line.to_owned()).is_none_or(|before| before != line)
+/// Whether a sentence belongs to the story: how agents are notified does not.
+fn is_of_story(sentence: &Sentence) -> bool {
+    sentence.weight != Weight::Detail && !sentence.text.starts_with("watcher -> ")
 }
 
 /// The agent whose part of the story ends with a record.
@@ -216,31 +225,4 @@ fn turn(record: &Record) -> Option<String> {
         _ => return None,
     };
     TASKS.iter().any(|(name, _)| *name == agent).then(|| agent.to_owned())
-}
-
-/// A record as a sentence; `None` for what is no part of the story.
-fn line(record: &Record) -> Option<String> {
-    let word = |field: &str| record.data.get(field).and_then(Value::as_str).unwrap_or_default();
-    let actor = &record.actor;
-    let phase = record.data.get("phase").and_then(Value::as_u64).unwrap_or_default();
-    Some(match record.kind.as_str() {
-        types::MESSAGE_STORED if word("type") == "task" => {
-            format!("{:<8}  a task is stored in its mailbox", word("mailbox"))
-        }
-        types::RECEIPT_NOTIFIED => format!("{:<8}  the watcher has told it", word("mailbox")),
-        types::MESSAGE_ACKED => format!("{actor:<8}  has taken the task, under a lease"),
-        types::MESSAGE_SETTLED => format!("{actor:<8}  is done"),
-        // The first hint is not repeated.
-        types::LADDER_NUDGE if phase > 0 => {
-            format!("{:<8}  has not taken it: told again, phase {phase}", word("worker_id"))
-        }
-        types::ESCALATION if word("reason") == "unanswered" => {
-            format!("{:<8}  is still silent: a person is told", word("worker_id"))
-        }
-        types::AGENT_STATE if word("to") == "blocked" => {
-            format!("{:<8}  stands at a question", word("agent"))
-        }
-        types::LEASE_HOLDER_GONE => format!("{:<8}  is gone: its task goes back", word("agent")),
-        _ => return None,
-    })
 }

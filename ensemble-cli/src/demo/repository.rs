@@ -26,7 +26,7 @@ pub(super) fn begin(dir: &Path) -> Outcome {
     git(dir, &["init", "-q", "-b", "main"])?;
     let specs = dir.join("specs");
     std::fs::create_dir(&specs).map_err(|e| io_failure("create directory", &specs, e))?;
-    write(&specs.join("greet.md"), "# Greet\n\n`greet.sh` says hello to whom it is told.\n")?;
+    write(&specs.join("greet.md"), "# Greet\n\n`greet.sh` says hello to the name it gets.\n")?;
     write(&dir.join(".gitignore"), IGNORED)?;
     git(dir, &["add", "specs", ".gitignore"])?;
     git(dir, &["commit", "-q", "-m", "Say what is wanted"]).map(drop)

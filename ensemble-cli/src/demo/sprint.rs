@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::sentences::SentenceMaker;
 use ensemble_core::Error;
 use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_core::message::Name;
@@ -22,7 +23,7 @@ use ensemble_core::spool::{Options, Spool};
 use ensemble_project::Project;
 use ensemble_team::board::{Board, State, Status};
 use ensemble_tmux::tmux::Server;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Settings;
 use super::repository::{self, git};
@@ -79,7 +80,7 @@ pub(super) fn run(context: &Context, settings: &Settings, dir: &Path) -> Outcome
     let mut told = Vec::new();
     loop {
         for record in follower.poll()? {
-            for line in lines(&record) {
+            if let Some(line) = lines(&record) {
                 let at = format!("{:>7.3} s", start.elapsed().as_secs_f64());
                 tell(format!("{}  {line}", context.out.paint(FAINT, at)))?;
                 told.push(line);
@@ -183,14 +184,14 @@ impl Sprint {
         let count = |words: &str| told.iter().filter(|line| line.contains(words)).count();
         check_task(state, &self.dir)?;
         let crashes = count("killed by signal 9");
-        let hand_overs = count("hands over");
+        let hand_overs = count("handed over");
         if (crashes, hand_overs, state.anomalies.len()) != (1, 1, 1) {
             return wrong(format!(
-                "{crashes} crashes, {hand_overs} hand-overs and {} anomalies are told of, one of each is true",
+                "{crashes} crashes, {hand_overs} hand-overs and {} anomalies are in the log, instead of one each",
                 state.anomalies.len()
             ));
         }
-        Ok(Counts { agents: count("starts for"), crashes, hand_overs })
+        Ok(Counts { agents: count("started on task"), crashes, hand_overs })
     }
 }
 
@@ -235,32 +236,10 @@ pub(super) fn check_task(state: &State, repository: &Path) -> Outcome {
     Ok(())
 }
 
-/// What a record tells, in words.
-pub(super) fn lines(record: &Record) -> Vec<String> {
-    let data = json!(record.data);
-    let text = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or("the plan").to_owned();
-    let agent = &record.actor;
-    if record.kind.matches(types::SUPERVISE_SPAWNED) {
-        return vec![format!("{agent}: an agent starts for {}", text("task"))];
-    }
-    if record.kind.matches(types::SUPERVISE_EXITED) {
-        let how = match text("ending").as_str() {
-            "Done" => "ends with 0".to_owned(),
-            "HandOver" => "hands over (42)".to_owned(),
-            "Killed(9)" => "was killed by signal 9".to_owned(),
-            other => format!("ends: {other}"),
-        };
-        return vec![format!("{agent}: its agent {how}")];
-    }
-    if !record.kind.matches(types::BOARD_WRITTEN) {
-        return Vec::new();
-    }
-    let steps = data.get("steps").and_then(Value::as_array).cloned().unwrap_or_default();
-    let told = |step: &Value| {
-        let word = |name: &str| step.get(name).and_then(Value::as_str);
-        let what = word("what")?.strip_prefix("task.")?;
-        let status = word("status").map_or_else(String::new, |status| format!(" -> {status}"));
-        Some(format!("{agent}: {} {what}{status}", word("task").unwrap_or_default()))
-    };
-    steps.iter().filter_map(told).collect()
+/// What a record says of the supervised agents and of the board, in words.
+pub(super) fn lines(record: &Record) -> Option<String> {
+    let told = [types::SUPERVISE_SPAWNED, types::SUPERVISE_EXITED, types::BOARD_WRITTEN];
+    let is_told = told.iter().any(|kind| record.kind.matches(kind));
+    let sentence = is_told.then(|| SentenceMaker::default().describe(record, None));
+    sentence.flatten().map(|sentence| sentence.text)
 }

@@ -71,7 +71,7 @@ impl Collector {
             (is_secret || url.scheme_str()? == "http").then_some((url, host, is_secret))
         });
         let Some((url, host, is_secret)) = known else {
-            let text = format!("`{}` is no address of a collector", one_line(endpoint));
+            let text = format!("`{}` is not the address of a collector", one_line(endpoint));
             return Err(Failure::usage(text).with_hint("as in --endpoint http://localhost:4318"));
         };
         let headers = std::env::var(HEADERS).unwrap_or_default();

@@ -153,7 +153,7 @@ impl Meter {
         }
         for ((agent, result), count) in &self.nudges {
             let labels = vec![("agent", agent.clone()), ("result", (*result).to_owned())];
-            let (name, help) = ("ensemble_nudges_total", "Nudges, by what became of them.");
+            let (name, help) = ("ensemble_nudges_total", "Nudges, by their outcome.");
             samples.push(Sample::new(Kind::Counter, name, help, labels, *count as f64));
         }
         let (name, help) = ("ensemble_log_records_total", "Records of the event log.");

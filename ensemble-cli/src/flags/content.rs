@@ -67,7 +67,7 @@ impl Content {
 fn words(text: &str) -> Outcome<Vec<u8>> {
     if !text.contains(char::is_whitespace) && Path::new(text).is_file() {
         let hint =
-            format!("`-f {text}` takes what the file says; a text of several words is no file");
+            format!("`-f {text}` takes what the file says; a text of several words is not a file");
         return Err(Failure::usage(format!("{text} is a file")).with_hint(hint));
     }
     Ok(text.as_bytes().to_owned())

@@ -106,7 +106,7 @@ impl EventInput {
         }
         // A list would fill the fields in their order.
         if bytes.trim_ascii_start().first() != Some(&b'{') {
-            return Err(Failure::refused("the event is no JSON object"));
+            return Err(Failure::refused("the event is not a JSON object"));
         }
         serde_json::from_slice(&bytes)
             .map_err(|error| Failure::refused(format!("the event is not as expected: {error}")))

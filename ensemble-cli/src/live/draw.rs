@@ -2,43 +2,42 @@
 //!
 //! ```text
 //! heading    project, agents, watcher, how many needs
-//! list       needs, then agents: the worst first
+//! list       needs, then the other agents: the worst first
+//! mailboxes  those with mail that no agent reads
 //! waits      who waits for whom
-//! tasks      how many are held, by place
-//! events     the last ones
+//! feed       what was said and what has changed
 //! footer     keys, a question, or what is typed
 //! ```
 //!
 //! A mark at the start of each line says what colour says as well, and `>` stands before the selected one.
 
 use anstyle::AnsiColor;
-use ensemble_app::text::{age, one_line, plural, wrapped};
+use ensemble_app::sentences::Weight;
+use ensemble_app::text::{one_line, plural, table, wrapped};
 use ensemble_app::usage::{cost, token_count};
-use ensemble_core::event_log::Record;
 use ensemble_core::message::Timestamp;
-use ensemble_team::holdings::HeldAs;
+use ensemble_core::requests::Asked;
 use ensemble_team::roster::State;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::Scene;
+use super::events::FeedLine;
 use super::view::{Item, Mode, Purpose, View, items};
-use ensemble_project::attention::{Need, WatcherState};
-use ensemble_project::overview::Agent;
+use ensemble_project::attention::Need;
+use ensemble_project::overview::{Agent, Overview};
 use ensemble_team::usage::Spent;
 
-use crate::printing::overview::{counted, cut, held, mark, unread};
+use crate::printing::overview::{self, Heading, cut};
 
 /// Lines for the last events, at the least.
 const EVENTS_MIN: u16 = 3;
 /// From so many columns on, the line of an agent says what it has used.
 const WIDE: usize = 110;
-/// The widest name of an agent, in characters.
-const NAME_CHARS_MAX: usize = 16;
-const KEYS: &str = "enter story  x run it  a attach  y/n answer  s send  / filter  ? keys  q quit";
+const KEYS: &str = "enter look  x run it  a attach  y/n answer  s send  / filter  ? keys  q quit";
 
 /// Colours, if they are wanted.
 fn colour(color: AnsiColor) -> Style {
@@ -53,7 +52,7 @@ fn colour(color: AnsiColor) -> Style {
     })
 }
 
-pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene, view: &View) {
+pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>, view: &View) {
     let [top, middle, bottom] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)])
             .areas(frame.area());
@@ -65,25 +64,18 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene, view: &View) {
     frame.render_widget(Paragraph::new(footer(view)), bottom);
 }
 
-fn heading(scene: &Scene) -> Line<'static> {
+fn heading(scene: &Scene<'_>) -> Line<'static> {
     let overview = &scene.overview;
-    let watcher = match overview.watcher.state() {
-        WatcherState::Runs => "watcher ok",
-        WatcherState::Hangs(_) => "WATCHER HANGS",
-        WatcherState::Missing => "NO WATCHER",
-    };
-    let away = if overview.away.is_some() { " · SERVERS AWAY" } else { "" };
-    let needs = match overview.urgent() {
-        0 => "nothing needs you".to_owned(),
-        count => format!("NEEDS YOU: {count}"),
-    };
+    let Heading { project, urgent, calm } = overview::heading(scene.project, overview);
     let time = overview.at.to_string();
     let time = time.get(11..19).unwrap_or_default();
-    let agents = plural(overview.agents.len() as u64, "agent");
-    let text =
-        format!("{}{away} · {agents} · {watcher} · {time} UTC · {needs}", one_line(&scene.project));
-    let style = if overview.urgent() > 0 { colour(AnsiColor::Red) } else { Style::new() };
-    Line::styled(text, style.add_modifier(Modifier::BOLD))
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let urgent = match urgent.is_empty() {
+        true => Span::styled("nothing needs you", bold),
+        false => Span::styled(urgent, bold.patch(colour(AnsiColor::Red))),
+    };
+    let project = Span::styled(format!("{project} · "), bold);
+    Line::from(vec![project, urgent, Span::styled(format!(" · {time} UTC · {calm}"), bold)])
 }
 
 fn story(frame: &mut Frame<'_>, area: Rect, (title, lines, scroll): (&String, &[String], usize)) {
@@ -92,72 +84,86 @@ fn story(frame: &mut Frame<'_>, area: Rect, (title, lines, scroll): (&String, &[
     let title = format!("{} ({} lines)", one_line(title), lines.len());
     frame.render_widget(Paragraph::new(Line::styled(title, bold)), heading);
     let (width, height) = (usize::from(area.width), usize::from(area.height));
-    let pieces: Vec<String> = lines.iter().flat_map(|line| wrapped(line, width)).collect();
+    let pieces: Vec<String> = lines.iter().flat_map(|line| wrapped(line, width, 4)).collect();
     // How many of the wrapped lines stand before the first one that is wanted.
-    let before: usize = lines.iter().take(scroll).map(|line| wrapped(line, width).len()).sum();
+    let before: usize = lines.iter().take(scroll).map(|line| wrapped(line, width, 4).len()).sum();
     let first = before.min(pieces.len().saturating_sub(height));
     let shown = pieces.into_iter().skip(first).take(height).map(Line::raw);
     frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), area);
 }
 
-fn list(frame: &mut Frame<'_>, area: Rect, scene: &Scene, view: &View) {
+fn list(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>, view: &View) {
     let (overview, width) = (&scene.overview, usize::from(area.width));
     let items = items(overview, &view.filter);
     let needs = items.iter().filter(|item| matches!(item, Item::Need(_))).count();
-    let mut below: Vec<Line<'_>> = waits(scene, width).into_iter().collect();
-    below.push(Line::styled(cut(&work(scene), width), Style::new().add_modifier(Modifier::DIM)));
+    let dim = Style::new().add_modifier(Modifier::DIM);
+    let boxes = overview::mailbox_rows(overview);
+    let mut rows = agent_lines(&items, &boxes, scene, width);
+    let mut below: Vec<Line<'_>> = Vec::new();
+    let boxes = rows.split_off(rows.len() - boxes.len());
+    below.extend(boxes.into_iter().map(|row| Line::raw(cut(&format!(" {row}"), width))));
+    let mut rows = rows.into_iter();
+    let head = rows.next().unwrap_or_default();
+    below.extend(waits(scene, width));
+    below.extend(used(scene).map(|text| Line::styled(cut(&text, width), dim)));
+    below.push(Line::raw(""));
     // Each need has a line for its command, where all of them fit.
-    let all = items.len() + needs;
+    let all = items.len() + needs + 1;
     let is_roomy = all + below.len() + usize::from(EVENTS_MIN) <= usize::from(area.height);
-    let above = if is_roomy { all } else { items.len() } as u16;
+    let above = if is_roomy { all } else { items.len() + 1 } as u16;
     let events = area.height.saturating_sub(above + below.len() as u16).max(EVENTS_MIN);
     let lower = below.len() as u16 + events;
     let [upper, lower] =
-        Layout::vertical([Constraint::Min(1), Constraint::Length(lower)]).areas(area);
+        Layout::vertical([Constraint::Min(2), Constraint::Length(lower)]).areas(area);
     let last = scene.events.last(usize::from(events));
-    below.extend(last.map(|record| event_line(record, width)));
+    below.extend(last.map(|line| feed_line(line, width)));
     // The selected line is always in sight.
-    let height = usize::from(upper.height).max(1);
-    let first = view.selected.saturating_sub(height - 1);
-    let lines = items.iter().enumerate().skip(first).take(height).flat_map(|(number, item)| {
+    let height = usize::from(upper.height).max(2);
+    let first = view.selected.saturating_sub(height - 2);
+    let mut lines = Vec::new();
+    let mut has_head = false;
+    for (number, item) in items.iter().enumerate() {
         let (texts, style) = match item {
-            Item::Need(need) if is_roomy => need_lines(need, overview.at),
-            Item::Need(need) => need_line(need, overview.at, width - 1),
-            Item::Agent(agent) => agent_line(agent, scene, width),
+            Item::Need(need) => {
+                (need_lines(need, overview.at, width - 1, is_roomy), need_style(need))
+            }
+            Item::Agent(agent) => {
+                if !std::mem::replace(&mut has_head, true) {
+                    lines.push(Line::styled(format!(" {head}"), dim));
+                }
+                (vec![rows.next().unwrap_or_default()], agent_style(agent))
+            }
         };
+        if number < first {
+            continue;
+        }
         let selected = if number == view.selected { Modifier::REVERSED } else { Modifier::empty() };
         let style = style.add_modifier(selected);
         let mark = if number == view.selected { '>' } else { ' ' };
-        let line = move |text: String| Line::styled(cut(&format!("{mark}{text}"), width), style);
-        texts.into_iter().map(line)
-    });
-    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), upper);
+        let line = |text: String| Line::styled(cut(&format!("{mark}{text}"), width), style);
+        lines.extend(texts.into_iter().map(line));
+    }
+    lines.truncate(height);
+    frame.render_widget(Paragraph::new(lines), upper);
     frame.render_widget(Paragraph::new(below), lower);
 }
 
-/// A need and its age in a line, and the command that helps in another one.
-fn need_lines(need: &Need, now: Timestamp) -> (Vec<String>, Style) {
-    let text = format!("{}  {}", need_head(need, now), one_line(&need.text));
-    let help = format!("    -> {}", one_line(&need.help));
-    (vec![text, help], need_style(need))
-}
-
-/// The same in one line. The command is never cut.
-fn need_line(need: &Need, now: Timestamp, width: usize) -> (Vec<String>, Style) {
-    let (head, help) = (need_head(need, now), help_shown(&need.help));
-    let room = width.saturating_sub(head.chars().count() + help.chars().count() + 4);
-    let text = cut(&one_line(&need.text), room);
-    (vec![format!("{head}  {text}  {help}")], need_style(need))
-}
-
-fn need_head(need: &Need, now: Timestamp) -> String {
-    let mark = if need.need.is_urgent() { "!" } else { "-" };
-    let since = need.since.map_or_else(String::new, |at| format!(" {}", age(now.since(at))));
-    format!("{mark} {}{since}", need.need.word().to_uppercase())
+/// A need in one line, or with its command in another one. The command is never cut.
+fn need_lines(need: &Need, now: Timestamp, width: usize, is_roomy: bool) -> Vec<String> {
+    let text = overview::need_text(need, now);
+    if is_roomy {
+        return vec![cut(&text, width), format!("    -> {}", one_line(&need.help))];
+    }
+    let help = help_shown(&need.help);
+    let room = width.saturating_sub(help.chars().count() + 5);
+    vec![format!("{}  -> {help}", cut(&text, room))]
 }
 
 fn need_style(need: &Need) -> Style {
-    colour(if need.need.is_urgent() { AnsiColor::Red } else { AnsiColor::Yellow })
+    match need.need.is_urgent() {
+        true => Style::new().add_modifier(Modifier::BOLD),
+        false => Style::new(),
+    }
 }
 
 /// The first command of a hint, without the program's name.
@@ -166,97 +172,89 @@ fn help_shown(help: &str) -> String {
     one_line(command.unwrap_or_default())
 }
 
-fn agent_line(agent: &Agent, scene: &Scene, width: usize) -> (Vec<String>, Style) {
-    let now = scene.overview.at;
-    let since = agent.since.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
-    let spent = match scene.spent.agents.get(&agent.row.member.name).filter(|_| width >= WIDE) {
-        Some(spent) => format!("{:>6} {:>9}  ", token_count(spent.tokens.total()), cost(spent)),
-        None if width >= WIDE && !scene.spent.agents.is_empty() => " ".repeat(18),
-        None => String::new(),
-    };
-    let text = format!(
-        "{} {:<NAME_CHARS_MAX$} {:<8} {since:>6}  {:<18} {:>4}  {spent}{}",
-        mark(agent),
-        cut(agent.row.member.name.as_str(), NAME_CHARS_MAX),
-        agent.presence.state.word(),
-        held(agent),
-        match unread(agent, &scene.overview) {
-            none if none == "0" => String::new(),
-            unread => unread,
-        },
-        one_line(&agent.presence.why),
-    );
-    let style = match agent.presence.state {
-        State::Blocked | State::Gone => colour(AnsiColor::Red),
-        State::Limited | State::Waiting | State::Unknown => colour(AnsiColor::Yellow),
-        State::Working => colour(AnsiColor::Green),
-        State::Shutdown => Style::new().add_modifier(Modifier::DIM),
-        State::Idle | State::Starting => Style::new(),
-    };
-    (vec![text], style)
-}
-
-/// Who waits for whose decision.
-fn waits(scene: &Scene, width: usize) -> Option<Line<'static>> {
-    let edges = scene.overview.pending.iter().map(|asked| {
-        format!("{} -> {} ({} {})", asked.from, asked.to, asked.kind, asked.request_id)
-    });
-    let edges: Vec<String> = edges.collect();
-    let text = format!("waits: {}", edges.join(" · "));
-    (!edges.is_empty()).then(|| Line::raw(cut(&text, width)))
-}
-
-/// How much is held in each place, and what is not acked.
-fn work(scene: &Scene) -> String {
-    let all = scene.overview.holds.values().flatten();
-    let mut counts = [0_u64; 4];
-    for holding in all {
-        counts[match holding.held_as {
-            HeldAs::Message => 0,
-            HeldAs::Task => 1,
-            HeldAs::Review => 2,
-            HeldAs::Step => 3,
-        }] += 1;
+/// The head of the columns, and a line for each agent and each of these mailboxes. A wide view says what each agent has
+/// used.
+fn agent_lines(
+    items: &[Item<'_>],
+    boxes: &[Vec<String>],
+    scene: &Scene<'_>,
+    width: usize,
+) -> Vec<String> {
+    if !items.iter().any(|item| matches!(item, Item::Agent(_))) {
+        let no_head = std::iter::once(String::new());
+        return no_head.chain(table(boxes, usize::MAX)).collect();
     }
-    let nouns = ["mail", "board", "reviews", "steps"];
-    let held = counts.iter().zip(nouns).filter(|(count, _)| **count > 0);
-    let held: Vec<String> = held.map(|(count, noun)| format!("{count} {noun}")).collect();
-    let is_away = scene.overview.away.is_some();
-    let held = match (held.is_empty(), is_away) {
-        (true, true) => "not known".to_owned(),
-        (true, false) => "nothing".to_owned(),
-        (false, true) => format!("{}, mail not known", held.join(", ")),
-        (false, false) => held.join(", "),
+    let agents = items.iter().filter_map(|item| match item {
+        Item::Agent(agent) => Some(*agent),
+        Item::Need(_) => None,
+    });
+    let has_spent = width >= WIDE && !scene.spent.agents.is_empty();
+    let mut head = overview::ROW_HEADS.map(str::to_owned).to_vec();
+    if has_spent {
+        head.splice(4..4, ["tokens".to_owned(), "cost".to_owned()]);
+    }
+    let row = |agent: &Agent| {
+        let mut cells = overview::agent_cells(agent, &scene.overview, false);
+        if has_spent {
+            let spent = scene.spent.agents.get(&agent.row.member.name);
+            let tokens = spent.map_or_else(String::new, |it| token_count(it.tokens.total()));
+            cells.splice(4..4, [tokens, spent.map_or_else(String::new, cost)]);
+        }
+        cells
     };
-    let unread: u64 = scene.overview.mailboxes.iter().map(|mailbox| mailbox.glance.waiting).sum();
+    let rows = std::iter::once(head).chain(agents.map(row));
+    let rows: Vec<Vec<String>> = rows.chain(boxes.iter().cloned()).collect();
+    table(&rows, usize::MAX)
+}
+
+fn agent_style(agent: &Agent) -> Style {
+    match agent.presence.state {
+        State::Waiting | State::Unknown => colour(AnsiColor::Yellow),
+        State::Shutdown => Style::new().add_modifier(Modifier::DIM),
+        _ => Style::new(),
+    }
+}
+
+/// Who waits for whose decision, as long as that is not a need.
+fn waits(scene: &Scene<'_>, width: usize) -> Option<Line<'static>> {
+    let Overview { pending, needs, .. } = &scene.overview;
+    let is_need = |asked: &&Asked| {
+        needs.iter().any(|need| need.about.as_deref() == Some(asked.request_id.as_str()))
+    };
+    let edges: Vec<String> = pending
+        .iter()
+        .filter(|asked| !is_need(asked))
+        .map(|asked| {
+            let kind = asked.kind.as_str().replace('_', " ");
+            format!("{} waits for {} ({kind})", asked.from, asked.to)
+        })
+        .collect();
+    (!edges.is_empty()).then(|| Line::raw(cut(&edges.join(" · "), width)))
+}
+
+/// What all have used, where that is known.
+fn used(scene: &Scene<'_>) -> Option<String> {
     let mut all = Spent::default();
     scene.spent.agents.values().for_each(|spent| all.merge(spent));
-    let mut used = match scene.spent.agents.is_empty() {
-        true => String::new(),
-        false => format!(" · used: {} tokens, {}", token_count(all.tokens.total()), cost(&all)),
+    let unclear = match scene.spent.unclear as u64 {
+        0 => String::new(),
+        count => format!(" · {} of unclear owner", plural(count, "record")),
     };
-    if scene.spent.unclear > 0 {
-        used += &format!(" · {} of unclear owner", plural(scene.spent.unclear as u64, "record"));
-    }
-    format!(
-        "held: {held} · waiting: {} · not acked: {}{used}",
-        if is_away { "not known".to_owned() } else { counted(unread) },
-        scene.overview.ladders.len()
-    )
+    let used =
+        || format!("used {} tokens, {}{unclear}", token_count(all.tokens.total()), cost(&all));
+    (!scene.spent.agents.is_empty() || scene.spent.unclear > 0).then(used)
 }
 
-fn event_line(record: &Record, width: usize) -> Line<'static> {
-    let time = record.timestamp.to_string();
-    let about = ["task_id", "task", "agent", "worker_id", "id", "file", "request_id"];
-    let about = about.iter().find_map(|field| record.data.get(*field)?.as_str());
-    let text = format!(
-        "{} {} {} {}",
-        time.get(11..19).unwrap_or_default(),
-        record.kind,
-        one_line(&record.actor),
-        about.map(one_line).unwrap_or_default()
-    );
-    Line::styled(cut(&text, width), Style::new().add_modifier(Modifier::DIM))
+/// The time, and what was said or has changed.
+fn feed_line(line: &FeedLine, width: usize) -> Line<'static> {
+    let time = line.at.to_string();
+    let text = format!("{}  {}", time.get(11..19).unwrap_or_default(), line.sentence.text);
+    let style = match line.sentence.weight {
+        Weight::Talk => Style::new(),
+        Weight::Trouble => colour(AnsiColor::Yellow),
+        Weight::Change | Weight::Detail => Style::new().add_modifier(Modifier::DIM),
+    };
+    Line::styled(cut(&text, width), style)
 }
 
 fn footer(view: &View) -> Line<'static> {

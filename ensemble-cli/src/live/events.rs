@@ -4,61 +4,68 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use ensemble_app::failure::Outcome;
-use ensemble_core::event_log::{self, Follower, Record, types};
+use ensemble_app::sentences::{Sentence, SentenceMaker, Weight, sort_causally};
+use ensemble_core::broker::Broker;
+use ensemble_core::event_log::{self, Follower, Record};
+use ensemble_core::message::Timestamp;
 
 /// How much of the end of the log is read at first, in bytes.
 const FIRST_BYTES_MAX: u64 = 64 * 1024;
 /// Most events that are kept: more than the largest terminal has lines.
 const KEPT_MAX: usize = 200;
-/// Types of records that say nothing to a person.
-const DULL_TYPES: [&str; 6] = [
-    types::RECEIPT_NOTIFIED,
-    types::RECEIPT_SUBMITTED,
-    types::MESSAGE_EXTENDED,
-    types::FILE_ROUTED,
-    types::QUEUE_SWEPT,
-    types::LEASE_KEPT,
-];
+/// What was said and what has changed, as sentences.
+pub(super) struct FeedLine {
+    pub(super) at: Timestamp,
+    pub(super) sentence: Sentence,
+}
 
 /// The last events, oldest first.
 pub(super) struct LastEvents {
     logs: PathBuf,
     follower: Option<Follower>,
-    kept: VecDeque<Record>,
+    maker: SentenceMaker,
+    kept: VecDeque<FeedLine>,
 }
 
 impl LastEvents {
     pub(super) fn of(logs: &Path) -> Self {
-        Self { logs: logs.to_owned(), follower: None, kept: VecDeque::new() }
+        let (maker, kept) = (SentenceMaker::default(), VecDeque::new());
+        Self { logs: logs.to_owned(), follower: None, maker, kept }
     }
 
-    /// Reads what is new.
-    pub(super) fn update(&mut self) -> Outcome {
-        let Some(follower) = &mut self.follower else { return self.begin() };
+    /// Reads what is new. `queue` has the words of messages.
+    pub(super) fn update(&mut self, queue: Option<&dyn Broker>) -> Outcome {
+        let Some(follower) = &mut self.follower else { return self.begin(queue) };
         let new = follower.poll()?;
-        self.keep(new);
+        self.keep(new, queue);
         Ok(())
     }
 
-    fn begin(&mut self) -> Outcome {
+    fn begin(&mut self, queue: Option<&dyn Broker>) -> Outcome {
         let mut follower = Follower::from_end(&self.logs)?;
         let mut before = event_log::recent(&self.logs, FIRST_BYTES_MAX)?;
         // What was written between the two is in both.
         let new = follower.poll()?;
         before.retain(|record| !new.contains(record));
-        self.keep(before);
-        self.keep(new);
+        before.extend(new);
+        self.keep(before, queue);
         self.follower = Some(follower);
         Ok(())
     }
 
-    fn keep(&mut self, new: Vec<Record>) {
-        self.kept.extend(new.into_iter().filter(|it| !DULL_TYPES.contains(&it.kind.as_str())));
+    fn keep(&mut self, mut new: Vec<Record>, queue: Option<&dyn Broker>) {
+        sort_causally(&mut new);
+        for record in &new {
+            let sentence = self.maker.describe(record, queue);
+            let sentence = sentence.filter(|sentence| sentence.weight != Weight::Detail);
+            let at = record.timestamp;
+            self.kept.extend(sentence.map(|sentence| FeedLine { at, sentence }));
+        }
         self.kept.drain(..self.kept.len().saturating_sub(KEPT_MAX));
     }
 
-    /// The last so many.
-    pub(super) fn last(&self, count: usize) -> impl Iterator<Item = &Record> {
+    /// The last of them, at most `count`.
+    pub(super) fn last(&self, count: usize) -> impl Iterator<Item = &FeedLine> {
         self.kept.iter().skip(self.kept.len().saturating_sub(count))
     }
 }

@@ -27,7 +27,10 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::{FRESH, OpenedQueue, open_to_watch};
 use ensemble_app::story::story_lines;
 use ensemble_app::usage::open_usage;
+use ensemble_core::broker::Broker;
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_project::Project;
+use ensemble_project::attention::join_by_cause;
 use ensemble_project::overview::{Changes, Overview, OverviewReader};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
@@ -53,9 +56,9 @@ const REFRESH_MAX: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
 
 /// All that is drawn.
-struct Scene {
+struct Scene<'a> {
     overview: Overview,
-    project: String,
+    project: &'a Project,
     events: LastEvents,
     spent: Amounts,
 }
@@ -79,11 +82,9 @@ pub(crate) fn run(context: &Context) -> Outcome {
     overview::note_look(context);
     end_on_signals()?;
     let spent = SpentByAgent::follow(open_usage(project)?, wakes.waker()?);
-    let root = project.root();
-    let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy().into_owned();
     let mut events = LastEvents::of(&project.logs());
-    events.update()?;
-    let scene = Scene { overview, project: name, events, spent: spent.get() };
+    events.update(broker(&queue))?;
+    let scene = Scene { overview, project, events, spent: spent.get() };
     silence(true);
     let mut terminal = ratatui::try_init()?;
     let view = View::default();
@@ -106,14 +107,24 @@ fn end_on_signals() -> Outcome {
 }
 
 fn look(reader: &mut OverviewReader, changes: &Changes, queue: &OpenedQueue) -> Overview {
-    reader.look(changes, queue.source(), FRESH)
+    let mut overview = reader.look(changes, queue.source(), FRESH);
+    overview.needs = join_by_cause(&overview.needs);
+    overview
+}
+
+/// Where the words of messages are.
+fn broker(queue: &OpenedQueue) -> Option<&dyn Broker> {
+    match queue {
+        OpenedQueue::Queue(queue) => Some(&**queue),
+        OpenedQueue::Away(_) => None,
+    }
 }
 
 struct Live<'a> {
     context: &'a Context,
     queue: OpenedQueue,
     reader: OverviewReader,
-    scene: Scene,
+    scene: Scene<'a>,
     view: View,
     wakes: Wakes,
     spent: SpentByAgent,
@@ -195,13 +206,13 @@ impl Live<'_> {
     /// Looks at what has changed.
     fn look(&mut self) {
         let changes = self.wakes.take();
-        let _ = self.scene.events.update();
         // Servers that were away when they were asked first are asked again.
         if let OpenedQueue::Away(_) = self.queue
             && let Ok(queue) = open_to_watch(self.context)
         {
             self.queue = queue;
         }
+        let _ = self.scene.events.update(broker(&self.queue));
         self.scene.overview = look(&mut self.reader, &changes, &self.queue);
         if self.wakes.watch(self.reader.places()) {
             self.scene.overview = look(&mut self.reader, &Changes::Anywhere, &self.queue);
@@ -219,9 +230,10 @@ impl Live<'_> {
             Action::None => {}
             Action::Quit => return Ok(true),
             Action::Story(id) => {
-                let lines =
-                    story_lines(self.context, &id).unwrap_or_else(|failure| vec![failure.text()]);
-                self.view.tell(format!("story of {id}"), lines);
+                let width = usize::from(terminal.size()?.width);
+                let lines = story_lines(self.context, &id, width)
+                    .unwrap_or_else(|failure| vec![failure.text()]);
+                self.view.show(format!("story of {id}"), lines);
             }
             Action::Run(arguments) => {
                 let said = self.verb(&arguments);

@@ -3,13 +3,13 @@
 //! ```text
 //! mode     key                          does
 //! list     up, down, k, j, PgUp, PgDn   select another line
-//!          Enter                        story of what is selected
+//!          Enter                        what the selected agent does, or what happened
 //!          x                            run the command that helps, after a question
 //!          y, n                         approve or reject the selected request, after a question
 //!          a                            attach to the selected agent
 //!          n                            nudge the selected agent
 //!          s                            send it a message: type its text
-//!          p                            pause the team, or let it go on, after a question
+//!          p                            pause or resume the team, after a question
 //!          /                            show only lines that contain a text; Esc shows all again
 //!          ?, h                         all keys
 //!          q, Esc, Ctrl-C               leave
@@ -33,16 +33,16 @@ const PAGE: usize = 10;
 /// All keys of the list, as `?` shows them.
 const KEYS: [&str; 11] = [
     "up, down, k, j, PgUp, PgDn   select another line",
-    "Enter     the story of what is selected; of a request also what is asked",
+    "Enter     what an agent does and its last messages; what is asked; what happened",
     "x         run the command of the selected need, after a question; a plan is shown",
     "a         attach to the agent's pane; Ctrl-b d comes back",
     "y, n      approve or reject the selected request, after a question",
     "n         on another line: nudge its agent",
     "s         send it a message",
-    "p         pause the team, or let it go on, after a question",
+    "p         pause or resume the team, after a question",
     "/         show only the needs and agents that a text is in; Esc shows all again",
     "?, h      this list",
-    "q, Esc    leave; the team goes on",
+    "q, Esc    leave; the team keeps working",
 ];
 /// The longest text that is typed, in characters.
 const INPUT_CHARS_MAX: usize = 500;
@@ -149,7 +149,7 @@ pub(super) fn items<'a>(overview: &'a Overview, filter: &str) -> Vec<Item<'a>> {
         let held = agent.holds.iter().any(|holding| fits(&holding.task_id));
         fits(member.name.as_str()) || fits(agent.presence.state.word()) || held
     };
-    let agents = crate::printing::overview::worst_first(overview);
+    let agents = crate::printing::overview::calm_agents(overview);
     let agents: Vec<&Agent> = agents.iter().filter(is_wanted).copied().collect();
     needs.chain(agents.into_iter().map(Item::Agent)).collect()
 }
@@ -169,10 +169,9 @@ impl View {
         self.selected_item = items.get(self.selected).map(Item::mark);
     }
 
-    /// Shows a text, from its end.
-    pub(super) fn tell(&mut self, title: String, lines: Vec<String>) {
-        let scroll = lines.len();
-        self.mode = Mode::Story { title, lines, scroll };
+    /// Shows a text.
+    pub(super) fn show(&mut self, title: String, lines: Vec<String>) {
+        self.mode = Mode::Story { title, lines, scroll: 0 };
     }
 
     /// Shows what a verb said, until the next key.
@@ -237,6 +236,9 @@ impl View {
             (KeyCode::Char('x'), Some(Item::Need(need))) => return self.help(need),
             (KeyCode::Char('x'), _) => {
                 self.say("nothing to run: select a line with `!`".to_owned())
+            }
+            (KeyCode::Char('y'), _) => {
+                self.say("nothing to answer: select a line that waits for a decision".to_owned())
             }
             (KeyCode::Char('a'), Some(_)) => return agent.map_or(Action::None, Action::Attach),
             (KeyCode::Char('n'), Some(_)) => {

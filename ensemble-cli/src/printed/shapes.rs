@@ -228,7 +228,7 @@ pub(super) const AGENTS: &[Shape] = &[
         "A task of the blackboard that an agent works on or reviews",
         "task: text; duty: text; epoch: count; worktree?: text?",
     ),
-    ("Prime", "What an agent is told when it starts", "agent: name; text: text"),
+    ("Prime", "What an agent reads when it starts", "agent: name; text: text"),
     (
         "Pane",
         "A pane and what may be typed there",

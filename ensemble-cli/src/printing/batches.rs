@@ -25,7 +25,7 @@ pub(crate) fn print_summary(
         context.out.object(&object)?;
     } else {
         let what = summary.summary.as_deref().unwrap_or_default();
-        let when = if is_new { "" } else { " (told before)" };
+        let when = if is_new { "" } else { " (sent before)" };
         context.out.line(format!("{}: {}{when}", batch.id, text::one_line(what)))?;
         for error in &summary.errors {
             context.out.line(format!("  {}", text::one_line(error)))?;
@@ -35,7 +35,7 @@ pub(crate) fn print_summary(
         true => Ok(()),
         false => {
             let missing = text::plural(summary.missing_tasks.len() as u64, "report");
-            Err(Failure::nothing(format!("{missing} missing: the conductor was told so")))
+            Err(Failure::nothing(format!("{missing} missing: the conductor was notified")))
         }
     }
 }

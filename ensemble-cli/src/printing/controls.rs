@@ -19,7 +19,7 @@ pub(crate) fn print_control(context: &Context, put: &PutControl) -> Outcome {
     }
     let text = match is_new {
         true => format!("{} since {}", file.name(), control.since),
-        false => format!("{} is there already, since {}", file.name(), control.since),
+        false => format!("{} is in force already, since {}", file.name(), control.since),
     };
     let reason =
         if control.reason.is_empty() { String::new() } else { format!(": {}", control.reason) };

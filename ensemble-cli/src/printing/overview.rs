@@ -8,12 +8,14 @@ use std::time::Duration;
 use anstyle::Style;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::Outcome;
-use ensemble_app::text::{age, one_line, plural};
+use ensemble_app::text::{age, one_line, plural, table};
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
-use ensemble_project::attention::Need;
-use ensemble_project::overview::{Agent, COUNT_MAX, MailboxView, Overview, since_millis};
-use ensemble_team::holdings::tasks;
+use ensemble_project::attention::{Kind, Need, WatcherState};
+use ensemble_project::overview::{
+    Agent, COUNT_MAX, MailboxView, Overview, since_millis, watcher_remedy,
+};
+use ensemble_team::holdings::describe_tasks;
 use ensemble_team::roster::State;
 use ensemble_watch::alerts::person_looked;
 
@@ -23,12 +25,13 @@ use serde_json::Value;
 use crate::context::Context;
 use crate::output::{BAD, FAINT, Output, STRONG, WARNING};
 
-/// The columns of a table whose output is no terminal.
-const COLUMNS: usize = 80;
 /// Most needs that are shown.
 const NEEDS_SHOWN_MAX: usize = 10;
-/// The longest name of a task in a table, in characters.
-const TASK_CHARS_MAX: usize = 18;
+/// The longest word that is left out whole where a text is cut, in characters.
+const WORD_CHARS_MAX: usize = 16;
+/// The columns of an agent.
+pub(crate) const ROW_HEADS: [&str; 5] = ["", "agent", "state", "since", "doing"];
+const WHOLE_HEADS: [&str; 2] = ["role", "last sign"];
 
 /// How often [`watch`] looks again although no file has changed.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
@@ -81,20 +84,74 @@ pub(crate) fn note_look(context: &Context) {
     }
 }
 
-/// The needs, each with the command that helps.
-pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
-    let (out, urgent) = (&context.out, overview.urgent());
-    if urgent > 0 {
-        out.line(out.paint(BAD, format!("NEEDS YOU: {urgent}")))?;
+/// The first line of `status`, `team` and the live view.
+pub(crate) struct Heading {
+    pub(crate) project: String,
+    /// What a person should look at first: the one thing in red.
+    pub(crate) urgent: String,
+    /// The number and states of the agents.
+    pub(crate) calm: String,
+}
+
+/// Says how the team is, and how many needs there are.
+pub(crate) fn heading(project: &Project, overview: &Overview) -> Heading {
+    let root = project.root();
+    let name = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
+    let count = |wanted: State| {
+        overview.agents.iter().filter(|agent| agent.presence.state == wanted).count()
+    };
+    let mut calm = plural(overview.agents.len() as u64, "agent");
+    let (working, down) = (count(State::Working), count(State::Shutdown));
+    match (overview.agents.len(), overview.urgent()) {
+        (0, _) => {}
+        (all, _) if down == all => calm += ", shut down",
+        (_, 0) => calm += ", all fine",
+        _ => {}
     }
+    if working > 0 {
+        calm += &format!(" · {working} working");
+    }
+    let is_need = overview.needs.iter().any(|need| need.need == Kind::Watcher);
+    if overview.watcher.state() == WatcherState::Missing && !is_need {
+        calm += &format!(" · watcher not running: {}", watcher_remedy(project));
+    }
+    let away = overview.away.as_ref().map(|_| "SERVERS AWAY".to_owned());
+    let needs = (overview.urgent() > 0).then(|| format!("NEEDS YOU: {}", overview.urgent()));
+    let urgent: Vec<String> = away.into_iter().chain(needs).collect();
+    Heading { project: one_line(&name), urgent: urgent.join(" · "), calm }
+}
+
+/// Prints the heading and the needs, each in a line with the command that helps.
+pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
+    let out = &context.out;
+    let Heading { project, urgent, calm } = heading(context.project()?, overview);
+    out.line(match urgent.is_empty() {
+        true => format!("{project} · {calm}"),
+        false => format!("{project} · {} · {calm}", out.paint(BAD.bold(), urgent)),
+    })?;
     for need in overview.needs.iter().take(NEEDS_SHOWN_MAX) {
-        out.line(need_line(out, need, overview.at))?;
-        out.line(format!("    -> {}", one_line(&need.help)))?;
+        let style = if need.need.is_urgent() { STRONG } else { Style::new() };
+        let (text, help) = (need_text(need, overview.at), format!("-> {}", one_line(&need.help)));
+        let length = text.chars().count() + help.chars().count() + 2;
+        match columns(out).filter(|columns| length > *columns) {
+            None => out.line(format!("{}  {help}", out.paint(style, text)))?,
+            Some(columns) => {
+                out.line(out.paint(style, cut(&text, columns)))?;
+                out.line(format!("    {help}"))?;
+            }
+        }
     }
     match overview.needs.len().saturating_sub(NEEDS_SHOWN_MAX) {
         0 => Ok(()),
         more => out.line(format!("  and {more} more: `ensemble status --json` has all")),
     }
+}
+
+/// A need in one line, with its age.
+pub(crate) fn need_text(need: &Need, now: Timestamp) -> String {
+    let mark = if need.need.is_urgent() { "!" } else { "-" };
+    let since = need.since.map_or_else(String::new, |at| format!(" ({})", age(now.since(at))));
+    format!("{mark}  {}{since}", one_line(&need.text))
 }
 
 /// The agents, the worst first.
@@ -104,69 +161,87 @@ pub(crate) fn worst_first(overview: &Overview) -> Vec<&Agent> {
     agents
 }
 
-/// The agents that fit, the worst first. `is_whole` adds how each is reached and when it was last seen to act.
-pub(crate) fn print_agents(context: &Context, overview: &Overview, is_whole: bool) -> Outcome {
-    let agents = worst_first(overview);
-    let mut rows = vec![heading(is_whole)];
-    rows.extend(agents.iter().map(|agent| agent_cells(agent, overview, is_whole)));
-    let width = width(&context.out);
-    let styles = std::iter::once(FAINT).chain(agents.iter().map(|agent| style(agent)));
-    for (line, style) in ensemble_app::text::table(&rows).iter().zip(styles) {
-        context.out.line(context.out.paint(style, cut(line, width)))?;
+/// The agents that no need is about, the worst first: a row each.
+pub(crate) fn calm_agents(overview: &Overview) -> Vec<&Agent> {
+    let mut agents = worst_first(overview);
+    agents.retain(|agent| {
+        let has_need =
+            matches!(agent.presence.state, State::Blocked | State::Gone | State::Limited);
+        !has_need && !agent.is_overdue()
+    });
+    agents
+}
+
+/// Prints agents, and mailboxes that no agent reads, a row each. `is_whole` adds a heading, the role, the evidence, and
+/// when each agent was last seen to act.
+pub(crate) fn print_rows(
+    context: &Context,
+    overview: &Overview,
+    agents: &[&Agent],
+    is_whole: bool,
+) -> Outcome {
+    let (out, mut rows, mut styles) = (&context.out, Vec::new(), Vec::new());
+    let whole = |cells: &mut Vec<String>, more: [String; 2]| {
+        if is_whole {
+            cells.splice(4..4, more);
+        }
+    };
+    if is_whole {
+        let mut head = ROW_HEADS.map(str::to_owned).to_vec();
+        whole(&mut head, WHOLE_HEADS.map(str::to_owned));
+        rows.push(head);
+        styles.push(FAINT);
+    }
+    for agent in agents {
+        let mut cells = agent_cells(agent, overview, is_whole);
+        let sign = agent.sign_of_life.map(|at| age(overview.at.since(at)));
+        let sign = sign.unwrap_or_else(|| "-".to_owned());
+        whole(&mut cells, [agent.row.member.role.to_string(), sign]);
+        rows.push(cells);
+        styles.push(style(agent));
+    }
+    if !is_whole {
+        rows.extend(mailbox_rows(overview));
+        styles.resize(rows.len(), Style::new());
+    }
+    for (line, style) in table(&rows, usize::MAX).iter().zip(styles) {
+        let line = columns(out).map_or_else(|| line.clone(), |columns| cut(line, columns));
+        out.line(out.paint(style, line))?;
+    }
+    if overview.mailboxes.is_empty() && overview.away.is_none() && !is_whole {
+        out.line("no mailbox yet: `ensemble mailbox add NAME` makes one")?;
     }
     Ok(())
 }
 
-/// The mailboxes in which something lies.
-pub(crate) fn print_mailboxes(context: &Context, overview: &Overview) -> Outcome {
-    if overview.away.is_some() {
-        return context.out.line("the mailboxes are not known while the servers are away");
-    }
-    if overview.mailboxes.is_empty() {
-        return context.out.line("no mailbox yet: `ensemble mailbox add NAME` makes one");
-    }
-    let (full, empty): (Vec<_>, Vec<_>) = overview.mailboxes.iter().partition(|it| has_any(it));
-    if !full.is_empty() {
-        let heading = ["mailbox", "waiting", "delayed", "oldest", "held", "dead", ""];
-        context.out.table(&heading, full.iter().map(|it| mailbox_cells(it)).collect())?;
-    }
-    match empty.len() as u64 {
-        0 => Ok(()),
-        count => {
-            let line = format!("{} empty", plural(count, "mailbox"));
-            context.out.line(context.out.paint(FAINT, line))
-        }
-    }
-}
-
-const fn has_any(mailbox: &MailboxView) -> bool {
-    let glance = &mailbox.glance;
-    glance.waiting + glance.held + glance.dead > 0 || mailbox.overflow.is_some()
-}
-
-fn mailbox_cells(mailbox: &MailboxView) -> Vec<String> {
-    let MailboxView { name, glance, overflow, .. } = mailbox;
-    vec![
-        name.to_string(),
-        counted(glance.waiting),
-        counted(glance.delayed),
-        glance.oldest_millis.map_or_else(|| "-".to_owned(), |at| age(since_millis(at))),
-        counted(glance.held),
-        counted(glance.dead),
-        overflow.as_ref().map_or_else(String::new, |o| format!("full: {} refused", o.refused)),
-    ]
-}
-
-/// A need in one line, with its age.
-fn need_line(out: &Output, need: &Need, now: Timestamp) -> String {
-    let mark = if need.need.is_urgent() { "!" } else { "-" };
-    let since = need.since.map_or_else(String::new, |at| format!(" ({})", age(now.since(at))));
-    let style = if need.need.is_urgent() { STRONG } else { Style::new() };
-    let text = match out.is_terminal() {
-        true => cut(&one_line(&need.text), width(out).saturating_sub(4 + since.chars().count())),
-        false => one_line(&need.text),
+/// The mailboxes that hold something and that no agent reads, a row each.
+pub(crate) fn mailbox_rows(overview: &Overview) -> Vec<Vec<String>> {
+    let is_read = |mailbox: &&MailboxView| {
+        let mut members = overview.agents.iter().map(|agent| &agent.row.member.mailbox);
+        mailbox.name.is_operator() || members.any(|name| *name == mailbox.name)
     };
-    format!("  {mark} {}{since}", out.paint(style, text))
+    let full = |mailbox: &MailboxView| {
+        let overflow = mailbox.overflow.as_ref();
+        overflow.map(|overflow| format!("full: {} refused", plural(overflow.refused, "message")))
+    };
+    let row = |mailbox: &MailboxView| {
+        let mut said = Vec::new();
+        if !is_read(&mailbox) {
+            let glance = &mailbox.glance;
+            let oldest =
+                glance.oldest_millis.map(|at| format!(", oldest {}", age(since_millis(at))));
+            let waits = format!("{} unread{}", counted(glance.waiting), oldest.unwrap_or_default());
+            let held = format!("{} held", counted(glance.held));
+            let dead = format!("{} dead", counted(glance.dead));
+            let all = [(glance.waiting, waits), (glance.held, held), (glance.dead, dead)];
+            said.extend(all.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text));
+        }
+        said.extend(full(mailbox));
+        let name = mailbox.name.to_string();
+        let cells = || ["".to_owned(), name, "".to_owned(), "".to_owned(), said.join(" · ")];
+        (!said.is_empty()).then(|| cells().to_vec())
+    };
+    overview.mailboxes.iter().filter_map(row).collect()
 }
 
 /// The worst first; of one state by name.
@@ -187,8 +262,8 @@ fn rank(agent: &Agent) -> (Reverse<u8>, String) {
 
 fn style(agent: &Agent) -> Style {
     match agent.presence.state {
-        State::Blocked | State::Gone => BAD,
-        State::Idle if agent.is_overdue() => BAD,
+        State::Blocked | State::Gone => STRONG,
+        State::Idle if agent.is_overdue() => STRONG,
         State::Limited | State::Waiting | State::Unknown => WARNING,
         State::Shutdown => FAINT,
         State::Working | State::Starting | State::Idle => Style::new(),
@@ -208,47 +283,42 @@ pub(crate) fn mark(agent: &Agent) -> &'static str {
     }
 }
 
-fn heading(is_whole: bool) -> Vec<String> {
-    let usual = ["", "agent", "state", "since", "task", "unread"];
-    let whole = ["role", "last sign"];
-    let more = whole.iter().filter(|_| is_whole);
-    usual.iter().chain(more).chain(&["why"]).map(ToString::to_string).collect()
-}
-
-fn agent_cells(agent: &Agent, overview: &Overview, is_whole: bool) -> Vec<String> {
-    let now = overview.at;
-    let ago = |at: Option<Timestamp>| at.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
-    let mut cells = vec![
+/// A row of an agent: its mark, name, state, since when, and what it does.
+pub(crate) fn agent_cells(agent: &Agent, overview: &Overview, is_whole: bool) -> Vec<String> {
+    let since = agent.since.map_or_else(String::new, |at| age(overview.at.since(at)));
+    vec![
         mark(agent).to_owned(),
         agent.row.member.name.to_string(),
         agent.presence.state.word().to_owned(),
-        ago(agent.since),
-        held(agent),
-        unread(agent, overview),
-    ];
-    if is_whole {
-        cells.extend([agent.row.member.role.to_string(), ago(agent.sign_of_life)]);
-    }
-    cells.push(one_line(&agent.presence.why));
-    cells
+        since,
+        doing(agent, overview, is_whole),
+    ]
 }
 
-/// The first task that an agent holds, and how many more.
-pub(crate) fn held(agent: &Agent) -> String {
-    let tasks = tasks(&agent.holds);
-    match tasks.as_slice() {
-        [] => "-".to_owned(),
-        [task] => cut(&one_line(task), TASK_CHARS_MAX),
-        [task, more @ ..] => {
-            let more = format!(" +{}", more.len());
-            format!("{}{more}", cut(&one_line(task), TASK_CHARS_MAX - more.len()))
-        }
+/// What an agent has in hand, its unread mail, and the evidence for an unusual state, or for any.
+fn doing(agent: &Agent, overview: &Overview, is_whole: bool) -> String {
+    let mut said = Vec::new();
+    let held = describe_tasks(&agent.holds);
+    match held.as_slice() {
+        [] => {}
+        [one] => said.push(one_line(one)),
+        [one, more @ ..] => said.push(format!("{} +{}", one_line(one), more.len())),
     }
-}
-
-/// The unread messages of an agent; `?` while the servers that have them are away.
-pub(crate) fn unread(agent: &Agent, overview: &Overview) -> String {
-    overview.away.as_ref().map_or_else(|| counted(agent.unread), |_| "?".to_owned())
+    if overview.away.is_some() {
+        said.push("mail not known".to_owned());
+    } else if agent.unread > 0 {
+        said.push(format!("{} unread", counted(agent.unread)));
+    }
+    let why = one_line(&agent.presence.why);
+    let is_plain = matches!(
+        agent.presence.state,
+        State::Idle | State::Working | State::Shutdown | State::Starting
+    );
+    // What it holds is there already, by its words.
+    if !is_plain || is_whole && !why.starts_with("holds ") {
+        said.push(why);
+    }
+    said.join(" · ")
 }
 
 /// A number that was counted up to [`COUNT_MAX`].
@@ -256,7 +326,7 @@ pub(crate) fn counted(number: u64) -> String {
     if number >= COUNT_MAX { format!("{COUNT_MAX}+") } else { number.to_string() }
 }
 
-/// A text of at most so many characters. Where it is cut, its open brackets are closed.
+/// A text of at most so many characters, cut between words. Where it is cut, its open brackets are closed.
 pub(crate) fn cut(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
@@ -267,15 +337,20 @@ pub(crate) fn cut(text: &str, chars_max: usize) -> String {
         count('(').saturating_sub(count(')'))
     };
     let room = chars_max.saturating_sub(1);
-    let kept = (0..=room).rev().find(|kept| kept + open(*kept) <= room).unwrap_or_default();
+    let fits = |kept: &usize| kept + open(*kept) <= room;
+    let kept = (0..=room).rev().find(fits).unwrap_or_default();
+    let is_break = |kept: &usize| text.chars().nth(*kept) == Some(' ');
+    let near = kept.saturating_sub(WORD_CHARS_MAX)..=kept;
+    let kept = near.rev().filter(|at| *at > 0 && fits(at)).find(is_break).unwrap_or(kept);
     start(kept).chain(['…']).chain(std::iter::repeat_n(')', open(kept))).collect()
 }
 
-/// Columns of the terminal; [`COLUMNS`] elsewhere.
-fn width(out: &Output) -> usize {
+/// Columns of the terminal, or what `COLUMNS` says; `None` for a pipe, which gets everything.
+pub(crate) fn columns(out: &Output) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
     let columns = size.filter(|_| out.is_terminal()).map(|size| usize::from(size.ws_col));
-    columns.filter(|columns| *columns > 0).unwrap_or(COLUMNS)
+    let told = || std::env::var("COLUMNS").ok()?.parse().ok();
+    columns.or_else(told).filter(|columns| *columns > 0)
 }
 
 #[cfg(test)]
@@ -286,10 +361,11 @@ mod tests {
     fn a_text_that_is_cut_closes_its_brackets() {
         let text = "w1 waits: dialog (menu: Enter to stay)";
         assert_eq!(cut(text, 38), text);
-        assert_eq!(cut(text, 30), "w1 waits: dialog (menu: Ente…)");
-        assert_eq!(cut(text, 19), "w1 waits: dialog …");
+        assert_eq!(cut(text, 30), "w1 waits: dialog (menu:…)");
+        assert_eq!(cut(text, 19), "w1 waits: dialog…");
         assert_eq!(cut(text, 10), "w1 waits:…");
         assert_eq!(cut("a (b) c", 6), "a (b)…");
+        assert_eq!(cut("01a22131-dd0c-7000-8000", 9), "01a22131…", "a word that fills the line");
         assert_eq!((cut("abc", 1), cut("abc", 0)), ("…".to_owned(), "…".to_owned()));
     }
 }

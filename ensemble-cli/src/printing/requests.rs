@@ -55,7 +55,7 @@ fn announcement(entry: &Entry) -> String {
 /// What a decider has done, as the seed prints it.
 pub(crate) fn print_decided(context: &Context, entry: &Entry) -> Outcome {
     if let Some(untold) = &entry.untold {
-        say(&format!("the decision stands, but some recipients were not notified yet: {untold}"));
+        say(&format!("the decision is made, but some recipients were not notified yet: {untold}"));
     }
     if context.out.is_json() {
         return context.out.object(&entry.to_json());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ensemble_app::text::inline;
+use ensemble_app::sentences::SentenceMaker;
 use ensemble_core::event_log::Record;
 use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
@@ -26,21 +26,19 @@ struct Lines {
 /// All stories.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
+    maker: SentenceMaker,
     stories: BTreeMap<String, Lines>,
 }
 
 impl Index {
-    /// Adds a record to these stories.
+    /// Adds a record to these stories, as `why` says it.
     pub(super) fn add(&mut self, record: &Record, keys: &[String]) {
-        if keys.is_empty() {
-            return;
+        if let Some(sentence) = self.maker.describe(record, None).filter(|_| !keys.is_empty()) {
+            self.add_line(record.timestamp, &sentence.text, keys);
         }
-        let data = inline(&Value::Object(record.data.clone()));
-        let line = format!("{}  {}  {data}", record.kind, record.actor);
-        self.add_line(record.timestamp, &line, keys);
     }
 
-    pub(super) fn add_line(&mut self, at: Timestamp, line: &str, keys: &[String]) {
+    fn add_line(&mut self, at: Timestamp, line: &str, keys: &[String]) {
         let line: String = line.chars().take(LINE_CHARS_MAX).collect();
         for key in keys {
             if !self.stories.contains_key(key) && self.stories.len() >= STORIES_MAX {

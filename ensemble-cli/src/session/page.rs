@@ -117,7 +117,7 @@ fn header(out: &mut String, story: &Story, session: &str) {
             format!("{} went wrong, {} more to look at", plural(bad, "thing"), grouped(odd)),
         ),
     };
-    let state = if story.has_ended { "" } else { " · still going on" };
+    let state = if story.has_ended { "" } else { " · still running" };
     let when = |at: Option<Timestamp>| at.map_or_else(String::new, |at| clock(at, "full"));
     let _ = write!(
         out,

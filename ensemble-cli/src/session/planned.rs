@@ -38,9 +38,6 @@ impl Story {
             if task.is_empty() {
                 continue;
             }
-            let line = format!("{what}  {}  {}", record.actor, ensemble_app::text::inline(step));
-            let keys = [format!("t:{task}"), format!("a:{agent}")];
-            self.index.add_line(at, &line, &keys[..if agent.is_empty() { 1 } else { 2 }]);
             let coder = self.work.last_holder(task);
             let (stage, who) = match text("status") {
                 _ if what == "task.review_claimed" => (Stage::Review, agent),

@@ -168,7 +168,7 @@ pub(super) fn agents(out: &mut String, story: &Story, present: Option<&Present>)
         "<section id=\"agents\">\n<h2>Agent by agent</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" \
          aria-label=\"Agent by agent\"><table class=\"agents\">\n<thead><tr><th>agent</th><th>working</th><th>stuck</th>\
          <th>waiting</th><th>held work</th><th>its mail waited</th><th>sent</th><th>received</th><th>settled</th>\
-         <th>given back</th><th>nudges</th><th>deferred</th>",
+         <th>returned</th><th>nudges</th><th>deferred</th>",
     );
     if usage.is_some() {
         out.push_str("<th>turns</th><th>tokens</th><th>cost</th>");

@@ -187,6 +187,11 @@ impl Story {
         if !RESERVED_NAMES.contains(&&*record.actor) {
             add("a", record.actor.clone());
         }
+        let steps = record.data.get("steps").and_then(Value::as_array);
+        for step in steps.into_iter().flatten() {
+            add("t", step["task"].as_str().unwrap_or_default().to_owned());
+            add("a", step["agent"].as_str().unwrap_or_default().to_owned());
+        }
         keys
     }
 

@@ -154,7 +154,7 @@ fn bad(record: &Record, task: Option<&str>) -> Option<Said> {
             said(text("holder"), format!("lost {} for good", step()), "its lease ran out")
         }
         types::SUPERVISE_BLOCKED => {
-            said(text("agent"), format!("cannot go on with {}", text("task")), text("reason"))
+            said(text("agent"), format!("cannot continue {}", text("task")), text("reason"))
         }
         types::SHUTDOWN_FAILED => said(text("agent"), "could not be shut down", text("error")),
         types::BUDGET_PARKED => {
@@ -203,7 +203,7 @@ fn odd(record: &Record) -> Option<Said> {
         types::REVIEW_RESULT if text("status") == "rejected" => {
             said(text("reviewer"), format!("rejected {}", text("task_id")), "")
         }
-        types::ROLE_PATIENCE_ENDED => said(text("role"), "was not told in time", ""),
+        types::ROLE_PATIENCE_ENDED => said(text("role"), "was not notified in time", ""),
         types::LEASE_MASS_EXPIRY => said(
             nowhere(),
             "leases ran out together",

@@ -68,7 +68,7 @@ pub(crate) fn run(context: &Context, provider: &str, wish: Wish) -> Outcome {
     let identity = context.identity()?;
     if let Some(name) = identity.name.as_ref().filter(|_| identity.is_member()) {
         return Err(Failure::refused(format!("{name} runs here already"))
-            .with_hint("start it in a terminal of its own"));
+            .with_hint("start it in its own terminal"));
     }
     let team = starting::open(context, &spool)?;
     let lock = team.lock()?;

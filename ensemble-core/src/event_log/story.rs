@@ -19,7 +19,7 @@ const ABOUT: [&str; 3] = ["task_id", "request_id", "correlation_id"];
 pub struct Story {
     /// The requested name, and the ids of the messages about it.
     pub names: BTreeSet<String>,
-    /// Every record with one of the names anywhere in its data, in the order of the log.
+    /// Every record with one of the names anywhere in its data or as its actor, in the order of the log.
     pub records: Vec<Record>,
     /// Number of lines skipped because they are not records. The reader checks only both ends of
     /// lines that mention none of the names.
@@ -57,10 +57,12 @@ pub fn story(dir: &Path, id: &str) -> Result<Story> {
     if names == asked { Ok(told) } else { of_names(dir, names) }
 }
 
-/// Every record that has one of these names.
+/// Every record that has one of these names, or whose actor has.
 fn of_names(dir: &Path, names: BTreeSet<String>) -> Result<Story> {
     let mut all = read_mentioning(dir, Mentions::of(&names))?;
-    let records = all.by_ref().filter(|record| names_any(&record.data, &names)).collect();
+    let is_wanted =
+        |record: &Record| names.contains(&record.actor) || names_any(&record.data, &names);
+    let records = all.by_ref().filter(is_wanted).collect();
     let bad_lines = all.bad_lines().count();
     Ok(Story { names, records, bad_lines, failure: all.into_failure() })
 }
@@ -107,11 +109,14 @@ mod tests {
         ] {
             log.record(kind, "lead", data);
         }
+        log.record("message.stored", "worker", json!({ "id": "m4", "mailbox": "lead" }));
         let story = story(home.path(), "T1").unwrap();
         assert_eq!(story.names, BTreeSet::from(["T1".to_owned(), "m1".to_owned()]));
         let kinds: Vec<_> = story.records.iter().map(|record| record.kind.as_str()).collect();
         assert_eq!(kinds, ["message.stored", "receipt.notified", "message.settled", "batch.told"]);
         assert_eq!(story.bad_lines, 0);
+        // What an agent has said is a part of its story.
+        assert_eq!(super::story(home.path(), "worker").unwrap().records.len(), 1);
     }
 
     #[test]

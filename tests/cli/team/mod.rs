@@ -12,6 +12,7 @@ mod lifecycle;
 mod moved;
 mod reopened;
 mod revived;
+mod seen;
 #[cfg(feature = "nats")]
 mod servers;
 mod shutdown;

@@ -126,8 +126,8 @@ fn mail_that_an_idle_agent_does_not_take_comes_first() {
     assert!(!shown().contains("NEEDS YOU"), "{}", shown());
     let id = crate::reading::id_of_a_minute_ago();
     team.bed.ok(&format!("send --as operator --to worker-1 --id {id} -m work"));
-    let warned = "NEEDS YOU: 1\n  ! mail waits for worker-1, which is idle";
-    assert!(shown().starts_with(warned), "{}", shown());
+    let warned = "NEEDS YOU: 1 · 1 agent\n!  mail waits for worker-1, which is idle";
+    assert!(shown().contains(warned), "{}", shown());
     let line = team.member("worker-1");
     assert_eq!((&line["overdue"], &line["watcher_running"]), (&true.into(), &true.into()));
     assert!(line["waited_seconds"].as_u64() >= Some(60), "{line}");

@@ -265,7 +265,7 @@ fn a_worker_stops_no_other_agent_unless_the_configuration_says_so() {
         ("$E request shutdown worker-2", "ask another agent to shut down"),
         ("$E request shutdown --all", "ask another agent to shut down"),
         ("$E board abort", "abort the sprint"),
-        ("$E resume", "let the team go on"),
+        ("$E resume", "let the team continue"),
     ] {
         let ran = team.order("worker-1", line);
         assert!(

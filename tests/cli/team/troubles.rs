@@ -24,8 +24,7 @@ pub(super) fn needs(team: &Team) -> BTreeSet<String> {
 pub(super) fn is_need(line: &&str) -> bool {
     // The selected line has a mark before it.
     let line = line.trim_start_matches([' ', '>']);
-    let kind = line.strip_prefix("! ").or_else(|| line.strip_prefix("- "));
-    kind.is_some_and(|kind| kind.starts_with(|c: char| c.is_ascii_uppercase()))
+    line.starts_with("!  ") || line.starts_with("-  ")
 }
 
 pub(super) fn bury(team: &Team, id: &str) {

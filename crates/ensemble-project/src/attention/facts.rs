@@ -51,6 +51,8 @@ pub struct DeadTask {
     pub id: MessageId,
     /// The task.
     pub task: Option<String>,
+    /// First words of the message.
+    pub words: String,
     /// Reason of its death.
     pub reason: String,
     /// Time of its death.

@@ -109,6 +109,7 @@ fn dead(id: &str) -> DeadTask {
         mailbox: name("w2"),
         id: MessageId::new(id).unwrap(),
         task: Some("t2".to_owned()),
+        words: String::new(),
         reason: "after 5 attempts".to_owned(),
         at: Some(at(3)),
         is_readable: true,
@@ -299,7 +300,7 @@ fn each_need_names_the_command_that_helps() {
                 "`ensemble agent usage allow task t1 --usd N|--tokens N` allows more; without that, it stays parked"
             ),
             ("paused", "`x`"),
-            ("limited", "it goes on by itself"),
+            ("limited", "it continues by itself"),
         ]
     );
     assert!(needs[5].text.ends_with("it held t9"), "{}", needs[5].text);
@@ -334,4 +335,21 @@ fn a_blocked_agent_is_told_with_its_reason() {
     assert_eq!(reason("waits for a person (permission (Bash))"), whole);
     assert_eq!(reason("permission (Bash)"), whole);
     assert_eq!(reason("waits for a person (hooks: permission (Bash))"), whole);
+}
+
+#[test]
+fn agents_that_end_for_one_reason_are_one_need() {
+    let gone = |who: &str, why: &str| AgentView { why: why.to_owned(), ..agent(who, State::Gone) };
+    let server = "the tmux server has ended";
+    let agents = vec![gone("a", server), gone("b", "it was killed"), gone("c", server)];
+    let needs = Case { agents, ..Case::default() }.needs();
+    assert_eq!(needs.len(), 3, "each is a need of its own for alerts and programs");
+    let joined = join_by_cause(&needs);
+    let shown: Vec<_> =
+        joined.iter().map(|need| (need.text.as_str(), need.help.as_str())).collect();
+    let expected = [
+        ("a and c are gone: the tmux server has ended", "`ensemble up a c`"),
+        ("b is gone: it was killed", "`ensemble up b`"),
+    ];
+    assert_eq!(shown, expected);
 }

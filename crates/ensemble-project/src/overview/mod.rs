@@ -26,7 +26,7 @@ use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::requests::{Asked, RequestStore, UnplannedTask};
 use ensemble_core::spool::{Glance, Overflow, Spool};
 use ensemble_team::budget::BudgetFile;
-use ensemble_team::holdings::{Holding, tasks};
+use ensemble_team::holdings::{Holding, describe_tasks};
 use ensemble_team::roster::{Presence, State};
 use ensemble_team::steps::Standing;
 
@@ -254,7 +254,7 @@ impl Agent {
             state: self.presence.state,
             why: self.presence.why.clone(),
             since: self.since,
-            holds: tasks(&self.holds),
+            holds: describe_tasks(&self.holds),
             unread: self.unread,
             waited: self.waited,
             nudges: watcher.why_not_notified(&name),

@@ -272,6 +272,9 @@ fn dead_letters(queue: &dyn Broker, mailbox: &Name) -> Result<SeenLetters> {
                 mailbox: letter.mailbox,
                 id: letter.id,
                 is_readable: envelope.is_some(),
+                words: envelope
+                    .as_ref()
+                    .map_or_else(String::new, |it| it.first_words(WORDS_CHARS_MAX)),
                 task: envelope.and_then(|envelope| envelope.task_id),
                 reason: letter.reason,
                 at: letter.at,

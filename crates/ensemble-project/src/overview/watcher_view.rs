@@ -20,7 +20,7 @@ use crate::status::{self, SILENCE_MAX, STATUS_BYTES_MAX};
 /// What starts the watcher of a team. For a team, it runs in a window of its session.
 const FOR_TEAM: &str = "`ensemble up`";
 /// What starts a watcher of a queue that no team works on.
-const FOR_QUEUE: &str = "run `ensemble admin watch` in another terminal";
+const FOR_QUEUE: &str = "`ensemble admin watch &`";
 
 /// The watcher of a project, as seen from outside.
 #[derive(Clone, Debug)]

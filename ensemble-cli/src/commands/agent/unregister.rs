@@ -56,7 +56,7 @@ impl Unregister {
         let tasks: Vec<&str> = released.iter().map(|id| id.as_str()).collect();
         context.out.line(match tasks.is_empty() {
             true => format!("{} unregistered; it held nothing", agent.by),
-            false => format!("{} unregistered; given back: {}", agent.by, tasks.join(", ")),
+            false => format!("{} unregistered; returned: {}", agent.by, tasks.join(", ")),
         })
     }
 
@@ -84,7 +84,7 @@ impl Unregister {
         match board.check_over(state, &self.name, context.now()) {
             Err(error) if !self.force => {
                 let failure = Failure::from(error);
-                Err(failure.with_hint("wait for its end, or `--force` does it all the same"))
+                Err(failure.with_hint("wait until it ends, or use `--force`"))
             }
             Ok(()) | Err(_) => Ok(()),
         }

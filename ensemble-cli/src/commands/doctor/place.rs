@@ -25,7 +25,7 @@ pub(super) fn network(queue: &Path) -> Option<Check> {
 
 fn of_kind(kind: u64) -> Option<Check> {
     let (_, name) = NETWORKED.iter().find(|(magic, _)| *magic == kind)?;
-    let text = format!("the queue lies on {name}: events and locks may not arrive");
+    let text = format!("the queue is on {name}: events and locks may not arrive");
     let remedy = "move the project to a disk of this machine; for several hosts set `transport` in ensemble.yaml";
     Some(Check::bad("place", Level::Warn, text, remedy))
 }

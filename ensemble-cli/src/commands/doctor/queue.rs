@@ -146,7 +146,7 @@ fn renames(probe: &Path) -> Check {
         Ok(()) => Check::bad(
             "renames",
             Level::Fail,
-            "a rename replaced a file although it was told not to",
+            "a rename replaced a file although it must not",
             "use another file system: messages could be lost on this one",
         ),
         Err(error) => Check::bad("renames", Level::Fail, error.to_string(), "use a local one"),

@@ -26,9 +26,9 @@ pub(super) fn tell(context: &Context) -> Outcome {
 fn with_panes(count: usize) -> [(String, String); 3] {
     let found = plural(count as u64, "agent");
     [
-        step("ensemble agent adopt --all", format!("take in the {found} in tmux")),
+        step("ensemble agent adopt --all", format!("adopt the {found} in tmux")),
         step("ensemble team", "see their names".to_owned()),
-        step("ensemble send --to NAME 'say hello'", "each is told of its mail".to_owned()),
+        step("ensemble send --to NAME 'say hello'", "each is notified of its mail".to_owned()),
     ]
 }
 

@@ -81,7 +81,7 @@ pub(super) fn tell(
     }
     if let Some(lacking) = lacking.filter(|lacking| !lacking.is_empty()) {
         out.line("")?;
-        out.line(out.paint(WARNING, "ensemble.yaml was there and is left as it is; it lacks:"))?;
+        out.line(out.paint(WARNING, "ensemble.yaml is left as it is; it lacks:"))?;
         lacking.iter().try_for_each(|line| out.line(format!("  {}", one_line(line))))?;
     }
     out.line("")?;
@@ -92,8 +92,8 @@ pub(super) fn tell(
 fn next(context: &Context, found: &Upstream) -> Outcome {
     let stop =
         found.watcher.map(|pid| (format!("kill {pid}"), "its watcher: ours tells the agents"));
-    let up = ("ensemble up".to_owned(), "take in the panes, and start the watcher");
-    let watch = ("ensemble admin watch &".to_owned(), "route what lies in the drop boxes");
+    let up = ("ensemble up".to_owned(), "adopt the panes, and start the watcher");
+    let watch = ("ensemble admin watch &".to_owned(), "route what is in the drop boxes");
     let steps = [
         stop,
         Some(if found.agents.is_empty() { watch } else { up }),

@@ -103,7 +103,7 @@ impl Upstream {
         };
         if panes.is_none() && !root.join("queue/conductor").is_dir() {
             let text = format!(
-                "{} is no project of {NAME}: it has neither .ensemble/{PANES_FILE} nor queue/conductor/",
+                "{} is not a project of {NAME}: it has neither .ensemble/{PANES_FILE} nor queue/conductor/",
                 root.display()
             );
             return Err(Failure::refused(text)
@@ -168,7 +168,7 @@ impl Upstream {
             !id.is_empty() && id.len() <= 9 && id.bytes().all(|byte| byte.is_ascii_digit())
         });
         if !is_pane {
-            return self.leave(format!("{key}={pane}"), "is no id of a pane, such as %3");
+            return self.leave(format!("{key}={pane}"), "is not the id of a pane, such as %3");
         }
         if let Some(other) = self.agents.iter().find(|it| it.pane == pane && it.name != name) {
             let why = format!("is the pane of {}", other.name);

@@ -32,7 +32,7 @@ const FOLLOW_FROM: usize = 10;
 
 /// Show the event log
 ///
-/// With `--json`, the records as they stand in the log.
+/// With `--json`, the records as they are in the log.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:

@@ -35,7 +35,7 @@ impl Arguments {
         let actor = context.agent_required()?;
         if self.kind.is_reserved() {
             let text = format!("`{}` is written by Ensemble itself", self.kind);
-            let hint = "use a type of your own, as in `deploy.done`";
+            let hint = "use your own type, as in `deploy.done`";
             return Err(Failure::refused(text).with_hint(hint));
         }
         let mut data = Map::new();

@@ -17,7 +17,7 @@ use crate::context::Context;
 #[command(after_help = "Example: ensemble step add -f plan.yaml
 with in plan.yaml:
   task_id: 0-4-1
-  orchestrator: conductor            # its mailbox is told when a person must intervene
+  orchestrator: conductor            # its mailbox is notified when a person must intervene
   policy: tdd                        # red, green, refactor, review in each cycle
   resources: [{path: docs/api.md}]   # shown with each step
   steps:

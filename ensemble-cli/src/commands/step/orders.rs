@@ -35,7 +35,7 @@ pub(super) struct Retry {
 
 /// Let a blocked step go on
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble step unblock 0-4-1 2 --note 'docs/api.md is there now'")]
+#[command(after_help = "Example: ensemble step unblock 0-4-1 2 --note 'docs/api.md exists now'")]
 pub(super) struct Unblock {
     #[command(flatten)]
     which: Which,
@@ -128,7 +128,7 @@ impl Skip {
 impl Split {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let text = String::from_utf8(content_of(&self.file)?)
-            .map_err(|_| Failure::refused(format!("{}: is no UTF-8", self.file.display())))?;
+            .map_err(|_| Failure::refused(format!("{}: is not UTF-8", self.file.display())))?;
         let parts: Parts = yaml::parse(&text, &self.file).map_err(Failure::input)?;
         let store = open_existing_steps(context)?;
         let key = self.which.key();

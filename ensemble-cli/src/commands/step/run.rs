@@ -91,7 +91,7 @@ impl Run {
             if left.is_zero() {
                 let patience = text::age(self.wait.unwrap_or_default());
                 let text = format!("after {patience} task {} is not done: {nothing}", self.task);
-                return Err(Failure::nothing(text).with_hint("run it again to go on"));
+                return Err(Failure::nothing(text).with_hint("run it again to continue"));
             }
             let until = Instant::now() + left.min(next_in);
             let until = retry.map_or(until, |at| at.min(until));

@@ -28,7 +28,7 @@ impl Submit {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let content = self.report.read()?;
         let value: serde_json::Value = serde_json::from_slice(&content)
-            .map_err(|error| Failure::usage(format!("the report is no JSON: {error}")))?;
+            .map_err(|error| Failure::usage(format!("the report is not JSON: {error}")))?;
         let completion =
             Completion::from_json(&value).map_err(|error| Failure::usage(error.to_string()))?;
         // A caller that does not name itself reports as the worker that it names; a member is known

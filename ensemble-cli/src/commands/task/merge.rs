@@ -52,7 +52,7 @@ impl Merge {
         }
         context.out.flush()?;
         let text = format!("{} could not be merged; nothing of it was", plural(failed, "task"));
-        let hint = "`ensemble task claim ID` gives it to a coder, in the worktree that is there";
+        let hint = "`ensemble task claim ID` gives it to a coder, in the existing worktree";
         Err(Failure::refused(text).with_hint(hint))
     }
 }

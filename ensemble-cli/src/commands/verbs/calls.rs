@@ -145,6 +145,6 @@ fn values(key: &str, value: &Value) -> Outcome<Vec<String>> {
                 items.iter().map(|item| values(key, item)).collect();
             Ok(all?.concat())
         }
-        Value::Object(_) => Err(Failure::usage(format!("`{key}`: an object is no value"))),
+        Value::Object(_) => Err(Failure::usage(format!("`{key}`: an object is not a value"))),
     }
 }

@@ -174,7 +174,7 @@ impl Stage {
         loop {
             for (host, follower) in &mut followers {
                 for record in follower.poll()? {
-                    for line in progress.take(&record) {
+                    if let Some(line) = progress.take(&record) {
                         tell(format!("{host}  {line}"))?;
                     }
                 }
@@ -277,16 +277,16 @@ impl Stage {
 
 impl Progress {
     /// Notes an event, and says it in words.
-    fn take(&mut self, record: &Record) -> Vec<String> {
+    fn take(&mut self, record: &Record) -> Option<String> {
         if record.kind.matches(types::STEP_COMPLETED) {
             self.steps += 1;
             let index = record.data.get("step_index").and_then(Value::as_u64).unwrap_or_default();
-            return vec![format!("{}: step {index} of {STEPS} is done", record.actor)];
+            return Some(format!("{}: step {index} of {STEPS} is done", record.actor));
         }
-        let lines = sprint::lines(record);
-        self.is_claimed |= lines.iter().any(|line| line.contains("claimed"));
-        self.is_merged |= lines.iter().any(|line| line.contains("-> MERGED"));
-        lines
+        let line = sprint::lines(record);
+        self.is_claimed |= line.as_ref().is_some_and(|line| line.contains("claimed"));
+        self.is_merged |= line.as_ref().is_some_and(|line| line.contains("-> MERGED"));
+        line
     }
 }
 

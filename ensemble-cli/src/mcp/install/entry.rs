@@ -141,7 +141,7 @@ fn toml_insertion(text: &str, command: &Command) -> Result<Option<Insertion>, St
             || line.starts_with(&format!("mcp_servers.{NAME}"))
     };
     if text.lines().any(is_ours) {
-        return Err(format!("`mcp_servers.{NAME}` is there already and says something else"));
+        return Err(format!("`mcp_servers.{NAME}` exists already and says something else"));
     }
     if text.lines().any(|line| squeezed(line).starts_with("mcp_servers=")) {
         return Err("`mcp_servers` is written in one line, so no table can follow".to_owned());

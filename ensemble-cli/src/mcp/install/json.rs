@@ -21,17 +21,17 @@ pub(super) fn insertion(
     }
     let root: Value = serde_json::from_str(text)
         .map_err(|error| format!("is not plain JSON ({error}), so nothing was changed"))?;
-    let root = root.as_object().ok_or("is no object, so nothing was changed")?;
+    let root = root.as_object().ok_or("is not an object, so nothing was changed")?;
     let Some(inner) = root.get(outer) else {
         let at = text.find('{').map_or(0, |brace| brace + 1);
         let comma = if root.is_empty() { "\n" } else { "," };
         return Ok(Some(Insertion { at, text: format!("{outer_entry}{comma}") }));
     };
-    let inner = inner.as_object().ok_or_else(|| format!("`{outer}` is no object"))?;
+    let inner = inner.as_object().ok_or_else(|| format!("`{outer}` is not an object"))?;
     match inner.get(name) {
         Some(there) if there == value => return Ok(None),
         Some(_) => {
-            return Err(format!("`{outer}.{name}` is there already and says something else"));
+            return Err(format!("`{outer}.{name}` exists already and says something else"));
         }
         None => {}
     }

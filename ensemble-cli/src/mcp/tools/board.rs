@@ -102,7 +102,8 @@ pub(super) fn submit(desk: &Desk, submit: Submit) -> Answer {
     let commit = submit_task(&desk.app(), &task, given, submit.unchanged)?;
     let mut object = status_of(desk, &task)?;
     object["commit"] = json!(commit);
-    object["message"] = json!("It waits for its review. Change nothing in its worktree meanwhile.");
+    object["message"] =
+        json!("It waits for its review. Change nothing in its worktree until then.");
     Ok(object)
 }
 

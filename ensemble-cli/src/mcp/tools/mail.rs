@@ -304,7 +304,7 @@ fn nothing(desk: &Desk) -> Result<Trouble, Trouble> {
         .chain(gates.into_iter().map(|gate| Gated(Box::new(gate)).to_string()))
         .collect();
     Ok(Trouble::new(match why.as_slice() {
-        [] => "nothing waits in your mailbox: wait until you are told of mail".to_owned(),
+        [] => "nothing waits in your mailbox: wait until you are notified of mail".to_owned(),
         why => format!("nothing waits in your mailbox that you may take: {}", why.join("; ")),
     }))
 }

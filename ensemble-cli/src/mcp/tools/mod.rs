@@ -171,7 +171,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         mail::Acknowledge,
         mail::acknowledge,
-        "Takes a message, the next one if no id is given. From then on it is yours until you complete it or its lease is over."
+        "Takes a message, the next one if no id is given. From then on it is yours until you complete it or its lease ends."
     ),
     tool!(
         "wait_for_message",
@@ -179,7 +179,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         waiting::Wait,
         waiting::wait,
-        "Waits for your next message and takes it. Returns without one when the time is over; call it again then."
+        "Waits for your next message and takes it. Returns without one when the time is up; call it again then."
     ),
     tool!(
         "reply",
@@ -203,7 +203,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         mail::Release,
         mail::release,
-        "Gives back a message that you have taken and cannot work on, so that it is delivered again, perhaps later."
+        "Returns a message that you have taken and cannot work on, so that it is delivered again, perhaps later."
     ),
     tool!(
         "dead_letter",
@@ -227,7 +227,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         board::Claim,
         board::claim,
-        "Takes a task from the blackboard, with a worktree of its own to work in. It is yours as long as you show that you live; no other agent can take it meanwhile."
+        "Takes a task from the blackboard, with its own worktree to work in. It is yours as long as you show that you live; no other agent can take it until then."
     ),
     tool!(
         "submit_task",
@@ -247,7 +247,7 @@ const TOOLS: [ToolSpec; 25] = [
     ),
     tool!(
         "block_task",
-        "Say that your task cannot go on",
+        "Say that your task cannot continue",
         false,
         board::Block,
         board::block,
@@ -259,7 +259,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         board::Handoff,
         board::hand_off,
-        "For a context that is used up: leaves notes on your task for the fresh agent that goes on with it. End afterwards."
+        "For a context that is used up: leaves notes on your task for the fresh agent that continues it. End afterwards."
     ),
     tool!(
         "pong",

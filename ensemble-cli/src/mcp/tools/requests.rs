@@ -150,7 +150,7 @@ fn respond(desk: &Desk, id: &str, kind: &str, approve: bool, comment: &str) -> A
         && entry.request.kind.as_str() != kind
     {
         let actual = &entry.request.kind;
-        return Err(Trouble::new(format!("request {id} is no {kind} but a {actual}")));
+        return Err(Trouble::new(format!("request {id} is a {actual}, not a {kind}")));
     }
     let entry = requests.respond(id, &desk.agent, approve, comment)?;
     let mut object = entry.to_json();

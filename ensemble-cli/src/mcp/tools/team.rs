@@ -187,7 +187,7 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
 
 pub(super) fn report(desk: &Desk, report: Report) -> Answer {
     if report.status != Status::Success && report.reason.is_none() {
-        return Err(Trouble::new("reason: say what stands in the way, where, since when"));
+        return Err(Trouble::new("reason: say what is in the way, where, since when"));
     }
     if report.status == Status::Success {
         desk.project.doorkeeper().check(Act::HandIn, &report.task_id, &desk.agent)?;

@@ -259,7 +259,7 @@ pub(in crate::printed) const PROJECT: &[Shape] = &[
         "A finding in the database of the steps",
         "path: text; problem: text; repaired: flag",
     ),
-    ("FsckNote", "Something that is no fault", "path: text; note: text"),
+    ("FsckNote", "Something that is not a fault", "path: text; note: text"),
     (
         "Linted",
         "A finding in a document",

@@ -1,0 +1,354 @@
+//! The words of each type of record, by families.
+
+use std::time::Duration;
+
+use ensemble_core::event_log::{Record, types};
+use ensemble_core::message::{Name, Purpose};
+use serde_json::Value;
+
+use super::{NamedMessage, Weight};
+use crate::mail::delivered::PLAIN_TYPE;
+use crate::text::{age, one_line, plural};
+
+/// The longest reason, in characters.
+const REASON_CHARS_MAX: usize = 160;
+
+/// What is said of a record: nothing, or words. `None` leaves the record to [`fallback`].
+pub(super) type Told = Option<Option<(Weight, String)>>;
+
+const SILENT: Told = Some(None);
+
+fn said(weight: Weight, text: String) -> Told {
+    Some(Some((weight, text)))
+}
+
+pub(super) fn word(record: &Record, field: &str) -> String {
+    one_line(record.data.get(field).and_then(Value::as_str).unwrap_or_default())
+}
+
+fn number(record: &Record, field: &str) -> u64 {
+    record.data.get(field).and_then(Value::as_u64).unwrap_or_default()
+}
+
+pub(super) fn shortened(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", text[..end].trim_end()),
+        None => text.to_owned(),
+    }
+}
+
+/// A reason behind a colon, or nothing.
+fn because(reason: &str) -> String {
+    match reason.is_empty() {
+        true => String::new(),
+        false => format!(": {}", shortened(reason, REASON_CHARS_MAX)),
+    }
+}
+
+pub(super) fn of_message(record: &Record, message: &NamedMessage) -> Told {
+    let (mailbox, actor) = (word(record, "mailbox"), one_line(&record.actor));
+    let (subject, is_person) = (message.subject(), mailbox == Name::operator().as_str());
+    let purpose = Purpose::of(&message.kind);
+    match record.kind.as_str() {
+        types::MESSAGE_STORED => stored(&mailbox, message, purpose),
+        // Requests and alarms have sentences of their own.
+        _ if purpose == Purpose::Request || is_echo(&message.kind) => SILENT,
+        types::MESSAGE_ACKED if is_person => {
+            said(Weight::Detail, format!("{actor} read {subject}"))
+        }
+        types::MESSAGE_ACKED => said(Weight::Change, format!("{actor} received {subject}")),
+        types::MESSAGE_SETTLED if is_person => SILENT,
+        types::MESSAGE_SETTLED => said(Weight::Change, format!("{actor} finished {subject}")),
+        types::MESSAGE_EXTENDED => {
+            said(Weight::Detail, format!("{actor} took more time for {subject}"))
+        }
+        types::MESSAGE_RELEASED => {
+            let why = because(&word(record, "why"));
+            said(Weight::Trouble, format!("{subject} is back in {mailbox}'s mailbox{why}"))
+        }
+        types::MESSAGE_DEAD => {
+            let why = because(&word(record, "reason"));
+            said(Weight::Trouble, format!("{mailbox}: {subject} became a dead letter{why}"))
+        }
+        types::MESSAGE_WITHDRAWN => {
+            let by = word(record, "by");
+            said(Weight::Change, format!("{subject} was withdrawn, because {by} had reported it"))
+        }
+        types::MESSAGE_REDRIVEN => {
+            said(Weight::Change, format!("{actor} put {subject} back in {mailbox}'s mailbox"))
+        }
+        types::MESSAGE_DROPPED => {
+            said(Weight::Change, format!("{actor} deleted the dead letter {subject}"))
+        }
+        _ => None,
+    }
+}
+
+/// Mail that repeats another record.
+fn is_echo(kind: &str) -> bool {
+    kind == "board.alarm" || kind.ends_with(".request") || kind.ends_with(".response")
+}
+
+fn stored(mailbox: &str, message: &NamedMessage, purpose: Purpose) -> Told {
+    let NamedMessage { from, kind, task, words } = message;
+    if is_echo(kind) || purpose == Purpose::Request {
+        return SILENT;
+    }
+    let about = match (kind.as_str(), task) {
+        (PLAIN_TYPE, None) => String::new(),
+        (PLAIN_TYPE | "task", Some(task)) => format!("task {}", one_line(task)),
+        (kind, Some(task)) => format!("{} about task {}", one_line(kind), one_line(task)),
+        (kind, None) => one_line(kind),
+    };
+    // The body of a report is for programs.
+    let is_prose = matches!(kind.as_str(), PLAIN_TYPE | "task");
+    let text = match (about.is_empty(), is_prose && !words.is_empty()) {
+        (true, true) => words.clone(),
+        (true, false) => "a message".to_owned(),
+        (false, true) => format!("{about}: {words}"),
+        (false, false) => about,
+    };
+    said(Weight::Talk, format!("{from} -> {mailbox}  {text}"))
+}
+
+pub(super) fn of_notice(record: &Record, message: &NamedMessage) -> Told {
+    let (mailbox, worker) = (word(record, "mailbox"), word(record, "worker_id"));
+    let task = word(record, "task_id");
+    match record.kind.as_str() {
+        types::RECEIPT_SUBMITTED => {
+            let way = record.data.get("evidence").and_then(|it| it.get("way"));
+            let text = match way.and_then(Value::as_str) {
+                Some("keystrokes") => format!("{mailbox} was notified by a line in its terminal"),
+                _ => format!("{mailbox} was given {}", message.subject()),
+            };
+            said(Weight::Detail, text)
+        }
+        types::NUDGE_DEFERRED => {
+            let why = because(&word(record, "detail"));
+            said(Weight::Detail, format!("{} is not notified yet{why}", word(record, "agent")))
+        }
+        types::NUDGE_UNANSWERED => {
+            let (agent, hints) = (word(record, "agent"), number(record, "nudges"));
+            let hints = plural(hints, "hint");
+            said(Weight::Trouble, format!("{agent} has not read its mail after {hints}"))
+        }
+        types::LADDER_NUDGE => match (number(record, "phase"), record.data.get("sent")) {
+            (0, _) => SILENT,
+            (phase, Some(Value::Bool(true))) => said(
+                Weight::Trouble,
+                format!("{worker} was reminded of task {task} ({phase} of 3)"),
+            ),
+            _ => {
+                let detail = [word(record, "detail"), word(record, "reason")];
+                let why = detail.iter().find(|it| !it.is_empty()).map_or("", String::as_str);
+                let why = because(why);
+                said(Weight::Detail, format!("{worker} could not be reminded of task {task}{why}"))
+            }
+        },
+        types::LADDER_WAITING => {
+            said(Weight::Detail, format!("{worker} is busy, so task {task} waits"))
+        }
+        types::LADDER_LATE_ACK => {
+            said(Weight::Change, format!("{worker} picked up task {task} after all"))
+        }
+        types::READY_FAILED => {
+            said(Weight::Trouble, format!("{worker} did not answer when asked if it is ready"))
+        }
+        types::READY_PONG => said(Weight::Detail, format!("{worker} is ready")),
+        _ => SILENT,
+    }
+}
+
+pub(super) fn of_agent(record: &Record) -> Told {
+    let (agent, why) = (word(record, "agent"), word(record, "why"));
+    match record.kind.as_str() {
+        types::AGENT_UP => {
+            let how = word(record, "how");
+            let how = if how.is_empty() { "started".to_owned() } else { how };
+            said(Weight::Change, format!("{agent} {how}"))
+        }
+        types::AGENT_LEFT => {
+            let code = record.data.get("exit_code").and_then(Value::as_i64);
+            let code = code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+            said(Weight::Change, format!("{agent} exited{code}"))
+        }
+        types::AGENT_STATE => {
+            let (from, to) = (word(record, "from"), word(record, "to"));
+            if from.is_empty() {
+                return SILENT;
+            }
+            let is_trouble = matches!(&*to, "blocked" | "gone" | "limited");
+            let weight = if is_trouble { Weight::Trouble } else { Weight::Change };
+            let why = if is_trouble { because(&why) } else { String::new() };
+            said(weight, format!("{agent}  {from} -> {to}{why}"))
+        }
+        // What was held has its own sentences.
+        types::LEASE_HOLDER_GONE | types::LEASE_KEPT => SILENT,
+        types::WORKER_PARKED => said(Weight::Trouble, format!("{agent} is at its usage limit")),
+        types::WORKER_RESUMED => {
+            said(Weight::Change, format!("{agent} is no longer at its usage limit"))
+        }
+        types::SUPERVISE_SPAWNED => {
+            said(Weight::Change, format!("{agent} started on task {}", word(record, "task")))
+        }
+        types::SUPERVISE_EXITED => {
+            let how = match &*word(record, "ending") {
+                "Done" => "finished its turn".to_owned(),
+                "HandOver" => "handed over to a fresh session".to_owned(),
+                "Killed(9)" => "was killed by signal 9".to_owned(),
+                other => format!("ended: {other}"),
+            };
+            said(Weight::Change, format!("{agent} {how}"))
+        }
+        types::SUPERVISE_FAILED => {
+            let why = because(&word(record, "error"));
+            said(Weight::Trouble, format!("{agent}: {} failed{why}", word(record, "what")))
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn of_request(record: &Record) -> Told {
+    let (from, to) = (word(record, "from"), word(record, "to"));
+    let kind = word(record, "kind").replace('_', " ");
+    let task = word(record, "task_id");
+    let about = if task.is_empty() { String::new() } else { format!(" for task {task}") };
+    match record.kind.as_str() {
+        types::REQUEST_OPENED => {
+            said(Weight::Talk, format!("{from} -> {to}  asks for a decision: {kind}{about}"))
+        }
+        types::REQUEST_REMINDED => {
+            said(Weight::Detail, format!("{to} was reminded of {from}'s {kind}"))
+        }
+        types::REQUEST_DECIDED => {
+            let (by, outcome) = (word(record, "by"), word(record, "outcome"));
+            said(Weight::Talk, format!("{by} -> {from}  {kind}{about}: {outcome}"))
+        }
+        types::REQUEST_EXPIRED => {
+            said(Weight::Trouble, format!("{to} did not decide {from}'s {kind} in time"))
+        }
+        types::REQUEST_CANCELLED => {
+            said(Weight::Change, format!("{from} took its {kind} back{about}"))
+        }
+        types::REQUEST_HANDED_OVER => SILENT,
+        _ => None,
+    }
+}
+
+pub(super) fn of_work(record: &Record) -> Told {
+    let (actor, task) = (one_line(&record.actor), word(record, "task_id"));
+    let step = format!("step {} of {task}", number(record, "step_index"));
+    let text = match record.kind.as_str() {
+        types::BOARD_WRITTEN => {
+            let steps = board_steps(record).join(", ");
+            return if steps.is_empty() { SILENT } else { said(Weight::Change, steps) };
+        }
+        types::STEP_TAKEN => format!("{actor} started {step}"),
+        types::STEP_COMPLETED => format!("{actor} finished {step}"),
+        types::STEPS_DONE => format!("all steps of {task} are done"),
+        types::STEP_PROMPTED => return SILENT,
+        types::STEP_FAILED | types::STEP_BLOCKED | types::STEP_LEASE_ENDED => {
+            let how = record.kind.as_str().trim_start_matches("step.").replace('_', " ");
+            return said(Weight::Trouble, format!("{actor}: {step} {how}"));
+        }
+        types::CONTROL_PUT => {
+            let why = because(&word(record, "reason"));
+            format!("{actor} set {} for the team{why}", word(record, "file"))
+        }
+        types::CONTROL_REMOVED => format!("{actor} lifted {}", word(record, "file")),
+        _ => return None,
+    };
+    said(Weight::Change, text)
+}
+
+/// The changes of the blackboard in a record, one in each text.
+fn board_steps(record: &Record) -> Vec<String> {
+    let steps = record.data.get("steps").and_then(Value::as_array);
+    let words = |step: &Value| {
+        let word = |field: &str| step.get(field).and_then(Value::as_str).map(one_line);
+        let what = word("what")?.strip_prefix("task.")?.replace('_', " ");
+        let status = word("status").map_or_else(String::new, |status| format!(" -> {status}"));
+        let task = word("task").unwrap_or_default();
+        Some(format!("{}: {task} {what}{status}", one_line(&record.actor)))
+    };
+    steps.into_iter().flatten().filter_map(words).collect()
+}
+
+pub(super) fn of_event(record: &Record) -> Told {
+    let (task, worker) = (word(record, "task_id"), word(record, "worker_id"));
+    let file = word(record, "file");
+    match record.kind.as_str() {
+        types::SESSION_START
+        | types::SESSION_END
+        | types::LOG_CONTINUED
+        | types::MAILBOX_ADDED
+        | types::MAILBOX_CONFIGURED
+        | types::QUEUE_SWEPT
+        | types::HISTORY_SWEPT
+        | types::FILE_ROUTED
+        | types::ACK_RECEIVED => SILENT,
+        // The message that carries it is in the log, too.
+        types::WORKER_ASSIGN => SILENT,
+        types::WORKER_RELEASE => {
+            let why = because(&word(record, "reason"));
+            said(Weight::Change, format!("{worker} left the team{why}"))
+        }
+        types::TASK_START => said(Weight::Change, format!("{worker} received task {task}")),
+        types::TASK_COMPLETE => said(Weight::Change, format!("{worker} finished task {task}")),
+        types::TASK_FAILED => {
+            let why = because(&word(record, "reason"));
+            said(Weight::Trouble, format!("task {task} failed{why}"))
+        }
+        types::ESCALATION => {
+            let waited = Duration::from_secs(number(record, "waited_seconds"));
+            let waited =
+                if waited.is_zero() { String::new() } else { format!(" in {}", age(waited)) };
+            said(
+                Weight::Trouble,
+                format!(
+                    "{worker} has not picked up task {task}{waited}, so the conductor was notified"
+                ),
+            )
+        }
+        types::ALARM_RAISED => {
+            let to = word(record, "told");
+            said(Weight::Trouble, format!("watcher -> {to}  {}", word(record, "text")))
+        }
+        types::ALERT_SENT => {
+            said(Weight::Detail, format!("you were alerted: {}", word(record, "text")))
+        }
+        types::FILE_REJECTED => {
+            let why = because(&word(record, "error"));
+            said(Weight::Trouble, format!("{file} was rejected{why}"))
+        }
+        types::FILE_WAITING | types::FILE_UNMATCHED => {
+            let why = because(&word(record, "error"));
+            said(Weight::Trouble, format!("{file} is not delivered{why}"))
+        }
+        types::REVIEW_RESULT => {
+            let (who, how) = (word(record, "reviewer"), word(record, "status"));
+            said(Weight::Talk, format!("{who} reviewed task {task}: {how}"))
+        }
+        _ => None,
+    }
+}
+
+/// What the type of a record means, where no sentence is better.
+pub(super) fn fallback(record: &Record) -> Option<(Weight, String)> {
+    let kind = record.kind.as_str();
+    let row = types::TABLE.iter().find(|row| row.name == kind);
+    let meaning = row.map_or_else(
+        // Another program's record.
+        || kind.replace(['.', '_'], " "),
+        |row| {
+            let meaning = row.meaning.trim_end_matches('.').replace('`', "");
+            let mut letters = meaning.chars();
+            let first = letters.next().map(|first| first.to_lowercase().to_string());
+            first.unwrap_or_default() + letters.as_str()
+        },
+    );
+    let about = ["task_id", "task", "agent", "mailbox", "file", "scope"];
+    let about = about.iter().map(|field| word(record, field)).find(|about| !about.is_empty());
+    let about = about.map_or_else(String::new, |about| format!(" ({about})"));
+    Some((Weight::Detail, format!("{}: {meaning}{about}", one_line(&record.actor))))
+}

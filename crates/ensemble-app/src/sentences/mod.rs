@@ -1,0 +1,332 @@
+//! What a record of the event log says, in words: the one place for `why`, `top`, the page and the demo.
+//!
+//! ```text
+//! operator -> gem  please count the lines of main.rs     what was said, by whom, to whom
+//! gem  idle -> working                                   what an agent does
+//! gem received "please count the lines of main.rs"       what happened to a message
+//! ```
+//!
+//! A message is named by its task or by its first words, which are read from the queue for as long as it is kept there.
+
+mod families;
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use ensemble_core::broker::Broker;
+use ensemble_core::event_log::{Record, types};
+use ensemble_core::message::{MessageId, Name, Timestamp};
+use serde_json::Value;
+
+use crate::mail::delivered::PLAIN_TYPE;
+use crate::text::one_line;
+use families::{
+    fallback, of_agent, of_event, of_message, of_notice, of_request, of_work, shortened, word,
+};
+
+/// The first words of a message where it is sent, in characters.
+const SENT_CHARS_MAX: usize = 200;
+/// The first words by which a message is named afterwards, in characters.
+const NAMED_CHARS_MAX: usize = 40;
+/// Most messages whose words are kept.
+const KNOWN_MAX: usize = 20_000;
+/// How many sentences are compared, so that what two processes have recorded is said once.
+const RECENT_MAX: usize = 12;
+/// How long after a sentence the same one says nothing new.
+const RECENT_FOR: Duration = Duration::from_secs(30);
+/// Length of the ids that Ensemble makes.
+const ID_CHARS: usize = 36;
+
+/// How much a sentence matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// Someone said something.
+    Talk,
+    /// Work or an agent has changed.
+    Change,
+    /// Something went wrong.
+    Trouble,
+    /// A detail of how something was done.
+    Detail,
+}
+
+/// A record in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sentence {
+    /// Importance of the sentence.
+    pub weight: Weight,
+    /// The words, in one line.
+    pub text: String,
+}
+
+/// A message as far as sentences name it.
+#[derive(Clone, Debug, Default)]
+struct NamedMessage {
+    from: String,
+    kind: String,
+    task: Option<String>,
+    words: String,
+}
+
+impl NamedMessage {
+    /// The name of the message in a sentence.
+    fn subject(&self) -> String {
+        match &self.task {
+            Some(task) => format!("task {}", one_line(task)),
+            None if !self.words.is_empty() && self.kind == PLAIN_TYPE => {
+                format!("\"{}\"", shortened(&self.words, NAMED_CHARS_MAX))
+            }
+            None if self.kind == PLAIN_TYPE => format!("a message from {}", self.from),
+            None if self.from.is_empty() => "a message".to_owned(),
+            None => format!("{} from {}", self.kind, self.from),
+        }
+    }
+}
+
+/// Makes sentences of records, in the order of the log.
+#[derive(Clone, Debug, Default)]
+pub struct SentenceMaker {
+    known: HashMap<(String, String), NamedMessage>,
+    recent: VecDeque<(Timestamp, String)>,
+}
+
+impl SentenceMaker {
+    /// A record in words; `None` if it says nothing to a person, or what was just said. `queue` is where the words of
+    /// messages are.
+    pub fn describe(&mut self, record: &Record, queue: Option<&dyn Broker>) -> Option<Sentence> {
+        let (weight, text) = self.sentence(record, queue)?;
+        let text = self.with_names(&one_line(&text));
+        let subject = ["id", "task_id", "task", "ids", "request_id"];
+        let Some(subject) = subject.iter().find_map(|field| record.data.get(*field)) else {
+            return Some(Sentence { weight, text });
+        };
+        let (key, at) = (format!("{text} {subject}"), record.timestamp);
+        self.recent.retain(|(then, _)| at.since(*then) < RECENT_FOR);
+        if self.recent.iter().any(|(_, said)| *said == key) {
+            return None;
+        }
+        self.recent.push_back((at, key));
+        self.recent.drain(..self.recent.len().saturating_sub(RECENT_MAX));
+        Some(Sentence { weight, text })
+    }
+
+    fn sentence(
+        &mut self,
+        record: &Record,
+        queue: Option<&dyn Broker>,
+    ) -> Option<(Weight, String)> {
+        let message = self.message(record, queue);
+        let kind = record.kind.as_str();
+        let family = kind.split('.').next().unwrap_or_default();
+        let told = match family {
+            "message" => of_message(record, &message),
+            "receipt" | "nudge" | "ladder" | "ready" => of_notice(record, &message),
+            "agent" | "worker" | "supervise" | "lease" => of_agent(record),
+            "request" | "plan" => of_request(record),
+            "step" | "steps" | "task" | "board" | "budget" | "control" => of_work(record),
+            _ => of_event(record),
+        };
+        told.unwrap_or_else(|| fallback(record))
+    }
+
+    /// The message that a record is about, with its words as far as they are kept.
+    fn message(&mut self, record: &Record, queue: Option<&dyn Broker>) -> NamedMessage {
+        let (mailbox, mut id) = (word(record, "mailbox"), word(record, "id"));
+        if id.is_empty() {
+            let ids = record.data.get("ids").and_then(Value::as_array);
+            let first = ids.and_then(|ids| ids.first()).and_then(Value::as_str);
+            id = first.unwrap_or_default().to_owned();
+        }
+        if mailbox.is_empty() || id.is_empty() {
+            return NamedMessage::default();
+        }
+        let key = (mailbox, id);
+        if let Some(known) = self.known.get(&key).filter(|known| !known.from.is_empty()) {
+            return known.clone();
+        }
+        let mut message = NamedMessage::default();
+        if record.kind.as_str() == types::MESSAGE_STORED {
+            message.from = one_line(&record.actor);
+            message.kind = word(record, "type");
+            message.task = Some(word(record, "task_id")).filter(|task| !task.is_empty());
+        }
+        let place = Name::new(&key.0).ok().zip(MessageId::new(&key.1).ok());
+        let kept =
+            place.zip(queue).and_then(|((mailbox, id), queue)| queue.peek(&mailbox, &id).ok());
+        if let Some(envelope) = kept {
+            message.words = envelope.first_words(SENT_CHARS_MAX);
+            message.from = envelope.from.to_string();
+            message.kind = envelope.kind.to_string();
+            message.task = envelope.task_id;
+        }
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.insert(key, message.clone());
+        message
+    }
+
+    /// A text of a record with the names of messages in place of their ids.
+    fn with_names(&self, text: &str) -> String {
+        let is_id = |part: &str| part.len() == ID_CHARS && part.matches('-').count() == 4;
+        let is_part = |c: char| c.is_ascii_hexdigit() || c == '-';
+        let mut named = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(start) = rest.find(is_part) {
+            let (before, from) = rest.split_at(start);
+            let end = from.find(|c| !is_part(c)).unwrap_or(from.len());
+            let (part, after) = from.split_at(end);
+            named.push_str(before);
+            let known = || self.known.iter().find(|((_, id), _)| id == part);
+            match is_id(part).then(known) {
+                Some(Some((_, message))) => {
+                    named.truncate(named.trim_end_matches("message ").len());
+                    named.push_str(&message.subject());
+                }
+                Some(None) => named.push_str(&part[..13]),
+                None => named.push_str(part),
+            }
+            rest = after;
+        }
+        named + rest
+    }
+}
+
+/// Records in the order of cause and effect: what a message brings about follows its sending, although its recipient
+/// may have recorded it first.
+pub fn sort_causally(records: &mut [Record]) {
+    let mut first: HashMap<String, usize> = HashMap::new();
+    for (at, record) in records.iter().enumerate() {
+        let ids = record.data.get("ids").and_then(Value::as_array).into_iter().flatten();
+        let named = ids.chain(record.data.get("id")).filter_map(Value::as_str);
+        for id in named {
+            first.entry(id.to_owned()).or_insert(at);
+        }
+    }
+    let mut places: Vec<(usize, bool, usize)> = Vec::with_capacity(records.len());
+    for (at, record) in records.iter().enumerate() {
+        let is_stored = record.kind.as_str() == types::MESSAGE_STORED;
+        let cause = is_stored.then(|| first.get(&word(record, "id")).copied()).flatten();
+        places.push((cause.unwrap_or(at), !is_stored, at));
+    }
+    places.sort_unstable();
+    let sorted: Vec<Record> = places.iter().map(|(_, _, at)| records[*at].clone()).collect();
+    records.clone_from_slice(&sorted);
+}
+
+#[cfg(test)]
+mod tests {
+    use ensemble_core::message::Envelope;
+    use ensemble_core::spool::{Options, Spool};
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(seq: u64, kind: &str, actor: &str, data: &Value) -> Record {
+        let line = json!({
+            "timestamp": "2026-11-21T10:00:00.000Z", "session_id": "session-20261121-100000",
+            "seq": seq, "type": kind, "actor": actor, "data": data,
+        });
+        Record::parse(line.to_string().as_bytes()).unwrap()
+    }
+
+    fn texts(records: &[Record], queue: Option<&dyn Broker>) -> Vec<String> {
+        let mut maker = SentenceMaker::default();
+        records.iter().filter_map(|record| Some(maker.describe(record, queue)?.text)).collect()
+    }
+
+    /// On a disk that is slow to sync, a recipient can take a message, and even settle it, before
+    /// its sender records it as stored.
+    #[test]
+    fn a_message_is_sent_before_it_is_received_in_any_order_of_records() {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let gem = Name::new("gem").unwrap();
+        spool.add_mailbox(&gem, &Default::default()).unwrap();
+        let mut envelope = Envelope::new(gem.clone(), "please count\nthe lines");
+        envelope.from = Name::operator();
+        let id = envelope.id.to_string();
+        spool.publish(&envelope).unwrap();
+        let place = json!({ "mailbox": "gem", "id": id, "epoch": 1 });
+        let stored = json!({ "mailbox": "gem", "id": id, "type": "message" });
+        let notified =
+            json!({ "mailbox": "gem", "ids": [id], "evidence": { "way": "keystrokes" } });
+        let mut records = vec![
+            record(
+                1,
+                "agent.state",
+                "watcher",
+                &json!({ "agent": "gem", "from": "starting", "to": "idle" }),
+            ),
+            record(2, "receipt.submitted", "watcher", &notified),
+            record(3, "message.acked", "gem", &place),
+            record(4, "message.stored", "operator", &stored),
+            record(5, "message.settled", "gem", &place),
+        ];
+        sort_causally(&mut records);
+        let expected = [
+            "gem  starting -> idle",
+            "operator -> gem  please count the lines",
+            "gem was notified by a line in its terminal",
+            "gem received \"please count the lines\"",
+            "gem finished \"please count the lines\"",
+        ];
+        assert_eq!(texts(&records, Some(&spool)), expected);
+        // Of a message that is no longer kept, the sender is known.
+        assert_eq!(texts(&records, None)[3], "gem received a message from operator");
+    }
+
+    #[test]
+    fn what_two_processes_record_is_said_once_and_ids_become_words() {
+        let id = "01a22131-dd0c-7000-8000-000000000001";
+        let stored = json!({ "mailbox": "w1", "id": id, "type": "task", "task_id": "auth" });
+        let place = json!({ "mailbox": "w1", "id": id, "epoch": 1 });
+        let alarm =
+            json!({ "told": "conductor", "text": format!("w1 is gone; message {id} went back") });
+        let records = [
+            record(1, "message.stored", "lead", &stored),
+            record(2, "message.acked", "w1", &place),
+            record(
+                3,
+                "task_start",
+                "watcher",
+                &json!({ "task_id": "auth", "worker_id": "w1", "id": id }),
+            ),
+            record(4, "alarm.raised", "watcher", &alarm),
+            record(5, "watch.overflow", "watcher", &json!({})),
+            record(
+                6,
+                "agent.state",
+                "watcher",
+                &json!({ "agent": "w1", "from": null, "to": "idle" }),
+            ),
+            record(
+                7,
+                "agent.state",
+                "watcher",
+                &json!({ "agent": "w1", "from": "idle", "to": "gone", "why": "its process has ended" }),
+            ),
+        ];
+        let expected = [
+            "lead -> w1  task auth",
+            "w1 received task auth",
+            "watcher -> conductor  w1 is gone; task auth went back",
+            "watcher: the system lost events, and the watcher scans",
+            "w1  idle -> gone: its process has ended",
+        ];
+        assert_eq!(texts(&records, None), expected);
+    }
+
+    /// No type of record is shown as its fields.
+    #[test]
+    fn each_type_of_record_has_words_or_says_nothing() {
+        for row in types::TABLE {
+            let told = texts(&[record(1, row.name, "watcher", &json!({ "agent": "w1" }))], None);
+            assert!(
+                told.iter().all(|text| !text.contains(['=', '{', '.', '`'])),
+                "{}: {told:?}",
+                row.name
+            );
+        }
+    }
+}
