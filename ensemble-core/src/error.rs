@@ -93,7 +93,9 @@ pub enum Error {
         mailboxes: Vec<String>,
     },
     /// The message is not held under this lease any more (or never was).
-    #[error("the lease {lease} is over: the message is {now}. Receive it again before you go on")]
+    #[error(
+        "the lease {lease} has ended: the message is {now}. Receive it again before you continue"
+    )]
     LeaseLost {
         /// The lease that was presented.
         lease: String,
@@ -214,7 +216,7 @@ fn hint(source: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => {
             " (check who owns the queue; it is private to its owner)"
         }
-        io::ErrorKind::CrossesDevices => " (the queue must lie in one file system)",
+        io::ErrorKind::CrossesDevices => " (the queue must be in one file system)",
         _ if matches!(source.raw_os_error(), Some(24 | 23)) => {
             " (too many open files: raise `ulimit -n`)"
         }

@@ -282,7 +282,7 @@ fn look_after(board: &Board, state: &State) {
     match BoardUpkeep::new(board.clone()).look(state) {
         // Another process writes, and its write triggers another look.
         Ok(_) | Err(Error::Locked { .. }) => {}
-        Err(error) => tracing::warn!(%error, "cannot look after the blackboard"),
+        Err(error) => tracing::warn!(%error, "cannot watch the blackboard"),
     }
 }
 

@@ -64,7 +64,7 @@ impl DeadLetters {
                 // Looked at again: a mailbox to tell may be added later.
                 Ok(false) => {}
                 // Tried again at the next look, as after a full disk.
-                Err(error) => tracing::warn!(%error, %mailbox, "cannot tell of dead letters"),
+                Err(error) => tracing::warn!(%error, %mailbox, "cannot report dead letters"),
             }
         }
     }

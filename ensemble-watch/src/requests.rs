@@ -276,7 +276,7 @@ impl RequestWatch {
         for id in due {
             self.due.remove(&id);
             if let Err(error) = self.go_on(&id, store, recorder) {
-                tracing::warn!(%id, %error, "cannot go on with a request: it is tried again");
+                tracing::warn!(%id, %error, "cannot continue a request: it is tried again");
                 self.due.insert(id, now + RETRY);
             }
         }

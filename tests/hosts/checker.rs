@@ -6,7 +6,7 @@
 //! | nothing is done twice | a message that was settled twice, or handed out after it was settled |
 //! | a delivery has one holder | an epoch of a message that was handed out twice |
 //! | content arrives as it was sent | another text |
-//! | the first decision stands | two that were accepted, or another one on the servers; none, or two, in the mailbox of who asked |
+//! | the first decision counts | two that were accepted, or another one on the servers; none, or two, in the mailbox of who asked |
 //! | a task has one holder, and is merged once | the log of the blackboard; the branches of both repositories |
 //! | a step is done once | see `steps/checked.rs` |
 //! | a batch is done in order, and told once | see `dispatch/checked.rs` |

@@ -373,7 +373,7 @@ fn decide(stage: &Stage<'_>, host: &Host, approves: bool) -> Vec<Fact> {
                     stage.decided.fetch_add(1, Ordering::Relaxed);
                     facts.push(Fact::Decided { id, approves });
                 }
-                1 if ran.stderr.contains("the first decision stands") => {}
+                1 if ran.stderr.contains("the first decision counts") => {}
                 _ => facts.push(wrong(&line, &ran)),
             }
         }

@@ -53,7 +53,7 @@ pub(crate) fn the_first_answer_stands_and_later_ones_hear_who_what_and_when(bed:
         assert_eq!(
             said,
             "Error: request_id 'abc' was rejected by alice at 2030-03-17T17:46:40.000Z: \
-             the first decision stands"
+             the first decision counts"
         );
     }
     let said = refused(bed.requests().cancel("abc", &name("lead"), ""));

@@ -96,7 +96,7 @@ fn failing_tests_move_no_branch_and_are_reported() {
     assert_eq!(bed.status("t1"), Status::IntegrationFailed);
     assert_eq!(bed.directories(), ["t1"], "the worktree stays for the repair");
 
-    // Repaired by another coder, in the worktree that is there.
+    // Repaired by another coder, in the existing worktree.
     let fixer = bed.agent("fixer", "coder");
     let again = trees.claim_task(&name("t1"), &fixer).unwrap();
     assert!(again.is_integration_fix && again.path == claimed.path);

@@ -194,7 +194,9 @@ impl NatsTransport {
                 wire.create(&subject, last, chunk, HeaderMap::new()).await
             })?;
             let Put::Done(seq) = put else {
-                return Err(self.wire.refused("store content", "its upload was removed meanwhile"));
+                return Err(self
+                    .wire
+                    .refused("store content", "its upload was removed in between"));
             };
             last = seq;
             // Each chunk has the whole time limit.

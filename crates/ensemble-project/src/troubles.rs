@@ -126,8 +126,8 @@ fn silent_remote(project: &Project) -> Option<Trouble> {
 /// A control file: while it is there, waiting work is not taken up.
 fn in_force(control: &Control) -> Trouble {
     let help = match control.file {
-        ControlFile::Abort => "`ensemble resume --lift-abort` lets the team go on",
-        _ => "`ensemble resume` lets the team go on",
+        ControlFile::Abort => "`ensemble resume --lift-abort` continues the team's work",
+        _ => "`ensemble resume` continues the team's work",
     };
     Trouble {
         alarm: CONTROL.to_owned(),
@@ -252,7 +252,7 @@ pub fn help(alarm: Alarm, about: &str) -> String {
             format!("`ensemble task claim {about} --review --as NAME`, or a supervisor takes it")
         }
         Alarm::HypothesisExhaustion => format!(
-            "cut it anew: `ensemble task block {about}`, then `supersede`; or `block` and `unblock` \
+            "divide it again: `ensemble task block {about}`, then `supersede`; or `block` and `unblock` \
              let every coder try again"
         ),
         Alarm::ReviewLoop | Alarm::ApproachingLimit | Alarm::Stalled | Alarm::StaleDraft => {
@@ -262,7 +262,7 @@ pub fn help(alarm: Alarm, about: &str) -> String {
             "`ensemble board discover convert {about} --task ID`, or `ensemble board discover defer {about}`"
         ),
         Alarm::CheckpointStale | Alarm::PauseStale => {
-            "`ensemble resume` lets the team go on".into()
+            "`ensemble resume` continues the team's work".into()
         }
         Alarm::OverBudget => {
             format!("`ensemble agent usage` says what for; {}", budget_help(about))

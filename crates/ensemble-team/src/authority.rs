@@ -115,7 +115,7 @@ impl Act {
             Self::Shutdown => "ask another agent to shut down",
             Self::Mailbox => "change the mailbox of another agent",
             Self::Abort => "abort the sprint",
-            Self::Resume => "let the team go on",
+            Self::Resume => "let the team continue",
         }
     }
 }

@@ -195,7 +195,7 @@ event_types! {
     /// A drop-box file has no route.
     FILE_UNMATCHED = "file.unmatched" by "watcher": "`file`";
     /// Versions of a drop-box file were overwritten before they were read.
-    FILE_OVERWRITTEN = "file.overwritten" by "watcher": "`file`, `versions`: at least so many, since the system merges events";
+    FILE_OVERWRITTEN = "file.overwritten" by "watcher": "`file`, `versions`: at least this many, because the system merges events";
     /// A routed file was put down again with the same content, and does not count again.
     FILE_AGAIN = "file.again" by "watcher": "`file`, `told`: the notified author of a task";
     /// A delivered report has lint findings.

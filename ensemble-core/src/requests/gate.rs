@@ -244,7 +244,7 @@ impl Gate {
                     "{reviewer} demands a plan first{since}. Submit one and wait for its approval"
                 )
             }
-            GateState::Open => format!("plan {request_id} does not stand in the way"),
+            GateState::Open => format!("plan {request_id} is not in the way"),
         }
     }
 }

@@ -13,9 +13,9 @@ pub struct SimRecorder(Arc<Mutex<Vec<(String, Value)>>>);
 
 impl Recorder for SimRecorder {
     /// # Panics
-    /// `kind` is no type of record.
+    /// `kind` is not a type of record.
     fn record(&self, kind: &str, _actor: &str, data: Value) {
-        assert!(RecordType::new(kind).is_ok(), "`{kind}` is no type of record");
+        assert!(RecordType::new(kind).is_ok(), "`{kind}` is not a type of record");
         lock(&self.0).push((kind.to_owned(), data));
     }
 }

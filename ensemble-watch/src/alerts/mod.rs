@@ -82,7 +82,7 @@ impl AlertThread {
             return None;
         }
         let kept = kept(&project.state).unwrap_or_else(|error| {
-            tracing::warn!(%error, "what a person was told is not known, and is told again");
+            tracing::warn!(%error, "it is not known which alerts were sent: they are sent again");
             Kept::default()
         });
         let (sender, changed) = bounded(1);

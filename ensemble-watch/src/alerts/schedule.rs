@@ -67,7 +67,7 @@ impl Occurrence {
         Self {
             key: Key { need: "finished".to_owned(), agent: None, about: None, since: None },
             need: None,
-            text: "all work is over: no agent holds a task, and none waits".to_owned(),
+            text: "all work is finished: no agent holds a task, and none waits".to_owned(),
             help: "`ensemble log report`".to_owned(),
         }
     }

@@ -108,7 +108,7 @@ pub(crate) fn held_by(agent: &Name, queue: &dyn Broker) -> Result<Vec<Lease>> {
         Ok(())
     })?;
     for BadMailbox { name, error, .. } in bad {
-        tracing::warn!(%name, %error, "what a gone agent held there is not given back");
+        tracing::warn!(%name, %error, "what a gone agent held there is not returned");
     }
     Ok(held)
 }

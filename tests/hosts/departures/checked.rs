@@ -2,7 +2,7 @@
 //!
 //! | promise | refuted by |
 //! |---|---|
-//! | the first decision stands | two answers that were accepted, or another state on the servers; a question without a decision |
+//! | the first decision counts | two answers that were accepted, or another state on the servers; a question without a decision |
 //! | who asked is told once | none or two answers in the mailbox of the caller, or another one than stands |
 //! | an agent of a roster that agreed, or was silent, has gone | a caller that was told otherwise; one that agreed and was not seen off, or another that was |
 //! | what it held goes back | a message that it kept and that was not settled by a later delivery |

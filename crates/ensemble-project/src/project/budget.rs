@@ -51,7 +51,7 @@ impl BudgetConfig {
         let single = self.agents.values().chain(self.tasks.values());
         for limit in [&self.agent, &self.task, &self.team].into_iter().chain(single) {
             if limit.usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
-                return Err(Error::malformed(path, "budget", "`usd` is no amount of money"));
+                return Err(Error::malformed(path, "budget", "`usd` is not an amount of money"));
             }
         }
         Ok(())

@@ -168,7 +168,7 @@ impl TryFrom<String> for QuietHours {
         let (from, to) = text.split_once('-').unwrap_or_default();
         match (minute(from), minute(to)) {
             (Some(from), Some(to)) if from != to => Ok(Self { from, to }),
-            _ => Err(format!("`{text}` is no part of a day: write it as 22:00-07:00")),
+            _ => Err(format!("`{text}` is not a part of a day: write it as 22:00-07:00")),
         }
     }
 }

@@ -49,10 +49,13 @@ impl WorktreesConfig {
             Err(Error::malformed(path, format!("worktrees.{field}"), detail))
         };
         if let Some(branch) = self.integration_branch.as_deref().filter(|it| !is_branch(it)) {
-            return refused("integration_branch", format!("`{branch}` is no name of a branch"));
+            return refused(
+                "integration_branch",
+                format!("`{branch}` is not the name of a branch"),
+            );
         }
         if let Some(remote) = self.remote.as_deref().filter(|it| !is_remote(it)) {
-            return refused("remote", format!("`{remote}` is no name of a git remote"));
+            return refused("remote", format!("`{remote}` is not the name of a git remote"));
         }
         match self.directory.as_deref().map(|directory| (directory, trouble_with(directory))) {
             Some((directory, Some(trouble))) => {

@@ -97,7 +97,7 @@ impl Plan {
             Err(Error::Malformed { path: place.clone(), field, detail })
         };
         if !self.directory.is_dir() {
-            return wrong("directory", format!("{} is no directory", self.directory.display()));
+            return wrong("directory", format!("{} is not a directory", self.directory.display()));
         }
         let controls = |text: &str| text.chars().any(char::is_control);
         if self.command.as_deref().is_some_and(controls) {

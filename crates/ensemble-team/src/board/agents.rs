@@ -143,7 +143,7 @@ impl LockedBoard<'_> {
     /// # Errors
     /// [`BoardError::Fenced`] if the registration is over.
     pub fn fresh_agent(&mut self, agent: &Holder) -> Result<()> {
-        self.registered(agent, &format!("start `{}` anew", agent.by))?;
+        self.registered(agent, &format!("start `{}` again", agent.by))?;
         let entry = self.state().agents.get(&agent.by);
         let (count, current, status) = entry.map_or((0, None, agent::State::Idle), |entry| {
             (entry.iterations_total.unwrap_or(0), entry.current_task.clone(), entry.status)

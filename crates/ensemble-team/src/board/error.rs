@@ -49,7 +49,9 @@ pub enum BoardError {
         why: Lost,
     },
     /// Another process has written the board since it was read; nothing was changed.
-    #[error("the blackboard at {path} has changed meanwhile, and nothing was written: do it again")]
+    #[error(
+        "the blackboard at {path} has changed in between, and nothing was written: do it again"
+    )]
     Changed {
         /// The blackboard.
         path: PathBuf,

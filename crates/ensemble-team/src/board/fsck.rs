@@ -162,7 +162,7 @@ impl Board {
                 dir.remove(&name)?;
             }
             let path = dir.path().join(&name).display().to_string();
-            let problem = "is the beat of a registration that is over";
+            let problem = "is the beat of a registration that has ended";
             found.push(BoardFinding::new(path, problem).repairable(locked.is_some()));
         }
         Ok(())

@@ -347,7 +347,7 @@ impl Board {
 /// Text of a new board, laid out as a person would write it.
 const NEW_BOARD: &str = "\
 # The blackboard: see PROTOCOL.md of Ensemble. Edit it with `ensemble board edit`, or under
-# `flock state.yaml.lock`; comments and fields of your own are kept.
+# `flock state.yaml.lock`; your own comments and fields are kept.
 version: 1
 tasks: []
 agents: {}

@@ -163,7 +163,7 @@ pub enum Obstacle {
 #[non_exhaustive]
 pub enum Lost {
     /// The agent was registered again since.
-    #[error("registration {epoch} of `{agent}` is over; {current} is current")]
+    #[error("registration {epoch} of `{agent}` has ended; {current} is current")]
     Registration {
         /// The agent.
         agent: Name,

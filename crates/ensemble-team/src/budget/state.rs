@@ -192,7 +192,7 @@ fn is_no_directory(error: &Error) -> bool {
 fn parse(bytes: &[u8], path: &Path) -> Result<Content> {
     // A list would fill the fields in their order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
-        return Err(Error::malformed(path, "file", "is no JSON object"));
+        return Err(Error::malformed(path, "file", "is not a JSON object"));
     }
     let content: Content = serde_json::from_slice(bytes)
         .map_err(|error| Error::malformed(path, "file", error.to_string()))?;

@@ -308,7 +308,7 @@ fn decided(dir: &Dir, name: &str) -> Result<Option<(String, Summary)>> {
         String::from_utf8(content).map_err(|_| Error::malformed(&path, "file", "is not UTF-8"))?;
     match contract::read_as::<Summary>(&text, &path) {
         Ok(Reading::Whole(summary)) => Ok(Some((text, summary))),
-        Ok(Reading::Foreign) => Err(Error::malformed(&path, "file", "is no summary")),
+        Ok(Reading::Foreign) => Err(Error::malformed(&path, "file", "is not a summary")),
         Err(broken) => Err(Error::malformed(&path, "file", broken.to_string())),
     }
 }

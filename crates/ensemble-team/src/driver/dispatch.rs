@@ -179,14 +179,14 @@ fn policy(task: &Task) -> Result<TaskPlan> {
     let mut plan = TaskPlan::new(task.id.clone());
     plan.blocked_by.clone_from(&task.blocked_by);
     if let Some(worker) = task.extra.get("worker").or_else(|| task.extra.get("worker_id")) {
-        let word = worker.as_str().ok_or_else(|| wrong("worker", "is no name"))?;
+        let word = worker.as_str().ok_or_else(|| wrong("worker", "is not a name"))?;
         plan = plan.by(Some(Name::new(word)?));
     }
     let Some(retry) = task.extra.get("retry") else { return Ok(plan) };
     let number = |field: &str, usual: u64| match retry.get(field) {
         None => Ok(usual),
         Some(value) => {
-            value.as_u64().ok_or_else(|| wrong(&format!("retry.{field}"), "is no number"))
+            value.as_u64().ok_or_else(|| wrong(&format!("retry.{field}"), "is not a number"))
         }
     };
     let attempts = number("attempts", ATTEMPTS_DEFAULT.into())?;

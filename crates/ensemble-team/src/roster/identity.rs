@@ -166,7 +166,7 @@ pub enum Refusal {
     },
     /// The process belongs to no agent of the team.
     #[error(
-        "`{claimed}` is an agent of the team, and only its own pane may use that name: use a name of your own, such as \
+        "`{claimed}` is an agent of the team, and only its own pane may use that name: use your own name, such as \
          `--as operator`"
     )]
     Outsider {

@@ -326,7 +326,7 @@ fn alien(name: &str) -> String {
         Some(member) => format!("write `{member}`"),
         None => format!("leave it out; the members are {}", MEMBERS.join(", ")),
     };
-    format!("{}: is no member of {COMPLETION_TOOL}: {advice}", shown.escape_debug())
+    format!("{}: is not a member of {COMPLETION_TOOL}: {advice}", shown.escape_debug())
 }
 
 /// Number of letters to insert, remove or replace to get from one word to the other.

@@ -48,7 +48,7 @@ pub struct Price {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PriceError {
     /// A price is no number of dollars.
-    #[error("the prices of `{model}` are no amounts of money")]
+    #[error("the prices of `{model}` are not amounts of money")]
     NoAmount {
         /// The model.
         model: String,

@@ -48,7 +48,7 @@ pub enum GitError {
         path: PathBuf,
     },
     /// A directory of a worktree is a repository of its own, so its content cannot be saved.
-    #[error("`{inner}` in {} is a repository of its own", path.display())]
+    #[error("`{inner}` in {} is a separate repository", path.display())]
     InnerRepository {
         /// The worktree.
         path: PathBuf,

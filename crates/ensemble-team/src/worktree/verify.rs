@@ -132,7 +132,7 @@ impl Worktrees {
         let current = state.agents.get(agent).and_then(|entry| entry.current_task.as_ref());
         let Some(task) = current.and_then(|id| state.task(id)) else {
             return Ok(match (role, epoch) {
-                (_, Some(epoch)) => Err(Unfit::Over(format!("claim {epoch} is over"))),
+                (_, Some(epoch)) => Err(Unfit::Over(format!("claim {epoch} has ended"))),
                 (Some("planner"), None) => Ok(Duty::None),
                 (_, None) => {
                     Err(Unfit::NothingAssigned(format!("`{agent}` has no task on the blackboard")))
@@ -158,7 +158,8 @@ impl Worktrees {
         }
         let number = number.unwrap_or_default();
         if let Some(given) = epoch.filter(|given| *given != number) {
-            let text = format!("claim {given} of task `{}` is over; {number} is current", task.id);
+            let text =
+                format!("claim {given} of task `{}` has ended; {number} is current", task.id);
             return Ok(Err(Unfit::Over(text)));
         }
         self.place_of(task, number)

@@ -171,7 +171,7 @@ impl Binding {
         if !is_pane_id(&self.id) {
             return wrong(
                 "id",
-                format!("{:?} is no pane id like %3: bind the pane again", self.id),
+                format!("{:?} is not a pane id like %3: bind the pane again", self.id),
             );
         }
         if !is_token(&self.token) {

@@ -19,7 +19,7 @@ pub enum Refusal {
         id: String,
     },
     /// The request was decided before.
-    #[error("Error: request_id '{id}' was {} by {} at {}: the first decision stands", .decision.outcome.word(), .decision.by, .decision.at)]
+    #[error("Error: request_id '{id}' was {} by {} at {}: the first decision counts", .decision.outcome.word(), .decision.by, .decision.at)]
     Decided {
         /// Id of the request.
         id: String,

@@ -75,7 +75,7 @@ fn first_decision_stands_and_later_ones_get_its_details() {
     assert_eq!(
         refusal(drain(&mut request)),
         "Error: request_id 'xyz' was rejected by lead at 2025-11-21T22:50:08.000Z: \
-         the first decision stands"
+         the first decision counts"
     );
     assert_eq!(request.decision(), Some(&no));
 }

@@ -113,7 +113,7 @@ impl BoxTable {
         if self.boxes.iter().any(|it| it.name().eq_ignore_ascii_case(name)) {
             return Err(Refusal::new(
                 "name",
-                format!("`{name}` is there twice: choose another name"),
+                format!("`{name}` is defined twice: choose another name"),
             ));
         }
         if self.boxes.len() >= DROP_BOXES.len() + BOXES_MAX {
@@ -269,7 +269,7 @@ fn file_pattern(rule: &BoxRule) -> Result<Pattern, Refusal> {
     }
     if files.contains('/') || files.contains(char::is_control) {
         return refuse(format!(
-            "{files:?} is no pattern of file names: write one without `/`, such as `*.yaml`"
+            "{files:?} is not a pattern of file names: write one without `/`, such as `*.yaml`"
         ));
     }
     if DropBox::is_temporary(files) {

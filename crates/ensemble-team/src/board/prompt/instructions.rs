@@ -7,7 +7,7 @@ use ensemble_core::message::Name;
 
 /// How a coder hands over before its task is done.
 const HAND_OVER: &str = "If your context is nearly full before you are done: `ensemble agent \
-     handoff --summary TEXT --next-action TEXT`, then exit with 42. A fresh agent goes on from \
+     handoff --summary TEXT --next-action TEXT`, then exit with 42. A fresh agent continues from \
      there.";
 const GIVE_BACK: &str = "If your context is nearly full before you have a verdict: exit with 42. \
      A fresh reviewer starts again.";
@@ -26,7 +26,7 @@ pub(super) fn coder(
     let id = &task.id;
     let mut all = vec![
         "Do not claim anything: this task is yours already. Check that it is CLAIMED, assigned to \
-         you, and that the worktree is there; `ensemble agent verify` does."
+         you, and that the worktree exists; `ensemble agent verify` does."
             .to_owned(),
     ];
     if notes_of(state, task).is_some() {
@@ -54,7 +54,7 @@ pub(super) fn coder(
         all.extend(coder_at_work(id));
     }
     all.push(format!(
-        "If you cannot go on without an answer: `ensemble task block {id} --reason TEXT --question \
+        "If you cannot continue without an answer: `ensemble task block {id} --reason TEXT --question \
          TEXT` (one to three questions), then exit with 0."
     ));
     all.extend([HAND_OVER, FAILURE, BY_THE_WAY].map(str::to_owned));
@@ -264,7 +264,7 @@ fn general(state: &State) -> Vec<String> {
         .collect();
     if !state.tasks.is_empty() && state.tasks.iter().all(|task| task.status.is_terminal()) {
         return vec![
-            "Every task is over. Check whether the goal is reached, by its specification and by \
+            "Every task is finished. Check whether the goal is reached, by its specification and by \
              what was merged. If it is: `ensemble board sprint complete`, then `ensemble board goal complete` \
              (after `ensemble board goal begin`, if it is still PLANNING). If not: add what is missing. If a person must decide: `ensemble board checkpoint --reason \
              TEXT`. You are asked this once: until one of the three is done, a person sees that it is open."

@@ -3,9 +3,9 @@
 use crate::template::Form;
 
 const WHAT_TO_DO: (&str, &str) =
-    ("instructions", "an agent must be told what to do and how to report");
-const WHICH_TASK: (&str, &str) = ("task_id", "an agent must be told which task it has");
-const WHERE: (&str, &str) = ("worktree", "an agent must be told where to work");
+    ("instructions", "an agent must learn what to do and how to report");
+const WHICH_TASK: (&str, &str) = ("task_id", "an agent must learn which task it has");
+const WHERE: (&str, &str) = ("worktree", "an agent must learn where to work");
 
 /// Template of a coder's prompt.
 pub const CODER: &str = "\
@@ -131,5 +131,5 @@ pub(super) const PLANNER_FORM: Form = Form {
         "sprint_state",
         "instructions",
     ],
-    required: &[("wake_trigger", "a planner must be told why it was called"), WHAT_TO_DO],
+    required: &[("wake_trigger", "a planner must learn why it was called"), WHAT_TO_DO],
 };

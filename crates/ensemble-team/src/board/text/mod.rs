@@ -137,7 +137,7 @@ impl Text {
             return Err(refused("write it as plain blocks, one field a line".to_owned()));
         }
         if new.comments() != self.comments() {
-            return Err(refused("a comment would be lost; put it on a line of its own".to_owned()));
+            return Err(refused("a comment would be lost; put it on a separate line".to_owned()));
         }
         Ok(new)
     }

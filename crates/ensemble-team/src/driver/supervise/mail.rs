@@ -133,7 +133,7 @@ fn section(shown: &[Envelope], named: &[Envelope]) -> String {
     }
     let mut text = "\n=== MAIL ===\n".to_owned();
     if !shown.is_empty() {
-        text += "Your mail since the last prompt. You have received it; nothing is left to settle. What stands in \
+        text += "Your mail since the last prompt. You have received it; nothing is left to settle. What is in \
                  a fence is what its sender wrote.\n";
     }
     for (number, envelope) in (1..).zip(shown) {

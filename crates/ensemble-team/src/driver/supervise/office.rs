@@ -291,7 +291,7 @@ impl Run<'_> {
                         "`{by}` was shut down by {from} (request {request}) before it had finished. Its commits and changes are kept under refs/ensemble/salvage/{id}/{}.",
                         holder.epoch
                     ),
-                    next_action: "Look at what was kept, and go on from there.".to_owned(),
+                    next_action: "Look at what was kept, and continue from there.".to_owned(),
                     more: Map::new(),
                 };
                 self.board.lock().and_then(|mut locked| {

@@ -78,13 +78,13 @@ impl fmt::Display for Refusal {
                  newest prompt, check what has changed, and report again"
             ),
             Self::Completed { resolution: Resolution::Success } => {
-                write!(f, "it is COMPLETED already: go on with the next step")
+                write!(f, "it is COMPLETED already: continue with the next step")
             }
             Self::Completed { resolution: Resolution::Skipped } => {
-                write!(f, "it was skipped: go on with the next step")
+                write!(f, "it was skipped: continue with the next step")
             }
             Self::Completed { resolution: Resolution::Split } => {
-                write!(f, "it was split: go on with its parts")
+                write!(f, "it was split: continue with its parts")
             }
             Self::Blocked => {
                 write!(f, "it is BLOCKED: `step unblock`, `split` or `skip` it first")

@@ -68,7 +68,7 @@ impl fmt::Display for Refusal {
                 presented.by, presented.epoch
             ),
             Self::OldEpoch { presented, now } => {
-                write!(f, "epoch {presented} is over; {now} is current")
+                write!(f, "epoch {presented} has ended; {now} is current")
             }
             Self::Taken { holder } => {
                 write!(f, "`{}` (epoch {}) reviews it", holder.by, holder.epoch)

@@ -284,7 +284,7 @@ impl Row<'_> {
     pub(super) fn text(&self, column: usize) -> DbResult<&str> {
         match self.cell(column)? {
             Cell::Text(text) => Ok(text),
-            Cell::Null | Cell::Integer(_) => Err(DbError::damaged(column, "is no text")),
+            Cell::Null | Cell::Integer(_) => Err(DbError::damaged(column, "is not text")),
         }
     }
 

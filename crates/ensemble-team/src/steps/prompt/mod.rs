@@ -264,7 +264,7 @@ fn constraints(material: &Material) -> Vec<String> {
     match files.join(", ") {
         files if files.is_empty() => {}
         files if is_guess => all.push(format!(
-            "Change only what the fix needs. No other step works meanwhile on {files}."
+            "Change only what the fix needs. No other step works on {files} until then."
         )),
         files => all.push(format!("Change only these files: {files}.")),
     }

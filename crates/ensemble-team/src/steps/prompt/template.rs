@@ -33,5 +33,5 @@ pub(super) const FORM: Form = Form {
         "attempt",
         "attempts_max",
     ],
-    required: &[("output_requirement", "a worker must be told how to report")],
+    required: &[("output_requirement", "a worker must learn how to report")],
 };

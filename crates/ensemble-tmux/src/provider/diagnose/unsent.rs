@@ -16,7 +16,7 @@ impl Judgement {
         }
         let what = match line {
             UnsentLine::Absent => return self,
-            UnsentLine::Alone => "a line of ours, not submitted",
+            UnsentLine::Alone => "our hint is still unsent in its prompt",
             UnsentLine::WithWords => "our hint with your words behind it",
         };
         self.unsent_line = line;

@@ -31,7 +31,7 @@ impl HttpPlace {
     pub fn parse(text: &str, remote: bool) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no address like http://127.0.0.1:4096 (http, an IP address or localhost, a port)"
+                "{text:?} is not an address like http://127.0.0.1:4096 (http, an IP address or localhost, a port)"
             )
         };
         let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
