@@ -32,7 +32,7 @@ use ensemble_core::watch::WatchError;
 use ensemble_core::{Error, Result};
 use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
-use ensemble_project::workload::words;
+use ensemble_project::workload::describe_wait;
 use ensemble_team::authority::NotAuthorized;
 use ensemble_team::driver::departure_note;
 use ensemble_team::roster::Roster;
@@ -328,7 +328,7 @@ impl RequestWatch {
     /// Pending requests between agents, as of the last look, in a few words.
     pub(crate) fn waits_for(&self) -> BTreeMap<Name, String> {
         let pending = self.tracker.iter().filter(|request| request.decision().is_none());
-        let words = |r: &Request| (r.from().clone(), words(&r.kind().name, r.id(), r.to()));
+        let words = |r: &Request| (r.from().clone(), describe_wait(&r.kind().name, r.to()));
         pending.map(words).collect()
     }
 

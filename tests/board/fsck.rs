@@ -28,9 +28,9 @@ fn heartbeats_of_unregistered_agents_are_removed_and_others_kept() {
     }
     assert_eq!(found(&bed, false), []);
     bed.change(|board| board.unregister(&ann, "gone"));
-    let left = one(&bed, false, "a registration that is over");
+    let left = one(&bed, false, "a registration that has ended");
     assert!(left.path.ends_with("leases/ann@1.beat") && left.is_repairable && !left.repaired);
-    assert!(one(&bed, true, "a registration that is over").repaired);
+    assert!(one(&bed, true, "a registration that has ended").repaired);
     assert_eq!(found(&bed, false), []);
     assert!(directory.join("leases/bob@2.beat").exists());
 }

@@ -26,7 +26,7 @@ fn init_makes_a_private_project_and_leaves_it_alone_afterwards() {
             if is_prose { all } else { all + line + "\n" }
         });
     std::fs::write(bed.project().join("ensemble.yaml"), &uncommented).unwrap();
-    assert!(bed.ok("init").contains("is there already"));
+    assert!(bed.ok("init").contains("exists already"));
     let kept = std::fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
     assert_eq!(kept, uncommented);
     assert!(kept.contains("durability: power") && kept.contains("provider: claude"), "{kept}");
@@ -173,7 +173,7 @@ fn only_the_holder_of_this_delivery_may_go_on() {
     bed.ok(&format!("release {id} --as w1"));
     bed.ok("recv --as w1");
     let refused = bed.fails(1, &format!("settle {id} --as w1 --epoch 1"));
-    assert!(refused.contains("is over") && refused.contains("epoch 2"), "{refused}");
+    assert!(refused.contains("has ended") && refused.contains("epoch 2"), "{refused}");
     bed.ok(&format!("settle {id} --as w1 --epoch 2"));
     let refused = bed.fails(1, &format!("settle {id} --as w1"));
     assert!(refused.contains("it is settled"), "{refused}");

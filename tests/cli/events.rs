@@ -37,7 +37,7 @@ fn what_would_falsify_the_replay_is_refused() {
     {
         let said = bed.fails(1, &format!("log record {kind} id={id} mailbox=w1 epoch=1 --as w1"));
         assert!(said.contains("is written by Ensemble itself"), "{said}");
-        assert!(said.contains("hint: use a type of your own"), "{said}");
+        assert!(said.contains("hint: use your own type"), "{said}");
     }
     for kind in ["session_start", "session_end", "log.continued"] {
         bed.fails(1, &format!("log record {kind} --as w1"));

@@ -147,7 +147,7 @@ fn a_summary_is_announced_once_and_names_missing_reports() {
     // Later reports do not change what was told.
     assert_eq!(run(&bed, &report("t-2", GOOD)).code, 0);
     let again = run(&bed, &["summary", "--task", "t-2", "--task", "t-1"]);
-    assert!(again.code == 3 && again.stdout.contains("(told before)"), "{again:?}");
+    assert!(again.code == 3 && again.stdout.contains("(sent before)"), "{again:?}");
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
     let other = bed.object("summary --task t-1 --task t-2 --batch second");
     assert_eq!((&other["status"], &other["told"]), (&json!("success"), &json!(true)));

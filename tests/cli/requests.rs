@@ -437,7 +437,7 @@ fn a_plan_that_was_not_decided_in_time_needs_a_person_until_it_is_asked_again_or
     let undecided = || -> Vec<String> {
         let status = bed.json("status").pop().unwrap();
         let needs = status["needs"].as_array().unwrap().iter();
-        let late = needs.filter(|need| need["text"].as_str().unwrap().contains("not decided"));
+        let late = needs.filter(|need| need["text"].as_str().unwrap().contains("did not decide"));
         late.map(|need| need["about"].as_str().unwrap().to_owned()).collect()
     };
     for id in ["p1", "p2"] {

@@ -313,13 +313,16 @@ fn a_click_and_the_keyboard_open_the_story_of_a_bar() {
         assert_eq!(open_story(&mut browser), "");
         browser.click(".bar[title^='task-6 waited']");
         let story = open_story(&mut browser);
-        assert!(story.contains("Task task-6") && story.contains("escalation"), "{story}");
+        assert!(story.contains("Task task-6") && story.contains("has not picked up"), "{story}");
         assert!(story.contains("no ack"), "{story}");
         browser.press("Escape");
         assert_eq!(open_story(&mut browser), "");
         browser.click(".arrow.open");
         let story = open_story(&mut browser);
-        assert!(story.contains("Request ab12cd34") && story.contains("request.opened"), "{story}");
+        assert!(
+            story.contains("Request ab12cd34") && story.contains("asks for a decision"),
+            "{story}"
+        );
         browser.press("Escape");
         browser.evaluate("document.querySelector('.bar[title^=blocked]').focus()");
         browser.press("ArrowRight");

@@ -163,8 +163,8 @@ fn mistakes_in_a_report_are_named_with_what_to_write() {
     let ran = bed.run_with("step submit --as Tara", report);
     assert_eq!(ran.code, 2);
     for part in [
-        "nothing was submitted: artefacts: is no member of submit_step_completion: write `artifacts`",
-        "bogus: is no member of submit_step_completion: leave it out",
+        "nothing was submitted: artefacts: is not a member of submit_step_completion: write `artifacts`",
+        "bogus: is not a member of submit_step_completion: leave it out",
         "summary: `failure` needs a reason: write in `summary` what failed, where",
     ] {
         assert!(ran.stderr.contains(part), "{part}: {ran:?}");

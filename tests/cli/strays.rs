@@ -128,7 +128,7 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
     assert!(works(&bed, "recv --as w1").contains("hello"));
     works(&bed, "settle sent --as w1");
     works(&bed, "request answer 11111111 --reject --reason busy --as w1");
-    assert!(works(&bed, "why sent").contains("state=settled"));
+    assert!(works(&bed, "why sent").contains("finished"));
     let stored = objects(&works(&bed, "log --type message.stored --json"));
     assert!(stored.iter().any(|record| record["data"]["id"] == "sent"), "{stored:?}");
     for line in ["log", "mailbox list", "doctor", "usage", "whoami --as w1"] {

@@ -93,7 +93,7 @@ fn an_agent_says_that_it_lives_what_comes_next_and_how_it_ends() {
     let mut late = bed.command(&["agent", "heartbeat", "--as", "coder-1"]);
     let late = late.env("ENSEMBLE_AGENT_EPOCH", "1000").output().unwrap();
     assert_eq!(late.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&late.stderr).contains("is over"), "{late:?}");
+    assert!(String::from_utf8_lossy(&late.stderr).contains("has ended"), "{late:?}");
 
     let ran = bed.run("agent exit 42 --reason full --as coder-1");
     assert_eq!((ran.code, ran.stdout.as_str()), (42, "coder-1 ends with 42: unregistered\n"));

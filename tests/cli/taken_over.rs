@@ -83,7 +83,7 @@ fn up_takes_in_the_panes_and_down_leaves_them() {
     // A new project beside it is told of the agents in tmux.
     let told = desk.inside("init elsewhere").stdout;
     let adopt = told.lines().find(|line| line.contains("ensemble agent adopt --all"));
-    assert!(adopt.is_some_and(|line| line.ends_with("take in the 3 agents in tmux")), "{told}");
+    assert!(adopt.is_some_and(|line| line.ends_with("adopt the 3 agents in tmux")), "{told}");
     assert_eq!(desk.inside("init --from ensemble-claude .").code, 0);
     // The fixture's second worker is in a pane that is gone. The others come in all the same.
     let up = desk.inside("up");

@@ -271,7 +271,7 @@ fn a_configuration_that_is_there_is_left_and_what_it_lacks_is_said() {
 fn another_directory_is_not_taken_over() {
     let bed = Bed::empty();
     let told = bed.fails(1, "init --from ensemble-claude .");
-    assert!(told.contains("is no project of ensemble-claude"), "{told}");
+    assert!(told.contains("is not a project of ensemble-claude"), "{told}");
     assert!(!bed.project().join("queue").exists(), "nothing is made");
     assert!(bed.fails(2, "init --from shogun").contains("ensemble-claude"));
 }

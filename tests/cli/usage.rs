@@ -54,9 +54,9 @@ fn project(budget: &str) -> (Bed, std::path::PathBuf) {
 fn the_live_view_says_what_work_took() {
     let (bed, record) = project("");
     let screen = Screen::start(&bed.project(), "top", (80, 24));
-    screen.shows("used: 1000k tokens, $1.00");
+    screen.shows("used 1000k tokens, $1.00");
     append(&record, &[turn(), request("r2", 2)]);
-    screen.shows("used: 3000k tokens, $3.00");
+    screen.shows("used 3000k tokens, $3.00");
     let page = bed.ok("log report -o -");
     assert!(page.contains("<th>tokens</th>") && page.contains("$3.00"), "the page has it, too");
 }

@@ -95,6 +95,24 @@ fn the_library_names_no_command() {
     assert_none("a text of the library that names a command", &found);
 }
 
+/// Commands that hold the terminal, as advice would name them. `ensemble admin watch &` returns.
+const ENDLESS: [&str; 3] = ["`ensemble admin watch`", "`ensemble top`", "`ensemble log --follow`"];
+
+#[test]
+fn advice_names_no_command_that_holds_the_terminal() {
+    let mut found = Vec::new();
+    for (path, text) in files(&[".rs"]) {
+        let is_product = path.contains("/src/") && !path.starts_with("tests/");
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let lines = (1..).zip(product.lines()).filter(|(_, line)| {
+            let is_comment = line.trim_start().starts_with("//");
+            is_product && !is_comment && ENDLESS.iter().any(|command| line.contains(command))
+        });
+        found.extend(lines.map(|(number, line)| format!("{path}:{number}: {}", line.trim())));
+    }
+    assert_none("advice that holds the terminal", &found);
+}
+
 /// Whether a line is a whole doc comment that starts with a pronoun and ends before it names a thing.
 fn is_riddle(line: &str) -> bool {
     let line = line.trim_start();

@@ -116,7 +116,7 @@ fn an_agent_learns_whether_it_may_begin() {
     let duty = Duty::Work { task: name("t1"), epoch, path };
     assert_eq!(verify(&bed, "coder-1", Some(epoch)).unwrap().duty, duty);
     let old = verify(&bed, "coder-1", Some(epoch - 1)).unwrap_err();
-    assert!(matches!(&old, Unfit::Over(_)) && old.to_string().contains("is over"), "{old}");
+    assert!(matches!(&old, Unfit::Over(_)) && old.to_string().contains("has ended"), "{old}");
     let never = Timestamp::from_unix_millis(i64::MAX / 2);
     let late = bed.trees().verify(&name("coder-1"), None, never).unwrap().unwrap_err();
     assert!(late.to_string().contains("expired at"), "{late}");

@@ -254,16 +254,13 @@ pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
 
 /// The oldest of these requests of each agent, in a few words.
 pub(crate) fn waits_in(pending: &[Asked]) -> BTreeMap<Name, String> {
-    let words = |asked: &Asked| {
-        let text = words(asked.kind.as_str(), asked.request_id.as_str(), &asked.to);
-        (asked.from.clone(), text)
-    };
+    let words = |asked: &Asked| (asked.from.clone(), describe_wait(asked.kind.as_str(), &asked.to));
     // The oldest request is inserted last.
     pending.iter().rev().map(words).collect()
 }
 
-/// The pending decision of an agent.
+/// What an agent with a pending decision waits for.
 #[must_use]
-pub fn words(kind: &str, id: &str, to: &Name) -> String {
-    format!("{kind} {id} by {to}")
+pub fn describe_wait(kind: &str, to: &Name) -> String {
+    format!("{to} to decide on its {}", kind.replace('_', " "))
 }

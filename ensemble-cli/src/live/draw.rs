@@ -155,6 +155,9 @@ fn need_lines(need: &Need, now: Timestamp, width: usize, is_roomy: bool) -> Vec<
         return vec![cut(&text, width), format!("    -> {}", one_line(&need.help))];
     }
     let help = help_shown(&need.help);
+    if help.is_empty() {
+        return vec![cut(&text, width)];
+    }
     let room = width.saturating_sub(help.chars().count() + 5);
     vec![format!("{}  -> {help}", cut(&text, room))]
 }
@@ -242,7 +245,7 @@ fn used(scene: &Scene<'_>) -> Option<String> {
     };
     let used =
         || format!("used {} tokens, {}{unclear}", token_count(all.tokens.total()), cost(&all));
-    (!scene.spent.agents.is_empty() || scene.spent.unclear > 0).then(used)
+    (all.tokens.total() > 0 || scene.spent.unclear > 0).then(used)
 }
 
 /// The time, and what was said or has changed.

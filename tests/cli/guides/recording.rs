@@ -117,9 +117,9 @@ fn a_first_team_is_typed_and_recorded() {
     recorder.run("ensemble team", "worker-1");
     recorder.clear();
     recorder.run("ensemble send --to worker-1 --task t1 'count the lines' --until settled", "-");
-    recorder.run("ensemble why t1", "settled");
+    recorder.run("ensemble why t1", "finished");
     recorder.type_line("ensemble top");
-    let is_idle = |line: &&str| line.trim_end().ends_with(" ready");
+    let is_idle = |line: &&str| line.contains("worker-") && line.contains("  idle");
     let idle = || recorder.text().lines().filter(is_idle).count() == 2;
     eventually("the live view shows both agents at rest", idle);
     recorder.keep(2 * SHOWN);

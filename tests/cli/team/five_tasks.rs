@@ -29,14 +29,20 @@ const TASKS: [(&str, &[Step]); 5] = [
     (
         "Give back a dead letter",
         &[
-            ("ensemble", &["DEAD LETTER", "after 5 attempts", "-> `ensemble dead retry dead-1`"]),
+            (
+                "ensemble",
+                &["is a dead letter", "after 5 attempts", "-> `ensemble dead retry dead-1`"],
+            ),
             ("ensemble dead retry dead-1", &["gave dead-1 back to box"]),
         ],
     ),
     (
         "Approve a plan",
         &[
-            ("ensemble", &["DECISION", "-> `ensemble request list plan-1` shows it"]),
+            (
+                "ensemble",
+                &["to decide on its plan approval", "-> `ensemble request list plan-1` shows it"],
+            ),
             (
                 "ensemble request list plan-1",
                 &["move the cache", "ensemble request answer plan-1 --approve --as boss"],
@@ -51,7 +57,7 @@ const TASKS: [(&str, &[Step]); 5] = [
         "See why a task failed",
         &[
             ("ensemble help", &["ensemble why ID"]),
-            ("ensemble why t-fail", &["task_failed", "why  0 of 3 tests (0%) ran"]),
+            ("ensemble why t-fail", &["It failed: 0 of 3 tests (0%) ran"]),
         ],
     ),
     (

@@ -366,7 +366,7 @@ fn without_an_inotify_instance_up_starts_a_watcher_that_polls_and_says_so() {
     let says = up.stderr.contains("warning: the watcher polls: no inotify instance left");
     assert!(says || polls(), "{up:?}");
     team.wait_for_puppet("worker-1");
-    assert!(team.bed.ok("status").contains("it polls: no inotify instance left"));
+    assert!(team.bed.ok("status").contains("the watcher polls: no inotify instance left"));
     assert_eq!(apart("exec \"$E\" down --force").code, 0);
 }
 

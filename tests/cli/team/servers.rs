@@ -105,7 +105,7 @@ fn what_an_agent_holds_and_waits_for_on_a_server_is_its_state() {
     assert_eq!(asked.code, 0, "{asked:?}");
     let waiting = team.member("worker-1");
     assert_eq!(waiting["state"], "waiting", "{waiting}");
-    is_recorded("waiting", "plan_approval q1 by lead");
+    is_recorded("waiting", "lead to decide on its plan approval");
     // Its panes are here also while the server is away.
     server.kill();
     let away = team.bed.run("team worker-1");

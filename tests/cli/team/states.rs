@@ -142,7 +142,7 @@ fn who_has_asked_for_a_decision_waits_for_it() {
     let asked: serde_json::Value = serde_json::from_str(asked.stdout.trim()).unwrap();
     let id = asked["request_id"].as_str().unwrap();
     let line = team.wait_for_state("worker-1", "waiting");
-    assert_eq!(line["why"], format!("waits for plan_approval {id} by conductor"));
+    assert_eq!(line["why"], "waits for conductor to decide on its plan approval");
     // Holding something does not make it work: it waits.
     team.bed.ok("send --as operator --to worker-1 -m other");
     assert_eq!(team.order("worker-1", "$E recv").code, 0);

@@ -86,7 +86,9 @@ pub(super) fn of_message(record: &Record, message: &NamedMessage) -> Told {
 
 /// Mail that repeats another record.
 fn is_echo(kind: &str) -> bool {
-    kind == "board.alarm" || kind.ends_with(".request") || kind.ends_with(".response")
+    matches!(kind, "board.alarm" | "report.escalation")
+        || kind.ends_with(".request")
+        || kind.ends_with(".response")
 }
 
 fn stored(mailbox: &str, message: &NamedMessage, purpose: Purpose) -> Told {
@@ -174,13 +176,15 @@ pub(super) fn of_agent(record: &Record) -> Told {
         }
         types::AGENT_STATE => {
             let (from, to) = (word(record, "from"), word(record, "to"));
-            if from.is_empty() {
-                return SILENT;
-            }
             let is_trouble = matches!(&*to, "blocked" | "gone" | "limited");
             let weight = if is_trouble { Weight::Trouble } else { Weight::Change };
             let why = if is_trouble { because(&why) } else { String::new() };
-            said(weight, format!("{agent}  {from} -> {to}{why}"))
+            match (&*from, &*to) {
+                // Its start has been said.
+                ("", "idle" | "starting" | "shutdown") => SILENT,
+                ("", _) => said(weight, format!("{agent} is {to}{why}")),
+                _ => said(weight, format!("{agent}  {from} -> {to}{why}")),
+            }
         }
         // What was held has its own sentences.
         types::LEASE_HOLDER_GONE | types::LEASE_KEPT => SILENT,
@@ -300,13 +304,17 @@ pub(super) fn of_event(record: &Record) -> Told {
             said(Weight::Trouble, format!("task {task} failed{why}"))
         }
         types::ESCALATION => {
+            let reason = match word(record, "reason") {
+                reason if reason.is_empty() => reason,
+                reason => format!(" ({})", reason.replace('_', " ")),
+            };
             let waited = Duration::from_secs(number(record, "waited_seconds"));
             let waited =
                 if waited.is_zero() { String::new() } else { format!(" in {}", age(waited)) };
             said(
                 Weight::Trouble,
                 format!(
-                    "{worker} has not picked up task {task}{waited}, so the conductor was notified"
+                    "{worker} has not picked up task {task}{waited}{reason}, so the conductor was notified"
                 ),
             )
         }
