@@ -7,7 +7,7 @@ use ensemble_core::agent::{AgentPane, Diagnosis, Program};
 use ensemble_core::broker::Broker;
 use ensemble_core::document::LockedDocument;
 use ensemble_core::driver::{
-    AckManager, Assigner, DeliveryId, Ended, Order, PongBox, Readied, Readiness,
+    AckDriver, Assigner, DeliveryId, Ended, Order, PongBox, Readied, Readiness,
 };
 use ensemble_core::dropbox::{Ledger, Routes};
 use ensemble_core::durable::Durability;
@@ -66,7 +66,7 @@ const _: () = {
 
 /// What moves into a thread or an async task, and works there.
 const _: () = {
-    sent::<AckManager<'static>>();
+    sent::<AckDriver<'static>>();
     sent::<Readiness<'static>>();
     sent::<Assigner<'static>>();
     sent::<MailboxLeases>();

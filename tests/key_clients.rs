@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ensemble_core::driver::{AckManager, Order};
+use ensemble_core::driver::{AckDriver, Order};
 use ensemble_core::env::{Clock, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name, Timestamp};
@@ -65,7 +65,7 @@ fn keys_of_phase_2(command: impl Fn(&Path) -> String) -> Vec<String> {
     let worker = Name::new("dispatch").expect("a name");
     spool.add_mailbox(&worker, &Default::default()).expect("a mailbox");
     let (clock, pressed) = (Ahead::default(), Pressed::default());
-    let mut manager = AckManager::borrowing(&spool, &clock, &pressed, worker.clone());
+    let mut manager = AckDriver::borrowing(&spool, &clock, &pressed, worker.clone());
     let order = Order::new("task-1", worker.clone(), Envelope::new(worker, "count\n"));
     let pane = tmux.pane("%0", "generic");
     let id = manager.deliver(order, Some(Box::new(pane))).expect("a delivery");

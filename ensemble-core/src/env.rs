@@ -167,7 +167,7 @@ pub enum Published {
 }
 
 /// How many messages a mailbox holds, by state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
     /// S2: waiting, whether due or delayed.

@@ -54,7 +54,12 @@
 //! | [`Message`], [`KeepAlive`] | a received message: settle, release, reject, extend, reply; goes back if it is dropped |
 //! | [`Draft`], [`IntoName`] | a message that is being written |
 //! | [`CancelToken`] | ends waits |
+//! | [`PendingRequest`], [`Decision`], [`Outcome`] | a question whose first answer is final: a shutdown, a plan |
 //! | [`Watcher`], [`Report`], [`CallbackResult`] | files in the drop boxes, each for a closure or a mailbox |
+//! | [`AckManager`], [`Assignment`], [`DeliveryId`] | tasks that are followed up until they are acked or escalated |
+//! | [`Ended`], [`Phase`], [`Notice`] | how such a delivery ended |
+//! | [`WorkerPane`], [`AgentState`], [`Key`] | your own pane, in which a worker runs |
+//! | [`QueueView`], [`MailboxView`], [`HeldView`] | what a dashboard shows: counts, ages, holders |
 //! | [`Lease`] | proof of holding a message; goes as JSON to another process, which resumes with it |
 //! | [`Envelope`], [`Name`], [`MessageId`], [`Timestamp`] | what a message says, and the checked words in it |
 //! | [`Found`], [`State`], [`DeadLetter`], [`Swept`] | what looking, counting and cleaning up return |
@@ -110,8 +115,8 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `internals` | what the handle is built from, and what Ensemble itself uses: mailboxes as directories, leases, requests, drop boxes, protocols as state machines, drivers such as `AckManager`. It may change in any release |
-//! | `tokio` | [`Mailbox`]`::incoming`: receiving, asking and settling in a tokio runtime, cancel-safe and without polling |
+//! | `internals` | what the handle is built from, and what Ensemble itself uses: mailboxes as directories, stores, protocols as state machines, drivers. It may change in any release |
+//! | `tokio` | [`Mailbox`]`::incoming`: receiving, asking, settling and following tasks up in a tokio runtime, cancel-safe and without polling |
 //! | `sim` | doubles of clock, pane and transport, for tests in which days pass in milliseconds |
 //! | `schema` | JSON Schemas of configuration files |
 //!
@@ -206,16 +211,21 @@ pub mod events {
     pub use crate::event_log::{EventLog, Follower, Record, Recorder};
 }
 
+pub use agent::AgentState;
+pub use driver::{DeliveryId, Ended, Notice};
 pub use durable::Durability;
 pub use env::{Counts, Lease};
 #[cfg(feature = "internals")]
 pub use error::{AreaError, printable};
 pub use error::{Error, Result};
 pub use message::{Envelope, MessageId, Name, NameError, Timestamp};
+pub use pane::Key;
+pub use proto::ack::Phase;
+pub use proto::request::{Decision, Outcome};
 #[cfg(feature = "tokio")]
 pub use queue::Incoming;
 pub use queue::{
-    CallbackResult, CancelToken, Draft, Inboxes, IntoName, KeepAlive, Mailbox, Message, Messages,
-    Queue, QueueOptions, Report, Watcher,
+    AckManager, Assignment, CallbackResult, CancelToken, Draft, Inboxes, IntoName, KeepAlive,
+    Mailbox, Message, Messages, PendingRequest, Queue, QueueOptions, Report, Watcher, WorkerPane,
 };
-pub use spool::{DeadLetter, Found, Settings, State, Swept};
+pub use spool::{DeadLetter, Found, HeldView, MailboxView, QueueView, Settings, State, Swept};

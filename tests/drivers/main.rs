@@ -14,7 +14,7 @@ use ensemble_core::Result;
 use ensemble_core::agent::{AgentPane, Begun, Line};
 use ensemble_core::agent::{AgentState, Diagnosis, Program, Step};
 use ensemble_core::driver::{
-    AckManager, Assigned, Assigner, Ended, Order, PongBox, read_escalations,
+    AckDriver, Assigned, Assigner, Ended, Order, PongBox, read_escalations,
 };
 use ensemble_core::env::{Clock, Monotonic, Pane};
 use ensemble_core::message::{Envelope, Name, Timestamp};
@@ -146,8 +146,8 @@ impl Bench {
         Self { home, spool, clock, log, claim: Arc::default() }
     }
 
-    fn manager(&self) -> AckManager<'_> {
-        AckManager::borrowing(&self.spool, &self.clock, &self.log, name("dispatch"))
+    fn manager(&self) -> AckDriver<'_> {
+        AckDriver::borrowing(&self.spool, &self.clock, &self.log, name("dispatch"))
     }
 
     fn assigner(&self) -> Assigner<'_> {

@@ -52,7 +52,7 @@ fn climb(state: AgentState) -> (Ended, Vec<String>, SimClock, SimRecorder) {
         Options::default().with_clock(Arc::new(clock.clone())).with_recorder(Arc::new(log.clone()));
     let spool = Arc::new(Spool::create(&home.path().join("queue"), options).unwrap());
     spool.add_mailbox(&name("w1"), &Default::default()).unwrap();
-    let mut manager = AckManager::new(Arc::clone(&spool), name("lead"));
+    let mut manager = AckDriver::new(Arc::clone(&spool), name("lead"));
     let (pane, heard) = headless(state);
     let config = Config::default().with_wait_max(Duration::from_secs(600));
     let id = manager.deliver(order("t1", "w1").with_config(config), Some(pane)).unwrap();

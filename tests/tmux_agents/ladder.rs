@@ -6,7 +6,7 @@ use std::time::Duration;
 use ensemble_core::Result;
 use ensemble_core::agent::{AgentPane, Begun, Line};
 use ensemble_core::agent::{Diagnosis, Program};
-use ensemble_core::driver::{AckManager, Ended, Order};
+use ensemble_core::driver::{AckDriver, Ended, Order};
 use ensemble_core::env::{Clock, Monotonic, Pane};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name, Timestamp};
@@ -104,7 +104,7 @@ pub(crate) fn climb<'a>(case: &'a Case<'a>) -> Vec<String> {
     spool.add_mailbox(&worker, &Default::default()).expect("a mailbox");
     let (clock, keys) = (Hand::default(), Keys::default());
     let controller = Name::new("controller").expect("a name");
-    let mut manager = AckManager::borrowing(&spool, &clock, &keys, controller);
+    let mut manager = AckDriver::borrowing(&spool, &clock, &keys, controller);
     let config = Config::default().with_phase_timeout(PHASE_TIMEOUT).with_wait_max(WAIT_MAX);
     let order =
         Order::new("task-1", worker.clone(), Envelope::new(worker, "count\n")).with_config(config);

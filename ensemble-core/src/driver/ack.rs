@@ -21,23 +21,23 @@ use crate::spool::Spool;
 /// nothing of renames.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// Tells the deliveries of one [`AckManager`] apart.
+/// Tells the deliveries of one [`AckDriver`] apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeliveryId(u64);
 
 /// Delivers tasks and climbs the ladder with those that are not acked.
 ///
 /// The ack of a task is its message leaving the mailbox's `new/` or `front/`; an `ack/<task>.ack`
-/// file becomes that through the watcher. For one task call [`AckManager::wait_with_escalation`].
-/// For many call [`AckManager::deliver`] for each and then, in a loop: [`AckManager::handle_mail`]
-/// when something may have been received, [`AckManager::handle_timeout`] at
-/// [`AckManager::poll_timeout`], and [`AckManager::poll_ended`] until it is empty. A call types at
+/// file becomes that through the watcher. For one task call [`AckDriver::wait_with_escalation`].
+/// For many call [`AckDriver::deliver`] for each and then, in a loop: [`AckDriver::handle_mail`]
+/// when something may have been received, [`AckDriver::handle_timeout`] at
+/// [`AckDriver::poll_timeout`], and [`AckDriver::poll_ended`] until it is empty. A call types at
 /// most one line for each delivery that is due, and waits for no agent. The delay before Enter is a
 /// deadline like any other. A delivery ends when no line of it is left half-typed.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use ensemble_core::driver::{AckManager, Order, nap};
+/// use ensemble_core::driver::{AckDriver, Order, nap};
 /// use ensemble_core::message::{Envelope, Name};
 /// use ensemble_core::proto::ack::Phase;
 /// use ensemble_core::spool::{Options, Spool};
@@ -47,7 +47,7 @@ pub struct DeliveryId(u64);
 /// let worker = Name::new("worker-1")?;
 /// spool.add_mailbox(&worker, &Default::default())?;
 ///
-/// let mut manager = AckManager::new(Arc::clone(&spool), Name::new("dispatch")?);
+/// let mut manager = AckDriver::new(Arc::clone(&spool), Name::new("dispatch")?);
 /// let order = Order::new("task-001", worker.clone(), Envelope::new(worker.clone(), "count\n"));
 /// // A healthy worker acks at once: this one while the controller rests.
 /// let mut rest = |longest| {
@@ -58,18 +58,18 @@ pub struct DeliveryId(u64);
 /// assert_eq!((acked, phase), (true, Phase::Deliver));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct AckManager<'a> {
+pub struct AckDriver<'a> {
     world: World<'a>,
     deliveries: BTreeMap<DeliveryId, Delivery<'a>>,
     delivered: u64,
     ended: VecDeque<(DeliveryId, Ended)>,
 }
 
-impl AckManager<'static> {
+impl AckDriver<'static> {
     /// A manager without deliveries. It owns what it works with, so it can be a field beside the queue, and
     /// move to a thread or an async task. Its clock and recorder are those of the queue.
     ///
-    /// `actor` delivers: it stands in the log, in escalations, and as the sender of a task that names none.
+    /// `actor` delivers: it is named in the log and in escalations, and is the sender of a task that names none.
     #[must_use]
     pub fn new(spool: Arc<Spool>, actor: Name) -> Self {
         let (clock, recorder) = (spool.options().clock.clone(), spool.options().recorder.clone());
@@ -99,8 +99,8 @@ impl AckManager<'static> {
     }
 }
 
-impl<'a> AckManager<'a> {
-    /// As [`AckManager::new`], for a caller that has all of this on its stack.
+impl<'a> AckDriver<'a> {
+    /// As [`AckDriver::new`], for a caller that has all of this on its stack.
     #[must_use]
     pub const fn borrowing(
         spool: &'a Spool,
@@ -112,7 +112,7 @@ impl<'a> AckManager<'a> {
         Self::with(Shared::Borrowed(spool), clock, recorder, actor)
     }
 
-    /// As [`AckManager::with_queue`], borrowed.
+    /// As [`AckDriver::with_queue`], borrowed.
     #[must_use]
     pub fn with_borrowed_queue(mut self, queue: &'a dyn Broker) -> Self {
         self.world.elsewhere = Some(Shared::Borrowed(queue));
@@ -174,19 +174,19 @@ impl<'a> AckManager<'a> {
     /// Lets time pass.
     ///
     /// # Errors
-    /// As for [`AckManager::handle_mail`].
+    /// As for [`AckDriver::handle_mail`].
     pub fn handle_timeout(&mut self) -> Result<()> {
         self.each(Delivery::handle_timeout)
     }
 
-    /// When to call [`AckManager::handle_timeout`] at the latest; `None` for never.
+    /// When to call [`AckDriver::handle_timeout`] at the latest; `None` for never.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Monotonic> {
         self.deliveries.values().filter_map(Delivery::poll_timeout).min()
     }
 
     /// A delivery that has ended. One that was escalated is still looked after, to record a late
-    /// ack, until [`AckManager::forget`].
+    /// ack, until [`AckDriver::forget`].
     pub fn poll_ended(&mut self) -> Option<(DeliveryId, Ended)> {
         let (id, ended) = self.ended.pop_front()?;
         if !matches!(ended, Ended::Escalated { .. }) {
@@ -211,7 +211,7 @@ impl<'a> AckManager<'a> {
     /// of this manager go on meanwhile.
     ///
     /// # Errors
-    /// As for [`AckManager::deliver`] and [`AckManager::handle_mail`].
+    /// As for [`AckDriver::deliver`] and [`AckDriver::handle_mail`].
     pub fn wait_with_escalation(
         &mut self,
         order: Order,
@@ -231,7 +231,7 @@ impl<'a> AckManager<'a> {
     /// Waits until one delivery has ended.
     ///
     /// # Errors
-    /// As for [`AckManager::handle_mail`].
+    /// As for [`AckDriver::handle_mail`].
     pub fn wait_for(&mut self, id: DeliveryId, rest: &mut dyn FnMut(Duration)) -> Result<Ended> {
         loop {
             self.handle_mail(None)?;
@@ -263,9 +263,9 @@ impl<'a> AckManager<'a> {
     }
 }
 
-impl fmt::Debug for AckManager<'_> {
+impl fmt::Debug for AckDriver<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AckManager")
+        f.debug_struct("AckDriver")
             .field("actor", &self.world.actor)
             .field("deliveries", &self.deliveries.keys())
             .field("ended", &self.ended)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{AckManager, Ended, HookReach, LadderHost, Order, PongBox, Readied, Readiness};
+use super::{AckDriver, Ended, HookReach, LadderHost, Order, PongBox, Readied, Readiness};
 use crate::agent::AgentPane;
 use crate::durable::FileLock;
 use crate::env::Clock;
@@ -132,7 +132,7 @@ impl Assigner<'_> {
             None => {
                 let actor = self.actor.clone();
                 let mut manager =
-                    AckManager::borrowing(self.spool, self.clock, self.recorder, actor)
+                    AckDriver::borrowing(self.spool, self.clock, self.recorder, actor)
                         .with_borrowed_queue(self.queue.broker());
                 let pane = pane.map(|pane| Box::new(pane) as Box<dyn AgentPane + '_>);
                 let id = manager.deliver(order, pane)?;

@@ -2,10 +2,10 @@
 //! and clocks, and carry out their effects.
 //!
 //! ```text
-//! Assigner     one worker at a time: lock -> Readiness -> AckManager        (`ensemble assign`)
+//! Assigner     one worker at a time: lock -> Readiness -> AckDriver        (`ensemble assign`)
 //! Readiness    proto::ready::Handshake over a pane and a PongBox            (seed 000)
 //! Ladders      the ladder of every task of a queue, kept in files           (the watcher, `assign`)
-//! AckManager   any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
+//! AckDriver    any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
 //! ```
 //!
 //! No driver starts a thread. A blocking call takes a `rest` callback, which sleeps for at most the
@@ -46,7 +46,7 @@ mod shared;
 
 use std::time::Duration;
 
-pub use ack::{AckManager, DeliveryId};
+pub use ack::{AckDriver, DeliveryId};
 pub use ack_file::ack_signer;
 pub use agent::worker_state;
 pub use assign::{AskElsewhere, Assigned, Assigner, HandedOver};

@@ -153,6 +153,12 @@ impl Draft {
         self
     }
 
+    /// The same draft, of this type where it has none.
+    pub(super) fn with_kind_unless_set(self, kind: &str) -> Result<Self> {
+        let kind = self.kind.clone().map_or_else(|| kind.into_name(), Ok)?;
+        Ok(Self { kind: Some(kind), ..self })
+    }
+
     /// The same draft, which must not be delayed.
     pub(super) fn without_delay(self) -> Result<Self> {
         match self.delay {

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
 use super::{Draft, IntoName, Mailbox, Message};
-use crate::spool::{MailWait, SharedWatcher, Spool};
+use crate::spool::{FileWait, MailWait, SharedWatcher, Spool};
 use crate::watch::{POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS};
 use crate::{Error, Result};
 
@@ -100,11 +100,7 @@ impl Mailbox {
     }
 
     fn incoming_of(&self, wanted: WantedMail) -> Result<Incoming> {
-        let runtime = Handle::try_current().map_err(|_| Error::Invalid {
-            what: "a call of `incoming`".to_owned(),
-            field: "runtime".to_owned(),
-            detail: "call it inside a tokio runtime".to_owned(),
-        })?;
+        let runtime = current_runtime()?;
         let state = IncomingState::Idle(self.begin_wait());
         Ok(Incoming { mailbox: self.clone(), wanted, state, runtime })
     }
@@ -196,16 +192,16 @@ impl Incoming {
                     IncomingState::Sleeping(wait, Box::pin(tokio::time::sleep(nap?)))
                 }
                 IncomingState::Sleeping(wait, mut until) => {
-                    if wait.poll_rung(context).is_ready() {
+                    if wait.files().poll_rung(context).is_ready() {
                         IncomingState::Idle(wait)
                     } else {
-                        self.ensure_reader(&wait);
+                        ensure_reader(wait.files(), &self.runtime);
                         let is_over = until.as_mut().poll(context).is_ready();
                         if !is_over {
                             self.state = IncomingState::Sleeping(wait, until);
                             return Poll::Pending;
                         }
-                        wait.end_silence();
+                        wait.files().end_silence();
                         IncomingState::Idle(wait)
                     }
                 }
@@ -225,15 +221,15 @@ impl Incoming {
             MailLook { wait, found, nap }
         })
     }
+}
 
-    /// Has a task of this runtime read the queue's file events, unless another wait does.
-    fn ensure_reader(&self, wait: &OwnedWait) {
-        let shared = wait.shared_watcher();
-        let Some((reader, readable)) = shared.begin_reading() else { return };
-        let reading = EventReader { shared: Arc::clone(shared), reader };
-        let task = self.runtime.spawn(pass_events_on(reading, readable));
-        shared.set_task(reader, task.abort_handle());
-    }
+/// Has a task of this runtime read the queue's file events, unless another wait does.
+pub(super) fn ensure_reader(wait: &FileWait, runtime: &Handle) {
+    let shared = wait.watcher();
+    let Some((reader, readable)) = shared.begin_reading() else { return };
+    let reading = EventReader { shared: Arc::clone(shared), reader };
+    let task = runtime.spawn(pass_events_on(reading, readable));
+    shared.set_task(reader, task.abort_handle());
 }
 
 impl futures_core::Stream for Incoming {
@@ -273,7 +269,16 @@ async fn pass_events_on(reading: EventReader, readable: Arc<OwnedFd>) {
     }
 }
 
-async fn in_background<T: Send + 'static>(
+/// The runtime that the caller is in.
+pub(super) fn current_runtime() -> Result<Handle> {
+    Handle::try_current().map_err(|_| Error::Invalid {
+        what: "an async call".to_owned(),
+        field: "runtime".to_owned(),
+        detail: "call it inside a tokio runtime".to_owned(),
+    })
+}
+
+pub(super) async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(shutting_down(error)))

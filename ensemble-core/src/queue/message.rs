@@ -225,7 +225,6 @@ impl Message {
         draft.send_to(&self.queue, self.envelope.from.clone(), Some(&self.lease.holder))
     }
 
-    #[cfg(feature = "tokio")]
     pub(super) fn queue(&self) -> &Queue {
         &self.queue
     }

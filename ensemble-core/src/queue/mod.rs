@@ -9,6 +9,9 @@
 //!
 //! Everything here is a thin layer over [`Spool`](crate::spool::Spool), which has the promises.
 
+mod ack_manager;
+#[cfg(feature = "tokio")]
+mod ack_manager_async;
 mod cancel;
 mod draft;
 mod inboxes;
@@ -20,17 +23,20 @@ mod message;
 mod name;
 mod options;
 mod report;
+mod request;
 #[cfg(test)]
 mod tests;
 mod watcher;
+mod worker_pane;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::message::MessageId;
-use crate::spool::{Found, Settings, Spool, Swept};
+use crate::spool::{Found, QueueView, Settings, Spool, Swept};
 use crate::{Error, Result};
 
+pub use ack_manager::{AckManager, Assignment};
 pub use cancel::CancelToken;
 pub use draft::Draft;
 pub use inboxes::Inboxes;
@@ -42,7 +48,9 @@ pub use message::Message;
 pub use name::IntoName;
 pub use options::QueueOptions;
 pub use report::Report;
+pub use request::PendingRequest;
 pub use watcher::Watcher;
+pub use worker_pane::WorkerPane;
 
 /// What your closures return to the library: `?` takes any error.
 pub type CallbackResult<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -187,6 +195,26 @@ impl Queue {
     /// [`Error::NoMessage`], or [`Error::Ambiguous`] if several mailboxes have it.
     pub fn find(&self, id: &MessageId) -> Result<Found> {
         self.spool.find(id)
+    }
+
+    /// What is in the queue, for a dashboard: counts, ages and holders of every mailbox. Takes no lock, opens no message
+    /// and writes nothing, so it serves another user and a read-only mount, while others work.
+    ///
+    /// ```
+    /// # use ensemble_core::Queue;
+    /// # let home = tempfile::tempdir()?;
+    /// # let queue = Queue::open_or_create(home.path())?;
+    /// # queue.mailbox("worker-1")?.send("a task")?;
+    /// for mailbox in queue.observe()?.mailboxes {
+    ///     println!("{}: {} wait, {} held", mailbox.name, mailbox.counts.queued, mailbox.held.len());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The queue is gone. A mailbox that disappears during the call is left out.
+    pub fn observe(&self) -> Result<QueueView> {
+        self.spool.view()
     }
 
     /// Removes what is past its time: settled messages after [`Settings::done_days`], files of dead senders.

@@ -422,3 +422,41 @@ fn a_removed_mailbox_is_an_error_once_and_the_others_go_on() {
     }
     assert_eq!(received, 1);
 }
+
+/// Every file below a directory, with its content.
+fn files_below(root: &std::path::Path) -> Vec<(std::path::PathBuf, Option<Vec<u8>>)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(root).unwrap() {
+        let path = entry.unwrap().path();
+        found.push((path.clone(), std::fs::read(&path).ok()));
+        if path.is_dir() {
+            found.extend(files_below(&path));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn an_observer_sees_counts_ages_and_holders_and_changes_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let queue = Queue::open_or_create(home.path()).unwrap();
+    let inbox = queue.mailbox("worker-1").unwrap();
+    inbox.send_all(["one", "two", "three", "four"]).unwrap();
+    let held = inbox.as_holder("w-1").unwrap().try_recv().unwrap().unwrap();
+    inbox.try_recv().unwrap().unwrap().settle().unwrap();
+    inbox.try_recv().unwrap().unwrap().reject("no").unwrap();
+    held.extend(Duration::from_secs(3_600)).unwrap();
+    let before = files_below(home.path());
+    let view = Queue::open(home.path()).unwrap().observe().unwrap();
+    assert_eq!(files_below(home.path()), before);
+    let [mailbox] = view.mailboxes.as_slice() else { panic!("{view:?}") };
+    let counts = mailbox.counts;
+    assert_eq!((counts.queued, counts.acked, counts.settled, counts.dead), (1, 1, 1, 1));
+    assert_eq!(counts, inbox.counts().unwrap());
+    assert!(mailbox.oldest_waiting.is_some_and(|at| at <= view.at));
+    let [message] = mailbox.held.as_slice() else { panic!("{view:?}") };
+    assert_eq!(&message.lease, held.lease());
+    assert!(message.expires_at.since(message.since) > Duration::from_secs(3_000));
+    assert_eq!(serde_json::to_value(&view).unwrap()["mailboxes"][0]["counts"]["queued"], 1);
+}

@@ -135,7 +135,7 @@ impl Spool {
         }
     }
 
-    /// Reads a message in whatever state it is, without changing it.
+    /// Reads a message in any state, without changing it.
     ///
     /// # Errors
     /// [`Error::NoMessage`] if it is not in this mailbox, or it cannot be read.

@@ -10,7 +10,7 @@ use super::gated::refusal_to_settle;
 use super::mailbox::{Location, OpenMailbox};
 use super::place::{self, Front, Held};
 use super::{Admission, LEASE_SECONDS_MAX, Spool, find};
-use crate::durable::{Durability, Moved};
+use crate::durable::{Dir, Durability, Moved};
 use crate::env::Lease;
 use crate::event_log::types;
 use crate::mailboxes::visit_mailboxes;
@@ -305,11 +305,15 @@ impl Spool {
 /// The extension of a lease, if it was ever extended. A damaged side file counts as none: the
 /// lease then runs for its mailbox's usual time.
 pub(super) fn read_extension(mailbox: &OpenMailbox, held: &Held) -> Result<Option<Extension>> {
+    read_extension_in(&mailbox.lease, held)
+}
+
+/// As [`read_extension`], from the open directory of a mailbox's leases.
+pub(super) fn read_extension_in(leases: &Dir, held: &Held) -> Result<Option<Extension>> {
     let file = place::lease(&held.id, held.epoch);
-    match mailbox.lease.read(&file, EXTENSION_BYTES_MAX) {
+    match leases.read(&file, EXTENSION_BYTES_MAX) {
         Ok(Some(content)) => {
-            Ok(yaml::parse(&String::from_utf8_lossy(&content), &mailbox.lease.path().join(file))
-                .ok())
+            Ok(yaml::parse(&String::from_utf8_lossy(&content), &leases.path().join(file)).ok())
         }
         Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),
         Err(error) => Err(error),

@@ -134,10 +134,7 @@ impl Glances<'_> {
     /// # Errors
     /// The mailbox is unknown, cannot be listed, or every user may write to it.
     pub fn at(&self, name: &Name, limit: u64) -> Result<Glance> {
-        let home = match self.mailboxes.open_child(name.as_str()) {
-            Err(error) if is_missing(&error) => return Err(self.spool.no_mailbox(name)),
-            other => self.guarded(other?)?,
-        };
+        let home = self.home(name)?;
         let mut glance =
             Glance { has_refused: home.stat(OVERFLOW_FILE)?.is_some(), ..Glance::default() };
         let mut tally = Tally { limit, glance: &mut glance };
@@ -157,20 +154,27 @@ impl Glances<'_> {
         Ok(glance)
     }
 
+    pub(super) fn home(&self, name: &Name) -> Result<Dir> {
+        match self.mailboxes.open_child(name.as_str()) {
+            Err(error) if is_missing(&error) => Err(self.spool.no_mailbox(name)),
+            other => self.guarded(other?),
+        }
+    }
+
     fn guarded(&self, dir: Dir) -> Result<Dir> {
         refuse_open_to_all(dir.path(), dir.mode()?, self.spool.options.modes)?;
         Ok(dir)
     }
 
     /// A directory of a mailbox; a mailbox that was made by hand may lack it.
-    fn child(&self, home: &Dir, state: &str) -> Result<Option<Dir>> {
+    pub(super) fn child(&self, home: &Dir, state: &str) -> Result<Option<Dir>> {
         match home.open_child(state) {
             Err(error) if is_missing(&error) => Ok(None),
             other => self.guarded(other?).map(Some),
         }
     }
 
-    fn count(
+    pub(super) fn count(
         &self,
         home: &Dir,
         state: &str,

@@ -45,6 +45,21 @@ pub(crate) fn refuse_open_to_all(path: &Path, mode: u32, modes: Modes) -> Result
     Err(Error::malformed(path, "permissions", detail))
 }
 
+/// The settings of the mailbox in this directory.
+pub(super) fn read_settings(home: &Dir) -> Result<Settings> {
+    let path = home.path().join(SETTINGS_FILE);
+    let Some(content) = home.read(SETTINGS_FILE, SETTINGS_BYTES_MAX)? else {
+        return Ok(Settings::default());
+    };
+    let text =
+        String::from_utf8(content).map_err(|_| Error::malformed(&path, "file", "not UTF-8"))?;
+    let settings: Settings = yaml::parse(&text, &path)?;
+    match settings.fault() {
+        Some((field, detail)) => Err(Error::malformed(&path, field, detail)),
+        None => Ok(settings),
+    }
+}
+
 /// An open mailbox.
 #[derive(Debug)]
 pub(super) struct OpenMailbox {
@@ -124,24 +139,10 @@ impl OpenMailbox {
         let stat = self.home.stat(SETTINGS_FILE)?;
         let mut known = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         if stat != known.0 {
-            known.1 = self.read_settings()?;
+            known.1 = read_settings(&self.home)?;
             known.0 = stat;
         }
         Ok(known.1.clone())
-    }
-
-    fn read_settings(&self) -> Result<Settings> {
-        let path = self.home.path().join(SETTINGS_FILE);
-        let Some(content) = self.home.read(SETTINGS_FILE, SETTINGS_BYTES_MAX)? else {
-            return Ok(Settings::default());
-        };
-        let text =
-            String::from_utf8(content).map_err(|_| Error::malformed(&path, "file", "not UTF-8"))?;
-        let settings: Settings = yaml::parse(&text, &path)?;
-        match settings.fault() {
-            Some((field, detail)) => Err(Error::malformed(&path, field, detail)),
-            None => Ok(settings),
-        }
     }
 
     /// Makes the names in `new/` survive a power cut.

@@ -94,6 +94,7 @@ mod quota;
 mod settings;
 mod strays;
 mod twins;
+mod view;
 mod waiting;
 
 use std::collections::HashMap;
@@ -125,6 +126,7 @@ pub use owners::Owners;
 pub use publish::{Overflow, Unsynced};
 pub use quota::{Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
 pub use receive::Waited;
+pub(crate) use receive_wait::FileWait;
 pub use receive_wait::MailWait;
 #[cfg(feature = "tokio")]
 pub(crate) use receive_wait::SharedWatcher;
@@ -133,6 +135,7 @@ pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
 };
 pub use sweep::{Swept, TMP_AGE_MAX};
+pub use view::{HeldView, MailboxView, QueueView};
 
 use mailbox::OpenMailbox;
 use opened::Opened;

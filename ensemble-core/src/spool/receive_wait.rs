@@ -19,6 +19,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(crate) use self::shared::FileWait;
+#[cfg(feature = "tokio")]
 pub(crate) use self::shared::SharedWatcher;
 use super::Spool;
 use crate::Result;
@@ -112,6 +114,11 @@ impl Spool {
         MailWait::begin(self, mailbox, holder)
     }
 
+    /// A wait for something to change in some directories, by the file watcher that all waits of the queue share.
+    pub(crate) fn wait_for_files(&self, places: impl Into<Arc<[std::path::PathBuf]>>) -> FileWait {
+        FileWait::begin(&self.waits.watcher, places)
+    }
+
     fn observer(&self, mailbox: &Name, holder: &Name) -> Observer {
         let clock = &*self.options.clock;
         let leases = match &self.options.observations {
@@ -151,8 +158,7 @@ pub struct MailWait<S: Deref<Target = Spool>> {
     mailbox: Name,
     holder: Name,
     observer: Arc<Mutex<Observer>>,
-    /// Its number in the file watcher that all waits of the queue share.
-    watched: u64,
+    files: FileWait,
     /// When the last look began, in milliseconds since the Unix epoch.
     looked_at: u64,
     /// When a scan of the leases is made up for that came too soon after the last.
@@ -168,16 +174,17 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
                 .or_insert_with(|| Arc::new(Mutex::new(spool.observer(mailbox, holder)))),
         );
         let home = spool.root.join("mailbox").join(mailbox.as_str());
-        let watched = spool.waits.watcher.add(["new", "front"].map(|part| home.join(part)));
+        let files =
+            FileWait::begin(&spool.waits.watcher, ["new", "front"].map(|part| home.join(part)));
         let (mailbox, holder) = (mailbox.clone(), holder.clone());
         let (looked_at, scan_at) = (0, None);
-        Self { spool, mailbox, holder, observer, watched, looked_at, scan_at }
+        Self { spool, mailbox, holder, observer, files, looked_at, scan_at }
     }
 
     /// Whether file events end its sleeps. Where the system has no watch left, or a directory is missing, it looks
     /// five times a second instead.
     pub fn is_watched(&self) -> bool {
-        self.spool.waits.watcher.is_watched(self.watched)
+        self.files.is_watched()
     }
 
     /// Takes back what dead holders hold, then receives as [`Spool::receive`] does. Never waits for a message.
@@ -204,25 +211,14 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
     /// As for [`MailWait::sleep`].
     pub fn sleep_beside(&mut self, longest: Duration, other: Option<BorrowedFd<'_>>) -> Result<()> {
         let nap = self.next_look(longest)?;
-        self.spool.waits.watcher.sleep(self.watched, nap, other);
+        self.files.sleep(nap, other);
         Ok(())
     }
 
-    /// The sleep of a task: whether something may have become due since the last one. Otherwise the task is woken.
+    /// The sleep of a task: see [`FileWait::poll_rung`].
     #[cfg(feature = "tokio")]
-    pub(crate) fn poll_rung(&self, context: &std::task::Context<'_>) -> std::task::Poll<()> {
-        self.spool.waits.watcher.poll_rung(self.watched, context)
-    }
-
-    /// Ends the sleep of a task in which nothing landed.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn end_silence(&self) {
-        self.spool.waits.watcher.end_sleep(self.watched, true);
-    }
-
-    #[cfg(feature = "tokio")]
-    pub(crate) fn shared_watcher(&self) -> &Arc<SharedWatcher> {
-        &self.spool.waits.watcher
+    pub(crate) const fn files(&self) -> &FileWait {
+        &self.files
     }
 
     /// How long the next sleep lasts where nothing lands, at most `longest`.
@@ -261,12 +257,6 @@ impl<S: Deref<Target = Spool>> MailWait<S> {
             Err(error) if !error.is_transient() => Err(error),
             Ok(_) | Err(_) => Ok(()),
         }
-    }
-}
-
-impl<S: Deref<Target = Spool>> Drop for MailWait<S> {
-    fn drop(&mut self) {
-        self.spool.waits.watcher.remove(self.watched);
     }
 }
 

@@ -42,21 +42,21 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// With room for so many waiting messages.
+    /// With room for this number of waiting messages.
     #[must_use]
     pub const fn with_capacity(mut self, capacity: u64) -> Self {
         self.capacity = Some(capacity);
         self
     }
 
-    /// With so many deliveries before a message is dead-lettered.
+    /// With this number of deliveries before a message is dead-lettered.
     #[must_use]
     pub const fn with_attempts_max(mut self, attempts_max: u64) -> Self {
         self.attempts_max = attempts_max;
         self
     }
 
-    /// With leases of so many seconds.
+    /// With leases of this number of seconds.
     #[must_use]
     pub const fn with_lease_seconds(mut self, lease_seconds: u64) -> Self {
         self.lease_seconds = lease_seconds;

@@ -152,9 +152,9 @@ impl Config {
     }
 }
 
-/// When a worker that is waited for is looked at again.
-fn look_at(now: Monotonic, worker: Worker) -> Monotonic {
-    let next = now + INSPECT_INTERVAL;
+/// When a worker that is waited for is looked at again: a phase that is shorter than the interval has one look.
+fn look_at(now: Monotonic, worker: Worker, phase_timeout: Duration) -> Monotonic {
+    let next = now + INSPECT_INTERVAL.min(phase_timeout);
     match worker {
         Worker::Limited { until: Some(until) } if until > now => next.min(until),
         Worker::Limited { .. }
@@ -312,7 +312,7 @@ impl Ladder {
         if self.waits_for().map(Worker::word) != Some(worker.word()) {
             self.record(Record::Waiting { worker });
         }
-        State::Waiting { worker, look_at: look_at(now, worker) }
+        State::Waiting { worker, look_at: look_at(now, worker, self.config.phase_timeout) }
     }
 
     /// The worker that is waited for was looked at.
@@ -320,7 +320,10 @@ impl Ladder {
         match worker {
             Worker::Idle | Worker::Unknown => match self.waits_for() {
                 Some(limited @ Worker::Limited { until: Some(until) }) if now < until => {
-                    State::Waiting { worker: limited, look_at: look_at(now, limited) }
+                    State::Waiting {
+                        worker: limited,
+                        look_at: look_at(now, limited, self.config.phase_timeout),
+                    }
                 }
                 Some(_) | None => self.enter(now, Phase::Nudge, true),
             },
@@ -426,7 +429,10 @@ impl Machine for Ladder {
             }
             State::Waiting { worker, look_at } if now >= look_at => {
                 self.effects.push_back(Effect::Inspect);
-                State::Waiting { worker, look_at: self::look_at(now, worker) }
+                State::Waiting {
+                    worker,
+                    look_at: self::look_at(now, worker, self.config.phase_timeout),
+                }
             }
             State::Idle
             | State::Phase { .. }

@@ -26,6 +26,15 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Its number in the seed, 0 to 3.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
+impl Phase {
     /// The phase of this number; `None` beyond the last.
     #[must_use]
     pub const fn of_number(number: u8) -> Option<Self> {
@@ -36,12 +45,6 @@ impl Phase {
             3 => Some(Self::ResetContext),
             _ => None,
         }
-    }
-
-    /// Its number in the seed, 0 to 3.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self as u8
     }
 
     /// The next rung; after the last comes the conductor.

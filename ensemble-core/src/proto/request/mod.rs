@@ -102,6 +102,7 @@ pub struct Decision {
     pub comment: String,
 }
 
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Decision {
     /// A decision without a comment.
     #[must_use]

@@ -108,7 +108,7 @@ fn a_closure_that_fails_or_panics_gets_the_version_again() {
 }
 
 #[test]
-fn a_message_is_stored_once_whatever_crashes() {
+fn a_message_is_stored_once_even_after_a_crash() {
     let bed = bed();
     let lead = bed.queue.mailbox("lead").unwrap();
     bed.put("t", "status: success\nworker_id: 1\n...\n");

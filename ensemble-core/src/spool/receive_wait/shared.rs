@@ -4,6 +4,7 @@
 //! |---|---|
 //! | while no other reads the watcher | becomes its reader: passes each event on to the waits that it concerns |
 //! | while another wait reads | sleeps until the reader rings |
+//! | while a task of a runtime reads | becomes the reader: that runtime may not be driven |
 //! | as the reader, until its own mail lands | hands the watcher to another wait that sleeps |
 //!
 //! No thread is between the kernel and a wait, so a single wait is woken as directly as by its own watcher.
@@ -26,9 +27,6 @@ use crate::watch::{FsEvent, FsWatcher, POLL_WITHOUT_EVENTS, sleep_until_any};
 
 /// Maximum number of reads that drain the pending events. One look answers all of them.
 const DRAINS_MAX: usize = 16;
-
-/// The directories in which a message of one mailbox lands.
-pub(super) type MailPlaces = [PathBuf; 2];
 
 /// The file watcher of a queue, and the waits that share it.
 #[derive(Debug, Default)]
@@ -59,7 +57,7 @@ struct WatchState {
 
 #[derive(Debug)]
 struct WaitRow {
-    places: MailPlaces,
+    places: Arc<[PathBuf]>,
     is_watched: bool,
     /// Something happened since its last sleep began.
     is_rung: bool,
@@ -92,9 +90,56 @@ enum SleepRole {
     Rung,
 }
 
+/// One wait for something to change in some directories, by the watcher that it shares.
+#[derive(Debug)]
+pub(crate) struct FileWait {
+    watcher: Arc<SharedWatcher>,
+    id: u64,
+}
+
+impl FileWait {
+    /// Starts a wait: what changes from now on ends its next sleep.
+    pub(crate) fn begin(watcher: &Arc<SharedWatcher>, places: impl Into<Arc<[PathBuf]>>) -> Self {
+        Self { id: watcher.add(places.into()), watcher: Arc::clone(watcher) }
+    }
+
+    /// Whether file events end its sleeps. Otherwise it looks five times a second.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watcher.is_watched(self.id)
+    }
+
+    /// Sleeps until an event, at most for `nap`; also ends when `other` becomes readable.
+    pub(crate) fn sleep(&self, nap: Duration, other: Option<BorrowedFd<'_>>) {
+        self.watcher.sleep(self.id, nap, other);
+    }
+
+    /// The sleep of a task: whether something may have changed since the last one. Otherwise the task is woken.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn poll_rung(&self, context: &Context<'_>) -> Poll<()> {
+        self.watcher.poll_rung(self.id, context)
+    }
+
+    /// Ends the sleep of a task in which nothing changed.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn end_silence(&self) {
+        self.watcher.end_sleep(self.id, true);
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn watcher(&self) -> &Arc<SharedWatcher> {
+        &self.watcher
+    }
+}
+
+impl Drop for FileWait {
+    fn drop(&mut self) {
+        self.watcher.remove(self.id);
+    }
+}
+
 impl SharedWatcher {
     /// Adds a wait: what lands from now on ends its next sleep.
-    pub(super) fn add(&self, places: MailPlaces) -> u64 {
+    fn add(&self, places: Arc<[PathBuf]>) -> u64 {
         let mut state = self.lock();
         state.last_id += 1;
         let id = state.last_id;
@@ -115,7 +160,7 @@ impl SharedWatcher {
     }
 
     /// Removes a wait, and stops watching what no other one waits for.
-    pub(super) fn remove(&self, id: u64) {
+    fn remove(&self, id: u64) {
         let mut state = self.lock();
         state.unwatch(id);
         let _row = state.waits.remove(&id);
@@ -131,12 +176,12 @@ impl SharedWatcher {
     }
 
     /// Whether file events end the sleeps of this wait; otherwise it looks five times a second.
-    pub(super) fn is_watched(&self, id: u64) -> bool {
+    fn is_watched(&self, id: u64) -> bool {
         self.lock().waits.get(&id).is_some_and(|row| row.is_watched)
     }
 
     /// Sleeps until an event, at most for `nap`; also ends when `other` becomes readable.
-    pub(super) fn sleep(&self, id: u64, nap: Duration, other: Option<BorrowedFd<'_>>) {
+    fn sleep(&self, id: u64, nap: Duration, other: Option<BorrowedFd<'_>>) {
         let ends = Instant::now().checked_add(nap);
         let left = || ends.map_or(nap, |ends| ends.saturating_duration_since(Instant::now()));
         let mut is_silent = true;
@@ -168,7 +213,7 @@ impl SharedWatcher {
     }
 
     /// Ends a sleep. Silence may also mean that the directories were replaced.
-    pub(super) fn end_sleep(&self, id: u64, is_silent: bool) {
+    fn end_sleep(&self, id: u64, is_silent: bool) {
         let mut state = self.lock();
         if is_silent || state.waits.get(&id).is_some_and(|row| row.is_replaced) {
             state.drain();
@@ -179,7 +224,7 @@ impl SharedWatcher {
 
     /// Whether an event came since the last sleep of a task; otherwise the task is woken by the next one.
     #[cfg(feature = "tokio")]
-    pub(super) fn poll_rung(&self, id: u64, context: &Context<'_>) -> Poll<()> {
+    fn poll_rung(&self, id: u64, context: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(row) = state.waits.get_mut(&id) else { return Poll::Ready(()) };
@@ -233,8 +278,9 @@ impl SharedWatcher {
     }
 
     fn begin_sleep(&self, id: u64) -> SleepRole {
-        let mut state = self.lock();
-        let state = &mut *state;
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let is_read_by_task = state.is_read_by_task();
         let Some(row) = state.waits.get_mut(&id) else { return SleepRole::Poller };
         if std::mem::take(&mut row.is_rung) {
             return SleepRole::Rung;
@@ -242,9 +288,16 @@ impl SharedWatcher {
         let Some(readable) = state.readable.as_ref().filter(|_| row.is_watched) else {
             return SleepRole::Poller;
         };
-        if state.reader.is_none() {
+        if state.reader.is_none() || is_read_by_task {
+            let readable = Arc::clone(readable);
             state.reader = Some(id);
-            return SleepRole::Reader(Arc::clone(readable));
+            // A task whose runtime is not driven never reads.
+            #[cfg(feature = "tokio")]
+            if let Some(task) = std::mem::take(&mut state.reading) {
+                drop(guard);
+                task.abort();
+            }
+            return SleepRole::Reader(readable);
         }
         let Some(bell) = row.bell() else { return SleepRole::Poller };
         row.sleeps = true;
@@ -304,23 +357,33 @@ impl WaitRow {
 }
 
 impl WatchState {
+    #[cfg(feature = "tokio")]
+    const fn is_read_by_task(&self) -> bool {
+        self.reading.is_some()
+    }
+
+    #[cfg(not(feature = "tokio"))]
+    const fn is_read_by_task(&self) -> bool {
+        false
+    }
+
     /// Watches the directories of a wait. `again` forgets the ones that had these names before.
     fn watch(&mut self, id: u64, again: bool) {
         let Some(places) = self.waits.get(&id).map(|row| row.places.clone()) else { return };
         self.open_watcher();
         let mut is_watched = self.watcher.is_some();
-        for place in places {
+        for place in places.iter() {
             if let Some(watcher) = &mut self.watcher {
                 if again {
-                    watcher.unwatch(&place);
+                    watcher.unwatch(place);
                 }
-                is_watched &= watcher.watch(&place).is_ok();
+                is_watched &= watcher.watch(place).is_ok();
             }
             if again {
                 // Events between the two calls are lost.
-                self.ring_place(&place, false);
+                self.ring_place(place, false);
             }
-            let waits = self.by_place.entry(place).or_default();
+            let waits = self.by_place.entry(place.clone()).or_default();
             if !waits.contains(&id) {
                 waits.push(id);
             }
@@ -334,13 +397,13 @@ impl WatchState {
         let Some(places) = self.waits.get(&id).map(|row| row.places.clone()) else { return };
         // Events that are pending for others must not be lost with the watch.
         self.drain();
-        for place in places {
-            let Some(waits) = self.by_place.get_mut(&place) else { continue };
+        for place in places.iter() {
+            let Some(waits) = self.by_place.get_mut(place) else { continue };
             waits.retain(|other| *other != id);
             if waits.is_empty() {
-                self.by_place.remove(&place);
+                self.by_place.remove(place);
                 if let Some(watcher) = &mut self.watcher {
-                    watcher.unwatch(&place);
+                    watcher.unwatch(place);
                 }
             }
         }
@@ -419,3 +482,6 @@ fn is_readable(source: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(source, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests;

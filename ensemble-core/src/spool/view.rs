@@ -1,0 +1,137 @@
+//! What a dashboard shows of a queue. Nothing here takes a lock, opens a message, or writes.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::finish::read_extension_in;
+use super::glance::Glances;
+use super::mailbox::read_settings;
+use super::place::{self, Held};
+use super::{Settings, Spool};
+use crate::durable::Dir;
+use crate::env::{Counts, Lease};
+use crate::message::{Name, Timestamp};
+use crate::{Error, Result};
+
+/// A queue as it is now; made by [`Queue::observe`](crate::Queue::observe). Serializable, and fields are only ever added.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct QueueView {
+    /// Time of the look.
+    pub at: Timestamp,
+    /// The mailboxes, by name.
+    pub mailboxes: Vec<MailboxView>,
+}
+
+/// One mailbox of a [`QueueView`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct MailboxView {
+    /// Name of the mailbox.
+    pub name: Name,
+    /// Number of messages in each state.
+    pub counts: Counts,
+    /// When the oldest waiting message was made.
+    pub oldest_waiting: Option<Timestamp>,
+    /// The held messages, by id.
+    pub held: Vec<HeldView>,
+    /// Whether the mailbox has refused messages because it was full.
+    pub has_refused: bool,
+}
+
+/// One held message of a [`MailboxView`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HeldView {
+    /// Message, holder and delivery.
+    pub lease: Lease,
+    /// Time of the receive.
+    pub since: Timestamp,
+    /// When the lease expires unless it is extended, by this machine's wall clock: for people. Expiry itself is decided
+    /// by other clocks.
+    pub expires_at: Timestamp,
+}
+
+impl Spool {
+    /// What a dashboard shows. Opens one mailbox after the other, and keeps none open.
+    ///
+    /// # Errors
+    /// There is no queue. A mailbox that disappears during the call is left out.
+    pub(crate) fn view(&self) -> Result<QueueView> {
+        let (glances, at) = (self.glances()?, self.options().clock.wall());
+        let mut mailboxes = Vec::new();
+        for name in self.mailboxes()? {
+            match glances.view(&name) {
+                Ok(view) => mailboxes.push(view),
+                Err(Error::NoMailbox { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(QueueView { at, mailboxes })
+    }
+}
+
+impl Glances<'_> {
+    /// One mailbox, with its held messages.
+    fn view(&self, name: &Name) -> Result<MailboxView> {
+        let glance = self.at(name, u64::MAX)?;
+        let home = self.home(name)?;
+        let mut counts = Counts::default();
+        (counts.queued, counts.delayed) = (glance.waiting, glance.delayed);
+        (counts.acked, counts.dead) = (glance.held, glance.dead);
+        counts.settled =
+            self.count(&home, "done", u64::MAX, |file| place::parse_plain(file).is_some())?;
+        let oldest = glance.oldest_millis.and_then(|millis| i64::try_from(millis).ok());
+        Ok(MailboxView {
+            name: name.clone(),
+            counts,
+            oldest_waiting: oldest.map(Timestamp::from_unix_millis),
+            held: self.held(name, &home)?,
+            has_refused: glance.has_refused,
+        })
+    }
+
+    fn held(&self, name: &Name, home: &Dir) -> Result<Vec<HeldView>> {
+        let Some(cur) = self.child(home, "cur")? else { return Ok(Vec::new()) };
+        let mut found: Vec<Held> = Vec::new();
+        cur.read_once(|file| {
+            found.extend(Held::parse(file));
+            ControlFlow::Continue(())
+        })?;
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        found.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        let usual = read_settings(home)
+            .as_ref()
+            .map_or_else(|_| Settings::default().lease_duration(), Settings::lease_duration);
+        let leases = self.child(home, "lease")?;
+        let mut held = Vec::new();
+        for message in found {
+            // It may have been settled since it was listed.
+            let Some(stat) = cur.stat(&message.file())? else { continue };
+            let since = timestamp(stat.changed_ns);
+            let extension = match &leases {
+                Some(leases) => read_extension_in(leases, &message)?,
+                None => None,
+            };
+            let expires_at = match (extension, &leases) {
+                (Some(extension), Some(leases)) => {
+                    let file = place::lease(&message.id, message.epoch);
+                    let from = leases.stat(&file)?.map_or(since, |it| timestamp(it.modified_ns));
+                    from.plus(Duration::from_secs(extension.lease_seconds))
+                }
+                _ => since.plus(usual),
+            };
+            held.push(HeldView { lease: message.lease(name), since, expires_at });
+        }
+        Ok(held)
+    }
+}
+
+fn timestamp(nanoseconds: i128) -> Timestamp {
+    let millis = i64::try_from(nanoseconds.div_euclid(1_000_000)).unwrap_or(i64::MAX);
+    Timestamp::from_unix_millis(millis)
+}
