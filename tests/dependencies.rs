@@ -101,7 +101,7 @@ fn embedders_need_ensemble_core_alone_and_under_100_lines() {
     let runtimes = core["dependencies"].as_array().unwrap().iter();
     let mut runtimes = runtimes.filter(|dependency| dependency["name"] == "tokio");
     assert!(runtimes.all(|tokio| tokio["optional"] == true), "only by its feature");
-    for embedder in ["basics", "orchestrator", "tokio"] {
+    for embedder in ["basics", "programs", "tokio"] {
         let package = named(&format!("embedder-{embedder}"));
         assert_eq!(dependencies(package, true), ["ensemble-broker-core"], "{embedder}");
         let programs = package["targets"].as_array().unwrap();

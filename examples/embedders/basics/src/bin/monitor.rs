@@ -7,28 +7,22 @@ fn main() -> Result<()> {
     let root = home.path().join("queue");
     let inbox = Queue::open_or_create(&root)?.mailbox("worker-1")?;
     inbox.send_all(["first", "second", "third"])?;
-    let held = inbox.try_recv()?.expect("mail");
+    let held = inbox.as_holder("w-1")?.try_recv()?.expect("mail");
     inbox.try_recv()?.expect("mail").reject("not for me")?;
 
-    // What a dashboard does, in its own process.
+    // What a dashboard does, in its own process. As JSON, it is `serde_json::to_string(&queue.observe()?)`.
     let queue = Queue::open(&root)?;
-    for inbox in queue.mailboxes()? {
-        let counts = inbox.counts()?;
-        println!(
-            "{}: {} wait, {} held, {} dead",
-            inbox.name(),
-            counts.queued,
-            counts.acked,
-            counts.dead
-        );
-        for found in inbox.unfinished(10)? {
-            let envelope = inbox.peek(&found.id)?;
-            println!("  {:?} since {}: {}", found.state, envelope.created_at, envelope.body);
-        }
-        for letter in inbox.dead_letters()? {
-            println!("  given up: {:?}", letter.reason);
+    for mailbox in queue.observe()?.mailboxes {
+        let counts = mailbox.counts;
+        println!("{}: {} wait, {} dead", mailbox.name, counts.queued, counts.dead);
+        println!("  the oldest waits since {:?}", mailbox.oldest_waiting);
+        for held in mailbox.held {
+            println!("  {} holds {} since {}", held.lease.holder, held.lease.id, held.since);
         }
         assert_eq!((counts.queued, counts.acked, counts.dead), (1, 1, 1));
+        for letter in queue.existing(&mailbox.name)?.dead_letters()? {
+            println!("  given up: {:?}", letter.reason);
+        }
     }
     held.settle()
 }
