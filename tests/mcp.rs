@@ -28,19 +28,20 @@ const SPECIFICATIONS: [(&str, &str); 2] =
 /// Two tests must not install at once.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-const TOOLS: [&str; 24] = [
+const TOOLS: [&str; 25] = [
     "submit_step_completion",
     "next_step",
     "plan_approval",
     "shutdown_request",
     "shutdown_response",
-    "send_message",
+    "send",
+    "recall",
     "assign",
-    "fetch_inbox",
-    "acknowledge_message",
-    "wait_for_message",
+    "inbox",
+    "recv",
+    "recv_wait",
     "reply",
-    "complete_message",
+    "settle",
     "release",
     "dead_letter",
     "report",
@@ -223,7 +224,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
             "submit_step_completion" => 3,
             "plan_approval" | "shutdown_response" | "report" | "claim_task" | "handoff"
             | "submit_task" | "verdict_task" | "assign" | "next_step" | "release"
-            | "dead_letter" | "reply" => 1,
+            | "dead_letter" | "reply" | "recall" => 1,
             _ => 0,
         };
         assert_eq!(refused, expected, "{tool}: {of_tool:?}");
@@ -241,7 +242,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     assert!(submits[3].1.contains("you are Tara"), "{submits:?}");
     assert_eq!(answers.len(), TOOLS.len(), "a tool was not called");
     assert!(answers["shutdown_request"][0].1.contains("(status: pending)"), "{answers:?}");
-    assert!(answers["acknowledge_message"][0].1.contains("ROLE: Tara"));
+    assert!(answers["recv"][0].1.contains("ROLE: Tara"));
 
     let resources = said.last().unwrap()["resources"].as_object().unwrap();
     let claims = &answers["claim_task"];
@@ -295,22 +296,23 @@ fn the_python_client_lists_and_calls_every_tool_over_http() {
 }
 
 /// A call of each tool with the inspector's command line: tool, arguments, whether it is refused.
-const INSPECTED: [(&str, &[&str], bool); 25] = [
+const INSPECTED: [(&str, &[&str], bool); 26] = [
     ("whoami", &[], false),
     ("list_agents", &[], false),
-    ("send_message", &["to=Devon", "message=hello"], false),
+    ("send", &["to=Devon", "message=hello"], false),
     ("assign", &["worker=Nemo", "instruction=count"], true),
-    ("fetch_inbox", &["limit=5"], false),
-    ("acknowledge_message", &[], false),
+    ("inbox", &["limit=5"], false),
+    ("recv", &[], false),
     ("heartbeat", &[], false),
     (
         "submit_step_completion",
         &["task_id=0-4-1", "step_index=1", "agent=Tara", "status=success"],
         false,
     ),
-    ("acknowledge_message", &[], false),
+    ("recv", &[], false),
     ("reply", &["id=nothing", "message=hello"], true),
-    ("complete_message", &["id=letter-1"], false),
+    ("recall", &["id=nothing"], true),
+    ("settle", &["id=letter-1"], false),
     ("plan_approval", &["plan=read, then write", "task_id=task-8"], false),
     ("shutdown_request", &["agent=Devon", "deadline_seconds=600", "on_silence=tell"], false),
     ("shutdown_response", &["request_id=nothing", "approve=false"], true),
@@ -332,7 +334,7 @@ const INSPECTED: [(&str, &[&str], bool); 25] = [
     ("next_step", &[], true),
     ("release", &["id=letter-1"], true),
     ("dead_letter", &["id=nothing", "reason=no agent can read it"], true),
-    ("wait_for_message", &["timeout_seconds=0"], false),
+    ("recv_wait", &["timeout_seconds=0"], false),
 ];
 
 #[test]

@@ -7,7 +7,7 @@ use clap::Command;
 
 /// Spellings of former versions, `request show` as in `dead show`, `agent list` as elsewhere, and `export` and `restart`, which are short for their places. `hook`, `mcp`, `watch`, `prime` and
 /// `tmux-status` also stand in files of agents, of tmux and of systemd, so that these stay.
-const FORMER: [(&str, &[&str]); 51] = [
+const FORMER: [(&str, &[&str]); 52] = [
     ("spawn", &["agent", "start"]),
     ("restart", &["agent", "restart"]),
     ("join", &["agent", "join"]),
@@ -49,6 +49,7 @@ const FORMER: [(&str, &[&str]); 51] = [
     ("hooks", &["admin", "hooks"]),
     ("hook", &["admin", "hook"]),
     ("mcp", &["admin", "mcp"]),
+    ("projects", &["admin", "projects"]),
     ("notify", &["admin", "notify"]),
     ("tmux-status", &["admin", "tmux-status"]),
     ("bridge", &["admin", "bridge"]),

@@ -100,6 +100,7 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("admin hook", Here),
     ("admin mcp", Servers),
     ("admin api", Servers),
+    ("admin projects", Here),
     ("admin notify", Here),
     ("admin tmux-status", Here),
     ("admin bridge", Servers),

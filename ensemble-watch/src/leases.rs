@@ -78,7 +78,6 @@ fn warn_senders(broker: &dyn Broker, mailbox: &Name) -> Result<()> {
 mod tests {
     use std::time::Duration;
 
-    use ensemble_core::env::Transport as _;
     use ensemble_core::message::{Envelope, MessageId};
     use ensemble_core::spool::{Options, Spool};
 

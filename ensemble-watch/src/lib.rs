@@ -39,6 +39,7 @@ pub mod judge;
 mod ladders;
 mod leases;
 mod mail;
+mod mail_starts;
 mod member_watch;
 mod notifier;
 mod pane_worker;

@@ -30,7 +30,7 @@ class Worker:
 
     def answer(self, asked):
         if not asked.after_tool:
-            return asked.call("acknowledge_message", {})
+            return asked.call("recv", {})
         about = ABOUT.search(asked.result)
         if "ROLE: " not in asked.result or not about:
             return "Reported."

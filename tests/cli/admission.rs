@@ -118,13 +118,13 @@ fn by_tool(bed: &Bed, door: &str) -> Tried {
 /// The tool of a door, and the agent that calls it.
 fn tool(door: &str) -> (&'static str, &'static str, Value) {
     let (tool, arguments) = match door {
-        "recv" => ("acknowledge_message", json!({})),
+        "recv" => ("recv", json!({})),
         "assign" => {
             let arguments = json!({ "worker": "bob", "instruction": "work", "task_id": "assign" });
             return ("lead", "assign", arguments);
         }
         "task claim" => ("claim_task", json!({ "task_id": "task-claim" })),
-        "settle" => ("complete_message", json!({ "id": "held" })),
+        "settle" => ("settle", json!({ "id": "held" })),
         "report" => {
             let summary = "did 1 of 1 (100%), see ensemble.yaml:1";
             let report = json!({ "task_id": "report", "status": "success", "summary": summary });

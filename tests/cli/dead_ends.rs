@@ -9,7 +9,7 @@ use crate::bed::{Bed, objects, words};
 
 /// For each command that takes the name of an agent or a mailbox, or the id of a message, a request, a task or a step:
 /// a line with one that does not exist.
-const UNKNOWN: [&str; 46] = [
+const UNKNOWN: [&str; 47] = [
     "up absent",
     "team absent",
     "agent restart absent",
@@ -28,6 +28,7 @@ const UNKNOWN: [&str; 46] = [
     "settle absent --as w1",
     "settle absent --as w1 --mailbox absent",
     "mailbox release absent --as w1",
+    "mailbox recall absent --as w1",
     "inbox absent",
     "dead list absent",
     "dead show absent",

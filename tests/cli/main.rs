@@ -1,5 +1,6 @@
 //! The command as users run it: real processes, real files, an empty environment.
 
+mod addresses;
 mod admission;
 mod api;
 mod asker;

@@ -41,6 +41,19 @@ impl Mcp {
         mcp
     }
 
+    /// What a model reads of the server: the length of its instructions, and of its tools.
+    pub(crate) fn sizes(&mut self) -> (usize, usize) {
+        self.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }));
+        let listed = self.answer()["result"]["tools"].take();
+        // Models are given no schema of results.
+        let read = |tool: &Value| {
+            let (name, text, schema) = (&tool["name"], &tool["description"], &tool["inputSchema"]);
+            name.to_string().len() + text.to_string().len() + schema.to_string().len()
+        };
+        let tools = listed.as_array().unwrap().iter().map(read).sum();
+        (self.hello["instructions"].as_str().unwrap().len(), tools)
+    }
+
     fn say(&mut self, message: &Value) {
         writeln!(self.server.stdin.as_mut().unwrap(), "{message}").unwrap();
     }
@@ -121,12 +134,12 @@ fn a_message_is_waited_for_with_progress_taken_once_given_back_and_put_aside() {
     let mut mcp = Mcp::of(&bed, "w1");
     let said = mcp.hello["instructions"].as_str().unwrap();
     assert!(said.starts_with("You are w1."), "{said}");
-    let none = mcp.object("wait_for_message", &json!({ "timeout_seconds": 0 }));
+    let none = mcp.object("recv_wait", &json!({ "timeout_seconds": 0 }));
     assert_eq!(none, json!({ "received": false, "waited_seconds": 0 }));
     // The first progress says that it waits; then mail comes.
     let call = |id: u64| {
         json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
-            "name": "wait_for_message", "arguments": { "timeout_seconds": 600 }, "_meta": { "progressToken": id },
+            "name": "recv_wait", "arguments": { "timeout_seconds": 600 }, "_meta": { "progressToken": id },
         }})
     };
     mcp.say(&call(7));
@@ -143,14 +156,14 @@ fn a_message_is_waited_for_with_progress_taken_once_given_back_and_put_aside() {
     mcp.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel }));
     let released = mcp.object("release", &json!({ "id": id, "epoch": taken["message"]["epoch"] }));
     assert_eq!(released["state"], "queued");
-    let again = mcp.object("wait_for_message", &json!({}));
+    let again = mcp.object("recv_wait", &json!({}));
     assert_eq!(again["message"]["id"], id);
     let aside = mcp.object("dead_letter", &json!({ "id": id, "reason": "not for us" }));
     assert_eq!(aside["state"], "dead");
     assert_eq!(bed.object("dead list w1")["reason"], "not for us");
     let (refused, why) = mcp.ask("release", &json!({ "id": id }));
     assert!(refused && why.contains("not in your hands"), "{why}");
-    let sent = mcp.object("send_message", &json!({ "to": "w1", "body": "as others name it" }));
+    let sent = mcp.object("send", &json!({ "to": "w1", "body": "as others name it" }));
     assert_eq!(sent["state"], "stored");
 }
 
@@ -226,14 +239,14 @@ fn calls_are_read_as_clients_write_them_or_say_what_is_wrong() {
     let mut mcp = Mcp::of(&bed, "w1");
     let send =
         json!({ "to": "w1", "message": "x", "task_id": "", "priority": "5", "needs_plan": "" });
-    assert_eq!(mcp.object("send_message", &send)["state"], "stored");
+    assert_eq!(mcp.object("send", &send)["state"], "stored");
     let text = json!({ "to": "w1", "message": "y", "priority": 5.0 }).to_string();
     mcp.say(&json!({ "jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {
-        "name": "send_message", "arguments": text } }));
+        "name": "send", "arguments": text } }));
     let said = mcp.answer();
     assert_eq!(said["result"]["structuredContent"]["state"], "stored", "{said}");
     let (refused, why) =
-        mcp.ask("send_message", &json!({ "to": "w1", "message": "z", "priority": "high" }));
+        mcp.ask("send", &json!({ "to": "w1", "message": "z", "priority": "high" }));
     assert!(refused && why.contains("priority: \"high\""), "{why}");
     let wrong = [
         ("tools/call", json!({ "arguments": {} }), -32602),

@@ -363,7 +363,7 @@ fn a_file_of_the_addressees_user_decides_in_strong_mode_and_no_other() {
     let state = |request: &str| bed.object(&format!("requests {request}"))["state"].clone();
     let receive = |request: &str| {
         let id = format!("by-{request}");
-        Mcp::of(&bed, "w1").ask("acknowledge_message", &serde_json::json!({ "id": id }))
+        Mcp::of(&bed, "w1").ask("recv", &serde_json::json!({ "id": id }))
     };
 
     answer("p1", Some(4001));

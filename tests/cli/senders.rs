@@ -61,7 +61,7 @@ fn a_sender_learns_at_every_door_that_the_reader_has_left() {
     let called = bed.run_with("admin api", format!("{call}\n").as_bytes());
     assert!(called.stdout.contains(warning), "{called:?}");
     let mut client = Mcp::of(&bed, "lead");
-    let sent = client.object("send_message", &json!({ "to": "cora", "message": "x" }));
+    let sent = client.object("send", &json!({ "to": "cora", "message": "x" }));
     assert!(sent["warning"].as_str().unwrap().starts_with(warning), "{sent}");
     let held = objects(&of_member(&bed, "w1", "recv --json", "").stdout);
     let id = held[0]["envelope"]["id"].as_str().unwrap();

@@ -126,8 +126,8 @@ fn a_leaf_node_lets_each_do_the_same() {
     hub.ok("mailbox add worker-7");
     hub.ok("send --to worker-7 --id letter -m hello");
     let mut agent = Mcp::of(&hub, "worker-7");
-    let got = agent.object("wait_for_message", &json!({ "timeout_seconds": 60 }));
+    let got = agent.object("recv_wait", &json!({ "timeout_seconds": 60 }));
     assert_eq!(got["message"]["id"], "letter", "{got}");
-    agent.object("complete_message", &json!({ "id": "letter" }));
+    agent.object("settle", &json!({ "id": "letter" }));
     assert!(hub.json("inbox worker-7").is_empty());
 }

@@ -159,23 +159,23 @@ fn the_tools_for_mail_and_requests_work_from_host_to_host() {
     let plan = json!({ "plan": "1. think\n", "to": "lead", "task_id": "risky" });
     let submitted = worker.object("plan_approval", &plan);
     let id = submitted["request_id"].as_str().unwrap().to_owned();
-    let inbox = lead.object("fetch_inbox", &json!({}));
+    let inbox = lead.object("inbox", &json!({}));
     assert_eq!(inbox["messages"][0]["type"], "plan_approval_request", "{inbox}");
     let message = inbox["messages"][0]["id"].clone();
-    let taken = lead.object("acknowledge_message", &json!({ "id": message }));
+    let taken = lead.object("recv", &json!({ "id": message }));
     assert_eq!((&taken["request_id"], &taken["epoch"]), (&json!(id), &json!(1)));
-    let again = lead.object("acknowledge_message", &json!({ "id": message }));
+    let again = lead.object("recv", &json!({ "id": message }));
     assert_eq!(again["epoch"], 1, "it is shown again");
     far.ok("send --to w1 --as lead --task risky --id work -m begin");
-    let gated = worker.call("acknowledge_message", &json!({ "id": "work" }));
+    let gated = worker.call("recv", &json!({ "id": "work" }));
     assert!(gated.contains("risky"), "{gated}");
     let reviewed = lead
         .object("plan_approval", &json!({ "request_id": id, "approve": true, "feedback": "go" }));
     assert_eq!(reviewed["state"], "approved");
     // The decision settles the question.
     assert!(!lead.call("heartbeat", &json!({})).contains(message.as_str().unwrap()));
-    assert_eq!(worker.object("acknowledge_message", &json!({ "id": "work" }))["body"], "begin");
+    assert_eq!(worker.object("recv", &json!({ "id": "work" }))["body"], "begin");
     assert_eq!(near.object(&format!("requests {id}"))["state"], "approved");
-    let sent = worker.object("send_message", &json!({ "to": "lead", "message": "done" }));
+    let sent = worker.object("send", &json!({ "to": "lead", "message": "done" }));
     assert_eq!(far.object("recv --as lead")["id"], sent["id"]);
 }

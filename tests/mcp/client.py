@@ -18,10 +18,10 @@ from mcp.client.stdio import stdio_client
 CALLS = [
     ("whoami", {}),
     ("list_agents", {}),
-    ("send_message", {"to": "Devon", "message": "hello", "task_id": "0-4-1"}),
+    ("send", {"to": "Devon", "message": "hello", "task_id": "0-4-1"}),
     ("assign", {"worker": "Nemo", "instruction": "count"}),
-    ("fetch_inbox", {"limit": 5}),
-    ("acknowledge_message", {}),
+    ("inbox", {"limit": 5}),
+    ("recv", {}),
     ("heartbeat", {}),
     ("submit_step_completion", {
         "task_id": "0-4-1", "step_index": 1.0, "agent": "Tara", "status": "success",
@@ -34,9 +34,10 @@ CALLS = [
         "artefacts": ["tests/login.rs"], "bogus": 1}),
     ("submit_step_completion", {
         "task_id": "0-4-1", "step_index": 2, "agent": "Devon", "status": "success"}),
-    ("acknowledge_message", {}),
+    ("recv", {}),
     ("reply", {"id": "nothing", "message": "hello"}),
-    ("complete_message", {"id": "letter-1"}),
+    ("recall", {"id": "nothing"}),
+    ("settle", {"id": "letter-1"}),
     ("plan_approval", {"plan": "1. read 2. write", "task_id": "task-8"}),
     ("plan_approval", {"request_id": "nothing", "approve": True}),
     ("shutdown_request", {"agent": "Devon", "deadline_seconds": 600, "on_silence": "tell"}),
@@ -58,7 +59,7 @@ CALLS = [
     ("next_step", {}),
     ("release", {"id": "letter-1"}),
     ("dead_letter", {"id": "nothing", "reason": "no agent can read it"}),
-    ("wait_for_message", {"timeout_seconds": 0}),
+    ("recv_wait", {"timeout_seconds": 0}),
 ]
 
 

@@ -99,7 +99,7 @@ pub fn play() {
     note("up", "-", 0, "");
     while !stop.exists() {
         let asked = now();
-        let message = client.call("acknowledge_message", &json!({}));
+        let message = client.call("recv", &json!({}));
         let Some(message) = message.ok().filter(|message| message["id"].is_string()) else {
             std::thread::sleep(LOOK_INTERVAL);
             continue;
@@ -107,7 +107,7 @@ pub fn play() {
         let id = json!({"id": message["id"]});
         match (message["type"].as_str(), message["task_id"].as_str()) {
             (Some("task"), Some(task)) => work(&mut client, task, &message, asked),
-            _ => drop(client.call("complete_message", &id)),
+            _ => drop(client.call("settle", &id)),
         }
     }
 }
@@ -140,7 +140,7 @@ fn work(client: &mut Client, task: &str, message: &Value, asked: f64) {
             let summary = format!("{ME} has done 1 of 1 parts (100%), see README:1");
             ("report", json!({"task_id": task, "status": "success", "summary": summary}), "success")
         }
-        _ => ("complete_message", json!({"id": message["id"]}), "success"),
+        _ => ("settle", json!({"id": message["id"]}), "success"),
     };
     note("hand", task, epoch, status);
     drop(held);

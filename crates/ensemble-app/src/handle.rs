@@ -255,15 +255,15 @@ impl App {
         Ok(None)
     }
 
-    /// The name to act under, for a verb that a person may run without giving one: `operator`, unless
-    /// that is the name of an agent that is up.
+    /// The name to act under, for a verb that a person may run without giving one: that of the person, `operator` unless
+    /// the configuration says otherwise.
     pub fn actor(&self) -> Outcome<Name> {
         if let Some(agent) = self.agent()? {
             return Ok(agent);
         }
-        let operator = Name::operator();
-        self.check_name(&operator)?;
-        Ok(operator)
+        let person = self.project()?.person();
+        self.check_name(&person)?;
+        Ok(person)
     }
 
     /// The author of an entry on the blackboard.
@@ -286,7 +286,7 @@ impl App {
     pub fn sender_named(&self, name: Name) -> Outcome<KnownSender> {
         let identity = self.identity()?;
         let proof = match identity.sender_proof() {
-            None if self.is_typed => Some(SenderProof::Person),
+            None if self.is_typed || self.project()?.is_person(&name) => Some(SenderProof::Person),
             Some(SenderProof::Person) => Some(SenderProof::Person),
             by_agent => by_agent.filter(|_| identity.name.as_ref() == Some(&name)),
         };
@@ -295,7 +295,8 @@ impl App {
 
     /// Whether the person who runs the team runs this command: outside of all agents, without another name.
     pub fn is_person(&self) -> Outcome<bool> {
-        Ok(self.agent()?.is_none_or(|name| name.is_operator()))
+        let (agent, project) = (self.agent()?, self.project()?);
+        Ok(agent.is_none_or(|name| project.is_person(&name)))
     }
 
     /// The mailbox that the caller reads: the person's, or that of its row of the roster.
@@ -345,7 +346,10 @@ fn pass_for(project: &Project) -> Option<String> {
 
 /// Whether two paths lead to the same place.
 pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
-    one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b)
+    use std::os::unix::fs::MetadataExt as _;
+    // A bind mount is the same directory under two names that no link explains.
+    let place = |path: &Path| std::fs::metadata(path).map(|it| (it.dev(), it.ino()));
+    one == other || matches!((place(one), place(other)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// What to do about a refusal.

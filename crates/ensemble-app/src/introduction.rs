@@ -55,7 +55,20 @@ pub fn at_first_recv(app: &App, agent: &Name) -> Outcome<Option<String>> {
     if is_introduced || !sessions.introduce_once(agent, member.generation).unwrap_or(true) {
         return Ok(None);
     }
-    Ok(Some(format!("{}{SHORT_RULES}", who(app, agent, Some(&member))?)))
+    let rules = with_people(project, SHORT_RULES);
+    Ok(Some(format!("{}{rules}", who(app, agent, Some(&member))?)))
+}
+
+/// The rules with the names of the people who run the team.
+fn with_people(project: &Project, rules: &str) -> String {
+    let people: Vec<String> = project.people().iter().map(|name| format!("`{name}`")).collect();
+    match &people[..] {
+        [one] => rules.replace("`operator` is", &format!("{one} is")),
+        all => rules.replace(
+            "`operator` is the person who runs this team: its word counts",
+            &format!("{} are the people who run this team: their word counts", all.join(", ")),
+        ),
+    }
 }
 
 /// Name, role and team, in a line.
@@ -76,7 +89,7 @@ pub fn text(app: &App, queue: &Queue, agent: &Name, member: Option<&Member>) -> 
         text.push_str(&line);
         text.push('\n');
     }
-    text.push_str(RULES);
+    text.push_str(&with_people(app.project()?, RULES));
     text.push('\n');
     Ok(text)
 }

@@ -62,6 +62,7 @@ pub fn create_queue(app: &App, project: &Project, config: Option<&str>) -> Outco
     write_schema(project)?;
     // With the configuration that is there now.
     let project = Project::discover(Some(&project.queue))?;
+    ensemble_project::registry::note_project(&project);
     for spec in project.drop_boxes()?.iter() {
         DropBox::open(&project.queue, spec)?;
     }

@@ -16,6 +16,7 @@ pub mod attention;
 pub mod consumption;
 pub mod hosts;
 mod kinds;
+pub mod mail_starts;
 pub mod members;
 mod need_kind;
 mod open_queue;
@@ -23,6 +24,7 @@ mod opening;
 pub mod overview;
 pub mod panes;
 mod project;
+pub mod registry;
 pub mod rows;
 #[cfg(feature = "nats")]
 mod servers;

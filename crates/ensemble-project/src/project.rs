@@ -18,6 +18,7 @@ mod leases;
 mod nats;
 mod nearest;
 mod notify;
+mod people;
 mod quota;
 mod steps;
 mod team;
@@ -99,6 +100,8 @@ pub struct Config {
     pub routes: Vec<RouteRule>,
     /// The tmux session of the team.
     pub team: TeamConfig,
+    /// The people who run the team; mail to `operator` goes to the first of them (default: `operator` itself).
+    pub people: Vec<Name>,
     /// The agents of the team, by name.
     pub agents: BTreeMap<Name, AgentConfig>,
     /// Rules for acting under an agent's name.
@@ -169,7 +172,7 @@ impl Config {
         }
         config.notify.iter().try_for_each(|rule| rule.check(path))?;
         for (agent, settings) in &config.agents {
-            settings.check_names(agent, path)?;
+            settings.check_names(agent, &config.people, path)?;
             let field = format!("agents.{agent}.server");
             let path = path.to_owned();
             settings.server.check().map_err(|detail| Error::Malformed { path, field, detail })?;
@@ -208,6 +211,7 @@ impl Config {
             drop_boxes: drop_boxes::merged(self.drop_boxes, fallback.drop_boxes),
             routes: self.routes.into_iter().chain(fallback.routes).collect(),
             team: self.team.or(fallback.team),
+            people: if self.people.is_empty() { fallback.people } else { self.people },
             agents,
             identity: IdentityConfig {
                 outsiders: self.identity.outsiders.or(fallback.identity.outsiders),

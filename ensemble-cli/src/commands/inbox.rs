@@ -5,7 +5,7 @@ use std::time::Duration;
 use anstyle::Style;
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
-use ensemble_app::mail::conversation::ensure_operator;
+use ensemble_app::mail::conversation::ensure_person;
 use ensemble_app::mail::listing::describe_listed;
 use ensemble_app::queue::Queue;
 use ensemble_app::text::{age, plural};
@@ -35,7 +35,7 @@ const THREAD_MAX: usize = 5;
 /// Nothing is received by looking. Above an answer is what it answers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Mailbox to show [default: the name of `--as`; for a person `operator`]
+    /// Mailbox to show [default: your own; without an agent's name that of the person]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     name: Option<Name>,
     /// How many messages to show at most
@@ -49,11 +49,11 @@ impl Arguments {
         // Looking takes nothing, so that a name is not checked.
         let named = self.name.or_else(|| context.agent_flag().cloned());
         let name = match named {
-            Some(name) => name,
+            Some(name) => context.project()?.mailbox_of(&name),
             None => context.own_mailbox()?,
         };
-        if name.is_operator() {
-            ensure_operator(&*queue)?;
+        if context.project()?.is_person(&name) {
+            ensure_person(&*queue, &name)?;
         }
         show(context, &queue, &name, self.limit)
     }

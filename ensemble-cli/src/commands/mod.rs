@@ -45,6 +45,7 @@ mod ping;
 mod plan_submit;
 mod pong;
 mod prime;
+mod projects;
 mod prompt;
 mod recall;
 mod recv;

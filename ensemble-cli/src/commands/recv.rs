@@ -8,9 +8,7 @@ use ensemble_app::failure::{Failure, Outcome, obstacle_hint, plan_hint};
 use ensemble_app::interrupt::Interrupt;
 use ensemble_app::introduction;
 use ensemble_app::mail::answers;
-use ensemble_app::mail::conversation::{
-    ShownMessage, ensure_operator, read_received, read_waiting,
-};
+use ensemble_app::mail::conversation::{ShownMessage, ensure_person, read_received, read_waiting};
 use ensemble_app::mail::delivered::{
     Delivered, PLAN_SUBMIT, envelope_json, needed_plan, sender_of,
 };
@@ -45,7 +43,7 @@ const LOOKED_AT_MAX: usize = 100;
 /// answer, settle and extend this message, and how many more wait. With --json, `envelope.body`
 /// is an object where the text is a YAML mapping, and `envelope.body_text` is the text.
 ///
-/// Outside of an agent it shows the person all that waits in the mailbox `operator`, and settles it.
+/// Outside of an agent it shows you all that waits in your mailbox, and settles it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble recv
@@ -69,8 +67,10 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let is_own = self.mailbox.as_ref().is_none_or(Name::is_operator);
-        if is_own && context.is_person()? {
+        let project = context.project()?;
+        let mailbox = self.mailbox.as_ref().map(|mailbox| project.mailbox_of(mailbox));
+        if context.is_person()? && mailbox.is_none_or(|it| Ok(it) == context.actor().map_err(drop))
+        {
             return self.read_as_person(context);
         }
         let agent = context.agent_required()?;
@@ -103,8 +103,8 @@ impl Arguments {
             ));
         }
         let queue = Queue::open(context)?;
-        let operator = Name::operator();
-        ensure_operator(&*queue)?;
+        let person = context.actor()?;
+        ensure_person(&*queue, &person)?;
         let interrupt = Interrupt::install()?;
         let mut show = |message: &ShownMessage<'_>| {
             print_shown(context, &queue, message, self.body)?;
@@ -112,8 +112,7 @@ impl Arguments {
         };
         let mut count = read_waiting(context, &queue, &mut show)?;
         if let (0, Some(patience)) = (count, self.wait)
-            && let Some(first) =
-                wait((context, &queue), &interrupt, &operator, &operator, patience)?
+            && let Some(first) = wait((context, &queue), &interrupt, &person, &person, patience)?
         {
             read_received(context, &queue, &first, &mut show)?;
             count = 1 + read_waiting(context, &queue, show)?;

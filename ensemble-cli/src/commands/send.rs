@@ -11,8 +11,9 @@ use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::answers;
 use ensemble_app::mail::awaiting::AwaitedReply;
-use ensemble_app::mail::conversation::ensure_operator;
+use ensemble_app::mail::conversation::ensure_person;
 use ensemble_app::mail::delivered::envelope_json;
+use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
 use ensemble_app::mail::readers::absent_reader;
 use ensemble_app::mail::recalling::{RecalledCopy, recall_replaced};
 use ensemble_app::mail::sending::{
@@ -56,10 +57,10 @@ const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBM
   ensemble send --all --priority 5 'stop at the next checkpoint'")]
 #[command(group = clap::ArgGroup::new("recipients").required(true).multiple(true).args(["to", "all"]))]
 pub(crate) struct Arguments {
-    /// The recipient's mailbox; may be repeated
+    /// The recipient's mailbox; may be repeated. NAME@PROJECT is one of another project of yours
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
-    to: Vec<Name>,
+    to: Vec<Address>,
     /// To the mailboxes of all agents but the sender
     #[arg(long, alias = "broadcast", conflicts_with_all = ["to", "create"])]
     all: bool,
@@ -112,13 +113,16 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        if self.to.iter().any(|to| to.project.is_some()) {
+            return self.send_elsewhere(context);
+        }
         #[cfg(feature = "nats")]
         if let Some(options) = context.nats_options()? {
             return self.send_to_servers(context, &options);
         }
         let spool = context.spool()?;
         let sender = context.actor()?;
-        let recipients = self.recipients(&spool, &sender)?;
+        let recipients = self.recipients(context, &spool, &sender)?;
         self.check_one_recipient(&recipients)?;
         let content = self.content.read()?;
         let envelope = fill(&spool, self.envelope(context, &recipients[0])?, content)?;
@@ -165,7 +169,8 @@ impl Arguments {
             let mut more = vec![("already_stored", already_stored)];
             more.extend(self.recall_replaced(context, &envelope.addressed_to(to.clone()))?);
             if self.wait_for_reply.is_some() && failed.is_none() {
-                more.push(("reply", self.print_reply(context, &envelope)?));
+                let asked_in = Queue::open(context)?;
+                more.push(("reply", self.print_reply(context, &envelope, &asked_in)?));
             }
             report(context, (&envelope.id, &to), reached, &more)?;
             if let Some(late) = late {
@@ -226,21 +231,60 @@ impl Arguments {
         Ok(Some(("replaced", is_recalled.into())))
     }
 
+    /// Sends to a mailbox of another project of this user.
+    fn send_elsewhere(&self, context: &Context) -> Outcome {
+        let [Address { name, project: Some(project) }] = &self.to[..] else {
+            let text = "a message to another project has one recipient";
+            return Err(Failure::usage(text));
+        };
+        if self.plan || self.replaces.is_some() || self.waiting.until().is_some() {
+            let text = "`--plan`, `--replaces`, `--until` and `--wait` work in this project only";
+            return Err(Failure::usage(text));
+        }
+        let other = OtherProject::open(context, project)?;
+        let mut envelope = self.envelope(context, &other.recipient(name)?)?;
+        envelope.project = Some(own_project(context)?);
+        let envelope = fill(&*other.queue, envelope, self.content.read()?)?;
+        let published = other.queue.publish(&envelope)?;
+        let mut object = json!({
+            "id": envelope.id, "mailbox": envelope.to, "project": project, "state": "stored",
+            "already_stored": published == Published::AlreadyStored,
+        });
+        if self.wait_for_reply.is_some() {
+            object["reply"] = self.print_reply(context, &envelope, &other.queue)?;
+        } else if !context.out.is_json() {
+            context.out.line(&envelope.id)?;
+        }
+        if let Some(warning) = absent_reader(other.app.project()?, &envelope.to) {
+            match context.out.is_json() {
+                true => object["warning"] = warning.into(),
+                false => say(&warning),
+            }
+        }
+        if context.out.is_json() { context.out.object(&object) } else { Ok(()) }
+    }
+
     /// Waits for the answer to a stored message, and prints its content. Returns it for programs.
-    fn print_reply(&self, context: &Context, question: &Envelope) -> Outcome<Value> {
+    fn print_reply(
+        &self,
+        context: &Context,
+        question: &Envelope,
+        asked_in: &Queue,
+    ) -> Outcome<Value> {
         let queue = Queue::open(context)?;
         let mailbox = context.own_mailbox()?;
-        if mailbox.is_operator() {
-            ensure_operator(&*queue)?;
+        if context.is_person()? {
+            ensure_person(&*queue, &mailbox)?;
         }
         if !context.out.is_json()
+            && question.project.is_none()
             && let Some(warning) = absent_reader(context.project()?, &question.to)
         {
             say(&warning);
         }
         let patience = self.wait_for_reply.unwrap_or_default();
         let _line = WaitLine::new(format!("{} to answer", question.to), Some(patience));
-        let awaited = AwaitedReply { question, mailbox, patience };
+        let awaited = AwaitedReply { question, asked_in, mailbox, patience };
         let answer = awaited.wait(context, &queue, || false)?;
         let Some(answer) = answer else { return Ok(Value::Null) };
         if !context.out.is_json() {
@@ -253,6 +297,11 @@ impl Arguments {
             }
         }
         Ok(envelope_json(&answer))
+    }
+
+    /// The recipients of this project.
+    fn names(&self) -> Vec<Name> {
+        self.to.iter().map(|to| to.name.clone()).collect()
     }
 
     /// The message without its content.
@@ -273,10 +322,15 @@ impl Arguments {
     }
 
     /// Every recipient once, all of them known.
-    fn recipients(&self, queue: &dyn Broker, sender: &Name) -> Outcome<Vec<Name>> {
+    fn recipients(
+        &self,
+        context: &Context,
+        queue: &dyn Broker,
+        sender: &Name,
+    ) -> Outcome<Vec<Name>> {
         match self.all {
-            true => all_recipients(queue, sender),
-            false => known_recipients(queue, &self.to, self.create),
+            true => all_recipients(context, queue, sender),
+            false => known_recipients(context, queue, &self.names(), self.create),
         }
     }
 }

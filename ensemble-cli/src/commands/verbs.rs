@@ -22,10 +22,10 @@ use super::{
     abort, adopt, agent, analyze, anomaly, api, assign, attach, board, bridge, checkpoint,
     completions, conformance, dead, demo, discover, dispatch, doctor, down, extend, fsck, goal,
     help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify,
-    nudge, pane, pause, ping, plan_submit, pong, prime, prompt, recall, recv, release, reply,
-    report, request, requests, respond, restart, resume, review, schema, send, settle, spawn,
-    sprint, status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch,
-    whoami, why,
+    nudge, pane, pause, ping, plan_submit, pong, prime, projects, prompt, recall, recv, release,
+    reply, report, request, requests, respond, restart, resume, review, schema, send, settle,
+    spawn, sprint, status, step, summary, supervise, task, team, tmux_status, top, up, usage,
+    watch, whoami, why,
 };
 use crate::args::Globals;
 use crate::context::Context;
@@ -199,6 +199,7 @@ verbs! {
     #[cfg(feature = "mcp")]
     "admin mcp" => Mcp(mcp),
     "admin api" => Api(api, calls::call),
+    "admin projects" => Projects(projects),
     "admin notify" => Notify(notify),
     "admin tmux-status" => TmuxStatus(tmux_status),
     "admin bridge" => Bridge(bridge),

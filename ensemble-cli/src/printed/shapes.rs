@@ -21,7 +21,7 @@ pub(super) const MAIL: &[Shape] = &[
         "A message after `send`, for each recipient",
         "id: id; mailbox: name; \
         state: word(stored notified submitted acked settled refused); already_stored: flag; outbox?: flag; \
-        warning?: text; error?: text; replaced?: flag; reply?: @ReadEnvelope",
+        warning?: text; error?: text; project?: name; replaced?: flag; reply?: @ReadEnvelope",
     ),
     (
         "RecalledCopy",
@@ -44,6 +44,11 @@ pub(super) const MAIL: &[Shape] = &[
         correlation_id?: text; causation_id?: text; replaces?: id; task_id?: text; attempt?: count; \
         priority: count; when?: word(interrupt tool turn); expires_at?: stamp; source?: text; \
         traceparent?: text; attachment?: @Attachment; body: any; body_text: text",
+    ),
+    (
+        "KnownProject",
+        "A project of this user, as in NAME@PROJECT",
+        "name: name; queue: text; is_here: flag",
     ),
     ("Attachment", "Content that is too large for a message", "sha256: text; bytes: count"),
     (

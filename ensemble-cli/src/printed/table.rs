@@ -137,6 +137,7 @@ pub(super) const ROWS: &[Row] = &[
     ("admin mcp install", "3 75", "Installed"),
     ("admin mcp uninstall", "3 75", "Installed"),
     ("admin api", "3", "text"),
+    ("admin projects", "75", "KnownProject"),
     ("admin notify test", "3 5 75", "Notified"),
     ("admin tmux-status", "3 75", "TmuxStatus"),
     ("admin bridge", "3 75", "nothing"),

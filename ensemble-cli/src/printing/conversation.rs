@@ -9,7 +9,7 @@ use ensemble_app::mail::delivered::{
 use ensemble_app::queue::Queue;
 use ensemble_app::text::{age, one_line, printable};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{Envelope, Name, Purpose};
+use ensemble_core::message::{Envelope, Purpose};
 use ensemble_core::requests::Entry;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub(crate) fn print_shown(
     is_body: bool,
 ) -> Outcome {
     let (out, ShownMessage { envelope, sender, entry }) = (&context.out, *message);
-    let commands = commands(queue, envelope, entry);
+    let commands = commands(context, queue, envelope, entry)?;
     if out.is_json() {
         return out.object(&object(context, queue, envelope, entry, &commands)?);
     }
@@ -40,11 +40,11 @@ pub(crate) fn print_shown(
         };
     }
     let ago = age(SystemClock.wall().since(envelope.created_at));
-    let standing = standing(envelope, sender);
+    let standing = standing(&context.project()?.config.people, envelope, sender);
     let doubt = if standing == SenderStanding::Unproved { " (sender not proved)" } else { "" };
     let (from, verb) = (out.paint(STRONG, &envelope.from), verb(envelope, entry));
     out.line(format!("{from} {verb}, {ago} ago{doubt}"))?;
-    if let Some(words) = answered_words(queue, envelope) {
+    if let Some(words) = answered_words(context, queue, envelope) {
         out.line(format!("{INDENT}{}", out.paint(FAINT, format!("> {words}"))))?;
     }
     for line in printable(&envelope.body).lines() {
@@ -74,35 +74,37 @@ fn verb(envelope: &Envelope, entry: Option<&Entry>) -> String {
 }
 
 /// The first words of the person's own message that this one answers.
-fn answered_words(queue: &Queue, envelope: &Envelope) -> Option<String> {
+fn answered_words(context: &Context, queue: &Queue, envelope: &Envelope) -> Option<String> {
     let id = envelope.causation_id.as_deref()?.parse().ok()?;
     let asked = queue.peek(&envelope.from, &id).ok()?;
-    asked.from.is_operator().then(|| asked.first_words(WORDS_CHARS_MAX))
+    let is_mine = context.project().ok()?.is_person(&asked.from);
+    is_mine.then(|| asked.first_words(WORDS_CHARS_MAX))
 }
 
 /// The commands that answer a message, by name.
 fn commands(
+    context: &Context,
     queue: &Queue,
     envelope: &Envelope,
     entry: Option<&Entry>,
-) -> Vec<(&'static str, String)> {
-    let operator = Name::operator();
+) -> Outcome<Vec<(&'static str, String)>> {
+    let person = context.actor()?;
     if let Some(entry) = entry {
         let answer = format!("ensemble request answer {}", entry.request.request_id);
-        return vec![
+        return Ok(vec![
             ("approve", format!("{answer} --approve")),
             ("reject", format!("{answer} --reject --reason TEXT")),
-        ];
+        ]);
     }
-    if !is_answered(envelope, &operator) {
-        return Vec::new();
+    if !is_answered(envelope, &person) {
+        return Ok(Vec::new());
     }
     // On servers, only whole ids of settled messages are found.
     let id = match queue.directory() {
-        Some(_) => ids::short(&**queue, &operator, &envelope.id),
+        Some(_) => ids::short(&**queue, &person, &envelope.id),
         None => envelope.id.to_string(),
     };
-    vec![("reply", format!("ensemble reply {id} \"TEXT\""))]
+    Ok(vec![("reply", format!("ensemble reply {id} \"TEXT\""))])
 }
 
 fn object(
@@ -114,7 +116,7 @@ fn object(
 ) -> Outcome<Value> {
     let commands = commands.iter().map(|(name, line)| ((*name).to_owned(), json!(line)));
     let mut object = json!({
-        "id": envelope.id, "mailbox": Name::operator(),
+        "id": envelope.id, "mailbox": context.actor()?,
         "state": if entry.is_some() { "queued" } else { "settled" },
         "commands": commands.collect::<serde_json::Map<_, _>>(),
         "envelope": envelope_json(envelope),

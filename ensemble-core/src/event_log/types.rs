@@ -247,6 +247,8 @@ event_types! {
 
     /// A member of the team runs.
     AGENT_UP = "agent.up" by "`up`, `agent start`, `agent join`, `claude` and its like": "`agent`, `role`, `provider`, `generation`, `how` (`started`, `restarted`, `adopted`, `joined`), `pane`, `pid`";
+    /// Mail that waits starts its reader.
+    AGENT_MAIL_START = "agent.mail_start" by "watcher": "`agent`, `mailbox`, `waiting`, `count`, `max`";
     /// An agent that a person had started in a terminal has ended.
     AGENT_LEFT = "agent.left" by "`claude` and its like": "`agent`, `generation`, `exit_code`";
     /// Processes of an earlier generation were ended before a start.

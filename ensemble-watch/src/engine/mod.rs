@@ -182,6 +182,9 @@ impl Engine {
         self.return_held();
         let arrivals = self.mail.take_arrived();
         self.status.changed_if(!arrivals.is_empty());
+        if !arrivals.is_empty() {
+            self.upkeep.mail_arrived(now);
+        }
         self.mail.announce_weighty(now, &arrivals, &self.context);
         self.team.arrived(now, arrivals, &self.context);
     }

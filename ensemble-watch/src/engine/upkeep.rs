@@ -17,6 +17,8 @@ use crate::alarms::{self, Alarms};
 use crate::budget::BudgetWatch;
 use crate::dead_letters::DeadLetters;
 use crate::history::HistorySweep;
+use crate::mail::MailSource;
+use crate::mail_starts::MailStarts;
 use crate::steps::Steps;
 use crate::unplanned::UnplannedTasks;
 use crate::watch_set::{Place, WatchSet};
@@ -32,6 +34,7 @@ pub(super) struct Upkeep {
     alarms: Alarms,
     ends: TaskEnds,
     dead: DeadLetters,
+    starts: MailStarts,
     unplanned: UnplannedTasks,
     budget: BudgetWatch,
     next_sweep: Monotonic,
@@ -45,6 +48,7 @@ impl Upkeep {
             alarms: Alarms::open(now, project),
             ends: project.task_ends(),
             dead: DeadLetters::new(now, project.config.poll_interval()),
+            starts: MailStarts::new(now, project),
             unplanned: UnplannedTasks::new(now, project.config.poll_interval()),
             budget: BudgetWatch::new(now, project),
             next_sweep: now + FIRST_SWEEP_AFTER,
@@ -56,6 +60,7 @@ impl Upkeep {
         let sweeps = self.next_sweep.min(self.history.next_timeout());
         let always = sweeps.min(self.alarms.next_timeout()).min(self.dead.next_timeout());
         let always = always.min(self.unplanned.next_timeout());
+        let always = self.starts.next_timeout().map_or(always, |starts| always.min(starts));
         let sometimes = self.steps.next_timeout().into_iter().chain(self.budget.next_timeout());
         sometimes.chain([always]).min()
     }
@@ -98,7 +103,7 @@ impl Upkeep {
         self.steps.changed(now);
     }
 
-    /// Ends leases of steps, raises alarms, and tells of dead tasks. Returns whether the summary changed.
+    /// Ends leases of steps, raises alarms, and reports dead tasks. Returns whether the summary changed.
     fn drive(&mut self, now: Monotonic, context: &Context) -> bool {
         let Context { project, spool, recorder } = context;
         let steps = self.steps.drive(now, spool);
@@ -111,6 +116,22 @@ impl Upkeep {
             self.alarms.happened(condition, project, spool, recorder);
         }
         steps || alarms || !parked.is_empty()
+    }
+
+    /// Starts the agents whose mail waits, if that is due.
+    pub(super) fn start_readers(
+        &mut self,
+        now: Monotonic,
+        mail: &dyn MailSource,
+        context: &Context,
+    ) {
+        let Context { project, spool, recorder } = context;
+        self.starts.drive(now, project, (spool, mail), recorder);
+    }
+
+    /// Mail has arrived: its reader may have to be started.
+    pub(super) const fn mail_arrived(&mut self, now: Monotonic) {
+        self.starts.look_at(now);
     }
 
     /// Removes settled messages, closed requests, ends of tasks and left-over files past their time, if
@@ -176,6 +197,8 @@ impl Engine {
         self.requests.drive(now, &*self.context.spool, &*self.context.recorder);
         let changed = self.upkeep.drive(now, &self.context);
         self.status.changed_if(changed);
+        let source = self.mail.remote.mail(&self.context.spool);
+        self.upkeep.start_readers(now, source, &self.context);
         self.mail.notify(now, &self.context);
         let changed = self.team.look_at_members(now, &self.context, &mut self.mail);
         self.status.changed_if(changed);

@@ -235,7 +235,7 @@ fn a_trace_is_carried_from_every_door_to_the_holder_and_into_the_log() {
     }
     assert!(bed.fails(2, "send --to w1 -m x --traceparent 00-bad").contains("W3C traceparent"));
     let mut mcp = Mcp::of(&bed, "lead");
-    mcp.call("send_message", &json!({ "to": "w1", "message": "x", "traceparent": parent }));
+    mcp.call("send", &json!({ "to": "w1", "message": "x", "traceparent": parent }));
     assert_eq!(bed.object("recv --as w1")["envelope"]["traceparent"], json!(parent));
     let stored = bed.json("log --type message.stored");
     let logged: Vec<Option<&str>> =

@@ -128,7 +128,7 @@ const CREDENTIALS: &str = "docs/guides/credentials.md";
 const PORTS: [&str; 3] = ["4222", "4223", "7422"];
 const ONE_PROJECT: &str = "docs/one-project.md";
 /// The pages that have a test below.
-const RUN: [&str; 19] = [
+const RUN: [&str; 20] = [
     "docs/guides/api.md",
     "docs/guides/board.md",
     CREDENTIALS,
@@ -137,6 +137,7 @@ const RUN: [&str; 19] = [
     "docs/guides/hosts.md",
     "docs/guides/mail.md",
     "docs/guides/mcp.md",
+    "docs/guides/other-projects.md",
     "docs/guides/plans-and-shutdown.md",
     "docs/guides/reports.md",
     "docs/guides/steps.md",

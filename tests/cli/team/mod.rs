@@ -9,6 +9,7 @@ mod hooked;
 mod hour;
 mod identity;
 mod lifecycle;
+mod mail_starts;
 mod moved;
 mod reopened;
 mod revived;

@@ -1,4 +1,4 @@
-//! Waiting for the answer to a message, as `send --wait-for-reply`, the tool `send_message` and a call of the API do it.
+//! Waiting for the answer to a message, as `send --wait-for-reply`, the tool `send` and a call of the API do it.
 //!
 //! ```text
 //! the answer, in the mailbox of the one who asked    what happens to it
@@ -35,6 +35,8 @@ const SLEEP_MAX: Duration = Duration::from_millis(250);
 pub struct AwaitedReply<'a> {
     /// The question as it was stored.
     pub question: &'a Envelope,
+    /// The queue in which it lies.
+    pub asked_in: &'a Queue,
     /// The mailbox of the one who asked.
     pub mailbox: Name,
     /// The longest wait.
@@ -54,7 +56,7 @@ impl AwaitedReply<'_> {
     ) -> Outcome<Option<Envelope>> {
         let deadline = Instant::now().checked_add(self.patience);
         let waiter = Waiter::new(&self.directories(queue));
-        let mut tracker = self.tracker(queue);
+        let mut tracker = self.tracker();
         while !is_over() {
             if let Some(answer) = self.take_answer(app, queue)? {
                 return Ok(Some(answer));
@@ -70,19 +72,20 @@ impl AwaitedReply<'_> {
         Ok(None)
     }
 
-    fn tracker<'q>(&self, queue: &'q Queue) -> Tracker<'q> {
-        let root = queue.directory().map(|spool| spool.root().to_owned());
+    fn tracker(&self) -> Tracker<'_> {
+        let root = self.asked_in.directory().map(|spool| spool.root().to_owned());
         let (to, id) = (self.question.to.clone(), self.question.id.clone());
-        Tracker::new(&**queue, root, to, id, None)
+        Tracker::new(&**self.asked_in, root, to, id, None)
     }
 
     fn directories(&self, queue: &Queue) -> Vec<PathBuf> {
-        let Some(spool) = queue.directory() else { return Vec::new() };
-        let place = |mailbox: &Name, below: &str| {
-            spool.root().join("mailbox").join(mailbox.as_str()).join(below)
+        let place = |queue: &Queue, mailbox: &Name, below: &str| {
+            let root = queue.directory()?.root().join("mailbox");
+            Some(root.join(mailbox.as_str()).join(below))
         };
-        let mine = ["new", "front"].map(|below| place(&self.mailbox, below));
-        mine.into_iter().chain([place(&self.question.to, "dead")]).collect()
+        let mine = ["new", "front"].map(|below| place(queue, &self.mailbox, below));
+        let dead = place(self.asked_in, &self.question.to, "dead");
+        mine.into_iter().chain([dead]).flatten().collect()
     }
 
     fn take_answer(&self, app: &App, queue: &Queue) -> Outcome<Option<Envelope>> {

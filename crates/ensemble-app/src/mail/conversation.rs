@@ -1,4 +1,4 @@
-//! What the person reads: the mailbox `operator`, as a conversation. Reading settles.
+//! What a person reads: their mailbox, as a conversation. Reading settles.
 //!
 //! ```text
 //! a message of the mailbox       what happens to it once it has been printed
@@ -26,14 +26,13 @@ use crate::queue::Queue;
 /// How many messages one look shows.
 const READ_MAX: usize = 100;
 
-/// Makes the person's mailbox, where a queue of an older version has none.
-pub fn ensure_operator(queue: &dyn Broker) -> Outcome {
-    let operator = Name::operator();
-    match queue.settings(&operator) {
+/// Makes the mailbox of a person, where the queue has none yet.
+pub fn ensure_person(queue: &dyn Broker, person: &Name) -> Outcome {
+    match queue.settings(person) {
         Err(Error::NoMailbox { .. }) => {}
         known => return Ok(known.map(drop)?),
     }
-    match queue.add_mailbox(&operator, &Settings::default()) {
+    match queue.add_mailbox(person, &Settings::default()) {
         Ok(()) | Err(Error::MailboxExists { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -56,11 +55,11 @@ pub fn read_waiting(
     queue: &Queue,
     mut show: impl FnMut(&ShownMessage<'_>) -> Outcome,
 ) -> Outcome<usize> {
-    let operator = Name::operator();
+    let person = app.actor()?;
     let mut all = Vec::new();
-    for found in queue.unfinished(&operator, READ_MAX)? {
+    for found in queue.unfinished(&person, READ_MAX)? {
         // One that cannot be read is received all the same, and becomes a dead letter.
-        let made = queue.peek(&operator, &found.id).map(|envelope| envelope.created_at);
+        let made = queue.peek(&person, &found.id).map(|envelope| envelope.created_at);
         all.push((made.ok(), found));
     }
     all.sort_by_key(|(made, _)| *made);
@@ -68,7 +67,7 @@ pub fn read_waiting(
     for (_, found) in all {
         let delivery = match found.state {
             State::Queued { .. } => {
-                if let Ok(envelope) = queue.peek(&operator, &found.id)
+                if let Ok(envelope) = queue.peek(&person, &found.id)
                     && let Some(entry) = open_request(app, queue, &envelope)?
                 {
                     let (envelope, sender) = (&envelope, Sender::Stated);
@@ -76,11 +75,11 @@ pub fn read_waiting(
                     count += 1;
                     continue;
                 }
-                queue.receive_id(&operator, &found.id, &operator)?
+                queue.receive_id(&person, &found.id, &person)?
             }
-            State::Acked { holder, epoch } if holder == operator => {
-                let lease = Lease { mailbox: operator.clone(), id: found.id, holder, epoch };
-                let envelope = queue.peek(&operator, &lease.id)?;
+            State::Acked { holder, epoch } if holder == person => {
+                let lease = Lease { mailbox: person.clone(), id: found.id, holder, epoch };
+                let envelope = queue.peek(&person, &lease.id)?;
                 Some(Delivery::new(envelope, lease, Duration::ZERO))
             }
             State::Acked { .. } | State::Settled | State::Dead => None,

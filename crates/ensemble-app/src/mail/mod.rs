@@ -5,6 +5,7 @@
 //! | `awaiting` | waiting for the answer to a message |
 //! | `delivered` | what an agent reads with a message |
 //! | `conversation` | what the person reads |
+//! | `elsewhere` | addresses in other projects |
 //! | `listing` | messages of a mailbox as they are listed |
 //! | `recalling` | taking back what was not read yet |
 //! | `replying` | answers to messages |
@@ -17,6 +18,7 @@ pub mod answers;
 pub mod awaiting;
 pub mod conversation;
 pub mod delivered;
+pub mod elsewhere;
 pub mod listing;
 pub mod readers;
 pub mod recalling;

@@ -4,17 +4,25 @@
 //! |---|---|
 //! | an agent that is up, here or on another host, or a host that is silent | nothing |
 //! | agents that were up, and that the running watcher sees gone | that it is not running, and what starts it again |
+//! | an agent of `ensemble.yaml` that was not started, or has left, with `start_on_mail` | that its mail starts it, or why not |
 //! | agents that have left | that it has left, and what starts it again |
 //! | no agent that is known | nothing: a program may read it |
 
+use std::time::Duration;
+
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_project::hosts::{self, HostAgent, OtherHost};
+use ensemble_project::mail_starts::{last_start, starts_left};
 use ensemble_project::members;
 use ensemble_project::overview::WatcherView;
 use ensemble_project::rows::Row;
 use ensemble_team::roster::{Member, State};
 use ensemble_tmux::tmux::Binding;
+
+/// How long a start takes, at most, until the agent is in the roster.
+const START_TAKES: Duration = Duration::from_secs(10);
 
 /// Why a message in this mailbox waits for its reader; `None` if an agent reads it, or if that is not known.
 pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
@@ -40,6 +48,9 @@ pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
     if readers.iter().any(is_up) || elsewhere.iter().any(may_be_up) {
         return None;
     }
+    if let Some(said) = of_configured(project, mailbox) {
+        return Some(said);
+    }
     if let Some(reader) = readers.pop() {
         let name = reader.name.clone();
         let how = if reader.is_present() { "is not running" } else { "has left" };
@@ -49,6 +60,35 @@ pub fn absent_reader(project: &Project, mailbox: &Name) -> Option<String> {
     let (host, agent) = elsewhere.first()?;
     let (name, place) = (&agent.name, host.place());
     Some(format!("{name} is not running on {place}, and the message waits for it"))
+}
+
+/// What becomes of mail for an agent of `ensemble.yaml` that is not running and that its mail starts, or that was never
+/// started.
+fn of_configured(project: &Project, mailbox: &Name) -> Option<String> {
+    let config = &project.config.agents;
+    let (name, agent) = config.iter().find(|(name, agent)| {
+        agent.mailbox.as_ref().unwrap_or(name) == mailbox && agent.pane.is_none()
+    })?;
+    let absent = format!("{name} is not running");
+    if !agent.start_on_mail {
+        let is_new = matches!(project.roster().get(name), Ok(None));
+        let hint =
+            format!("{absent}, and the message waits for it: `ensemble up {name}` starts it");
+        return is_new.then_some(hint);
+    }
+    let now = SystemClock.wall();
+    let is_starting = last_start(project, name, now).is_some_and(|ago| ago < START_TAKES);
+    let is_used_up = !is_starting && starts_left(project, name, agent, now) == 0;
+    Some(match (is_used_up, WatcherView::of(project).runs()) {
+        (true, _) => format!(
+            "{absent}, and its mail has started it as often as it may today ({}): `ensemble up {name}` starts it",
+            agent.starts_max()
+        ),
+        (false, true) => format!("{absent}: the watcher starts it for this message"),
+        (false, false) => {
+            format!("{absent}: the next watcher starts it; `ensemble up {name}` does so now")
+        }
+    })
 }
 
 /// The agents that the running watcher sees gone. What an earlier one has seen may be old.

@@ -20,8 +20,9 @@ use serde_json::{Value, json};
 
 use crate::content::fill;
 use crate::failure::{Failure, Outcome};
-use crate::mail::conversation::ensure_operator;
+use crate::mail::conversation::ensure_person;
 use crate::mail::delivered::{PLAIN_TYPE, count_waiting, is_answered};
+use crate::mail::elsewhere::{OtherProject, own_project};
 use crate::mail::readers::absent_reader;
 use crate::mail::settling::Settling;
 use crate::queue::Queue;
@@ -80,20 +81,29 @@ pub fn reply(
     }
     let envelope = queue.peek(mailbox, &id)?;
     refuse(app, queue.request_store(), &envelope, &actor)?;
-    let to = address(app, queue, &envelope.from)?;
+    let elsewhere = envelope.project.as_ref().map(|project| OtherProject::open(app, project));
+    let elsewhere = elsewhere.transpose()?;
+    let to = match &elsewhere {
+        None => address(app, queue, &envelope.from)?,
+        Some(other) => other.recipient(&envelope.from)?,
+    };
     let thread = envelope.correlation_id.clone().unwrap_or_else(|| id.to_string());
     let answer = Envelope::new(to.clone(), String::new())
         .with_correlation(thread)
         .with_causation(id.to_string());
-    let answer = fill(&**queue, app.sign(answer)?, content)?;
-    queue.publish(&answer)?;
+    let mut answer = app.sign(answer)?;
+    answer.project = elsewhere.as_ref().map(|_| own_project(app)).transpose()?;
+    let there = elsewhere.as_ref().map_or(queue, |other| &other.queue);
+    let answer = fill(&**there, answer, content)?;
+    there.publish(&answer)?;
     let is_plain = envelope.kind.as_str() == PLAIN_TYPE;
     let settled = match is_plain {
         true => settle(app, queue.request_store(), (mailbox, &id), &actor)?,
         false => state == State::Settled,
     };
     let waiting = count_waiting(queue, mailbox);
-    let warning = absent_reader(app.project()?, &to);
+    let reader = elsewhere.as_ref().map_or_else(|| app.project(), |other| other.app.project())?;
+    let warning = absent_reader(reader, &to);
     Ok(Replied { id: answer.id.clone(), to, answered: id, settled, waiting, warning })
 }
 
@@ -167,11 +177,13 @@ fn refuse(app: &App, store: &dyn RequestStore, envelope: &Envelope, actor: &Name
 
 /// The mailbox in which a sender reads its mail.
 fn address(app: &App, queue: &Queue, sender: &Name) -> Outcome<Name> {
-    if sender.is_operator() {
-        ensure_operator(&**queue)?;
-        return Ok(sender.clone());
+    let project = app.project()?;
+    if project.is_person(sender) {
+        let mailbox = project.mailbox_of(sender);
+        ensure_person(&**queue, &mailbox)?;
+        return Ok(mailbox);
     }
-    let member = app.project()?.roster().get(sender)?;
+    let member = project.roster().get(sender)?;
     Ok(member.map_or_else(|| sender.clone(), |member| member.mailbox))
 }
 

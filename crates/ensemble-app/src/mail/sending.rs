@@ -10,6 +10,7 @@ use ensemble_core::spool::Settings;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
+use crate::mail::conversation::ensure_person;
 
 /// How many names are shown beside one that does not exist.
 const NAMES_SHOWN_MAX: usize = 12;
@@ -63,27 +64,37 @@ impl MessageHeaders {
 }
 
 /// The mailboxes of all agents but the sender.
-pub fn all_recipients(queue: &dyn Broker, sender: &Name) -> Outcome<Vec<Name>> {
-    let mut all = queue.mailboxes()?;
-    // The person is not one of them.
-    all.retain(|mailbox| mailbox != sender && !mailbox.is_operator());
+pub fn all_recipients(app: &App, queue: &dyn Broker, sender: &Name) -> Outcome<Vec<Name>> {
+    let (project, mut all) = (app.project()?, queue.mailboxes()?);
+    // People are not among them.
+    all.retain(|mailbox| mailbox != sender && !project.is_person(mailbox));
     match all.is_empty() {
         true => Err(Failure::refused("there is no other mailbox to send to")),
         false => Ok(all),
     }
 }
 
-/// Each of these mailboxes once; the missing ones are created if that is asked for.
-pub fn known_recipients(queue: &dyn Broker, to: &[Name], creates: bool) -> Outcome<Vec<Name>> {
+/// Each of these mailboxes once. Missing ones are created if that is asked for, or if the configuration has their agent.
+pub fn known_recipients(
+    app: &App,
+    queue: &dyn Broker,
+    to: &[Name],
+    creates: bool,
+) -> Outcome<Vec<Name>> {
+    let project = app.project()?;
     let mut recipients: Vec<Name> = Vec::with_capacity(to.len());
     for to in to {
+        let to = &project.mailbox_of(to);
         if recipients.contains(to) {
             continue;
+        }
+        if project.is_person(to) {
+            ensure_person(queue, to)?;
         }
         // Nothing is stored anywhere if one of several names is wrong.
         match queue.settings(to) {
             Ok(_) => {}
-            Err(Error::NoMailbox { .. }) if creates || to.is_operator() => {
+            Err(Error::NoMailbox { .. }) if creates || project.is_configured_mailbox(to) => {
                 match queue.add_mailbox(to, &Settings::default()) {
                     Ok(()) | Err(Error::MailboxExists { .. }) => {}
                     Err(error) => return Err(error.into()),

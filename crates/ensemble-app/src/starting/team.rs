@@ -12,7 +12,7 @@ use ensemble_tmux::tmux::{PaneSigns, Server};
 
 use crate::exit_code::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::mail::conversation::ensure_operator;
+use crate::mail::conversation::ensure_person;
 use crate::overview::unknown_agent;
 use crate::{App, watcher_start};
 
@@ -82,7 +82,10 @@ fn explained(project: &Project, agent: &AgentConfig, error: Error) -> Failure {
 pub fn open<'a>(app: &'a App, spool: &'a Spool) -> Outcome<Team<'a>> {
     let project = app.project()?;
     project.ensure_state()?;
-    ensure_operator(spool)?;
+    for person in project.people() {
+        ensure_person(spool, &person)?;
+    }
+    ensemble_project::registry::note_project(project);
     let actor = app.actor()?;
     let team = Team::new(project, spool, app.recorder()?, actor)?;
     // Without knowing where it is, this program cannot be named in a hook.

@@ -80,11 +80,12 @@ pub(super) struct SeenMailbox {
 pub(super) struct Post<'a> {
     pub(super) queue: &'a dyn Broker,
     pub(super) directory: Option<(&'a Spool, &'a Glances<'a>)>,
+    pub(super) project: &'a Project,
 }
 
 impl SeenMailbox {
     /// Reads what lies there. An empty mailbox costs no more than the counts.
-    pub(super) fn read(Post { queue, directory }: Post<'_>, name: &Name) -> Result<Self> {
+    pub(super) fn read(Post { queue, directory, project }: Post<'_>, name: &Name) -> Result<Self> {
         let glance = match directory {
             Some((_, glances)) => glances.at(name, COUNT_MAX)?,
             None => glance(queue, None, name, COUNT_MAX)?,
@@ -102,7 +103,8 @@ impl SeenMailbox {
         let notices = part(notices, name, &mut unreadable)?.unwrap_or_default();
         let unplanned = (glance.waiting > 0).then(|| undecided::unplanned(queue, name));
         let unplanned = part(unplanned, name, &mut unreadable)?.unwrap_or_default();
-        let mail = (glance.waiting > 0).then(|| mail_for_person(queue, name));
+        let is_of_person = project.is_person(name);
+        let mail = (is_of_person && glance.waiting > 0).then(|| mail_for_person(queue, name));
         let mail = part(mail, name, &mut unreadable)?.unwrap_or_default();
         let view = MailboxView { name: name.clone(), glance, overflow };
         Ok(Self { view, held, dead, notices, unplanned, mail, unreadable })
@@ -203,11 +205,8 @@ pub(super) fn open_tasks(books: &Books) -> u64 {
     tasks.iter().filter(|task| !task.status.is_terminal()).count() as u64
 }
 
-/// What the person has not read, the oldest first; nothing for other mailboxes. Requests are needs of their own.
+/// What a person has not read, the oldest first. Requests are separate needs.
 fn mail_for_person(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<PersonMail>> {
-    if !mailbox.is_operator() {
-        return Ok(Vec::new());
-    }
     let waiting = queue.unfinished(mailbox, MAIL_READ_MAX)?.into_iter();
     let waiting = waiting.filter(|found| matches!(found.state, State::Queued { .. }));
     let read = |id: MessageId| {

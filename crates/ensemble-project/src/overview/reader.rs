@@ -317,7 +317,8 @@ impl OverviewReader {
             });
         }
         let glances = directory.map(Spool::glances).transpose()?;
-        let post = Post { queue, directory: directory.zip(glances.as_ref()) };
+        let post =
+            Post { queue, directory: directory.zip(glances.as_ref()), project: &self.project };
         let mut known: Vec<(&Name, &mut Kept<SeenMailbox>)> = self.mailboxes.iter_mut().collect();
         let is_shared = directory.is_some() && !self.looks_again;
         for (name, seen) in names.iter().zip(read_all(&mut known, changes, post, is_shared)) {

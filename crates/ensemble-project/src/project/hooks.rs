@@ -11,7 +11,8 @@ pub struct HooksConfig {
     /// How many bytes of messages one hook hands over (default 4096, at most 32768). A longer
     /// message is announced and waits to be received. 0 announces every message.
     pub carry_bytes: Option<u32>,
-    /// The providers whose agents are started with hooks (default: those whose program asks no person to trust them).
+    /// The providers whose agents are started with hooks (default: those whose program asks no person to trust them). An
+    /// empty list starts all without hooks and without tools.
     pub providers: Option<Vec<String>>,
 }
 

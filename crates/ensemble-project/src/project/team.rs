@@ -58,6 +58,10 @@ pub struct AgentConfig {
     pub user: Option<u32>,
     /// Server to which the agent's program reports its state, if it has one (docs/reference/providers.md).
     pub server: ServerConfig,
+    /// Whether the watcher starts it when mail waits for it and it is not running (default `false`).
+    pub start_on_mail: bool,
+    /// How often a day its mail may start it (default 10).
+    pub mail_starts_max: Option<u32>,
     /// Settings of its shutdown.
     pub shutdown: ShutdownConfig,
 }
@@ -92,8 +96,13 @@ const ROLES: [&str; 6] = ["conductor", "dispatch", "worker", "planner", "coder",
 
 impl AgentConfig {
     /// Refuses names that mean something else.
-    pub(super) fn check_names(&self, agent: &Name, path: &Path) -> Result<()> {
+    pub(super) fn check_names(&self, agent: &Name, people: &[Name], path: &Path) -> Result<()> {
         for (field, name) in [("", Some(agent)), (".mailbox", self.mailbox.as_ref())] {
+            if let Some(person) = name.filter(|name| people.contains(name)) {
+                let field = format!("agents.{agent}{field}");
+                let detail = format!("`{person}` is one of the `people` who run the team");
+                return Err(Error::malformed(path, field, detail));
+            }
             if let Some(Err(reserved)) = name.map(ReservedName::refuse_agent) {
                 let field = format!("agents.{agent}{field}");
                 return Err(Error::malformed(path, field, reserved.to_string()));

@@ -3,6 +3,7 @@
 //! ```text
 //! profile: hooks.files      ─▶ .ensemble/launch/PROVIDER/FILE      written before each start
 //! profile: hooks.arguments  ─▶ claude --settings=… REST            behind the program's name
+//! profile: hooks.tools      ─▶ codex -c mcp_servers… REST       also where the hooks are not given
 //! profile: hooks.env        ─▶ the agent's environment          
 //! ```
 //!
@@ -108,9 +109,6 @@ fn hooked(
     said: &[String],
     plan_env: &BTreeMap<String, String>,
 ) -> Result<Option<Hooked>> {
-    if !wants_hooks(project, profile) {
-        return Ok(None);
-    }
     let hooks = profile.hooks();
     let flag = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
     let is_taken = |argument: &String| {
@@ -118,6 +116,11 @@ fn hooked(
     };
     let dir = project.state.join(LAUNCH_DIRECTORY).join(profile.name());
     let fill = |text: &str| fill(text, hooks, &dir, ensemble);
+    let tools: Vec<String> = hooks.tools.iter().map(|argument| fill(argument)).collect();
+    if !wants_hooks(project, profile) {
+        let bare = Hooked { arguments: tools, env: Vec::new() };
+        return Ok(Some(bare).filter(|_| gives_tools(project, profile)));
+    }
     // An agent that starts another one of its kind has our own value.
     let is_set = |(name, value): (&String, &String)| {
         plan_env.contains_key(name)
@@ -130,9 +133,36 @@ fn hooked(
         return Ok(None);
     }
     write_files(&dir, hooks, ensemble)?;
-    let arguments = hooks.arguments.iter().map(|argument| fill(argument)).collect();
+    let arguments = hooks.arguments.iter().map(|argument| fill(argument)).chain(tools).collect();
     let env = hooks.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
     Ok(Some(Hooked { arguments, env }))
+}
+
+/// What a program is given when it is started for an agent of this project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenWays {
+    /// Hooks and tools.
+    Hooks,
+    /// Tools, without hooks: the program would ask a person to trust them.
+    Tools,
+    /// Nothing: it reads its mail by commands alone.
+    Nothing,
+}
+
+/// What the program of a profile is given.
+#[must_use]
+pub fn given_ways(project: &Project, profile: &Profile) -> GivenWays {
+    match wants_hooks(project, profile) {
+        true => GivenWays::Hooks,
+        false if gives_tools(project, profile) => GivenWays::Tools,
+        false => GivenWays::Nothing,
+    }
+}
+
+/// Whether a program without our hooks gets our tools. An empty list of providers wants neither.
+fn gives_tools(project: &Project, profile: &Profile) -> bool {
+    let providers = project.config.hooks.providers.as_ref();
+    !profile.hooks().tools.is_empty() && providers.is_none_or(|named| !named.is_empty())
 }
 
 fn wants_hooks(project: &Project, profile: &Profile) -> bool {

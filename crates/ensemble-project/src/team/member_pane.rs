@@ -8,6 +8,7 @@
 //!
 //! A crash behind the start leaves what a killed `up` leaves. The next one finds the pane by its mark.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use ensemble_core::Result;
@@ -17,11 +18,11 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::spool::Spool;
-use ensemble_team::roster::{Came, Member};
+use ensemble_team::roster::{Came, Member, RosterError};
 use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::Server;
 
-use super::{HowBrought, Plan, Team};
+use super::{HowBrought, Plan, Team, shell_quoted};
 use crate::panes::{self, PaneEntry};
 use crate::project::Project;
 
@@ -99,6 +100,26 @@ impl PaneOpener {
             None => Plan::recorded(&self.project, &member),
         };
         Ok(Some(plan).filter(|plan| plan.command.is_some()))
+    }
+
+    /// Starts an agent of the configuration as `ensemble up NAME` does, with the team's session if there is none.
+    ///
+    /// # Errors
+    /// There is no such agent, or as for [`Team::bring_up`].
+    pub fn start_agent(&self, agent: &Name) -> Result<HowBrought> {
+        let unknown = || RosterError::Unknown { agent: agent.clone() };
+        let config = self.project.config.agents.get(agent).ok_or_else(unknown)?;
+        let plan = Plan::configured(&self.project, &self.project.profiles()?, agent, config)?;
+        self.with_team(|team| {
+            let _alone = team.lock()?;
+            if team.session()?.is_none() {
+                // The watcher runs elsewhere; the first window follows the event log.
+                let program = team.ensemble.as_deref().unwrap_or_else(|| Path::new("ensemble"));
+                let (program, queue) = (shell_quoted(program), shell_quoted(&self.project.queue));
+                team.start_session(&format!("exec {program} --queue {queue} log --follow"))?;
+            }
+            team.bring_up(&plan).map(|brought| brought.how)
+        })
     }
 
     /// What is typed at the prompt of the agent's shell. A command that does not begin with the agent's program may be

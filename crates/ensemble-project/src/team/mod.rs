@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use ensemble_core::durable::FileLock;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Digest, Name};
+use ensemble_core::message::{Digest, Name, ReservedName};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::Roster;
@@ -42,7 +42,7 @@ use ensemble_tmux::tmux::{PaneSigns, Server, SessionOrder, TeamSession, TmuxErro
 
 use crate::project::{Project, QUEUE_VARIABLE};
 
-pub use hooks::{HookedCommand, hooked_words};
+pub use hooks::{GivenWays, HookedCommand, given_ways, hooked_words};
 pub use launch::{Brought, HowBrought};
 pub use member_pane::{MemberPane, PaneOpener};
 pub use plan::Plan;
@@ -138,6 +138,10 @@ impl<'a> Team<'a> {
     /// # Errors
     /// [`RosterError::Elsewhere`](ensemble_team::roster::RosterError::Elsewhere): another host has it.
     pub fn claim_name(&self, agent: &Name) -> Result<()> {
+        if self.project.config.people.contains(agent) {
+            let (name, meaning) = (agent.clone(), "a person who runs the team");
+            return Err(ReservedName { name, meaning }.into());
+        }
         name::claim(self.project, agent)
     }
 

@@ -23,6 +23,8 @@ pub struct HookConfig {
     pub private_files: bool,
     /// Arguments behind the program's name. `{FILE}` is the path of one of `files`.
     pub arguments: Vec<String>,
+    /// Arguments that add our tools alone. A program that is started without our hooks gets them all the same.
+    pub tools: Vec<String>,
     /// Variables of its environment.
     pub env: BTreeMap<String, String>,
     /// Files that are written before it starts, by name. A text is written as it is, `{plugin: NAME}` as that

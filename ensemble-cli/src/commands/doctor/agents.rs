@@ -9,7 +9,7 @@ use std::time::Duration;
 use ensemble_app::agent_program::{AgentProgram, PROGRAMS, find_on_path};
 use ensemble_app::hook_files::hooks_in_place;
 use ensemble_app::text::one_line;
-use ensemble_project::team::Plan;
+use ensemble_project::team::{GivenWays, Plan, given_ways};
 
 use super::{Check, Level, trust};
 use crate::context::Context;
@@ -58,7 +58,7 @@ fn one(context: &Context, program: AgentProgram, version: Option<String>) -> Vec
         false => format!("{word} {version}"),
     };
     let places = hooks_in_place(context, program);
-    let mut checks = vec![Check::ok("agents", version), hooks(word, &places)];
+    let mut checks = vec![Check::ok("agents", version), hooks(word, given(context, word), &places)];
     let is_used = !places.is_empty() || is_configured(context, word);
     if let (true, Ok(project)) = (is_used, context.project()) {
         checks.extend(trust::check(program, project.root(), !places.is_empty()));
@@ -67,8 +67,13 @@ fn one(context: &Context, program: AgentProgram, version: Option<String>) -> Vec
 }
 
 /// The ways in of a program's sessions: those that we start, and those that a person starts.
-fn hooks(word: &str, places: &[&str]) -> Check {
-    let text = |own: &str| format!("by `ensemble {word}`; own sessions: {own}");
+fn hooks(word: &str, given: GivenWays, places: &[&str]) -> Check {
+    let by_us = match given {
+        GivenWays::Hooks => "hooks and tools",
+        GivenWays::Tools => "tools only",
+        GivenWays::Nothing => "neither hooks nor tools",
+    };
+    let text = |own: &str| format!("{word}: {by_us}; own sessions: {own}");
     match places {
         [] => Check {
             remedy: Some(format!("`ensemble admin hooks install --provider {word}`")),
@@ -82,6 +87,15 @@ fn hooks(word: &str, places: &[&str]) -> Check {
             format!("`ensemble admin hooks uninstall --provider {word} --user`"),
         ),
     }
+}
+
+/// What `ensemble PROGRAM` and `up` give to the program; outside of a project, what they would by default.
+fn given(context: &Context, word: &str) -> GivenWays {
+    let given = context.project().ok().and_then(|project| {
+        let profile = project.profiles().ok()?.get(word).ok()?;
+        Some(given_ways(project, &profile))
+    });
+    given.unwrap_or(GivenWays::Nothing)
 }
 
 /// Whether an agent of the configuration runs this program.

@@ -8,7 +8,7 @@ use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::answers;
-use ensemble_app::queue::check_name;
+use ensemble_app::queue::{Queue, check_name};
 use ensemble_app::receipt::Receipt;
 use ensemble_app::text::age;
 use ensemble_core::Error;
@@ -45,7 +45,7 @@ impl Arguments {
             }
             Err(error) => return Err(error.into()),
         };
-        let recipients = self.recipients_on(servers.as_ref(), &sender)?;
+        let recipients = self.recipients_on(context, servers.as_ref(), &sender)?;
         self.check_one_recipient(&recipients)?;
         if self.wait_for_reply.is_some() && servers.is_none() {
             let text = "the servers do not answer, and the reply comes from there";
@@ -124,7 +124,8 @@ impl Arguments {
         if matches!(posted, Posted::Sent(_)) {
             told.extend(self.recall_replaced(context, envelope)?);
             if self.wait_for_reply.is_some() {
-                told.push(("reply", self.print_reply(context, envelope)?));
+                let asked_in = Queue::open(context)?;
+                told.push(("reply", self.print_reply(context, envelope, &asked_in)?));
             }
         }
         super::report(context, (&envelope.id, &envelope.to), reached, &told)?;
@@ -136,16 +137,21 @@ impl Arguments {
     }
 
     /// Every recipient once, all of them known if that can be asked.
-    fn recipients_on(&self, servers: Option<&NatsTransport>, sender: &Name) -> Outcome<Vec<Name>> {
+    fn recipients_on(
+        &self,
+        context: &Context,
+        servers: Option<&NatsTransport>,
+        sender: &Name,
+    ) -> Outcome<Vec<Name>> {
         let Some(servers) = servers else {
             if self.all {
                 return Err(Failure::refused(
                     "who is in the team is not known while the servers are away",
                 ));
             }
-            return Ok(self.to.clone());
+            return Ok(self.names());
         };
-        self.recipients(servers, sender)
+        self.recipients(context, servers, sender)
     }
 }
 

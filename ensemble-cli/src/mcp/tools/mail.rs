@@ -1,4 +1,4 @@
-//! Mail: `send_message`, `recall`, `fetch_inbox`, `acknowledge_message`, `reply`, `complete_message`, `release`,
+//! Mail: `send`, `recall`, `inbox`, `recv`, `reply`, `settle`, `release`,
 //! `dead_letter`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use ensemble_app::mail::awaiting::AwaitedReply;
 use ensemble_app::mail::delivered::{
     Delivered, body_json, count_waiting, envelope_json, needed_plan, sender_of,
 };
+use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
 use ensemble_app::mail::readers::absent_reader;
 use ensemble_app::mail::recalling::{self, RecalledCopy, recall_replaced};
 use ensemble_app::mail::replying;
@@ -38,12 +39,12 @@ const DELAY_SECONDS_MAX: u64 = 86_400;
 /// An attached text of at most so many bytes is handed over with its message.
 const ATTACHED_BYTES_MAX: u64 = 512 * 1024;
 
-/// Arguments of `send_message`.
+/// Arguments of `send`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Send {
-    /// The recipient's mailbox.
-    to: Name,
+    /// The recipient's mailbox; `NAME@PROJECT` is one of another project of your user.
+    to: String,
     /// The text.
     #[serde(alias = "body")]
     message: String,
@@ -62,9 +63,9 @@ pub(crate) struct Send {
     /// When an agent at work reads it: interrupt (at once, before all other mail), tool (after the tool that it runs; the
     /// default) or turn (at the end of its turn).
     when: Option<String>,
-    /// An earlier message of yours to the same recipient that this one replaces. It is recalled if it was not read yet.
+    /// Your earlier message to the same recipient that this one replaces. It is recalled if it was not read yet.
     replaces: Option<String>,
-    /// Wait so long for the answer, such as `5m`: the result has it as `reply`.
+    /// The longest wait for the answer, such as `5m`: the result has it as `reply`.
     wait_for_reply: Option<String>,
     /// True if the recipient has to submit a plan for `task_id` first: it can finish the task only once you have
     /// approved the plan.
@@ -72,7 +73,7 @@ pub(crate) struct Send {
     needs_plan: bool,
 }
 
-/// Arguments of `fetch_inbox`.
+/// Arguments of `inbox`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fetch {
@@ -81,21 +82,21 @@ pub(crate) struct Fetch {
     limit: Option<usize>,
 }
 
-/// Arguments of `acknowledge_message`.
+/// Arguments of `recv`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Acknowledge {
-    /// The message's id, from `fetch_inbox`; without one, the next message.
+    /// The message's id, from `inbox`; without one, the next message.
     id: Option<String>,
 }
 
-/// Arguments of `complete_message`.
+/// Arguments of `settle`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Complete {
     /// The message's id.
     id: String,
-    /// The epoch that `acknowledge_message` has given; refused if it was delivered again since.
+    /// The epoch that `recv` has given; refused if it was delivered again since.
     epoch: Option<u64>,
 }
 
@@ -156,8 +157,6 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
     if send.priority.is_some_and(|priority| priority > 9) {
         return Err(Trouble::new("priority: pass 0 to 9"));
     }
-    let when = send.when.map(|word| word.parse::<DeliveryClass>());
-    let when = when.transpose().map_err(|error| Trouble::new(format!("when: {error}")))?;
     let patience = send.wait_for_reply.as_deref().map(args::duration).transpose();
     let patience = patience.map_err(|error| Trouble::new(format!("wait_for_reply: {error}")))?;
     if send.needs_plan {
@@ -167,29 +166,40 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
         // Before the message is stored: it must not overtake the demand.
         desk.requests()?.demand_plan(task, &desk.agent)?;
     }
-    let headers = MessageHeaders {
-        kind: send.kind,
-        priority: send.priority.unwrap_or(0),
-        when,
-        replaces: send.replaces.map(message_id).transpose()?,
-        task: send.task_id,
-        correlation: send.request_id,
-        traceparent: send.traceparent.and_then(|text| text.parse().ok()),
-        ..MessageHeaders::default()
+    let (to, content) = (send.to.clone(), send.message.clone().into_bytes());
+    let headers = headers_of(send)?;
+    let to = to.parse::<Address>().map_err(|error| Trouble::new(format!("to: {error}")))?;
+    let other = match &to.project {
+        Some(project) => Some(OtherProject::open(&desk.app(), project)?),
+        None => None,
     };
-    let envelope = headers.envelope(&desk.app(), &send.to)?;
-    let (queue, content) = (desk.queue()?, send.message.into_bytes());
+    let name = match &other {
+        Some(other) => other.recipient(&to.name)?,
+        None => desk.project.mailbox_of(&to.name),
+    };
+    let mut envelope = headers.envelope(&desk.app(), &name)?;
+    if other.is_some() {
+        envelope.project = Some(own_project(&desk.app())?);
+    }
+    let own = desk.queue()?;
+    let queue = other.as_ref().map_or(own, |other| &other.queue);
     let envelope = fill(&**queue, envelope, content)?;
     let published = queue.publish(&envelope)?;
-    answers::sent(&desk.app(), queue.request_store(), &envelope);
+    if other.is_none() {
+        answers::sent(&desk.app(), queue.request_store(), &envelope);
+    }
     let mut sent = json!({
         "id": envelope.id, "mailbox": envelope.to, "state": "stored",
         "already_stored": published == Published::AlreadyStored,
     });
-    if let Some(warning) = absent_reader(&desk.project, &envelope.to) {
+    let reader = match &other {
+        Some(other) => other.app.project()?,
+        None => &desk.project,
+    };
+    if let Some(warning) = absent_reader(reader, &envelope.to) {
         sent["warning"] = warning.into();
     }
-    if envelope.replaces.is_some() {
+    if envelope.replaces.is_some() && other.is_none() {
         let recalled = recall_replaced(&desk.app(), queue, &envelope)?;
         sent["replaced"] = recalled.is_some_and(|copy| copy.read_by.is_none()).into();
     }
@@ -197,11 +207,26 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
         // Its own session, so that other calls do not wait for the answer.
         let app = desk.app().settled()?;
         let (question, mailbox) = (&envelope, desk.mailbox.clone());
-        let awaited = AwaitedReply { question, mailbox, patience };
-        let answer = awaited.wait(&app, queue, || is_cancelled.load(Ordering::SeqCst))?;
+        let awaited = AwaitedReply { question, asked_in: queue, mailbox, patience };
+        let answer = awaited.wait(&app, own, || is_cancelled.load(Ordering::SeqCst))?;
         sent["reply"] = answer.map_or(Value::Null, |answer| envelope_json(&answer));
     }
     Ok(sent)
+}
+
+/// The headers that a call asks for, checked.
+fn headers_of(send: Send) -> Result<MessageHeaders, Trouble> {
+    let when = send.when.map(|word| word.parse::<DeliveryClass>());
+    Ok(MessageHeaders {
+        kind: send.kind,
+        priority: send.priority.unwrap_or(0),
+        when: when.transpose().map_err(|error| Trouble::new(format!("when: {error}")))?,
+        replaces: send.replaces.map(message_id).transpose()?,
+        task: send.task_id,
+        correlation: send.request_id,
+        traceparent: send.traceparent.and_then(|text| text.parse().ok()),
+        ..MessageHeaders::default()
+    })
 }
 
 pub(super) fn recall(desk: &Desk, recall: Recall) -> Answer {
@@ -320,11 +345,11 @@ fn held_already(desk: &Desk, id: &MessageId) -> Result<Option<Delivery>, Trouble
             Ok(Some(Delivery::new(envelope, lease, duration)))
         }
         Some(state) => Err(Trouble::new(format!(
-            "message {id} is {}, it does not wait any more: fetch_inbox shows what does",
+            "message {id} is {}, it does not wait any more: inbox shows what does",
             state.word()
         ))),
         None => Err(Trouble::new(format!(
-            "there is no message {id} in your mailbox {}: fetch_inbox shows what there is",
+            "there is no message {id} in your mailbox {}: inbox shows what there is",
             desk.mailbox
         ))),
     }
@@ -373,9 +398,7 @@ fn lease_of(desk: &Desk, id: String, epoch: Option<u64>) -> Result<Lease, Troubl
             let epoch = epoch.unwrap_or(current);
             Ok(Lease { mailbox: desk.mailbox.clone(), id, holder, epoch })
         }
-        _ => Err(Trouble::new(format!(
-            "message {id} is not in your hands: fetch_inbox shows what is"
-        ))),
+        _ => Err(Trouble::new(format!("message {id} is not in your hands: inbox shows what is"))),
     }
 }
 
@@ -424,13 +447,13 @@ pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
         }
         Some(state) => {
             return Err(Trouble::new(format!(
-                "message {id} is {}: take it with acknowledge_message first",
+                "message {id} is {}: take it with recv first",
                 state.word()
             )));
         }
         None => {
             return Err(Trouble::new(format!(
-                "there is no message {id} in your mailbox {}: fetch_inbox shows what there is",
+                "there is no message {id} in your mailbox {}: inbox shows what there is",
                 desk.mailbox
             )));
         }

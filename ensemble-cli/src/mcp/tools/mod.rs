@@ -134,7 +134,7 @@ const TOOLS: [ToolSpec; 25] = [
         "Approve or reject a request to shut down that you have received. Give a reason when you reject."
     ),
     tool!(
-        "send_message",
+        "send",
         "Send a message",
         false,
         mail::Send,
@@ -158,7 +158,7 @@ const TOOLS: [ToolSpec; 25] = [
         "Asks a worker whether it is ready, and if it is, puts the task into its mailbox. The watcher sees to it that it is taken, and tells the conductor if it is not. Does not wait for that."
     ),
     tool!(
-        "fetch_inbox",
+        "inbox",
         "Look at your mail",
         true,
         mail::Fetch,
@@ -166,7 +166,7 @@ const TOOLS: [ToolSpec; 25] = [
         "Shows your mail that waits or is in your hands, without taking it."
     ),
     tool!(
-        "acknowledge_message",
+        "recv",
         "Take a message",
         false,
         mail::Acknowledge,
@@ -174,7 +174,7 @@ const TOOLS: [ToolSpec; 25] = [
         "Takes a message, the next one if no id is given. From then on it is yours until you complete it or its lease ends."
     ),
     tool!(
-        "wait_for_message",
+        "recv_wait",
         "Wait for a message and take it",
         false,
         waiting::Wait,
@@ -190,7 +190,7 @@ const TOOLS: [ToolSpec; 25] = [
         "Answers a message that you have taken: goes to its sender. A plain message is completed by it; other work stays yours."
     ),
     tool!(
-        "complete_message",
+        "settle",
         "Say that a message's work is done",
         false,
         mail::Complete,
@@ -300,9 +300,20 @@ pub(super) fn all() -> impl Iterator<Item = &'static ToolSpec> {
     TOOLS.iter()
 }
 
+/// Former names of tools, which still run.
+const FORMER: [(&str, &str); 6] = [
+    ("send_message", "send"),
+    ("fetch_inbox", "inbox"),
+    ("acknowledge_message", "recv"),
+    ("wait_for_message", "recv_wait"),
+    ("complete_message", "settle"),
+    ("judge_task", "verdict_task"),
+];
+
 /// The tool of a name, or of its former name.
 pub(super) fn named(name: &str) -> Option<&'static ToolSpec> {
-    let name = if name == "judge_task" { "verdict_task" } else { name };
+    let former = FORMER.iter().find(|(former, _)| *former == name);
+    let name = former.map_or(name, |(_, today)| today);
     all().find(|tool| tool.name == name)
 }
 
@@ -315,14 +326,14 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         ("plan_approval", schema_of::<requests::PlanApproval>()),
         ("shutdown_request", schema_of::<requests::ShutdownRequest>()),
         ("shutdown_response", schema_of::<requests::ShutdownResponse>()),
-        ("send_message", schema_of::<mail::Send>()),
+        ("send", schema_of::<mail::Send>()),
         ("recall", schema_of::<mail::Recall>()),
         ("assign", schema_of::<assign::Assign>()),
-        ("fetch_inbox", schema_of::<mail::Fetch>()),
-        ("acknowledge_message", schema_of::<mail::Acknowledge>()),
-        ("wait_for_message", schema_of::<waiting::Wait>()),
+        ("inbox", schema_of::<mail::Fetch>()),
+        ("recv", schema_of::<mail::Acknowledge>()),
+        ("recv_wait", schema_of::<waiting::Wait>()),
         ("reply", schema_of::<mail::Reply>()),
-        ("complete_message", schema_of::<mail::Complete>()),
+        ("settle", schema_of::<mail::Complete>()),
         ("release", schema_of::<mail::Release>()),
         ("dead_letter", schema_of::<mail::DeadLetter>()),
         ("report", schema_of::<team::Report>()),

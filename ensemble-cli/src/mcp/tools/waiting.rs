@@ -1,4 +1,4 @@
-//! `wait_for_message`: bounded, with progress each second, and cancelled as the protocol says.
+//! `recv_wait`: bounded, with progress each second, and cancelled as the protocol says.
 //!
 //! A message that came in the moment of a cancellation is given back: its client does not know of it.
 
@@ -18,7 +18,7 @@ use super::mail::{self, Release};
 use super::{Answer, Trouble, arguments, read_arguments, schema_of};
 use crate::mcp::Desk;
 
-const NAME: &str = "wait_for_message";
+const NAME: &str = "recv_wait";
 /// How long is waited, in seconds, where the call does not say.
 const TIMEOUT_SECONDS: u64 = 60;
 /// The longest wait, in seconds.
@@ -26,7 +26,7 @@ const TIMEOUT_SECONDS_MAX: u64 = 3600;
 /// Time between two notices of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Arguments of `wait_for_message`.
+/// Arguments of `recv_wait`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wait {
@@ -50,12 +50,10 @@ pub(in crate::mcp) fn waiting_call(tool: &str, value: &Value) -> Option<WaitingC
             let value = read_arguments(&schema_of::<Wait>(), value)?;
             wait_for(desk, &arguments::<Wait>(value)?, is_cancelled)
         }),
-        "send_message" if value.get("wait_for_reply").is_some() => {
-            Some(|desk, value, is_cancelled| {
-                let value = read_arguments(&schema_of::<mail::Send>(), value)?;
-                mail::send_until(desk, arguments::<mail::Send>(value)?, is_cancelled)
-            })
-        }
+        "send" if value.get("wait_for_reply").is_some() => Some(|desk, value, is_cancelled| {
+            let value = read_arguments(&schema_of::<mail::Send>(), value)?;
+            mail::send_until(desk, arguments::<mail::Send>(value)?, is_cancelled)
+        }),
         _ => None,
     }
 }

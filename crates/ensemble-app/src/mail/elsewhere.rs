@@ -1,0 +1,97 @@
+//! Addresses beyond one project: `NAME@PROJECT`, by the registry of this user's projects.
+//!
+//! | the sender, as its project knows it | the reader in the other project reads |
+//! |---|---|
+//! | the person | that it is the person who runs the team |
+//! | an agent, proved by pass or pane | its name and its project; its text is not trusted |
+//! | a name alone | that it is not proved |
+//!
+//! The answer goes back in the same way: the message names the project of its sender. Who may write into the other
+//! queue, its directory says.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ensemble_core::message::Name;
+use ensemble_project::registry::{KnownProject, known_projects, note_project, project_name};
+
+use crate::App;
+use crate::failure::{Failure, Outcome};
+use crate::mail::sending::known_recipients;
+use crate::queue::Queue;
+
+/// A recipient: a mailbox of this project, or of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The mailbox.
+    pub name: Name,
+    /// The other project.
+    pub project: Option<Name>,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let name = |text: &str| Name::new(text).map_err(|error| error.to_string());
+        match text.split_once('@') {
+            None => Ok(Self { name: name(text)?, project: None }),
+            Some((mailbox, project)) => {
+                Ok(Self { name: name(mailbox)?, project: Some(name(project)?) })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.project {
+            None => self.name.fmt(f),
+            Some(project) => write!(f, "{}@{project}", self.name),
+        }
+    }
+}
+
+/// Another project of this user, with its queue.
+pub struct OtherProject {
+    /// The other project as this caller sees it; the caller is known by its own project.
+    pub app: App,
+    /// The queue of that project.
+    pub queue: Queue,
+}
+
+impl OtherProject {
+    /// Opens the project of this name.
+    pub fn open(app: &App, name: &Name) -> Outcome<Self> {
+        let mut found: Vec<KnownProject> =
+            known_projects().into_iter().filter(|it| it.name == *name && it.is_here).collect();
+        let Some(known) = found.pop() else {
+            let text = format!("you have no project `{name}` on this machine");
+            let hint = "`ensemble projects` lists them; `ensemble init` in its directory adds one";
+            return Err(Failure::nothing(text).with_hint(hint));
+        };
+        if let Some(second) = found.first() {
+            let places = format!("{} and {}", known.queue.display(), second.queue.display());
+            let text = format!("several projects are called `{name}`: {places}");
+            let hint = "give one another name in its ensemble.yaml: `team: {name: NAME}`";
+            return Err(Failure::refused(text).with_hint(hint));
+        }
+        let app = App::new(Some(known.queue), None, app.caller());
+        let queue = Queue::open(&app)?;
+        Ok(Self { app, queue })
+    }
+
+    /// The mailbox there that a name means, which must exist.
+    pub fn recipient(&self, name: &Name) -> Outcome<Name> {
+        let mut known =
+            known_recipients(&self.app, &*self.queue, std::slice::from_ref(name), false)?;
+        Ok(known.remove(0))
+    }
+}
+
+/// The name of the caller's own project, which is noted so that the answer finds it.
+pub fn own_project(app: &App) -> Outcome<Name> {
+    let project = app.project()?;
+    note_project(project);
+    Ok(project_name(project)?)
+}

@@ -1,0 +1,123 @@
+//! How often an agent was started by its mail today: one file for each agent, `.ensemble/starts/<name>.json`.
+//!
+//! *Owner.* The watcher, of which one runs, counts a start before it begins. *A crash* in between costs one start of
+//! that day and never allows one too many. The day is that of the queue's calendar, in UTC.
+
+use std::time::Duration;
+
+use ensemble_core::durable::{Durability, read_file, write_document};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::{Error, Result};
+use ensemble_team::roster::MemberState;
+use serde::{Deserialize, Serialize};
+
+use crate::project::{AgentConfig, Project};
+
+/// The directory below the state directory.
+const DIRECTORY: &str = "starts";
+/// The largest file, in bytes.
+const FILE_BYTES_MAX: usize = 1024;
+/// Starts a day, unless the configuration says otherwise.
+const STARTS_MAX: u32 = 10;
+const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
+
+/// The starts of one day.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct StartCount {
+    /// Days since 1970.
+    day: i64,
+    count: u32,
+    /// When the last one began, in milliseconds since 1970.
+    #[serde(default)]
+    at: i64,
+}
+
+impl AgentConfig {
+    /// How often a day its mail may start it.
+    #[must_use]
+    pub fn starts_max(&self) -> u32 {
+        self.mail_starts_max.unwrap_or(STARTS_MAX)
+    }
+}
+
+/// How often the mail of an agent may still start it today. A count that cannot be read allows none.
+#[must_use]
+pub fn starts_left(project: &Project, name: &Name, agent: &AgentConfig, now: Timestamp) -> u32 {
+    let count = read(project, name).map(|count| count.on(now));
+    count.map_or(0, |count| agent.starts_max().saturating_sub(count.count))
+}
+
+/// How long ago the mail of an agent last started it.
+#[must_use]
+pub fn last_start(project: &Project, name: &Name, now: Timestamp) -> Option<Duration> {
+    let at = read(project, name).ok().map(|count| count.at).filter(|at| *at > 0)?;
+    Some(now.since(Timestamp::from_unix_millis(at)))
+}
+
+/// Counts a start, which may begin once this returns. Returns how many there were today.
+///
+/// # Errors
+/// The count cannot be read or written.
+pub fn count_start(project: &Project, name: &Name, now: Timestamp) -> Result<u32> {
+    let mut count = read(project, name)?.on(now);
+    count.count += 1;
+    count.at = now.unix_millis();
+    let directory = project.state.join(DIRECTORY);
+    std::fs::create_dir_all(&directory)
+        .map_err(|error| Error::io("create directory", &directory, error))?;
+    let text = serde_json::to_string(&count).unwrap_or_default();
+    let path = directory.join(format!("{name}.json"));
+    write_document(&path, text.as_bytes(), Durability::Process)?;
+    Ok(count.count)
+}
+
+/// Whether an agent that its mail may start is not there: it was never started, has left, or its process has ended.
+///
+/// # Errors
+/// Its file in the roster cannot be read.
+pub fn is_absent(project: &Project, name: &Name) -> Result<bool> {
+    Ok(project.roster().get(name)?.is_none_or(|member| match member.state {
+        MemberState::Shutdown => true,
+        MemberState::Up => member.binding.is_some_and(|binding| !binding.lives()),
+        MemberState::Leaving => false,
+    }))
+}
+
+impl StartCount {
+    fn on(self, now: Timestamp) -> Self {
+        let day = now.unix_millis().div_euclid(DAY_MILLIS);
+        if self.day == day { self } else { Self { day, count: 0, ..self } }
+    }
+}
+
+fn read(project: &Project, name: &Name) -> Result<StartCount> {
+    let path = project.state.join(DIRECTORY).join(format!("{name}.json"));
+    match read_file(&path, FILE_BYTES_MAX)? {
+        None => Ok(StartCount::default()),
+        Some(content) => serde_json::from_slice(&content)
+            .map_err(|error| Error::malformed(&path, "file", error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_has_as_many_starts_as_the_configuration_says() {
+        let home = tempfile::tempdir().unwrap();
+        let project = Project::discover(Some(&home.path().join("queue"))).unwrap();
+        let name = Name::new("gem").unwrap();
+        let agent = AgentConfig { mail_starts_max: Some(2), ..AgentConfig::default() };
+        let at = |hours: i64| Timestamp::from_unix_millis(hours * 60 * 60 * 1000);
+        let left = |hours| starts_left(&project, &name, &agent, at(hours));
+        assert_eq!(left(0), 2);
+        assert_eq!(count_start(&project, &name, at(1)).unwrap(), 1);
+        // Counted before it begins: a crash now does not give it back.
+        assert_eq!(left(2), 1);
+        assert_eq!(count_start(&project, &name, at(23)).unwrap(), 2);
+        assert_eq!((left(23), left(24)), (0, 2));
+        std::fs::write(project.state.join(DIRECTORY).join("gem.json"), "{").unwrap();
+        assert_eq!(left(24), 0, "a count that cannot be read allows none");
+    }
+}

@@ -1,0 +1,86 @@
+//! The projects of this user, by name: so that `NAME@PROJECT` is an address on this machine.
+//!
+//! One file for each queue in `$XDG_STATE_HOME/ensemble/projects` (`~/.local/state/ensemble/projects`), named after the
+//! device and inode of the queue's directory. A queue that is reached by two paths, as on a bind mount, is one project.
+//! *Owner.* Whatever makes a queue or starts an agent replaces the file as a whole; the last one counts. *A crash* leaves
+//! the file as it was. It is a list of addresses and no permission: who may write there, the queue's directory says.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use ensemble_core::durable::{Durability, read_file, write_document};
+use ensemble_core::message::{NAME_BYTES_MAX, Name};
+use serde::{Deserialize, Serialize};
+
+use crate::project::Project;
+
+/// The largest file, in bytes.
+const FILE_BYTES_MAX: usize = 16 * 1024;
+/// How the name of a file ends.
+const FILE_END: &str = ".json";
+
+/// A project of this user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownProject {
+    /// The project's name, as in `NAME@PROJECT`.
+    pub name: Name,
+    /// The queue's directory, by the path that was used last.
+    pub queue: PathBuf,
+    /// Whether the queue is still there.
+    #[serde(skip_deserializing)]
+    pub is_here: bool,
+}
+
+/// Notes a project. It is only an address, so trouble with the registry stops nothing.
+pub fn note_project(project: &Project) {
+    let (Some(directory), Some(key)) = (directory(), key_of(&project.queue)) else { return };
+    let Ok(name) = project_name(project) else { return };
+    let known = KnownProject { name, queue: project.queue.clone(), is_here: true };
+    let text = serde_json::to_string(&known).unwrap_or_default();
+    if std::fs::create_dir_all(&directory).is_ok() {
+        let path = directory.join(format!("{key}{FILE_END}"));
+        let _ = write_document(&path, text.as_bytes(), Durability::Process);
+    }
+}
+
+/// All noted projects, by name.
+#[must_use]
+pub fn known_projects() -> Vec<KnownProject> {
+    let files = directory().and_then(|directory| std::fs::read_dir(directory).ok());
+    let mut known: Vec<KnownProject> =
+        files.into_iter().flatten().filter_map(|file| read_entry(&file.ok()?.path())).collect();
+    known.sort_by(|a, b| (&a.name, &a.queue).cmp(&(&b.name, &b.queue)));
+    known
+}
+
+/// The project's own name in addresses: that of its team, or of its directory.
+///
+/// # Errors
+/// The name has no usable character.
+pub fn project_name(project: &Project) -> ensemble_core::Result<Name> {
+    let directory = || project.root().file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = project.config.team.name.clone().or_else(directory).unwrap_or_default();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    let name: String = name.chars().map(plain).take(NAME_BYTES_MAX).collect();
+    Ok(Name::new(name.trim_start_matches(['.', '-']))?)
+}
+
+fn read_entry(path: &Path) -> Option<KnownProject> {
+    let key = path.file_name()?.to_str()?.strip_suffix(FILE_END)?;
+    let content = read_file(path, FILE_BYTES_MAX).ok()??;
+    let mut known: KnownProject = serde_json::from_slice(&content).ok()?;
+    // Another directory may stand at its path by now.
+    known.is_here = key_of(&known.queue).is_some_and(|there| there == key);
+    Some(known)
+}
+
+fn key_of(queue: &Path) -> Option<String> {
+    std::fs::metadata(queue).ok().map(|it| format!("{:x}-{:x}", it.dev(), it.ino()))
+}
+
+fn directory() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let state = set("XDG_STATE_HOME").map(PathBuf::from);
+    let state = state.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".local/state")));
+    state.map(|state| state.join("ensemble/projects"))
+}

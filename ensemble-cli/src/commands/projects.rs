@@ -1,0 +1,32 @@
+//! `ensemble projects`: the projects of this user, for addresses.
+
+use ensemble_app::failure::Outcome;
+use ensemble_project::registry::known_projects;
+use serde_json::json;
+
+use crate::context::Context;
+
+/// List your projects on this machine, for addresses such as worker-1@website
+///
+/// A project is listed once `ensemble init` has made its queue, or an agent of it was started. Its name is that of its
+/// team, or of its directory.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble projects
+  ensemble send --to worker-1@website 'the API has changed'")]
+pub(crate) struct Arguments {}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let Self {} = self;
+        let all = known_projects();
+        if context.out.is_json() {
+            return all.iter().try_for_each(|project| context.out.object(&json!(project)));
+        }
+        let rows = all.iter().map(|project| {
+            let state = if project.is_here { "" } else { "gone" };
+            vec![project.name.to_string(), project.queue.display().to_string(), state.to_owned()]
+        });
+        context.out.table(&["project", "queue", ""], rows.collect())
+    }
+}

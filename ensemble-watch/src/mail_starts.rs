@@ -1,0 +1,157 @@
+//! Starts agents of `ensemble.yaml` with `start_on_mail` whose mail waits and who are not there.
+//!
+//! ```text
+//! the agent       its mail      starts left today   what happens
+//! runs, leaves    any           any                 nothing
+//! not there       notices only  any                 nothing: a notice needs no reader now
+//! not there       waits         some                the start is counted, then begun on a thread of its own
+//! not there       waits         none                the person gets a message, once that day
+//! ```
+//!
+//! A start that fails is tried again after [`PAUSE`], and counts each time. *A crash* between count and start costs one
+//! start of the day.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ensemble_core::env::Monotonic;
+use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::{Envelope, MessageId, Name, Purpose};
+use ensemble_core::spool::Spool;
+use ensemble_core::{Error, Result};
+use ensemble_project::mail_starts::{count_start, is_absent, last_start, starts_left};
+use ensemble_project::status::ACTOR;
+use ensemble_project::team::PaneOpener;
+use ensemble_project::{AgentConfig, Project};
+use serde_json::json;
+
+use crate::mail::MailSource;
+
+/// The least time between two starts of one agent.
+const PAUSE: Duration = Duration::from_secs(60);
+/// How many waiting messages are looked at for one that needs a reader.
+const LOOKED_AT_MAX: usize = 100;
+
+/// The agents that mail may start.
+pub(crate) struct MailStarts {
+    /// Missing where no agent is started by its mail.
+    next: Option<Monotonic>,
+    interval: Duration,
+    /// A start is under way; there is one at a time.
+    is_starting: Arc<AtomicBool>,
+}
+
+impl MailStarts {
+    pub(crate) fn new(now: Monotonic, project: &Project) -> Self {
+        let is_used = project.config.agents.values().any(|agent| agent.start_on_mail);
+        Self {
+            next: is_used.then_some(now),
+            interval: project.config.poll_interval(),
+            is_starting: Arc::default(),
+        }
+    }
+
+    pub(crate) const fn next_timeout(&self) -> Option<Monotonic> {
+        self.next
+    }
+
+    /// Has the next step look at the mail.
+    pub(crate) const fn look_at(&mut self, now: Monotonic) {
+        if self.next.is_some() {
+            self.next = Some(now);
+        }
+    }
+
+    /// Starts who has to be started, if it is time for a look.
+    pub(crate) fn drive(
+        &mut self,
+        now: Monotonic,
+        project: &Project,
+        (spool, mail): (&Spool, &dyn MailSource),
+        recorder: &Arc<dyn Recorder>,
+    ) {
+        if self.next.is_none_or(|next| now < next) {
+            return;
+        }
+        self.next = Some(now + self.interval);
+        for (name, agent) in project.config.agents.iter().filter(|(_, it)| it.start_on_mail) {
+            if self.is_starting.load(Ordering::SeqCst) {
+                return;
+            }
+            if let Err(error) = self.start(project, (name, agent), (spool, mail), recorder) {
+                tracing::warn!(%error, agent = %name, "cannot start the reader of mail");
+            }
+        }
+    }
+
+    fn start(
+        &self,
+        project: &Project,
+        (name, agent): (&Name, &AgentConfig),
+        (spool, mail): (&Spool, &dyn MailSource),
+        recorder: &Arc<dyn Recorder>,
+    ) -> Result<()> {
+        let mailbox = agent.mailbox.as_ref().unwrap_or(name);
+        let waiting = match mail.due_ids_for(mailbox, name, LOOKED_AT_MAX) {
+            Err(Error::NoMailbox { .. }) => return Ok(()),
+            waiting => waiting?,
+        };
+        // On servers, only its reader opens a message.
+        let needs_reader = |id: &MessageId| {
+            spool.peek(mailbox, id).map_or(true, |envelope| envelope.purpose() != Purpose::Notice)
+        };
+        if !waiting.iter().any(needs_reader) || !is_absent(project, name)? {
+            return Ok(());
+        }
+        let today = spool.now();
+        if starts_left(project, name, agent, today) == 0 {
+            return ask_person(project, (name, agent), waiting.len(), spool);
+        }
+        if last_start(project, name, today).is_some_and(|ago| ago < PAUSE) {
+            return Ok(());
+        }
+        let count = count_start(project, name, today)?;
+        let data = json!({
+            "agent": name, "mailbox": mailbox, "waiting": waiting.len(), "count": count, "max": agent.starts_max(),
+        });
+        recorder.record(types::AGENT_MAIL_START, ACTOR, data);
+        self.is_starting.store(true, Ordering::SeqCst);
+        let opener = PaneOpener {
+            project: project.clone(),
+            recorder: Arc::clone(recorder),
+            actor: Name::new(ACTOR)?,
+        };
+        let (name, is_starting) = (name.clone(), Arc::clone(&self.is_starting));
+        std::thread::spawn(move || {
+            if let Err(error) = opener.start_agent(&name) {
+                tracing::warn!(%error, agent = %name, "mail could not start its reader");
+            }
+            is_starting.store(false, Ordering::SeqCst);
+        });
+        Ok(())
+    }
+}
+
+/// Writes to the person, once a day, that mail waits and may not start its reader any more.
+fn ask_person(
+    project: &Project,
+    (name, agent): (&Name, &AgentConfig),
+    waiting: usize,
+    spool: &Spool,
+) -> Result<()> {
+    let day = spool.now().to_string().chars().take(10).collect::<String>();
+    let text = format!(
+        "mail waits for {name}, which is not running; its mail has started it as often as it may today ({}): \
+         `ensemble up {name}` starts it ({waiting} waiting)",
+        agent.starts_max()
+    );
+    let id = MessageId::new(format!("starts-{name}-{day}"))?;
+    let asked = Envelope::new(project.mailbox_of(&Name::operator()), text).with_id(id);
+    match spool.publish(&asked.from(Name::new(ACTOR)?)) {
+        Ok(_) | Err(Error::NoMailbox { .. } | Error::Conflict { .. } | Error::Full { .. }) => {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}

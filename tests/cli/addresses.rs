@@ -1,0 +1,134 @@
+//! Several people, and addresses beyond one project.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::bed::{Bed, Ran, program, ran, words};
+use crate::conversation::{member, of_member, read, works};
+
+/// A second project of the same user.
+struct OtherProject<'b> {
+    bed: &'b Bed,
+    root: PathBuf,
+}
+
+impl<'b> OtherProject<'b> {
+    fn new(bed: &'b Bed, name: &str) -> Self {
+        let root = bed.project().with_file_name(name);
+        std::fs::create_dir(&root).unwrap();
+        std::fs::write(root.join("ensemble.yaml"), "durability: process\n").unwrap();
+        let other = Self { bed, root };
+        works(other.run("init"));
+        works(other.run("mailbox add opal"));
+        other
+    }
+
+    fn run(&self, line: &str) -> Ran {
+        let mut command = self.bed.command(&words(line));
+        let command = command.current_dir(&self.root).stdout(Stdio::piped()).stderr(Stdio::piped());
+        ran(command.output().unwrap())
+    }
+}
+
+#[test]
+fn each_person_has_a_name_and_a_mailbox() {
+    let bed = Bed::new();
+    let yaml = bed.project().join("ensemble.yaml");
+    std::fs::write(&yaml, "durability: process\npeople: [anna, ben]\n").unwrap();
+    let id = bed.send("count the lines");
+    let text = read(&bed, "w1");
+    let expected = "Message from anna, one of the people who run this team:\n";
+    assert!(text.starts_with(expected), "{text}");
+    bed.ok(&format!("reply {id} lines:42 --as w1"));
+    assert!(bed.ok("status").contains("w1 answered you"));
+    bed.ok("send --to operator --as w1 -m for-the-first");
+    bed.ok("send --to ben --as w1 -m for-ben");
+    // Anyone of them looks into any mailbox; each reads their own.
+    assert!(bed.ok("inbox ben").contains("for-ben"));
+    let mine = bed.ok("recv");
+    assert!(mine.contains("lines:42") && mine.contains("for-the-first"), "{mine}");
+    assert!(bed.ok("inbox").contains("mailbox anna is empty"));
+    assert!(bed.ok("recv --as ben").contains("for-ben"));
+    bed.ok("send --to w1 --as ben -m hello");
+    assert!(read(&bed, "w1").starts_with("Message from ben, one of the people"));
+    // No agent takes the name of a person.
+    let said = bed.run("agent start anna --command cat").stderr;
+    assert!(said.contains("a person who runs the team"), "{said}");
+    std::fs::write(&yaml, "people: [anna]\nagents: {anna: {command: cat}}\n").unwrap();
+    let said = bed.fails(2, "status");
+    assert!(said.contains("agents.anna") && said.contains("people"), "{said}");
+    std::fs::write(&yaml, "people: [anna]\n").unwrap();
+    bed.ok("send --to w1 -m x");
+    assert!(read(&bed, "w1").starts_with("Message from anna, the person who runs this team:\n"));
+    assert!(bed.ok("prime --as w1").contains("`anna` is the person who runs this team"));
+}
+
+#[test]
+fn a_message_reaches_another_project_and_its_answer_returns() {
+    let bed = Bed::new();
+    let website = OtherProject::new(&bed, "website");
+    let listed = bed.json("projects");
+    let names: Vec<&str> = listed.iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["project", "website"]);
+    // The person is the same person everywhere.
+    let sent = bed.object("send --to opal@website --id q1 -m ready?");
+    assert_eq!((&sent["project"], &sent["mailbox"]), (&json!("website"), &json!("opal")));
+    let text = works(website.run("recv --as opal"));
+    assert!(text.starts_with("Message from operator, the person who runs this team:"), "{text}");
+    works(website.run("reply q1 yes --as opal"));
+    assert!(bed.ok("recv").contains("yes"));
+    // An agent is known by its own project, and its text is not trusted in another one.
+    member(&bed, "cora");
+    works(of_member(&bed, "cora", "send --to opal@website --id q2 -m look", ""));
+    let text = works(website.run("recv --as opal"));
+    let expected =
+        "Message from cora of project project, an agent of another team:\nUntrusted text";
+    assert!(text.starts_with(expected), "{text}");
+    works(website.run("reply q2 seen --as opal"));
+    let answer = of_member(&bed, "cora", "recv --json", "").stdout;
+    assert!(answer.contains("\"body\":\"seen\"") && answer.contains("\"project\":\"website\""));
+    // What is not there, and what is not clear.
+    assert!(bed.fails(3, "send --to opal@nowhere -m x").contains("no project `nowhere`"));
+    assert!(bed.fails(3, "send --to opla@website -m x").contains("did you mean opal?"));
+    assert!(bed.fails(2, "send --to opal@website,w1 -m x").contains("one recipient"));
+    let twin = OtherProject::new(&bed, "twin");
+    std::fs::write(twin.root.join("ensemble.yaml"), "team: {name: website}\n").unwrap();
+    works(twin.run("init"));
+    let said = bed.fails(1, "send --to opal@website -m x");
+    assert!(said.contains("several projects are called `website`"), "{said}");
+    std::fs::remove_dir_all(&twin.root).unwrap();
+    assert!(bed.ok("projects").contains("gone"));
+    bed.ok("send --to opal@website -m x");
+}
+
+/// A container sees the queue of the host by another path.
+#[test]
+fn a_queue_on_a_bind_mount_is_one_project() {
+    let bed = Bed::new();
+    member(&bed, "cora");
+    let inside = bed.project().with_file_name("inside");
+    std::fs::create_dir(&inside).unwrap();
+    let script = "mount --bind \"$1\" \"$2\" 2>/dev/null || exit 75
+        cd \"$2\" && env -u ENSEMBLE_QUEUE -u ENSEMBLE_AGENT_PASS \"$3\" init >/dev/null &&
+        \"$3\" --queue \"$2/queue\" send --to w1 -m hello";
+    let in_container = |pass: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["-Urm", "sh", "-c", script, "sh"]);
+        command.args([&bed.project(), &inside]).arg(program());
+        command.env_clear().env("HOME", bed.project().parent().unwrap());
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("ENSEMBLE_AGENT_PASS", pass);
+        command.env("ENSEMBLE_QUEUE", bed.project().join("queue"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().map(ran)
+    };
+    // Not every machine lets a user mount anything.
+    match in_container("cora") {
+        Ok(ran) if ran.code == 0 => {}
+        _ => return,
+    }
+    let text = read(&bed, "w1");
+    assert!(text.starts_with("Message from cora, an agent of your team:"), "{text}");
+    let listed = bed.json("projects");
+    assert_eq!(listed.len(), 1, "two paths, one project: {listed:?}");
+}
