@@ -136,7 +136,7 @@ Groups, as in `ensemble help agents`:
   agents      start agents, take them in, and end them
   overview    see what happens, and what needs you
   messages    send, receive and settle
-  tasks       hand out tasks, and collect reports
+  tasks       hand out tasks: by mail, in steps, with review
   decisions   ask, answer, pause and resume
   blackboard  tasks, supervisors and steps for planned work
   setup       project, checks, hooks, MCP, servers and the shell

@@ -49,6 +49,7 @@ const UNASKED: &[(&str, &str, &str)] = &[
         "task status summary reason modified created errors test_results options lint allowed",
         "",
     ),
+    ("task new", "id text message to review after files", "file"),
     ("task add", "id description spec_ref done_when scope priority after draft needs_plan", ""),
     ("task list", "claimable status", ""),
     ("task show", "id", ""),
@@ -116,8 +117,12 @@ mod tests {
     use crate::spellings::former_spellings;
 
     /// Arguments that name a file without reading it.
-    const NAMES_ONLY: [(&str, &str); 3] =
-        [("report", "modified"), ("report", "created"), ("task add", "spec_ref")];
+    const NAMES_ONLY: [(&str, &str); 4] = [
+        ("report", "modified"),
+        ("report", "created"),
+        ("task add", "spec_ref"),
+        ("task new", "files"),
+    ];
     /// Arguments of every command; `--queue` and `--as` are checked by themselves.
     const GLOBAL: [&str; 5] = ["queue", "acting_as", "json", "help", "version"];
 

@@ -9,7 +9,7 @@ use crate::bed::{Bed, objects, words};
 
 /// For each command that takes the name of an agent or a mailbox, or the id of a message, a request, a task or a step:
 /// a line with one that does not exist.
-const UNKNOWN: [&str; 47] = [
+const UNKNOWN: [&str; 48] = [
     "up absent",
     "team absent",
     "agent restart absent",
@@ -40,6 +40,7 @@ const UNKNOWN: [&str; 47] = [
     "mailbox unbind absent",
     "mailbox extend absent 1m --as w1",
     "assign absent x",
+    "task new x --to absent y",
     "task show absent",
     "task finalize absent",
     "task unblock absent",

@@ -40,6 +40,7 @@ mod mcp_client;
 #[cfg(feature = "nats")]
 #[path = "../nats_support/server.rs"]
 mod nats_server;
+mod new_task;
 mod picture;
 mod planning;
 #[cfg(all(feature = "nats", feature = "postgres"))]

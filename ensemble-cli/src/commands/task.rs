@@ -1,4 +1,4 @@
-//! `ensemble task`: the tasks on the blackboard.
+//! `ensemble task`: handing out tasks, and the tasks on the blackboard.
 
 use ensemble_app::acting::holder_itself;
 use ensemble_app::failure::{Failure, Outcome};
@@ -16,9 +16,10 @@ use crate::printing::tasks::print_tasks;
 mod claim;
 mod hand_in;
 mod merge;
+mod new;
 mod plan;
 
-/// Add, list and change tasks on the blackboard; review, gather and dispatch batches
+/// Hand out tasks, and follow them: by mail, in steps or on the blackboard
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -27,6 +28,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
+    New(new::New),
     Add(Add),
     List(List),
     Show(Show),
@@ -44,6 +46,7 @@ enum Verb {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
+            Verb::New(new) => new.run(context),
             Verb::Add(add) => add.run(context),
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
@@ -60,7 +63,7 @@ impl Arguments {
     }
 }
 
-/// Add a task
+/// Add a task to the blackboard
 ///
 /// It can be claimed as soon as all tasks of `--after` are merged.
 #[derive(Debug, clap::Args)]

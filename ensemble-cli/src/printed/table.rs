@@ -70,6 +70,7 @@ pub(super) const ROWS: &[Row] = &[
     ("mailbox recall", "3 75", "RecalledCopy"),
     ("assign", "3 5 75", "Assigned NotReady"),
     ("report", "3 75", "Reported"),
+    ("task new", "3 75", "NewTask"),
     ("task add", "3 5 75", "TaskShown"),
     ("task list", "3 75", "TaskShown"),
     ("task show", "3 75", "TaskShown"),

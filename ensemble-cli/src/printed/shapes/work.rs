@@ -185,6 +185,11 @@ pub(in crate::printed) const PROJECT: &[Shape] = &[
     ),
     ("Page", "A written file", "file: text; bytes: count"),
     ("Traces", "Spans, as OTLP/JSON has them", "resourceSpans: [object]"),
+    (
+        "NewTask",
+        "A task that was handed out, and how",
+        "task: name; kind: word(mail step board); id?: id; mailbox?: name; status?: text",
+    ),
     ("Sent", "What a collector has taken", "url: text; spans: count"),
     (
         "Sample",
