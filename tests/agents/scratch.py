@@ -206,8 +206,9 @@ class Agent:
 
     def wait(self, state, seconds=20):
         """Waits for a state; gives what is seen at last."""
-        settled(lambda: self.state() == state, seconds)
-        return self.state()
+        seen = []
+        settled(lambda: seen.append(self.state()) or seen[-1] == state, seconds)
+        return seen[-1]
 
     def member(self):
         """The agent's row of `ensemble team`."""
