@@ -11,15 +11,12 @@ demo:
 	cargo run --quiet $(DEMO_BUILD) -- demo
 
 # All tests, with real tmux servers and real processes on private sockets.
-# Most of them wait for processes, panes and timers, so twice as many run as there are processors.
-TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 test: needs
-	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --all-features --quiet --no-fail-fast
+	tests/run.py
 
 # The watcher's own tests with the file events of other systems, which come through the crate `notify`.
 test-notify: needs
-	ENSEMBLE_FILE_EVENTS=notify RUST_TEST_THREADS=$(TEST_THREADS) \
-		cargo test --package ensemble-watch --all-features --quiet --no-fail-fast
+	ENSEMBLE_FILE_EVENTS=notify cargo test --package ensemble-watch --all-features --quiet --no-fail-fast
 
 # The real Claude Code, Codex, OpenCode and Gemini CLI against a model of ours; tests/agents/README.md tells more.
 # AGENTS=claude,codex selects; ARGS=--write-docs writes the results there.

@@ -17,6 +17,8 @@ ASKED_SECONDS = 20
 SEEN_SECONDS = 5
 DRAFT = "half a sentence that is not fin"
 TOOL_SECONDS = 4
+# How long a tool may take to begin, with a person's answer.
+TOOL_STARTS = 30
 # Those that a waiter wakes, and those that hooks know at all.
 WOKEN, HOOKED = ("claude", "opencode"), ("claude", "codex", "opencode", "gemini")
 CLEAR = {"opencode": "/new"}
@@ -110,12 +112,11 @@ class Hooked(Checks):
         expect(len(asked) == SENDS, f"{len(asked)} requests for {SENDS} messages")
 
     def working(self):
-        self.model.follow(Turn(f"sleep {TOOL_SECONDS}", False, Answers()))
+        begun = self.agent.project / "begun"
+        self.model.follow(Turn(f"touch {begun}; sleep {TOOL_SECONDS}", False, Answers()))
         self.agent.type("run it")
-        # Codex and Claude ask before they run a command that is not allowed.
-        expect(settled(lambda: self.agent.member()["state"] in ("working", "blocked"), 20), "no turn has begun")
-        if settled(lambda: self.agent.member()["state"] == "blocked", 3):
-            self.agent.keys("Enter")
+        expect(settled(lambda: begun.exists() or self.confirm(), TOOL_STARTS), "no tool has begun")
+        begun.unlink()
         count = len(self.model.since(0))
         self.times[f"{self.KIND} working"] = self.carried("while a tool runs")
         self.is_seen("while a tool runs")
@@ -123,6 +124,11 @@ class Hooked(Checks):
         self.at_rest()
         later = [self.has(asked, "while a tool runs") for asked in self.model.since(0)[count:]]
         expect(later and later[0], "it was not in the next request")
+
+    def confirm(self):
+        """Says yes where the agent asks before it runs a command."""
+        if self.agent.member()["state"] == "blocked":
+            self.agent.keys("Enter")
 
     def draft(self):
         self.agent.type(DRAFT, enter=False)
