@@ -127,7 +127,7 @@ fn the_author_of_a_task_that_is_put_down_again_is_told() {
     let told = bed.spool().receive(&name("lead"), &name("lead")).unwrap().unwrap().envelope;
     assert_eq!((told.kind.as_str(), told.from.as_str()), ("mail.again", "watcher"));
     assert!(told.body.contains("tasks/worker-1-task.yaml was put down again"), "{}", told.body);
-    assert_eq!(bed.records("file.again").len(), 1);
+    eventually_true(PATIENCE, "it is recorded", || bed.records("file.again").len() == 1);
     // Told once, also by the next watcher.
     watcher.assert_running();
     watcher.stop();

@@ -29,7 +29,7 @@ const UNASKED: &[(&str, &str, &str)] = &[
     ("agent pong", "worker attempt", ""),
     ("agent instruct", "wait", "file former_file"),
     ("status", "watch", ""),
-    ("why", "id", ""),
+    ("why", "id raw", ""),
     (
         "send",
         "to all create kind id priority when replaces wait_for_reply task plan attempt correlation traceparent expires until wait timeout \

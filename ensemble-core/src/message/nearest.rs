@@ -3,20 +3,22 @@
 /// The most edits after which a word may still be meant.
 const EDITS_MAX: usize = 3;
 
-/// How many insertions, deletions and replacements lead from one name to the other, ignoring case.
+/// How many insertions, deletions, replacements and swaps of neighbours lead from one name to the other, ignoring case.
 fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<u8> = to.to_ascii_lowercase().into_bytes();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.to_ascii_lowercase().bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
+    let (from, to) = (from.to_ascii_lowercase(), to.to_ascii_lowercase());
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=to.len()).collect()];
+    for (i, a) in from.iter().enumerate() {
+        let mut row = vec![i + 1];
         for (j, b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+            let replaced = rows[i][j] + usize::from(a != b);
+            let least = replaced.min(rows[i][j + 1] + 1).min(row[j] + 1);
+            let is_swap = i > 0 && j > 0 && *a == to[j - 1] && from[i - 1] == *b;
+            row.push(if is_swap { least.min(rows[i - 1][j - 1] + 1) } else { least });
         }
+        rows.push(row);
     }
-    row[to.len()]
+    rows[from.len()][to.len()]
 }
 
 /// The words that are most like `word`, the best one first.
@@ -41,6 +43,7 @@ mod tests {
         assert_eq!(edits("dispach", "dispatch"), 1);
         assert_eq!(edits("worker-1", "worker-2"), 1);
         assert_eq!(edits("", "abc"), 3);
+        assert_eq!(edits("stauts", "status"), 1);
     }
 
     #[test]

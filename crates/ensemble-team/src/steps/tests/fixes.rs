@@ -91,7 +91,7 @@ fn failed_review_is_fixed_by_a_step_of_its_own_and_reviewed_again() {
         "ROLE: Devon\nGOAL: Fix what made step 3 fail: Review\n",
         "1. Tara reported that step 3 failed (attempt 1 of 3), with this error:\n```\nsrc/l.py:1 leaks",
         "- Strict TDD, green: make the smallest change that removes the error",
-        "No other step works meanwhile on src/l.py.",
+        "No other step works on src/l.py until then.",
         "- src/l.py: ",
     ] {
         assert!(prompt.contains(part), "{part}: {prompt}");
@@ -157,7 +157,7 @@ fn fix_of_a_test_may_change_the_source_that_its_error_names() {
     let prompt = bed.prompt(&fix);
     assert!(prompt.contains("2. The error names: src/login.py.\n"), "{prompt}");
     assert!(prompt.contains("- src/login.py: (13 bytes"), "its content is shown: {prompt}");
-    assert!(prompt.contains("No other step works meanwhile on src/login.py."), "{prompt}");
+    assert!(prompt.contains("No other step works on src/login.py until then."), "{prompt}");
     assert!(!prompt.contains("Change only these files"), "{prompt}");
     let other = "{task_id: o, steps: [{agent: Eve, goal: g, files: [src/login.py]}]}";
     bed.store.add(&Plan::parse(other, Path::new("o.yaml")).unwrap()).unwrap();

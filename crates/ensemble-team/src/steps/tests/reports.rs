@@ -37,10 +37,10 @@ fn invalid_reports_list_all_mistakes() {
         "artefacts": [], "contextForNextStep": "x", "bogus": 1, "a\nb": null });
     let error = parse(unknown);
     for part in [
-        "artefacts: is no member of submit_step_completion: write `artifacts`",
-        "contextForNextStep: is no member of submit_step_completion: write `context_for_next_step`",
-        "bogus: is no member of submit_step_completion: leave it out; the members are task_id, ",
-        "a\\nb: is no member",
+        "artefacts: is not a member of submit_step_completion: write `artifacts`",
+        "contextForNextStep: is not a member of submit_step_completion: write `context_for_next_step`",
+        "bogus: is not a member of submit_step_completion: leave it out; the members are task_id, ",
+        "a\\nb: is not a member",
     ] {
         assert!(error.contains(part), "{part}: {error}");
     }
