@@ -271,6 +271,29 @@ impl Mailbox {
         self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
     }
 
+    /// Receives one message by its id, such as one that a person has picked from [`unfinished`](Self::unfinished).
+    /// `None` if it does not wait here, or is not due yet.
+    ///
+    /// # Errors
+    /// As for [`Mailbox::try_recv`].
+    ///
+    /// ```
+    /// # use ensemble_core::Queue;
+    /// # let home = tempfile::tempdir()?;
+    /// # let queue = Queue::open_or_create(home.path())?;
+    /// let inbox = queue.mailbox("worker-1")?;
+    /// let ids = inbox.send_all(["first", "second"])?;
+    /// let second = inbox.recv_id(&ids[1])?.expect("the second");
+    /// assert_eq!(second.body(), "second");
+    /// assert!(inbox.recv_id(&ids[1])?.is_none(), "it is held");
+    /// # second.settle()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn recv_id(&self, id: &MessageId) -> Result<Option<Message>> {
+        let delivery = self.queue.spool().receive_id(&self.name, id, &self.holder)?;
+        Ok(delivery.map(|delivery| Message::new(self.queue.clone(), delivery)))
+    }
+
     /// Receives up to `most` messages that wait. Each has its own lease, and all leases run from now: take no more
     /// than can be worked on meanwhile.
     ///

@@ -19,9 +19,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use self::shared::FileWait;
-#[cfg(feature = "tokio")]
-pub(crate) use self::shared::SharedWatcher;
+pub(crate) use self::shared::{FileWait, SharedWatcher};
 use super::Spool;
 use crate::Result;
 use crate::env::{Delivery, Monotonic};
