@@ -112,6 +112,50 @@ fn the_page_of_the_crate_names_every_type_and_module() {
     assert_none("name these on the page of the crate", &unnamed);
 }
 
+/// The types of a function's parameters, from its declaration.
+fn parameter_types(declaration: &str) -> Vec<String> {
+    let mut types = vec![String::new()];
+    let mut depth = 0;
+    let from = declaration.find('(').unwrap_or(declaration.len());
+    for c in declaration[from..].replace("->", "=").chars() {
+        match c {
+            '(' | '<' | '[' => depth += 1,
+            ')' | '>' | ']' => depth -= 1,
+            _ => {}
+        }
+        match (c, depth) {
+            (_, 0) => break,
+            (',', 1) => types.push(String::new()),
+            _ => types.last_mut().unwrap().push(c),
+        }
+    }
+    let named = types.iter().filter_map(|parameter| parameter.split_once(':'));
+    named.map(|(_, of_type)| of_type.split_whitespace().collect()).collect()
+}
+
+#[test]
+fn no_call_of_the_face_has_two_parameters_that_can_be_swapped() {
+    let (_, code) = page_and_code();
+    let (files, names) = (CRATES[0].files(), items(&code));
+    let mut found = Vec::new();
+    let mut checked = 0;
+    for source in files.iter().filter(|source| source.path.contains("src/queue/")) {
+        for declaration in source.code.split("    pub fn ").skip(1) {
+            let types = parameter_types(declaration.split('{').next().unwrap());
+            checked += 1;
+            if (1..types.len()).any(|at| types[..at].contains(&types[at])) {
+                found.push(format!("{}: {}", source.path, declaration.lines().next().unwrap()));
+            }
+        }
+    }
+    assert!(checked > 100 && names.len() > 20, "this test looks in the wrong place: {checked}");
+    assert_none("two parameters of one type", &found);
+    assert_eq!(
+        parameter_types("f(&self, a: &str, b: impl Fn(u8) -> u8)"),
+        ["&str", "implFn(u8)=u8"]
+    );
+}
+
 #[test]
 fn what_a_feature_adds_is_not_counted() {
     let code = "pub use a::{B, C};\n#[cfg(feature = \"internals\")]\npub mod d;\npub mod e {\n    pub use f::G;\n}\npub use h::{\n    I,\n    J,\n};\n";
