@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn the_newest_part_comes_first_and_the_oldest_are_left_out() {
-        let at = |second: i64| Timestamp::from_unix_millis(1_796_000_000_000 + second * 1000);
+        let at = |second: i64| Timestamp::from_unix_millis(1_600_000_000_000 + second * 1000);
         let sentence = |text: &str| Sentence { weight: Weight::Talk, text: text.to_owned() };
         let long = format!("a -> b  {}", "word ".repeat(30));
         let story = ToldStory {
@@ -412,7 +412,7 @@ mod tests {
                 vec![(at(1), sentence("b started"))],
             ],
         };
-        let (lines, left_out) = story.lines(60, 9);
+        let (lines, left_out) = story.lines(60, 10);
         assert_eq!(left_out, 1, "{lines:?}");
         assert!(lines[2].ends_with("c -> b  new") && lines[3].ends_with("b received \"new\""));
         assert_eq!(lines[5], "Before that:");

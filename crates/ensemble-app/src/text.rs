@@ -167,6 +167,6 @@ mod tests {
     fn tables_are_aligned() {
         let rows = [vec!["a".to_owned(), "b".to_owned()], vec!["long".to_owned(), String::new()]];
         assert_eq!(table(&rows, CELL_WIDTH_MAX), ["a     b", "long"]);
-        assert_eq!(table(&rows, 3), ["a    b", "lon…"]);
+        assert_eq!(table(&rows, 3), ["a     b", "lon…"]);
     }
 }

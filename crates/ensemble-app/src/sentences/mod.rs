@@ -34,6 +34,8 @@ const KNOWN_MAX: usize = 20_000;
 const RECENT_MAX: usize = 12;
 /// How long after a sentence the same one says nothing new.
 const RECENT_FOR: Duration = Duration::from_secs(30);
+/// How long before its cause an effect may be recorded.
+const EFFECT_WITHIN: Duration = Duration::from_secs(1);
 /// Length of the ids that Ensemble makes.
 const ID_CHARS: usize = 36;
 
@@ -203,15 +205,44 @@ pub fn sort_causally(records: &mut [Record]) {
             first.entry(id.to_owned()).or_insert(at);
         }
     }
-    let mut places: Vec<(usize, bool, usize)> = Vec::with_capacity(records.len());
+    let mut taken: HashMap<String, usize> = HashMap::new();
+    let mut places: Vec<(usize, u8, usize)> = Vec::with_capacity(records.len());
     for (at, record) in records.iter().enumerate() {
-        let is_stored = record.kind.as_str() == types::MESSAGE_STORED;
-        let cause = is_stored.then(|| first.get(&word(record, "id")).copied()).flatten();
-        places.push((cause.unwrap_or(at), !is_stored, at));
+        let id = word(record, "id");
+        let begun = first.get(&id).copied().unwrap_or(at);
+        let place = match record.kind.as_str() {
+            types::MESSAGE_STORED => (begun, 0, at),
+            types::MESSAGE_ACKED => {
+                let place = before_state(records, at, "working").max(begun);
+                taken.insert(id, place);
+                (place, 1, at)
+            }
+            types::MESSAGE_SETTLED => {
+                let begun = taken.get(&id).copied().unwrap_or(begun);
+                (before_state(records, at, "idle").max(begun), 1, at)
+            }
+            _ => (at, 2, at),
+        };
+        places.push(place);
     }
     places.sort_unstable();
     let sorted: Vec<Record> = places.iter().map(|(_, _, at)| records[*at].clone()).collect();
     records.clone_from_slice(&sorted);
+}
+
+/// The place of the change of state that the record at `at` has brought about, if the watcher was quicker to record it.
+fn before_state(records: &[Record], at: usize, to: &str) -> usize {
+    let act = &records[at];
+    let is_effect = |record: &&Record| {
+        record.kind.as_str() == types::AGENT_STATE
+            && word(record, "agent") == act.actor
+            && word(record, "to") == to
+            && word(record, "from") != "starting"
+            && act.timestamp.since(record.timestamp) < EFFECT_WITHIN
+    };
+    let from = at.saturating_sub(RECENT_MAX);
+    let near = records[from..at].iter().rposition(|record| is_effect(&record));
+    near.map_or(at, |near| from + near)
 }
 
 #[cfg(test)]
@@ -251,6 +282,7 @@ mod tests {
         let stored = json!({ "mailbox": "gem", "id": id, "type": "message" });
         let notified =
             json!({ "mailbox": "gem", "ids": [id], "evidence": { "way": "keystrokes" } });
+        let works = json!({ "agent": "gem", "from": "idle", "to": "working" });
         let mut records = vec![
             record(
                 1,
@@ -259,9 +291,10 @@ mod tests {
                 &json!({ "agent": "gem", "from": "starting", "to": "idle" }),
             ),
             record(2, "receipt.submitted", "watcher", &notified),
-            record(3, "message.acked", "gem", &place),
-            record(4, "message.stored", "operator", &stored),
-            record(5, "message.settled", "gem", &place),
+            record(3, "agent.state", "watcher", &works),
+            record(4, "message.acked", "gem", &place),
+            record(5, "message.stored", "operator", &stored),
+            record(6, "message.settled", "gem", &place),
         ];
         sort_causally(&mut records);
         let expected = [
@@ -269,6 +302,7 @@ mod tests {
             "operator -> gem  please count the lines",
             "gem was notified by a line in its terminal",
             "gem received \"please count the lines\"",
+            "gem  idle -> working",
             "gem finished \"please count the lines\"",
         ];
         assert_eq!(texts(&records, Some(&spool)), expected);
@@ -323,7 +357,7 @@ mod tests {
         for row in types::TABLE {
             let told = texts(&[record(1, row.name, "watcher", &json!({ "agent": "w1" }))], None);
             assert!(
-                told.iter().all(|text| !text.contains(['=', '{', '.', '`'])),
+                told.iter().all(|text| !text.contains(['=', '{', '`'])),
                 "{}: {told:?}",
                 row.name
             );
