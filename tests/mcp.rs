@@ -233,8 +233,8 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     assert!(submits[0].1.contains("COMPLETED"), "{submits:?}");
     assert!(submits[1].1.contains("1.5 is not a step: pass a whole number"), "{submits:?}");
     for part in [
-        "artefacts: is no member of submit_step_completion: write `artifacts`",
-        "bogus: is no member of submit_step_completion: leave it out; the members are task_id, ",
+        "artefacts: is not a member of submit_step_completion: write `artifacts`",
+        "bogus: is not a member of submit_step_completion: leave it out; the members are task_id, ",
         "summary: `failure` needs a reason: write in `summary` what failed",
     ] {
         assert!(submits[2].1.contains(part), "{part}: {submits:?}");
