@@ -112,22 +112,6 @@ fn the_tools_of_an_agent_work_on_the_shared_board() {
 }
 
 #[test]
-fn a_board_of_one_host_is_moved_there_by_its_editor() {
-    let server = Server::start();
-    let (near, far) = hosts(&server);
-    let config = near.project().join("ensemble.yaml");
-    let shared = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, format!("{shared}  board_here: true\n")).unwrap();
-    near.ok("board init");
-    add(&near, "t1");
-    std::fs::write(&config, shared).unwrap();
-    near.ok("board init");
-    let edited = ["board", "edit", "--editor", "cp .ensemble/state.yaml"];
-    assert!(near.command(&edited).status().unwrap().success());
-    assert_eq!(far.object("task list")["id"], json!("t1"));
-}
-
-#[test]
 fn a_supervisor_takes_a_task_of_another_host_and_stops_at_its_pause() {
     let server = Server::start();
     let (near, far) = hosts(&server);

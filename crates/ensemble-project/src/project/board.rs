@@ -14,8 +14,7 @@ impl Project {
     /// This host's copy of the files that the hosts of the team share; `None` for a team of one host.
     #[must_use]
     pub fn shared_copy(&self) -> Option<PathBuf> {
-        let is_shared = self.servers().ok().flatten().is_some();
-        is_shared.then(|| self.state.join("servers/board"))
+        self.is_shared().is_ok_and(|is_shared| is_shared).then(|| self.state.join("servers/board"))
     }
 
     /// The directories in which a board may be, and this host's copy of one.
@@ -28,7 +27,7 @@ impl Project {
     /// Whether the blackboard is on the servers of the team, and not in the directory of one host.
     #[must_use]
     pub fn has_shared_board(&self) -> bool {
-        self.shared_copy().is_some() && self.config.nats.board_here != Some(true)
+        self.shared_copy().is_some()
     }
 
     /// The blackboard. Without `shared`, that of a team on servers is this host's copy, which can only be read.

@@ -43,9 +43,6 @@ pub struct NatsConfig {
     pub patience_seconds: Option<u64>,
     /// Capacity of a mailbox in the outbox while the server is away, in messages (default 10000).
     pub outbox_capacity: Option<u64>,
-    /// Whether this host has a blackboard of its own, and step queues, which other hosts do not see
-    /// (default false).
-    pub board_here: Option<bool>,
 }
 
 impl NatsConfig {
@@ -61,7 +58,6 @@ impl NatsConfig {
             replicas: self.replicas.or(fallback.replicas),
             patience_seconds: self.patience_seconds.or(fallback.patience_seconds),
             outbox_capacity: self.outbox_capacity.or(fallback.outbox_capacity),
-            board_here: self.board_here.or(fallback.board_here),
         }
     }
 }
@@ -88,6 +84,14 @@ impl Project {
             field: "transport".to_owned(),
             detail: "is neither `directory` nor like `nats://host:4222` or `tls://host`".to_owned(),
         })
+    }
+
+    /// Whether the team may be on several hosts: its mailboxes are on servers.
+    ///
+    /// # Errors
+    /// `transport` is neither `directory` nor an address.
+    pub fn is_shared(&self) -> Result<bool> {
+        self.servers().map(|servers| servers.is_some())
     }
 
     /// This host's name in the team.
