@@ -14,7 +14,7 @@ use ensemble_core::broker::Broker as _;
 use ensemble_core::env::Published;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::spool::{DeadLetter, Quota, Settings};
-use ensemble_nats::bridge::Carried;
+use ensemble_core::transfer::Carried;
 use ensemble_nats::{NatsOptions, NatsTransport};
 use nats_support::{PATIENCE, Server, free_port};
 

@@ -16,14 +16,15 @@ use std::time::{Duration, Instant};
 use conformance::bed::{MAILBOX, id, message, name};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
+use ensemble_core::document::SharedFiles as _;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Counts, Published, Transport as _};
-use ensemble_core::event_log::Recorder as _;
 use ensemble_core::message::Envelope;
 use ensemble_core::spool::{Options, Settings, Spool};
-use ensemble_nats::bridge::{Bridge, Unknown};
-use ensemble_nats::migrate::migrate;
-use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
+use ensemble_core::transfer::migrate;
+use ensemble_core::transfer::{Bridge, Unknown};
+use ensemble_core::transfer::{Outbox, Posted};
+use ensemble_nats::{NatsOptions, NatsTransport};
 use nats_support::{Cluster, PATIENCE, Server, connect_impatient, free_port, fresh_team};
 use rustix::process::Signal;
 
@@ -363,52 +364,19 @@ fn a_bridge_holds_on_while_the_server_is_away() {
 }
 
 #[test]
-fn the_log_is_one_stream_for_all_hosts() {
-    let server = Server::start();
-    let (options, queue) = queue_on(&server);
-    let other = NatsTransport::connect(&options).unwrap();
-    let logs = [queue.log(&name("host.a")).unwrap(), other.log(&name("host-b")).unwrap()];
-    for (n, log) in logs.iter().enumerate() {
-        log.record("task_start", &format!("worker-{n}"), serde_json::json!({ "n": n }));
-        let long = "x".repeat(10_000);
-        log.record("task_complete", "worker", serde_json::json!({ "long": long }));
-    }
-    let start = Instant::now();
-    let records = loop {
-        let records = queue.read_log().unwrap();
-        if records.len() >= 4 {
-            break records;
-        }
-        assert!(start.elapsed() < PATIENCE, "four records arrive");
-    };
-    let of = |session: &str| {
-        let mine =
-            records.iter().filter(|r| r["session_id"].as_str().unwrap().starts_with(session));
-        mine.map(|r| (r["seq"].as_u64().unwrap(), r["type"].as_str().unwrap())).collect::<Vec<_>>()
-    };
-    assert_eq!(of("host.a"), [(1, "task_start"), (2, "task_complete")]);
-    assert_eq!(of("host-b"), [(1, "task_start"), (2, "task_complete")]);
-    assert!(records.iter().any(|r| r["data"]["truncated"] == true));
-    assert_eq!(logs[0].missing() + logs[1].missing(), 0);
-}
-
-#[test]
 fn a_listing_outlasts_a_server_that_is_killed_in_its_middle() {
-    const RECORDS: usize = 600;
+    const FILES: usize = 600;
     let server = Server::start();
     let (options, queue) = queue_on(&server);
-    let log = queue.log(&name("host")).unwrap();
-    (0..RECORDS).for_each(|n| log.record("task_start", "worker", serde_json::json!({ "n": n })));
-    let start = Instant::now();
-    while queue.read_log().unwrap().len() < RECORDS {
-        assert!(start.elapsed() < PATIENCE, "all records arrive");
+    for n in 0..FILES {
+        queue.write_file(&format!("leases/{n}.yaml"), b"beat", "", 0).unwrap().unwrap();
     }
     let (listed, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let reader = NatsTransport::connect(&options).unwrap();
             while !is_over.load(Ordering::SeqCst) {
-                assert_eq!(reader.read_log().unwrap().len(), RECORDS);
+                assert_eq!(reader.list_files("leases").unwrap().len(), FILES);
                 listed.fetch_add(1, Ordering::SeqCst);
             }
         });

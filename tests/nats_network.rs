@@ -16,7 +16,8 @@ use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::Published;
 use ensemble_core::spool::{Options, Settings};
-use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
+use ensemble_core::transfer::{Outbox, Posted};
+use ensemble_nats::{NatsOptions, NatsTransport};
 use nats_support::{
     Link, PATIENCE, Server, cluster_program, connect_impatient, free_port, fresh_team, monitored,
 };

@@ -196,6 +196,10 @@ mod spool;
 #[cfg(feature = "internals")]
 pub mod spool;
 #[cfg(not(feature = "internals"))]
+mod transfer;
+#[cfg(feature = "internals")]
+pub mod transfer;
+#[cfg(not(feature = "internals"))]
 mod watch;
 #[cfg(feature = "internals")]
 pub mod watch;

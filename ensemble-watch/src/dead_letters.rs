@@ -13,8 +13,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use ensemble_core::broker::returned;
+use ensemble_core::broker::{Broker, returned};
 use ensemble_core::env::Monotonic;
+use ensemble_core::mailboxes::visit_all_mailboxes;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{DeadLetter, Spool};
 use ensemble_core::{Error, Result};
@@ -70,20 +71,25 @@ impl DeadLetters {
     }
 }
 
+/// Tells of all letters in a team's mailboxes that were not told.
+pub(crate) fn tell_senders(queue: &dyn Broker) -> Result<()> {
+    visit_all_mailboxes(queue.mailboxes()?, |mailbox| tell_all(queue, mailbox).map(drop))
+}
+
 /// Whether each letter is told now.
-fn tell_all(spool: &Spool, mailbox: &Name) -> Result<bool> {
+fn tell_all(queue: &dyn Broker, mailbox: &Name) -> Result<bool> {
     let mut is_all = true;
-    for letter in spool.dead_letters(mailbox)? {
+    for letter in queue.dead_letters(mailbox)? {
         if letter.is_told || letter.has_successor() {
             continue;
         }
         // It may be damaged, or gone by now.
-        let Ok(envelope) = spool.peek(mailbox, &letter.id) else { continue };
+        let Ok(envelope) = queue.peek(mailbox, &letter.id) else { continue };
         if envelope.handed_over_task().is_none() {
             continue;
         }
-        if tell(spool, &letter, &envelope)? {
-            spool.note_told(&letter)?;
+        if tell(queue, &letter, &envelope)? {
+            queue.note_told(&letter)?;
         } else {
             is_all = false;
         }
@@ -92,12 +98,12 @@ fn tell_all(spool: &Spool, mailbox: &Name) -> Result<bool> {
 }
 
 /// Whether there was a mailbox to tell.
-fn tell(spool: &Spool, letter: &DeadLetter, envelope: &Envelope) -> Result<bool> {
+fn tell(queue: &dyn Broker, letter: &DeadLetter, envelope: &Envelope) -> Result<bool> {
     let notice = returned(&letter.mailbox, envelope, &letter.reason)?;
     for to in [envelope.from.clone(), Name::new(CONDUCTOR)?] {
         let mut addressed = notice.clone();
         addressed.to = to;
-        match spool.publish(&addressed) {
+        match queue.publish(&addressed) {
             Ok(_) => return Ok(true),
             Err(Error::NoMailbox { .. }) => {}
             Err(error) => return Err(error),

@@ -47,23 +47,8 @@ const TEAM_AGE_MAX: Duration = Duration::from_secs(2);
 /// The directories in which tasks wait.
 const WAITING_DIRECTORIES: [&str; 2] = ["new", "front"];
 
-/// The mailboxes of this project.
-#[derive(Clone)]
-pub(crate) enum LadderQueue {
-    /// In the queue's directory.
-    Directory,
-    /// On servers.
-    Servers(Arc<dyn Broker>, Arc<dyn LadderClaim>),
-}
-
-impl LadderQueue {
-    fn claims(&self) -> Option<&dyn LadderClaim> {
-        match self {
-            Self::Directory => None,
-            Self::Servers(_, claims) => Some(&**claims),
-        }
-    }
-}
+/// The mailboxes of a team, of which a host claims one before it runs its ladders.
+pub(crate) type TeamMailboxes = (Arc<dyn Broker>, Arc<dyn LadderClaim>);
 
 /// A reason to look.
 enum Reason {
@@ -96,27 +81,28 @@ impl LadderThread {
     pub(crate) fn start(
         project: &Project,
         spool: Arc<Spool>,
-        queue: LadderQueue,
+        team: Option<TeamMailboxes>,
         waker: Waker,
     ) -> Result<Self> {
+        let (queue, claims) = team.unzip();
         let host = Host {
-            queue: queue.clone(),
+            claims: claims.clone(),
             project: project.clone(),
             profiles: project.profiles()?,
-            team: Mutex::new(None),
+            known: Mutex::new(None),
             waker,
         };
         let store = LadderStore::new(&project.state);
         let actor = Name::new(ACTOR)?;
         let mut ladders = Ladders::new(Arc::clone(&spool), store, Arc::new(host), actor);
-        if let LadderQueue::Servers(queue, _) = &queue {
-            ladders = ladders.with_queue(Arc::clone(queue));
+        if let Some(queue) = queue {
+            ladders = ladders.with_queue(queue);
         }
         let (sender, receiver) = unbounded();
         let runner = Runner {
             ladders,
             spool,
-            queue,
+            claims,
             state: project.state.clone(),
             seen: BTreeMap::new(),
             not_before: BTreeMap::new(),
@@ -150,7 +136,7 @@ impl LadderThread {
 struct Runner {
     ladders: Ladders<'static>,
     spool: Arc<Spool>,
-    queue: LadderQueue,
+    claims: Option<Arc<dyn LadderClaim>>,
     state: PathBuf,
     /// When the waiting directories of a mailbox had changed last, at the last look.
     seen: BTreeMap<Name, [Option<SystemTime>; 2]>,
@@ -223,14 +209,12 @@ impl Runner {
     }
 
     fn mailboxes(&self) -> Result<Vec<Name>> {
-        match &self.queue {
-            LadderQueue::Directory => self.spool.mailboxes(),
-            // The servers say which have changed, at first all.
-            LadderQueue::Servers(..) => {
-                let files = LadderStore::new(&self.state).all()?;
-                Ok(files.into_iter().map(|(_, file)| file.mailbox).collect())
-            }
+        if self.claims.is_none() {
+            return self.spool.mailboxes();
         }
+        // The servers say which have changed, at first all.
+        let files = LadderStore::new(&self.state).all()?;
+        Ok(files.into_iter().map(|(_, file)| file.mailbox).collect())
     }
 
     /// Looks at the mailboxes whose time has come. Returns what failed first.
@@ -242,8 +226,8 @@ impl Runner {
             pending.iter().filter(|name| !self.not_before.contains_key(*name)).cloned().collect();
         for mailbox in due {
             pending.remove(&mailbox);
-            let is_idle = |claims: &dyn LadderClaim| !claims.may_have_task(&mailbox);
-            if self.queue.claims().is_some_and(is_idle) && !self.ladders.knows(&mailbox) {
+            let is_idle = |claims: &Arc<dyn LadderClaim>| !claims.may_have_task(&mailbox);
+            if self.claims.as_ref().is_some_and(is_idle) && !self.ladders.knows(&mailbox) {
                 continue;
             }
             let (stamps, began) = (self.stamps(&mailbox), Instant::now());
@@ -260,7 +244,7 @@ impl Runner {
     }
 
     fn stamps(&self, mailbox: &Name) -> [Option<SystemTime>; 2] {
-        if self.queue.claims().is_some() {
+        if self.claims.is_some() {
             return [None; 2];
         }
         let home = self.spool.root().join("mailbox").join(mailbox.as_str());
@@ -274,16 +258,16 @@ type LadderTeam = (Instant, Vec<PaneEntry>, Vec<Member>);
 /// The agents of this project, as ladders need them.
 struct Host {
     project: Project,
-    queue: LadderQueue,
+    claims: Option<Arc<dyn LadderClaim>>,
     profiles: Profiles,
-    team: Mutex<Option<LadderTeam>>,
+    known: Mutex<Option<LadderTeam>>,
     waker: Waker,
 }
 
 impl Host {
     /// Looks at the agents of this project, as of a moment ago.
     fn with_team<T>(&self, look: impl FnOnce(&[PaneEntry], &[Member]) -> Result<T>) -> Result<T> {
-        let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut team = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if team.as_ref().is_none_or(|(at, ..)| at.elapsed() > TEAM_AGE_MAX) {
             let (entries, _) = panes::read_all(&self.project.panes())?;
             let (members, _) = self.project.roster().entries()?;
@@ -304,7 +288,7 @@ impl LadderHost for Host {
     }
 
     fn may_run(&self, mailbox: &Name, is_handing_out: bool) -> Result<bool> {
-        let Some(claims) = self.queue.claims() else { return Ok(true) };
+        let Some(claims) = &self.claims else { return Ok(true) };
         let has_reader = self
             .with_team(|entries, members| Ok(!readers_of(mailbox, entries, members).is_empty()))?;
         claims.hold(mailbox, has_reader, is_handing_out)

@@ -30,29 +30,26 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the watcher learns what agents hold and wait for.
 #[derive(Clone, Copy)]
-pub(crate) enum WorkloadSource<'a> {
-    /// The agent looks into its mailbox by itself.
-    Directory(&'a Spool),
-    /// The thread that follows the servers reports it.
-    Servers(&'a Workload),
+pub(crate) struct WorkloadSource<'a> {
+    pub(crate) spool: &'a Spool,
+    /// What the thread that follows the team's servers has reported; without a team, the watcher looks by itself.
+    pub(crate) reported: Option<&'a Workload>,
 }
 
 impl WorkloadSource<'_> {
     fn waits_for(self) -> Result<BTreeMap<Name, String>> {
-        match self {
-            Self::Directory(spool) => workload::waits_for(spool),
-            Self::Servers(workload) => Ok(workload.waits_for.clone()),
+        match self.reported {
+            Some(workload) => Ok(workload.waits_for.clone()),
+            None => workload::waits_for(self.spool),
         }
     }
 
     fn held_by(self, agent: &Name, books: &Books) -> Result<Vec<Holding>> {
-        match self {
-            Self::Directory(spool) => {
-                let mut known = books.holds(spool, |holder| holder == agent)?;
-                Ok(known.by_agent.remove(agent).unwrap_or_default())
-            }
-            Self::Servers(workload) => Ok(workload.held_by(agent)),
+        if let Some(workload) = self.reported {
+            return Ok(workload.held_by(agent));
         }
+        let mut known = books.holds(self.spool, |holder| holder == agent)?;
+        Ok(known.by_agent.remove(agent).unwrap_or_default())
     }
 }
 
@@ -192,8 +189,7 @@ impl MemberWatch {
             Ok(waiting) => self.waiting = waiting,
             Err(error) => tracing::warn!(%error, "cannot tell who waits for a decision"),
         }
-        // Of a team on servers, the thread that follows them tells what agents hold.
-        if matches!(source, WorkloadSource::Directory(_)) {
+        if source.reported.is_none() {
             self.books.look(project);
         }
         let mut changed = false;

@@ -24,7 +24,7 @@ impl Follower {
         _stop: Receiver<()>,
     ) -> Result<Option<Self>> {
         // Opening the queue says what is missing.
-        if project.servers()?.is_some() {
+        if project.is_shared()? {
             project.open_unrecorded()?;
         }
         Ok(None)

@@ -11,6 +11,7 @@
 //! | messages and decisions that this host's agents hold or await | sent to the loop on change, at most once a second |
 //! | changed requests, and all every 30 s | due announcements, reminders, expiries and results are sent |
 //! | every 30 s: leases | those of silent holders are taken back; those of working and parked agents and gated tasks are kept |
+//! | every 30 s: dead letters | the senders of tasks that died are notified |
 //! | `ack/` files | the messages of their tasks are received for the workers |
 //! | the blackboard, or what stops the team, has changed, and every 30 s | this host's copy is made new |
 //! | ended agents, routed reports | what the agents held returns; the messages of the tasks are settled |
@@ -46,9 +47,10 @@ use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
+use ensemble_core::transfer::Outbox;
+use ensemble_core::transfer::{Bridge, Carried, Unknown};
 use ensemble_core::{Error, Result};
-use ensemble_nats::bridge::{Bridge, Carried, Unknown};
-use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
+use ensemble_nats::{NatsOptions, NatsTransport};
 use ensemble_project::panes;
 use ensemble_project::status::ACTOR;
 use ensemble_project::workload::{Books, Workload};
@@ -62,9 +64,10 @@ use self::carrying::{Carrier, Troubles};
 use self::ends::AckedTasks;
 use self::hosts::Hosts;
 use self::log::TeamLog;
+use crate::dead_letters::tell_senders;
 use crate::departures::Departures;
 use crate::held_work::KeptLeases;
-use crate::ladders::{LadderQueue, LadderThread};
+use crate::ladders::LadderThread;
 use crate::notifier::COUNT_MAX;
 use crate::requests::RequestWatch;
 use crate::servers::{ServerNews, SharedSight, Sighted};
@@ -108,6 +111,7 @@ pub(crate) struct Follower {
     next_lease_look: Monotonic,
     next_names: Monotonic,
     next_sweep: Monotonic,
+    next_letters: Monotonic,
     next_apart: Monotonic,
     next_scan: Monotonic,
     board: SharedBoard,
@@ -165,6 +169,7 @@ impl Follower {
             next_lease_look: now,
             next_names: now,
             next_sweep: now,
+            next_letters: now,
             next_apart: now,
             next_scan: now,
             board: SharedBoard::new(now),
@@ -277,9 +282,9 @@ impl Follower {
     fn see_to_ladders(&self, queue: &Arc<NatsTransport>, ladders: &mut Option<LadderThread>) {
         if ladders.is_none() {
             let claims = Arc::<NatsTransport>::clone(queue).ladder_claims(&self.project.state);
-            let queue = LadderQueue::Servers(Arc::<NatsTransport>::clone(queue), claims.into());
+            let team = (Arc::<NatsTransport>::clone(queue) as _, claims.into());
             let (spool, waker) = (Arc::clone(&self.spool), self.waker.clone());
-            match LadderThread::start(&self.project, spool, queue, waker) {
+            match LadderThread::start(&self.project, spool, Some(team), waker) {
                 Ok(started) => *ladders = Some(started),
                 Err(error) => tracing::warn!(%error, "cannot run ladders"),
             }
@@ -310,6 +315,10 @@ impl Follower {
         self.troubles.note("ends", ended)?;
         let kept = self.look_at_leases(now, queue);
         self.troubles.note("leases", kept)?;
+        if now >= self.next_letters && !queue.is_limited() {
+            self.next_letters = now + SCAN_INTERVAL;
+            self.troubles.note("dead letters", tell_senders(&**queue))?;
+        }
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP_INTERVAL;
             let swept = self.sweep(queue);
@@ -361,7 +370,7 @@ impl Follower {
             if self.waiting.get(&entry.mailbox) != Some(&ids) {
                 self.waiting.insert(entry.mailbox.clone(), ids.clone());
                 // The loop receives no more while the watcher stops.
-                self.waker.wake(Wake::Servers(ServerNews::Mail { mailbox: entry.mailbox, ids }));
+                self.waker.wake(Wake::Team(ServerNews::Mail { mailbox: entry.mailbox, ids }));
             }
         }
         Ok(())
@@ -385,7 +394,7 @@ impl Follower {
         self.has_news = false;
         if workload != self.workload {
             self.workload = workload.clone();
-            self.waker.wake(Wake::Servers(ServerNews::Workload(workload)));
+            self.waker.wake(Wake::Team(ServerNews::Workload(workload)));
         }
         Ok(())
     }
@@ -485,7 +494,7 @@ impl Follower {
         });
         if condition != self.condition {
             self.condition = condition.clone();
-            self.waker.wake(Wake::Servers(ServerNews::Condition(condition)));
+            self.waker.wake(Wake::Team(ServerNews::Condition(condition)));
         }
     }
 }

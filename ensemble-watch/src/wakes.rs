@@ -46,8 +46,8 @@ pub(crate) enum Wake {
     PaneResult(PaneResult),
     /// A watched process has ended.
     Ended(Process),
-    /// The servers that have the mailboxes have news.
-    Servers(ServerNews),
+    /// The thread that follows the team's servers has news.
+    Team(ServerNews),
     /// The ladder of a task wants something done.
     Ladder(LadderNews),
     /// The watcher is to stop.

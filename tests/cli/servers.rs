@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::bed::{Bed, ran};
 use crate::nats_server::{Server, fresh_team};
+use crate::servers_failures::watch;
 use crate::tmux_support::eventually;
 
 /// A project whose mailboxes are on this server, with the mailbox `w1`.
@@ -46,13 +47,13 @@ fn the_verbs_work_from_host_to_host() {
     assert_eq!(received["envelope"]["body"], "over there");
     far.fails(3, "recv --as w1");
     near.fails(1, &format!("settle --as another {id}"));
-    far.ok(&format!("extend --as w1 {id} 10m"));
-    far.ok(&format!("release --as w1 {id} --delay 1h"));
+    far.ok(&format!("mailbox extend --as w1 {id} 10m"));
+    far.ok(&format!("mailbox release --as w1 {id} --delay 1h"));
     far.fails(3, "recv --as w1");
     let second = near.send("again");
     far.ok("recv --as w1");
     let waiter = near.start(
-        &format!("send --to w1 --id {second} -m again --wait settled --timeout 60s"),
+        &format!("send --to w1 --id {second} -m again --until settled --wait 60s"),
         Stdio::null(),
     );
     far.ok(&format!("settle --as w1 {second}"));
@@ -85,17 +86,17 @@ fn a_broadcast_reaches_every_host_once() {
     for mailbox in ["w1", "w2", "w3"] {
         far.ok(&format!("mailbox add {mailbox}"));
     }
-    let told = near.json("broadcast stop --as w1 --id b-1");
+    let told = near.json("send --all stop --as w1 --id b-1");
     let reached: Vec<_> = told.iter().filter_map(|row| row["mailbox"].as_str()).collect();
     assert!(reached.contains(&"w2") && reached.contains(&"w3") && !reached.contains(&"w1"));
     // The same again is stored once.
-    near.ok("broadcast stop --as w1 --id b-1");
+    near.ok("send --all stop --as w1 --id b-1");
     for mailbox in ["w2", "w3"] {
         assert_eq!(far.ok(&format!("recv --as {mailbox} --body")), "stop");
         far.fails(3, &format!("recv --as {mailbox}"));
     }
     far.fails(3, "recv --as w1");
-    let binary = near.run_with("broadcast --as w1 -", &[0xff, 0xfe]);
+    let binary = near.run_with("send --all --as w1 -", &[0xff, 0xfe]);
     assert_eq!(binary.code, 0, "{binary:?}");
     let received = far.object("recv --as w2");
     let path = received["attachment_path"].as_str().unwrap();
@@ -162,10 +163,10 @@ fn a_team_moves_to_the_server_and_back() {
     let ids: Vec<String> = (0..3).map(|n| bed.send(&format!("{n}"))).collect();
     bed.ok("recv --as w1");
     let url = server.url();
-    let partly = bed.run(&format!("migrate --to servers --servers {url} --json"));
+    let partly = bed.run(&format!("admin migrate --to servers --servers {url} --json"));
     assert_eq!(partly.code, 75, "one is held: {partly:?}");
     bed.ok(&format!("settle --as w1 {}", ids[0]));
-    bed.ok(&format!("migrate --to servers --servers {url}"));
+    bed.ok(&format!("admin migrate --to servers --servers {url}"));
     for mailbox in ["conductor", "dispatch", "operator", "w1"] {
         let left = bed.json(&format!("inbox {mailbox}"));
         assert!(left.iter().all(|message| message["state"] != "queued"), "{mailbox}: {left:?}");
@@ -175,48 +176,27 @@ fn a_team_moves_to_the_server_and_back() {
     assert_eq!(bed.ok("recv --as w1 --body"), "1");
     bed.ok(&format!("settle --as w1 {}", ids[1]));
     std::fs::write(bed.project().join("ensemble.yaml"), files).unwrap();
-    bed.ok(&format!("migrate --to directory --servers {url}"));
+    bed.ok(&format!("admin migrate --to directory --servers {url}"));
     assert_eq!(bed.object("recv --as w1")["id"], json!(ids[2]));
 }
 
 #[test]
-fn a_bridge_that_is_killed_carries_everything_once() {
-    const MESSAGES: usize = 60;
+fn a_task_that_dies_on_servers_is_recorded_and_its_sender_is_notified() {
     let server = Server::start();
-    let url = server.url();
-    let (files, remote) = (Bed::new(), bed_on(&server, "team"));
-    for n in 0..MESSAGES {
-        files.send(&format!("{n}"));
+    let team = fresh_team();
+    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    for mailbox in ["w1", "lead"] {
+        near.ok(&format!("mailbox add {mailbox}"));
     }
-    for _ in 0..3 {
-        let mut bridge = files.start(&format!("bridge --servers {url}"), Stdio::null());
-        let before = remote
-            .json("status")
-            .iter()
-            .filter(|r| r["mailbox"] == "w1")
-            .map(|r| r["waiting"].as_u64().unwrap())
-            .sum::<u64>();
-        crate::tmux_support::eventually("the bridge carries something", || {
-            let now = remote.json("status");
-            let waiting = now
-                .iter()
-                .find(|r| r["mailbox"] == "w1")
-                .map_or(0, |r| r["waiting"].as_u64().unwrap());
-            waiting > before || waiting == MESSAGES as u64
-        });
-        bridge.kill().unwrap();
-        bridge.wait().unwrap();
-    }
-    files.ok(&format!("bridge --servers {url} --once"));
-    let rows = remote.json("inbox w1 --limit 1000");
-    let mut ids: Vec<&str> = rows.iter().map(|r| r["id"].as_str().unwrap()).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    assert_eq!((rows.len(), ids.len()), (MESSAGES, MESSAGES));
-    // And back in, for an agent that reads files here.
-    remote.ok("send --to w2 --create -m back");
-    files.ok(&format!("bridge --servers {url} --local w2 --once"));
-    assert_eq!(files.ok("recv --as w2 --body"), "back");
+    near.ok("send --to w1 --as lead --type task --task t1 --id t1 --expires 0s work");
+    far.fails(3, "recv --as w1");
+    let failed = far.object("log --type task_failed");
+    assert_eq!((&failed["data"]["task_id"], &failed["data"]["id"]), (&json!("t1"), &json!("t1")));
+    let _watcher = watch(&far);
+    eventually("its sender is notified", || !near.json("inbox lead").is_empty());
+    let told = near.object("recv --as lead");
+    assert_eq!(told["envelope"]["type"], "mail.returned", "{told}");
+    near.fails(3, "recv --as lead");
 }
 
 #[test]

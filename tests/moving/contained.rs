@@ -5,9 +5,10 @@ use ensemble_core::broker::{Broker, RETURNED_TYPE};
 use ensemble_core::env::Published;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::transfer::{Bridge, Unknown};
+use ensemble_core::transfer::{Outbox, Posted};
 use ensemble_core::{Error, durable::Durability};
-use ensemble_nats::bridge::{Bridge, Unknown};
-use ensemble_nats::{NatsTransport, Outbox, Posted};
+use ensemble_nats::NatsTransport;
 
 use super::nats_server::Server;
 use super::{name, servers};

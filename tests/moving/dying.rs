@@ -105,7 +105,7 @@ impl Broker for Dying<'_> {
         restore_dead(envelope: &Envelope, reason: &str) -> ();
         attach(content: &[u8]) -> Attachment;
         attached(attachment: &Attachment) -> Vec<u8>;
-        release_all(agent: &Name, reason: &str) -> u64;
+        note_told(letter: &DeadLetter) -> ();
         take_back(lease: &Lease, reason: &str) -> bool;
         former_holders(mailbox: &Name) -> Vec<Former>;
     }

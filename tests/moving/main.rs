@@ -18,8 +18,8 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Options, Settings, Spool, State};
+use ensemble_core::transfer::{Moved, migrate};
 use ensemble_nats::NatsTransport;
-use ensemble_nats::migrate::{Moved, migrate};
 use nats_server::{PATIENCE, Server, fresh_team};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -113,21 +113,6 @@ impl App {
         Ok(options.map(for_verb))
     }
 
-    /// How the servers are reached that the command line names, or else ensemble.yaml.
-    #[cfg(feature = "nats")]
-    pub fn servers(&self, said: Option<&str>) -> Outcome<ensemble_nats::NatsOptions> {
-        let project = self.project()?;
-        let servers = match said {
-            Some(servers) => Some(servers),
-            None => project.servers()?,
-        };
-        let servers = servers.ok_or_else(|| {
-            Failure::usage("which servers?")
-                .with_hint("`--servers nats://host:4222`, or `transport` in ensemble.yaml")
-        })?;
-        Ok(project.nats_options_for(servers)?)
-    }
-
     /// Whether the caller runs for longer than its calls may take together.
     pub(crate) const fn is_lasting(&self) -> bool {
         self.is_lasting

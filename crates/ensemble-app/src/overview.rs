@@ -66,7 +66,7 @@ fn or_away(app: &App, opened: Outcome<Queue>) -> Outcome<OpenedQueue> {
         Ok(queue)
     });
     match opened {
-        Err(failure) if app.project()?.servers()?.is_some() => {
+        Err(failure) if app.project()?.is_shared()? => {
             Ok(OpenedQueue::Away(AwayServers::because(failure.text())))
         }
         other => other.map(OpenedQueue::Queue),

@@ -91,7 +91,7 @@ impl Queue {
     /// directory.
     pub fn lasting(app: &App) -> Outcome<Option<Lasting>> {
         let project = app.project()?;
-        if project.servers()?.is_none() {
+        if !project.is_shared()? {
             return Ok(None);
         }
         let queue = project.open(QueueAccess::new(app.spool_options(project)))?;
@@ -108,12 +108,10 @@ impl Queue {
     /// The queue of this project.
     pub fn open_for(app: &App, purpose: OpeningPurpose) -> Outcome<Self> {
         let project = app.project()?;
-        let mut access = QueueAccess::new(app.spool_options(project));
-        access.creates = purpose == OpeningPurpose::Begin;
-        // The caller of a verb waits for the verb, not for its calls.
-        access.shares_patience = !app.is_lasting() && purpose != OpeningPurpose::Watch;
-        access.patience_max = (purpose == OpeningPurpose::Watch).then_some(WATCH_PATIENCE);
-        let queue = project.open(access)?;
+        Self::admit(app, project.open(access_for(app, project, purpose))?, purpose)
+    }
+
+    fn admit(app: &App, queue: OpenQueue, purpose: OpeningPurpose) -> Outcome<Self> {
         if let Some(team) = queue.team_link()
             && matches!(purpose, OpeningPurpose::Act | OpeningPurpose::Begin)
         {
@@ -135,10 +133,7 @@ impl Queue {
     pub fn ensure(&self, spool: &Spool, mailbox: &Name) -> Outcome {
         match self.settings(mailbox) {
             Err(Error::NoMailbox { .. }) if self.directory().is_none() => {
-                match self.add_mailbox(mailbox, &spool.settings(mailbox)?) {
-                    Ok(()) | Err(Error::MailboxExists { .. }) => Ok(()),
-                    Err(error) => Err(error.into()),
-                }
+                Ok(self.ensure_mailbox(mailbox, &spool.settings(mailbox)?)?)
             }
             known => Ok(known.map(drop)?),
         }
@@ -227,6 +222,16 @@ impl Queue {
         let kept = spool.attach(&here.or_else(|_| self.attached(attachment))?)?;
         Ok(spool.attachment_path(&kept))
     }
+}
+
+/// How a caller opens the queue of its project for this purpose.
+pub fn access_for(app: &App, project: &Project, purpose: OpeningPurpose) -> QueueAccess {
+    let mut access = QueueAccess::new(app.spool_options(project));
+    access.creates = purpose == OpeningPurpose::Begin;
+    // The caller of a verb waits for the verb, not for its calls.
+    access.shares_patience = !app.is_lasting() && purpose != OpeningPurpose::Watch;
+    access.patience_max = (purpose == OpeningPurpose::Watch).then_some(WATCH_PATIENCE);
+    access
 }
 
 /// Refuses the name of another host's agent to a caller that merely claims it, as the roster does on its own host.

@@ -34,7 +34,7 @@ impl TeamLog {
         let project = app.project()?;
         let own = project.logs();
         let others = hosts(&project.state.join(OTHERS));
-        if others.is_empty() || project.servers()?.is_none() {
+        if others.is_empty() || !project.is_shared()? {
             return Ok(Self { path: own, _merged: None });
         }
         let mut records: Vec<Record> = Vec::new();

@@ -178,6 +178,17 @@ impl Broker for NatsTransport {
         Self::restate_dead(self, mailbox, id, reason)
     }
 
+    fn note_told(&self, letter: &DeadLetter) -> Result<()> {
+        let DeadLetter { mailbox, id, .. } = letter;
+        let Some(last) = self.read(mailbox, id)? else { return Ok(()) };
+        let Place::Dead { reason, at, holder, .. } = last.record.place.clone() else {
+            return Ok(());
+        };
+        // Another host may have noted it.
+        let record = last.record.moved(Place::Dead { reason, at, holder, told: true });
+        self.replace(mailbox, id, &last, record).map(drop)
+    }
+
     fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         self.give_up_waiting(mailbox, id, reason)
     }
@@ -188,22 +199,6 @@ impl Broker for NatsTransport {
 
     fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
         Self::restore_dead(self, envelope, reason)
-    }
-
-    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
-        let mut released = 0;
-        for name in self.mailboxes()? {
-            let held = self.observe(&name)?.into_iter().map(|observed| observed.lease);
-            for lease in held.filter(|lease| lease.holder == *agent) {
-                match self.give_back(&lease, None, Duration::ZERO, reason) {
-                    Ok(()) => released += 1,
-                    // It was settled, or its lease was over.
-                    Err(Error::LeaseLost { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(released)
     }
 
     fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
@@ -231,7 +226,7 @@ impl Broker for NatsTransport {
 }
 
 fn letter(mailbox: &Name, id: &MessageId, record: &Record) -> Option<DeadLetter> {
-    let Place::Dead { reason, at, holder } = &record.place else { return None };
+    let Place::Dead { reason, at, holder, told } = &record.place else { return None };
     Some(DeadLetter {
         mailbox: mailbox.clone(),
         id: id.clone(),
@@ -239,7 +234,7 @@ fn letter(mailbox: &Name, id: &MessageId, record: &Record) -> Option<DeadLetter>
         at: Some(*at),
         holder: holder.clone(),
         epoch: record.epoch,
-        is_told: false,
+        is_told: *told,
     })
 }
 

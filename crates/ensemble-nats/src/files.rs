@@ -30,8 +30,8 @@ use serde::{Deserialize, Serialize};
 use super::NatsTransport;
 use super::versions::{Listed, Put};
 use super::wire::{Wire, rolled_up};
-use ensemble_core::broker::Broker;
-use ensemble_core::message::{Attachment, Digest, Envelope, MessageId};
+use ensemble_core::broker::Broker as _;
+use ensemble_core::message::{Attachment, Digest, MessageId};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::ATTACHMENT_BYTES_MAX;
 use ensemble_core::{Error, Result};
@@ -60,21 +60,6 @@ struct Object {
     mtime: String,
     #[serde(default)]
     deleted: bool,
-}
-
-/// Copies the content that a message names from one queue to another.
-///
-/// # Errors
-/// It is missing, or one of the queues failed.
-pub(crate) fn carry_attachment(
-    from: &dyn Broker,
-    to: &dyn Broker,
-    envelope: &Envelope,
-) -> Result<()> {
-    match &envelope.attachment {
-        Some(attachment) => to.attach(&from.attached(attachment)?).map(drop),
-        None => Ok(()),
-    }
 }
 
 impl NatsTransport {

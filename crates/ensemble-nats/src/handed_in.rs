@@ -25,9 +25,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::bridge::Carried;
 use super::consumer::Consumer;
-use super::migrate::concerns_message;
 use super::record::Record;
 use super::subject::Subjects;
 use super::versions::{Listed, NOTHING};
@@ -37,6 +35,7 @@ use super::{NatsTransport, Put, Wire, lock};
 use ensemble_core::broker::returned;
 use ensemble_core::env::Published;
 use ensemble_core::message::{Envelope, MessageId, Name, Purpose};
+use ensemble_core::transfer::{Carried, concerns_message};
 use ensemble_core::{Error, Result};
 
 /// Most messages that are read at a time.

@@ -1,6 +1,7 @@
 //! A holder's actions on a message: settle, release, extend, dead-letter. Each replaces the version
 //! under which the message is held, and is refused once that is no longer the last version.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::record::{Place, Record};
@@ -8,8 +9,8 @@ use super::{NatsTransport, Stored, lock};
 use ensemble_core::Result;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::types;
-use ensemble_core::message::{MessageId, Name};
-use ensemble_core::spool::LEASE_SECONDS_MAX;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::spool::{LEASE_SECONDS_MAX, failed_task};
 
 /// Most retries of a change because the lease was extended meanwhile.
 const TRIES_MAX: usize = 8;
@@ -169,7 +170,7 @@ impl NatsTransport {
     pub(super) fn dead_place(&self, reason: &str, holder: Option<&Name>) -> Place {
         let reason =
             reason.chars().filter(|c| !c.is_control()).take(REASON_CHARACTERS_MAX).collect();
-        Place::Dead { reason, at: self.now(), holder: holder.cloned() }
+        Place::Dead { reason, at: self.now(), holder: holder.cloned(), told: false }
     }
 
     fn note(&self, kind: &str, lease: &Lease) {
@@ -189,6 +190,13 @@ impl NatsTransport {
     ) {
         let data =
             serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch, "reason": reason });
-        self.recorder.record(types::MESSAGE_DEAD, holder.unwrap_or(mailbox).as_str(), data);
+        let worker = holder.unwrap_or(mailbox);
+        self.recorder.record(types::MESSAGE_DEAD, worker.as_str(), data);
+        let dead = self.read(mailbox, id).ok().flatten().filter(|dead| dead.record.may_be_task);
+        let envelope = dead.map(|dead| Envelope::decode(&dead.payload, Path::new(id.as_str())));
+        let failed = envelope.and_then(Result::ok);
+        if let Some(data) = failed.and_then(|envelope| failed_task(&envelope, worker, reason)) {
+            self.recorder.record(types::TASK_FAILED, worker.as_str(), data);
+        }
     }
 }

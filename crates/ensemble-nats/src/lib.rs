@@ -38,7 +38,6 @@
 mod answer;
 mod apart;
 mod api;
-pub mod bridge;
 mod broker;
 mod bucket;
 mod change_notifier;
@@ -55,10 +54,7 @@ mod hosts;
 mod index;
 mod ladders;
 mod lazy_stream;
-mod log;
-pub mod migrate;
 mod options;
-mod outbox;
 mod patience;
 mod publish;
 mod quota;
@@ -96,9 +92,7 @@ use ensemble_core::{Error, Result};
 
 pub use hosts::{Call, HostReport, SILENCE_MAX};
 pub use ladders::{ClaimReason, LadderClaims};
-pub use log::NatsLog;
 pub use options::{NatsOptions, PATIENCE_DEFAULT};
-pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, Posted};
 pub use shipping::ShippedLine;
 
 use bucket::Bucket;

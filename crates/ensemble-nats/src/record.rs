@@ -31,6 +31,9 @@ pub(super) enum Place {
         at: Timestamp,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         holder: Option<Name>,
+        /// Whether the sender was notified.
+        #[serde(default, skip_serializing_if = "is_false")]
+        told: bool,
     },
 }
 
@@ -191,6 +194,7 @@ mod tests {
                 reason: "malformed: „x“".to_owned(),
                 at: Timestamp::from_unix_millis(1),
                 holder: Some(holder),
+                told: true,
             },
         ];
         for place in places {

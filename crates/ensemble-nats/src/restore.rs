@@ -45,11 +45,11 @@ impl NatsTransport {
         self.settings_of(mailbox)?;
         let absent = || no_message(id, format!("among the dead letters of `{mailbox}`"));
         let last = self.read(mailbox, id)?.ok_or_else(absent)?;
-        let Place::Dead { at, holder, .. } = &last.record.place else { return Err(absent()) };
+        let Place::Dead { at, holder, told, .. } = &last.record.place else { return Err(absent()) };
         let Place::Dead { reason, .. } = self.dead_place(reason, None) else {
             return Err(absent());
         };
-        let place = Place::Dead { reason, at: *at, holder: holder.clone() };
+        let place = Place::Dead { reason, at: *at, holder: holder.clone(), told: *told };
         let record = last.record.moved(place);
         self.replace(mailbox, id, &last, record)?.map(drop).ok_or_else(absent)
     }

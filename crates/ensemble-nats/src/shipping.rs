@@ -3,8 +3,12 @@
 //! A line is stored under its host, with an id that follows from its content. So a line that is shipped twice
 //! within the server's window is stored once, and readers pass over later copies.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::stream::{Config, StorageType};
 use bytes::Bytes;
 
 use super::NatsTransport;
@@ -13,6 +17,9 @@ use super::stream_state::StreamState;
 use super::wire::Wire;
 use ensemble_core::message::{Digest, Name};
 use ensemble_core::{Error, Result};
+
+/// How long records are kept, unless the stream is configured otherwise.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A line of another host's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +90,29 @@ impl NatsTransport {
             }
             Ok(lines)
         })
+    }
+
+    /// Makes the stream of the log, unless it is there.
+    fn open_log_stream(&self) -> Result<()> {
+        if self.has_log.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let config = Config {
+            name: self.subjects.log_stream(),
+            subjects: vec![self.subjects.log_all()],
+            max_age: KEPT,
+            storage: StorageType::File,
+            ..Config::default()
+        };
+        let wire = self.wire.clone();
+        self.call("open the log", async move {
+            match wire.context.get_or_create_stream(config).await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(wire.refused("open the log", error)),
+            }
+        })?;
+        self.has_log.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// A connection to the stream of the log, which may be absent.

@@ -266,11 +266,6 @@ impl Wire {
         self.list_until(deadline, pattern, DeliverPolicy::LastPerSubject, false).await
     }
 
-    /// All versions of all subjects of a pattern, in the order in which they were stored.
-    pub(super) async fn history(&self, pattern: &str) -> Result<Vec<Listed>> {
-        self.list_until(self.patience.deadline(), pattern, DeliverPolicy::All, false).await
-    }
-
     /// Versions of the subjects of a pattern.
     pub(super) async fn list_until(
         &self,

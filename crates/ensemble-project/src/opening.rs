@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use ensemble_core::Result;
 use ensemble_core::event_log::NullRecorder;
-use ensemble_core::spool::Spool;
+use ensemble_core::spool::{Options, Spool};
+use ensemble_core::transfer::{OUTBOX_CAPACITY_DEFAULT, Outbox};
 
 use crate::open_queue::{OpenQueue, QueueAccess};
 use crate::project::Project;
@@ -28,5 +29,18 @@ impl Project {
     /// As for [`Self::open`].
     pub fn open_unrecorded(&self) -> Result<OpenQueue> {
         self.open(QueueAccess::new(self.spool_options(Arc::new(NullRecorder))))
+    }
+
+    /// Opens the outbox of this host.
+    ///
+    /// # Errors
+    ///
+    /// The outbox cannot be made or used.
+    pub fn open_outbox(&self) -> Result<Outbox> {
+        self.ensure_state()?;
+        let capacity = self.config.nats.outbox_capacity.unwrap_or(OUTBOX_CAPACITY_DEFAULT);
+        let mut options = Options::default();
+        options.durability = self.config.durability.unwrap_or_default();
+        Outbox::open(&self.outbox(), capacity.max(1), options)
     }
 }

@@ -5,11 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::spool::Options;
 use ensemble_core::{Error, Result};
-use ensemble_nats::{
-    ClaimReason, LadderClaims, NatsOptions, NatsTransport, OUTBOX_CAPACITY_DEFAULT, Outbox,
-};
+use ensemble_nats::{ClaimReason, LadderClaims, NatsOptions, NatsTransport};
 use ensemble_team::admission::MailAdmission;
 
 use crate::open_queue::{OpenQueue, QueueAccess};
@@ -29,6 +26,12 @@ pub(crate) fn connect(project: &Project, servers: &str, access: QueueAccess) -> 
 }
 
 impl TeamLink for NatsTransport {
+    fn server(&self) -> &str {
+        Self::server(self)
+    }
+    fn server_version(&self) -> (String, bool) {
+        Self::server_version(self)
+    }
     fn now(&self) -> Timestamp {
         Self::now(self)
     }
@@ -138,18 +141,5 @@ impl Project {
         }
         options.standstill = Some(Arc::new(MailAdmission::new(self.admissions())));
         Ok(options)
-    }
-
-    /// Opens the outbox of this host.
-    ///
-    /// # Errors
-    ///
-    /// The outbox cannot be made or used.
-    pub fn open_outbox(&self) -> Result<Outbox> {
-        self.ensure_state()?;
-        let capacity = self.config.nats.outbox_capacity.unwrap_or(OUTBOX_CAPACITY_DEFAULT);
-        let mut options = Options::default();
-        options.durability = self.config.durability.unwrap_or_default();
-        Outbox::open(&self.outbox(), capacity.max(1), options)
     }
 }

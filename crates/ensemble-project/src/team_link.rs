@@ -10,6 +10,12 @@ use ensemble_core::message::{Name, Timestamp};
 
 /// The link of this host to its team.
 pub trait TeamLink: SharedFiles {
+    /// The address of the server, without secrets.
+    fn server(&self) -> &str;
+
+    /// The version of the server, such as `2.12.1`, and whether it is one of a cluster.
+    fn server_version(&self) -> (String, bool);
+
     /// Now, by the servers' clock.
     fn now(&self) -> Timestamp;
 

@@ -264,11 +264,8 @@ impl Places {
             return Ok(Self(vec![Place { word: DIRECTORY, queue }]));
         }
         let mut places = vec![Place { word: SERVERS, queue }];
-        #[cfg(feature = "nats")]
-        {
-            let outbox = Queue::in_directory(context.project()?.open_outbox()?.into_spool());
-            places.push(Place { word: OUTBOX, queue: outbox });
-        }
+        let outbox = Queue::in_directory(context.project()?.open_outbox()?.into_spool());
+        places.push(Place { word: OUTBOX, queue: outbox });
         if let Ok(spool) = context.spool() {
             places.push(Place { word: DIRECTORY, queue: Queue::in_directory(spool) });
         }

@@ -5,7 +5,6 @@ mod board;
 mod machine;
 mod place;
 mod queue;
-#[cfg(feature = "nats")]
 mod servers;
 mod steps;
 mod trust;
@@ -50,7 +49,6 @@ impl Arguments {
             if !is_away {
                 checks.extend(board::merges(context));
             }
-            #[cfg(feature = "nats")]
             checks.extend(servers::checks(context)?);
             checks.extend(steps::check(context)?);
         }

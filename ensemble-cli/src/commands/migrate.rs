@@ -1,6 +1,12 @@
 //! `ensemble admin migrate`: a team moves from files to servers, or back.
 
-use ensemble_app::failure::Outcome;
+use ensemble_app::diagnostics::say;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::plural;
+use ensemble_core::spool::Spool;
+use ensemble_core::transfer::migrate;
+use ensemble_project::QueueAccess;
 
 use crate::context::Context;
 
@@ -14,7 +20,6 @@ use crate::context::Context;
 #[command(after_help = "Examples:
   ensemble admin migrate --destination servers --servers nats://hub:4222
   ensemble admin migrate --destination directory --servers nats://hub:4222")]
-#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "there are no servers"))]
 pub(crate) struct Arguments {
     /// New place of the mailboxes
     #[arg(long = "destination", alias = "to", value_name = "PLACE")]
@@ -25,7 +30,6 @@ pub(crate) struct Arguments {
 }
 
 /// Most messages that are named one by one.
-#[cfg(feature = "nats")]
 const KEPT_SHOWN_MAX: usize = 20;
 
 /// A place for mailboxes.
@@ -37,35 +41,21 @@ enum Place {
     Directory,
 }
 
-#[cfg(not(feature = "nats"))]
-impl Arguments {
-    pub(crate) fn run(self, _: &Context) -> Outcome {
-        Err(ensemble_app::failure::Failure::refused(
-            "this program was built without the feature `nats`",
-        ))
-    }
-}
-
-#[cfg(feature = "nats")]
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        use ensemble_core::spool::Spool;
-        use ensemble_nats::NatsTransport;
-        use ensemble_nats::migrate::migrate;
-
-        use ensemble_app::diagnostics::say;
-        use ensemble_app::exit_code::Exit;
-        use ensemble_app::failure::Failure;
-        use ensemble_app::text::plural;
-
         let project = context.project()?;
-        let recorder = context.recorder()?;
-        let options = context.servers(self.servers.as_deref())?.with_recorder(recorder.clone());
-        let spool = Spool::open(&project.queue, project.spool_options(recorder))?;
-        let queue = NatsTransport::connect(&options)?;
+        let mut team = project.clone();
+        team.config.transport = self.servers.clone().or(team.config.transport);
+        if !team.is_shared()? {
+            let hint = "`--servers nats://host:4222`, or `transport` in ensemble.yaml";
+            return Err(Failure::usage("which servers?").with_hint(hint));
+        }
+        let options = || Ok::<_, Failure>(project.spool_options(context.recorder()?));
+        let spool = Spool::open(&project.queue, options()?)?;
+        let queue = team.open(QueueAccess { creates: true, ..QueueAccess::new(options()?) })?;
         let moved = match self.to {
-            Place::Servers => migrate(&spool, &queue)?,
-            Place::Directory => migrate(&queue, &spool)?,
+            Place::Servers => migrate(&spool, &*queue)?,
+            Place::Directory => migrate(&*queue, &spool)?,
         };
         if context.out.is_json() {
             context.out.object(&serde_json::json!({

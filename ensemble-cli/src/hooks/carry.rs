@@ -21,6 +21,7 @@ use ensemble_app::mail::answers;
 use ensemble_app::mail::delivered::{Delivered, PLAIN_TYPE, sender_of};
 use ensemble_app::queue::Queue;
 use ensemble_app::text::printable;
+use ensemble_core::broker::Broker as _;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, Purpose};

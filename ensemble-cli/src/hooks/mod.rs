@@ -211,9 +211,9 @@ impl Hook<'_> {
 
     /// The mailboxes, if they are in a directory: servers may be away, and a turn would wait for them.
     fn queue(&self) -> Outcome<Option<Queue>> {
-        match self.context.project()?.servers()? {
-            Some(_) => Ok(None),
-            None => Ok(Some(Queue::in_directory(self.context.spool()?))),
+        match self.context.project()?.is_shared()? {
+            true => Ok(None),
+            false => Ok(Some(Queue::in_directory(self.context.spool()?))),
         }
     }
 

@@ -31,7 +31,7 @@ use std::time::Duration;
 use crate::env::{Clock as _, Delivery, Lease, SystemClock, Transport};
 use crate::event_log::Recorder;
 use crate::leases::LeaseTable;
-use crate::mailboxes::visit_all_mailboxes;
+use crate::mailboxes::{visit_all_mailboxes, visit_mailboxes};
 use crate::message::{Attachment, Envelope, MessageId, Name};
 use crate::spool::{DeadLetter, Former, Found, Settings, Spool, State};
 use crate::{Error, Result};
@@ -52,6 +52,17 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// # Errors
     /// [`crate::Error::MailboxExists`], or the settings are out of their limits.
     fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()>;
+
+    /// Creates a mailbox unless there is one.
+    ///
+    /// # Errors
+    /// As for [`Self::add_mailbox`].
+    fn ensure_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
+        match self.add_mailbox(name, settings) {
+            Err(Error::MailboxExists { .. }) => Ok(()),
+            added => added,
+        }
+    }
 
     /// All mailboxes by name.
     ///
@@ -153,6 +164,12 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// The mailbox is unknown or the medium failed.
     fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>>;
 
+    /// Notes that the sender of a dead letter was notified.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn note_told(&self, letter: &DeadLetter) -> Result<()>;
+
     /// Gives a dead letter back to the queue with all its attempts.
     ///
     /// # Errors
@@ -196,11 +213,23 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// It is missing or altered, or the medium failed.
     fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>>;
 
-    /// Gives back everything that an agent holds, in whatever mailbox, and says how many messages.
+    /// Gives back everything that an agent holds, in whatever mailbox, and says how many messages. A mailbox that cannot
+    /// be read is skipped: the leases in it expire.
     ///
     /// # Errors
-    /// The medium failed.
-    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64>;
+    /// The mailboxes cannot be listed, or the same may succeed later, as on a full disk.
+    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
+        let mut released = 0;
+        let bad = visit_mailboxes(self.mailboxes()?, |name| {
+            let held = self.observe(name)?.into_iter().map(|observed| observed.lease);
+            for lease in held.filter(|lease| lease.holder == *agent) {
+                released += u64::from(self.take_back(&lease, reason)?);
+            }
+            Ok(())
+        })?;
+        let retried = bad.into_iter().find(|bad| bad.error.is_transient());
+        retried.map_or(Ok(released), |bad| Err(bad.error))
+    }
 
     /// Gives back everything that an agent holds, in whatever mailbox, and deals with what lies unread
     /// in its own `mailbox`, for an agent that leaves. `reason` is for the dead letters and for the
@@ -298,6 +327,9 @@ impl Broker for Spool {
     fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>> {
         Self::dead_letters(self, mailbox)
     }
+    fn note_told(&self, letter: &DeadLetter) -> Result<()> {
+        Self::note_told(self, letter)
+    }
     fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
         Self::redrive(self, mailbox, id)
     }
@@ -334,9 +366,6 @@ impl Broker for Spool {
     }
     fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>> {
         self.read_attachment(attachment)
-    }
-    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
-        Self::release_all(self, agent, reason)
     }
     fn take_back(&self, lease: &Lease, reason: &str) -> Result<bool> {
         Self::take_back(self, lease, reason)

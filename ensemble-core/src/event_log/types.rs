@@ -83,7 +83,7 @@ event_types! {
     /// What was kept for people was removed after its time.
     HISTORY_SWEPT = "history.swept" by "watcher": "`logs`, `rejected`, `attachments`, `reviews`, `batches`, `merges`";
     /// Messages went between the directory and servers.
-    BRIDGE_CARRIED = "bridge.carried" by "`bridge`, watcher": "`from`, `carried`, `buried`, `direction`?";
+    BRIDGE_CARRIED = "bridge.carried" by "watcher": "`from`, `carried`, `buried`";
 
     /// An agent was notified of messages.
     RECEIPT_NOTIFIED = "receipt.notified" by "watcher": "`mailbox`, `ids` (at most 32), `evidence`";

@@ -1,6 +1,6 @@
 //! The protocols as pure state machines: no IO, no clock, no threads, no randomness.
 //!
-//! A machine in which time plays no part is a function: [`receipt`] turns a state and an event into the
+//! A machine in which time plays no part is a function that turns a state and an event into the
 //! next state. Every other machine has the same four methods ([`Machine`]):
 //!
 //! 1. [`Machine::handle`] takes an event that happened `now`;
@@ -41,7 +41,6 @@ pub mod ack;
 pub mod calendar;
 pub mod lease;
 pub mod ready;
-pub mod receipt;
 pub mod reconcile;
 pub mod request;
 #[cfg(any(test, feature = "sim"))]

@@ -296,18 +296,10 @@ impl Spool {
         let Ok(Some(content)) = mailbox.dead.read(&file, ENVELOPE_BYTES_MAX) else { return };
         let decoded = Envelope::decode(&content, &mailbox.dead.path().join(file));
         let Ok(envelope) = decoded.as_ref() else { return };
-        let Some(task) = envelope.handed_over_task().filter(|_| !has_successor(why)) else {
-            return;
-        };
         let worker = holder.unwrap_or(&mailbox.name);
-        self.record(
-            types::TASK_FAILED,
-            worker,
-            serde_json::json!({
-                "task_id": task, "worker_id": worker, "status": "failed", "by": "dead_letter",
-                "id": id, "attempt": envelope.attempt, "reason": why,
-            }),
-        );
+        if let Some(data) = failed_task(envelope, worker, why) {
+            self.record(types::TASK_FAILED, worker, data);
+        }
     }
 
     fn reason_now(&self, reason: &str, holder: Option<&Name>, epoch: u64) -> Reason {
@@ -361,6 +353,16 @@ impl Spool {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What [`types::TASK_FAILED`] says of a message that has died; `None` if no task has failed with it.
+#[must_use]
+pub fn failed_task(envelope: &Envelope, worker: &Name, why: &str) -> Option<serde_json::Value> {
+    let task = envelope.handed_over_task().filter(|_| !has_successor(why))?;
+    Some(serde_json::json!({
+        "task_id": task, "worker_id": worker, "status": "failed", "by": "dead_letter",
+        "id": envelope.id, "attempt": envelope.attempt, "reason": why,
+    }))
 }
 
 pub(super) fn no_message(id: &MessageId, place: &str) -> Error {

@@ -9,11 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::gated::refusal_to_settle;
 use super::mailbox::{Location, OpenMailbox};
 use super::place::{self, Front, Held};
-use super::{Admission, LEASE_SECONDS_MAX, Spool, find};
+use super::{Admission, LEASE_SECONDS_MAX, Spool};
 use crate::durable::{Dir, Durability, Moved};
 use crate::env::Lease;
 use crate::event_log::types;
-use crate::mailboxes::visit_mailboxes;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, yaml};
 use crate::{Error, Result};
 
@@ -147,29 +146,6 @@ impl Spool {
         let mailbox = self.mailbox(&lease.mailbox)?;
         let hand_back = HandBack { delay, why, patience: Duration::ZERO, is_attempt: is_read };
         self.give_back(&mailbox, &Held::from(lease), hand_back)
-    }
-
-    /// Gives back everything that `agent` holds in any mailbox, and says how many messages. A mailbox that cannot be read
-    /// is passed over: the leases in it run out.
-    ///
-    /// # Errors
-    /// The mailboxes cannot be listed, or the same may succeed later, as on a full disk.
-    pub fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
-        let mut released = 0;
-        let bad = visit_mailboxes(self.mailboxes()?, |name| {
-            let mailbox = self.mailbox(name)?;
-            for lease in find::held(&mailbox)?.into_iter().filter(|held| held.holder == *agent) {
-                match self.give_back(&mailbox, &lease, self.hand_back(Duration::ZERO, reason)) {
-                    Ok(()) => released += 1,
-                    // It was settled, or its lease was over.
-                    Err(Error::LeaseLost { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(())
-        })?;
-        let retried = bad.into_iter().find(|bad| bad.error.is_transient());
-        retried.map_or(Ok(released), |bad| Err(bad.error))
     }
 
     /// Takes a message away from a holder that is known to have ended; `false` if the lease is over. After

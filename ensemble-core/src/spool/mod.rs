@@ -115,7 +115,7 @@ pub use admission::{Admission, Standstill, begins_work};
 pub use attachment::ATTACHMENT_BYTES_MAX;
 pub(crate) use attachment::ATTACHMENTS;
 pub(crate) use dead::SUPERSEDED;
-pub use dead::{DeadLetter, MIGRATING, RECALLED};
+pub use dead::{DeadLetter, MIGRATING, RECALLED, failed_task};
 pub use error::MailboxError;
 pub use files::MessageFile;
 pub use find::{Found, State};
@@ -239,7 +239,7 @@ type OldestSettled = (FileId, i64, i64);
 /// | Attachments | [`attach`](Self::attach), [`attachment_path`](Self::attachment_path), [`read_attachment`](Self::read_attachment) | `attachment.rs` |
 /// | Receive | [`receive`](Self::receive), [`receive_batch`](Self::receive_batch), [`receive_id`](Self::receive_id), [`sleep_allowed`](Self::sleep_allowed) | `receive.rs` |
 /// | Wait for mail | [`receive_wait`](Self::receive_wait), [`wait_for_mail`](Self::wait_for_mail) | `receive_wait.rs` |
-/// | Settle, release, extend | [`settle`](Self::settle), [`settle_batch`](Self::settle_batch), [`release`](Self::release), [`release_all`](Self::release_all), [`take_back`](Self::take_back), [`extend`](Self::extend) | `finish.rs` |
+/// | Settle, release, extend | [`settle`](Self::settle), [`settle_batch`](Self::settle_batch), [`release`](Self::release), [`take_back`](Self::take_back), [`extend`](Self::extend) | `finish.rs` |
 /// | Former holders | [`former_holders`](Self::former_holders) | `former.rs` |
 /// | Dead letters | [`dead_letter`](Self::dead_letter), [`dead_letter_waiting`](Self::dead_letter_waiting), [`dead_letters`](Self::dead_letters), [`note_told`](Self::note_told), [`restate_dead`](Self::restate_dead), [`redrive`](Self::redrive), [`drop_dead`](Self::drop_dead) | `dead.rs` |
 /// | Find and read | [`state`](Self::state), [`find`](Self::find), [`peek`](Self::peek), [`unfinished`](Self::unfinished) | `find.rs` |

@@ -226,7 +226,7 @@ impl Alerter {
     fn ask_servers(&mut self) -> Result<OnServers> {
         let now = SystemClock.monotonic();
         if self.servers.is_none() {
-            if self.project.servers()?.is_none() {
+            if !self.project.is_shared()? {
                 return Ok(OnServers::None);
             }
             if let Some((_, away)) = self.connect_after.as_ref().filter(|(at, _)| now < *at) {

@@ -344,7 +344,7 @@ impl DropBoxes {
         context: &Context,
         mail: &mut Mail,
     ) {
-        if !mail.remote.is_directory() {
+        if !mail.remote.is_alone() {
             let ack = AckFile { task: task.to_owned(), content: file.content.to_vec() };
             mail.remote.tell(|sight| sight.acks.push(ack));
             return self.enter_ack(entry);

@@ -109,26 +109,14 @@ impl Mail {
 
     /// Takes news of the servers. Returns the agents that hold, or wait for, something else now.
     pub(super) fn take_news(&mut self, news: ServerNews) -> Vec<Name> {
-        let Remote::Servers { mail, workload, condition, .. } = &mut self.remote else {
-            return Vec::new();
-        };
-        match news {
-            ServerNews::Mail { mailbox, ids } => {
-                for id in mail.take(mailbox.clone(), ids) {
-                    self.notifier.landed(&mailbox, id);
-                }
-                self.changed.insert(mailbox);
+        let (mail, agents) = self.remote.take_news(news);
+        if let Some((mailbox, new)) = mail {
+            for id in new {
+                self.notifier.landed(&mailbox, id);
             }
-            ServerNews::Workload(news) => {
-                let changed = workload.changed(&news).cloned().collect();
-                *workload = news;
-                return changed;
-            }
-            ServerNews::Condition(news) => *condition = news,
-            // The engine raises the alarm.
-            ServerNews::Gone(_) => {}
+            self.changed.insert(mailbox);
         }
-        Vec::new()
+        agents
     }
 
     /// A pane task that was to type is done.

@@ -41,7 +41,7 @@ use ensemble_project::status::ACTOR;
 use ensemble_team::session::Sessions;
 use serde_json::{Value, json};
 
-use crate::ladders::{LadderQueue, LadderThread};
+use crate::ladders::LadderThread;
 use crate::pane_worker::PaneWorkers;
 use crate::processes::Processes;
 use crate::requests::{DecisionHandler, RequestWatch};
@@ -106,12 +106,9 @@ impl Engine {
             source,
         })?;
         let mail = Mail::new(project, pane_workers, sight)?;
-        let ladders = match mail.remote.is_directory() {
-            true => {
-                let queue = LadderQueue::Directory;
-                Some(LadderThread::start(project, Arc::clone(&spool), queue, waker)?)
-            }
-            false => None,
+        let ladders = match project.is_shared()? {
+            true => None,
+            false => Some(LadderThread::start(project, Arc::clone(&spool), None, waker)?),
         };
         Ok(Self {
             drop_boxes,
@@ -228,10 +225,10 @@ impl Engine {
                 let changed = self.team.process_ended(now, &process, &self.context, &mut self.mail);
                 self.status.changed_if(changed);
             }
-            Wake::Servers(ServerNews::Gone(alarm)) => {
+            Wake::Team(ServerNews::Gone(alarm)) => {
                 self.upkeep.raise(Some(alarm), &self.context);
             }
-            Wake::Servers(news) => {
+            Wake::Team(news) => {
                 let agents = self.mail.take_news(news);
                 self.team.workload_changed(now, agents);
             }

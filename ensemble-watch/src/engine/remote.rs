@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
 use ensemble_core::Result;
-use ensemble_core::message::Name;
+use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_project::workload::Workload;
@@ -13,60 +13,79 @@ use serde_json::{Value, json};
 
 use crate::mail::{MailSource, RemoteMail};
 use crate::member_watch::WorkloadSource;
-use crate::servers::{SharedSight, Sighted};
+use crate::servers::{ServerNews, SharedSight, Sighted};
 
-/// The queue that has the mailboxes.
-pub(super) enum Remote {
-    /// In the queue's directory.
-    Directory,
-    /// On servers.
-    Servers { mail: RemoteMail, workload: Workload, condition: Value, sight: SharedSight },
+/// A mailbox, and the messages that have come.
+pub(super) type NewMail = (Name, Vec<MessageId>);
+
+/// The last news of the team's servers; empty for a queue of one host.
+pub(super) struct Remote(Option<TeamSight>);
+
+/// What the thread that follows the servers has reported, and what it is told.
+struct TeamSight {
+    mail: RemoteMail,
+    workload: Workload,
+    condition: Value,
+    sight: SharedSight,
 }
 
 impl Remote {
     pub(super) fn new(project: &Project, sight: SharedSight) -> Result<Self> {
-        Ok(match project.servers()? {
-            None => Self::Directory,
-            Some(_) => Self::Servers {
-                mail: RemoteMail::default(),
-                workload: Workload::default(),
-                condition: json!({ "connected": false }),
-                sight,
-            },
-        })
+        let sight = |()| TeamSight {
+            mail: RemoteMail::default(),
+            workload: Workload::default(),
+            condition: json!({ "connected": false }),
+            sight,
+        };
+        Ok(Self(project.is_shared()?.then_some(()).map(sight)))
     }
 
-    /// Whether the mailboxes are in the queue's directory.
-    pub(super) const fn is_directory(&self) -> bool {
-        matches!(self, Self::Directory)
+    /// Takes news of the servers. Returns the changed mailbox with its new messages, and the agents that hold, or wait
+    /// for, something else now.
+    pub(super) fn take_news(&mut self, news: ServerNews) -> (Option<NewMail>, Vec<Name>) {
+        let Some(team) = &mut self.0 else { return (None, Vec::new()) };
+        match news {
+            ServerNews::Mail { mailbox, ids } => {
+                let new = team.mail.take(mailbox.clone(), ids);
+                return (Some((mailbox, new)), Vec::new());
+            }
+            ServerNews::Workload(news) => {
+                let changed = team.workload.changed(&news).cloned().collect();
+                team.workload = news;
+                return (None, changed);
+            }
+            ServerNews::Condition(news) => team.condition = news,
+            // The engine raises the alarm.
+            ServerNews::Gone(_) => {}
+        }
+        (None, Vec::new())
+    }
+
+    /// Whether this host has all the mailboxes.
+    pub(super) const fn is_alone(&self) -> bool {
+        self.0.is_none()
     }
 
     /// The messages that wait.
     pub(super) fn mail<'a>(&'a self, spool: &'a Spool) -> &'a dyn MailSource {
-        match self {
-            Self::Directory => spool,
-            Self::Servers { mail, .. } => mail,
-        }
+        self.0.as_ref().map_or(spool, |team| &team.mail)
     }
 
     /// What agents hold and wait for.
     pub(super) fn source<'a>(&'a self, spool: &'a Spool) -> WorkloadSource<'a> {
-        match self {
-            Self::Directory => WorkloadSource::Directory(spool),
-            Self::Servers { workload, .. } => WorkloadSource::Servers(workload),
-        }
+        WorkloadSource { spool, reported: self.0.as_ref().map(|team| &team.workload) }
     }
 
     /// How many messages of the servers an agent holds; `None` where the mailboxes are in the directory.
     pub(super) fn mail_held_by(&self, agent: &Name) -> Option<usize> {
-        let Self::Servers { workload, .. } = self else { return None };
+        let workload = &self.0.as_ref()?.workload;
         let held = workload.holds.get(agent).map(|held| held.iter().filter(|it| is_mail(it)));
         Some(held.map_or(0, Iterator::count))
     }
 
     /// The agents that hold messages of the servers; `None` where the mailboxes are in the directory.
     pub(super) fn mail_holders(&self) -> Option<BTreeSet<Name>> {
-        let Self::Servers { workload, .. } = self else { return None };
+        let workload = &self.0.as_ref()?.workload;
         let holds = workload.holds.iter().filter(|(_, held)| held.iter().any(is_mail));
         Some(holds.map(|(agent, _)| agent.clone()).collect())
     }
@@ -88,25 +107,19 @@ impl Remote {
 
     /// Tells the thread that follows the servers what was seen; nothing where the mailboxes are in the directory.
     pub(super) fn tell(&self, change: impl FnOnce(&mut Sighted)) {
-        if let Self::Servers { sight, .. } = self {
-            change(&mut sight.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(team) = &self.0 {
+            change(&mut team.sight.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
     /// For `status`.
     pub(super) fn summary(&self) -> Value {
-        match self {
-            Self::Directory => Value::Null,
-            Self::Servers { condition, .. } => condition.clone(),
-        }
+        self.0.as_ref().map_or(Value::Null, |team| team.condition.clone())
     }
 
     /// How many requests wait on the servers; `None` where they are in the directory.
     pub(super) fn requests(&self) -> Option<Value> {
-        match self {
-            Self::Directory => None,
-            Self::Servers { condition, .. } => condition.get("requests").cloned(),
-        }
+        self.0.as_ref()?.condition.get("requests").cloned()
     }
 }
 

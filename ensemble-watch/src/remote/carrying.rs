@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
+use ensemble_core::transfer::Carried;
 use ensemble_core::{Error, Result};
-use ensemble_nats::bridge::Carried;
 
 /// Delay before a full mailbox is tried again, the first time and at most.
 const DELAY_MIN: Duration = Duration::from_secs(1);

@@ -90,7 +90,7 @@ impl Follower {
             let others: &mut [&mut dyn Hands] = &mut [&mut hands];
             let returned = return_all(&agent, &why, &leases, queue, others, &*recorder);
             if let Some(alarm) = returned.alarm(&agent, &why) {
-                self.waker.wake(Wake::Servers(ServerNews::Gone(alarm)));
+                self.waker.wake(Wake::Team(ServerNews::Gone(alarm)));
             }
         }
         self.end_reported(queue)

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Takes the name of an agent for this host before it is started. Servers that do not answer do not keep an agent from
 /// its start. The watcher takes the name as soon as they do, and says so if another host has it.
 pub(super) fn claim(project: &Project, agent: &Name) -> Result<()> {
-    if project.servers()?.is_none() {
+    if !project.is_shared()? {
         return Ok(());
     }
     let mut access = QueueAccess::new(project.spool_options(Arc::new(NullRecorder)));

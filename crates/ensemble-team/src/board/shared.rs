@@ -64,7 +64,7 @@ impl Board {
     /// # Errors
     /// [`BoardError::Missing`]; the servers failed; or the options name no copy.
     pub fn find_shared(project: &Path, options: BoardOptions) -> Result<Self> {
-        let board = Self::on_servers(project, options)?;
+        let board = Self::kept_by_team(project, options)?;
         let is_there = match board.files() {
             Some(files) => !is_missing(&files.read_file(BOARD)?),
             None => board.path.symlink_metadata().is_ok(),
@@ -77,7 +77,7 @@ impl Board {
     /// # Errors
     /// [`BoardError::NotAllowed`] if a board exists; the servers failed.
     pub fn create_shared(project: &Path, options: BoardOptions) -> Result<Self> {
-        let board = Self::on_servers(project, options)?;
+        let board = Self::kept_by_team(project, options)?;
         let Some(files) = board.files() else { return Err(board.without_connection()) };
         let found = files.read_file(BOARD)?;
         let is_new = is_missing(&found)
@@ -91,7 +91,7 @@ impl Board {
         Ok(board)
     }
 
-    fn on_servers(project: &Path, options: BoardOptions) -> Result<Self> {
+    fn kept_by_team(project: &Path, options: BoardOptions) -> Result<Self> {
         let copy = options.copy.clone().ok_or_else(|| {
             Error::malformed(project, "copy", "a board on servers needs a copy on this host")
         })?;

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use ensemble_app::failure::Outcome;
+use ensemble_app::queue::{OpeningPurpose, access_for};
 use ensemble_app::text::plural;
+use ensemble_app::transport::uses_servers;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_nats::NatsTransport;
+use ensemble_project::OpenQueue;
 use ensemble_project::attention::AwayServers;
 
 use super::{Check, Level};
@@ -16,9 +18,13 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 
 /// The connection, the clock and the outbox; nothing for a team without servers.
 pub(super) fn checks(context: &Context) -> Outcome<Vec<Check>> {
-    let Some(options) = context.nats_options()? else { return Ok(Vec::new()) };
-    let outbox = context.project()?.open_outbox()?;
-    let mut checks = match connected(&options) {
+    if !uses_servers(context) {
+        return Ok(Vec::new());
+    }
+    let project = context.project()?;
+    let outbox = project.open_outbox()?;
+    let opened = project.open(access_for(context, project, OpeningPurpose::Look));
+    let mut checks = match opened.and_then(|queue| connected(&queue)) {
         Ok(checks) => checks,
         Err(error) => {
             let AwayServers { why, help, .. } = AwayServers::from(&error);
@@ -37,9 +43,9 @@ pub(super) fn checks(context: &Context) -> Outcome<Vec<Check>> {
     Ok(checks)
 }
 
-fn connected(options: &ensemble_nats::NatsOptions) -> ensemble_core::Result<Vec<Check>> {
-    let servers = NatsTransport::connect(&options.clone().without_creating())?;
-    let mailboxes = servers.mailboxes()?;
+fn connected(queue: &OpenQueue) -> ensemble_core::Result<Vec<Check>> {
+    let Some(servers) = queue.team_link() else { return Ok(Vec::new()) };
+    let mailboxes = queue.mailboxes()?;
     let text = format!("{} at {}", plural(mailboxes.len() as u64, "mailbox"), servers.server());
     let (there, here) = (servers.now(), SystemClock.wall());
     let apart = there.since(here).max(here.since(there));

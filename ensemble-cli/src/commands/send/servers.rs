@@ -16,7 +16,8 @@ use ensemble_core::broker::Broker;
 use ensemble_core::env::Published;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::State;
-use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
+use ensemble_core::transfer::{Outbox, Posted};
+use ensemble_nats::{NatsOptions, NatsTransport};
 
 use super::Arguments;
 use crate::context::Context;

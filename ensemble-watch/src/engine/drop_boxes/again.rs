@@ -64,7 +64,7 @@ impl DropBoxes {
         let routed = self.ledger.get(&entry.path);
         let is_new = routed.is_some_and(|routed| entry.is_new_file(&routed));
         match file.contract() {
-            Some(Kind::Report) if mail.remote.is_directory() => {
+            Some(Kind::Report) if mail.remote.is_alone() => {
                 let author = file.author();
                 let task = file.reported_task();
                 let is_open = |task| routing::is_open(task, author.as_ref(), &*context.spool);

@@ -15,13 +15,13 @@
 
 use std::path::Path;
 
-use crate::bridge::{Bridge, Carried, Unknown};
-use crate::files::carry_attachment;
-use ensemble_core::broker::Broker;
-use ensemble_core::env::Published;
-use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Options, Settings, Spool};
-use ensemble_core::{Error, Result};
+use super::bridge::{Bridge, Carried, Unknown};
+use super::carry_attachment;
+use crate::broker::Broker;
+use crate::env::Published;
+use crate::message::{Envelope, Name};
+use crate::spool::{Options, Settings, Spool};
+use crate::{Error, Result};
 
 /// Default capacity of the outbox for each mailbox, in messages.
 pub const OUTBOX_CAPACITY_DEFAULT: u64 = 10_000;
@@ -105,10 +105,7 @@ impl Outbox {
 
     fn keep(&self, envelope: &Envelope, why: &str) -> Result<Posted> {
         let settings = Settings::default().with_capacity(self.capacity);
-        match self.spool.add_mailbox(&envelope.to, &settings) {
-            Ok(()) | Err(Error::MailboxExists { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        self.spool.ensure_mailbox(&envelope.to, &settings)?;
         self.spool.publish(envelope).map(|_| Posted::Kept(why.to_owned()))
     }
 

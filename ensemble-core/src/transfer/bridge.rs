@@ -16,7 +16,7 @@
 //! message that the target can never take is a dead letter of the source, and the next one is carried.
 //!
 //! ```
-//! use ensemble_nats::bridge::{Bridge, Unknown};
+//! use ensemble_core::transfer::{Bridge, Unknown};
 //! use ensemble_core::message::{Envelope, Name};
 //! use ensemble_core::spool::{Options, Spool};
 //!
@@ -35,13 +35,12 @@
 
 use std::time::Duration;
 
-use crate::files::carry_attachment;
-use crate::migrate::concerns_message;
-use ensemble_core::broker::{Broker, returned};
-use ensemble_core::env::Lease;
-use ensemble_core::message::{Envelope, Name, Purpose};
-use ensemble_core::requests::Undecided;
-use ensemble_core::{Error, Result};
+use super::{carry_attachment, concerns_message};
+use crate::broker::{Broker, returned};
+use crate::env::Lease;
+use crate::message::{Envelope, Name, Purpose};
+use crate::requests::Undecided;
+use crate::{Error, Result};
 
 /// Lease extension of a message that the target cannot take at the moment.
 const LEASE: Duration = Duration::from_secs(60 * 60);
@@ -114,10 +113,7 @@ impl<'a> Bridge<'a> {
     pub fn carry(&self, mailbox: &Name) -> Result<Carried> {
         let mut carried = Carried::default();
         if !self.target_has(mailbox)? && self.unknown == Unknown::Create {
-            match self.target.add_mailbox(mailbox, &self.source.settings(mailbox)?) {
-                Ok(()) | Err(Error::MailboxExists { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            self.target.ensure_mailbox(mailbox, &self.source.settings(mailbox)?)?;
         }
         for observed in self.source.observe(mailbox)? {
             if observed.lease.holder != self.holder {

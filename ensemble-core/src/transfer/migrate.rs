@@ -17,7 +17,7 @@
 //!
 //! ```
 //! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_nats::migrate::migrate;
+//! use ensemble_core::transfer::migrate;
 //! use ensemble_core::spool::{Options, Spool};
 //!
 //! # let home = tempfile::tempdir()?;
@@ -31,11 +31,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::files::carry_attachment;
-use ensemble_core::broker::Broker;
-use ensemble_core::message::{MessageId, Name};
-use ensemble_core::spool::{DeadLetter, Found, MIGRATING, State};
-use ensemble_core::{Error, Result};
+use super::{carry_attachment, concerns_message};
+use crate::broker::Broker;
+use crate::message::{MessageId, Name};
+use crate::spool::{DeadLetter, Found, MIGRATING, State};
+use crate::{Error, Result};
 
 /// Begins the reason of a message that the other queue refused.
 const NOT_MOVED: &str = "not moved: ";
@@ -140,15 +140,4 @@ fn move_letter(
         Ok(()) | Err(Error::NoMessage { .. }) => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-/// Whether an error is about this message and not about the queue, and trying again does not help.
-pub(crate) const fn concerns_message(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Conflict { .. }
-            | Error::NoMailbox { .. }
-            | Error::TooLarge { .. }
-            | Error::Malformed { .. }
-    )
 }

@@ -1,0 +1,37 @@
+//! Messages on their way from one queue to another: between a directory and servers, out of the outbox of a host, and
+//! with all mailboxes of a team that moves.
+
+mod bridge;
+mod migrate;
+mod outbox;
+
+pub use bridge::{Bridge, Carried, Unknown};
+pub use migrate::{Kept, Moved, migrate};
+pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, Posted};
+
+use crate::broker::Broker;
+use crate::message::Envelope;
+use crate::{Error, Result};
+
+/// Copies the content that a message names from one queue to another.
+///
+/// # Errors
+/// It is missing, or one of the queues failed.
+fn carry_attachment(from: &dyn Broker, to: &dyn Broker, envelope: &Envelope) -> Result<()> {
+    match &envelope.attachment {
+        Some(attachment) => to.attach(&from.attached(attachment)?).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Whether an error is about this message and not about the queue, and trying again does not help.
+#[must_use]
+pub const fn concerns_message(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Conflict { .. }
+            | Error::NoMailbox { .. }
+            | Error::TooLarge { .. }
+            | Error::Malformed { .. }
+    )
+}
