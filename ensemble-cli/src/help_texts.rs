@@ -35,7 +35,7 @@ An agent that receives a message holds it for a time, the lease: 5 minutes
 unless the mailbox has another. Three commands end or prolong it:
 
   ensemble settle ID               the work is done
-  ensemble release ID              another agent shall do it
+  ensemble mailbox release ID      another agent shall do it
   ensemble mailbox extend ID 10m   the work takes longer
 
 When a lease ends, the message is delivered again. After too many deliveries

@@ -1,69 +1,17 @@
-//! Words that are understood besides the places of commands. Spellings of former versions still run. For words of
-//! other programs a hint is given.
+//! Words that are understood besides the places of commands. A few short ones run. For words of other programs a hint
+//! is given.
 
 use std::ffi::OsString;
 
 use clap::Command;
 
-/// Spellings of former versions, `request show` as in `dead show`, `agent list` as elsewhere, and `export` and `restart`, which are short for their places. `hook`, `mcp`, `watch`, `prime` and
-/// `tmux-status` also stand in files of agents, of tmux and of systemd, so that these stay.
-const FORMER: [(&str, &[&str]); 52] = [
-    ("spawn", &["agent", "start"]),
-    ("restart", &["agent", "restart"]),
-    ("join", &["agent", "join"]),
-    ("adopt", &["agent", "adopt"]),
-    ("attach", &["agent", "attach"]),
-    ("whoami", &["agent", "whoami"]),
-    ("prime", &["agent", "prime"]),
-    ("pane inspect", &["agent", "inspect"]),
-    ("nudge", &["agent", "nudge"]),
-    ("ping", &["agent", "ping"]),
-    ("pong", &["agent", "pong"]),
-    ("instruct", &["agent", "instruct"]),
-    ("supervise", &["agent", "supervise"]),
-    ("usage", &["agent", "usage"]),
-    ("escalations", &["log", "escalations"]),
-    ("export", &["log", "export"]),
-    ("broadcast", &["send", "--all"]),
-    ("extend", &["mailbox", "extend"]),
-    ("release", &["mailbox", "release"]),
-    ("recall", &["mailbox", "recall"]),
-    ("review", &["task", "review"]),
-    ("summary", &["task", "summary"]),
-    ("dispatch", &["task", "dispatch"]),
-    ("plan submit", &["request", "plan"]),
-    ("plan review", &["request", "answer"]),
-    ("respond", &["request", "answer"]),
-    ("requests", &["request", "list"]),
-    ("request show", &["request", "list"]),
-    ("agent list", &["team"]),
-    ("goal", &["board", "goal"]),
-    ("sprint", &["board", "sprint"]),
-    ("discover", &["board", "discover"]),
-    ("anomaly", &["board", "anomaly"]),
-    ("analyze", &["board", "analyze"]),
-    ("prompt", &["board", "prompt"]),
-    ("checkpoint", &["board", "checkpoint"]),
-    ("abort", &["board", "abort"]),
-    ("watch", &["admin", "watch"]),
-    ("hooks", &["admin", "hooks"]),
-    ("hook", &["admin", "hook"]),
-    ("mcp", &["admin", "mcp"]),
-    ("projects", &["admin", "projects"]),
-    ("notify", &["admin", "notify"]),
-    ("tmux-status", &["admin", "tmux-status"]),
-    ("bridge", &["admin", "bridge"]),
-    ("migrate", &["admin", "migrate"]),
-    ("fsck", &["admin", "fsck"]),
-    ("lint", &["admin", "lint"]),
-    ("schema", &["admin", "schema"]),
-    ("completions", &["admin", "completions"]),
-    ("conformance", &["admin", "conformance"]),
-    ("man", &["admin", "man"]),
-];
+/// The group of the commands that files of other programs and people who set up a project need.
+pub(crate) const ADMIN: &str = "admin";
+/// Commands of it whose word alone runs as well, because it is in files of agents, of tmux and of systemd.
+const SHORT: [&str; 5] = ["hook", "mcp", "projects", "tmux-status", "watch"];
 
 /// Words of other programs for our commands.
-const SYNONYMS: [(&str, &str); 27] = [
+const SYNONYMS: [(&str, &str); 40] = [
     ("api", "admin api"),
     ("ls", "inbox"),
     ("list", "inbox"),
@@ -91,6 +39,19 @@ const SYNONYMS: [(&str, &str); 27] = [
     ("check", "doctor"),
     ("new", "init"),
     ("setup", "init"),
+    ("broadcast", "send --all"),
+    ("release", "mailbox release"),
+    ("extend", "mailbox extend"),
+    ("recall", "mailbox recall"),
+    ("spawn", "agent start"),
+    ("restart", "agent restart"),
+    ("join", "agent join"),
+    ("attach", "agent attach"),
+    ("whoami", "agent whoami"),
+    ("nudge", "agent nudge"),
+    ("ping", "agent ping"),
+    ("usage", "agent usage"),
+    ("requests", "request list"),
 ];
 
 /// The command that a word of another program means.
@@ -98,35 +59,14 @@ pub(crate) fn meant_by(word: &str) -> Option<&'static str> {
     SYNONYMS.iter().find(|(known, _)| *known == word).map(|(_, meant)| *meant)
 }
 
-/// The line with a former spelling replaced by today's.
+/// The line with a short word replaced by its place.
 pub(crate) fn canonical(mut words: Vec<OsString>) -> Vec<OsString> {
-    let found = positions(&words);
-    let text: Vec<&str> = found.iter().filter_map(|&at| words[at].to_str()).collect();
-    let Some((former, today)) = former(&text) else { return words };
-    if former.contains(' ') {
-        words.remove(found[1]);
+    if let Some(&at) = positions(&words).first()
+        && SHORT.iter().any(|short| words[at] == **short)
+    {
+        words.insert(at, ADMIN.into());
     }
-    words.splice(found[0]..=found[0], today.iter().map(OsString::from));
     words
-}
-
-/// The former spellings of a command.
-pub(crate) fn former_spellings(place: &str) -> Vec<&'static str> {
-    let is_of = |today: &[&str]| {
-        let words: Vec<&str> =
-            today.iter().copied().filter(|word| !word.starts_with('-')).collect();
-        place == words.join(" ")
-    };
-    FORMER.iter().filter(|(_, today)| is_of(today)).map(|(former, _)| *former).collect()
-}
-
-/// Today's words for a former spelling, and the spelling.
-pub(crate) fn former(words: &[&str]) -> Option<(&'static str, &'static [&'static str])> {
-    let is_meant = |former: &str| match former.split_once(' ') {
-        Some((first, second)) => words.starts_with(&[first, second]),
-        None => words.first() == Some(&former),
-    };
-    FORMER.iter().find(|(former, _)| is_meant(former)).copied()
 }
 
 /// The positions of the first two words that are neither options nor values of global options.
@@ -147,15 +87,12 @@ pub(crate) fn positions(words: &[OsString]) -> Vec<usize> {
     found
 }
 
-/// The command that words name, also in a former spelling.
+/// The command that words name, by their place or a short word.
 pub(crate) fn described(program: Command, words: &[String]) -> Option<Command> {
-    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-    if let Some((spelling, today)) = former(&words) {
-        let today = today.iter().filter(|word| !word.starts_with('-')).copied();
-        let rest = words.split_off(spelling.split(' ').count());
-        words = today.chain(rest).collect();
-    }
-    words.into_iter().try_fold(program, |command, word| command.find_subcommand(word).cloned())
+    let is_short = words.first().is_some_and(|first| SHORT.contains(&first.as_str()));
+    let head = is_short.then_some(ADMIN);
+    let mut words = head.into_iter().chain(words.iter().map(String::as_str));
+    words.try_fold(program, |command, word| command.find_subcommand(word).cloned())
 }
 
 #[cfg(test)]
@@ -163,31 +100,18 @@ mod tests {
     use super::*;
     use crate::commands::{PLACES, bare, program, whole};
 
-    fn today(line: &str) -> String {
-        let words = canonical(line.split(' ').map(OsString::from).collect());
-        words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
-    }
-
     #[test]
-    fn a_former_spelling_runs_as_todays() {
-        assert_eq!(
-            today("ensemble --as w spawn x --role y"),
-            "ensemble --as w agent start x --role y"
-        );
-        assert_eq!(today("ensemble plan --json submit f"), "ensemble request plan --json f");
-        assert_eq!(today("ensemble plan"), "ensemble plan");
-        assert_eq!(today("ensemble send --to spawn"), "ensemble send --to spawn");
-        assert_eq!(today("ensemble broadcast hi"), "ensemble send --all hi");
-    }
-
-    #[test]
-    fn former_spellings_lead_to_places_and_are_none() {
-        for (former, today) in FORMER {
-            assert!(!PLACES.contains(&former), "{former}");
-            let words = today.iter().copied().filter(|word| !word.starts_with('-'));
-            let place = words.collect::<Vec<_>>().join(" ");
-            assert!(PLACES.contains(&&*place) || place == "admin mcp", "{place}");
-        }
+    fn a_short_word_runs_as_its_place() {
+        let place = |line: &str| {
+            let words = canonical(line.split(' ').map(OsString::from).collect());
+            words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(place("ensemble --as w mcp --http 1"), "ensemble --as w admin mcp --http 1");
+        assert_eq!(place("ensemble send --to watch"), "ensemble send --to watch");
+        assert_eq!(place("ensemble admin hook stop"), "ensemble admin hook stop");
+        let is_place = |word: &str| PLACES.contains(&&*format!("{ADMIN} {word}"));
+        assert!(SHORT.iter().all(|word| is_place(word) || *word == "mcp"));
+        assert!(SHORT.iter().all(|word| !PLACES.contains(word)));
     }
 
     #[test]
@@ -195,24 +119,22 @@ mod tests {
         let program = whole(bare());
         for (word, meant) in SYNONYMS {
             assert!(program.find_subcommand(word).is_none(), "{word} is a command");
-            assert!(former(&[word]).is_none(), "{word} runs");
+            assert!(!SHORT.contains(&word), "{word} runs");
             let mut found = &program;
-            for word in meant.split(' ') {
+            for word in meant.split(' ').filter(|word| !word.starts_with('-')) {
                 found = found.find_subcommand(word).unwrap_or_else(|| panic!("{meant}"));
             }
         }
     }
 
     #[test]
-    fn a_former_spelling_is_explained_as_todays() {
+    fn a_short_word_is_explained_as_its_place() {
         let name = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
             described(program(), &words).map(|command| command.get_name().to_owned())
         };
-        assert_eq!(name(&["spawn"]).as_deref(), Some("start"));
-        assert_eq!(name(&["plan", "submit"]).as_deref(), Some("plan"));
-        assert_eq!(name(&["goal", "set"]).as_deref(), Some("set"));
-        assert_eq!(name(&["broadcast"]).as_deref(), Some("send"));
+        assert_eq!(name(&["watch"]).as_deref(), Some("watch"));
+        assert_eq!(name(&["board", "goal", "set"]).as_deref(), Some("set"));
         assert_eq!(name(&["nonsense"]), None);
     }
 }

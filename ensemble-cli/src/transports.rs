@@ -5,7 +5,7 @@
 //! | `servers` | the verb works on the servers, for all hosts |
 //! | `here` | by its nature, the verb concerns this host, or no team at all |
 //! | `this host` | the verb works on this host alone, and says so on stderr, unless `--json` is given |
-//! | `database` | the verb works for all hosts if `steps: {postgres: ADDRESS}` is set, or for this host alone with `nats: {board_here: true}`. Else it is refused in one sentence |
+//! | `database` | the verb works for all hosts if `steps: {postgres: ADDRESS}` is set. Else it is refused in one sentence |
 //!
 //! The table is keyed by the verbs' places. Tests compare it with the list of verbs and with docs/guides/hosts.md.
 
@@ -103,7 +103,6 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
     ("admin projects", Here),
     ("admin notify", Here),
     ("admin tmux-status", Here),
-    ("admin bridge", Servers),
     ("admin migrate", Servers),
     (
         "admin fsck",
@@ -121,10 +120,10 @@ pub(crate) const TABLE: &[(&str, OnServers)] = &[
 
 /// Refuses a verb, or says that it is about this host alone, if the team's mailboxes are on servers.
 pub(crate) fn admit(context: &Context, place: &str) -> Outcome {
-    let Some((_, on_servers)) = TABLE.iter().find(|(verb, _)| *verb == place) else {
+    let Some((_, reach)) = TABLE.iter().find(|(verb, _)| *verb == place) else {
         return Ok(());
     };
-    match on_servers {
+    match reach {
         Servers | Here => Ok(()),
         ThisHost(sentence) => {
             if !context.out.is_json() && uses_servers(context) {
@@ -150,8 +149,8 @@ mod tests {
 
     fn generated() -> String {
         let mut table = String::from("| verb | on servers | said |\n|---|---|---|\n");
-        for (place, on_servers) in TABLE {
-            let (word, sentence) = match on_servers {
+        for (place, reach) in TABLE {
+            let (word, sentence) = match reach {
                 Servers => ("servers", ""),
                 Here => ("here", ""),
                 ThisHost(sentence) => ("this host", *sentence),

@@ -21,9 +21,8 @@ const LIMIT = /rate.?limit|quota|overload|too many|billing/i
 // anything to another machine still asks.
 const ALLOWED = [
   "assign", "agent instruct", "agent ping", "agent pong", "agent prime", "agent whoami", "admin lint", "inbox",
-  "mailbox extend", "mailbox release", "mailbox recall", "recall", "recv", "release", "reply", "report", "request answer", "request ask", "request cancel", "request list",
-  "request plan", "send", "settle", "status", "step", "task", "team", "why", "broadcast", "extend", "instruct", "lint",
-  "ping", "plan", "pong", "prime", "requests", "respond", "review", "summary", "whoami",
+  "mailbox extend", "mailbox release", "mailbox recall", "recv", "reply", "report", "request answer", "request ask", "request cancel", "request list",
+  "request plan", "send", "settle", "status", "step", "task", "team", "why",
 ]
 
 // Answers of the model that no hook has said yet, by session; OpenCode keeps them in a database of its own.

@@ -155,7 +155,7 @@ class Checks:
         region = self.composer if "busy" in reasons else bottom
         before, lines = region(agent), agent.squeezed().count(LINE)
         self.send()
-        code, text = agent.run("nudge", "w1")
+        code, text = agent.run("agent", "nudge", "w1")
         expect(code == BUSY_EXIT, f"nudge: exit {code}: {text.strip()}")
         expect(any(reason in text for reason in reasons), f"nudge: {text.strip()}")
         settled(lambda: self.model.since(count), 4)

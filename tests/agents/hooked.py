@@ -76,7 +76,7 @@ class Hooked(Checks):
         """What it has used so far, as its plugin says it."""
         self.carried("something to count")
         self.at_rest()
-        code, text = self.agent.run("usage", "--json")
+        code, text = self.agent.run("agent", "usage", "--json")
         rows = [json.loads(line) for line in text.splitlines()]
         mine = [row for row in rows if row["agent"] == "w1" and not row["task_id"]]
         asked = len(self.model.since(0))
@@ -87,7 +87,7 @@ class Hooked(Checks):
         """The waiter hands it over: nothing is typed, and the agent answers by the command."""
         self.model.follow(Ponger())
         began, before = time.monotonic(), self.lines()
-        code, text = self.agent.run("ping", "w1")
+        code, text = self.agent.run("agent", "ping", "w1")
         expect(code == 0, f"exit {code}: {text.strip()}")
         self.times[f"{self.KIND} ping answered"] = time.monotonic() - began
         expect(self.lines() == before, "a line was typed")

@@ -198,7 +198,7 @@ class Agent:
         return "".join(c for c in self.screen() if not c.isspace() and c not in "│┃")
 
     def inspect(self):
-        code, text = self.run("pane", "inspect", self.name, "--json")
+        code, text = self.run("agent", "inspect", self.name, "--json")
         return json.loads(text) if code == 0 else {"state": "none", "error": text}
 
     def state(self):

@@ -179,7 +179,7 @@ class Walk(Checks):
 
     def ping(self, pong):
         count = self.model.set("text", pong=pong)
-        code, text = self.agent.run("ping", "w1")
+        code, text = self.agent.run("agent", "ping", "w1")
         expect(code == 0, f"exit {code}: {text.strip()}")
         prompts = [asked.prompt.splitlines()[-1] for asked in self.model.since(count) if not asked.after_tool]
         expect(prompts == ["AGENT_TEAM_PING w1 1"], f"asked: {prompts}")
@@ -188,7 +188,7 @@ class Walk(Checks):
     def assign(self):
         count = self.model.follow(Reader())
         began = time.monotonic()
-        code, text = self.agent.run("assign", "w1", "-", "--task", "t-ack", "--timeout", "60s", text="a task")
+        code, text = self.agent.run("assign", "w1", "-", "--task", "t-ack", "--wait", "60s", text="a task")
         expect(code == 0, f"assign: exit {code}: {text}")
         self.times["assign returns"] = time.monotonic() - began
         self.arrives(count)
@@ -197,7 +197,7 @@ class Walk(Checks):
         """A worker that answers pings and never takes its task: a nudge at once and in each phase."""
         agent, processes = self.agent, self.agent.processes()
         count = self.model.follow(Reader(receives=False))
-        code, text = agent.run("assign", "w1", "-", "--task", "t1", "--timeout", "90s", text="a task")
+        code, text = agent.run("assign", "w1", "-", "--task", "t1", "--wait", "90s", text="a task")
         expect(code == 1, f"assign: exit {code}: {text}")
         expect(agent.processes() == processes, "the agent has ended")
         expect((agent.project / "queue/reports/escalation-t1.yaml").exists(), "the conductor was not told")
@@ -208,7 +208,7 @@ class Walk(Checks):
         expect(4 <= len(self.nudged(count)) <= 7, f"{len(self.nudged(count))} nudges have arrived")
         expect(any(len(one.prompts) == 1 for one in asked), "the context was not reset")
         self.model.follow(Reader())
-        agent.run("nudge", "w1")
+        agent.run("agent", "nudge", "w1")
         drained = settled(lambda: agent.waiting() == 0, 2 * PACE_SECONDS)
         expect(drained, f"the last attempt stays: {self.why()}")
         self.is_state(agent, "ready")

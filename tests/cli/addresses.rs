@@ -62,7 +62,7 @@ fn each_person_has_a_name_and_a_mailbox() {
     std::fs::write(&yaml, "people: [anna]\n").unwrap();
     bed.ok("send --to w1 -m x");
     assert!(read(&bed, "w1").starts_with("Message from anna, the person who runs this team:\n"));
-    assert!(bed.ok("prime --as w1").contains("`anna` is the person who runs this team"));
+    assert!(bed.ok("agent prime --as w1").contains("`anna` is the person who runs this team"));
 }
 
 #[test]

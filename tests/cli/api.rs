@@ -117,7 +117,7 @@ fn a_thousand_calls_in_one_process_are_each_answered_once() {
         16
     );
     assert_eq!(bed.mailbox("w1/done").read_dir().unwrap().count(), 16);
-    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert_eq!(bed.ok("admin fsck"), "clean\n");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_kill_leaves_what_it_leaves_of_a_command() {
     client.answer(2);
     client.child.kill().unwrap();
     client.child.wait().unwrap();
-    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert_eq!(bed.ok("admin fsck"), "clean\n");
     assert_eq!(bed.object("recv --as w1")["envelope"]["body_text"], "x");
 }
 

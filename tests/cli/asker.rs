@@ -9,11 +9,11 @@ use crate::bed::{Bed, to_end, words};
 fn a_person_without_a_name_is_the_operator_in_every_verb() {
     let bed = Bed::new();
     bed.ok("send --to w1 -m hello");
-    bed.ok("broadcast hello");
+    bed.ok("send --all hello");
     bed.ok("request shutdown w1");
     let instruction = "type: start_workers\ncreated_at: '2026-01-15T09:30:00Z'\ntasks:\n  - id: t\n    instruction: go\n";
     fs::write(bed.project().join("batch.yaml"), instruction).unwrap();
-    bed.ok("instruct batch.yaml");
+    bed.ok("agent instruct batch.yaml");
     let senders = |mailbox: &str| -> Vec<String> {
         let mut all = Vec::new();
         while let Some(row) = {
@@ -41,7 +41,7 @@ fn a_request_is_not_decided_by_leaving_the_agents_name_out() {
     let bed = Bed::new();
     let asked = bed.object("request shutdown w1");
     let id = asked["request_id"].as_str().or_else(|| asked["id"].as_str()).unwrap().to_owned();
-    let said = bed.fails(1, &format!("respond {id} --approve"));
+    let said = bed.fails(1, &format!("request answer {id} --approve"));
     assert!(said.contains("operator"), "{said}");
 }
 
@@ -51,7 +51,7 @@ fn mistakes_in_files_of_people_are_usage_and_name_the_place() {
     for text in ["tasks:\n  - id: t\n    instruction: go\n", "type: start_workers\n", "tasks: [\n"]
     {
         fs::write(bed.project().join("batch.yaml"), text).unwrap();
-        let said = bed.fails(2, "instruct batch.yaml");
+        let said = bed.fails(2, "agent instruct batch.yaml");
         assert!(
             said.contains("batch.yaml") && said.contains("hint: write `type: start_workers`"),
             "{said}"
@@ -84,7 +84,7 @@ fn mail_and_state_stay_out_of_git() {
     bed.ok("send --to conductor -m secret");
     git(&bed, "add -A");
     assert_eq!(git(&bed, "diff --cached --name-only"), "ensemble.yaml\n");
-    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert_eq!(bed.ok("admin fsck"), "clean\n");
     // A project from before gets it by the next `init`; a file of its own stays.
     let (queue, state) =
         (bed.project().join("queue/.gitignore"), bed.project().join(".ensemble/.gitignore"));

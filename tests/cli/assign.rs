@@ -207,7 +207,7 @@ fn a_busy_worker_is_awaited_and_never_touched() {
     assert_eq!(team.tmux.received(), ["AGENT_TEAM_PING w1 1"], "nothing but the ping was typed");
     assert_eq!(team.records("ladder.waiting")[0]["data"]["worker_state"], "busy");
     assert_eq!(team.records("ladder.pressed").len(), 0);
-    let escalation = &team.bed.json("escalations")[0];
+    let escalation = &team.bed.json("log escalations")[0];
     assert_eq!(escalation["worker_state"], "busy");
     assert_eq!(escalation["file"], "reports/escalation-t1.yaml");
 }
@@ -230,11 +230,11 @@ fn an_untaken_task_is_reported_to_the_conductor_once() {
     assert_eq!(told["envelope"]["task_id"], "t1");
     team.bed.fails(3, "recv --as conductor");
     assert_eq!(team.records("escalation").len(), 1);
-    let rows = team.bed.json("escalations");
+    let rows = team.bed.json("log escalations");
     assert_eq!(rows.len(), 1, "{rows:?}");
     assert_eq!((&rows[0]["reason"], &rows[0]["phase"]), (&"unanswered".into(), &3.into()));
     assert_eq!((&rows[0]["attempt"], &rows[0]["message"]), (&2.into(), &"t1.2".into()));
-    assert!(team.bed.ok("escalations").contains("t1"));
+    assert!(team.bed.ok("log escalations").contains("t1"));
 }
 
 /// The same worker gets the same task again, and acknowledges it with the same bytes.
@@ -284,16 +284,16 @@ fn one_controller_at_a_time() {
     let team = Team::new(PATIENT, "mute", NEVER);
     let mut first = team.bed.start("assign w1 -f task.md --task t1", Stdio::null());
     eventually("the first asks", || team.pongs().join("w1.ping").exists());
-    for line in ["assign w1 -f task.md --task t2", "ping w1"] {
+    for line in ["assign w1 -f task.md --task t2", "agent ping w1"] {
         let said = team.bed.fails(75, line);
         assert!(said.contains("ensemble (pid "), "{said}");
     }
     // A pong of another attempt does not count, the right one does.
-    let said = team.bed.run("pong w1 2");
+    let said = team.bed.run("agent pong w1 2");
     assert!(said.stderr.contains("AGENT_TEAM_PING w1 1"), "{said:?}");
     eventually("it was heard", || team.records("ready.stray_pong").len() == 1);
     assert_eq!(team.records("worker_assign").len(), 0);
-    team.bed.ok("pong w1 1");
+    team.bed.ok("agent pong w1 1");
     eventually("it is delivered", || team.records("worker_assign").len() == 1);
     first.kill().unwrap();
     first.wait().unwrap();
@@ -314,10 +314,10 @@ fn a_program_that_is_not_open_is_opened() {
     let file = team.bed.project().join("ensemble.yaml");
     fs::write(file, format!("durability: process\n{config}providers: {providers}\n")).unwrap();
     team.bind("fake");
-    let inspected = team.bed.object("pane inspect w1");
+    let inspected = team.bed.object("agent inspect w1");
     assert_eq!(inspected["state"], "crashed");
     assert_eq!(inspected["would"]["open"]["allowed"], true);
-    let ready = team.bed.object("ping w1");
+    let ready = team.bed.object("agent ping w1");
     assert_eq!((&ready["ready"], &ready["attempt"]), (&true.into(), &2.into()), "{ready}");
     assert_eq!(team.records("ready.open")[0]["data"]["sent"], true);
     assert_eq!(team.records("ready.retry")[0]["data"]["error_type"], "workspace_not_open");
@@ -326,32 +326,32 @@ fn a_program_that_is_not_open_is_opened() {
 #[test]
 fn a_pane_is_inspected_with_evidence() {
     let team = Team::new(PATIENT, "mute", NEVER);
-    let seen = team.bed.object("pane inspect w1");
+    let seen = team.bed.object("agent inspect w1");
     assert_eq!(keys(&seen)[..4], ["pane", "socket", "agent", "provider"]);
     assert_eq!((&seen["state"], &seen["source"]), (&"ready".into(), &"screen".into()));
     assert_eq!(seen["would"]["nudge"]["allowed"], true);
     let socket = team.tmux.server.socket().display().to_string();
-    let line = format!("pane inspect %0 --provider claude --tmux-socket {socket}");
+    let line = format!("agent inspect %0 --provider claude --tmux-socket {socket}");
     let seen = team.bed.object(&line);
     assert_eq!((&seen["state"], &seen["source"]), (&"crashed".into(), &"process".into()));
     assert_eq!(seen["would"]["nudge"]["reason"], "bare_shell");
     assert!(team.bed.ok(&line).contains("nudge     not now: bare_shell"));
-    team.bed.fails(3, "pane inspect w2");
+    team.bed.fails(3, "agent inspect w2");
     assert_eq!(team.tmux.received().len(), 0, "nothing was typed");
 }
 
 #[test]
 fn a_refused_nudge_names_its_reason() {
     let team = Team::new(PATIENT, "mute", NEVER);
-    team.bed.fails(3, "nudge w1");
+    team.bed.fails(3, "agent nudge w1");
     team.bed.send("x");
-    assert_eq!(team.bed.object("nudge w1")["sent"], true);
+    assert_eq!(team.bed.object("agent nudge w1")["sent"], true);
     eventually("it was read", || team.nudges() == 1);
     team.tmux.human(&["-l", "half a line"]);
     eventually("a draft", || team.tmux.screen("%0").last().is_some_and(|l| l == "half a line"));
-    let said = team.bed.fails(75, "nudge w1");
+    let said = team.bed.fails(75, "agent nudge w1");
     assert!(said.contains("draft"), "{said}");
-    assert_eq!(team.bed.fails(3, "nudge no-such-agent").lines().count(), 2);
+    assert_eq!(team.bed.fails(3, "agent nudge no-such-agent").lines().count(), 2);
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
     fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{PATIENT}"))
         .unwrap();
     fs::write(bed.project().join("task.md"), "x").unwrap();
-    let asking = bed.start("assign w1 -f task.md --task t1 --wait settled --json", Stdio::null());
+    let asking = bed.start("assign w1 -f task.md --task t1 --until settled --json", Stdio::null());
     let asked = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || asked.exists());
     assert_eq!(fs::read_to_string(asked).unwrap(), "AGENT_TEAM_PING w1 1\n");
@@ -371,7 +371,7 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
     let done = ran(asking.wait_with_output().unwrap());
     assert_eq!((done.code, &object(&done)["state"]), (0, &"settled".into()), "{done:?}");
     // Settled: the next one is another attempt. It is not taken in time, and stays.
-    let asking = bed.start("assign w1 -f task.md --task t1 --timeout 1 --json", Stdio::null());
+    let asking = bed.start("assign w1 -f task.md --task t1 --wait 1 --json", Stdio::null());
     let pong = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || pong.exists());
     fs::write(bed.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();

@@ -116,23 +116,23 @@ fn an_edit_becomes_the_board_or_is_kept() {
 #[test]
 fn the_circuit_breaker_stops_the_team_until_a_person_resumes() {
     let bed = bed();
-    assert_eq!(bed.object("analyze")["verdict"], "OK");
+    assert_eq!(bed.object("board analyze")["verdict"], "OK");
     let two = "anomalies: [{type: workaround, task: a}, {type: workaround, task: b}]";
     let ran = edit(&bed, &format!("sed -i 's/^anomalies: .*/{two}/'"));
     assert_eq!(ran.code, 0, "{ran:?}");
     let state = bed.project().join(".ensemble");
-    assert_eq!(bed.object("analyze --dry-run")["verdict"], "TRIGGERED");
+    assert_eq!(bed.object("board analyze --dry-run")["verdict"], "TRIGGERED");
     assert!(!state.join("CHECKPOINT").exists());
-    assert!(bed.ok("analyze").contains("WorkaroundPattern (ARCHITECTURE_FLAW): 2 anomalies"));
-    bed.ok("analyze");
+    assert!(bed.ok("board analyze").contains("WorkaroundPattern (ARCHITECTURE_FLAW): 2 anomalies"));
+    bed.ok("board analyze");
     assert!(
         std::fs::read_to_string(state.join("circuit_breaker_report.md")).unwrap().contains("a, b")
     );
     assert!(bed.ok("board show").starts_with("CHECKPOINT since 20"));
-    assert_eq!(bed.ok("analyze --resume"), "resumed\n");
+    assert_eq!(bed.ok("board analyze --resume"), "resumed\n");
     assert!(!state.join("CHECKPOINT").exists());
-    assert_eq!(bed.ok("analyze"), "no pattern in 0 anomalies\n");
-    assert!(bed.fails(1, "analyze --resume").contains("is not triggered"));
+    assert_eq!(bed.ok("board analyze"), "no pattern in 0 anomalies\n");
+    assert!(bed.fails(1, "board analyze --resume").contains("is not triggered"));
 }
 
 #[test]

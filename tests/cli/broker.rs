@@ -53,13 +53,13 @@ fn a_message_is_sent_received_extended_and_settled() {
     assert_eq!((&got["id"], &got["epoch"]), (&json!(id), &json!(1)));
     assert_eq!((&got["holder"], &got["lease_seconds"]), (&json!("w1"), &json!(300)));
     assert_eq!(got["envelope"]["body"], "hello\n");
-    let extended = bed.object(&format!("extend {id} 10m --as w1"));
+    let extended = bed.object(&format!("mailbox extend {id} 10m --as w1"));
     let expected = json!({ "id": id, "mailbox": "w1", "state": "acked", "lease_seconds": 600 });
     assert_eq!(extended, expected);
     let settled = bed.object(&format!("settle {id} --as w1"));
     assert_eq!(settled, json!({ "id": id, "mailbox": "w1", "state": "settled", "waiting": 0 }));
     assert!(bed.mailbox(&format!("w1/done/{id}.yaml")).exists());
-    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert_eq!(bed.ok("admin fsck"), "clean\n");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_broadcast_reaches_all_but_the_sender_under_one_id() {
     assert!(refused.contains("several mailboxes"), "{refused}");
     bed.ok(&format!("settle {id} --as dispatch"));
     bed.ok("recv --as w2 --mailbox conductor");
-    bed.ok(&format!("release {id} --mailbox conductor"));
+    bed.ok(&format!("mailbox release {id} --mailbox conductor"));
 }
 
 #[test]
@@ -155,9 +155,9 @@ fn release_gives_back_at_once_or_later_or_for_good() {
     bed.ok("mailbox add w1 --attempts-max 2");
     let id = bed.send("x");
     bed.ok("recv --as w1");
-    assert_eq!(bed.object(&format!("release {id}"))["state"], "queued");
+    assert_eq!(bed.object(&format!("mailbox release {id}"))["state"], "queued");
     assert_eq!(bed.object("recv --as w1")["epoch"], 2);
-    let said = bed.ok(&format!("release {id} --delay 1h"));
+    let said = bed.ok(&format!("mailbox release {id} --delay 1h"));
     assert!(said.contains("no attempt is left"), "{said}");
     let letters = bed.json("dead list");
     assert_eq!(letters[0]["reason"], "released after 2 attempts");
@@ -170,7 +170,7 @@ fn only_the_holder_of_this_delivery_may_go_on() {
     bed.ok("recv --as w1");
     let refused = bed.fails(1, &format!("settle {id} --as dispatch"));
     assert!(refused.contains("held by w1, not by dispatch"), "{refused}");
-    bed.ok(&format!("release {id} --as w1"));
+    bed.ok(&format!("mailbox release {id} --as w1"));
     bed.ok("recv --as w1");
     let refused = bed.fails(1, &format!("settle {id} --as w1 --epoch 1"));
     assert!(refused.contains("has ended") && refused.contains("epoch 2"), "{refused}");

@@ -28,10 +28,10 @@ fn a_usage_error_exits_with_2_and_names_the_error() {
         "send --to w1 --wait 5 --until soon -m x",
         "recv --as w1 --wait soon",
         "recv --as w1 --body --json",
-        "extend x 2days",
+        "mailbox extend x 2days",
         "mailbox add x --capacity 0",
         "init there --queue here",
-        "completions tcsh",
+        "admin completions tcsh",
     ] {
         let said = bed.fails(2, line);
         assert!(!said.is_empty(), "{line}");
@@ -64,16 +64,16 @@ fn corrupt_data_is_4() {
 #[test]
 fn fsck_is_0_when_clean_4_when_not_and_0_when_repaired() {
     let bed = Bed::new();
-    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert_eq!(bed.ok("admin fsck"), "clean\n");
     std::fs::write(bed.mailbox("w1/new/stray.txt"), "x").unwrap();
-    let ran = bed.run("fsck");
+    let ran = bed.run("admin fsck");
     assert_eq!(ran.code, 4);
     assert!(ran.stdout.contains("can be repaired  mailbox/w1/new/stray.txt"), "{ran:?}");
     assert!(ran.stderr.contains("1 problem left") && ran.stderr.contains("--repair"), "{ran:?}");
-    let findings = crate::bed::objects(&bed.run("fsck --json").stdout);
+    let findings = crate::bed::objects(&bed.run("admin fsck --json").stdout);
     assert_eq!(crate::bed::keys(&findings[0]), ["path", "problem", "repair", "repaired"]);
-    assert!(bed.ok("fsck --repair").contains("repaired"));
-    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert!(bed.ok("admin fsck --repair").contains("repaired"));
+    assert_eq!(bed.ok("admin fsck"), "clean\n");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn fsck_notes_what_harms_nothing() {
     std::fs::write(bed.project().join("queue/reports/notes.txt"), "x").unwrap();
     std::fs::write(bed.project().join("queue/reports/t1-completed.yaml"), "x").unwrap();
     std::fs::write(bed.project().join("queue/ack/t1.ack"), "x").unwrap();
-    let said = bed.ok("fsck");
+    let said = bed.ok("admin fsck");
     assert_eq!(
         said,
         "note  reports/notes.txt: no route matches its name; name it as docs/protocol/contracts.md says, or add a route to ensemble.yaml\nclean\n"
@@ -103,7 +103,15 @@ fn a_log_that_cannot_be_written_stops_nothing() {
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let bed = Bed::new();
-    for line in ["status", "mailbox list", "log", "completions bash", "man", "--help", "fsck"] {
+    for line in [
+        "status",
+        "mailbox list",
+        "log",
+        "admin completions bash",
+        "admin man",
+        "--help",
+        "admin fsck",
+    ] {
         let ran = ran(bed.command(&words(line)).stdout(closed_pipe()).output().unwrap());
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{line}");
     }

@@ -22,8 +22,6 @@ struct Row {
 
 struct Contract {
     rows: BTreeMap<String, Row>,
-    /// Today's words for former spellings.
-    former: BTreeMap<String, String>,
 }
 
 fn printed(words: &[&str]) -> String {
@@ -46,15 +44,12 @@ fn contract() -> &'static Contract {
     static CONTRACT: OnceLock<Contract> = OnceLock::new();
     CONTRACT.get_or_init(|| {
         let schema = closed(serde_json::from_str(&printed(&["output"])).unwrap());
-        let (mut rows, mut former) = (BTreeMap::new(), BTreeMap::new());
+        let mut rows = BTreeMap::new();
         for line in printed(&["commands"]).lines() {
             let row: Value = serde_json::from_str(line).unwrap();
             let place = row["place"].as_str().unwrap().to_owned();
             let mut own = schema.clone();
             own["$ref"] = format!("#/$defs/{}", place.replace(' ', "%20")).into();
-            for spelling in row["former"].as_array().unwrap() {
-                former.insert(spelling.as_str().unwrap().to_owned(), place.clone());
-            }
             let codes = |codes: &Value| {
                 codes.as_array().map(|all| all.iter().filter_map(Value::as_i64).collect())
             };
@@ -65,13 +60,13 @@ fn contract() -> &'static Contract {
             };
             rows.insert(place, row);
         }
-        Contract { rows, former }
+        Contract { rows }
     })
 }
 
 /// The command that these words name, global options aside.
 fn place_of(contract: &Contract, words: &[&str]) -> Option<String> {
-    let mut named = Vec::new();
+    let mut named: Vec<&str> = Vec::new();
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
         match *word {
@@ -81,12 +76,8 @@ fn place_of(contract: &Contract, words: &[&str]) -> Option<String> {
             word => named.push(word),
         }
     }
-    for length in [2, 1] {
-        let spelling = named.get(..length).map(|words| words.join(" "));
-        if let Some(today) = spelling.and_then(|spelling| contract.former.get(&spelling)) {
-            named.splice(..length, today.split(' '));
-            break;
-        }
+    if let Some("hook" | "mcp" | "projects" | "watch" | "tmux-status") = named.first().copied() {
+        named.insert(0, "admin");
     }
     let of_length = |length| named.get(..length).map(|words: &[&str]| words.join(" "));
     [3, 2, 1].into_iter().filter_map(of_length).find(|place| contract.rows.contains_key(place))
@@ -151,7 +142,6 @@ fn a_member_that_is_not_named_one_that_is_missing_and_another_exit_code_are_foun
     assert!(wrong(0, line.replace("{\"id\"", "{\"more\":1,\"id\"")), "added");
     assert!(wrong(0, "no JSON".to_owned()));
     assert!(wrong(42, String::new()));
-    assert_eq!(place_of(contract(), &["--json", "requests", "r1"]).unwrap(), "request list");
-    assert_eq!(place_of(contract(), &["plan", "submit", "f"]).unwrap(), "request plan");
+    assert_eq!(place_of(contract(), &["--json", "mcp", "install"]).unwrap(), "admin mcp install");
     assert_eq!(place_of(contract(), &["agent", "usage", "allow"]).unwrap(), "agent usage allow");
 }

@@ -153,14 +153,14 @@ fn a_message_that_comes_again_says_so_at_every_door() {
     assert!(first.starts_with("Again, attempt 2 of 5: you were given this at "), "{text}");
     assert!(first.ends_with(" and have not settled it."), "{text}");
     assert!(rest.starts_with("Message from operator"), "{text}");
-    bed.ok(&format!("release {id} --as w1"));
+    bed.ok(&format!("mailbox release {id} --as w1"));
     let hook = bed.run_with("hook tool --provider claude --as w1", br#"{"session_id": "s1"}"#);
     assert!(hook.stdout.contains("[ensemble] Again, attempt 3 of 5: you were given"), "{hook:?}");
     // Another reader of a shared mailbox learns who had it.
     bed.ok("mailbox add coders");
     bed.ok("send --to coders --id c1 -m x");
     bed.ok("recv --as w1 --mailbox coders");
-    bed.ok("release c1 --as w1 --mailbox coders");
+    bed.ok("mailbox release c1 --as w1 --mailbox coders");
     let text = bed.ok("recv --as w2 --mailbox coders");
     assert!(text.starts_with("Again, attempt 2 of 5: w1 was given this at "), "{text}");
 }
@@ -180,7 +180,7 @@ fn what_is_still_held_at_the_end_of_a_turn_is_said_once_a_delivery() {
     assert!(said.contains("(\"please count the lines of every file in…\")"), "{said}");
     assert!(said.contains(&format!("If it is done: `ensemble settle {}", &id[..13])), "{said}");
     assert_eq!(stop(), None);
-    bed.ok(&format!("release {id} --as w1"));
+    bed.ok(&format!("mailbox release {id} --as w1"));
     read(&bed, "w1");
     assert!(stop().is_some(), "a new delivery");
     bed.ok(&format!("settle {id} --as w1"));
@@ -344,7 +344,7 @@ fn texts(bed: &Bed) -> Vec<(&'static str, String)> {
         said["reason"].as_str().unwrap().to_owned()
     };
     let recv = |name: &str| of_member(bed, name, "recv", "").stdout;
-    let mut texts = vec![("start", of_member(bed, "coda", "prime", "").stdout)];
+    let mut texts = vec![("start", of_member(bed, "coda", "agent prime", "").stdout)];
     let send = |from: &str, line: &str, text: &str| {
         let ran = of_member(bed, from, &format!("send {line} -f -"), text);
         assert_eq!(ran.code, 0, "{ran:?}");
@@ -364,7 +364,7 @@ fn texts(bed: &Bed) -> Vec<(&'static str, String)> {
     ));
     texts.push(("person", recv("coda")));
     texts.push(("reminder", stop("coda")));
-    bed.ok("release 8a1c");
+    bed.ok("mailbox release 8a1c");
     let tool = of_member(bed, "coda", "hook tool --provider claude", r#"{"session_id": "s1"}"#);
     let tool: Value = serde_json::from_str(&tool.stdout).unwrap();
     let question = tool["hookSpecificOutput"]["additionalContext"].as_str().unwrap();

@@ -127,7 +127,7 @@ fn every_list_prints_ids_that_the_next_verb_accepts() {
         bed.ok(&format!("send --to {to} --id {id} --type task --task t-{to} work"));
     }
     bed.ok("recv --as once");
-    bed.ok(&format!("release {} --as once", TWINS[0]));
+    bed.ok(&format!("mailbox release {} --as once", TWINS[0]));
     let first_cell = |table: &str| -> String {
         let row = table.lines().nth(1).unwrap();
         row.split_whitespace().next().unwrap().to_owned()
@@ -198,7 +198,7 @@ fn a_decision_that_is_missing_is_named_with_all_its_sides() {
         ("dead retry", &["ID", "--all"]),
         ("dead drop", &["ID", "--all"]),
         ("task summary", &["--task", "--instruction"]),
-        ("prompt", &["--role", "--task"]),
+        ("board prompt", &["--role", "--task"]),
     ] {
         let said = bed.fails(2, line);
         assert!(sides.iter().all(|side| said.contains(side)), "{line}: {said}");

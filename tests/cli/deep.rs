@@ -104,7 +104,7 @@ fn garbage_loses_doubles_and_blocks_nothing() {
     std::fs::write(hint(&bed), format!("{:020}\n{repeated}", 21)).unwrap();
     assert_eq!(received(&bed), sent[2999]);
     assert_eq!(received(&bed), sent[4], "a missing message is skipped");
-    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert_eq!(bed.ok("admin fsck"), "clean\n");
     assert_eq!(drain(&bed, 4), sent[5..2999]);
 }
 

@@ -42,11 +42,11 @@ fn the_demo_runs_the_whole_flow_and_leaves_a_clean_queue_and_nothing_else() {
         .filter(|p| p.ends_with(".yaml"))
         .collect();
     assert_eq!(reports.len(), 5, "{reports:?}");
-    bed.ok(&format!("lint --root {} {}", dir.display(), reports.join(" ")));
+    bed.ok(&format!("admin lint --root {} {}", dir.display(), reports.join(" ")));
     let records =
         bed.json(&format!("--queue {} log --type report.vague,file.rejected", queue.display()));
     assert!(records.is_empty(), "{records:?}");
-    bed.ok(&format!("--queue {} fsck", queue.display()));
+    bed.ok(&format!("--queue {} admin fsck", queue.display()));
     bed.ok(&format!("--queue {} status", queue.display()));
     let told = bed.ok(&format!("--queue {} log replay --strict", queue.display()));
     assert!(told.starts_with("as the log tells"), "{told}");

@@ -79,7 +79,7 @@ impl Team {
 
     fn instruct(&self, text: &str) {
         fs::write(self.bed.project().join("i.yaml"), text).unwrap();
-        self.bed.ok("instruct i.yaml");
+        self.bed.ok("agent instruct i.yaml");
     }
 
     fn go(&self) {
@@ -124,7 +124,7 @@ fn a_batch_is_handed_out_in_order_retried_and_told_of_once_whatever_is_killed() 
          - {id: e, instruction: fail}\n\
          - {id: f, instruction: count, blocked_by: [e]}\n...\n",
     );
-    let mut first = team.bed.start("dispatch --once --json", Stdio::null());
+    let mut first = team.bed.start("task dispatch --once --json", Stdio::null());
     eventually("two are at work", || team.begun().len() == 2);
     let tasks: Vec<String> = ["worker-1", "worker-2"]
         .iter()
@@ -135,7 +135,7 @@ fn a_batch_is_handed_out_in_order_retried_and_told_of_once_whatever_is_killed() 
     assert!(tasks.iter().all(is_signed), "{tasks:?}");
     first.kill().unwrap();
     first.wait().unwrap();
-    let second = team.bed.start("dispatch --once --json", Stdio::null());
+    let second = team.bed.start("task dispatch --once --json", Stdio::null());
     team.go();
     eventually("the conductor was told", || {
         team.bed.project().join("queue/reports/completion-summary.yaml").exists()
@@ -160,7 +160,7 @@ fn a_batch_is_handed_out_in_order_retried_and_told_of_once_whatever_is_killed() 
     once.sort_unstable();
     assert_eq!(once, ["a 1", "b 1", "b 2", "c 1", "d 1", "e 1"], "none twice");
     // Started again: there is nothing to do, and nothing is told twice.
-    team.bed.ok("dispatch --once");
+    team.bed.ok("task dispatch --once");
     eventually("the summary is routed", || {
         team.bed
             .json("log")
@@ -177,10 +177,10 @@ fn an_instruction_that_makes_no_sense_is_refused_before_anything_begins() {
     let circle = "type: start_workers\ntasks:\n- {id: a, instruction: x, blocked_by: [b]}\n\
                   - {id: b, instruction: x, blocked_by: [a]}\n...\n";
     fs::write(bed.project().join("i.yaml"), circle).unwrap();
-    bed.fails(2, "dispatch -f i.yaml");
+    bed.fails(2, "task dispatch -f i.yaml");
     fs::write(bed.project().join("body"), circle).unwrap();
     bed.ok("send --to dispatch --as conductor --type dispatch.instruction -f body");
-    let ran = bed.run("dispatch --once");
+    let ran = bed.run("task dispatch --once");
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.stderr.contains("refused"), "{ran:?}");
     let told = bed.object("recv --as conductor");
@@ -203,7 +203,7 @@ fn a_pause_holds_the_program_back_and_does_not_end_it() {
     let team = Team::new(1);
     team.bed.ok("pause --reason lunch");
     team.instruct("type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n");
-    let mut standing = Standing(team.bed.start("dispatch", Stdio::null()));
+    let mut standing = Standing(team.bed.start("task dispatch", Stdio::null()));
     team.go();
     // It has looked at the instruction once it reads the mail behind it.
     team.bed.ok("send --to dispatch --type report.completed -m status:x --task other");
@@ -233,7 +233,7 @@ fn a_failure_that_is_of_no_batch_goes_on_to_the_conductor() {
     report("good", "success");
     report("bad", "failed");
     bed.ok("send --to dispatch -m hello");
-    let _standing = Standing(bed.start("dispatch", Stdio::null()));
+    let _standing = Standing(bed.start("task dispatch", Stdio::null()));
     eventually("only the letter is left", || {
         let left = bed.json("inbox dispatch");
         left.len() == 1 && left[0]["type"] == "message"
@@ -256,11 +256,11 @@ fn a_report_that_came_while_the_program_was_down_is_left_for_its_batch() {
         "type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n",
     )
     .unwrap();
-    bed.ok("instruct i.yaml");
+    bed.ok("agent instruct i.yaml");
     let text = "task_id: a\nstatus: failed\nfailure_reason: no luck\nsummary: x\n...\n";
     fs::write(bed.project().join("report"), text).unwrap();
     bed.ok("send --to dispatch --as w1 --type report.completed --task a -f report");
-    let _standing = Standing(bed.start("dispatch", Stdio::null()));
+    let _standing = Standing(bed.start("task dispatch", Stdio::null()));
     eventually("only the instruction is left", || {
         let left = bed.json("inbox dispatch");
         left.len() == 1 && left[0]["type"] == "dispatch.instruction"
@@ -299,11 +299,11 @@ fn a_report_that_is_repeated_is_not_that_of_the_next_attempt() {
 fn a_lease_that_is_over_does_not_end_dispatch() {
     let team = Team::with_a_short_lease();
     let bed = &team.bed;
-    let _standing = Standing(bed.start("dispatch", Stdio::null()));
+    let _standing = Standing(bed.start("task dispatch", Stdio::null()));
     eventually("the task is begun", || team.begun().len() == 1);
     let id = bed.object("inbox dispatch")["id"].as_str().unwrap().to_owned();
     // As the watcher does once the lease of a silent holder is over.
-    bed.ok(&format!("release {id} --as dispatch"));
+    bed.ok(&format!("mailbox release {id} --as dispatch"));
     eventually("it is received again", || {
         let held = bed.object("inbox dispatch");
         held["state"] == "acked" && held["epoch"].as_u64() > Some(1)
@@ -321,13 +321,13 @@ fn a_lease_that_is_over_in_a_pause_of_the_team_does_not_end_dispatch() {
     let team = Team::with_a_short_lease();
     let bed = &team.bed;
     let said = bed.project().join("said");
-    let mut command = bed.command(&["dispatch"]);
+    let mut command = bed.command(&["task", "dispatch"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
     let _standing = Standing(command.spawn().unwrap());
     eventually("the task is begun", || team.begun().len() == 1);
     let id = bed.object("inbox dispatch")["id"].as_str().unwrap().to_owned();
     bed.ok("pause");
-    bed.ok(&format!("release {id} --as dispatch"));
+    bed.ok(&format!("mailbox release {id} --as dispatch"));
     eventually("it is told that nothing begins", || {
         fs::read_to_string(&said).unwrap().contains("PAUSE since")
     });

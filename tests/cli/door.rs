@@ -1,4 +1,4 @@
-//! The front door: what stands beside the verbs themselves. Places, former spellings, content, ids, failures for
+//! The front door: what stands beside the verbs themselves. Places, short words, content, ids, failures for
 //! programs, and the first commands.
 
 use std::fs;
@@ -150,16 +150,13 @@ fn the_project_is_found_from_below() {
 }
 
 #[test]
-fn former_spellings_run_as_those_of_today() {
+fn short_words_in_files_of_other_programs_run_their_commands() {
     let bed = Bed::new();
-    assert_eq!(bed.ok("whoami --as w1"), bed.ok("agent whoami --as w1"));
-    assert_eq!(bed.ok("schema message"), bed.ok("admin schema message"));
-    assert_eq!(bed.ok("requests"), bed.ok("request list"));
-    let broadcast = bed.command(&["broadcast", "to all of you"]);
-    assert_eq!(ran({ broadcast }.output().unwrap()).code, 0);
-    assert_eq!(bed.object("recv --as w1")["envelope"]["type"], "broadcast");
-    let help = bed.ok("spawn --help");
-    assert!(help.contains("Usage: ensemble agent start "), "{help}");
+    assert_eq!(bed.ok("tmux-status"), bed.ok("admin tmux-status"));
+    let help = bed.ok("watch --help");
+    assert!(help.contains("Usage: ensemble admin watch"), "{help}");
+    let refused = bed.fails(2, "release m1");
+    assert!(refused.contains("`ensemble mailbox release` does that"), "{refused}");
 }
 
 #[test]
@@ -172,7 +169,7 @@ fn an_id_may_be_shortened_as_long_as_it_is_unique() {
     let refused = bed.fails(1, "settle task --as w1");
     assert!(refused.contains("2 ids begin with `task`: task-one, task-two"), "{refused}");
     assert_eq!(bed.ok("settle task-o --as w1"), "settled task-one\n");
-    assert_eq!(bed.ok("release oth --as w1"), "released other\n");
+    assert_eq!(bed.ok("mailbox release oth --as w1"), "released other\n");
     let story = bed.ok("why task-o");
     assert!(story.contains("w1 finished \"x\""), "{story}");
     let refused = bed.fails(3, "settle nothing --as w1");

@@ -39,18 +39,18 @@ fn the_last_holder_settles_a_message_whose_lease_is_over() {
     let bed = bed();
     let id = task(&bed, "t-1");
     // As an observer that takes a message back from a silent holder.
-    bed.ok(&format!("release {id} --as w1 --mailbox coders"));
+    bed.ok(&format!("mailbox release {id} --as w1 --mailbox coders"));
     let refused = bed.fails(1, &format!("settle {id} --as w2"));
     assert!(refused.contains("is not held: it is queued"), "{refused}");
     bed.ok(&format!("settle {id} --as w1"));
     bed.fails(3, "recv --as w2 --mailbox coders");
 
     let id = task(&bed, "t-2");
-    bed.ok(&format!("release {id} --as w1 --mailbox coders"));
+    bed.ok(&format!("mailbox release {id} --as w1 --mailbox coders"));
     bed.ok("recv --as w2 --mailbox coders");
     let refused = bed.fails(1, &format!("settle {id} --as w1"));
     assert!(refused.contains("held by w2, not by w1"), "{refused}");
-    bed.ok(&format!("release {id} --as w2 --mailbox coders"));
+    bed.ok(&format!("mailbox release {id} --as w2 --mailbox coders"));
     let refused = bed.fails(1, &format!("settle {id} --as w1"));
     assert!(refused.contains("it is queued"), "another delivery has begun since: {refused}");
     bed.ok("log replay --strict");
@@ -60,7 +60,7 @@ fn the_last_holder_settles_a_message_whose_lease_is_over() {
 fn a_task_that_was_reported_is_withdrawn_from_its_next_holder() {
     let bed = bed();
     let id = task(&bed, "t-1");
-    bed.ok(&format!("release {id} --as w1 --mailbox coders"));
+    bed.ok(&format!("mailbox release {id} --as w1 --mailbox coders"));
     bed.ok("recv --as w2 --mailbox coders");
     bed.ok("report t-1 --status success --lint off --as w1");
     let told = bed.object("recv --as w2");

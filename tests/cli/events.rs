@@ -81,7 +81,7 @@ fn each_way_to_end_a_task_is_recorded_once() {
     take("t-4");
     let id = bed.json("inbox --as w1")[0]["id"].as_str().unwrap().to_owned();
     for _ in 0..5 {
-        bed.ok(&format!("release {id} --as w1"));
+        bed.ok(&format!("mailbox release {id} --as w1"));
         let _ = bed.run("recv --as w1");
     }
     check("released until it is dead", 0, 1);
@@ -89,7 +89,7 @@ fn each_way_to_end_a_task_is_recorded_once() {
     let reports = bed.project().join("queue/reports");
     fs::write(reports.join("t-5-completed.yaml"), "task_id: t-5\nstatus: blocked\nworker_id: w1\n")
         .unwrap();
-    let _ = bed.run("summary --task t-5 --batch b-5 --as dispatch");
+    let _ = bed.run("task summary --task t-5 --batch b-5 --as dispatch");
     check("summary", 0, 1);
     bed.ok("log replay --strict");
 }
@@ -104,9 +104,9 @@ fn a_request_without_an_answer_is_not_settled() {
         said.contains("has no answer yet") && said.contains("ensemble request answer"),
         "{said}"
     );
-    assert_eq!(bed.json("requests")[0]["state"], "pending");
+    assert_eq!(bed.json("request list")[0]["state"], "pending");
     let request = id.trim_end_matches(".request");
-    bed.ok(&format!("respond {request} --reject --reason busy --as w1"));
+    bed.ok(&format!("request answer {request} --reject --reason busy --as w1"));
     bed.ok(&format!("settle {id} --as w1"));
     // One that another program has sent, under an id of its own.
     let args = [
@@ -125,6 +125,6 @@ fn a_request_without_an_answer_is_not_settled() {
     assert!(bed.command(&args).status().unwrap().success());
     bed.ok("recv --as w1");
     assert!(bed.fails(1, "settle own-1 --as w1").contains("ab12"));
-    bed.ok("release own-1 --as w1");
+    bed.ok("mailbox release own-1 --as w1");
     bed.ok("log replay --strict");
 }

@@ -61,7 +61,7 @@ fn a_session_begins_with_name_and_standing_in_at_most_400_tokens() {
     assert!(text.contains("/clear") && text.contains("ensemble settle ID"), "{text}");
     // A token of English text has about four characters.
     assert!(text.len() <= 1600, "{} bytes", text.len());
-    assert_eq!(bed.ok("prime --as w1").trim_end(), text.trim_end());
+    assert_eq!(bed.ok("agent prime --as w1").trim_end(), text.trim_end());
     assert_eq!(files(&bed, "w1/new").len(), 1, "the start receives nothing");
     // After compaction again, and with what is held meanwhile.
     let id = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
@@ -466,7 +466,7 @@ fn a_working_agent_is_told_of_a_ping_and_answers_it() {
     for _ in 0..2 {
         // Attempts are counted anew in each handshake.
         std::thread::scope(|scope| {
-            let asking = scope.spawn(|| bed.run_with("ping w1", b""));
+            let asking = scope.spawn(|| bed.run_with("agent ping w1", b""));
             eventually("the ping waits", || ping.exists());
             assert_eq!(context(&bed, "prompt").filter(|text| text.contains("PING")), None);
             let text = context(&bed, "tool").unwrap();

@@ -13,8 +13,8 @@ fn hooks_are_installed_beside_others_and_taken_out_byte_for_byte() {
         ("gemini", "--project", bed.project().join(".gemini/settings.json")),
         ("codex", "--user", bed.project().join("../.codex/hooks.json")),
     ] {
-        let install = format!("hooks install --provider {provider} {place}");
-        let uninstall = format!("hooks uninstall --provider {provider} {place}");
+        let install = format!("admin hooks install --provider {provider} {place}");
+        let uninstall = format!("admin hooks uninstall --provider {provider} {place}");
         assert!(bed.ok(&install).starts_with("added hooks to "), "{provider}");
         let text = std::fs::read_to_string(&file).unwrap();
         let hooks: Value = serde_json::from_str(&text).unwrap();
@@ -40,7 +40,7 @@ fn hooks_are_installed_beside_others_and_taken_out_byte_for_byte() {
         assert_eq!(left, theirs.replace("\"x\":1", "\"x\":2"));
         bed.fails(3, &uninstall);
     }
-    let printed = bed.ok("hooks install --provider codex --print");
+    let printed = bed.ok("admin hooks install --provider codex --print");
     assert!(printed.contains("UserPromptSubmit"), "{printed}");
 }
 
@@ -51,8 +51,8 @@ fn plugins_of_opencode_are_installed_and_taken_out_again() {
         ("", bed.project().join(".opencode")),
         (" --user", bed.project().join("../.config/opencode")),
     ] {
-        let install = format!("hooks install --provider opencode{place}");
-        let uninstall = format!("hooks uninstall --provider opencode{place}");
+        let install = format!("admin hooks install --provider opencode{place}");
+        let uninstall = format!("admin hooks uninstall --provider opencode{place}");
         let (events, waiter) = (dir.join("plugins/ensemble.js"), dir.join("ensemble/waiter.js"));
         let tui = dir.join("tui.json");
         let theirs = "{ \"theme\": \"x\",\n\t\"plugin\" : [ \"their-own\" ] }";
@@ -85,7 +85,7 @@ fn plugins_of_opencode_are_installed_and_taken_out_again() {
         assert!(refused.code == 1 && refused.stderr.contains("not ours"), "{refused:?}");
         assert_eq!(std::fs::read_to_string(&events).unwrap(), "export default {}\n");
     }
-    assert!(bed.ok("hooks install --provider opencode --print").contains("\"plugin\""));
+    assert!(bed.ok("admin hooks install --provider opencode --print").contains("\"plugin\""));
 }
 
 /// A plugin's directory is installed by itself, so that it has copies. `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes them.
@@ -109,7 +109,7 @@ fn the_plugins_of_codex_gemini_and_opencode_have_what_is_installed() {
         ("codex", "codex/.codex-plugin/plugin.json", "codex/.mcp.json"),
         ("gemini", "gemini/gemini-extension.json", "gemini/gemini-extension.json"),
     ] {
-        let printed = bed.ok(&format!("hooks install --provider {provider} --print"));
+        let printed = bed.ok(&format!("admin hooks install --provider {provider} --print"));
         let printed = printed.replace(env!("CARGO_BIN_EXE_ensemble"), "ensemble");
         let installed: Value = serde_json::from_str(&printed).unwrap();
         assert_eq!(object(&format!("{provider}/hooks/hooks.json"))["hooks"], installed["hooks"]);
@@ -120,7 +120,7 @@ fn the_plugins_of_codex_gemini_and_opencode_have_what_is_installed() {
         is_copy(&plugins.join(skill), &read("claude/skills/ensemble/SKILL.md"));
     }
     assert_eq!(object("opencode/package.json")["version"], version);
-    bed.ok("hooks install --provider opencode");
+    bed.ok("admin hooks install --provider opencode");
     let installed = [("plugins/ensemble.js", "events.js"), ("ensemble/waiter.js", "waiter.js")];
     for (file, source) in installed {
         let text = std::fs::read_to_string(bed.project().join(".opencode").join(file)).unwrap();
@@ -137,7 +137,7 @@ fn the_plugin_of_claude_has_the_hooks_that_are_installed() {
     let read = |file: &str| std::fs::read_to_string(plugin.join(file)).unwrap();
     let object = |file: &str| serde_json::from_str::<Value>(&read(file)).unwrap();
     let bed = Bed::new();
-    let printed = bed.ok("hooks install --provider claude --print");
+    let printed = bed.ok("admin hooks install --provider claude --print");
     let printed = printed.replace(env!("CARGO_BIN_EXE_ensemble"), "ensemble");
     let installed: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(object("hooks/hooks.json"), installed);

@@ -116,7 +116,7 @@ fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
     let assigning = team.bed.start("assign w1 -f task.md --task t1", Stdio::null());
     eventually("a phase has begun", || team.has_climbed("t1"));
     end(assigning);
-    assert_eq!(team.bed.json("escalations")[0]["source"], "ladder");
+    assert_eq!(team.bed.json("log escalations")[0]["source"], "ladder");
     let watcher = team.watch();
     eventually("it is escalated", || team.records("escalation").len() == 1);
     eventually("it is routed", || team.records("file.routed").len() == 1);

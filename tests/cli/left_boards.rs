@@ -45,7 +45,7 @@ fn leave(bed: &Bed, until: &str) {
 fn an_entry_that_is_left_is_taken_over_with_one_flag() {
     let bed = bed();
     leave(&bed, "2026-01-01T00:05:00Z");
-    let line = "supervise --role coder --id coder-1 -- sleep 600";
+    let line = "agent supervise --role coder --id coder-1 -- sleep 600";
     let refused = bed.fails(1, line);
     assert!(refused.contains("`coder-1` is registered"), "{refused}");
     assert!(
@@ -68,7 +68,7 @@ fn an_entry_that_is_left_is_taken_over_with_one_flag() {
 fn an_entry_whose_lease_runs_is_not_taken_over() {
     let bed = bed();
     leave(&bed, "2126-01-01T00:05:00Z");
-    let refused = bed.fails(1, "supervise --take-over --role coder --id coder-1 -- true");
+    let refused = bed.fails(1, "agent supervise --take-over --role coder --id coder-1 -- true");
     assert!(refused.contains("its lease runs until 2126-01-01"), "{refused}");
     assert!(refused.contains("`ensemble agent unregister coder-1 --force`"), "{refused}");
     assert_eq!(state(&bed).tasks[0].status.as_str(), "CLAIMED");
@@ -88,7 +88,7 @@ fn an_agent_is_unregistered_and_its_work_given_back() {
     assert_eq!(state.tasks[0].status.as_str(), "UNCLAIMED");
     assert_eq!(state.agents.len(), 1);
     let mut supervisor =
-        bed.start("supervise --role coder --id coder-3 -- sleep 600", Stdio::null());
+        bed.start("agent supervise --role coder --id coder-3 -- sleep 600", Stdio::null());
     eventually("it is registered", || self::state(&bed).agents.len() == 2);
     let refused = bed.fails(1, "agent unregister coder-3 --force");
     assert!(refused.contains("a supervisor of `coder-3` runs"), "{refused}");
@@ -141,7 +141,7 @@ fn a_branch_that_cannot_be_merged_into_is_told_in_time() {
     assert_eq!(warned["level"], "warn");
     assert!(warned["remedy"].as_str().unwrap().contains("git switch --detach"), "{warned}");
     let mut supervisor = bed.start(
-        "supervise --role code-reviewer --id reviewer-1 --max-wait 10ms -- true",
+        "agent supervise --role code-reviewer --id reviewer-1 --max-wait 10ms -- true",
         Stdio::null(),
     );
     let mut said = String::new();
@@ -155,12 +155,12 @@ fn an_agent_says_how_much_of_its_context_is_used() {
     let bed = bed();
     bed.ok("agent register --role coder --as coder-1");
     bed.ok("task claim t1 --as coder-1");
-    let held = bed.object("whoami --as coder-1");
+    let held = bed.object("agent whoami --as coder-1");
     assert_eq!(
         (&held["tasks"][0]["task"], &held["tasks"][0]["duty"]),
         (&"t1".into(), &"work".into())
     );
-    assert!(bed.ok("whoami --as coder-1").contains("  work on task t1, number "));
+    assert!(bed.ok("agent whoami --as coder-1").contains("  work on task t1, number "));
     bed.ok("agent heartbeat --context-used 40 --as coder-1");
     bed.ok("task add t4 -d more --spec s.md --done-when works");
     let used = |bed: &Bed| state(bed).agents.values().next().unwrap().context_percent;
@@ -179,31 +179,32 @@ fn an_agent_says_how_much_of_its_context_is_used() {
 fn an_abort_leaves_nothing_that_is_broken() {
     let bed = bed();
     let mut supervisor =
-        bed.start("supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
+        bed.start("agent supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
     eventually("it works", || state(&bed).tasks[0].status.as_str() == "CLAIMED");
-    bed.ok("abort");
+    bed.ok("board abort");
     assert!(supervisor.wait().unwrap().success());
     assert!(bed.project().join(".worktrees/t1").exists());
-    let shown = bed.ok("fsck");
+    let shown = bed.ok("admin fsck");
     assert!(shown.contains("there is no work in it: the task is UNCLAIMED"), "{shown}");
     std::fs::write(bed.project().join(".worktrees/t1/new.txt"), "work").unwrap();
-    assert!(bed.ok("fsck").contains("no agent works on this task: the task is UNCLAIMED"));
-    assert!(bed.ok("fsck --repair").contains("repaired"));
+    assert!(bed.ok("admin fsck").contains("no agent works on this task: the task is UNCLAIMED"));
+    assert!(bed.ok("admin fsck --repair").contains("repaired"));
     assert!(!bed.project().join(".worktrees/t1").exists());
 }
 
 #[test]
 fn the_same_crash_at_three_tasks_stops_the_team() {
     let bed = bed();
-    bed.ok("sprint start s-1 --planned t1");
-    let line = "supervise --role coder --id coder-1 --crashes 2 --restart-delay 10ms -- false";
+    bed.ok("board sprint start s-1 --planned t1");
+    let line =
+        "agent supervise --role coder --id coder-1 --crashes 2 --restart-delay 10ms -- false";
     let mut supervisor = bed.start(line, Stdio::null());
     eventually("the breaker trips", || {
         let breaker = state(&bed).circuit_breaker;
         breaker.is_some_and(|breaker| breaker.status.as_deref() == Some("TRIGGERED"))
     });
     assert!(bed.project().join(".ensemble/CHECKPOINT").exists());
-    assert_eq!(bed.object("sprint show")["status"], "CHECKPOINT");
+    assert_eq!(bed.object("board sprint show")["status"], "CHECKPOINT");
     let loops: Vec<_> =
         state(&bed).anomalies.into_iter().filter(|noted| noted.kind == "retry_loop").collect();
     assert_eq!(loops.len(), 3, "{loops:?}");

@@ -27,19 +27,19 @@ fn findings_fail_the_run_or_warn_and_clean_files_say_nothing() {
     let bed = bed();
     write(&bed, "clean.md", "Worker-1 fixed 4 bugs.\n");
     write(&bed, "vague.md", "Worker-1 fixed some bugs.\n問題が多発した。\n");
-    assert_eq!(bed.ok("lint clean.md"), "");
-    let ran = bed.run("lint clean.md vague.md");
+    assert_eq!(bed.ok("admin lint clean.md"), "");
+    let ran = bed.run("admin lint clean.md vague.md");
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.stdout.contains("vague.md:1:16: error[vague-word]: `some` is vague"), "{ran:?}");
     assert!(ran.stdout.contains("vague.md:2:4: error[vague-word]: `多発` is vague"), "{ran:?}");
     assert!(ran.stdout.contains("such as: 3回発生"), "{ran:?}");
     assert!(ran.stderr.contains("2 findings in 1 file"), "{ran:?}");
-    let warned = bed.ok("lint --mode warn vague.md");
+    let warned = bed.ok("admin lint --mode warn vague.md");
     assert!(warned.contains("warning[vague-word]"), "{warned}");
-    assert_eq!(bed.ok("lint --lang zh vague.md"), "");
-    assert_eq!(bed.run("lint --ban fixed clean.md").code, 1);
-    bed.fails(1, "lint absent.md");
-    bed.fails(2, "lint");
+    assert_eq!(bed.ok("admin lint --lang zh vague.md"), "");
+    assert_eq!(bed.run("admin lint --ban fixed clean.md").code, 1);
+    bed.fails(1, "admin lint absent.md");
+    bed.fails(2, "admin lint");
 }
 
 #[test]
@@ -47,13 +47,14 @@ fn every_format_is_what_its_readers_expect() {
     let bed = bed();
     write(&bed, "vague.md", "some\n");
     let lines = |line: &str| bed.run(line).stdout;
-    let json = objects(&lines("lint --json vague.md"));
+    let json = objects(&lines("admin lint --json vague.md"));
     assert_eq!((json.len(), json[0]["rule"].as_str()), (1, Some("vague-word")));
-    assert_eq!(objects(&lines("lint --format json vague.md")), json);
-    let sarif: Value = serde_json::from_str(&lines("lint --format sarif vague.md")).unwrap();
+    assert_eq!(objects(&lines("admin lint --format json vague.md")), json);
+    let sarif: Value = serde_json::from_str(&lines("admin lint --format sarif vague.md")).unwrap();
     assert_eq!(sarif["runs"][0]["results"][0]["level"], "error");
     assert!(
-        lines("lint --format github vague.md").starts_with("::error file=vague.md,line=1,col=1,")
+        lines("admin lint --format github vague.md")
+            .starts_with("::error file=vague.md,line=1,col=1,")
     );
 }
 
@@ -63,24 +64,27 @@ fn reports_keep_their_contract_and_name_places_that_exist() {
     let report =
         "task_id: t\nstatus: success\nworker_id: worker-1\nsummary: 3 of 3 (100%), src/a.rs:2\n";
     write(&bed, "t-completed.yaml", report);
-    assert_eq!(bed.ok("lint t-completed.yaml"), "");
+    assert_eq!(bed.ok("admin lint t-completed.yaml"), "");
     write(&bed, "t-completed.yaml", report.replace("a.rs:2", "a.rs:3"));
-    let ran = bed.run("lint t-completed.yaml");
+    let ran = bed.run("admin lint t-completed.yaml");
     assert!(
         ran.stdout
             .contains("t-completed.yaml:4:25: error[bad-where]: `src/a.rs` has 2 lines, not 3"),
         "{ran:?}"
     );
     write(&bed, "t-completed.yaml", "task_id: t\nstatus: maybe\n");
-    let ran = bed.run("lint t-completed.yaml");
+    let ran = bed.run("admin lint t-completed.yaml");
     assert!(ran.stdout.contains(":2:1: error[contract]: status is `maybe`"), "{ran:?}");
     assert!(
         ran.stdout.contains("error[missing-who]") && ran.stdout.contains("error[missing-where]")
     );
-    let text = bed.run_with("lint --require who,count -", b"done\n");
+    let text = bed.run_with("admin lint --require who,count -", b"done\n");
     assert_eq!(text.code, 1);
     assert_eq!(text.stdout.matches("error[missing-").count(), 2, "{text:?}");
-    assert_eq!(bed.run_with("lint --require who,count -", b"worker-1 did 3 of them\n").code, 0);
+    assert_eq!(
+        bed.run_with("admin lint --require who,count -", b"worker-1 did 3 of them\n").code,
+        0
+    );
 }
 
 #[test]
@@ -89,13 +93,13 @@ fn the_project_bans_and_allows_words_of_its_own() {
     let config = "durability: process\nlint:\n  words: [{word: ASAP, instead: 'by 17:00'}]\n  allow: [several]\n";
     write(&bed, "ensemble.yaml", config);
     write(&bed, "a.md", "several asap\n");
-    let ran = bed.run("lint a.md");
+    let ran = bed.run("admin lint a.md");
     assert_eq!(
         ran.stdout,
         "a.md:1:9: error[vague-word]: `asap` is vague\n    say it exactly, such as: by 17:00\n"
     );
     write(&bed, "ensemble.yaml", "lint:\n  word: []\n");
-    assert!(bed.run("lint a.md").stderr.contains("word"));
+    assert!(bed.run("admin lint a.md").stderr.contains("word"));
 }
 
 #[test]
@@ -124,15 +128,15 @@ fn hostile_files_cost_an_error_and_little_time() {
     ] {
         write(&bed, file, content);
         let start = Instant::now();
-        let ran = bed.run(&format!("lint {file}"));
+        let ran = bed.run(&format!("admin lint {file}"));
         assert!((0..=1).contains(&ran.code), "{file}: {}", ran.stderr);
         assert!(start.elapsed() < PATIENCE, "{file}: {:?}", start.elapsed());
     }
     fs::File::create(bed.project().join("huge.md")).unwrap().set_len(1 << 31).unwrap();
-    assert!(bed.fails(1, "lint huge.md").contains("the limit is"));
+    assert!(bed.fails(1, "admin lint huge.md").contains("the limit is"));
     write(&bed, "binary.md", [0xff, 0xfe, 0]);
-    assert!(bed.run("lint binary.md").stdout.contains("not UTF-8"));
-    bed.fails(4, "lint src");
+    assert!(bed.run("admin lint binary.md").stdout.contains("not UTF-8"));
+    bed.fails(4, "admin lint src");
 }
 
 #[test]

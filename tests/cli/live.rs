@@ -123,7 +123,7 @@ fn troubled() -> Bed {
     spool.publish(&task.with_kind(Name::new("task").unwrap())).unwrap();
     spool.dead_letter_waiting(&w1, &id, "after 5 attempts").unwrap();
     fs::write(bed.project().join("plan.md"), "the plan\n").unwrap();
-    bed.ok("plan submit plan.md --task t1 --to conductor --as w1");
+    bed.ok("request plan plan.md --task t1 --to conductor --as w1");
     bed
 }
 
@@ -149,12 +149,12 @@ fn what_needs_a_person_is_seen_at_once_and_helped_by_keys() {
     viewed.shows("--approve --as conductor`? y/n");
     viewed.press(&["z"]);
     viewed.shows("enter look");
-    assert!(viewed.bed.ok("requests --json").contains("\"pending\""));
+    assert!(viewed.bed.ok("request list --json").contains("\"pending\""));
     viewed.press(&["y"]);
     viewed.shows("? y/n");
     viewed.press(&["y"]);
     viewed.shows_no_more("to decide on");
-    assert!(viewed.bed.ok("requests --json").contains("\"approved\""));
+    assert!(viewed.bed.ok("request list --json").contains("\"approved\""));
     viewed.shows(">!  task t-dead");
 
     viewed.press(&["x"]);

@@ -19,40 +19,47 @@ fn there(bed: &Bed, file: &str) -> bool {
 #[test]
 fn a_goal_goes_from_planning_to_its_end() {
     let bed = bed();
-    assert!(bed.fails(3, "goal show").contains("`ensemble board goal set ID -d TEXT`"));
-    assert!(bed.fails(1, "goal begin").contains("no goal"));
-    assert_eq!(bed.ok("goal set g-1 -d retry --spec s.md").lines().next(), Some("g-1 PLANNING"));
-    assert!(bed.fails(1, "goal set g-2 -d other").contains("goal `g-1` is not over"));
-    assert!(bed.fails(1, "goal complete").contains("it is Planning"));
-    let begun = bed.object("goal begin");
+    assert!(bed.fails(3, "board goal show").contains("`ensemble board goal set ID -d TEXT`"));
+    assert!(bed.fails(1, "board goal begin").contains("no goal"));
+    assert_eq!(
+        bed.ok("board goal set g-1 -d retry --spec s.md").lines().next(),
+        Some("g-1 PLANNING")
+    );
+    assert!(bed.fails(1, "board goal set g-2 -d other").contains("goal `g-1` is not over"));
+    assert!(bed.fails(1, "board goal complete").contains("it is Planning"));
+    let begun = bed.object("board goal begin");
     assert_eq!(keys(&begun)[..4], ["id", "description", "spec_ref", "status"]);
     assert_eq!(begun["status"], "IN_PROGRESS");
-    bed.ok("goal complete");
-    assert_eq!(bed.object("goal set g-2 -d other")["status"], "PLANNING");
-    bed.ok("goal abort");
-    bed.fails(2, "goal set ../x -d x");
+    bed.ok("board goal complete");
+    assert_eq!(bed.object("board goal set g-2 -d other")["status"], "PLANNING");
+    bed.ok("board goal abort");
+    bed.fails(2, "board goal set ../x -d x");
 }
 
 #[test]
 fn a_sprint_has_a_scope_and_numbers() {
     let bed = bed();
-    bed.ok("goal set g-1 -d retry");
-    assert!(bed.fails(3, "sprint show").contains("`ensemble board sprint start"));
-    bed.fails(2, "sprint start s-1 --deadline tomorrow");
-    assert!(bed.fails(1, "sprint start s-1 --planned x").contains("sprint.scope.planned[0]"));
-    let sprint =
-        bed.object("sprint start s-1 --planned a --stretch b --deadline 2030-01-01T00:00:00Z");
+    bed.ok("board goal set g-1 -d retry");
+    assert!(bed.fails(3, "board sprint show").contains("`ensemble board sprint start"));
+    bed.fails(2, "board sprint start s-1 --deadline tomorrow");
+    assert!(bed.fails(1, "board sprint start s-1 --planned x").contains("sprint.scope.planned[0]"));
+    let sprint = bed
+        .object("board sprint start s-1 --planned a --stretch b --deadline 2030-01-01T00:00:00Z");
     assert_eq!(
         (&sprint["id"], &sprint["goal_ref"], &sprint["status"]),
         (&json!("s-1"), &json!("g-1"), &json!("IN_PROGRESS"))
     );
     assert_eq!((&sprint["metrics"]["total"], &sprint["metrics"]["open"]), (&json!(2), &json!(2)));
-    assert!(bed.fails(1, "sprint start s-2").contains("sprint `s-1` is not over"));
-    assert!(bed.ok("sprint show").contains("  planned: a\n  stretch: b\n  deadline: 2030-01-01"));
-    let over =
-        ran(bed.command(&["sprint", "complete", "--retrospective", "all well"]).output().unwrap());
+    assert!(bed.fails(1, "board sprint start s-2").contains("sprint `s-1` is not over"));
+    assert!(
+        bed.ok("board sprint show").contains("  planned: a\n  stretch: b\n  deadline: 2030-01-01")
+    );
+    let over = ran(bed
+        .command(&["board", "sprint", "complete", "--retrospective", "all well"])
+        .output()
+        .unwrap());
     assert!(over.stdout.starts_with("s-1 COMPLETED\n"), "{over:?}");
-    bed.ok("sprint start s-2");
+    bed.ok("board sprint start s-2");
     let text = std::fs::read_to_string(bed.project().join(".ensemble/state.yaml")).unwrap();
     for kept in ["sprint_history:", "id: s-1", "all well", "id: s-2"] {
         assert!(text.contains(kept), "{kept}\n{text}");
@@ -63,39 +70,41 @@ fn a_sprint_has_a_scope_and_numbers() {
 #[test]
 fn a_discovery_becomes_a_task_or_waits() {
     let bed = bed();
-    assert_eq!(bed.ok("discover list"), "none\n");
-    let found =
-        bed.object("--as ann discover add d-1 -d tokens --during a --immediate --severity high");
+    assert_eq!(bed.ok("board discover list"), "none\n");
+    let found = bed
+        .object("--as ann board discover add d-1 -d tokens --during a --immediate --severity high");
     assert_eq!((&found["by"], &found["urgency"]), (&json!("ann"), &json!("immediate")));
-    assert!(bed.fails(1, "discover add d-1 -d again").contains("a discovery of that name exists"));
-    bed.ok("discover add d-2 -d later");
-    assert_eq!(bed.json("discover list").len(), 2);
-    assert_eq!(bed.json("discover list --immediate").len(), 1);
-    assert!(bed.fails(3, "discover convert d-1 --task x").contains("no task `x`"));
-    assert!(bed.fails(3, "discover convert d-9 --task a").contains("d-9"));
-    assert_eq!(bed.ok("discover convert d-1 --task b"), "d-1 is task b\n");
-    assert!(bed.fails(1, "discover convert d-1 --task a").contains("`b`"));
-    bed.ok("discover add d-3 -d soon --immediate");
-    assert_eq!(bed.ok("discover defer d-3"), "d-3 deferred\n");
-    assert_eq!(bed.ok("discover list --immediate"), "none\n");
-    assert!(bed.ok("discover list").contains("d-1        immediate  ann"));
+    assert!(
+        bed.fails(1, "board discover add d-1 -d again").contains("a discovery of that name exists")
+    );
+    bed.ok("board discover add d-2 -d later");
+    assert_eq!(bed.json("board discover list").len(), 2);
+    assert_eq!(bed.json("board discover list --immediate").len(), 1);
+    assert!(bed.fails(3, "board discover convert d-1 --task x").contains("no task `x`"));
+    assert!(bed.fails(3, "board discover convert d-9 --task a").contains("d-9"));
+    assert_eq!(bed.ok("board discover convert d-1 --task b"), "d-1 is task b\n");
+    assert!(bed.fails(1, "board discover convert d-1 --task a").contains("`b`"));
+    bed.ok("board discover add d-3 -d soon --immediate");
+    assert_eq!(bed.ok("board discover defer d-3"), "d-3 deferred\n");
+    assert_eq!(bed.ok("board discover list --immediate"), "none\n");
+    assert!(bed.ok("board discover list").contains("d-1        immediate  ann"));
 }
 
 #[test]
 fn anomalies_are_checked_when_they_are_noted() {
     let bed = bed();
-    assert!(bed.fails(1, "anomaly add mood").contains("its type must be one of retry_loop"));
-    let missing = bed.fails(1, "anomaly add retry_loop --detail count=3");
+    assert!(bed.fails(1, "board anomaly add mood").contains("its type must be one of retry_loop"));
+    let missing = bed.fails(1, "board anomaly add retry_loop --detail count=3");
     assert!(missing.contains("retry_loop needs the details error_pattern"), "{missing}");
-    bed.fails(2, "anomaly add workaround --detail x");
+    bed.fails(2, "board anomaly add workaround --detail x");
     let noted = bed.object(
-        "--as ann anomaly add retry_loop --task a --detail count=3 --detail error_pattern=timeout",
+        "--as ann board anomaly add retry_loop --task a --detail count=3 --detail error_pattern=timeout",
     );
     assert_eq!(noted["details"], json!({ "count": 3, "error_pattern": "timeout" }));
     assert_eq!((&noted["reporter"], &noted["task"]), (&json!("ann"), &json!("a")));
-    bed.ok("anomaly add workaround");
-    assert_eq!(bed.json("anomaly list --type workaround").len(), 1);
-    assert!(bed.ok("anomaly list").contains("operator  {}"));
+    bed.ok("board anomaly add workaround");
+    assert_eq!(bed.json("board anomaly list --type workaround").len(), 1);
+    assert!(bed.ok("board anomaly list").contains("operator  {}"));
 }
 
 #[test]
@@ -105,18 +114,18 @@ fn only_a_person_lifts_a_control_file() {
     assert!(bed.ok("pause --reason lunch").starts_with("PAUSE since 20"));
     let again = bed.object("pause --reason dinner");
     assert_eq!((&again["put"], &again["reason"]), (&json!(false), &json!("lunch")));
-    bed.ok("sprint start s-1 --planned a");
-    bed.ok("checkpoint");
-    assert_eq!(bed.object("sprint show")["status"], "CHECKPOINT");
+    bed.ok("board sprint start s-1 --planned a");
+    bed.ok("board checkpoint");
+    assert_eq!(bed.object("board sprint show")["status"], "CHECKPOINT");
     assert!(there(&bed, "PAUSE") && there(&bed, "CHECKPOINT"));
     assert_eq!(
         bed.ok("--as ann resume"),
         "resumed: PAUSE removed, CHECKPOINT removed, sprint in progress\n"
     );
     assert!(!there(&bed, "PAUSE") && !there(&bed, "CHECKPOINT"));
-    assert_eq!(bed.object("sprint show")["status"], "IN_PROGRESS");
-    assert!(bed.ok("abort --reason fire").starts_with("ABORT since 20"));
-    assert_eq!(bed.object("sprint show")["status"], "ABORTED");
+    assert_eq!(bed.object("board sprint show")["status"], "IN_PROGRESS");
+    assert!(bed.ok("board abort --reason fire").starts_with("ABORT since 20"));
+    assert_eq!(bed.object("board sprint show")["status"], "ABORTED");
     assert!(bed.fails(1, "resume").contains("`ensemble resume --lift-abort`"));
     assert_eq!(bed.object("resume --lift-abort")["lifted"], json!(["ABORT"]));
     let kinds: Vec<_> =
@@ -137,18 +146,18 @@ fn only_a_person_lifts_a_control_file() {
 #[test]
 fn resuming_acknowledges_the_circuit_breaker() {
     let bed = bed();
-    bed.ok("sprint start s-1");
-    bed.ok("anomaly add workaround --task a");
-    bed.ok("anomaly add workaround --task b");
-    assert_eq!(bed.object("analyze")["verdict"], "TRIGGERED");
-    assert_eq!(bed.object("sprint show")["status"], "CHECKPOINT");
+    bed.ok("board sprint start s-1");
+    bed.ok("board anomaly add workaround --task a");
+    bed.ok("board anomaly add workaround --task b");
+    assert_eq!(bed.object("board analyze")["verdict"], "TRIGGERED");
+    assert_eq!(bed.object("board sprint show")["status"], "CHECKPOINT");
     // Removing the file by hand does not acknowledge what was found.
     std::fs::remove_file(bed.project().join(".ensemble/CHECKPOINT")).unwrap();
-    assert_eq!(bed.object("analyze --dry-run")["verdict"], "TRIGGERED");
+    assert_eq!(bed.object("board analyze --dry-run")["verdict"], "TRIGGERED");
     assert_eq!(bed.object("board show")["circuit_breaker"]["status"], "TRIGGERED");
     let resumed = bed.object("resume");
     assert_eq!((&resumed["acknowledged"], &resumed["by"]), (&json!(true), &json!("operator")));
-    assert_eq!(bed.object("analyze")["verdict"], "OK");
+    assert_eq!(bed.object("board analyze")["verdict"], "OK");
     assert_eq!(bed.object("board show")["circuit_breaker"]["status"], "OK");
 }
 
@@ -168,18 +177,21 @@ fn planners_decide_about_tasks() {
 #[test]
 fn a_prompt_can_be_looked_at_and_its_form_be_changed() {
     let bed = bed();
-    bed.fails(2, "prompt");
-    bed.fails(2, "prompt --role coder");
-    bed.fails(2, "prompt --role boss --task a");
-    assert!(bed.fails(2, "prompt --role planner").contains("say who it is for with `--as NAME`"));
-    assert!(bed.fails(1, "prompt --task a").contains("is not CLAIMED: claim it first"));
-    assert!(bed.fails(3, "prompt --task x").contains("there is no task `x`"));
-    let planner = bed.object("--as planner-1 prompt --role planner");
+    bed.fails(2, "board prompt");
+    bed.fails(2, "board prompt --role coder");
+    bed.fails(2, "board prompt --role boss --task a");
+    assert!(
+        bed.fails(2, "board prompt --role planner").contains("say who it is for with `--as NAME`")
+    );
+    assert!(bed.fails(1, "board prompt --task a").contains("is not CLAIMED: claim it first"));
+    assert!(bed.fails(3, "board prompt --task x").contains("there is no task `x`"));
+    let planner = bed.object("--as planner-1 board prompt --role planner");
     assert_eq!(keys(&planner), ["agent", "role", "wake", "documents", "prompt"]);
     assert!(planner["prompt"].as_str().unwrap().contains("WAKE TRIGGER: NONE (monitor)\n"));
     bed.ok("task block a --reason stuck --question why?");
     assert!(
-        bed.ok("--as planner-1 prompt --role planner").contains("WAKE TRIGGER: BLOCKED_TASKS\n")
+        bed.ok("--as planner-1 board prompt --role planner")
+            .contains("WAKE TRIGGER: BLOCKED_TASKS\n")
     );
     let state = bed.project().join(".ensemble/state.yaml");
     let text = std::fs::read_to_string(&state).unwrap();
@@ -189,38 +201,40 @@ fn a_prompt_can_be_looked_at_and_its_form_be_changed() {
         1,
     );
     std::fs::write(&state, claimed).unwrap();
-    let review = bed.object("prompt --task b");
+    let review = bed.object("board prompt --task b");
     assert_eq!((&review["role"], &review["agent"]), (&json!("code-reviewer"), &json!("rev")));
-    let form = bed.ok("prompt --role code-reviewer --template");
+    let form = bed.ok("board prompt --role code-reviewer --template");
     assert!(form.contains("COMMIT TO REVIEW: {{commit}}\nAUTHOR: {{author}}"), "{form}");
     let own = bed.project().join(".ensemble/prompts");
     std::fs::create_dir(&own).unwrap();
     std::fs::write(own.join("code-reviewer.md"), format!("Be kind.\n{form}")).unwrap();
-    assert!(bed.ok("prompt --task b").starts_with("Be kind.\nMode: Liza code-reviewer\n"));
-    assert_eq!(bed.object("prompt --role code-reviewer --template")["is_own"], json!(true));
+    assert!(bed.ok("board prompt --task b").starts_with("Be kind.\nMode: Liza code-reviewer\n"));
+    assert_eq!(bed.object("board prompt --role code-reviewer --template")["is_own"], json!(true));
     std::fs::write(own.join("code-reviewer.md"), "{{task}}").unwrap();
-    assert!(bed.fails(4, "prompt --task b").contains("`{{task}}` is unknown: use mode, role"));
+    assert!(
+        bed.fails(4, "board prompt --task b").contains("`{{task}}` is unknown: use mode, role")
+    );
 }
 
 #[test]
 fn fsck_looks_around_the_blackboard() {
     let bed = bed();
     bed.ok("init");
-    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert_eq!(bed.ok("admin fsck"), "clean\n");
     let state = bed.project().join(".ensemble");
     std::fs::create_dir_all(state.join("leases")).unwrap();
     std::fs::write(state.join("leases/ann@7.beat"), "sequence: 1\nlease_seconds: 300\n").unwrap();
-    let found = bed.run("fsck");
+    let found = bed.run("admin fsck");
     assert_eq!(found.code, 4, "{found:?}");
     assert!(found.stdout.starts_with("can be repaired  "), "{found:?}");
     assert!(found.stderr.contains("`ensemble admin fsck --repair`"), "{found:?}");
-    assert!(bed.ok("fsck --repair").starts_with("repaired  "));
+    assert!(bed.ok("admin fsck --repair").starts_with("repaired  "));
     let text = std::fs::read_to_string(state.join("state.yaml")).unwrap();
     std::fs::write(state.join("state.yaml"), format!("{text}# by hand\n")).unwrap();
-    let noted = bed.json("fsck");
+    let noted = bed.json("admin fsck");
     assert!(noted[0]["note"].as_str().unwrap().contains("by hand"), "{noted:?}");
     std::fs::write(state.join("state.yaml"), text.replace("UNCLAIMED", "DONE")).unwrap();
-    let broken = bed.run("fsck --json");
+    let broken = bed.run("admin fsck --json");
     assert_eq!((broken.code, broken.stdout.lines().count()), (4, 2), "{broken:?}");
     assert!(broken.stdout.contains("tasks[1].status"), "{broken:?}");
 }

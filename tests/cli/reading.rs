@@ -221,7 +221,7 @@ fn the_log_skips_lines_that_are_not_records() {
     let ran = bed.run("log --json");
     assert_eq!((ran.code, ran.stdout.as_str()), (0, content.as_str()));
     assert!(ran.stderr.contains("1 line passed over"), "{ran:?}");
-    assert!(bed.ok("fsck").contains("1 line not records"));
+    assert!(bed.ok("admin fsck").contains("1 line not records"));
     std::fs::remove_dir_all(&logs).unwrap();
     bed.fails(3, "log");
 }

@@ -32,16 +32,19 @@ fn an_answer_is_waited_for_and_printed() {
 fn what_was_not_read_is_recalled_and_what_was_read_is_corrected() {
     let bed = Bed::new();
     let id = bed.send("delete the branch");
-    assert_eq!(bed.ok(&format!("recall {id}")), format!("recalled {id}: w1 will not read it\n"));
+    assert_eq!(
+        bed.ok(&format!("mailbox recall {id}")),
+        format!("recalled {id}: w1 will not read it\n")
+    );
     bed.fails(3, "recv --as w1");
     let status = bed.ok("status");
     assert!(!status.contains("dead letter"), "nothing is owed: {status}");
     bed.ok("send --to w1 --as w2 --id m1 -m one");
-    assert!(bed.fails(1, "recall m1 --as w3").contains("only its sender recalls it"));
+    assert!(bed.fails(1, "mailbox recall m1 --as w3").contains("only its sender recalls it"));
     bed.ok("send --to w1 --as w2 --id m2 --replaces m1 -m two");
     let text = read(&bed, "w1");
     assert!(text.contains("\ntwo\n") && !text.contains("Replaces"), "{text}");
-    let said = bed.fails(1, "recall m2 --as w2");
+    let said = bed.fails(1, "mailbox recall m2 --as w2");
     assert!(said.contains("w1 has read m2") && said.contains("--replaces m2"), "{said}");
     let sent = bed.object("send --to w1 --as w2 --id m3 --replaces m2 -m three");
     assert_eq!(sent["replaced"], json!(false));
@@ -85,7 +88,7 @@ fn a_session_is_asked_before_it_is_given_anything_twice() {
     assert!(hook("tool").contains("count"));
     assert!(hook("stop").contains("Reminder: you still hold"));
     // As its lease expires.
-    bed.ok(&format!("release {id} --as w1"));
+    bed.ok(&format!("mailbox release {id} --as w1"));
     let asked = hook("tool");
     assert!(
         asked.contains("you were given this at ") && asked.contains("ensemble settle "),
@@ -97,7 +100,7 @@ fn a_session_is_asked_before_it_is_given_anything_twice() {
     assert!(again.contains("Again, attempt 2 of 5: you were given this at "), "{again}");
     // An answer to the question is enough.
     hook("stop");
-    bed.ok(&format!("release {id} --as w1"));
+    bed.ok(&format!("mailbox release {id} --as w1"));
     assert!(hook("prompt").contains("have not settled it"));
     bed.ok(&format!("settle {id} --as w1"));
     assert_eq!(hook("stop"), "");

@@ -215,7 +215,7 @@ fn killed_commands_leave_no_contradiction() {
     bed.ok("recv --as w2");
     // One of each four has ended; the others are killed at any point.
     let settle = format!("settle {} --as w2", ids[0]);
-    let release = format!("release {} --as w2", ids[1]);
+    let release = format!("mailbox release {} --as w2", ids[1]);
     let verbs = ["recv --as w2", &release, &settle, "send --to w2 -m text"];
     let mut children = Vec::new();
     for round in 0..40 {

@@ -46,7 +46,7 @@ fn a_report_is_linted_first_and_says_what_is_missing_and_how_to_say_it() {
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("task_id: t-1\nstatus: success\nworker_id: worker-1\n"), "{text}");
     assert!(text.ends_with("\n...\n"), "{text}");
-    assert_eq!(bed.ok("lint queue/reports/t-1-completed.yaml"), "");
+    assert_eq!(bed.ok("admin lint queue/reports/t-1-completed.yaml"), "");
     // With a reason it may say less, and says so itself.
     let allowed = [
         &report("t-2", "nothing to do")[..],
@@ -61,7 +61,7 @@ fn a_report_is_linted_first_and_says_what_is_missing_and_how_to_say_it() {
     ]
     .concat();
     assert_eq!(run(&bed, &allowed).code, 0);
-    assert_eq!(bed.ok("lint queue/reports/t-2-completed.yaml"), "");
+    assert_eq!(bed.ok("admin lint queue/reports/t-2-completed.yaml"), "");
     let warned = run(&bed, &[&report("t-3", "some")[..], &["--lint", "warn"]].concat());
     assert!(warned.code == 0 && warned.stderr.contains("warning: "), "{warned:?}");
     let blocked = run(&bed, &["report", "t-4", "--status", "blocked", "--as", "worker-1"]);
@@ -72,10 +72,11 @@ fn a_report_is_linted_first_and_says_what_is_missing_and_how_to_say_it() {
 fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() {
     let bed = bed();
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
-    let own = run(&bed, &["review", "t-1", "--status", "approved", "--as", "worker-1"]);
+    let own = run(&bed, &["task", "review", "t-1", "--status", "approved", "--as", "worker-1"]);
     assert!(own.code == 1 && own.stderr.contains("cannot review it"), "{own:?}");
     let finding = "HIGH src/a.rs:1: the token is logged => log its length";
     let fix = [
+        "task",
         "review",
         "t-1",
         "--status",
@@ -86,10 +87,20 @@ fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() 
         "--finding",
         finding,
     ];
-    assert_eq!(run(&bed, &fix[..7]).code, 2, "needs_fix needs a finding");
+    assert_eq!(run(&bed, &fix[..8]).code, 2, "needs_fix needs a finding");
     let heavy = run(
         &bed,
-        &["review", "t-1", "--status", "approved", "--as", "worker-2", "--finding", finding],
+        &[
+            "task",
+            "review",
+            "t-1",
+            "--status",
+            "approved",
+            "--as",
+            "worker-2",
+            "--finding",
+            finding,
+        ],
     );
     assert!(heavy.code == 1 && heavy.stderr.contains("too severe"), "{heavy:?}");
     for round in 1..=3 {
@@ -115,11 +126,11 @@ fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() 
     let escalation =
         fs::read_to_string(bed.project().join("queue/reports/escalation-t-1.yaml")).unwrap();
     assert!(escalation.contains("review_loop"), "{escalation}");
-    bed.fails(1, "review t-1 --lift --as worker-1");
-    bed.ok("review t-1 --lift --as conductor");
+    bed.fails(1, "task review t-1 --lift --as worker-1");
+    bed.ok("task review t-1 --lift --as conductor");
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
     // A second reviewer does not write over the first.
-    bed.ok("review t-1 --status approved --as worker-3");
+    bed.ok("task review t-1 --status approved --as worker-3");
     let reports = bed.project().join("queue/reports");
     assert!(
         reports.join("t-1-review.yaml").exists()
@@ -131,7 +142,7 @@ fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() 
 fn a_summary_is_announced_once_and_names_missing_reports() {
     let bed = bed();
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
-    let partial = run(&bed, &["summary", "--task", "t-1", "--task", "t-2", "--wait", "0s"]);
+    let partial = run(&bed, &["task", "summary", "--task", "t-1", "--task", "t-2", "--wait", "0s"]);
     assert_eq!(partial.code, 3, "{partial:?}");
     assert!(
         partial
@@ -143,20 +154,20 @@ fn a_summary_is_announced_once_and_names_missing_reports() {
     let file = bed.project().join("queue/reports/completion-summary.yaml");
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("status: partial") && text.contains("missing_tasks:\n"), "{text}");
-    assert_eq!(bed.ok("lint queue/reports/completion-summary.yaml"), "");
+    assert_eq!(bed.ok("admin lint queue/reports/completion-summary.yaml"), "");
     // Later reports do not change what was told.
     assert_eq!(run(&bed, &report("t-2", GOOD)).code, 0);
-    let again = run(&bed, &["summary", "--task", "t-2", "--task", "t-1"]);
+    let again = run(&bed, &["task", "summary", "--task", "t-2", "--task", "t-1"]);
     assert!(again.code == 3 && again.stdout.contains("(sent before)"), "{again:?}");
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
-    let other = bed.object("summary --task t-1 --task t-2 --batch second");
+    let other = bed.object("task summary --task t-1 --task t-2 --batch second");
     assert_eq!((&other["status"], &other["told"]), (&json!("success"), &json!(true)));
 }
 
 #[test]
 fn a_summary_waits_for_the_last_report_and_wakes_when_it_lands() {
     let bed = bed();
-    let waiting = bed.start("summary --task t-1 --wait 10m --json", Stdio::null());
+    let waiting = bed.start("task summary --task t-1 --wait 10m --json", Stdio::null());
     let start = Instant::now();
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
     let done = ran(waiting.wait_with_output().unwrap());
@@ -174,7 +185,7 @@ fn twenty_dispatchers_announce_each_batch_once_though_most_are_killed() {
     }
     let watcher = bed.start("watch", Stdio::null());
     for batch in ["one", "two", "three"] {
-        let line = format!("summary --task t-1 --task t-2 --batch {batch} --wait 10m --json");
+        let line = format!("task summary --task t-1 --task t-2 --batch {batch} --wait 10m --json");
         for round in 0..5_u32 {
             let several: Vec<_> = (0..4).map(|_| bed.start(&line, Stdio::null())).collect();
             for (index, mut dispatcher) in several.into_iter().enumerate() {
@@ -214,17 +225,17 @@ const INSTRUCTION: &str = "type: start_workers\nworker_count: 2\ncreated_at: mon
 fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     let bed = bed();
     fs::write(bed.project().join("plan.yaml"), INSTRUCTION).unwrap();
-    let handed = bed.object("instruct plan.yaml");
+    let handed = bed.object("agent instruct plan.yaml");
     assert_eq!((&handed["state"], &handed["tasks"]), (&json!("stored"), &json!(["t-1", "t-2"])));
-    let in_vain = run(&bed, &["instruct", "plan.yaml", "--wait", "0s"]);
+    let in_vain = run(&bed, &["agent", "instruct", "plan.yaml", "--wait", "0s"]);
     assert_eq!((in_vain.code, in_vain.stdout.as_str()), (3, ""), "{in_vain:?}");
     assert!(in_vain.stderr.contains("after 0s"), "{in_vain:?}");
-    let conductor = bed.start("instruct plan.yaml --wait --json", Stdio::null());
+    let conductor = bed.start("agent instruct plan.yaml --wait --json", Stdio::null());
     // Dispatch, as an agent or a script would play it.
     let body = bed.ok("recv --as dispatch --body");
     assert_eq!(bed.run("recv --as dispatch").code, 3, "handed over once");
     fs::write(bed.project().join("received.yaml"), body).unwrap();
-    let line = "summary --instruction received.yaml --wait 10m --json";
+    let line = "task summary --instruction received.yaml --wait 10m --json";
     let dispatch = bed.start(line, Stdio::null());
     let escalation = "task_id: t-2\nreason: unanswered\ndetail: no person is at the pane\n...\n";
     let reports = bed.project().join("queue/reports");
@@ -244,13 +255,13 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
         (&json!("success"), &handed["batch_id"])
     );
     assert_eq!(objects(&told.stdout)[0]["completed_at"], heard[1]["completed_at"]);
-    let plain = bed.ok("instruct plan.yaml --wait");
+    let plain = bed.ok("agent instruct plan.yaml --wait");
     assert!(plain.starts_with("escalated: t-2: unanswered; no person is at the pane\n"), "{plain}");
     assert!(plain.contains("2 of 2 tasks (100%) are done"), "{plain}");
     fs::write(bed.project().join("plan.yaml"), INSTRUCTION.replace("sum", "add")).unwrap();
-    assert!(bed.fails(1, "instruct plan.yaml").contains("change `created_at`"));
+    assert!(bed.fails(1, "agent instruct plan.yaml").contains("change `created_at`"));
     fs::write(bed.project().join("plan.yaml"), "type: start_workers\ntasks: []\n").unwrap();
-    assert!(bed.fails(2, "instruct plan.yaml").contains("list the tasks"));
+    assert!(bed.fails(2, "agent instruct plan.yaml").contains("list the tasks"));
 }
 
 fn stop(mut process: std::process::Child) {

@@ -33,17 +33,17 @@ fn ask_and_respond_print_the_documented_texts() {
     assert!(
         asked["envelope"]["body_text"].as_str().unwrap().contains("Please shut down gracefully.")
     );
-    assert_eq!(bed.ok("respond abc --approve --as w1"), "Shutdown approved\n");
-    let said = bed.ok("plan submit plan.md --to lead --as w1 --id xyz");
+    assert_eq!(bed.ok("request answer abc --approve --as w1"), "Shutdown approved\n");
+    let said = bed.ok("request plan plan.md --to lead --as w1 --id xyz");
     assert_eq!(said, "Plan submitted (request_id=xyz)\n");
-    assert_eq!(bed.ok("plan review xyz --reject --as lead"), "Plan rejected for 'w1'\n");
-    let said = bed.fails(3, "plan review nope --approve --as lead");
+    assert_eq!(bed.ok("request answer xyz --reject --as lead"), "Plan rejected for 'w1'\n");
+    let said = bed.fails(3, "request answer nope --approve --as lead");
     assert_eq!(said, "ensemble: Error: Unknown request_id 'nope'\n");
     let said = bed.fails(1, "request cancel abc --as lead");
     assert!(said.contains("'abc' was approved by w1 at"), "{said}");
-    bed.fails(2, "respond abc --as w1");
-    bed.fails(2, "respond abc --approve --reject --as w1");
-    assert!(bed.fails(1, "respond abc --approve").contains("the first decision counts"));
+    bed.fails(2, "request answer abc --as w1");
+    bed.fails(2, "request answer abc --approve --reject --as w1");
+    assert!(bed.fails(1, "request answer abc --approve").contains("the first decision counts"));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_question_leaves_its_readers_mailbox_with_the_answer() {
     let bed = bed();
     let mut mcp = Mcp::of(&bed, "lead");
     for (id, answer) in [("waiting", "--approve"), ("held", "--reject --reason no"), ("tool", "")] {
-        bed.ok(&format!("plan submit plan.md --to lead --as w1 --id {id}"));
+        bed.ok(&format!("request plan plan.md --to lead --as w1 --id {id}"));
         if id == "held" {
             assert_eq!(bed.object("recv --as lead")["id"], "held.request");
         }
@@ -84,8 +84,8 @@ fn a_refusal_names_the_decider_the_decision_and_the_time_in_json() {
     let pending = bed.object("request shutdown w1 --as lead --id abc");
     let members = ["request_id", "kind", "state", "from", "to"];
     assert_eq!(crate::bed::keys(&pending)[..5], members);
-    let decided = bed.object("respond abc --reject --reason busy --as w1");
-    let ran = bed.run("respond abc --approve --as w1 --json");
+    let decided = bed.object("request answer abc --reject --reason busy --as w1");
+    let ran = bed.run("request answer abc --approve --as w1 --json");
     let refused = crate::bed::objects(&ran.stdout).remove(0);
     assert_eq!((ran.code, &refused["refused"]), (1, &Value::from("decided")));
     assert_eq!(refused["decided_by"], "w1");
@@ -96,25 +96,25 @@ fn a_refusal_names_the_decider_the_decision_and_the_time_in_json() {
 #[test]
 fn requests_are_listed_and_shown() {
     let bed = bed();
-    assert_eq!(bed.ok("requests"), "none\n");
-    bed.ok("plan submit plan.md --to lead --as w1 --id p1 --task t-1");
+    assert_eq!(bed.ok("request list"), "none\n");
+    bed.ok("request plan plan.md --to lead --as w1 --id p1 --task t-1");
     bed.ok("request shutdown w1 --as lead --id s1");
-    bed.ok("respond s1 --reject --as w1");
-    assert_eq!(bed.json("requests").len(), 2);
-    let pending = bed.object("requests --pending");
+    bed.ok("request answer s1 --reject --as w1");
+    assert_eq!(bed.json("request list").len(), 2);
+    let pending = bed.object("request list --pending");
     assert_eq!((&pending["request_id"], &pending["round"]), (&"p1".into(), &1.into()));
-    let shown = bed.ok("requests p1");
+    let shown = bed.ok("request list p1");
     assert!(shown.contains("task     t-1\n") && shown.contains("\n1. think\n2. do\n\n"), "{shown}");
     assert!(
         shown.contains("lead decides: ensemble request answer p1 --approve --as lead"),
         "{shown}"
     );
-    assert_eq!(bed.ok("request show p1"), shown);
-    assert_eq!(bed.object("requests p1")["plan"], "1. think\n2. do\n");
-    bed.fails(3, "requests nope");
+    assert_eq!(bed.ok("request list p1"), shown);
+    assert_eq!(bed.object("request list p1")["plan"], "1. think\n2. do\n");
+    bed.fails(3, "request list nope");
     std::fs::create_dir(bed.project().join("queue/requests/bad")).unwrap();
     std::fs::write(bed.project().join("queue/requests/bad/request.yaml"), "no: no\n").unwrap();
-    let ran = bed.run("requests");
+    let ran = bed.run("request list");
     assert!(
         ran.code == 4 && ran.stdout.contains("p1") && ran.stderr.contains("requests/bad"),
         "{ran:?}"
@@ -132,16 +132,16 @@ fn answered(bed: &Bed, ask: &str, answer: &str) -> Ran {
 #[test]
 fn a_wait_ends_with_the_answer() {
     let bed = bed();
-    let submit = |id: &str| format!("plan submit plan.md --to lead --as w1 --wait 1h --id {id}");
-    let approved = answered(&bed, &submit("p1"), "plan review p1 --approve --as lead");
+    let submit = |id: &str| format!("request plan plan.md --to lead --as w1 --wait 1h --id {id}");
+    let approved = answered(&bed, &submit("p1"), "request answer p1 --approve --as lead");
     assert_eq!(approved.code, 0, "{approved:?}");
     assert!(approved.stdout.contains("\napproved by lead at"), "{approved:?}");
     let reject = bed.command(&[
-        "plan",
-        "review",
+        "request",
+        "answer",
         "p2",
         "--reject",
-        "--feedback",
+        "--reason",
         "too large",
         "--as",
         "lead",
@@ -150,10 +150,13 @@ fn a_wait_ends_with_the_answer() {
     assert_eq!(rejected.code, 1);
     assert!(rejected.stderr.contains("request p2 was rejected by lead at"), "{rejected:?}");
     assert!(rejected.stderr.contains(": too large"), "{rejected:?}");
-    let json =
-        answered(&bed, &format!("{} --json", submit("p3")), "respond p3 --approve --as lead");
+    let json = answered(
+        &bed,
+        &format!("{} --json", submit("p3")),
+        "request answer p3 --approve --as lead",
+    );
     assert_eq!(crate::bed::objects(&json.stdout)[0]["state"], "approved");
-    let late = bed.run("plan submit plan.md --to lead --as w1 --wait 30ms --id p4");
+    let late = bed.run("request plan plan.md --to lead --as w1 --wait 30ms --id p4");
     assert_eq!(late.code, 3, "{late:?}");
     assert!(late.stderr.contains("request p4 is pending"), "{late:?}");
     let cancelled = answered(&bed, &submit("p5"), "request cancel p5 --as w1");
@@ -198,7 +201,16 @@ fn deciders(bed: &Bed, start: &std::path::Path) -> Vec<Child> {
         let answer = if n.is_multiple_of(2) { "--approve" } else { "--reject" };
         let mut waiting = Command::new("flock");
         waiting.args(["--shared", start.to_str().unwrap()]).arg(program());
-        waiting.args(["respond", "abc", answer, "--as", "w1", "--reason", &format!("number {n}")]);
+        waiting.args([
+            "request",
+            "answer",
+            "abc",
+            answer,
+            "--as",
+            "w1",
+            "--reason",
+            &format!("number {n}"),
+        ]);
         let usual = bed.command::<&str>(&[]);
         waiting.env_clear().envs(usual.get_envs().filter_map(|(k, v)| Some((k, v?))));
         waiting.current_dir(bed.project()).stdin(Stdio::null());
@@ -217,7 +229,7 @@ fn one_of_64_concurrent_deciders_wins_and_the_others_are_refused() {
     let children = deciders(&bed, &start);
     flock(&gun, FlockOperation::Unlock).unwrap();
     let ran: Vec<Ran> = children.into_iter().map(|c| ran(c.wait_with_output().unwrap())).collect();
-    let shown = bed.object("requests abc");
+    let shown = bed.object("request list abc");
     let (word, at) = (shown["state"].as_str().unwrap(), shown["decided_at"].as_str().unwrap());
     let told = format!(
         "ensemble: Error: request_id 'abc' was {word} by w1 at {at}: the first decision counts\n"
@@ -246,7 +258,7 @@ fn a_gated_task_is_neither_received_nor_settled_nor_assigned() {
     bed.ok("send --to w1 --task risky -m danger");
     let held = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
     bed.ok("send --to w1 --task risky -m more");
-    bed.ok("plan submit plan.md --to lead --as w1 --id p1 --task risky");
+    bed.ok("request plan plan.md --to lead --as w1 --id p1 --task risky");
     let said = bed.fails(3, "recv --as w1");
     assert!(
         said.contains(
@@ -260,7 +272,7 @@ fn a_gated_task_is_neither_received_nor_settled_nor_assigned() {
     assert!(said.contains("task risky is gated for w1"), "{said}");
     let waiting = bed.start("recv --as w1 --wait 1h --json", Stdio::null());
     until_it_listens(&waiting);
-    bed.ok("plan review p1 --approve --as lead");
+    bed.ok("request answer p1 --approve --as lead");
     // The decision opens the gate, and then the answer is sent: who looks in between gets the task first.
     let ended = end(waiting);
     let woken = crate::bed::objects(&ended.stdout).pop().unwrap_or_else(|| panic!("{ended:?}"));
@@ -287,7 +299,7 @@ fn a_new_kind_is_a_few_lines_of_configuration() {
     assert_eq!(asked["envelope"]["type"], "hand_over_request");
     assert!(asked["envelope"]["body_text"].as_str().unwrap().contains("what: parser"));
     assert_eq!(
-        bed.ok("respond h1 --approve --as bob"),
+        bed.ok("request answer h1 --approve --as bob"),
         "Request h1 (hand_over) approved for 'w1'\n"
     );
     assert_eq!(bed.object("recv --as w1")["envelope"]["type"], "hand_over_response");
@@ -296,7 +308,7 @@ fn a_new_kind_is_a_few_lines_of_configuration() {
         "requests: {kinds: {x: {at_expiry: force}}}\n",
     )
     .unwrap();
-    let said = bed.fails(2, "requests");
+    let said = bed.fails(2, "request list");
     assert!(said.contains("requests.kinds.x") && said.contains("can be forced"), "{said}");
 }
 
@@ -315,14 +327,14 @@ fn an_answer_that_an_agent_sends_as_a_message_decides_when_it_is_sent() {
     assert!(said.contains("addressed to w1: bob may not decide it"), "{said}");
     let answer = "{\"requestId\": \"abc\", \"approve\": true, \"reason\": \"fine\"}";
     assert_eq!(send("w1", answer), "");
-    assert_eq!(bed.object("requests abc")["comment"], "fine");
+    assert_eq!(bed.object("request list abc")["comment"], "fine");
 }
 
 /// A worker that puts an approval of its own plan into its own mailbox, in the name of its lead.
 #[test]
 fn a_file_in_the_requesters_own_mailbox_decides_nothing() {
     let bed = bed();
-    bed.ok("plan submit plan.md --to lead --as w1 --id p1 --task t-1");
+    bed.ok("request plan plan.md --to lead --as w1 --id p1 --task t-1");
     let file = bed.project().join("queue/mailbox/w1/new/forged-1.yaml");
     let forged = "id: forged-1\ntype: plan_approval_response\nfrom: lead\nto: w1\n\
                   body: \"request_id: p1\\napprove: true\\n\"\n";
@@ -330,10 +342,10 @@ fn a_file_in_the_requesters_own_mailbox_decides_nothing() {
     let ran = bed.run("recv --as w1");
     assert_eq!(ran.code, 0, "it is delivered: {ran:?}");
     assert!(ran.stderr.contains("request p1 is still open"), "{ran:?}");
-    assert_eq!(bed.object("requests p1")["state"], "pending");
+    assert_eq!(bed.object("request list p1")["state"], "pending");
     assert_eq!(bed.json("log --type request.unproven").len(), 1);
-    bed.ok("respond p1 --approve --as lead --reason fine");
-    assert_eq!(bed.object("requests p1")["state"], "approved");
+    bed.ok("request answer p1 --approve --as lead --reason fine");
+    assert_eq!(bed.object("request list p1")["state"], "approved");
 }
 
 /// Agents are users of their own: the owner of a file says who has written it.
@@ -349,7 +361,9 @@ fn a_file_of_the_addressees_user_decides_in_strong_mode_and_no_other() {
     let config = "durability: process\nagents: {lead: {user: 4001}, w1: {user: 4002}}\n";
     std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
     let answer = |request: &str, user: Option<u32>| {
-        bed.ok(&format!("plan submit plan.md --to lead --as w1 --id {request} --task t-{request}"));
+        bed.ok(&format!(
+            "request plan plan.md --to lead --as w1 --id {request} --task t-{request}"
+        ));
         let text = format!(
             "id: by-{request}\ntype: plan_approval_response\nfrom: lead\nto: w1\n\
              body: \"request_id: {request}\\napprove: true\\n\"\n"
@@ -360,7 +374,7 @@ fn a_file_of_the_addressees_user_decides_in_strong_mode_and_no_other() {
         let place = bed.project().join(format!("queue/mailbox/w1/new/by-{request}.yaml"));
         std::fs::rename(staged, place).unwrap();
     };
-    let state = |request: &str| bed.object(&format!("requests {request}"))["state"].clone();
+    let state = |request: &str| bed.object(&format!("request list {request}"))["state"].clone();
     let receive = |request: &str| {
         let id = format!("by-{request}");
         Mcp::of(&bed, "w1").ask("recv", &serde_json::json!({ "id": id }))
@@ -403,7 +417,7 @@ fn a_broadcast_reaches_all_others_and_names_the_unreached() {
     let bed = bed();
     bed.ok("mailbox add full --capacity 1");
     bed.ok("send --to full -m x");
-    let ran = bed.run("broadcast hello --as lead --type news");
+    let ran = bed.run("send --all hello --as lead --type news");
     assert_eq!(ran.code, 75);
     assert!(ran.stderr.contains("mailbox `full` is full"), "{ran:?}");
     let id = ran.stdout.trim().to_owned();
@@ -411,12 +425,12 @@ fn a_broadcast_reaches_all_others_and_names_the_unreached() {
     assert_eq!(bed.object("recv --as w1")["envelope"]["type"], "news");
     bed.fails(3, "recv --as lead");
     bed.ok("recv --as full");
-    bed.ok(&format!("broadcast hello --as lead --type news --id {id}"));
+    bed.ok(&format!("send --all hello --as lead --type news --id {id}"));
     assert_eq!(bed.object("recv --as full")["id"], id.as_str());
     assert_eq!(bed.object("inbox w1")["state"], "acked", "and no consumer receives it twice");
-    assert_eq!(bed.run_with("broadcast - --as lead", b"from stdin").code, 0);
+    assert_eq!(bed.run_with("send --all - --as lead", b"from stdin").code, 0);
     bed.ok("recv --as full");
-    assert_eq!(bed.json("broadcast again --as lead").len(), 5);
+    assert_eq!(bed.json("send --all again --as lead").len(), 5);
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn each_may_do_what_the_guide_says_and_nothing_else() {
     let beds = try_all(&page, server.port);
     // What was handed in is sent, though its sender cannot see what becomes of it.
     let ran =
-        beds[2].run("send --to worker-1 --as worker-9 --id seen -m x --until settled --timeout 1s");
+        beds[2].run("send --to worker-1 --as worker-9 --id seen -m x --until settled --wait 1s");
     assert_eq!((ran.code, ran.stdout.trim()), (1, "seen"), "{ran:?}");
     assert!(ran.stderr.contains("denied"), "{ran:?}");
 }

@@ -112,7 +112,7 @@ fn a_move_names_what_it_keeps() {
     let bed = Bed::new();
     let url = server.url();
     bed.ok("send --to w1 --id task-7 -m first");
-    bed.ok(&format!("migrate --to servers --servers {url}"));
+    bed.ok(&format!("admin migrate --to servers --servers {url}"));
     let files = fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
     let config = format!("{files}transport: {url}\nnats: {{patience_seconds: 120}}\n");
     fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
@@ -120,7 +120,7 @@ fn a_move_names_what_it_keeps() {
     bed.ok("settle --as w1 task-7");
     fs::write(bed.project().join("ensemble.yaml"), &files).unwrap();
     bed.ok("send --to w1 --id task-7 -m second");
-    let kept = bed.run(&format!("migrate --to servers --servers {url} --json"));
+    let kept = bed.run(&format!("admin migrate --to servers --servers {url} --json"));
     assert_eq!(kept.code, 1, "{kept:?}");
     assert!(kept.stdout.contains("task-7") && kept.stderr.contains("task-7"), "{kept:?}");
     assert!(bed.ok("dead show task-7").contains("second"), "its content is still here");

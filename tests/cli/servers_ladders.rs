@@ -269,15 +269,15 @@ fn a_batch_is_dispatched_over_a_server_in_order_and_told_of_once_whatever_is_kil
          - {id: d, instruction: count, worker: worker-2}\n...\n",
     )
     .unwrap();
-    bed.ok("instruct i.yaml");
+    bed.ok("agent instruct i.yaml");
     let begun = || -> Vec<String> {
         let text = fs::read_to_string(bed.project().join("begun")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     };
-    let first = Running(bed.start("dispatch --once --json", Stdio::null()));
+    let first = Running(bed.start("task dispatch --once --json", Stdio::null()));
     eventually("two are at work", || begun().len() == 2);
     drop(first);
-    let second = bed.start("dispatch --once --json", Stdio::null());
+    let second = bed.start("task dispatch --once --json", Stdio::null());
     fs::write(bed.project().join("go"), "").unwrap();
     let done = ran(second.wait_with_output().unwrap());
     assert_eq!(done.code, 0, "{done:?}");
@@ -288,7 +288,7 @@ fn a_batch_is_dispatched_over_a_server_in_order_and_told_of_once_whatever_is_kil
     assert!(once.iter().position(|line| *line == "b 2").unwrap() < c, "{once:?}");
     once.sort_unstable();
     assert_eq!(once, ["a 1", "b 1", "b 2", "c 1", "d 1"], "none twice");
-    bed.ok("dispatch --once");
+    bed.ok("task dispatch --once");
     eventually("the conductor has mail", || {
         other.run("inbox conductor --json").stdout.contains("report.summary")
     });
@@ -312,8 +312,8 @@ fn a_task_that_no_worker_takes_is_given_up_by_dispatch_though_other_hosts_see_it
         "type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n",
     )
     .unwrap();
-    bed.ok("instruct i.yaml");
-    let dispatch = bed.start("dispatch --once --json", Stdio::null());
+    bed.ok("agent instruct i.yaml");
+    let dispatch = bed.start("task dispatch --once --json", Stdio::null());
     let asked = bed.project().join(".ensemble/ready/worker-1.ping");
     eventually("the worker is asked", || asked.exists());
     fs::write(bed.project().join(".ensemble/ready/worker-1@1.pong"), "").unwrap();

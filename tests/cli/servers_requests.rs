@@ -40,29 +40,29 @@ fn a_plan_is_reviewed_on_another_host_and_its_task_waits_for_it() {
     let (near, far) = hosts(&server, &["w1", "lead"]);
     std::fs::write(near.project().join("plan.md"), "1. think\n").unwrap();
     far.ok("send --to w1 --as lead --task risky -m work");
-    let submitted = near.object("plan submit plan.md --as w1 --to lead --task risky --id p1");
+    let submitted = near.object("request plan plan.md --as w1 --to lead --task risky --id p1");
     assert_eq!((&submitted["request_id"], &submitted["state"]), (&json!("p1"), &json!("pending")));
     let said = far.fails(3, "recv --as w1");
     assert!(said.contains("task risky is gated: plan p1 (round 1) waits for lead"), "{said}");
     let asked = far.object("recv --as lead");
     assert_eq!(asked["envelope"]["type"], "plan_approval_request");
-    let listed = far.json("requests --pending");
+    let listed = far.json("request list --pending");
     assert_eq!((listed.len(), &listed[0]["request_id"]), (1, &json!("p1")));
-    let refused = near.fails(1, "plan review p1 --approve --as w1");
+    let refused = near.fails(1, "request answer p1 --approve --as w1");
     assert!(refused.contains("a requester may not decide its own request"), "{refused}");
-    let waiter = near.start("requests p1", Stdio::null());
+    let waiter = near.start("request list p1", Stdio::null());
     assert_eq!(ran(waiter.wait_with_output().unwrap()).code, 0);
-    far.ok("plan review p1 --reject --feedback smaller --as lead");
-    let late = near.fails(1, "plan review p1 --approve --as lead");
+    far.ok("request answer p1 --reject --feedback smaller --as lead");
+    let late = near.fails(1, "request answer p1 --approve --as lead");
     assert!(late.contains("was rejected by lead at"), "{late}");
     let again = near.start(
-        "plan submit plan.md --as w1 --to lead --task risky --id p2 --wait 60s",
+        "request plan plan.md --as w1 --to lead --task risky --id p2 --wait 60s",
         Stdio::null(),
     );
-    while far.json("requests --pending").is_empty() {
+    while far.json("request list --pending").is_empty() {
         std::thread::sleep(LOOK_INTERVAL);
     }
-    far.ok("plan review p2 --approve --as lead");
+    far.ok("request answer p2 --approve --as lead");
     assert_eq!(ran(again.wait_with_output().unwrap()).code, 0);
     let types = |bed: &Bed| {
         let received: Value = bed.object("recv --as w1");
@@ -84,7 +84,7 @@ fn the_watchers_of_two_hosts_expire_a_question_once_and_go_on_after_the_server_w
     server.answers();
     let start = Instant::now();
     let closed = || {
-        let listed = near.run("requests q1 --json");
+        let listed = near.run("request list q1 --json");
         serde_json::from_str::<Value>(&listed.stdout).is_ok_and(|entry| entry["state"] == "expired")
     };
     while !closed() {
@@ -133,7 +133,7 @@ fn a_worker_on_another_host_takes_its_assignment() {
     std::fs::write(&file, format!("{config}{readiness}{ladder}")).unwrap();
     std::fs::write(near.project().join("task.md"), "count the lines\n").unwrap();
     let assigning =
-        near.start("assign w1 -f task.md --task t1 --wait settled --json", Stdio::null());
+        near.start("assign w1 -f task.md --task t1 --until settled --json", Stdio::null());
     // It is asked where it is assigned from, and answers there.
     let asked = near.project().join(".ensemble/ready/w1.ping");
     let start = Instant::now();
@@ -175,7 +175,7 @@ fn the_tools_for_mail_and_requests_work_from_host_to_host() {
     // The decision settles the question.
     assert!(!lead.call("heartbeat", &json!({})).contains(message.as_str().unwrap()));
     assert_eq!(worker.object("recv", &json!({ "id": "work" }))["body"], "begin");
-    assert_eq!(near.object(&format!("requests {id}"))["state"], "approved");
+    assert_eq!(near.object(&format!("request list {id}"))["state"], "approved");
     let sent = worker.object("send", &json!({ "to": "lead", "message": "done" }));
     assert_eq!(far.object("recv --as lead")["id"], sent["id"]);
 }

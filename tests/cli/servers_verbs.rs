@@ -54,11 +54,6 @@ fn what_is_of_one_host_is_refused_in_one_sentence() {
         assert!(REFUSED.iter().any(|line| place(&documented, line) == verb), "{verb} is tried");
     }
     assert!(!bed.project().join(".ensemble/state.yaml").exists(), "nothing was made");
-    // One host may have the blackboard, and the step queues.
-    let file = bed.project().join("ensemble.yaml");
-    let config = fs::read_to_string(&file).unwrap();
-    fs::write(&file, format!("{config}  board_here: true\n")).unwrap();
-    bed.ok("board init");
 }
 
 #[test]
@@ -80,9 +75,9 @@ fn a_nudge_knows_what_waits_on_the_servers() {
     let team = fresh_team();
     let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
     near.ok("mailbox add w1");
-    assert!(far.fails(3, "nudge w1").contains("nothing waits"));
+    assert!(far.fails(3, "agent nudge w1").contains("nothing waits"));
     near.send("over there");
-    let elsewhere = far.fails(3, "nudge w1");
+    let elsewhere = far.fails(3, "agent nudge w1");
     assert!(!elsewhere.contains("nothing waits"), "{elsewhere}");
     assert!(elsewhere.contains("pane") && elsewhere.contains("host"), "{elsewhere}");
 }
@@ -99,7 +94,8 @@ fn a_summary_from_another_host_ends_the_wait_of_an_instruct() {
     for bed in [&near, &far] {
         fs::write(bed.project().join("i.yaml"), instruction).unwrap();
     }
-    let waiting = near.start("instruct i.yaml --wait 120s --as conductor --json", Stdio::null());
+    let waiting =
+        near.start("agent instruct i.yaml --wait 120s --as conductor --json", Stdio::null());
     let _watcher = watch(&far);
     eventually("the instruction arrives", || !far.json("inbox dispatch").is_empty());
     // A worker of the other host reports there, and its summary is gathered there.
@@ -108,7 +104,7 @@ fn a_summary_from_another_host_ends_the_wait_of_an_instruct() {
         "task_id: t-1\nworker_id: w1\nstatus: completed\nsummary: 7 lines\n...\n",
     )
     .unwrap();
-    far.ok("summary --instruction i.yaml --wait 60s --as dispatch --json");
+    far.ok("task summary --instruction i.yaml --wait 60s --as dispatch --json");
     let told = ran(waiting.wait_with_output().unwrap());
     assert_eq!(told.code, 0, "{told:?}");
     assert!(told.stdout.contains("t-1"), "{told:?}");

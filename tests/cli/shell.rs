@@ -96,20 +96,20 @@ fn bash_completes_what_is_on_servers() {
 fn scripts_for_all_shells() {
     let bed = Bed::new();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let script = bed.ok(&format!("completions {shell}"));
+        let script = bed.ok(&format!("admin completions {shell}"));
         assert!(script.contains("ENSEMBLE_COMPLETE") && !script.contains("/target"), "{script}");
     }
     let file = bed.project().join("script.bash");
-    std::fs::write(&file, bed.ok("completions bash")).unwrap();
+    std::fs::write(&file, bed.ok("admin completions bash")).unwrap();
     assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
 }
 
 #[test]
 fn the_manual_has_a_page_for_each_verb() {
     let bed = Bed::new();
-    let page = bed.ok("man");
+    let page = bed.ok("admin man");
     assert!(page.contains(".TH ensemble 1") && page.contains("Exit codes"), "{page}");
-    let wrote = bed.ok("man --dir man1");
+    let wrote = bed.ok("admin man --dir man1");
     let pages: Vec<String> = std::fs::read_dir(bed.project().join("man1"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -119,7 +119,7 @@ impl Team {
     }
 
     fn inspect_once(&self, password: Option<&str>) -> (String, String, String) {
-        let ran = self.run("pane inspect w1 --json", password);
+        let ran = self.run("agent inspect w1 --json", password);
         let object: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
         let last = object["evidence"].as_array().unwrap().last().unwrap();
         let word = |value: &Value| value.as_str().unwrap().to_owned();
@@ -155,10 +155,10 @@ fn a_configured_server_is_queried_and_its_answer_is_reported() {
     fs::write(team.bed.project().join("secret"), "s3cret\n").unwrap();
     team.configure(&format!("{{address: '{at}', password_file: secret}}"));
     team.bed.send("mail");
-    let nudged = team.run("nudge w1", None);
+    let nudged = team.run("agent nudge w1", None);
     assert_eq!(nudged.code, 75, "{nudged:?}");
     assert!(nudged.stderr.contains("busy"), "{nudged:?}");
-    let ping = team.run("ping w1", None);
+    let ping = team.run("agent ping w1", None);
     assert_eq!(ping.code, 1, "{ping:?}");
     assert!(ping.stderr.contains("opencode is busy"), "{ping:?}");
 }
@@ -185,7 +185,7 @@ fn mistakes_in_the_configuration_are_named() {
         ("{password_env: A, password_file: b}", "one of"),
     ] {
         team.configure(server);
-        let ran = team.run("pane inspect w1", None);
+        let ran = team.run("agent inspect w1", None);
         assert_ne!(ran.code, 0, "{server}: {ran:?}");
         assert!(ran.stderr.contains(words), "{server}: {ran:?}");
     }

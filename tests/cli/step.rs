@@ -343,7 +343,7 @@ fn the_schemas_in_docs_are_what_the_program_prints() {
         "error",
         "api",
     ] {
-        let printed = bed.ok(&format!("schema {what}"));
+        let printed = bed.ok(&format!("admin schema {what}"));
         let file = docs.join(format!("{what}.schema.json"));
         if std::env::var_os("ENSEMBLE_UPDATE_SNAPSHOTS").is_some() {
             std::fs::write(&file, &printed).unwrap();
@@ -355,7 +355,7 @@ fn the_schemas_in_docs_are_what_the_program_prints() {
 
 #[test]
 fn the_completion_tool_is_the_seeds_word_for_word() {
-    let tools = Bed::new().ok("schema tools");
+    let tools = Bed::new().ok("admin schema tools");
     let tools: serde_json::Value = serde_json::from_str(&tools).unwrap();
     let seed = serde_json::json!({
       "type": "object",

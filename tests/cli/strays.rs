@@ -131,7 +131,7 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
     assert!(works(&bed, "why sent").contains("finished"));
     let stored = objects(&works(&bed, "log --type message.stored --json"));
     assert!(stored.iter().any(|record| record["data"]["id"] == "sent"), "{stored:?}");
-    for line in ["log", "mailbox list", "doctor", "usage", "whoami --as w1"] {
+    for line in ["log", "mailbox list", "doctor", "agent usage", "agent whoami --as w1"] {
         works(&bed, line);
     }
     until("a good report is routed", || {

@@ -51,7 +51,7 @@ fn a_sprint_of_three_survives_a_crash_a_hand_over_and_a_rejection() {
 #[test]
 fn a_supervisor_is_refused_where_one_is_and_leaves_when_told() {
     let bed = bed();
-    let line = "supervise --role coder --id coder-1 -- sleep 600";
+    let line = "agent supervise --role coder --id coder-1 -- sleep 600";
     let mut first = bed.start(line, Stdio::null());
     eventually("the agent runs", || {
         let seat = bed.project().join(".ensemble/supervise/coder-1.yaml");
@@ -66,8 +66,8 @@ fn a_supervisor_is_refused_where_one_is_and_leaves_when_told() {
     let state = state(&bed);
     assert!(state.agents.is_empty());
     assert_eq!(state.tasks[0].status.as_str(), "UNCLAIMED");
-    bed.fails(2, "supervise --role coder --id coder-1");
-    bed.fails(2, "supervise --role boss --id coder-1 -- true");
+    bed.fails(2, "agent supervise --role coder --id coder-1");
+    bed.fails(2, "agent supervise --role boss --id coder-1 -- true");
 }
 
 #[test]
@@ -121,11 +121,21 @@ set -- "$ENSEMBLE" request plan ../../plan.md --task t2 --to lead --wait 60s
 echo x > done.txt; git add done.txt
 git -c user.name=c -c user.email=c@c commit --quiet -m work
 exec "$ENSEMBLE" task submit t2"#;
-    let mut command =
-        bed.command(&["supervise", "--role", "coder", "--id", "coder-1", "--", "sh", "-c", script]);
+    let mut command = bed.command(&[
+        "agent",
+        "supervise",
+        "--role",
+        "coder",
+        "--id",
+        "coder-1",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     command.env("ENSEMBLE", crate::bed::program()).stdin(Stdio::null()).stdout(Stdio::null());
     let mut supervisor = command.spawn().unwrap();
-    let reviewed = |answer: &str| bed.run(&format!("plan review {answer} --as lead")).code == 0;
+    let reviewed = |answer: &str| bed.run(&format!("request answer {answer} --as lead")).code == 0;
     eventually("the first plan is rejected", || reviewed("plan-1 --reject --feedback more"));
     eventually("the second is approved", || reviewed("plan-2 --approve"));
     eventually("the work is submitted", || {
@@ -142,6 +152,7 @@ fn the_exit_that_an_agent_has_announced_counts_for_programs_that_always_end_with
     let bed = bed();
     let script = "\"$ENSEMBLE\" agent handoff --summary a --next-action b >/dev/null; echo x >> ../../runs; exit 0";
     let mut command = bed.command(&[
+        "agent",
         "supervise",
         "--role",
         "coder",

@@ -77,7 +77,7 @@ fn opencode_says_what_it_used_with_its_hooks() {
         json!({ "session_id": "s1", "usage": [answer("a", 20), answer("b", 5), "no object"] }),
     );
     hook("stop", json!({ "session_id": "s1", "usage": "no list" }));
-    let row = bed.json("usage").remove(0);
+    let row = bed.json("agent usage").remove(0);
     assert_eq!(
         (&row["agent"], &row["turns"], &row["requests"]),
         (&json!("w1"), &json!(1), &json!(2))
@@ -88,7 +88,7 @@ fn opencode_says_what_it_used_with_its_hooks() {
 #[test]
 fn what_work_took_is_told_by_agent_and_task() {
     let (bed, record) = project("");
-    let rows = bed.json("usage");
+    let rows = bed.json("agent usage");
     let amounts =
         |row: &Value| (row["turns"].as_u64(), row["requests"].as_u64(), row["cost_usd"].as_f64());
     assert_eq!((&rows[0]["agent"], &rows[0]["task_id"]), (&json!("w1"), &Value::Null));
@@ -103,17 +103,17 @@ fn what_work_took_is_told_by_agent_and_task() {
     let event = json!({ "session_id": "s2", "transcript_path": second });
     let ran = bed.run_with("hook tool --provider claude --as w1", event.to_string().as_bytes());
     assert_eq!(ran.code, 0, "{ran:?}");
-    let rows = bed.json("usage w1");
+    let rows = bed.json("agent usage w1");
     assert_eq!(amounts(&rows[0]), (Some(2), Some(2), Some(3.0)));
     assert_eq!(amounts(&rows[1]), (Some(1), Some(1), Some(1.0)));
-    let tasks = bed.json("usage --by-task");
+    let tasks = bed.json("agent usage --by-task");
     assert_eq!((tasks.len(), &tasks[0]["task_id"]), (1, &json!("t1")));
-    let table = bed.ok("usage");
+    let table = bed.ok("agent usage");
     assert!(table.contains("$3.00") && table.contains("  t1"), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     assert!(bed.ok("why t1").contains("1 turn, 1 request, 1000k tokens, $1.00"));
     assert_eq!(bed.json("why t1")[0]["took"]["requests"], 1);
-    assert!(bed.fails(3, "usage w9").contains("no record of agent `w9`"));
+    assert!(bed.fails(3, "agent usage w9").contains("no record of agent `w9`"));
 }
 
 struct Watcher(Child);
@@ -150,9 +150,9 @@ fn what_is_over_its_budget_begins_no_work_until_more_is_allowed() {
     let alarm = bed.ok("recv --as conductor");
     assert!(alarm.contains("alarm: over_budget") && alarm.contains("about: task t1"), "{alarm}");
 
-    assert!(bed.fails(2, "usage allow task --usd 1").contains("NAME"));
-    assert!(bed.fails(2, "usage allow task t1 --usd 0").contains("above zero"));
-    assert!(bed.ok("usage allow task t1 --usd 10").contains("allowed task t1 $10.00 more"));
+    assert!(bed.fails(2, "agent usage allow task --usd 1").contains("NAME"));
+    assert!(bed.fails(2, "agent usage allow task t1 --usd 0").contains("above zero"));
+    assert!(bed.ok("agent usage allow task t1 --usd 10").contains("allowed task t1 $10.00 more"));
     assert!(bed.ok("recv --as w2").contains("second"));
     bed.ok("settle first --as w1");
     let kinds = |kind: &str| bed.ok("log --json").matches(&format!("\"{kind}\"")).count();
@@ -206,7 +206,7 @@ fn a_codex_without_hooks_is_counted_where_its_rollout_can_be_of_one_agent_only()
     let hint = "ensemble: 1 message for c1. Run: ensemble recv --as c1";
     rollout(&home, "hinted", &root, 2_000_000, hint);
     let unclear = rollout(&home, "unclear", &root, 4_000_000, "do it");
-    let ran = bed.run("usage");
+    let ran = bed.run("agent usage");
     assert!(ran.stdout.lines().any(|it| it.starts_with("c1 ") && it.contains("2000k")), "{ran:?}");
     assert!(!ran.stdout.contains("c2") && !ran.stdout.contains("4000k"), "{ran:?}");
     let told = format!("{} may be of c1 or c2, and counts for no agent", unclear.display());

@@ -114,11 +114,11 @@ fn a_consumer_wakes_when_a_delayed_message_is_due() {
     let bed = Bed::new();
     let much_later = bed.send("much later");
     bed.ok("recv --as w1");
-    bed.ok(&format!("release {much_later} --delay 1h"));
+    bed.ok(&format!("mailbox release {much_later} --delay 1h"));
     bed.fails(3, "recv --as w1");
     let id = bed.send("later");
     bed.ok("recv --as w1");
-    bed.ok(&format!("release {id} --delay 300ms"));
+    bed.ok(&format!("mailbox release {id} --delay 300ms"));
     // The start of the next command takes an unknown time: it waits, or the message is due already.
     let received = bed.object("recv --as w1 --wait 1h");
     assert_eq!((&received["id"], &received["epoch"]), (&json!(id), &json!(2)));
@@ -163,7 +163,7 @@ fn a_sender_waits_until_its_message_is_acked_or_settled() {
     let bed = Bed::new();
     for state in ["acked", "settled"] {
         let mut sender =
-            bed.start(&format!("send --to w1 -m x --wait {state} --timeout 1h"), Stdio::null());
+            bed.start(&format!("send --to w1 -m x --until {state} --wait 1h"), Stdio::null());
         let id = first_line(&mut sender);
         assert_eq!(bed.object("recv --as w1")["id"], json!(id));
         bed.ok(&format!("settle {id}"));
@@ -176,17 +176,17 @@ fn a_receipt_includes_the_earlier_ones() {
     let bed = Bed::new();
     bed.ok("send --to w1 --id a -m x");
     bed.ok("recv --as w1");
-    let sent = bed.object("send --to w1 --id a -m x --wait notified");
+    let sent = bed.object("send --to w1 --id a -m x --until notified");
     assert_eq!(sent["state"], "acked");
     bed.ok("settle a");
-    assert_eq!(bed.object("send --to w1 --id a -m x --wait acked")["state"], "settled");
-    assert_eq!(bed.object("send --to w1 -m x --wait stored")["state"], "stored");
+    assert_eq!(bed.object("send --to w1 --id a -m x --until acked")["state"], "settled");
+    assert_eq!(bed.object("send --to w1 -m x --until stored")["state"], "stored");
 }
 
 #[test]
 fn a_sender_that_times_out_learns_the_messages_state() {
     let bed = Bed::new();
-    let ran = bed.run("send --to w1 -m x --wait acked --timeout 50ms --json");
+    let ran = bed.run("send --to w1 -m x --until acked --wait 50ms --json");
     assert_eq!(ran.code, 3);
     assert_eq!(objects(&ran.stdout)[0]["state"], "stored");
     assert!(ran.stderr.contains("after 50ms the message is stored, not acked"), "{ran:?}");
@@ -195,7 +195,7 @@ fn a_sender_that_times_out_learns_the_messages_state() {
 #[test]
 fn a_sender_is_told_when_its_message_dies() {
     let bed = Bed::new();
-    let mut sender = bed.start("send --to w1 -m x --expires 0 --wait settled", Stdio::null());
+    let mut sender = bed.start("send --to w1 -m x --expires 0 --until settled", Stdio::null());
     let id = first_line(&mut sender);
     bed.fails(3, "recv --as w1");
     let ran = end(sender);
@@ -209,7 +209,7 @@ fn nudges_are_read_from_the_log() {
     let bed = Bed::new();
     let log = EventLog::open(&bed.project().join(".ensemble/logs")).unwrap();
     for state in ["notified", "submitted"] {
-        let mut sender = bed.start(&format!("send --to w1 -m x --wait {state}"), Stdio::null());
+        let mut sender = bed.start(&format!("send --to w1 -m x --until {state}"), Stdio::null());
         let id = first_line(&mut sender);
         let other = json!({ "mailbox": "dispatch", "ids": [id] });
         log.record("receipt.submitted", "watcher", other);
@@ -245,7 +245,7 @@ fn a_terminal_shows_what_a_verb_waits_for_and_a_pipe_shows_nothing() {
     screen.shows_no_more("waiting for");
     let plan = bed.project().join("plan.md");
     std::fs::write(plan, "the plan\n").unwrap();
-    let verb = "plan submit plan.md --task t1 --to boss --as w1 --wait 10m";
+    let verb = "request plan plan.md --task t1 --to boss --as w1 --wait 10m";
     bed.ok("mailbox add boss");
     let screen = Screen::start(&bed.project(), verb, (60, 10));
     screen.shows("waiting for boss to decide plan_approval");

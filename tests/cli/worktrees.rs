@@ -58,7 +58,7 @@ fn a_task_goes_from_claim_to_merge() {
     assert_eq!(merged["commit"], git(&bed.project(), "rev-parse integration"));
     assert!(bed.fails(3, "task merge").contains("no task is APPROVED"));
     assert_eq!(git(&bed.project(), "branch --show-current"), "main");
-    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert_eq!(bed.ok("admin fsck"), "clean\n");
 }
 
 #[test]
@@ -77,9 +77,9 @@ fn an_old_number_in_the_environment_is_refused() {
         (4, true),
         "{broken:?}"
     );
-    let left = bed.run("fsck");
+    let left = bed.run("admin fsck");
     assert!(left.code == 4 && left.stdout.contains("is missing"), "{left:?}");
-    assert!(bed.ok("fsck --repair").contains("repaired"));
+    assert!(bed.ok("admin fsck --repair").contains("repaired"));
     assert_eq!(verify("3").code, 0);
 }
 
@@ -105,5 +105,5 @@ fn without_a_repository_there_is_a_hint() {
     bed.ok("task add t1 -d first --spec s.md --done-when works");
     bed.ok("agent register --role coder --as coder-1");
     assert!(bed.fails(1, "task claim --as coder-1").contains("git init"));
-    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert_eq!(bed.ok("admin fsck"), "clean\n");
 }

@@ -33,7 +33,7 @@ while True:
             with open(os.environ["LINES"], "a") as lines:
                 lines.write(buffer + "\n")
             if buffer.startswith("AGENT_TEAM_PING"):
-                subprocess.run([os.environ["PROGRAM"], "pong", *buffer.split()[1:]])
+                subprocess.run([os.environ["PROGRAM"], "agent", "pong", *buffer.split()[1:]])
             if buffer.startswith("title"):
                 title = b"\x1b]0;" + b"x" * int(buffer.split()[1]) + b"\x07"
                 while title:
@@ -166,13 +166,13 @@ fn an_agent_in_any_terminal_is_a_member_and_is_told_of_its_mail() {
     wrapped.is_told(1);
     let named = || wrapped.bed.ok("log --json").contains("\"way\":\"terminal\"");
     eventually("the receipt names the way", named);
-    let inspected = wrapped.bed.ok("pane inspect claude");
+    let inspected = wrapped.bed.ok("agent inspect claude");
     assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
     // The other verbs take the same way.
-    let nudged = wrapped.bed.ok("nudge claude");
+    let nudged = wrapped.bed.ok("agent nudge claude");
     assert!(nudged.contains("in pane terminal"), "{nudged}");
     wrapped.is_told(2);
-    wrapped.bed.ok("ping claude");
+    wrapped.bed.ok("agent ping claude");
     // A name that is taken.
     let second = wrapped.bed.run("claude --name claude");
     assert!(second.stderr.contains("claude is up already"), "{second:?}");
@@ -264,7 +264,7 @@ fn a_title_of_megabytes_hides_nothing_of_the_terminal() {
     let wrapped = Wrapped::start("--name w1", "0");
     wrapped.press(&["title 2000000", "Enter"]);
     eventually("the agent has set it", || wrapped.lines().contains(&"titled".to_owned()));
-    let inspected = wrapped.bed.ok("pane inspect w1");
+    let inspected = wrapped.bed.ok("agent inspect w1");
     assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
 }
 
@@ -277,7 +277,7 @@ fn a_client_that_asks_nothing_keeps_no_other_waiting() {
     let silent: Vec<_> = (0..3)
         .map(|_| std::os::unix::net::UnixStream::connect(socket.trim_matches('"')).unwrap())
         .collect();
-    let inspected = wrapped.bed.ok("pane inspect w1");
+    let inspected = wrapped.bed.ok("agent inspect w1");
     assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
     drop(silent);
 }
@@ -293,9 +293,9 @@ fn an_agent_that_reads_no_key_does_not_stop_the_answers_of_its_wrapper() {
     wrapped.tmux.server.run(&["paste-buffer", "-t", "%0"]).unwrap();
     for _ in 0..2 {
         // What is typed while a person's paste waits would be mixed with it.
-        let nudged = wrapped.bed.run("nudge w1");
+        let nudged = wrapped.bed.run("agent nudge w1");
         assert_ne!(nudged.code, 0, "{nudged:?}");
-        let inspected = wrapped.bed.ok("pane inspect w1");
+        let inspected = wrapped.bed.ok("agent inspect w1");
         assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
     }
 }

@@ -205,7 +205,7 @@ fn each_of_several_codex_of_one_home_acts_under_its_own_name() {
     // One ends and starts again, beside the other.
     home.send("codex", "for the first, later");
     first.end();
-    let hint = home.bed.fails(1, "restart codex-2");
+    let hint = home.bed.fails(1, "agent restart codex-2");
     assert!(hint.contains("`ensemble codex --name codex-2` in that terminal"), "{hint}");
     let mut again = home.wrapped("codex");
     again.receives("codex", "for the first, later");

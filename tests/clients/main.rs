@@ -32,7 +32,17 @@ fn setting(variable: &str, default: u64) -> u64 {
 /// change; `make torture-clients` has more.
 fn kit(stages: &str, case: &str, clients: &[String]) -> (Output, Vec<Value>) {
     let mut kit = Command::new(env!("CARGO_BIN_EXE_ensemble"));
-    kit.args(["--json", "conformance", "--only", stages, "--case", case, "--trouble-ms", "400"]);
+    kit.args([
+        "--json",
+        "admin",
+        "conformance",
+        "--only",
+        stages,
+        "--case",
+        case,
+        "--trouble-ms",
+        "400",
+    ]);
     let numbers = [
         ("--messages", setting("CLIENTS_MESSAGES", MESSAGES)),
         ("--processes", setting("CLIENTS_PROCESSES", 5)),

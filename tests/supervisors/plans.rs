@@ -77,7 +77,7 @@ impl Bed {
     fn supervise(&mut self, role: &str, id: &str, wait: &str) {
         let line = "--poll 200ms --restart-delay 100ms --hand-over-delay 100ms -- sh";
         let agent = self.home().join("agent.sh");
-        let mut command = self.command(&["supervise", "--role", role, "--id", id]);
+        let mut command = self.command(&["agent", "supervise", "--role", role, "--id", id]);
         command.args(line.split(' ')).arg(agent).env("WAIT", wait);
         let told = std::fs::File::create(self.home().join(format!("told-{id}"))).unwrap();
         command.stdout(Stdio::null()).stderr(told);

@@ -69,7 +69,7 @@ impl Team {
         let line = "--poll 200ms --restart-delay 100ms --hand-over-delay 100ms";
         let mut command = Command::new(PROGRAM);
         command
-            .args(["supervise", "--role", role, "--id", &id])
+            .args(["agent", "supervise", "--role", role, "--id", &id])
             .args(line.split(' '))
             .args(["--", "sh", agent.to_str().unwrap(), role])
             .env_clear()

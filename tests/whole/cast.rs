@@ -107,7 +107,7 @@ impl Cast {
         });
         stage.ok("up --json");
         let command = format!("exec bash {own}/worker.sh");
-        let arguments = ["spawn", "worker-3", "--role", "worker", "--command", &command];
+        let arguments = ["agent", "start", "worker-3", "--role", "worker", "--command", &command];
         let spawned = stage.command(&arguments).output().unwrap();
         assert!(spawned.status.success(), "{spawned:?}");
         for member in self.members.iter_mut().filter(|m| matches!(m.way, Way::Up | Way::Spawn)) {
@@ -129,7 +129,15 @@ impl Cast {
             Way::Join => join(stage, name),
             Way::Spawn if is_shut_down(stage, name) => {
                 let command = format!("exec bash {}/worker.sh", stage.own.display());
-                Some(stage.command(&["spawn", name, "--role", "worker", "--command", &command]))
+                Some(stage.command(&[
+                    "agent",
+                    "start",
+                    name,
+                    "--role",
+                    "worker",
+                    "--command",
+                    &command,
+                ]))
             }
             _ => Some(stage.command(&["up", name])),
         };
@@ -266,7 +274,7 @@ fn child_command(stage: &Stage, name: &str) -> Command {
     let supervise = |role: &str| stage.command(&stage.supervise(role, name));
     match name {
         "watcher" => stage.command(&["watch"]),
-        "dispatcher" => stage.command(&["dispatch"]),
+        "dispatcher" => stage.command(&["task", "dispatch"]),
         "box-1" => {
             let work = stage.own.join("box.sh");
             let work = work.to_str().expect("a path in UTF-8");
@@ -314,7 +322,7 @@ fn join(stage: &Stage, name: &str) -> Option<Command> {
         return None;
     }
     let socket = socket.to_str().expect("a path in UTF-8");
-    Some(stage.command(&["join", name, "--pane", &pane, "--tmux-socket", socket]))
+    Some(stage.command(&["agent", "join", name, "--pane", &pane, "--tmux-socket", socket]))
 }
 
 fn roster(stage: &Stage, name: &str) -> String {

@@ -38,7 +38,7 @@ hand() {
 # be refused as long as none is.
 plan() {
     for _ in {1..60}; do
-        case $(e requests --json 2>/dev/null | grep "\"from\":\"$me\".*\"task_id\":\"$1\"") in
+        case $(e request list --json 2>/dev/null | grep "\"from\":\"$me\".*\"task_id\":\"$1\"") in
         *'"state":"approved"'*) return 0 ;;
         *'"state":"pending"'*)
             [ -z "$refused" ] || { $refused >/dev/null 2>&1 9>&-; say hasty "$1" "$epoch" $$ $?; refused=; }
@@ -46,7 +46,7 @@ plan() {
             ;;
         *)
             say plan "$1" "$epoch" $$
-            e plan submit - --task "$1" --to conductor <<<"1. do $1" >/dev/null 2>&1 || nap 0.5
+            e request plan - --task "$1" --to conductor <<<"1. do $1" >/dev/null 2>&1 || nap 0.5
             ;;
         esac
         [ ! -e "$STOP" ] || return 1

@@ -17,9 +17,9 @@ while [ ! -e "$STOP" ]; do
             set -- --approve
         fi
         # On a full disk there is no answer yet.
-        until e plan review "$request" "$@" >/dev/null 2>&1 || [ $? != 75 ]; do nap 1; done
+        until e request answer "$request" "$@" >/dev/null 2>&1 || [ $? != 75 ]; do nap 1; done
         ;;
-    shutdown_request) e respond "$request" --approve >/dev/null 2>&1 && exit 0 ;;
+    shutdown_request) e request answer "$request" --approve >/dev/null 2>&1 && exit 0 ;;
     esac
     e settle "$id" >/dev/null 2>&1
 done

@@ -102,7 +102,7 @@ impl Stage {
     pub fn supervise(&self, role: &str, id: &str) -> Vec<String> {
         let script = self.own.join("planned.sh");
         let line = format!(
-            "supervise --role {role} --id {id} --poll 500ms --restart-delay 200ms --hand-over-delay 200ms \
+            "agent supervise --role {role} --id {id} --poll 500ms --restart-delay 200ms --hand-over-delay 200ms \
              -- bash {} {role}",
             script.display()
         );

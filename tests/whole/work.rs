@@ -166,7 +166,7 @@ fn batch(stage: &Stage, number: u64) -> Option<Work> {
         task(0)
     );
     let path = file(stage, "instruction.yaml", &text);
-    let told = give(stage, &["instruct", path.to_str().unwrap(), "--json"])?;
+    let told = give(stage, &["agent", "instruct", path.to_str().unwrap(), "--json"])?;
     let told: serde_json::Value = serde_json::from_str(told.lines().next()?).ok()?;
     let mut work = Work::new(Kind::Batch, told["batch_id"].as_str()?);
     work.parts = (0..3).map(task).collect();

@@ -9,7 +9,7 @@ work() {
     refused=
     if [[ $got == *'plan: yes'* ]]; then
         [ $((number % 2)) = 0 ] || refused="$E settle $1"
-        plan "$task" || { say gave-back "$task" "$epoch" $$; exec 9>&-; e release "$1" >/dev/null 2>&1; return; }
+        plan "$task" || { say gave-back "$task" "$epoch" $$; exec 9>&-; e mailbox release "$1" >/dev/null 2>&1; return; }
         say planned "$task" "$epoch" $$
     fi
     # Some take longer than their lease.
@@ -28,10 +28,10 @@ work() {
 # Rejects every third request, agrees to the others, and begins nothing more.
 leave() {
     if [ $((RANDOM % 3)) = 0 ] && [[ $got != *'team is going down'* ]]; then
-        e respond "$1" --reject --reason "there is work" >/dev/null 2>&1
+        e request answer "$1" --reject --reason "there is work" >/dev/null 2>&1
         return
     fi
-    e respond "$1" --approve >/dev/null 2>&1 || return
+    e request answer "$1" --approve >/dev/null 2>&1 || return
     say agreed "$1" 0 $$
     now
     got=$(e recv --json 2>/dev/null)
@@ -45,7 +45,7 @@ while [ ! -e "$STOP" ]; do
     if [ "$asking" != "$answered" ] && read -r _ worker attempt 2>/dev/null <".ensemble/ready/$me.ping"; then
         # Some answer late.
         [ $((RANDOM % 4)) != 0 ] || nap 3
-        e pong "$worker" "$attempt" >/dev/null 2>&1 && answered=$asking
+        e agent pong "$worker" "$attempt" >/dev/null 2>&1 && answered=$asking
     fi
     now
     got=$(e recv --json 2>/dev/null)

@@ -10,7 +10,6 @@ mod api;
 mod assign;
 mod attach;
 mod board;
-mod bridge;
 mod checkpoint;
 mod completions;
 mod conformance;

@@ -94,7 +94,7 @@ impl Arguments {
 
 /// How far the plan of a coder's task has come. Without a queue there are no plans.
 fn plan(context: &Context, task: &Name, coder: &Name) -> Outcome<Option<PlanStanding>> {
-    if !context.project()?.queue.is_dir() && context.project()?.servers()?.is_none() {
+    if !context.project()?.queue.is_dir() && !context.project()?.is_shared()? {
         return Ok(None);
     }
     Ok(plan_standing(Queue::open(context)?.request_store(), task, coder)?)

@@ -15,8 +15,8 @@ use crate::context::Context;
 /// named. `ensemble send --replaces ID` recalls a message and sends another one in its place.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  ensemble recall 01a2213e-48b2
-  ensemble recall 01a2213e-48b2 --mailbox worker-1")]
+  ensemble mailbox recall 01a2213e-48b2
+  ensemble mailbox recall 01a2213e-48b2 --mailbox worker-1")]
 pub(crate) struct Arguments {
     /// The message's id, as `send` printed it, or a unique beginning of it
     #[arg(value_name = "ID", add = ArgValueCandidates::new(completion::messages))]

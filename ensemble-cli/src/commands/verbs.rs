@@ -1,7 +1,6 @@
 //! The surface of the command: each verb, its place, and the groups of help.
 //!
-//! A place is one word (`send`) or two (`agent join`). The top has at most 32 words, in 7 groups. Former
-//! spellings are turned into these before anything is read (`former`).
+//! A place is one word (`send`) or two (`agent join`). The top has at most 32 words, in 7 groups.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -19,18 +18,17 @@ use super::log::{escalations, export};
 use super::mcp::{self, tool_schemas};
 use super::wrapped::{claude, codex, gemini, opencode};
 use super::{
-    abort, adopt, agent, analyze, anomaly, api, assign, attach, board, bridge, checkpoint,
-    completions, conformance, dead, demo, discover, dispatch, doctor, down, extend, fsck, goal,
-    help, hook, hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify,
-    nudge, pane, pause, ping, plan_submit, pong, prime, projects, prompt, recall, recv, release,
-    reply, report, request, requests, respond, restart, resume, review, schema, send, settle,
-    spawn, sprint, status, step, summary, supervise, task, team, tmux_status, top, up, usage,
-    watch, whoami, why,
+    abort, adopt, agent, analyze, anomaly, api, assign, attach, board, checkpoint, completions,
+    conformance, dead, demo, discover, dispatch, doctor, down, extend, fsck, goal, help, hook,
+    hooks, inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify, nudge, pane,
+    pause, ping, plan_submit, pong, prime, projects, prompt, recall, recv, release, reply, report,
+    request, requests, respond, restart, resume, review, schema, send, settle, spawn, sprint,
+    status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
 };
 use crate::args::Globals;
 use crate::context::Context;
 use crate::help_texts::{AFTER_HELP, FIRST_DAY};
-use crate::spellings::{canonical, positions};
+use crate::spellings::{ADMIN, canonical, positions};
 use crate::transports;
 use crate::unasked::named_files;
 
@@ -202,7 +200,6 @@ verbs! {
     "admin projects" => Projects(projects),
     "admin notify" => Notify(notify),
     "admin tmux-status" => TmuxStatus(tmux_status),
-    "admin bridge" => Bridge(bridge),
     "admin migrate" => Migrate(migrate),
     "admin fsck" => Fsck(fsck),
     "admin lint" => Lint(lint),
@@ -213,8 +210,7 @@ verbs! {
     "help" => Help(help, program()),
 }
 
-/// The one word at the top that is no verb itself.
-const ADMIN: &str = "admin";
+/// What the group is for.
 const ADMIN_ABOUT: &str = "Plumbing: watcher, hooks, MCP, servers, checks, schemas, shell";
 
 /// The whole program, for help, completion and mistakes.
@@ -266,7 +262,7 @@ impl CommandLine {
     }
 }
 
-/// The words of the line, in today's spelling.
+/// The words of the line, a short word replaced by its place.
 fn words() -> Vec<OsString> {
     canonical(std::env::args_os().collect())
 }

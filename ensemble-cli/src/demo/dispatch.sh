@@ -11,7 +11,7 @@ while read -r line; do
             "$ENSEMBLE" request answer --as dispatch "${id%.*}" --approve
             "$ENSEMBLE" settle --as dispatch "$id" >/dev/null
             exit 0 ;;
-        *'"type":"dispatch.instruction"'*) "$ENSEMBLE" release --as dispatch "$id" >/dev/null; break ;;
+        *'"type":"dispatch.instruction"'*) "$ENSEMBLE" mailbox release --as dispatch "$id" >/dev/null; break ;;
         esac
         "$ENSEMBLE" settle --as dispatch "$id" >/dev/null
     done

@@ -15,7 +15,7 @@ pub(crate) struct Content {
     /// A file with the text; `-` for stdin
     #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
-    /// The former spelling of TEXT
+    /// TEXT, as other programs take it
     #[arg(short, long, hide = true, value_name = "TEXT", conflicts_with_all = ["text", "file"])]
     message: Option<String>,
 }
@@ -63,7 +63,7 @@ impl Content {
     }
 }
 
-/// A text, unless it is the name of a file: former versions took a file here.
+/// A text, unless it is the name of a file: what the file says is meant then.
 fn words(text: &str) -> Outcome<Vec<u8>> {
     if !text.contains(char::is_whitespace) && Path::new(text).is_file() {
         let hint =
@@ -79,14 +79,14 @@ pub(crate) struct FileContent {
     /// The file; `-` for stdin, which is also read if something is piped in
     #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
-    /// The former place of the file
+    /// The file, as other programs take it
     #[arg(hide = true, value_name = "FILE|-", conflicts_with = "file")]
-    former_file: Option<PathBuf>,
+    positional_file: Option<PathBuf>,
 }
 
 impl FileContent {
     pub(crate) fn path(&self) -> Outcome<&Path> {
-        match self.file.as_deref().or(self.former_file.as_deref()) {
+        match self.file.as_deref().or(self.positional_file.as_deref()) {
             Some(file) => Ok(file),
             None if io::stdin().is_terminal() => {
                 Err(Failure::usage("there is no file").with_hint("name it with `-f FILE`"))

@@ -16,7 +16,6 @@ mod table;
 use clap::{ArgAction, Command};
 use serde_json::{Map, Value, json};
 
-use crate::spellings::former_spellings;
 use shapes::Shape;
 use table::{NO_JSON, ROWS};
 
@@ -109,7 +108,7 @@ pub(crate) fn commands(mut program: Command) -> Vec<Value> {
         let shapes: Vec<&str> = prints.split(' ').filter(|_| is_json).collect();
         json!({
             "place": place, "arguments": names(false), "flags": names(true), "exits": exits(codes),
-            "prints": shapes, "former": former_spellings(place),
+            "prints": shapes,
         })
     };
     ROWS.iter().map(described).collect()

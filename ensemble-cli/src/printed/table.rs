@@ -141,7 +141,6 @@ pub(super) const ROWS: &[Row] = &[
     ("admin projects", "75", "KnownProject"),
     ("admin notify test", "3 5 75", "Notified"),
     ("admin tmux-status", "3 75", "TmuxStatus"),
-    ("admin bridge", "3 75", "nothing"),
     ("admin migrate", "3 75", "Migrated"),
     ("admin fsck", "3 5 75", "QueueFinding WorktreeFinding BoardFinding StepFault FsckNote"),
     ("admin lint", "3", "Linted"),

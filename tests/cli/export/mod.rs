@@ -95,7 +95,7 @@ fn a_message_is_a_trace_and_its_attempts_deliveries_and_steps_are_spans() {
 fn a_span_has_the_same_ids_whenever_it_is_exported_and_its_parent_is_in_its_trace() {
     let bed = bed();
     let once = bed.json("log export otlp --unfinished");
-    assert_eq!(bed.json("export otlp --unfinished"), once);
+    assert_eq!(bed.json("log export otlp --unfinished"), once);
     let spans = spans(&once);
     let ids: BTreeMap<&str, &str> =
         spans.iter().map(|span| (text(span, "spanId"), text(span, "traceId"))).collect();

@@ -93,7 +93,7 @@ fn a_mistyped_team_is_an_error_of_each_reader_and_is_not_created() {
         assert_eq!(ran.code, 1, "{line}: {ran:?}");
         assert!(ran.stderr.contains("the server has no team of this name"), "{line}: {ran:?}");
     }
-    for line in ["task list", "board show", "task show t1", "pause", "prompt --role coder"] {
+    for line in ["task list", "board show", "task show t1", "pause", "board prompt --role coder"] {
         let ran = bed.run(line);
         assert!(ran.stderr.contains("the server has no team of this name"), "{line}: {ran:?}");
     }

@@ -71,7 +71,7 @@ fn a_person_is_told_once_by_a_command_until_it_is_over() {
     ask(&team, "asks");
     team.bed.ok("mailbox add boss");
     fs::write(team.bed.project().join("plan.md"), "the plan\n").unwrap();
-    team.bed.ok("plan submit plan.md --task t-plan --to boss");
+    team.bed.ok("request plan plan.md --task t-plan --to boss");
     eventually("what is new is told", || alerts(&told).iter().any(|it| it["need"] == "decision"));
     let needs: Vec<String> =
         alerts(&told).iter().map(|it| it["need"].as_str().unwrap().to_owned()).collect();
@@ -99,16 +99,16 @@ fn all_work_is_over_is_told_after_work() {
 fn attached_terminals_ring_and_show_it_and_run_nothing() {
     let rules = "notify: [{terminal: bell, tmux: true, when: [blocked]}]\n";
     let team = hooked(&[("asks", "claude")], rules);
-    let test = team.bed.run("notify test");
+    let test = team.bed.run("admin notify test");
     assert!(test.code == 1 && test.stdout.contains("no terminal is attached"), "{test:?}");
 
-    let screen = Screen::start(&team.bed.project(), "attach", (100, 20));
+    let screen = Screen::start(&team.bed.project(), "agent attach", (100, 20));
     screen.listen_for_bells();
     eventually("a terminal is attached", || team.server().attached_terminals().unwrap().len() == 1);
     ask(&team, "asks");
     screen.shows("asks waits for a person: ");
     eventually("the bell has rung", || screen.has_rung());
-    let test = team.bed.ok("notify test");
+    let test = team.bed.ok("admin notify test");
     assert_eq!(test, "rule 1 (terminal, tmux): sent\n");
     screen.shows("a test alert: nothing needs you");
 
@@ -148,5 +148,5 @@ fn the_status_line_of_tmux_says_what_needs_a_person() {
     assert!(line.starts_with("#[fg=red,bold]! 1 asks waits for a person: "), "{line}");
     assert!(line.ends_with("#[default]\n"), "{line}");
     assert_eq!(team.bed.object("tmux-status")["urgent"], 1);
-    team.bed.fails(3, "notify test");
+    team.bed.fails(3, "admin notify test");
 }

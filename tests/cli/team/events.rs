@@ -28,7 +28,7 @@ fn an_ordinary_session_writes_every_type_of_event() {
         let child = bed.start(&line, std::process::Stdio::null());
         let ready = bed.project().join(".ensemble/ready");
         eventually("it is asked", || ready.join(format!("{worker}.ping")).exists());
-        bed.ok(&format!("pong {worker} 1"));
+        bed.ok(&format!("agent pong {worker} 1"));
         if takes {
             eventually("it is delivered", || {
                 queue.join(format!("mailbox/{worker}/new/{task}.1.yaml")).exists()
@@ -42,7 +42,7 @@ fn an_ordinary_session_writes_every_type_of_event() {
     eventually("a drop-box report ends its task", || has("task_complete", 1));
     bed.ok("report t-2 --status failed --reason x --lint off --as conductor");
     assert!(has("task_failed", 1));
-    bed.ok("review t-1 --start --as conductor");
+    bed.ok("task review t-1 --start --as conductor");
     assert!(has("review_start", 1) && has("review_result", 0));
     for round in 1..=3 {
         let review =

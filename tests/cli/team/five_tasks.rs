@@ -94,7 +94,7 @@ fn in_trouble() -> Team {
     order("coder-2", "$E recv");
     let why = "0 of 3 tests (0%) ran: plan.md:1 needs a network";
     order("coder-2", &format!("$E report t-fail --status failed --reason '{why}'"));
-    team.bed.ok("plan submit plan.md --task t-plan --to boss --id plan-1");
+    team.bed.ok("request plan plan.md --task t-plan --to boss --id plan-1");
     bury(&team, "dead-1");
     team
 }

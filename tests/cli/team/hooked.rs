@@ -154,7 +154,7 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
     eventually("it waits", is_held);
     let _ = fs::remove_file(team.here("one.code"));
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| team.bed.run_with("ping one", b""));
+        let asking = scope.spawn(|| team.bed.run_with("agent ping one", b""));
         eventually("the waiter ends", || team.here("one.code").exists());
         let text = fs::read_to_string(team.here("one.err")).unwrap();
         assert!(text.contains("AGENT_TEAM_PING one 1"), "{text}");
@@ -172,7 +172,7 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
     let mut sleeper = sleeper.unwrap();
     eventually("it holds the lock", is_held);
     asks(&team, "{wait_seconds: 2, retry_seconds: 1, attempts: 2}");
-    let asked = team.bed.run("ping one");
+    let asked = team.bed.run("agent ping one");
     assert_eq!(asked.code, 1, "{asked:?}");
     let typed = |ping: &Value| ping["typed"] == true;
     assert!(team.records("ready.ping")[1..].iter().any(typed), "{asked:?}");
@@ -196,14 +196,14 @@ fn hooks_that_report_an_idle_agent_answer_for_it_where_its_profile_says_so() {
         eventually("it waits", || ensemble_core::durable::FileLock::holder(&lock).is_some());
     };
     begins("one", &["start"]);
-    let asked = team.bed.run("ping one");
+    let asked = team.bed.run("agent ping one");
     assert!(asked.code == 0 && asked.stdout.contains("one is ready (ping 1)"), "{asked:?}");
     let pings = team.records("ready.ping");
     assert_eq!((pings.len(), &pings[0]["way"]), (1, &"hook".into()), "{pings:?}");
     assert!(!team.bed.project().join(".ensemble/ready/one.ping").exists(), "it was asked");
     // In a turn it is asked as others are.
     begins("two", &["start", "prompt"]);
-    assert_eq!(team.bed.run("ping two").code, 1);
+    assert_eq!(team.bed.run("agent ping two").code, 1);
 }
 
 #[test]

@@ -113,7 +113,8 @@ fn a_spawned_agent_belongs_to_the_team() {
     let team = Team::with(&["conductor"], "");
     team.up();
     let mut command = team.bed.command(&[
-        "spawn",
+        "agent",
+        "start",
         "tester",
         "--role",
         "coder",
@@ -133,7 +134,7 @@ fn a_spawned_agent_belongs_to_the_team() {
     let environ = fs::read(format!("/proc/{}/environ", line["pid"])).unwrap();
     let environ = String::from_utf8_lossy(&environ);
     assert!(environ.split('\0').any(|variable| variable == "A=b c"), "{environ}");
-    let refused = team.bed.fails(1, "spawn tester");
+    let refused = team.bed.fails(1, "agent start tester");
     assert!(refused.contains("up already"), "{refused}");
     // `up` keeps it, and starts it again as it was.
     kill(u32::try_from(line["pid"].as_u64().unwrap()).unwrap());
@@ -191,7 +192,7 @@ fn a_pane_that_was_there_before_joins() {
         ("--tmux-socket .ensemble/tmux.sock", "exec sh -c 'while read l; do :; done'");
     let id =
         team.server().run(&["new-window", "-d", "-P", "-F", "#{pane_id}", lead]).unwrap().remove(0);
-    let join = |name: &str| format!("join {name} --pane {id} {socket}");
+    let join = |name: &str| format!("agent join {name} --pane {id} {socket}");
     team.bed.ok(&(join("lead") + " --role conductor"));
     let line = team.member("lead");
     assert_eq!((&line["state"], &line["role"]), (&"idle".into(), &"conductor".into()));
@@ -216,8 +217,8 @@ fn agents_that_run_already_are_found_and_taken_into_the_team() {
     let team = Team::with(&["worker-1"], "");
     team.up();
     let socket = "--tmux-socket .ensemble/tmux.sock";
-    assert_eq!(team.bed.ok(&format!("adopt {socket} --json")), "");
-    assert!(team.bed.ok(&format!("adopt {socket}")).contains("no pane has an agent"));
+    assert_eq!(team.bed.ok(&format!("agent adopt {socket} --json")), "");
+    assert!(team.bed.ok(&format!("agent adopt {socket}")).contains("no pane has an agent"));
     // A shell of a person from which an agent was started, and an agent alone.
     let claude = team.here("claude");
     fs::write(&claude, "#!/bin/sh\nwhile read l; do :; done\n").unwrap();
@@ -228,21 +229,21 @@ fn agents_that_run_already_are_found_and_taken_into_the_team() {
         let new = ["new-window", "-d", "-P", "-F", "#{pane_id}", line.as_str()];
         team.server().run(&new).unwrap().remove(0)
     });
-    let list = || objects(&team.bed.ok(&format!("adopt {socket} --json")));
+    let list = || objects(&team.bed.ok(&format!("agent adopt {socket} --json")));
     eventually("both are found", || list().len() == 2);
     assert!(list().iter().all(|it| it["provider"] == "claude" && it["agent"].is_null()));
-    let shown = team.bed.ok(&format!("adopt {socket}"));
+    let shown = team.bed.ok(&format!("agent adopt {socket}"));
     assert!(shown.contains(&panes[0]) && shown.contains("adopt PANE"), "{shown}");
     let refused = team.order("worker-1", &format!("$E agent adopt --all {socket}"));
     assert!(refused.code == 1 && refused.stderr.contains("this is worker-1"), "{refused:?}");
     // One by its pane, then the rest.
-    let told = team.bed.ok(&format!("adopt {} {socket}", panes[1]));
+    let told = team.bed.ok(&format!("agent adopt {} {socket}", panes[1]));
     assert!(told.contains("send --to claude"), "{told}");
     assert_eq!(team.member("claude")["pane"], panes[1].as_str());
-    let refused = team.bed.fails(1, &format!("adopt {} {socket}", panes[1]));
+    let refused = team.bed.fails(1, &format!("agent adopt {} {socket}", panes[1]));
     assert!(refused.contains("belongs to claude"), "{refused}");
-    team.bed.fails(3, &format!("adopt %999 {socket}"));
-    team.bed.ok(&format!("adopt --all {socket}"));
+    team.bed.fails(3, &format!("agent adopt %999 {socket}"));
+    team.bed.ok(&format!("agent adopt --all {socket}"));
     let second = team.member("claude-2");
     assert_eq!(
         (&second["pane"], &second["provider"]),
@@ -278,7 +279,7 @@ fn attaching_shows_the_agents_window() {
     team.up();
     // In a terminal of its own, within another tmux server.
     let command = format!(
-        "cd {} && exec {} attach worker-2",
+        "cd {} && exec {} agent attach worker-2",
         team.bed.project().display(),
         crate::bed::program().display()
     );
@@ -290,18 +291,18 @@ fn attaching_shows_the_agents_window() {
     };
     eventually("a client is attached", shown);
     drop(terminal);
-    let said = team.bed.fails(3, "attach absent");
+    let said = team.bed.fails(3, "agent attach absent");
     assert!(said.contains("no agent `absent` has a pane"), "{said}");
     let pane = team.pane("worker-1");
     team.server().kill_pane(&pane.id).unwrap();
-    let said = team.bed.fails(3, "attach worker-1");
+    let said = team.bed.fails(3, "agent attach worker-1");
     assert!(said.contains("the pane is gone"), "{said}");
 }
 
 #[test]
 fn the_schema_is_that_of_the_configuration() {
     let team = Team::with(&[], "  x: {}\n");
-    let schema = team.bed.ok("schema config");
+    let schema = team.bed.ok("admin schema config");
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../docs/schema/ensemble.schema.json");
     if std::env::var_os("ENSEMBLE_UPDATE_SNAPSHOTS").is_some() {

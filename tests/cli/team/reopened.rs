@@ -30,7 +30,7 @@ while True:
     for key in os.read(0, 4096).decode(errors="replace").replace("\x1b[200~", "").replace("\x1b[201~", ""):
         if key == "\r":
             if buffer.startswith("AGENT_TEAM_PING"):
-                ensemble("pong", *buffer.split()[1:])
+                ensemble("agent", "pong", *buffer.split()[1:])
             elif buffer.startswith("ensemble"):
                 ensemble("recv")
                 ensemble("report", "t1", "--status", "success", "--summary", "counted 1 of 1 files (100%), see ensemble.yaml:1")
@@ -103,9 +103,9 @@ fn a_restarted_agent_starts_alike_and_gets_back_what_it_held() {
     let team = team();
     team.up();
     team.wait_for_state("worker-1", "idle");
-    team.bed.fails(3, "restart stranger");
+    team.bed.fails(3, "agent restart stranger");
     let before = team.member("worker-1");
-    let ran = team.bed.run("restart worker-1 --force");
+    let ran = team.bed.run("agent restart worker-1 --force");
     assert_eq!(ran.code, 0, "{ran:?}");
     let after = team.wait_for_state("worker-1", "idle");
     assert_ne!(before["pid"], after["pid"]);
@@ -126,12 +126,12 @@ fn what_a_restarted_agent_held_comes_back_to_it() {
     let held = team.order("worker-1", "$E recv --json");
     assert!(held.stdout.contains("\"kept\""), "{held:?}");
     // An agent ends no other one without authority, and never itself.
-    let refused = team.order("worker-1", "$E restart worker-1");
+    let refused = team.order("worker-1", "$E agent restart worker-1");
     assert!(refused.stderr.contains("cannot restart itself"), "{refused:?}");
-    let refused = team.order("worker-1", "$E restart conductor --force");
+    let refused = team.order("worker-1", "$E agent restart conductor --force");
     assert!(refused.code == 1 && team.member("conductor")["generation"] == 1, "{refused:?}");
     fs::remove_file(team.here("worker-1.ready")).unwrap();
-    let ran = team.bed.run("restart worker-1 --force");
+    let ran = team.bed.run("agent restart worker-1 --force");
     assert_eq!(ran.code, 0, "{ran:?}");
     let again = team.order("worker-1", "$E recv --json; echo $ENSEMBLE_GENERATION");
     assert!(again.stdout.contains("\"kept\"") && again.stdout.ends_with("2\n"), "{again:?}");
@@ -139,7 +139,7 @@ fn what_a_restarted_agent_held_comes_back_to_it() {
     let config = fs::read_to_string(team.bed.project().join("ensemble.yaml")).unwrap();
     let broken = config.replacen("sh here/puppet.sh", "no-such-program", 1);
     fs::write(team.bed.project().join("ensemble.yaml"), broken).unwrap();
-    let refused = team.bed.fails(5, "restart conductor --force");
+    let refused = team.bed.fails(5, "agent restart conductor --force");
     assert!(refused.contains("no-such-program"), "{refused}");
     assert_eq!(team.member("conductor")["state"], "idle");
 }

@@ -46,7 +46,7 @@ fn who_is_asked_on_another_host_leaves_and_who_has_gone_is_not_waited_for() {
     kill(team.pane("worker-2").pid);
     for (worker, id, state) in [("worker-1", "go-1", "approved"), ("worker-2", "go-2", "expired")] {
         eventually(&format!("{worker} has left"), || {
-            asking.object(&format!("requests {id}"))["state"] == state
+            asking.object(&format!("request list {id}"))["state"] == state
                 && team.member(worker)["state"] == "shutdown"
         });
     }
@@ -196,7 +196,7 @@ fn an_agent_of_another_host_is_seen_and_asked_and_its_name_is_its_own() {
         assert_eq!(team.order("worker-1", "$E agent pong worker-1 1").code, 0);
     };
     thread::scope(|scope| {
-        let asking = scope.spawn(|| other.object("ping worker-1"));
+        let asking = scope.spawn(|| other.object("agent ping worker-1"));
         answer(1);
         let ready = asking.join().unwrap();
         assert_eq!((&ready["ready"], &ready["attempt"]), (&json!(true), &json!(1)));
@@ -254,8 +254,8 @@ fn an_mcp_client_and_dispatch_hand_tasks_to_a_worker_of_another_host() {
     let batch = "type: start_workers\ntasks:\n\
                  - {id: t2, instruction: count, worker: worker-1, retry: {attempts: 2, delay: 0}}\n...\n";
     fs::write(other.project().join("i.yaml"), batch).unwrap();
-    other.ok("instruct i.yaml");
-    let mut dispatch = Watching(other.start("dispatch --once --json", Stdio::null()));
+    other.ok("agent instruct i.yaml");
+    let mut dispatch = Watching(other.start("task dispatch --once --json", Stdio::null()));
     works_on(2, "t2", FAILED);
     works_on(3, "t2", DONE);
     let out = dispatch.0.stdout.take().unwrap();

@@ -252,7 +252,7 @@ fn one_that_dies_without_an_answer_is_not_waited_for() {
     kill(team.pane("worker-1").pid);
     let id = asked["request_id"].as_str().unwrap();
     eventually("its shutdown is carried out", || {
-        team.bed.object(&format!("requests {id}"))["state"] == "expired"
+        team.bed.object(&format!("request list {id}"))["state"] == "expired"
             && team.member("worker-1")["state"] == "shutdown"
     });
     assert_eq!(team.records("worker_release")[0]["how"], "forced");
@@ -288,9 +288,9 @@ fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
             assert!(team.panes().iter().all(|pane| pane.member.is_none()), "{place}");
             assert!(!team.records("worker_release").is_empty(), "{place}");
             assert!(team.bed.ok("dead list").contains("unread"), "{place}");
-            let request = team.bed.object("requests leave-now");
+            let request = team.bed.object("request list leave-now");
             assert_eq!(request["state"], "expired", "{place}: {request}");
-            team.bed.ok("fsck");
+            team.bed.ok("admin fsck");
             team.bed.ok("down --force");
             if !was_killed {
                 break;

@@ -22,13 +22,13 @@ draw "pid $$"
 while IFS= read -r line; do
     printf '%s\n' "$line" >>"$me.typed"
     case $line in
-    "AGENT_TEAM_PING "*) set -- $line; "$E" pong "$2" "$3" >/dev/null 2>&1 ;;
+    "AGENT_TEAM_PING "*) set -- $line; "$E" agent pong "$2" "$3" >/dev/null 2>&1 ;;
     *)
         while mail=$("$E" recv --json 2>/dev/null); do
             id=$(printf '%s\n' "$mail" | sed 's/^{"id":"\([^"]*\)".*/\1/')
             "$E" settle "$id" >/dev/null 2>&1
             case $mail in
-            *'"type":"shutdown_request"'*) "$E" respond "${id%.*}" --approve >/dev/null 2>&1; exit 0 ;;
+            *'"type":"shutdown_request"'*) "$E" request answer "${id%.*}" --approve >/dev/null 2>&1; exit 0 ;;
             esac
             printf '%s\n' "$id" >>"$me.mail"
         done ;;
@@ -139,13 +139,13 @@ fn agents_take_part_however_they_are_started() {
         ok(&team, &["up"]);
         for (name, command) in STARTS {
             team.wait_for_evidence(name, "idle", "ready");
-            let seen = team.bed.object(&format!("pane inspect {name}"));
+            let seen = team.bed.object(&format!("agent inspect {name}"));
             assert_eq!(seen["command"], "claude", "{shell}, {command}: {seen}");
             assert_eq!(seen["would"]["open"]["allowed"], false, "{shell}, {command}: {seen}");
             ok(&team, &["send", "--as", "operator", "--to", name, "--id", name, "-m", "work"]);
             let mail = team.here(&format!("{name}.mail"));
             eventually("it takes its mail", || super::holds(&mail, name));
-            ok(&team, &["ping", name]);
+            ok(&team, &["agent", "ping", name]);
             let typed = fs::read_to_string(team.here(&format!("{name}.typed"))).unwrap();
             let is_ours = |line: &str| line.starts_with("ensemble: ") || line.contains("_PING");
             assert!(typed.lines().all(is_ours), "{shell}, {command}: {typed}");
@@ -188,7 +188,8 @@ fn a_dialog_at_the_start_is_said() {
     assert_eq!(of(&again, "cora")["waits_for_person"], "trust");
     assert_eq!(of(&again, "named")["waits_for_person"], serde_json::Value::Null);
     let command = path(&bin.join("trust/claude"));
-    let spawned = ok(&team, &["spawn", "carl", "--provider", "claude", "--command", &command]);
+    let spawned =
+        ok(&team, &["agent", "start", "carl", "--provider", "claude", "--command", &command]);
     assert!(spawned.contains("carl waits for you: trust"), "{spawned:?}");
     assert!(!team.here("cora.typed").exists(), "a dialog was typed into");
 }
@@ -263,7 +264,17 @@ fn a_dialog_of_an_agent_that_joins_is_said() {
     let socket = server.socket().display().to_string();
     let joined = ok(
         &team,
-        &["join", "hand", "--pane", &pane, "--tmux-socket", &socket, "--provider", "claude"],
+        &[
+            "agent",
+            "join",
+            "hand",
+            "--pane",
+            &pane,
+            "--tmux-socket",
+            &socket,
+            "--provider",
+            "claude",
+        ],
     );
     assert!(
         joined.ends_with("hand waits for you: trust; ensemble agent attach hand\n"),
@@ -334,8 +345,17 @@ fn a_codex_that_joins_with_a_shared_server_is_warned_of() {
     };
     for (name, options, warned) in [("shares", "", true), ("own", " --no-daemon", false)] {
         let pane = started(name, options);
-        let arguments =
-            ["join", name, "--pane", &pane, "--tmux-socket", &socket, "--provider", "codex"];
+        let arguments = [
+            "agent",
+            "join",
+            name,
+            "--pane",
+            &pane,
+            "--tmux-socket",
+            &socket,
+            "--provider",
+            "codex",
+        ];
         let joined = run(&team, &arguments);
         assert_eq!(joined.code, 0, "{joined:?}");
         let is_warned = joined.stderr.contains(WARNED);
@@ -378,14 +398,16 @@ fn a_program_that_is_not_there_is_said_before_anything_starts() {
         let executable = fs::Permissions::from_mode(0o755);
         fs::set_permissions(hidden.join("hidden"), executable).unwrap();
         let name = format!("s{}", extra[1].len());
-        let ran = run(&team, &[&["spawn", &name][..], extra].concat());
+        let ran = run(&team, &[&["agent", "start", &name][..], extra].concat());
         assert_eq!(ran.code, code, "{extra:?}: {ran:?}");
     }
     let path = format!("PATH={}:/usr/bin:/bin", team.here("hidden").display());
-    ok(&team, &["spawn", "own-path", "--command", "hidden", "--env", &path]);
+    ok(&team, &["agent", "start", "own-path", "--command", "hidden", "--env", &path]);
     // What only the shell can tell is said after it has tried.
-    let late =
-        run(&team, &["spawn", "late", "--provider", "claude", "--command", "(no-such-agent)"]);
+    let late = run(
+        &team,
+        &["agent", "start", "late", "--provider", "claude", "--command", "(no-such-agent)"],
+    );
     assert_eq!(late.code, 1, "{late:?}");
     assert!(
         late.stderr.contains("exit 127") && late.stderr.contains("command not found"),
@@ -412,18 +434,18 @@ fn an_interactive_shell_is_the_agent_once_it_runs_there() {
     eventually("the shell shows its prompt", || {
         server.run(&["capture-pane", "-p", "-t", &pane]).unwrap().iter().any(|l| l.contains('❯'))
     });
-    let joined = run(&team, &[&["join", "hand"][..], &at].concat());
+    let joined = run(&team, &[&["agent", "join", "hand"][..], &at].concat());
     assert_eq!(joined.code, 0, "{joined:?}");
     assert!(joined.stderr.contains("warning: no claude runs in pane"), "{joined:?}");
     ok(&team, &["mailbox", "add", "other"]);
     let bound = run(&team, &[&["mailbox", "bind", "other"][..], &at].concat());
     assert!(bound.code == 0 && bound.stderr.contains("no claude runs in pane"), "{bound:?}");
     team.wait_for_state("hand", "gone");
-    assert_eq!(team.bed.object("pane inspect hand")["would"]["open"]["allowed"], true);
+    assert_eq!(team.bed.object("agent inspect hand")["would"]["open"]["allowed"], true);
     // A person starts it.
     server.run(&["send-keys", "-t", &pane, "claude", "Enter"]).unwrap();
     team.wait_for_evidence("hand", "idle", "ready");
-    let open = &team.bed.object("pane inspect hand")["would"]["open"];
+    let open = &team.bed.object("agent inspect hand")["would"]["open"];
     assert_eq!(open["reason"], "other_program", "its composer is no shell's prompt");
     // Stopped, it is in the background of the shell, which has the keys.
     server.run(&["send-keys", "-t", &pane, "C-z"]).unwrap();

@@ -25,8 +25,15 @@ pub(super) fn with_claude(view: &str) -> Team {
         dir.display()
     );
     team.up();
-    let mut spawn =
-        team.bed.command(&["spawn", "coder", "--provider", "claude", "--command", &command]);
+    let mut spawn = team.bed.command(&[
+        "agent",
+        "start",
+        "coder",
+        "--provider",
+        "claude",
+        "--command",
+        &command,
+    ]);
     assert!(spawn.output().unwrap().status.success());
     eventually("it runs", || dir.join("running").exists());
     team
@@ -190,7 +197,8 @@ fn a_shell_in_an_agents_place_is_no_agent() {
     let team = Team::with(&["conductor"], "");
     team.up();
     let mut spawn = team.bed.command(&[
-        "spawn",
+        "agent",
+        "start",
         "coder",
         "--provider",
         "claude",

@@ -46,7 +46,7 @@ fn team_with(command: &str) -> Team {
     let supervise = |here: &str| {
         let command = command.replace("HERE", here);
         format!(
-            "  coder-1: {{role: coder, command: '{} supervise --role coder --poll 1s -- {command}', env: \
+            "  coder-1: {{role: coder, command: '{} agent supervise --role coder --poll 1s -- {command}', env: \
              {{HERE: {here}, E: {}}}}}\npoll_interval_seconds: 900\n",
             program().display(),
             program().display()
@@ -216,7 +216,7 @@ fn a_supervisor_outside_of_the_panes_is_a_row_and_answers_too() {
     git(&bed.project(), "commit --quiet --allow-empty -m begin");
     bed.ok("board init");
     bed.ok("task add t1 -d first --spec s.md --done-when works");
-    let line = "supervise --role coder --id coder-1 --poll 1s -- sleep 600";
+    let line = "agent supervise --role coder --id coder-1 --poll 1s -- sleep 600";
     let mut supervisor = bed.start(line, Stdio::null());
     let row = || bed.json("team").into_iter().find(|row| row["agent"] == "coder-1");
     let mut last = Value::Null;
@@ -240,15 +240,17 @@ fn a_supervisor_outside_of_the_panes_is_a_row_and_answers_too() {
     bed.ok("task claim t1 --as bob");
     let bob = bed.object("team bob");
     assert_eq!((&bob["state"], &bob["came"]), (&"working".into(), &"registered".into()));
-    assert_eq!(bed.object("whoami --as bob")["holds"][0]["task_id"], "t1");
+    assert_eq!(bed.object("agent whoami --as bob")["holds"][0]["task_id"], "t1");
 
     // A killed supervisor is gone, and the next one takes the name over.
-    let mut killed = bed.start("supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
+    let mut killed =
+        bed.start("agent supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
     eventually("it is up", || row().unwrap()["state"] == "idle");
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert_eq!(row().unwrap()["state"], "gone");
-    let mut next = bed.start("supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
+    let mut next =
+        bed.start("agent supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
     eventually("the next one is up", || row().unwrap()["state"] == "idle");
     kill_process(Pid::from_child(&next), Signal::TERM).unwrap();
     assert!(next.wait().unwrap().success());
@@ -281,8 +283,10 @@ fn a_worker_stops_no_other_agent_unless_the_configuration_says_so() {
          created_at: 2026-01-01T00:00:00Z\\ndeadline_seconds: 99999999\\nat_expiry: force\\ncontent: go\\n' >queue/tmp/byhand/request.yaml && mv queue/tmp/byhand queue/requests/byhand",
     );
     assert_eq!(ran.code, 0, "{ran:?}");
-    eventually("it is withdrawn", || team.bed.object("requests byhand")["state"] == "cancelled");
-    let comment = team.bed.object("requests byhand")["comment"].to_string();
+    eventually("it is withdrawn", || {
+        team.bed.object("request list byhand")["state"] == "cancelled"
+    });
+    let comment = team.bed.object("request list byhand")["comment"].to_string();
     assert!(comment.contains("may not ask another agent to shut down"), "{comment}");
 
     // The conductor may, and whom the configuration names.

@@ -5,21 +5,19 @@ use std::fs;
 use super::Team;
 
 /// Each command with a file that agents run unasked; `FILE` stands for the file.
-const WITH_A_FILE: [&str; 14] = [
+const WITH_A_FILE: [&str; 12] = [
     "send --to conductor -f FILE",
     "send --to conductor --file=FILE",
-    "broadcast -f FILE",
+    "send --all -f FILE",
     "assign worker-1 -f FILE",
     "agent instruct -f FILE",
-    "instruct FILE",
     "task summary --instruction FILE --wait 0",
     "task dispatch --once -f FILE",
     "request ask plan_approval conductor -f FILE",
     "request plan --task t1 -f FILE",
-    "plan submit FILE --task t1",
     "step add -f FILE",
     "step split t1 1 -f FILE",
-    "lint --mode warn FILE",
+    "admin lint --mode warn FILE",
 ];
 
 #[test]
@@ -39,7 +37,7 @@ fn an_agent_reads_only_files_of_its_project_and_a_person_reads_any() {
             assert!(ran.stderr.contains("outside of the project"), "{line}: {ran:?}");
         }
     }
-    let root = team.order("worker-1", "$E lint --root .. mine.md");
+    let root = team.order("worker-1", "$E admin lint --root .. mine.md");
     assert!(root.stderr.contains("outside of the project"), "{root:?}");
     let call = r#"{"id":1,"method":"send","params":{"to":["conductor"],"file":"../secret.md"}}"#;
     let called = team.order("worker-1", &format!("echo '{call}' | $E admin api"));

@@ -113,8 +113,8 @@ fn summary(context: &Context, replay: &Replay, wrong: u64, untold: u64) -> Outco
 /// What is on disk. What a project does not have, or has elsewhere, is not looked at.
 fn look(context: &Context) -> Outcome<Disk> {
     let project = context.project()?;
-    if let Some(servers) = project.servers()? {
-        let text = format!("the mailboxes are at {servers}, not in a directory");
+    if project.is_shared()? {
+        let text = "the mailboxes are on the team's servers, not in a directory";
         return Err(Failure::refused(text).with_hint("docs/guides/hosts.md says what works where"));
     }
     let mut disk = Disk::default();

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::printed;
 
 /// Commands that take over the terminal, run until they are ended, or read stdin.
-const NOT_CALLED: [&str; 18] = [
+const NOT_CALLED: [&str; 17] = [
     "claude",
     "codex",
     "opencode",
@@ -29,7 +29,6 @@ const NOT_CALLED: [&str; 18] = [
     "admin hook",
     "admin mcp",
     "admin api",
-    "admin bridge",
     "admin conformance",
     "admin completions",
     "admin man",

@@ -57,7 +57,7 @@ impl Arguments {
             OverviewSource::Remote(_) | OverviewSource::Away(_) => None,
         };
         samples.extend(gauges(&overview, spool));
-        if context.project()?.servers()?.is_some() {
+        if context.project()?.is_shared()? {
             samples.push(of_servers(overview.away.is_none()));
         }
         let (file, is_json) = (&self.output, context.out.is_json());

@@ -31,7 +31,7 @@ pub(super) fn follow(
     since: Option<Timestamp>,
 ) -> Outcome {
     let project = context.project()?;
-    if project.servers()?.is_some() {
+    if project.is_shared()? {
         let text = "a team on servers has a log on each host, which --follow does not merge";
         return Err(Failure::refused(text).with_hint("export it now and then, with --since"));
     }
