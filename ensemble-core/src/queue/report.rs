@@ -8,7 +8,7 @@ use crate::dropbox::CompleteFile;
 use crate::message::MessageId;
 use crate::{Error, Result};
 
-/// A complete file of a drop box, as the closure of a [`Watcher`] gets it.
+/// A complete file of a drop box, as the closure of a [`Watcher`](super::Watcher) gets it.
 ///
 /// ```
 /// use ensemble_core::{CallbackResult, Report};

@@ -62,7 +62,7 @@ const ACTOR: &str = "watcher";
 /// let queue = Queue::open_or_create("queue")?;
 /// let (lead, stop) = (queue.mailbox("lead")?, CancelToken::new()?);
 /// # let stopper = stop.clone();
-/// # std::fs::create_dir("queue/reports")?;
+/// # std::fs::create_dir_all("queue/reports")?;
 /// # std::fs::write("queue/reports/task-7-completed.yaml", "status: success\n...\n")?;
 /// Watcher::new(&queue)?
 ///     .route("reports/*-completed.yaml", move |report| {
