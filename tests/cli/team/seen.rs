@@ -100,13 +100,14 @@ fn as_example(screen: &str) -> String {
             && ["ms", "s", "m"].contains(&unit)
     };
     let plain = |line: &str| {
+        let mut before = "";
         let words = line.split(' ').map(|word| {
+            let is_process = std::mem::replace(&mut before, word) == "process";
             let bare = word.trim_matches(|c: char| "(),:".contains(c));
             match bare.len() {
                 8 if bare.as_bytes()[2] == b':' => word.replace(bare, "12:03:04"),
                 _ if is_age(bare) => word.replace(bare, "4s"),
-                // A process.
-                4.. if bare.bytes().all(|b| b.is_ascii_digit()) => word.replace(bare, "2471"),
+                _ if is_process && bare.parse::<u32>().is_ok() => word.replace(bare, "2471"),
                 _ => word.to_owned(),
             }
         });

@@ -206,27 +206,42 @@ pub fn sort_causally(records: &mut [Record]) {
         }
     }
     let mut taken: HashMap<String, usize> = HashMap::new();
-    let mut places: Vec<(usize, u8, usize)> = Vec::with_capacity(records.len());
+    let mut settled: HashMap<String, (usize, usize)> = HashMap::new();
+    let mut places: Vec<(usize, u8, usize, usize)> = Vec::with_capacity(records.len());
     for (at, record) in records.iter().enumerate() {
         let id = word(record, "id");
         let begun = first.get(&id).copied().unwrap_or(at);
         let place = match record.kind.as_str() {
-            types::MESSAGE_STORED => (begun, 0, at),
+            types::MESSAGE_STORED => (begun, 0, 2 * at, at),
             types::MESSAGE_ACKED => {
                 let place = before_state(records, at, "working").max(begun);
                 taken.insert(id, place);
-                (place, 1, at)
+                (place, 1, 2 * at, at)
             }
             types::MESSAGE_SETTLED => {
                 let begun = taken.get(&id).copied().unwrap_or(begun);
-                (before_state(records, at, "idle").max(begun), 1, at)
+                let place = before_state(records, at, "idle").max(begun);
+                settled.insert(id, (place, at));
+                (place, 1, 2 * at, at)
             }
-            _ => (at, 2, at),
+            _ => (at, 2, 2 * at, at),
         };
         places.push(place);
     }
+    // An answer settles what it answers; a later message of the conversation does not.
+    for (place, record) in places.iter_mut().zip(records.iter()) {
+        let is_stored = record.kind.as_str() == types::MESSAGE_STORED;
+        let settled = settled.get(&word(record, "correlation_id")).filter(|(settled, at)| {
+            let end = &records[*at];
+            let is_close = record.timestamp.since(end.timestamp) < EFFECT_WITHIN;
+            is_stored && is_close && record.actor == end.actor && *settled <= place.0
+        });
+        if let Some((settled, at)) = settled {
+            (place.0, place.1, place.2) = (*settled, 1, 2 * at - 1);
+        }
+    }
     places.sort_unstable();
-    let sorted: Vec<Record> = places.iter().map(|(_, _, at)| records[*at].clone()).collect();
+    let sorted: Vec<Record> = places.iter().map(|(_, _, _, at)| records[*at].clone()).collect();
     records.clone_from_slice(&sorted);
 }
 
@@ -237,7 +252,7 @@ fn before_state(records: &[Record], at: usize, to: &str) -> usize {
         record.kind.as_str() == types::AGENT_STATE
             && word(record, "agent") == act.actor
             && word(record, "to") == to
-            && word(record, "from") != "starting"
+            && matches!(&*word(record, "from"), "idle" | "working")
             && act.timestamp.since(record.timestamp) < EFFECT_WITHIN
     };
     let from = at.saturating_sub(RECENT_MAX);
@@ -283,6 +298,8 @@ mod tests {
         let notified =
             json!({ "mailbox": "gem", "ids": [id], "evidence": { "way": "keystrokes" } });
         let works = json!({ "agent": "gem", "from": "idle", "to": "working" });
+        let answer =
+            json!({ "mailbox": "operator", "id": "r1", "type": "message", "correlation_id": id });
         let mut records = vec![
             record(
                 1,
@@ -295,6 +312,7 @@ mod tests {
             record(4, "message.acked", "gem", &place),
             record(5, "message.stored", "operator", &stored),
             record(6, "message.settled", "gem", &place),
+            record(7, "message.stored", "gem", &answer),
         ];
         sort_causally(&mut records);
         let expected = [
@@ -303,6 +321,7 @@ mod tests {
             "gem was notified by a line in its terminal",
             "gem received \"please count the lines\"",
             "gem  idle -> working",
+            "gem -> operator  a message",
             "gem finished \"please count the lines\"",
         ];
         assert_eq!(texts(&records, Some(&spool)), expected);
