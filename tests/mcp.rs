@@ -311,7 +311,7 @@ const INSPECTED: [(&str, &[&str], bool); 26] = [
     ),
     ("recv", &[], false),
     ("reply", &["id=nothing", "message=hello"], true),
-    ("recall", &["id=nothing"], true),
+    ("recall", &["id=01a224bc-bfe0-768b-93ef-8838eee0c267"], true),
     ("settle", &["id=letter-1"], false),
     ("plan_approval", &["plan=read, then write", "task_id=task-8"], false),
     ("shutdown_request", &["agent=Devon", "deadline_seconds=600", "on_silence=tell"], false),

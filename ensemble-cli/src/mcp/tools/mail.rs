@@ -231,7 +231,9 @@ fn headers_of(send: Send) -> Result<MessageHeaders, Trouble> {
 
 pub(super) fn recall(desk: &Desk, recall: Recall) -> Answer {
     let id = message_id(recall.id)?;
-    let copies = recalling::recall(&desk.app(), desk.queue()?, &id, recall.mailbox.as_ref())?;
+    // Opened first: it takes the lock of `app`.
+    let queue = desk.queue()?;
+    let copies = recalling::recall(&desk.app(), queue, &id, recall.mailbox.as_ref())?;
     Ok(json!({ "copies": copies.iter().map(RecalledCopy::object).collect::<Vec<_>>() }))
 }
 
