@@ -69,7 +69,7 @@ fn a_blocked_task_is_superseded() {
 fn validate_lists_all_violations_by_field() {
     let bed = bed();
     assert!(bed.ok("board validate").ends_with("is valid\n"));
-    let ran = bed.run("board validate --files");
+    let ran = bed.run("board validate --worktrees");
     assert_eq!((ran.code, ran.stdout.lines().count()), (4, 2), "{ran:?}");
     let broken = text(&bed).replace("status: UNCLAIMED", "status: CLAIMED");
     std::fs::write(bed.project().join(".ensemble/state.yaml"), broken).unwrap();

@@ -45,7 +45,7 @@ const KEPT_MIN: Duration = Duration::from_secs(24 * 60 * 60);
 /// The slowest connection over which content is read: its whole time limit grows by a second for so many bytes.
 const BYTES_A_SECOND_MIN: u64 = 1024 * 1024;
 /// Reads of one content, if its upload is replaced meanwhile.
-const READS_MAX: usize = 3;
+const READS_MAX: usize = 8;
 
 /// What NATS's object stores keep of an object.
 #[derive(Debug, Serialize, Deserialize)]

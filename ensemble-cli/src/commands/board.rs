@@ -147,7 +147,7 @@ pub(super) fn controls(board: &Board) -> Outcome<Vec<Control>> {
 struct Validate {
     /// Also look whether worktrees and specifications are there
     #[arg(long)]
-    files: bool,
+    worktrees: bool,
 }
 
 impl Validate {
@@ -158,7 +158,7 @@ impl Validate {
             Ok(state) => {
                 warnings.clone_from(&state.warnings);
                 let project = board.project().to_owned();
-                match self.files {
+                match self.worktrees {
                     true => board::missing_files(&state, |path| project.join(path).exists()),
                     false => Vec::new(),
                 }
