@@ -335,7 +335,7 @@ fn without_tmux_and_without_a_terminal_an_agent_takes_part_all_the_same() {
     let bin = bed.project().join("bin");
     fs::create_dir(&bin).unwrap();
     let script = format!(
-        "#!/bin/sh\n{program} whoami; {program} recv; exit 3\n",
+        "#!/bin/sh\n{program} agent whoami; {program} recv; exit 3\n",
         program = program().display()
     );
     fs::write(bin.join("claude"), script).unwrap();

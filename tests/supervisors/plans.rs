@@ -112,7 +112,7 @@ impl Bed {
 
     fn review(&self, plan: &Name, answer: &str, feedback: &str) {
         let line =
-            ["plan", "review", plan.as_str(), answer, "--feedback", feedback, "--as", "lead"];
+            ["request", "answer", plan.as_str(), answer, "--feedback", feedback, "--as", "lead"];
         self.ok(&line);
     }
 

@@ -113,7 +113,7 @@ def ours(ensemble, home, files, env):
         session = {"version": 1, "agent": program, "provider": program, "since": "2026-11-20T08:00:00Z",
                    "records": [str(record) for record in records]}
         write(project / f".ensemble/sessions/{program}.json", [session])
-    printed = subprocess.run([ensemble, "usage", "--json"], cwd=project, env=env, check=True, stdout=subprocess.PIPE)
+    printed = subprocess.run([ensemble, "agent", "usage", "--json"], cwd=project, env=env, check=True, stdout=subprocess.PIPE)
     rows = [json.loads(line) for line in printed.stdout.splitlines()]
     return {row["agent"]: (sum(row["tokens"].values()), row["cost_usd"]) for row in rows}
 

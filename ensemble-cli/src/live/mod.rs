@@ -244,7 +244,7 @@ impl Live<'_> {
                 ratatui::try_restore()?;
                 silence(false);
                 let mut attach = Command::new(own_program());
-                attach.args(["attach", name.as_str()]).stderr(Stdio::piped());
+                attach.args(["agent", "attach", name.as_str()]).stderr(Stdio::piped());
                 let ended = attach.stdin(Stdio::inherit()).stdout(Stdio::inherit()).output();
                 silence(true);
                 *terminal = ratatui::try_init()?;

@@ -242,7 +242,9 @@ impl View {
             }
             (KeyCode::Char('a'), Some(_)) => return agent.map_or(Action::None, Action::Attach),
             (KeyCode::Char('n'), Some(_)) => {
-                let nudge = |name: Name| Action::Run(vec!["nudge".to_owned(), name.to_string()]);
+                let nudge = |name: Name| {
+                    Action::Run(vec!["agent".to_owned(), "nudge".to_owned(), name.to_string()])
+                };
                 return agent.map_or(Action::None, nudge);
             }
             (KeyCode::Char('s'), Some(_)) => {
