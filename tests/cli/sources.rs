@@ -154,7 +154,7 @@ fn a_configured_server_is_queried_and_its_answer_is_reported() {
     // A file does as well, and nothing is typed to an agent that says it works.
     fs::write(team.bed.project().join("secret"), "s3cret\n").unwrap();
     team.configure(&format!("{{address: '{at}', password_file: secret}}"));
-    team.bed.send("mail");
+    assert_eq!(team.bed.run("send --to w1 -m mail").code, 0);
     let nudged = team.run("agent nudge w1", None);
     assert_eq!(nudged.code, 75, "{nudged:?}");
     assert!(nudged.stderr.contains("busy"), "{nudged:?}");

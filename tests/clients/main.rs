@@ -69,7 +69,7 @@ fn passes(client: &str) -> (usize, usize) {
 
 #[test]
 fn our_own_adapter_passes() {
-    let client = format!("'{}' conformance --serve", env!("CARGO_BIN_EXE_ensemble"));
+    let client = format!("'{}' admin conformance --serve", env!("CARGO_BIN_EXE_ensemble"));
     let (passed, _) = passes(&client);
     assert!(passed >= 220, "{passed}");
 }

@@ -107,7 +107,7 @@ impl Arguments {
         let fresh =
             || std::time::UNIX_EPOCH.elapsed().map_or(1, |now| u64::from(now.subsec_nanos()));
         let own = std::env::current_exe().map_err(|error| Failure::refused(error.to_string()))?;
-        let own = format!("'{}' conformance --serve", own.display());
+        let own = format!("'{}' admin conformance --serve", own.display());
         let turns = self.clients.iter().chain(std::iter::once(&own)).cycle();
         let load = Load {
             processes: turns.take(self.processes.max(self.clients.len() + 1)).cloned().collect(),

@@ -45,7 +45,7 @@ fn up_that_was_killed_anywhere_is_finished_by_the_next() {
             let team = Team::with(&AGENTS, "");
             for name in AGENTS {
                 team.bed.ok(&format!("mailbox add {name}"));
-                team.bed.ok(&format!("send --to {name} -m unread"));
+                assert_eq!(team.bed.run(&format!("send --to {name} -m unread")).code, 0);
             }
             if !team.is_killed_at("up", call, number) {
                 break;

@@ -49,7 +49,8 @@ fn a_watcher_that_was_killed_comes_back_with_the_next_verb() {
 fn no_verb_starts_a_watcher_after_down_or_without_a_team() {
     let team = Team::with(&["conductor"], "");
     // Nothing is up yet.
-    team.bed.ok("send --as operator --to conductor -m news");
+    let said = team.bed.run("send --as operator --to conductor -m news").stderr;
+    assert!(said.contains("`ensemble up conductor` starts it"), "{said}");
     team.up();
     team.bed.ok("down --force");
     for line in ["send --as operator --to conductor -m news", "status", "team", "inbox conductor"] {

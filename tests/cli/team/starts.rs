@@ -60,8 +60,9 @@ const SLOW: &str = "#!/bin/sh\nsleep 7\nexec \"$HERE/bin/trust/claude\"\n";
 /// As Codex: with a server that all of one home share, and that the first one starts. What the agent
 /// runs, runs there.
 const CODEX: &str = r#"#!/bin/sh
-[ "$1" = --no-daemon ] || { mkdir "$HERE/server" 2>/dev/null && env >"$HERE/server/env"; }
-if [ "$1" = --no-daemon ]; then env >"$HERE/$ENSEMBLE_AGENT_ID.env"; else
+case " $* " in *" --no-daemon "*) own=yes ;; *) own= ;; esac
+[ "$own" ] || { mkdir "$HERE/server" 2>/dev/null && env >"$HERE/server/env"; }
+if [ "$own" ]; then env >"$HERE/$ENSEMBLE_AGENT_ID.env"; else
     while ! [ -s "$HERE/server/env" ]; do sleep 0.1; done
     cp "$HERE/server/env" "$HERE/$ENSEMBLE_AGENT_ID.env"
 fi
