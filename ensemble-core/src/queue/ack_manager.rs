@@ -160,6 +160,7 @@ impl AckManager {
         if self.wait.is_watched() { POLL_WITH_EVENTS } else { POLL_WITHOUT_EVENTS }
     }
 
+    #[cfg(feature = "tokio")]
     pub(super) fn queue(&self) -> &Queue {
         &self.queue
     }
