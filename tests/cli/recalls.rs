@@ -52,16 +52,16 @@ fn what_was_not_read_is_recalled_and_what_was_read_is_corrected() {
     assert!(text.contains("\nReplaces:   m2: do not act on that one any more\n"), "{text}");
 }
 
+/// What a hook of Claude Code prints for `w1`.
+fn hook(bed: &Bed, event: &str) -> String {
+    let line = format!("hook {event} --provider claude --as w1");
+    bed.run_with(&line, br#"{"session_id": "s1"}"#).stdout
+}
+
 #[test]
 fn what_interrupts_overtakes_and_what_waits_for_the_turn_is_not_handed_over_after_a_tool() {
     let bed = Bed::new();
-    let hook = |event: &str| {
-        let said = bed.run_with(
-            &format!("hook {event} --provider claude --as w1"),
-            br#"{"session_id": "s1"}"#,
-        );
-        said.stdout
-    };
+    let hook = |event: &str| hook(&bed, event);
     bed.ok("send --to w1 --when turn --id later -m later");
     assert_eq!(hook("tool"), "");
     bed.ok("send --to w1 --id m1 -m first");
@@ -77,13 +77,7 @@ fn what_interrupts_overtakes_and_what_waits_for_the_turn_is_not_handed_over_afte
 #[test]
 fn a_session_is_asked_before_it_is_given_anything_twice() {
     let bed = Bed::new();
-    let hook = |event: &str| {
-        let said = bed.run_with(
-            &format!("hook {event} --provider claude --as w1"),
-            br#"{"session_id": "s1"}"#,
-        );
-        said.stdout
-    };
+    let hook = |event: &str| hook(&bed, event);
     let id = bed.send("count");
     assert!(hook("tool").contains("count"));
     assert!(hook("stop").contains("Reminder: you still hold"));

@@ -45,8 +45,8 @@ const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBM
 /// When this returns, the message survives whatever `durability` promises. Content that is larger
 /// than 60 KiB or not UTF-8 is stored as an attachment which the message names.
 ///
-/// An agent at work reads a message after the tool that it runs. With `--when interrupt` the message overtakes what
-/// waits, and interrupts the agent where its program allows that; with `--when turn` it waits for the end of the turn.
+/// An agent at work reads a message after its current tool; `--when turn` waits for the end of the turn. With
+/// `--when interrupt` it overtakes other mail; from a person or a lead it also interrupts the agent.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble send --to worker-1 'the tests are red again'
@@ -80,7 +80,7 @@ pub(crate) struct Arguments {
     /// When an agent at work reads it: interrupt, tool or turn [default: tool]
     #[arg(long, value_name = "CLASS")]
     when: Option<DeliveryClass>,
-    /// Recall this earlier message of yours, unless it was read; the new one says that it replaces it
+    /// Recall this earlier message unless it was read; this one says that it replaces it
     #[arg(long, value_name = "ID")]
     replaces: Option<MessageId>,
     /// Wait up to DURATION for the answer, and print it instead of the id
@@ -241,7 +241,7 @@ impl Arguments {
             let text = "`--plan`, `--replaces`, `--until` and `--wait` work in this project only";
             return Err(Failure::usage(text));
         }
-        let other = OtherProject::open(context, project)?;
+        let other = OtherProject::open_to_send(context, project)?;
         let mut envelope = self.envelope(context, &other.recipient(name)?)?;
         envelope.project = Some(own_project(context)?);
         let envelope = fill(&*other.queue, envelope, self.content.read()?)?;

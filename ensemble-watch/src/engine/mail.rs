@@ -12,6 +12,7 @@ use ensemble_project::panes::PaneEntry;
 
 use super::Context;
 use super::remote::Remote;
+use crate::authority::Guard;
 use crate::mail::RemoteMail;
 use crate::notifier::{COUNT_MAX, Notifier};
 use crate::pane_worker::PaneWorkers;
@@ -154,7 +155,9 @@ impl Mail {
             if WEIGHTY_TYPES.contains(&envelope.kind.as_str()) {
                 self.notifier.weighty(now, mailbox, id);
             }
-            if envelope.when == Some(DeliveryClass::Interrupt) {
+            if envelope.when == Some(DeliveryClass::Interrupt)
+                && Guard::new(&context.project).may_interrupt(&envelope)
+            {
                 self.notifier.interrupt(mailbox);
             }
         }
