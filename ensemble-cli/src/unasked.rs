@@ -1,13 +1,14 @@
 //! What agents may run without a person being asked, and what each argument of that may do.
 //!
 //! The launch settings of agents allow a few commands by their first words ([`UNASKED`]). An allow-list sees no
-//! options, so these commands must be harmless with every option. Two kinds of values would not be, and are refused to
-//! agents by `App::admit`, at every door:
+//! options, so these commands must be harmless with every option. Some values would not be, and are refused to agents,
+//! at every door:
 //!
 //! | value | for an agent |
 //! |---|---|
 //! | a file to read (`send -f`, `admin lint FILE`) | a file of the project, of its worktrees or of the directory the agent was started in |
 //! | another project (`--queue`, of every command) | refused |
+//! | a recipient in another project (`send --to NAME@PROJECT`) | a project that `other_projects` of `ensemble.yaml` names |
 //!
 //! An agent is a member of the team that is known by its pass, its process tree or its pane. A person may do all of it.
 //! Every other command asks a person, as the agent's program asks for any command.

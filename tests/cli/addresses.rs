@@ -81,7 +81,16 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     assert!(bed.ok("recv").contains("yes"));
     // An agent is known by its own project, and its text is not trusted in another one.
     member(&bed, "cora");
-    works(of_member(&bed, "cora", "send --to opal@website --id q2 -m look", ""));
+    let to_website = "send --to opal@website --id q2 -m look";
+    let refused = of_member(&bed, "cora", to_website, "");
+    assert!(
+        refused.code == 1 && refused.stderr.contains("other_projects: [website]"),
+        "{refused:?}"
+    );
+    let yaml = bed.project().join("ensemble.yaml");
+    let before = std::fs::read_to_string(&yaml).unwrap_or_default();
+    std::fs::write(&yaml, format!("{before}\nother_projects: [website]\n")).unwrap();
+    works(of_member(&bed, "cora", to_website, ""));
     let text = works(website.run("recv --as opal"));
     let expected =
         "Message from cora of project project, an agent of another team:\nUntrusted text";

@@ -102,6 +102,8 @@ pub struct Config {
     pub team: TeamConfig,
     /// The people who run the team; mail to `operator` goes to the first of them (default: `operator` itself).
     pub people: Vec<Name>,
+    /// The other projects of this user to which agents may write, as `NAME@PROJECT` (docs/guides/other-projects.md).
+    pub other_projects: Vec<Name>,
     /// The agents of the team, by name.
     pub agents: BTreeMap<Name, AgentConfig>,
     /// Rules for acting under an agent's name.
@@ -212,6 +214,10 @@ impl Config {
             routes: self.routes.into_iter().chain(fallback.routes).collect(),
             team: self.team.or(fallback.team),
             people: if self.people.is_empty() { fallback.people } else { self.people },
+            other_projects: match self.other_projects.is_empty() {
+                true => fallback.other_projects,
+                false => self.other_projects,
+            },
             agents,
             identity: IdentityConfig {
                 outsiders: self.identity.outsiders.or(fallback.identity.outsiders),

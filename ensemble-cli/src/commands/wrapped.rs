@@ -11,12 +11,11 @@ macro_rules! wrappers {
         pub(super) mod $module {
             #[doc = $about]
             ///
-            /// Makes the project if there is none, and takes the agent into the team. The agent gets its mail and the tools
-            /// of `ensemble mcp`. Everything behind the flags goes to the agent as it is. It ends with the agent, with its
-            /// exit code. Mail that waits stays.
+            /// Creates the project if there is none. The agent gets mail and the tools of `ensemble mcp`; other arguments go to
+            /// its program. This command ends with the agent and its exit code. Unread mail stays.
             ///
-            /// Works in any terminal, with or without tmux. A hint that mail waits is typed between your own keys, never
-            /// among them. `ensemble admin watch` need not run: a watcher comes with the first agent and goes with the last.
+            /// Works in any terminal, with or without tmux. A hint that mail waits is typed between your keys, never among
+            /// them. A watcher starts with the first agent and ends with the last.
             #[derive(Debug, clap::Args)]
             #[command(after_help = $example)]
             pub(crate) struct Arguments {

@@ -7,7 +7,8 @@
 //! | a name alone | that it is not proved |
 //!
 //! The answer goes back in the same way: the message names the project of its sender. Who may write into the other
-//! queue, its directory says.
+//! queue, its directory says. An agent sends without a person being asked, so it begins a conversation only with the
+//! projects that `other_projects` in its `ensemble.yaml` names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -61,6 +62,17 @@ pub struct OtherProject {
 }
 
 impl OtherProject {
+    /// Opens the project of this name for a message that answers none.
+    pub fn open_to_send(app: &App, name: &Name) -> Outcome<Self> {
+        let (identity, project) = (app.identity()?, app.project()?);
+        if identity.is_member() && !project.config.other_projects.contains(name) {
+            let text = format!("agents of this project may not write to the project `{name}`");
+            let hint = format!("a person allows it in ensemble.yaml: `other_projects: [{name}]`");
+            return Err(Failure::refused(text).with_hint(hint));
+        }
+        Self::open(app, name)
+    }
+
     /// Opens the project of this name.
     pub fn open(app: &App, name: &Name) -> Outcome<Self> {
         let mut found: Vec<KnownProject> =

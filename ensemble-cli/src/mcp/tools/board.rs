@@ -70,7 +70,7 @@ pub(crate) struct Submit {
     unchanged: bool,
 }
 
-/// Arguments of `judge_task`.
+/// Arguments of `verdict_task`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Judge {

@@ -159,6 +159,14 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
     }
     let patience = send.wait_for_reply.as_deref().map(args::duration).transpose();
     let patience = patience.map_err(|error| Trouble::new(format!("wait_for_reply: {error}")))?;
+    let to: Address = send.to.parse().map_err(|error| Trouble::new(format!("to: {error}")))?;
+    let other = match &to.project {
+        Some(_) if send.needs_plan || send.replaces.is_some() => {
+            return Err(Trouble::new("needs_plan and replaces work in this project only"));
+        }
+        Some(project) => Some(OtherProject::open_to_send(&desk.app(), project)?),
+        None => None,
+    };
     if send.needs_plan {
         let Some(task) = &send.task_id else {
             return Err(Trouble::new("task_id: name the task that needs a plan"));
@@ -166,13 +174,8 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
         // Before the message is stored: it must not overtake the demand.
         desk.requests()?.demand_plan(task, &desk.agent)?;
     }
-    let (to, content) = (send.to.clone(), send.message.clone().into_bytes());
+    let content = send.message.clone().into_bytes();
     let headers = headers_of(send)?;
-    let to = to.parse::<Address>().map_err(|error| Trouble::new(format!("to: {error}")))?;
-    let other = match &to.project {
-        Some(project) => Some(OtherProject::open(&desk.app(), project)?),
-        None => None,
-    };
     let name = match &other {
         Some(other) => other.recipient(&to.name)?,
         None => desk.project.mailbox_of(&to.name),
@@ -199,7 +202,7 @@ pub(super) fn send_until(desk: &Desk, send: Send, is_cancelled: &AtomicBool) -> 
     if let Some(warning) = absent_reader(reader, &envelope.to) {
         sent["warning"] = warning.into();
     }
-    if envelope.replaces.is_some() && other.is_none() {
+    if envelope.replaces.is_some() {
         let recalled = recall_replaced(&desk.app(), queue, &envelope)?;
         sent["replaced"] = recalled.is_some_and(|copy| copy.read_by.is_none()).into();
     }

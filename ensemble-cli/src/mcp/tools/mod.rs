@@ -300,20 +300,8 @@ pub(super) fn all() -> impl Iterator<Item = &'static ToolSpec> {
     TOOLS.iter()
 }
 
-/// Former names of tools, which still run.
-const FORMER: [(&str, &str); 6] = [
-    ("send_message", "send"),
-    ("fetch_inbox", "inbox"),
-    ("acknowledge_message", "recv"),
-    ("wait_for_message", "recv_wait"),
-    ("complete_message", "settle"),
-    ("judge_task", "verdict_task"),
-];
-
-/// The tool of a name, or of its former name.
+/// The tool of a name.
 pub(super) fn named(name: &str) -> Option<&'static ToolSpec> {
-    let former = FORMER.iter().find(|(former, _)| *former == name);
-    let name = former.map_or(name, |(_, today)| today);
     all().find(|tool| tool.name == name)
 }
 
