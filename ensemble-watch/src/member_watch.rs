@@ -10,7 +10,9 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
-use ensemble_project::members::{Observed, by_supervisor, judge, last_observed, without_pane};
+use ensemble_project::members::{
+    Observed, by_supervisor, is_script, judge, last_observed, without_pane,
+};
 use ensemble_project::panes::PaneEntry;
 use ensemble_project::sessions;
 use ensemble_project::status::ACTOR;
@@ -70,6 +72,8 @@ pub(crate) struct MemberWatch {
     books: Books,
     /// Programs that were seen in the foreground of agents' panes.
     programs: BTreeMap<Name, u32>,
+    /// The process of each agent whose end was seen.
+    ended: BTreeMap<Name, Process>,
     /// Since when each is a member, by its own word, and until when it may be starting.
     starts: BTreeMap<Name, (Timestamp, Monotonic)>,
     sessions: Sessions,
@@ -89,6 +93,7 @@ impl MemberWatch {
             waiting: BTreeMap::new(),
             books: Books::default(),
             programs: BTreeMap::new(),
+            ended: BTreeMap::new(),
             starts: BTreeMap::new(),
             sessions: project.sessions(),
         }
@@ -215,6 +220,25 @@ impl MemberWatch {
         changed
     }
 
+    /// The process without which there is no agent has ended.
+    pub(crate) fn process_ended(
+        &mut self,
+        process: &Process,
+        source: WorkloadSource<'_>,
+        recorder: &dyn Recorder,
+    ) -> bool {
+        self.ended.insert(process.agent.clone(), process.clone());
+        let what = format!("its process {}", process.pid);
+        self.seen(&process.agent, PaneObservation::Ended { what }, source, recorder)
+    }
+
+    /// Whether a look at a pane began before the agent's process ended, and is told after it.
+    fn is_outdated(&self, member: &Member, observation: &PaneObservation) -> bool {
+        observation.diagnosis().is_some()
+            && observation.absence(is_script(&member.provider)).is_none()
+            && self.ended.get(&member.name).is_some_and(|process| self.is_root(process))
+    }
+
     /// A pane was looked at.
     pub(crate) fn seen(
         &mut self,
@@ -227,6 +251,9 @@ impl MemberWatch {
         let last = self.seen.get(agent);
         // The pane could not be observed: the last state stays.
         if observation == PaneObservation::Unseen && last.is_some() {
+            return false;
+        }
+        if self.is_outdated(member, &observation) {
             return false;
         }
         match observation.diagnosis().and_then(|seen| seen.program) {
@@ -275,6 +302,7 @@ impl MemberWatch {
                 }
                 self.members = members.into_iter().map(|m| (m.name.clone(), m)).collect();
                 self.seen.retain(|agent, _| self.members.contains_key(agent));
+                self.ended.retain(|agent, _| self.members.contains_key(agent));
                 self.note_starts(now);
             }
             Err(error) => tracing::warn!(%error, "cannot read the roster"),
@@ -308,5 +336,59 @@ impl MemberWatch {
     /// For `watch.json`.
     pub(crate) fn summary(&self) -> Vec<&Observed> {
         self.seen.values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ensemble_core::pane::PaneState;
+    use ensemble_core::sim::SimRecorder;
+    use ensemble_core::spool::Options;
+    use ensemble_team::roster::SupervisorProcess;
+    use ensemble_tmux::provider::{Profiles, diagnose};
+
+    use super::*;
+
+    fn idle_pane() -> PaneObservation {
+        let mut pane = PaneState::default();
+        (pane.bound, pane.command) = (true, "claude".to_owned());
+        pane.screen = vec!["> ".to_owned()];
+        let claude = Profiles::embedded().unwrap().get("claude").unwrap();
+        PaneObservation::Seen(diagnose(&claude, &pane))
+    }
+
+    #[test]
+    fn a_look_that_began_before_the_end_of_an_agent_does_not_bring_it_back() {
+        let home = tempfile::tempdir().unwrap();
+        let queue = home.path().join("queue");
+        std::fs::write(home.path().join("ensemble.yaml"), "durability: process\n").unwrap();
+        let spool = Spool::create(&queue, Options::default()).unwrap();
+        let project = Project::discover(Some(&queue)).unwrap();
+        let agent = Name::new("w1").unwrap();
+        let process = |pid| Process { agent: agent.clone(), pid, started: Some(7) };
+        let supervisor: SupervisorProcess =
+            serde_json::from_value(json!({ "pid": 40, "started": 7 })).unwrap();
+        let mut member =
+            Member::new(agent.clone(), agent.clone(), "claude".to_owned(), SystemClock.wall());
+        member.supervisor = Some(supervisor);
+        let mut watch = MemberWatch::new(SystemClock.monotonic(), &project);
+        watch.members.insert(agent.clone(), member.clone());
+        let recorder = SimRecorder::default();
+        let source = WorkloadSource { spool: &spool, reported: None };
+
+        let states = || {
+            let all = recorder.of(types::AGENT_STATE).into_iter();
+            all.map(|it| it["to"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        watch.seen(&agent, idle_pane(), source, &recorder);
+        watch.process_ended(&process(40), source, &recorder);
+        watch.seen(&agent, idle_pane(), source, &recorder);
+        let before = states();
+        assert_eq!(before[1..], ["gone"]);
+        // Another process speaks for it: it was started again.
+        member.supervisor.as_mut().unwrap().pid = 41;
+        watch.members.insert(agent.clone(), member);
+        watch.seen(&agent, idle_pane(), source, &recorder);
+        assert_eq!(states()[1..], ["gone", &before[0]]);
     }
 }

@@ -110,10 +110,8 @@ impl Team {
             return false;
         }
         self.members.look_again(now, &process.agent);
-        let what = format!("its process {}", process.pid);
         let (spool, recorder) = (&*context.spool, &*context.recorder);
-        let ended = PaneObservation::Ended { what };
-        self.members.seen(&process.agent, ended, mail.remote.source(spool), recorder)
+        self.members.process_ended(process, mail.remote.source(spool), recorder)
     }
 
     /// A message of this type was stored.
