@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-notify test-agents torture-ways usage-compare test-collector mcp-conformance lint docs bench curves torture torture-clients torture-whole torture-hosts power-cut fuzz sim deny needs pictures book \
+.PHONY: demo test test-all test-notify test-agents torture-ways usage-compare test-collector mcp-conformance lint docs bench curves torture torture-clients torture-whole torture-hosts power-cut fuzz sim deny needs pictures book \
 	test-packages packages check-platforms cargo-package first-value
 
 # The main job: a small team at work in a tmux server of its own.
@@ -10,9 +10,13 @@ demo:
 	cargo build $(DEMO_BUILD)
 	cargo run --quiet $(DEMO_BUILD) -- demo
 
-# All tests, with real tmux servers and real processes on private sockets.
+# All tests but the long ones, with real tmux servers and real processes on private sockets.
 test: needs
 	tests/run.py
+
+# Those that are marked `#[ignore = "long"]` too.
+test-all: needs
+	tests/run.py --all
 
 # The watcher's own tests with the file events of other systems, which come through the crate `notify`.
 test-notify: needs
@@ -49,7 +53,7 @@ test-collector: needs
 
 # The pictures of the documentation, from a real team and a real browser.
 pictures: needs
-	ENSEMBLE_WRITE_PICTURES=$(CURDIR)/docs/pictures cargo test --quiet --package ensemble-broker --all-features --test cli -- \
+	ENSEMBLE_WRITE_PICTURES=$(CURDIR)/docs/pictures cargo test --quiet --package ensemble-broker --all-features --test cli -- --include-ignored \
 		team::hour demo::the_story session_page::every_screen guides::recording
 
 # The public MCP conformance suite, from npm with the Node 22 that it needs; docs/evidence/reliability.md has its last run.
@@ -110,10 +114,10 @@ curves: needs
 SEED ?= 1
 SECONDS ?= 600
 torture: needs
-	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- --nocapture
+	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- --include-ignored --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker-core --test race --test syscalls -- --nocapture
-	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test crash -- --nocapture
-	BATCHES_CALLS=all cargo test --release --package ensemble-team --all-features --test batches_killed -- --nocapture
+	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test crash -- --include-ignored --nocapture
+	BATCHES_CALLS=all cargo test --release --package ensemble-team --all-features --test batches_killed -- --include-ignored --nocapture
 
 # The clients of clients/ and our own on one mailbox: 8 processes in up to five languages, killed and stopped.
 torture-clients: needs
@@ -121,15 +125,15 @@ torture-clients: needs
 
 # One team on two hosts over a cluster that is killed and cut, for SECONDS; tests/torture/README.md tells more.
 torture-hosts: needs
-	TORTURE_SEED=$(SEED) HOSTS_SECONDS=$(SECONDS) HOSTS_MESSAGES=2000 HOSTS_TASKS=200 cargo test --release --package ensemble-broker --all-features --test hosts -- --nocapture
+	TORTURE_SEED=$(SEED) HOSTS_SECONDS=$(SECONDS) HOSTS_MESSAGES=2000 HOSTS_TASKS=200 cargo test --release --package ensemble-broker --all-features --test hosts -- --include-ignored --nocapture
 
 # Everything at once on one project in real tmux and git, with 12 agents, for SECONDS; tests/torture/README.md tells more.
 torture-whole: needs
-	TORTURE_SEED=$(SEED) WHOLE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test whole -- --nocapture
+	TORTURE_SEED=$(SEED) WHOLE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test whole -- --include-ignored --nocapture
 
 # All that a power cut may leave, and real power cuts of ext4 and xfs for SECONDS each (root, loop devices).
 power-cut: needs
-	TORTURE_SEED=$(SEED) POWER_CUT_SECONDS=$(SECONDS) POWER_CUT_DRAWN=100 POWER_CUT_STATES=2000 POWER_CUT_KILLS=0 cargo test --release --package ensemble-watch --test power_cut -- --nocapture
+	TORTURE_SEED=$(SEED) POWER_CUT_SECONDS=$(SECONDS) POWER_CUT_DRAWN=100 POWER_CUT_STATES=2000 POWER_CUT_KILLS=0 cargo test --release --package ensemble-watch --test power_cut -- --include-ignored --nocapture
 
 # One fuzz target, on nightly with cargo-fuzz; fuzz/README.md tells more.
 fuzz:

@@ -200,21 +200,25 @@ fn is_told_once_after_any_kill(next: Next) {
 // One test each, so that they run side by side.
 
 #[test]
+#[ignore = "long"]
 fn the_next_dispatcher_reports_in_the_same_words_after_any_kill() {
     is_told_once_after_any_kill(Next::SameSeen);
 }
 
 #[test]
+#[ignore = "long"]
 fn the_next_dispatcher_reports_once_before_the_watcher_has_looked() {
     is_told_once_after_any_kill(Next::SameUnseen);
 }
 
 #[test]
+#[ignore = "long"]
 fn the_dispatcher_of_the_next_batch_finishes_the_previous_report() {
     is_told_once_after_any_kill(Next::Another);
 }
 
 #[test]
+#[ignore = "long"]
 fn the_third_dispatcher_reports_once_after_two_kills() {
     if !has_strace() {
         return;
@@ -252,6 +256,7 @@ fn is_locked(bed: &Bed) -> bool {
 }
 
 #[test]
+#[ignore = "long"]
 fn two_concurrent_dispatchers_report_once_when_one_is_stopped_at_any_call() {
     if !has_strace() {
         return;

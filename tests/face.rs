@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Starts a child with this part, and waits for its line.
 fn child(part: &str, home: &Path) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_part", "--nocapture", "--ignored"])
+        .args(["--exact", "subprocess_part", "--nocapture", "--ignored"])
         .envs([(PART, part), (ROOT, home.to_str().unwrap())])
         .stdout(Stdio::piped())
         .spawn()
@@ -30,7 +30,7 @@ fn child(part: &str, home: &Path) -> Child {
 
 #[test]
 #[ignore = "the part of a child, which the tests below start"]
-fn a_part() {
+fn subprocess_part() {
     let Ok(part) = std::env::var(PART) else { return };
     let home = std::env::var(ROOT).unwrap();
     std::env::set_current_dir(&home).unwrap();

@@ -139,6 +139,7 @@ fn python() -> Result<PathBuf, String> {
 }
 
 #[test]
+#[ignore = "long"]
 fn in_pythons_prompt_toolkit() {
     let python = match python() {
         Ok(python) => python,
@@ -158,7 +159,7 @@ fn in_crossterm() {
     let this = std::env::current_exe().expect("a program");
     let keys = keys_of_phase_2(|dir| {
         format!(
-            "env {DIRECTORY}='{}' '{}' --ignored --exact a_program_with_crossterm --nocapture",
+            "env {DIRECTORY}='{}' '{}' --ignored --exact subprocess_with_crossterm --nocapture",
             dir.display(),
             this.display()
         )
@@ -169,7 +170,7 @@ fn in_crossterm() {
 /// Not a test: what runs in the pane of the test above.
 #[test]
 #[ignore = "runs in the pane of another test"]
-fn a_program_with_crossterm() {
+fn subprocess_with_crossterm() {
     use crossterm::event::{Event, KeyCode, KeyModifiers, read};
     let Some(dir) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     crossterm::terminal::enable_raw_mode().expect("a terminal");

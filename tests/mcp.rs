@@ -273,6 +273,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_python_client_lists_and_calls_every_tool_over_stdio() {
     let Some(python) = python() else { return };
     for (how, specification) in SPECIFICATIONS {
@@ -284,6 +285,7 @@ fn the_python_client_lists_and_calls_every_tool_over_stdio() {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_python_client_lists_and_calls_every_tool_over_http() {
     let Some(python) = python() else { return };
     for (how, specification) in SPECIFICATIONS {
@@ -338,6 +340,7 @@ const INSPECTED: [(&str, &[&str], bool); 26] = [
 ];
 
 #[test]
+#[ignore = "long"]
 fn the_inspector_lists_and_calls_every_tool() {
     // Other versions are another place.
     let name = format!("{INSPECTOR}-{NODE}").replace(['/', '@'], "-");

@@ -87,7 +87,7 @@ fn a_sender_has_no_more_unread_than_its_quota() {
     queue.publish(&from("mad", 10)).unwrap();
 }
 
-/// Settles so many messages, and sets them apart.
+/// Settles that many messages, and sets them apart.
 fn with_history(options: &NatsOptions, clock: &HandClock, messages: usize) -> NatsTransport {
     let queue = open(options);
     for n in 0..messages {
@@ -335,7 +335,7 @@ fn other_programs_read_content_as_an_object() {
 /// Prints how long a command's receive takes, with and without a history: `cargo test -- --ignored cost`.
 #[test]
 #[ignore = "a measurement of minutes"]
-fn cost_of_a_receive_behind_a_history() {
+fn measurement_of_the_cost_of_a_receive() {
     const MESSAGES: usize = 20_000;
     const ROUNDS: usize = 41;
     let server = Server::start();

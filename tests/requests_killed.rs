@@ -89,7 +89,7 @@ fn mail(spool: &Spool, agent: &str) -> Vec<Delivery> {
     std::iter::from_fn(|| spool.receive(&mailbox, &holder).unwrap()).collect()
 }
 
-/// Whatever was interrupted is finished by the next start, and done once.
+/// What was interrupted is finished by the next start, and done once.
 fn judge(bed: &Bed, operation: &str, what: &str) {
     let spool = Spool::open(&bed.queue(), power()).unwrap();
     let requests = Requests::new(&spool);
@@ -174,31 +174,37 @@ fn is_finished_after_any_kill(operation: &str) {
 // One test each, so that they run side by side.
 
 #[test]
+#[ignore = "long"]
 fn asking_is_finished_after_any_kill() {
     is_finished_after_any_kill("ask");
 }
 
 #[test]
+#[ignore = "long"]
 fn approving_is_finished_after_any_kill() {
     is_finished_after_any_kill("approve");
 }
 
 #[test]
+#[ignore = "long"]
 fn rejecting_is_finished_after_any_kill() {
     is_finished_after_any_kill("reject");
 }
 
 #[test]
+#[ignore = "long"]
 fn cancelling_is_finished_after_any_kill() {
     is_finished_after_any_kill("cancel");
 }
 
 #[test]
+#[ignore = "long"]
 fn a_decision_by_hand_is_finished_after_any_kill() {
     is_finished_after_any_kill("by-hand");
 }
 
 #[test]
+#[ignore = "long"]
 fn agreeing_to_a_shutdown_is_finished_after_any_kill() {
     is_finished_after_any_kill("shut-down");
 }

@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
-"""All tests, several programs at once: `make test`.
+"""All tests, several programs at once: `make test`; with those that take long, `make test-all`.
 
 Most tests wait for processes, panes and timers, and each program at its end for its slowest test. Cargo runs one program
-after the other, so that the processors stand idle most of the time. The programs that take longest begin first.
+after the other, so that the processors are idle most of the time. The programs that take longest begin first.
 
 A test that fails is run once more when all others have ended. One that passes then is named as unsteady, and does not
 fail the run: it is a defect all the same, of the test or of what it tests.
 
-    run.py [CARGO_OPTION]...
+    run.py [--all] [CARGO_OPTION]...
 
+--all              also the tests that are marked by `#[ignore = "long"]`: above 20 seconds on two processors
 PROGRAMS           how many programs run at once [default: one more than there are processors]
-RUST_TEST_THREADS  how many tests of a program run at once [default: twice as many as there are processors]
+RUST_TEST_THREADS  how many tests of a program run at once [default: twice as many as there are processors; of `cli`,
+                   which has a third of all tests, four times as many]
+SLOW               prints the tests that take longer than that many seconds
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -23,11 +27,17 @@ from pathlib import Path
 
 PROCESSORS = len(os.sched_getaffinity(0))
 PROGRAMS = int(os.environ.get("PROGRAMS", PROCESSORS + 1))
-THREADS = os.environ.get("RUST_TEST_THREADS", str(2 * PROCESSORS))
 CARGO = os.environ.get("CARGO", "cargo")
-OPTIONS = ["--workspace", "--all-features", *sys.argv[1:]]
-# What takes longest, as far as was seen; the others follow by their size.
-FIRST = ["cli", "tmux_agents", "watch_contract", "steps"]
+IS_ALL = "--all" in sys.argv[1:]
+OPTIONS = ["--workspace", "--all-features", *(word for word in sys.argv[1:] if word != "--all")]
+SLOW = os.environ.get("SLOW")
+# The programs that take longest; the others follow by their size.
+FIRST = [
+    "cli", "requests_killed", "batches_killed", "hosts", "mcp", "supervisors", "worktree", "tmux_agents", "whole",
+    "power_cut", "steps",
+]
+# The ignored tests that do not run by themselves: those that others start, and measurements.
+SKIPPED = ["subprocess_", "measurement_"]
 
 
 def build():
@@ -47,12 +57,24 @@ def build():
     return sorted(programs, key=weight)
 
 
+def choice():
+    """The arguments that choose the tests of a program."""
+    arguments = []
+    if IS_ALL:
+        arguments = ["--include-ignored", *(word for name in SKIPPED for word in ("--skip", name))]
+    # Times of tests are an unstable option, which a stable compiler's tests take in this environment only.
+    return arguments + (["-Z", "unstable-options", "--report-time"] if SLOW else ["--quiet"])
+
+
 def run(program):
     """How a program ends, how long that takes, and what it says."""
     name, file, package = program
     began = time.monotonic()
-    environment = {**os.environ, "RUST_TEST_THREADS": THREADS, "CARGO": CARGO, "CARGO_MANIFEST_DIR": str(package)}
-    done = subprocess.run([file, "--quiet"], cwd=package, env=environment, text=True, errors="replace",
+    threads = os.environ.get("RUST_TEST_THREADS", str((4 if name == "cli" else 2) * PROCESSORS))
+    environment = {**os.environ, "RUST_TEST_THREADS": threads, "CARGO": CARGO, "CARGO_MANIFEST_DIR": str(package)}
+    if SLOW:
+        environment["RUSTC_BOOTSTRAP"] = "1"
+    done = subprocess.run([file, *choice()], cwd=package, env=environment, text=True, errors="replace",
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return name, done.returncode, time.monotonic() - began, done.stdout
 
@@ -67,7 +89,8 @@ def run_alone(program, tests):
     """Whether these tests pass, one after the other, beside nothing else."""
     _, file, package = program
     environment = {**os.environ, "CARGO": CARGO, "CARGO_MANIFEST_DIR": str(package)}
-    return subprocess.run([file, "--exact", "--test-threads=1", *tests], cwd=package, env=environment).returncode == 0
+    command = [file, "--exact", "--include-ignored", "--test-threads=1", *tests]
+    return subprocess.run(command, cwd=package, env=environment).returncode == 0
 
 
 def main():
@@ -80,6 +103,9 @@ def main():
             name, code, seconds, text = running.result()
             result = next((line for line in text.splitlines() if line.startswith("test result: ")), "no result")
             print(f"{seconds:6.1f} s  {name}: {result.removeprefix('test result: ')}", flush=True)
+            for test, took in re.findall(r"^test (\S+) .*<([\d.]+)s>$", text, re.MULTILINE) if SLOW else ():
+                if float(took) > float(SLOW):
+                    print(f"{took:>10} s  {test}", flush=True)
             if code:
                 print(text, flush=True)
                 again.append((started[running], failures(text)))

@@ -130,6 +130,7 @@ fn judge(bed: &Bed, operation: &str, what: &str, refused: bool) {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_kill_at_any_system_call_leaves_the_message_in_one_state() {
     if !has_strace() {
         return;
@@ -155,6 +156,7 @@ fn a_kill_at_any_system_call_leaves_the_message_in_one_state() {
 }
 
 #[test]
+#[ignore = "long"]
 fn an_error_at_any_system_call_is_an_error_or_nothing_and_never_a_torn_message() {
     if !has_strace() {
         return;

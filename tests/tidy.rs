@@ -142,6 +142,30 @@ fn nothing_is_left_undone() {
     assert_none("left undone, or ignored without a reason", &found);
 }
 
+/// The ignored tests, each with its place and the reason.
+fn ignored() -> impl Iterator<Item = (String, &'static str)> {
+    let places = |source: &'static Source| {
+        source.text.match_indices("#[ignore = \"").map(|(at, mark)| {
+            let (reason, rest) =
+                source.text[at + mark.len()..].split_once("\"]").unwrap_or_default();
+            let name = rest.trim_start().split(['(', ':']).next().unwrap_or_default();
+            let line = source.text[..at].lines().count() + 1;
+            (format!("{}:{line}: {}", source.path, name.trim_start_matches("fn ")), reason)
+        })
+    };
+    sources().iter().filter(|source| source.path != "tests/tidy.rs").flat_map(places)
+}
+
+/// `make test-all` runs what is ignored as `long`, but what begins as tests/run.py says.
+#[test]
+fn what_is_ignored_is_long_or_does_not_run_by_itself() {
+    let is_apart =
+        |place: &str| [": subprocess_", ": measurement_"].iter().any(|part| place.contains(part));
+    let is_right = |(place, reason): &(String, &str)| (*reason == "long") != is_apart(place);
+    let wrong: Vec<String> = ignored().filter(|one| !is_right(one)).map(|one| one.0).collect();
+    assert_none("ignored, but not `long`, and not named as tests/run.py skips them", &wrong);
+}
+
 #[test]
 fn tests_wait_for_things_and_not_for_time() {
     let mut found = Vec::new();

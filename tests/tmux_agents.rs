@@ -130,10 +130,11 @@ const BLIND: [&str; 2] = ["generic", "shell"];
 
 /// A test for each provider, and the list of all of them.
 macro_rules! act_out_each {
-    ($($name:ident: $provider:ident),* $(,)?) => {
+    ($($(#[$is:meta])* $name:ident: $provider:ident),* $(,)?) => {
         static ALL: &[&Provider] = &[$(&$provider),*];
         $(
             #[test]
+            $(#[$is])*
             fn $name() {
                 act_out(&$provider);
             }
@@ -142,10 +143,12 @@ macro_rules! act_out_each {
 }
 
 act_out_each! {
+    #[ignore = "long"]
     claude: CLAUDE,
     codex: CODEX,
     gemini: GEMINI,
     generic: GENERIC,
+    #[ignore = "long"]
     opencode: OPENCODE,
     shell: SHELL,
 }

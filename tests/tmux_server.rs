@@ -177,7 +177,7 @@ fn clients_do_not_outlive_their_server_handle() {
 /// Run with an empty `PATH` by [`a_missing_tmux_is_named`].
 #[test]
 #[ignore = "run by another test in an environment without tmux"]
-fn without_tmux() {
+fn subprocess_without_tmux() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::new(dir.path().join("socket"));
     for error in [
@@ -192,7 +192,8 @@ fn without_tmux() {
 
 #[test]
 fn a_missing_tmux_is_named() {
-    let output = this_test("without_tmux").env("PATH", "/nonexistent").output().expect("run");
+    let output =
+        this_test("subprocess_without_tmux").env("PATH", "/nonexistent").output().expect("run");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
@@ -243,7 +244,7 @@ fn this_test(test: &str) -> Command {
 
 #[test]
 #[ignore = "run by another test with a slow tmux"]
-fn with_slow_clients() {
+fn subprocess_with_slow_clients() {
     const CLIENTS: usize = 20;
     let tmux = TestServer::start("exec cat");
     let pid = tmux.server.pid().expect("a server");
@@ -268,13 +269,13 @@ fn with_slow_clients() {
 
 #[test]
 fn clients_that_come_and_go_at_once_leave_the_server_alone() {
-    with_a_slow_tmux("with_slow_clients");
+    with_a_slow_tmux("subprocess_with_slow_clients");
 }
 
-/// Run by [`with_a_killed_owner`], as the owner.
+/// Run by [`subprocess_with_a_killed_owner`], as the owner.
 #[test]
 #[ignore = "run by another test, which kills it"]
-fn owner_of_a_client() {
+fn subprocess_that_owns_a_client() {
     let server = Server::new(std::env::var("SOCKET").expect("a path"));
     server.panes().expect("panes");
     println!("attached");
@@ -283,11 +284,11 @@ fn owner_of_a_client() {
 
 #[test]
 #[ignore = "run by another test with a slow tmux"]
-fn with_a_killed_owner() {
+fn subprocess_with_a_killed_owner() {
     let tmux = TestServer::start("exec cat");
     let pid = tmux.server.pid().expect("a server");
     make_clients(GOES_SLOWLY);
-    let mut owner = this_test("owner_of_a_client")
+    let mut owner = this_test("subprocess_that_owns_a_client")
         .env("SOCKET", tmux.server.socket())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -305,5 +306,5 @@ fn with_a_killed_owner() {
 
 #[test]
 fn a_client_that_outlives_its_owner_and_one_that_comes_leave_the_server_alone() {
-    with_a_slow_tmux("with_a_killed_owner");
+    with_a_slow_tmux("subprocess_with_a_killed_owner");
 }

@@ -173,6 +173,7 @@ impl Drop for StopGuard<'_> {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_watcher_that_is_killed_in_the_middle_of_routing_routes_once() {
     let files = setting("TORTURE_FILES", 25_000) / 5;
     let kills = setting("TORTURE_WATCHER_KILLS", 30);

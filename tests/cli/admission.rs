@@ -255,11 +255,13 @@ fn hold_to_the_table(way: Way, without: &[&str], more: impl Fn() -> String) {
 }
 
 #[test]
+#[ignore = "long"]
 fn each_door_says_what_the_table_says() {
     hold_to_the_table(by_command, &[], String::new);
 }
 
 #[test]
+#[ignore = "long"]
 fn each_tool_says_what_the_table_says() {
     hold_to_the_table(by_tool, &WITHOUT_TOOL, String::new);
 }
@@ -276,12 +278,14 @@ fn hold_to_the_table_on_servers(way: Way, without: &[&str]) {
 
 #[cfg(feature = "nats")]
 #[test]
+#[ignore = "long"]
 fn each_door_says_what_the_table_says_with_mailboxes_on_servers() {
     hold_to_the_table_on_servers(by_command, &STEPS);
 }
 
 #[cfg(feature = "nats")]
 #[test]
+#[ignore = "long"]
 fn each_tool_says_what_the_table_says_with_mailboxes_on_servers() {
     hold_to_the_table_on_servers(by_tool, &STEPS);
 }

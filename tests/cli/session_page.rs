@@ -271,6 +271,7 @@ const CONTRAST: &str = "(() => { const out = []; let count = 0;
   return [count, out] })()";
 
 #[test]
+#[ignore = "long"]
 fn every_screen_shows_states_and_tasks_in_their_places_and_colours() {
     let Some((_bed, page, mut browser)) = stage() else { return };
     for (name, screen) in SCREENS {

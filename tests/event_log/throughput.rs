@@ -8,10 +8,10 @@ use serde_json::json;
 use super::children::{Child, DEADLINE};
 use super::{home, writers};
 
-/// `cargo test --release --test event_log -- --ignored --nocapture records_per_second`
+/// `cargo test --release --test event_log -- --ignored --nocapture measurement_of_records_per_second`
 #[test]
 #[ignore = "a measurement, to be run in release"]
-fn records_per_second() {
+fn measurement_of_records_per_second() {
     let (_home, dir) = home();
     let log = EventLog::open(&dir).unwrap();
     let count = 1_000_000_u32;

@@ -183,6 +183,7 @@ fn dies_at_every_call(queues: impl Fn() -> (Box<dyn Broker>, Box<dyn Broker>)) {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_move_to_servers_that_dies_anywhere_loses_nothing() {
     let server = Server::start();
     let homes = std::cell::RefCell::new(Vec::new());
@@ -195,6 +196,7 @@ fn a_move_to_servers_that_dies_anywhere_loses_nothing() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_move_into_a_directory_that_dies_anywhere_loses_nothing() {
     let server = Server::start();
     let homes = std::cell::RefCell::new(Vec::new());
@@ -220,7 +222,7 @@ fn attached_content_moves_with_its_message_and_back() {
     std::fs::remove_file(from.attachment_path(&attachment)).unwrap();
     assert_eq!(migrate(&to, &from).unwrap().moved, 1);
     assert_eq!(from.attached(&attachment).unwrap(), content);
-    // Content that is lost is told, and its message stays.
+    // Content that is lost is reported, and its message stays.
     std::fs::remove_file(from.attachment_path(&attachment)).unwrap();
     let moved = migrate(&from, &to).unwrap();
     assert!(moved.kept[0].reason.contains("attachment"), "{moved:?}");

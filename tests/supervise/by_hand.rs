@@ -120,6 +120,7 @@ fn an_agent_whose_worktree_loses_its_link_does_not_write_into_the_checkout() {
 }
 
 #[test]
+#[ignore = "long"]
 fn an_agent_that_hangs_every_time_blocks_its_task_and_the_next_is_told_of_the_last() {
     let bed = Bed::new(1, 2);
     let agent = "cat > $H/prompt-$(ls $H | grep -c ^prompt-); echo half > draft; exec sleep 600";

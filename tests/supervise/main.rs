@@ -284,6 +284,7 @@ fn stamp(bed: &Bed, seconds: u32) {
 }
 
 #[test]
+#[ignore = "long"]
 fn an_agent_that_stands_still_lives_as_long_as_it_stamps_its_entry_on_the_board() {
     let bed = Bed::new(1, SHORT_LEASE);
     // It uses no processor; the stamps are written by another process for it.

@@ -103,6 +103,7 @@ fn wait_until(bed: &Bed, killer: &mut Killer, what: &str, is_so: impl Fn(&Killer
 }
 
 #[test]
+#[ignore = "long"]
 fn supervisors_and_agents_that_are_killed_finish_the_board() {
     let (supervisors, tasks) = (setting("ENSEMBLE_SUPERVISORS", 4), setting("ENSEMBLE_TASKS", 16));
     let seed = setting("TORTURE_SEED", SEED);

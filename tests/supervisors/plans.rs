@@ -214,6 +214,7 @@ fn a_task_whose_plans_are_rejected_again_and_again_is_blocked_with_the_feedback(
 }
 
 #[test]
+#[ignore = "long"]
 fn an_agent_that_waits_for_its_review_keeps_its_lease_and_goes_on() {
     let lease = 4;
     let mut bed = Bed::new(lease);

@@ -75,6 +75,7 @@ pub(crate) fn measures() -> Vec<Measure> {
         .flat_map(|(path, text)| vec![format!("{path}:1: generated"); text.lines().count()])
         .collect();
     let crates = crates_of_the_command();
+    let long = super::ignored().filter(|one| one.1 == "long").map(|one| one.0).collect();
     let mut found = vec![
         Measure::roomy(
             "source lines of all crates, without tests",
@@ -93,6 +94,7 @@ pub(crate) fn measures() -> Vec<Measure> {
         Measure::shrinking("generated lines", generated, "1,000"),
         Measure::roomy("lines for one comment that says why", lines(all / why), WHY_ROOM, "20"),
         Measure::shrinking("public items of core", super::face::public_items(), "200"),
+        Measure::shrinking("tests that only `make test-all` runs", long, "40"),
         Measure::roomy("crates of the command", lines(crates.len()), CRATES_ROOM, "225"),
     ]);
     found

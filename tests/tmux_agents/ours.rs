@@ -26,6 +26,7 @@ const GAPS: [(&[&[&str]], Option<&str>); 4] = [
 
 /// A line that a person sent, changed or deleted is over: the agent is told anew.
 #[test]
+#[ignore = "long"]
 fn a_line_that_a_person_sent_or_deleted_is_typed_anew() {
     for provider in seeing() {
         let stage = Stage::new(provider);

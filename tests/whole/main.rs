@@ -58,6 +58,7 @@ fn a_child_process_plays_its_role() {
 }
 
 #[test]
+#[ignore = "long"]
 fn all_work_ends_or_is_told_of_whatever_happens() {
     let seconds = Duration::from_secs(setting("WHOLE_SECONDS", 15));
     let mut random = Random::printed("whole");

@@ -193,6 +193,7 @@ fn is_finished_after_any_kill(operation: &str, has_remote: bool) {
 // One test each, so that they run side by side.
 
 #[test]
+#[ignore = "long"]
 fn a_claim_is_finished_or_taken_back_after_any_kill() {
     is_finished_after_any_kill("claim", false);
 }
@@ -203,6 +204,7 @@ fn a_hand_in_is_finished_or_never_was_after_any_kill() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_merge_is_finished_once_after_any_kill() {
     is_finished_after_any_kill("merge", false);
 }
@@ -213,21 +215,25 @@ fn a_recovery_is_finished_after_any_kill() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_claim_with_a_remote_is_finished_or_taken_back_after_any_kill() {
     is_finished_after_any_kill("claim", true);
 }
 
 #[test]
+#[ignore = "long"]
 fn a_hand_in_with_a_remote_is_finished_or_never_was_after_any_kill() {
     is_finished_after_any_kill("submit", true);
 }
 
 #[test]
+#[ignore = "long"]
 fn a_merge_with_a_remote_is_finished_once_after_any_kill() {
     is_finished_after_any_kill("merge", true);
 }
 
 #[test]
+#[ignore = "long"]
 fn a_recovery_with_a_remote_is_finished_after_any_kill() {
     is_finished_after_any_kill("recover", true);
 }

@@ -251,6 +251,7 @@ fn the_page_of_one_project_works_as_it_is_written() {
 }
 
 #[test]
+#[ignore = "long"]
 fn the_page_of_running_and_repairing_works_as_it_is_written() {
     run(RUN[15]);
 }

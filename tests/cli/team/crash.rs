@@ -36,6 +36,7 @@ fn check(team: &Team, place: &str) {
 }
 
 #[test]
+#[ignore = "long"]
 fn up_that_was_killed_anywhere_is_finished_by_the_next() {
     let mut kills = 0;
     for call in DEADLY {

@@ -121,6 +121,7 @@ const NEEDS: [&str; 7] = [
 ];
 
 #[test]
+#[ignore = "long"]
 fn an_hour_of_eight_agents_has_seven_troubles_and_no_eighth() {
     let hour = Hour::begin();
     let bed = &hour.team.bed;

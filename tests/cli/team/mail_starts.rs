@@ -7,6 +7,7 @@ use crate::bed::program;
 use crate::tmux_support::eventually;
 
 #[test]
+#[ignore = "long"]
 fn mail_starts_its_reader_until_the_limit_of_the_day() {
     let team = Team::with(&["worker-1"], "");
     let yaml = team.bed.project().join("ensemble.yaml");

@@ -141,6 +141,7 @@ impl Drop for Watching {
 }
 
 #[test]
+#[ignore = "long"]
 fn an_agent_at_its_usage_limit_keeps_what_it_holds_on_a_server() {
     let server = Server::start();
     let config = format!(

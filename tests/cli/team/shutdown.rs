@@ -111,6 +111,7 @@ fn no_process_is_left(team: &Team) {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     let team = six();
     assert_eq!(team.up().len(), 7);
@@ -227,6 +228,7 @@ fn an_agent_that_has_gone_is_not_waited_for() {
 
 /// Which generation was asked tells whom the decision is about, and no wall clock.
 #[test]
+#[ignore = "long"]
 fn a_clock_that_was_set_back_since_the_start_forgets_no_shutdown() {
     let team = Team::new();
     team.up();

@@ -40,6 +40,7 @@ pub(super) fn with_claude(view: &str) -> Team {
 }
 
 #[test]
+#[ignore = "long"]
 fn what_an_agent_shows_is_its_state() {
     for (view, state, said) in [
         ("ready", "idle", "ready"),
