@@ -70,7 +70,7 @@ pub(crate) use stat::{stat_file, stat_path};
 pub(crate) use together::SyncTogether;
 pub use tree::remove_where;
 
-/// Durability of a stored message.
+/// Durability of a stored message, which [`Queue::options`](crate::Queue::options) sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
@@ -457,9 +457,7 @@ pub fn temporary_name(stem: &str) -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     static START: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
     // The random part distinguishes a process from an earlier one with the same pid.
-    let start = START.get_or_init(|| {
-        uuid::Uuid::now_v7().as_fields().3[4..].iter().fold(0, |n, b| n << 8 | u32::from(*b))
-    });
+    let start = START.get_or_init(|| sys::random_bits() as u32);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
     format!("{stem}.{}.{start:x}.{count}", std::process::id())
 }

@@ -2,14 +2,18 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+
+use super::Timestamp;
+use crate::sys;
 
 /// The longest name, in bytes. Two of them, an epoch and an extension stay below the 255 bytes of
 /// a file name.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Reason why a text is not a valid name.
+/// Reason why a text is not a valid [`Name`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
@@ -141,6 +145,12 @@ checked_name! {
 
 checked_name! {
     /// The id of a message: a UUIDv7 if Ensemble makes it, or any valid name that a sender chooses.
+    ///
+    /// ```
+    /// use ensemble_core::message::MessageId;
+    /// assert!(MessageId::generate() < MessageId::generate());
+    /// assert!(MessageId::new("task-7-attempt-2").is_ok());
+    /// ```
     MessageId
 }
 
@@ -148,13 +158,27 @@ impl MessageId {
     /// A new id (UUIDv7), globally unique; the ids of one process sort by creation.
     #[must_use]
     pub fn generate() -> Self {
-        Self(uuid::Uuid::now_v7().hyphenated().to_string())
+        static LATEST: Mutex<u128> = Mutex::new(0);
+        let now = version_7(Timestamp::now(), [sys::random_bits(), sys::random_bits()]).as_u128();
+        let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+        // Within a millisecond, and while the clock is behind, each follows the last one by a random distance.
+        *latest = now.max(*latest + 1 + u128::from(sys::random_bits() >> 32));
+        Self(uuid::Uuid::from_u128(*latest).hyphenated().to_string())
     }
 
     /// The id written as this UUID.
     pub(crate) fn from_uuid(bytes: [u8; 16]) -> Self {
         Self(uuid::Uuid::from_bytes(bytes).hyphenated().to_string())
     }
+}
+
+/// A UUIDv7. The random half begins with a zero, so that counting on from it never reaches the bits of the version.
+fn version_7(now: Timestamp, random: [u64; 2]) -> uuid::Uuid {
+    let mut bytes = [0; 10];
+    bytes[..2].copy_from_slice(&random[0].to_be_bytes()[..2]);
+    bytes[2..].copy_from_slice(&(random[1] & (u64::MAX >> 3)).to_be_bytes());
+    let millis = u64::try_from(now.unix_millis()).unwrap_or(0);
+    uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid()
 }
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
@@ -203,10 +227,19 @@ mod tests {
 
     #[test]
     fn generated_ids_carry_their_time_and_sort() {
-        let first = MessageId::generate();
-        let second = MessageId::generate();
-        assert!(first < second);
-        assert!(first.unix_millis().is_some_and(|ms| ms > 1_700_000_000_000));
+        let make = || (0..10_000).map(|_| MessageId::generate()).collect::<Vec<_>>();
+        let (mine, other) = std::thread::scope(|scope| {
+            let other = scope.spawn(make);
+            (make(), other.join().unwrap())
+        });
+        assert!(mine.is_sorted_by(|a, b| a < b) && other.is_sorted_by(|a, b| a < b));
+        let all: std::collections::HashSet<_> = mine.iter().chain(&other).collect();
+        assert_eq!(all.len(), 20_000);
+        for id in mine {
+            let uuid = uuid::Uuid::try_parse(id.as_str()).unwrap();
+            assert_eq!(uuid.get_variant(), uuid::Variant::RFC4122);
+            assert!(id.unix_millis().is_some_and(|ms| ms > 1_700_000_000_000));
+        }
         assert_eq!(MessageId::new("task-1").unwrap().unix_millis(), None);
     }
 }

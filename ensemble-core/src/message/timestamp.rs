@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use chrono::{DateTime, Datelike as _, NaiveDateTime, Timelike as _};
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 /// A point in time in calendar form. Printed with a fixed width, so that stamps sort as text:
 /// `2026-11-21T22:50:01.123Z`.
@@ -14,6 +13,8 @@ use time::format_description::well_known::Rfc3339;
 /// use ensemble_core::message::Timestamp;
 /// let stamp: Timestamp = "2026-11-21T22:50:01Z".parse()?;
 /// assert_eq!(stamp.to_string(), "2026-11-21T22:50:01.000Z");
+/// let later = Timestamp::from_unix_millis(stamp.unix_millis() + 1_500);
+/// assert_eq!(later.since(stamp).as_millis(), 1_500);
 /// # Ok::<(), ensemble_core::message::TimestampError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -46,9 +47,8 @@ impl Timestamp {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    fn date_time(self) -> OffsetDateTime {
-        let nanos = i128::from(self.0) * 1_000_000;
-        OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    fn date_time(self) -> NaiveDateTime {
+        DateTime::from_timestamp_millis(self.0).unwrap_or_default().naive_utc()
     }
 }
 
@@ -76,7 +76,7 @@ impl Timestamp {
         format!(
             "{:04}{:02}{:02}-{:02}{:02}{:02}",
             t.year(),
-            u8::from(t.month()),
+            t.month(),
             t.day(),
             t.hour(),
             t.minute(),
@@ -98,13 +98,13 @@ impl fmt::Display for Timestamp {
             }
         };
         // Stamps beyond these years are neither written nor read.
-        put(0..4, u32::try_from(t.year().clamp(0, 9999)).unwrap_or(0));
-        put(5..7, u32::from(u8::from(t.month())));
-        put(8..10, u32::from(t.day()));
-        put(11..13, u32::from(t.hour()));
-        put(14..16, u32::from(t.minute()));
-        put(17..19, u32::from(t.second()));
-        put(20..23, u32::from(t.millisecond()));
+        put(0..4, t.year().clamp(0, 9999).unsigned_abs());
+        put(5..7, t.month());
+        put(8..10, t.day());
+        put(11..13, t.hour());
+        put(14..16, t.minute());
+        put(17..19, t.second());
+        put(20..23, t.nanosecond() / 1_000_000 % 1_000);
         f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
@@ -112,11 +112,11 @@ impl fmt::Display for Timestamp {
 impl std::str::FromStr for Timestamp {
     type Err = TimestampError;
     fn from_str(text: &str) -> Result<Self, TimestampError> {
-        let parsed = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| {
+        let parsed = DateTime::parse_from_rfc3339(text).map_err(|_| {
             let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
             TimestampError { text: text.chars().take(40).map(shown).collect() }
         })?;
-        Ok(Self(i64::try_from(parsed.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)))
+        Ok(Self(parsed.timestamp_millis()))
     }
 }
 
@@ -144,7 +144,11 @@ mod tests {
             assert_eq!(stamp.to_string().len(), 24);
             assert_eq!(stamp.to_string().parse::<Timestamp>().unwrap(), stamp);
         }
-        assert!("2026-11-21T22:50:01".parse::<Timestamp>().is_err());
+        for odd in ["01", "01,5Z", "01Z[UTC]", "Z", "01+2Z", "61Z", "01\u{e9}"] {
+            assert!(format!("2026-11-21T22:50:{odd}").parse::<Timestamp>().is_err(), "{odd}");
+        }
+        let offset = "2026-11-22T00:50:01.000+02:00".parse::<Timestamp>().unwrap();
+        assert_eq!(offset.to_string(), "2026-11-21T22:50:01.000Z");
         assert_eq!(
             "2026-11-21T22:50:01Z".parse::<Timestamp>().unwrap().compact(),
             "20261121-225001"

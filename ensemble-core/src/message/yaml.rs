@@ -94,14 +94,28 @@ pub fn read_any<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Fault
     read_with(text, options)
 }
 
-/// One copy of the parser's code serves all types: a copy for each was a twentieth of the program.
 fn read_with<T: DeserializeOwned>(text: &str, options: Options) -> std::result::Result<T, Fault> {
     let text = without_last_mark(text);
     let read = with_deserializer_from_str_with_options(text, options, |parser| {
-        let mut parser = <dyn erased_serde::Deserializer<'_>>::erase(parser);
-        erased_serde::deserialize(&mut parser).map_err(serde::de::Error::custom)
+        deserialize(parser).map_err(serde::de::Error::custom)
     });
     read.map_err(|error| fault(&error))
+}
+
+/// One copy of the parser's code serves all types: a copy for each was a twentieth of the program.
+#[cfg(feature = "internals")]
+fn deserialize<'de, T: DeserializeOwned>(
+    parser: impl serde::Deserializer<'de>,
+) -> Result<T, erased_serde::Error> {
+    erased_serde::deserialize(&mut <dyn erased_serde::Deserializer<'_>>::erase(parser))
+}
+
+/// Embedders have few types, and one crate less.
+#[cfg(not(feature = "internals"))]
+fn deserialize<'de, T: DeserializeOwned, D: serde::Deserializer<'de>>(
+    parser: D,
+) -> Result<T, D::Error> {
+    T::deserialize(parser)
 }
 
 /// The text without a `---` at its end, which would begin an empty document: a habit of people who write front matter.

@@ -11,7 +11,7 @@ use crate::env::Published;
 use crate::event_log::types;
 use crate::message::{BODY_BYTES_MAX, Envelope, FORMAT_VERSION, NAME_BYTES_MAX, Name, yaml};
 use crate::proto::request::{AtExpiry, Kind, Refusal};
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 
 /// The longest id of a request, in bytes: the ids of its messages are made from it.
 pub const REQUEST_ID_BYTES_MAX: usize = NAME_BYTES_MAX - 16;
@@ -384,11 +384,6 @@ fn check_id(id: &str) -> Result<Name> {
 /// Eight hexadecimal digits, as in the seed. Two requests cannot have the same: the directory of
 /// the second one is not created.
 fn new_id() -> Name {
-    let random = uuid::Uuid::now_v7();
-    let digits = random.as_bytes()[12..].iter().fold(String::new(), |mut digits, byte| {
-        use std::fmt::Write as _;
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    });
+    let digits = format!("{:08x}", sys::random_bits() >> 32);
     Name::new(digits).unwrap_or_else(|_| unreachable!("eight digits are a name"))
 }

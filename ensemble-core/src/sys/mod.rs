@@ -39,6 +39,7 @@ pub(crate) use linux::*;
 #[cfg(target_os = "macos")]
 pub(crate) use macos::*;
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -47,4 +48,12 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) fn read_clock(id: ClockId) -> Duration {
     let time = clock_gettime(id);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Bits that no other process or thread has, for names; nothing is secret because of them.
+///
+/// The keys of a hash map come from the system's random source, so this needs no crate for it. The process is hashed
+/// too, because a forked child has a copy of its parent's keys.
+pub(crate) fn random_bits() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
