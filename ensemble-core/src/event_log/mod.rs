@@ -98,9 +98,19 @@ pub trait Recorder: Send + Sync {
     /// that is a [`RecordType`]; `data` is an object.
     fn record(&self, kind: &str, actor: &str, data: Value);
 
-    /// Whether records have an effect; if not, callers may skip building them.
+    /// Whether [`record`](Self::record) has an effect; if not, callers may skip building what it takes.
     fn is_recording(&self) -> bool {
         true
+    }
+}
+
+impl<R: Recorder + ?Sized> Recorder for std::sync::Arc<R> {
+    fn record(&self, kind: &str, actor: &str, data: Value) {
+        (**self).record(kind, actor, data);
+    }
+
+    fn is_recording(&self) -> bool {
+        (**self).is_recording()
     }
 }
 
@@ -159,7 +169,7 @@ pub struct Appended {
     pub ordered: bool,
 }
 
-/// A log that this process and any number of others write.
+/// A log that this process and any number of others write; [`QueueOptions`](crate::QueueOptions) has an example.
 #[derive(Debug)]
 pub struct EventLog {
     path: PathBuf,
@@ -170,7 +180,7 @@ pub struct EventLog {
 
 impl EventLog {
     /// Joins the newest session of the log in this directory, or begins the first one. Makes the
-    /// directory if needed.
+    /// directory if needed. [`QueueOptions`](crate::QueueOptions) has an example.
     ///
     /// # Errors
     /// The directory or a file in it can be neither made nor written.
@@ -178,14 +188,14 @@ impl EventLog {
         Self::open_with(dir, LogOptions::default())
     }
 
-    /// The number of records that could not be written, and the last error.
+    /// The number of records that could not be written, and the last error: [`Recorder::record`] returns none.
     #[must_use]
     pub fn failures(&self) -> (u64, Option<String>) {
         let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (self.failures.load(Ordering::Relaxed), last)
     }
 
-    /// The log's directory.
+    /// The log's directory, for a [`Follower`].
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::mailbox::deadline_in;
-use super::worker_pane::DrivenPane;
-use super::{Draft, IntoName, Queue, WorkerPane};
+use super::worker_pane::{DrivenPane, Headless};
+use super::{CallbackResult, Draft, IntoName, Queue, WorkerPane};
 use crate::Result;
 use crate::driver::{AckDriver, DeliveryId, Ended, Order, TASK_TYPE};
 use crate::message::{MessageId, Name};
@@ -30,20 +30,14 @@ const ESCALATED_MAX: usize = 1_000;
 ///
 /// ```
 /// use std::time::Duration;
-/// use ensemble_core::{AckManager, AgentState, CallbackResult, Ended, Queue, WorkerPane};
-///
-/// struct Silent;
-/// impl WorkerPane for Silent {
-///     fn observe(&mut self) -> CallbackResult<AgentState> { Ok(AgentState::Ready) }
-///     fn nudge(&mut self, hint: &str) -> CallbackResult { println!("{hint}"); Ok(()) }
-/// }
+/// use ensemble_core::{AckManager, Ended, Queue};
 ///
 /// # let home = tempfile::tempdir()?;
 /// # let queue = Queue::open_or_create(home.path().join("queue"))?;
 /// queue.mailbox("worker-1")?;
 /// let ended = AckManager::new(&queue, "dispatch")?
 ///     .assign("worker-1", "count the lines of src/")
-///     .pane(Silent)
+///     .notify(|hint| Ok(println!("{hint}"))) // or `pane`, for one with a screen
 ///     .phase_timeout(Duration::from_millis(10)) // a minute by default
 ///     .wait()?;
 /// assert!(matches!(ended, Ended::Escalated { .. }));
@@ -128,12 +122,13 @@ impl AckManager {
         }
     }
 
-    /// Shows a hint now, in addition to those of the phases, such as right after the delivery.
+    /// Shows a hint now, in addition to those of the phases; [`Assignment`] has an example.
     pub fn nudge(&mut self, id: DeliveryId) {
         self.lock().driver.nudge(id);
     }
 
-    /// Works until a delivery ends, for at most this long. `None` if none did, or none is running.
+    /// Works until a delivery ends, for at most this long. `None` if none did, or none is running. [`Assignment`] has an
+    /// example.
     ///
     /// # Errors
     /// A mailbox cannot be read, or an escalation not be written. It can be called again.
@@ -188,7 +183,29 @@ impl fmt::Debug for AckManager {
     }
 }
 
-/// A task that is being assigned; made by [`AckManager::assign`], which has an example.
+/// A task that is being assigned; made by [`AckManager::assign`].
+///
+/// ```
+/// use std::time::Duration;
+/// use ensemble_core::{AckManager, Draft, Queue};
+/// # let home = tempfile::tempdir()?;
+/// # let queue = Queue::open_or_create(home.path().join("queue"))?;
+/// let inbox = queue.mailbox("worker-1")?;
+/// let mut acks = AckManager::new(&queue, "dispatch")?;
+/// let id = acks
+///     .assign("worker-1", Draft::new("count the lines of src/").task("task-7"))
+///     .notify(|hint| Ok(println!("{hint}")))        // or `pane`, for one with a screen
+///     .phase_timeout(Duration::from_secs(30))       // each phase
+///     .busy_patience(Duration::from_secs(600))      // more for a worker that is busy
+///     .patience(Duration::from_secs(3600))          // then it is left alone
+///     .start()?;                                    // or `wait`, for one task
+/// acks.nudge(id);
+/// # inbox.try_recv()?.expect("the task").settle()?;
+/// while let Some((id, ended)) = acks.next_ended(Duration::from_secs(60))? {
+///     println!("{id:?}: {ended:?}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "ends with `start` or `wait`"]
 pub struct Assignment<'m> {
     acks: &'m mut AckManager,
@@ -200,10 +217,15 @@ pub struct Assignment<'m> {
 }
 
 impl Assignment<'_> {
-    /// Where the worker runs. Without a pane nothing is typed, and the phases only pass.
+    /// Where the worker runs: a [`WorkerPane`]. Without a pane nothing is typed, and the phases only pass.
     pub fn pane(mut self, pane: impl WorkerPane + 'static) -> Self {
         self.pane = Some(Box::new(pane));
         self
+    }
+
+    /// As [`pane`](Self::pane), for a worker without a screen: the closure passes the hints on, and no key is pressed.
+    pub fn notify(self, nudge: impl FnMut(&str) -> CallbackResult + Send + 'static) -> Self {
+        self.pane(Headless(nudge))
     }
 
     /// How long each phase waits for the ack; a minute by default.
@@ -248,7 +270,7 @@ impl Assignment<'_> {
         Ok(id)
     }
 
-    /// Delivers the task and waits until it is acked, escalated, expired or abandoned. The other deliveries of
+    /// As [`start`](Self::start), and waits until it is acked, escalated, expired or abandoned. The other deliveries of
     /// the manager continue.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 /// let inbox = queue.mailbox("worker-1")?.until(&stop);
 /// let worker = std::thread::spawn(move || inbox.recv()); // waits
 /// stop.cancel();
-/// assert!(worker.join().unwrap()?.is_none());
+/// assert!(stop.is_cancelled() && worker.join().unwrap()?.is_none());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -30,6 +30,9 @@ use crate::{Error, Result};
 /// let message = worker.try_recv()?.expect("the task");
 /// assert_eq!(message.json::<serde_json::Value>()?["file"], "src/main.rs");
 /// # message.settle()?;
+///
+/// worker.send(Draft::new("ping").id("ping-7").correlation("health"))?; // the same id is stored once
+/// worker.send(Draft::bytes([0xff, 0xd8]).delay(Duration::from_secs(60)))?; // not before a minute has passed
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]

@@ -39,6 +39,8 @@ const ACTOR: &str = "inboxes";
 ///     println!("{}: {}", message.lease().mailbox, message.body());
 ///     message.settle()?;
 /// }
+/// // In an event loop of your own, after a poll of the descriptor for at most `inboxes.next_look()`:
+/// assert!(inboxes.try_recv()?.is_none());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -60,7 +62,7 @@ pub struct Inboxes {
 }
 
 impl Queue {
-    /// Receives from several mailboxes of this queue in one thread.
+    /// Receives from several mailboxes of this queue in one thread; [`Inboxes`] has an example.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a mailbox of another queue, or the system has no file watches left.
@@ -125,7 +127,7 @@ impl Inboxes {
         Ok(None)
     }
 
-    /// Receives the next message; waits for one where none is due. `None` only once a token of the mailboxes is
+    /// As [`try_recv`](Self::try_recv), and waits for a message where none is due. `None` only once a token of the mailboxes is
     /// cancelled.
     ///
     /// # Errors

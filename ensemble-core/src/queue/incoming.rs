@@ -91,7 +91,7 @@ impl fmt::Debug for Incoming {
 
 /// # In a tokio runtime
 impl Mailbox {
-    /// Receives in this tokio runtime, which needs its IO and time drivers.
+    /// Receives in this tokio runtime, which needs its IO and time drivers; [`Incoming`] has an example.
     ///
     /// # Errors
     /// The caller is not in a runtime.

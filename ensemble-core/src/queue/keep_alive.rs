@@ -8,7 +8,7 @@ use super::Queue;
 use crate::env::Lease;
 use crate::{Error, Result};
 
-/// Extends a lease at half of its length, until it is dropped. See [`Message::keep_alive`](super::Message::keep_alive).
+/// Extends a lease at half of its length, until it is dropped. [`Message`](super::Message) has an example.
 ///
 /// It stops by itself once the lease is lost: the next call on the message says so.
 #[derive(Debug)]

@@ -8,14 +8,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::{CancelToken, Draft, IntoName, Message, Queue};
+use crate::Result;
 use crate::env::{Counts, Lease};
 use crate::message::{Envelope, MessageId, Name};
 use crate::spool::{DeadLetter, Found, MailWait, Settings, Spool, State};
 use crate::watch::POLL_WITH_EVENTS;
-use crate::{Error, Result};
-
-/// How many waiting messages [`Mailbox::ask`] looks through for its answer.
-const ASK_LOOKS_MAX: usize = 1_000;
 
 /// A mailbox, and the name under which this handle receives from it.
 ///
@@ -51,6 +48,31 @@ const ASK_LOOKS_MAX: usize = 1_000;
 /// for worker in workers {
 ///     worker.join().unwrap()?;
 /// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Looking is not a delivery, and what was given up can be put back:
+///
+/// ```
+/// use ensemble_core::{Queue, State};
+/// # let home = tempfile::tempdir()?;
+/// # let queue = Queue::open_or_create(home.path())?;
+/// let inbox = queue.mailbox("worker-1")?;
+/// let id = inbox.send("count the lines of src/")?;
+/// assert!(matches!(inbox.state(&id)?, Some(State::Queued { .. })));
+/// assert_eq!(inbox.peek(&id)?.body, "count the lines of src/");
+/// assert_eq!(inbox.unfinished(10)?[0].id, id);
+///
+/// inbox.try_recv()?.expect("mail").reject("there is no src/")?;
+/// for letter in inbox.dead_letters()? {
+///     println!("{} in {}: {}", letter.id, inbox.name(), letter.reason);
+///     inbox.redrive(&letter.id)?;
+/// }
+/// inbox.configure(&inbox.settings()?.with_attempts_max(3))?;
+/// for message in inbox.recv_many(10)? {
+///     message.settle()?;
+/// }
+/// inbox.remove(false)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -126,68 +148,6 @@ impl Mailbox {
         Ok(envelopes.into_iter().map(|envelope| envelope.id).collect())
     }
 
-    /// Asks another mailbox, and waits at most `patience` for the [`reply`](Message::reply), which comes to this
-    /// mailbox. Other mail stays where it is. `None` if no reply came. Question and reply
-    /// expire after `patience`, unless the draft says otherwise.
-    ///
-    /// # Errors
-    /// As for [`Queue::send`] and [`Mailbox::recv`].
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// # use ensemble_core::Queue;
-    /// # let home = tempfile::tempdir()?;
-    /// # let queue = Queue::open_or_create(home.path())?;
-    /// let (lead, worker) = (queue.mailbox("lead")?, queue.mailbox("worker-1")?);
-    /// let answering = std::thread::spawn(move || {
-    ///     let question = worker.recv()?.expect("the question");
-    ///     question.reply(format!("{} lines", question.body().len()))?;
-    ///     question.settle()
-    /// });
-    /// let answer = lead.ask("worker-1", "how many lines?", Duration::from_secs(60))?.expect("an answer");
-    /// assert_eq!(answer.body(), "15 lines");
-    /// answer.settle()?;
-    /// # answering.join().unwrap()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn ask(
-        &self,
-        to: impl IntoName,
-        draft: impl Into<Draft>,
-        patience: Duration,
-    ) -> Result<Option<Message>> {
-        let deadline = deadline_in(patience);
-        let (draft, correlation) = draft.into().asking(patience);
-        // Begun before the question is sent, so that no answer comes unseen.
-        let mut wait = self.begin_wait();
-        draft.send_to(&self.queue, to.into_name()?, Some(&self.name))?;
-        loop {
-            if let Some(message) = self.receive_answer(&correlation)? {
-                return Ok(Some(message));
-            }
-            if self.is_over(deadline) {
-                return Ok(None);
-            }
-            self.sleep(&mut wait, deadline)?;
-        }
-    }
-
-    pub(super) fn receive_answer(&self, correlation: &str) -> Result<Option<Message>> {
-        let spool = self.queue.spool();
-        for id in spool.due_ids(&self.name, ASK_LOOKS_MAX)? {
-            let is_answer = match spool.peek(&self.name, &id) {
-                Ok(envelope) => envelope.correlation_id.as_deref() == Some(correlation),
-                // Another consumer took it, or it is damaged: a receive deals with that.
-                Err(Error::NoMessage { .. } | Error::Malformed { .. }) => false,
-                Err(error) => return Err(error),
-            };
-            if is_answer && let Some(delivery) = spool.receive_id(&self.name, &id, &self.holder)? {
-                return Ok(Some(Message::new(self.queue.clone(), delivery)));
-            }
-        }
-        Ok(None)
-    }
-
     /// Receives the next message that waits: urgent ones first, then the oldest. Never waits.
     ///
     /// Receiving is a delivery: look with [`counts`](Self::counts) or [`peek`](Self::peek) if you do not mean to work.
@@ -257,13 +217,17 @@ impl Mailbox {
         MailWait::begin(Arc::clone(self.queue.spool()), &self.name, &self.holder)
     }
 
-    fn sleep(&self, wait: &mut MailWait<Arc<Spool>>, deadline: Option<Instant>) -> Result<()> {
+    pub(super) fn sleep(
+        &self,
+        wait: &mut MailWait<Arc<Spool>>,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let cancel = self.cancel.as_ref().map(|token| token.as_fd());
         wait.sleep_beside(left.unwrap_or(POLL_WITH_EVENTS), cancel)
     }
 
-    fn is_over(&self, deadline: Option<Instant>) -> bool {
+    pub(super) fn is_over(&self, deadline: Option<Instant>) -> bool {
         self.is_cancelled() || deadline.is_some_and(|at| at <= Instant::now())
     }
 
@@ -327,6 +291,18 @@ impl Mailbox {
     }
 
     /// Goes on with a message that was kept under a [`Lease`], in this process or another one.
+    ///
+    /// ```
+    /// # use ensemble_core::Queue;
+    /// # let home = tempfile::tempdir()?;
+    /// # let queue = Queue::open_or_create(home.path())?;
+    /// let inbox = queue.mailbox("worker-1")?;
+    /// inbox.send("a long task")?;
+    /// let lease = inbox.try_recv()?.expect("mail").keep();
+    /// let stored = serde_json::to_string(&lease)?; // or, after a crash: `inbox.held()?`
+    /// inbox.resume(serde_json::from_str(&stored)?)?.settle()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::LeaseLost`] if the message is not held under this lease any more.

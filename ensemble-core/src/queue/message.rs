@@ -45,6 +45,34 @@ pub(super) const DROP_DELAY_MAX: Duration = Duration::from_secs(300);
 /// again.settle()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// What it says, and the other ends:
+///
+/// ```
+/// use std::time::Duration;
+/// use ensemble_core::{Draft, Message, Queue, Result};
+///
+/// fn work(message: &Message) -> Result<()> {
+///     println!("{} {} from {}, for {:?}", message.kind(), message.id(), message.sender(), message.task());
+///     println!("{} bytes of {}", message.bytes()?.len(), message.envelope().created_at);
+///     let _alive = message.keep_alive()?; // for as long as the work takes; `extend` for a known time
+///     match message.json::<Vec<String>>() {
+///         Ok(files) if files.is_empty() => message.reject("no files"), // a dead letter
+///         Ok(files) if files.len() > 100 => message.release_after(Duration::from_secs(600)),
+///         Ok(_) => message.settle(),
+///         Err(_) => message.release(), // for another worker
+///     }
+/// }
+/// # let home = tempfile::tempdir()?;
+/// # let queue = Queue::open_or_create(home.path())?;
+/// # let inbox = queue.mailbox("worker-1")?;
+/// # inbox.send_json(&["src/a.rs"])?;
+/// # let message = inbox.try_recv()?.expect("mail");
+/// # message.extend(Duration::from_secs(600))?;
+/// # assert_eq!(message.lease().epoch, 1);
+/// # work(&message)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "a message that is dropped goes back to its mailbox"]
 pub struct Message {
@@ -143,7 +171,7 @@ impl Message {
         &self.envelope
     }
 
-    /// The lease under which it is held.
+    /// The lease under which it is held, for [`Mailbox::resume`](super::Mailbox::resume).
     #[must_use]
     pub fn lease(&self) -> &Lease {
         &self.lease
@@ -199,7 +227,7 @@ impl Message {
         self.lease.clone()
     }
 
-    /// Makes the lease run for `duration` from now, at most a day.
+    /// Makes the lease run for `duration` from now, at most a day, where [`keep_alive`](Self::keep_alive) is not needed.
     ///
     /// # Errors
     /// [`Error::LeaseLost`] if it has expired.
@@ -229,6 +257,25 @@ impl Message {
         &self.queue
     }
 
+    pub(super) fn is_decided(&self) -> bool {
+        self.is_decided.load(Ordering::Relaxed)
+    }
+
+    /// Returns it as a drop does, after work that failed, unless it was ended before.
+    pub(super) fn return_failed(&self, why: &str) {
+        self.is_read.store(true, Ordering::Relaxed);
+        if !self.is_decided.swap(true, Ordering::Relaxed) {
+            self.give_back(why);
+        }
+    }
+
+    /// Tries once. What fails here comes back when the lease expires.
+    fn give_back(&self, why: &str) {
+        let delay = drop_delay(self.lease.epoch, std::thread::panicking());
+        let is_read = self.is_read.load(Ordering::Relaxed);
+        let _ = self.queue.spool().release_dropped(&self.lease, delay, is_read, why);
+    }
+
     pub(super) fn decide(&self) {
         self.is_decided.store(true, Ordering::Relaxed);
     }
@@ -241,11 +288,7 @@ impl Drop for Message {
             return;
         }
         let is_panicking = std::thread::panicking();
-        let delay = drop_delay(self.lease.epoch, is_panicking);
-        let why = if is_panicking { "dropped in a panic" } else { "dropped unsettled" };
-        let is_read = *self.is_read.get_mut();
-        // What fails here comes back when the lease expires.
-        let _ = self.queue.spool().release_dropped(&self.lease, delay, is_read, why);
+        self.give_back(if is_panicking { "dropped in a panic" } else { "dropped unsettled" });
     }
 }
 

@@ -13,6 +13,7 @@ mod ack_manager;
 #[cfg(feature = "tokio")]
 mod ack_manager_async;
 mod cancel;
+mod conversation;
 mod draft;
 mod inboxes;
 #[cfg(feature = "tokio")]
@@ -52,7 +53,7 @@ pub use request::PendingRequest;
 pub use watcher::Watcher;
 pub use worker_pane::WorkerPane;
 
-/// What your closures return to the library: `?` takes any error.
+/// What your closures return to the library, such as those of [`Mailbox::serve`]: `?` takes any error.
 pub type CallbackResult<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// An open queue: a directory of mailboxes.
@@ -72,6 +73,20 @@ pub type CallbackResult<T = ()> = Result<T, Box<dyn std::error::Error + Send + S
 /// let message = inbox.recv_timeout(Duration::from_secs(60))?.expect("mail");
 /// println!("{}", message.body());
 /// message.settle()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A program that only sends or looks does not make anything:
+///
+/// ```
+/// # use ensemble_core::Queue;
+/// # let home = tempfile::tempdir()?;
+/// # Queue::open_or_create(home.path())?.mailbox("worker-1")?;
+/// let queue = Queue::open(home.path())?;
+/// let id = queue.existing("worker-1")?.send("a task")?;
+/// println!("{} has {} mailboxes", queue.root().display(), queue.mailboxes()?.len());
+/// assert_eq!(queue.find(&id)?.mailbox.as_str(), "worker-1");
+/// println!("{} old messages removed", queue.sweep()?.done_removed); // now and then
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -12,6 +12,22 @@ use crate::requests::PlanGates;
 use crate::spool::{Options, Spool};
 
 /// Options of a queue, made by [`Queue::options`].
+///
+/// ```
+/// use std::time::Duration;
+/// use ensemble_core::events::EventLog;
+/// use ensemble_core::{Durability, Queue};
+/// # let home = tempfile::tempdir()?;
+/// # let (root, logs) = (home.path().join("queue"), home.path().join("logs"));
+/// let options = Queue::options()
+///     .durability(Durability::Process)             // survives processes, not power cuts
+///     .events(EventLog::open(&logs)?)              // one line for each change
+///     .lock_patience(Duration::from_millis(500))   // then `Error::Locked`
+///     .allow_undecided();                          // no approval of plans here
+/// options.clone().open_or_create(&root)?.mailbox("worker-1")?;
+/// options.open(&root)?.send("worker-1", "a task")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "ends with `open` or `open_or_create`"]
 pub struct QueueOptions {
@@ -32,9 +48,10 @@ impl QueueOptions {
         self
     }
 
-    /// Where each change is recorded, such as an [`EventLog`](crate::event_log::EventLog); nowhere by default.
-    pub fn events(mut self, recorder: Arc<dyn Recorder>) -> Self {
-        self.options.recorder = recorder;
+    /// Where each change is recorded, such as an [`EventLog`](crate::event_log::EventLog), or an [`Arc`] of one that
+    /// you record in, too; nowhere by default.
+    pub fn events(mut self, recorder: impl Recorder + 'static) -> Self {
+        self.options.recorder = Arc::new(recorder);
         self
     }
 

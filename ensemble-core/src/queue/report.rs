@@ -21,7 +21,9 @@ use crate::{Error, Result};
 ///         report.reject("it needs `task_id` and `files`");
 ///         return Ok(());
 ///     };
-///     println!("{}: {} files", completed.task_id, completed.files.len());
+///     println!("{} ({} bytes)", report.path(), report.content().len());
+///     println!("{}: {} files, by {:?}", completed.task_id, completed.files.len(), report.field("by"));
+///     println!("task {:?}, stored as {}", report.stem(), report.id()); // the id is the same after a crash
 ///     Ok(())
 /// }
 /// ```

@@ -19,6 +19,7 @@ use crate::{Error, Result};
 /// # let queue = Queue::open_or_create(home.path())?;
 /// let (lead, worker) = (queue.mailbox("lead")?, queue.mailbox("worker-1")?);
 /// let request = lead.request(&worker, Draft::new("enough for today").kind("shutdown"))?;
+/// println!("{} is pending: {:?}", request.id(), request.decision()?); // or `cancel` it
 /// let asked = worker.try_recv()?.expect("the request");
 /// asked.approve("bye")?; // or `decline`; the first answer is final
 /// let decision = request.wait(Duration::from_secs(60))?.expect("a decision");
@@ -66,7 +67,7 @@ impl PendingRequest {
         }
     }
 
-    /// Takes the request back.
+    /// Takes the request back, where there is no [`decision`](Self::decision) yet.
     ///
     /// # Errors
     /// [`Error::Refused`] if it was decided before.
@@ -108,7 +109,7 @@ impl Mailbox {
 }
 
 impl Message {
-    /// Approves the request that this message asks, and settles the message.
+    /// Approves the request that this message asks, and settles the message; [`PendingRequest`] has an example.
     ///
     /// # Errors
     /// [`Error::Refused`] if it is not a request, or was decided before. Otherwise as for [`Message::settle`].
@@ -116,7 +117,7 @@ impl Message {
         self.answer(Outcome::Approved, comment.as_ref())
     }
 
-    /// Declines the request that this message asks, and settles the message.
+    /// Declines the request that this message asks, and settles the message; [`PendingRequest`] has an example.
     ///
     /// # Errors
     /// As for [`Message::approve`].

@@ -460,3 +460,41 @@ fn an_observer_sees_counts_ages_and_holders_and_changes_nothing() {
     assert!(message.expires_at.since(message.since) > Duration::from_secs(3_000));
     assert_eq!(serde_json::to_value(&view).unwrap()["mailboxes"][0]["counts"]["queued"], 1);
 }
+
+#[test]
+fn serving_settles_what_worked_and_gives_the_error_to_the_dead_letter() {
+    let bed = Bed::new();
+    bed.inbox.configure(&Settings::default().with_attempts_max(1)).unwrap();
+    let lead = bed.queue.mailbox("lead").unwrap();
+    let stop = CancelToken::new().unwrap();
+    for text in ["works", "fails", "is ended", "last"] {
+        bed.inbox.send(Draft::new(text).sender("lead")).unwrap();
+    }
+    let inbox = bed.inbox.until(&stop);
+    inbox
+        .serve(|message| match message.body() {
+            "fails" => Err("no such file".into()),
+            "is ended" => Ok(message.reject("not for me")?),
+            "last" => {
+                stop.cancel();
+                Ok(())
+            }
+            _ => Ok(()),
+        })
+        .unwrap();
+    let counts = inbox.counts().unwrap();
+    assert_eq!((counts.queued, counts.acked, counts.settled, counts.dead), (0, 0, 2, 2));
+    let reasons: Vec<_> = inbox.dead_letters().unwrap().into_iter().map(|it| it.reason).collect();
+    assert!(reasons.iter().any(|it| format!("{it:?}").contains("no such file")), "{reasons:?}");
+
+    let stop = CancelToken::new().unwrap();
+    bed.inbox.send(Draft::new("how many?").sender("lead")).unwrap();
+    bed.inbox
+        .until(&stop)
+        .answer(|message| {
+            stop.cancel();
+            Ok(message.body().to_uppercase())
+        })
+        .unwrap();
+    assert_eq!(lead.try_recv().unwrap().unwrap().body(), "HOW MANY?");
+}

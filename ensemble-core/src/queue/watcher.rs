@@ -158,7 +158,7 @@ impl Watcher {
     }
 
     /// The longest time for which a file can stay unseen that raised no event; 30 s by default. Where the system has no
-    /// file watches left, the boxes are listed five times a second.
+    /// file watches left, the boxes are listed five times a second. [`look`](Self::look) has an example.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = interval;
         self
@@ -177,6 +177,19 @@ impl Watcher {
     }
 
     /// Handles what is complete now, and does not wait, for use in your event loop. Returns how many files were handled.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ensemble_core::{Queue, Watcher};
+    /// # let home = tempfile::tempdir()?;
+    /// # let queue = Queue::open_or_create(home.path().join("queue"))?;
+    /// let watcher = Watcher::new(&queue)?.poll_interval(Duration::from_secs(5));
+    /// let mut watcher = watcher.deliver("reports/*.yaml", &queue.mailbox("lead")?);
+    /// for _turn_of_your_loop in 0..3 {
+    ///     println!("{} files, the next look in {:?}", watcher.look()?, watcher.next_look());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As for [`run`](Self::run).

@@ -29,6 +29,9 @@ use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 ///         self.0.push(format!("{key:?}"));
 ///         Ok(())
 ///     }
+///     fn reset(&mut self) -> CallbackResult {
+///         self.nudge("/clear")
+///     }
 /// }
 /// ```
 pub trait WorkerPane: Send {
@@ -58,6 +61,18 @@ pub trait WorkerPane: Send {
     /// The worker cannot be reset.
     fn reset(&mut self) -> CallbackResult {
         Err("this pane cannot reset its worker".into())
+    }
+}
+
+/// A worker without a screen: a closure passes its hints on.
+pub(super) struct Headless<F>(pub(super) F);
+
+impl<F: FnMut(&str) -> CallbackResult + Send> WorkerPane for Headless<F> {
+    fn observe(&mut self) -> CallbackResult<AgentState> {
+        Ok(AgentState::Ready)
+    }
+    fn nudge(&mut self, hint: &str) -> CallbackResult {
+        (self.0)(hint)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use ensemble_core::{CancelToken, Draft, Mailbox, Queue, Result};
+use ensemble_core::{CancelToken, Draft, Queue, Result};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -16,23 +16,17 @@ struct CountReply {
     lines: usize,
 }
 
-/// Answers every question until the token stops it.
-fn answer(inbox: &Mailbox) -> Result<()> {
-    for question in inbox.messages() {
-        let question = question?;
-        let request: CountRequest = question.json()?;
-        question.reply(Draft::json(&CountReply { lines: request.file.len() }))?;
-        question.settle()?;
-    }
-    Ok(())
-}
-
 fn main() -> Result<()> {
     let home = tempfile::tempdir().expect("a temporary directory");
     let queue = Queue::open_or_create(home.path().join("queue"))?;
     let stop = CancelToken::new()?;
     let (lead, worker) = (queue.mailbox("lead")?, queue.mailbox("worker-1")?.until(&stop));
-    let answering = thread::spawn(move || answer(&worker));
+    let answering = thread::spawn(move || {
+        worker.answer(|question| {
+            let CountRequest { file } = question.json()?;
+            Ok(Draft::json(&CountReply { lines: file.len() }))
+        })
+    });
 
     let question = Draft::json(&CountRequest { file: "src/main.rs".to_owned() });
     let reply = lead.ask("worker-1", question, Duration::from_secs(60))?.expect("an answer");

@@ -1,35 +1,20 @@
-//! Tasks for agents without a terminal: their pane is a channel. The manager nudges an agent that does not take its
+//! Tasks for agents without a terminal: hints go through a channel. The manager nudges an agent that does not take its
 //! task, and writes an escalation for the one that never does.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use ensemble_core::events::EventLog;
-use ensemble_core::{
-    AckManager, AgentState, CallbackResult, Draft, Ended, Queue, Result, WorkerPane,
-};
+use ensemble_core::{AckManager, Draft, Ended, Queue, Result};
 
 /// How long each phase waits; a minute by default.
 const PHASE: Duration = Duration::from_millis(200);
 /// Longer than the whole program takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A pane without a screen: what the orchestrator knows of its agent, and a way to reach it.
-struct Headless(Sender<String>);
-
-impl WorkerPane for Headless {
-    fn observe(&mut self) -> CallbackResult<AgentState> {
-        Ok(AgentState::Ready)
-    }
-    fn nudge(&mut self, hint: &str) -> CallbackResult {
-        Ok(self.0.send(hint.to_owned())?) // an agent that is gone is an error: it is tried again
-    }
-}
-
 fn main() -> Result<()> {
     let home = tempfile::tempdir().expect("a temporary directory");
-    let log = Arc::new(EventLog::open(&home.path().join("logs"))?); // NDJSON: each phase, nudge and ack
+    let log = EventLog::open(&home.path().join("logs"))?; // NDJSON: each phase, nudge and ack
     let queue = Queue::options().events(log).open_or_create(home.path().join("queue"))?;
     let mut acks = AckManager::new(&queue, "lead")?;
     for name in ["healthy", "gone"] {
@@ -45,7 +30,9 @@ fn main() -> Result<()> {
             Ok(())
         });
         let task = Draft::new("count the lines of src/").task(format!("task-{name}"));
-        acks.assign(name, task).pane(Headless(hints)).phase_timeout(PHASE).start()?;
+        // An agent that is gone is an error: it is tried again.
+        let notify = move |hint: &str| Ok(hints.send(hint.to_owned())?);
+        acks.assign(name, task).notify(notify).phase_timeout(PHASE).start()?;
     }
     let mut escalated = 0;
     while let Some((_, ended)) = acks.next_ended(PATIENCE)? {

@@ -8,12 +8,10 @@ fn main() -> Result<()> {
     let boxes = (0..1_000).map(|n| queue.mailbox(format!("w-{n}"))).collect::<Result<Vec<_>>>()?;
     let mut inboxes = queue.inboxes(boxes)?;
     let (mut poll, mut events) = (Poll::new().expect("a poller"), Events::with_capacity(8));
-    let descriptor = inboxes.as_fd().as_raw_fd();
-    let mail = &mut SourceFd(&descriptor);
-    poll.registry().register(mail, Token(0), Interest::READABLE).expect("a descriptor");
-    std::thread::spawn(move || {
-        (0..5_000).try_for_each(|n| queue.send(format!("w-{}", n % 1_000), "x").map(drop))
-    });
+    let mail = inboxes.as_fd().as_raw_fd();
+    poll.registry().register(&mut SourceFd(&mail), Token(0), Interest::READABLE).expect("a place");
+    let send = move |n| queue.send(format!("w-{}", n % 1_000), "x").map(drop);
+    std::thread::spawn(move || (0..5_000).try_for_each(send));
     let mut settled = 0;
     while settled < 5_000 {
         poll.poll(&mut events, Some(inboxes.next_look())).expect("events");
