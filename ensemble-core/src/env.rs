@@ -118,7 +118,7 @@ pub fn boot_id() -> &'static str {
 ///
 /// The `epoch` counts deliveries of this message and only grows; every later operation names it and
 /// is refused once another delivery has begun. The four fields are the whole identity of a lease.
-/// So a lease can be sent to a worker process as JSON and be used there.
+/// So a lease can be sent to a worker process as JSON and be used there, by [`Mailbox::resume`](crate::Mailbox::resume).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// The mailbox the message lies in.
@@ -166,7 +166,7 @@ pub enum Published {
     AlreadyStored,
 }
 
-/// How many messages a mailbox holds, by state.
+/// How many messages a mailbox holds, by state; [`Queue::observe`](crate::Queue::observe) has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {

@@ -9,6 +9,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What can go wrong. Every variant says what it was about. None is raised for something that a
 /// caller expects in everyday work (an empty mailbox is `None`, not an error).
+///
+/// ```
+/// use ensemble_core::{Error, Mailbox};
+///
+/// fn send(inbox: &Mailbox) -> ensemble_core::Result<()> {
+///     match inbox.send("a task") {
+///         Err(Error::NoMailbox { name, nearest }) => println!("no {name}; is it one of {nearest:?}?"),
+///         Err(error) if error.is_transient() => println!("later: {error}"), // full, or locked
+///         Err(error) if error.io_kind() == Some(std::io::ErrorKind::StorageFull) => println!("{error}"),
+///         other => return other.map(drop),
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -89,7 +89,8 @@ pub enum NudgeTextError {
     },
 }
 
-/// A key that a protocol may ask for. Text is never pressed key by key.
+/// A key that a protocol may ask for; [`WorkerPane`](crate::WorkerPane) has an example. Text is never pressed key by
+/// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Key {

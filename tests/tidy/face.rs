@@ -102,7 +102,9 @@ fn the_page_of_the_crate_names_every_type_and_module() {
     let is_alias = |name: &&String| *name == "Result";
     // The items of a module are on the page of the module.
     let of_modules = ["EventLog", "Follower", "Record", "Recorder"];
-    let is_named = |name: &&String| page.contains(&format!("[`{name}`]"));
+    let (_, table) = page.split_once("# Types, in reading order").expect("a table");
+    let (table, _) = table.split_once("# Guarantees").expect("what follows the table");
+    let is_named = |name: &&String| table.contains(&format!("[`{name}`]"));
     let unnamed: Vec<String> = items
         .iter()
         .filter(is_type)
@@ -110,6 +112,98 @@ fn the_page_of_the_crate_names_every_type_and_module() {
         .cloned()
         .collect();
     assert_none("name these on the page of the crate", &unnamed);
+}
+
+/// The documentation above a line, and whether rustdoc hides the item.
+fn docs_above(text: &str, line: usize) -> (String, bool) {
+    let above: Vec<&str> = text.lines().take(line - 1).map(str::trim).collect();
+    let is_of_item =
+        |l: &&&str| l.starts_with("///") || !l.is_empty() && !l.ends_with(['{', '}', ';']);
+    let mut of_item: Vec<&str> = above.iter().rev().take_while(is_of_item).copied().collect();
+    of_item.reverse();
+    let docs = of_item.iter().filter_map(|line| line.strip_prefix("///"));
+    (docs.fold(String::new(), |all, line| all + line + "\n"), of_item.contains(&"#[doc(hidden)]"))
+}
+
+/// Whether an example in this documentation calls or implements a method.
+fn has_example_of(docs: &str, method: &str) -> bool {
+    let calls = [(".", "("), ("::", "("), ("fn ", "("), (".", "::<")]
+        .map(|(before, after)| format!("{before}{method}{after}"));
+    docs.split("```").skip(1).step_by(2).any(|code| calls.iter().any(|call| code.contains(call)))
+}
+
+/// The items that documentation links to, as `Type` or `Type::method`. `of_type` is the type that it belongs to.
+fn linked_items(docs: &str, of_type: &str) -> Vec<String> {
+    let texts = docs.split("```").step_by(2);
+    let links = texts.flat_map(|text| text.split('[').skip(1)).filter_map(|link| {
+        let (label, rest) = link.split_once(']')?;
+        let target = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+        Some(target.map_or(label.trim_matches('`'), |(target, _)| target))
+    });
+    let items = links.flat_map(|path| {
+        let path = path.replace("Self", of_type);
+        let parts: Vec<&str> = path.split("::").collect();
+        [parts[parts.len() - 1..].join("::"), parts[parts.len().saturating_sub(2)..].join("::")]
+    });
+    items.collect()
+}
+
+#[test]
+fn every_public_item_has_an_example_or_a_link_to_one() {
+    let (_, code) = page_and_code();
+    let files = CRATES[0].files();
+    let mut documented = std::collections::BTreeMap::new();
+    let of_features = ["Incoming".to_owned()];
+    for name in items(&code).into_iter().chain(of_features).filter(|name| name != "Result") {
+        let declared = ["struct", "enum", "trait", "type"].map(|kind| format!("pub {kind} {name}"));
+        for source in &files {
+            let is_declared = |line: &str| {
+                let rest = declared.iter().find_map(|start| line.strip_prefix(start));
+                let is_whole = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric());
+                // The names of messages and mailboxes are made by a macro.
+                rest.is_some_and(is_whole) || line.strip_prefix("    ") == Some(&name)
+            };
+            for (at, _) in source.text.lines().enumerate().filter(|(_, line)| is_declared(line)) {
+                let (docs, _) = docs_above(&source.text, at + 1);
+                documented.entry((name.clone(), String::new())).or_insert((docs, String::new()));
+            }
+            for found in methods(source, &name) {
+                let (place, declaration) = found.split_once(": ").unwrap();
+                let line = place.rsplit_once(':').unwrap().1.parse().unwrap();
+                let (_, method) = declaration.split_once("fn ").unwrap_or(("", declaration));
+                let method = method.split(|c: char| !c.is_alphanumeric() && c != '_').next();
+                let (docs, is_hidden) = docs_above(&source.text, line);
+                if !is_hidden && declaration.contains("fn ") {
+                    let key = (name.clone(), method.unwrap().to_owned());
+                    documented.insert(key, (docs, place.to_owned()));
+                }
+            }
+        }
+    }
+    let page_of = |of_type: &String| {
+        documented.get(&(of_type.clone(), String::new())).map_or("", |(docs, _)| docs)
+    };
+    let has_example = |(of_type, method): &(String, String), docs: &str| {
+        docs.contains("```") || has_example_of(page_of(of_type), method) && !method.is_empty()
+    };
+    let shown: Vec<String> = documented
+        .iter()
+        .filter(|(key, (docs, _))| has_example(key, docs))
+        .map(|((of_type, method), _)| match method.as_str() {
+            "" => of_type.clone(),
+            method => format!("{of_type}::{method}"),
+        })
+        .collect();
+    let is_linked = |of_type: &str, docs: &str| {
+        linked_items(docs, of_type).iter().any(|item| shown.contains(item))
+    };
+    let bare: Vec<String> = documented
+        .iter()
+        .filter(|(key, (docs, _))| !has_example(key, docs) && !is_linked(&key.0, docs))
+        .map(|((of_type, method), (_, place))| format!("{place}: {of_type}::{method}"))
+        .collect();
+    assert!(documented.len() > 150, "this test looks in the wrong place: {}", documented.len());
+    assert_none("give an example, or a link to one: `[`Type`] has an example`", &bare);
 }
 
 /// The types of a function's parameters, from its declaration.

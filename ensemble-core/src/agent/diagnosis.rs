@@ -8,7 +8,7 @@ use crate::pane::Deferral;
 /// The longest excerpt in an [`Evidence`], in characters.
 const EXCERPT_CHARS_MAX: usize = 100;
 
-/// What an agent is doing, as far as can be seen.
+/// What an agent is doing, as far as can be seen; [`WorkerPane`](crate::WorkerPane) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentState {
@@ -36,6 +36,7 @@ pub enum AgentState {
     Unknown,
 }
 
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl AgentState {
     /// All states. A test that loops over them meets a new one.
     pub const ALL: [Self; 11] = [
@@ -52,7 +53,7 @@ impl AgentState {
         Self::Unknown,
     ];
 
-    /// The stable word for it.
+    /// The stable word for it, as in the event log of an [`AckManager`](crate::AckManager).
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

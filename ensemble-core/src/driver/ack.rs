@@ -21,7 +21,7 @@ use crate::spool::Spool;
 /// nothing of renames.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// Tells the deliveries of one [`AckDriver`] apart.
+/// Tells the deliveries of one manager apart; [`Assignment`](crate::Assignment) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeliveryId(u64);
 

@@ -69,7 +69,7 @@ impl Order {
     }
 }
 
-/// The end of a delivery.
+/// The end of a delivery; [`AckManager`](crate::AckManager) has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {

@@ -22,7 +22,7 @@ const TASK_BYTES_MAX: usize = 100;
 /// The largest such file that is read, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// What the conductor is told.
+/// What an escalation of [`AckManager`](crate::AckManager) says, in its file and in [`Ended`](crate::Ended).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Notice {

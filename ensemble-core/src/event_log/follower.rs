@@ -79,7 +79,7 @@ impl Follower {
         }
     }
 
-    /// Begins after the newest record.
+    /// As [`from_start`](Self::from_start), but after the newest record.
     ///
     /// # Errors
     /// The log cannot be read.

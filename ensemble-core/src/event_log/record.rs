@@ -179,7 +179,7 @@ fn countable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D
     if seq <= SEQ_MAX { Ok(seq) } else { Err(too_large()) }
 }
 
-/// One event of the log.
+/// One event of the log, as a [`Follower`](crate::event_log::Follower) reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Record {
@@ -205,7 +205,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads a line, without its newline.
+    /// Reads a line, without its newline. A [`Follower`](crate::event_log::Follower) does that for a whole log.
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ impl Record {
         serde_json::from_slice(line)
     }
 
-    /// The record as a line of the log, without a newline. Control characters and invisible
+    /// A line of the log, as a [`Follower`](crate::event_log::Follower) reads it, without a newline. Control characters and invisible
     /// characters that could deceive a terminal are escaped.
     #[must_use]
     pub fn to_line(&self) -> String {

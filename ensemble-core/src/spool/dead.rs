@@ -47,7 +47,7 @@ pub(super) struct Reason {
     pub(super) told: bool,
 }
 
-/// A message that will not be delivered any more, and why.
+/// A message that will not be delivered any more, and why; [`Mailbox`](crate::Mailbox) has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeadLetter {
     /// Mailbox of the message.

@@ -11,7 +11,7 @@ use crate::mailboxes::visit_all_mailboxes;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
 use crate::{Error, Result};
 
-/// Where a message is on its way.
+/// Where a message is on its way; [`Mailbox`](crate::Mailbox) has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum State {
@@ -36,7 +36,7 @@ pub enum State {
 }
 
 impl State {
-    /// The state's word.
+    /// The state's word, as in the JSON of a state: see [`Mailbox`](crate::Mailbox).
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl From<&Location> for State {
     }
 }
 
-/// A message that was found.
+/// A message that was found; [`Queue`](crate::Queue) has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {
@@ -75,7 +75,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// The lease under which it is held.
+    /// The lease under which it is held, for [`Mailbox::resume`](crate::Mailbox::resume).
     ///
     /// # Errors
     /// [`Error::NoMessage`] if it is not held.

@@ -15,6 +15,17 @@ pub const DONE_DAYS_DEFAULT: u64 = 7;
 pub const LEASE_SECONDS_MAX: u64 = 86_400;
 
 /// The settings of one mailbox.
+///
+/// ```
+/// use ensemble_core::{Queue, Settings};
+/// # let home = tempfile::tempdir()?;
+/// # let queue = Queue::open_or_create(home.path())?;
+/// let mut settings = Settings::default().with_lease_seconds(60).with_attempts_max(3).with_capacity(1_000);
+/// settings.done_days = 30;
+/// let inbox = queue.mailbox_with("worker-1", &settings)?;
+/// assert_eq!(inbox.settings()?.lease_duration().as_secs(), 60);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]

@@ -22,7 +22,7 @@ pub const TMP_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 /// How many files one sweep removes from one directory at most, so that it stays short.
 const REMOVALS_MAX: usize = 10_000;
 
-/// Counts of a sweep.
+/// Counts of a sweep; [`Queue`](crate::Queue) has an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {

@@ -25,7 +25,7 @@ pub struct QueueView {
     pub mailboxes: Vec<MailboxView>,
 }
 
-/// One mailbox of a [`QueueView`].
+/// One mailbox of a [`QueueView`]; [`Queue::observe`](crate::Queue::observe) has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MailboxView {
@@ -41,7 +41,7 @@ pub struct MailboxView {
     pub has_refused: bool,
 }
 
-/// One held message of a [`MailboxView`].
+/// One held message of a [`MailboxView`]; [`Queue::observe`](crate::Queue::observe) has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HeldView {

@@ -11,7 +11,7 @@ use crate::pane::Key;
 /// profiles have keys of their own, since these end or rewind some agents.
 pub const GENERIC_LEAVE_INPUT_MODE: [Key; 3] = [Key::Escape, Key::Escape, Key::CtrlC];
 
-/// A rung of the ladder.
+/// A rung of the ladder, which [`AckManager`](crate::AckManager) climbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -26,7 +26,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Its number in the seed, 0 to 3.
+    /// Its number in the event log of an [`AckManager`](crate::AckManager), 0 to 3.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8

@@ -74,7 +74,7 @@ pub const CLOSE_REPEAT: Duration = Duration::from_secs(10);
 
 const _: () = assert!(CLOSE_REPEAT.as_secs() < SHUTDOWN_REMIND_EVERY.as_secs());
 
-/// Outcome of a request.
+/// Outcome of a request; [`PendingRequest`](crate::PendingRequest) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -88,7 +88,7 @@ pub enum Outcome {
     Cancelled,
 }
 
-/// The single, final answer to a request; the content of its decision file.
+/// The single, final answer to a [`PendingRequest`](crate::PendingRequest); the content of its decision file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The outcome.

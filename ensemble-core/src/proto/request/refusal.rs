@@ -126,8 +126,9 @@ impl Refusal {
     }
 }
 
+#[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Outcome {
-    /// The stable word for it.
+    /// The stable word for it, as in the file of a decision: see [`PendingRequest`](crate::PendingRequest).
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
