@@ -49,18 +49,6 @@ fn real_queue() -> (tempfile::TempDir, Queue) {
     (home, queue)
 }
 
-const fn shared<T: Send + Sync + 'static>() {}
-
-/// Compiles, or does not: what threads share and hand on.
-const _: () = {
-    shared::<Queue>();
-    shared::<QueueOptions>();
-    shared::<Mailbox>();
-    shared::<Message>();
-    shared::<Messages>();
-    shared::<CancelToken>();
-};
-
 #[test]
 fn a_loop_that_never_settles_kills_no_mail() {
     let bed = Bed::new();

@@ -71,21 +71,6 @@ fn a_silent_worker_goes_through_four_phases_and_the_conductor_gets_a_file() {
 }
 
 #[test]
-fn a_worker_that_receives_its_task_has_acked_it() {
-    let (_home, queue) = queue_with_log();
-    let worker = queue.mailbox("worker-1").unwrap();
-    let working = std::thread::spawn(move || {
-        let task = worker.recv().unwrap().unwrap();
-        assert_eq!((task.kind().as_str(), task.sender().as_str()), ("task", "dispatch"));
-        task.settle().unwrap();
-    });
-    let mut acks = AckManager::new(&queue, "dispatch").unwrap();
-    let ended = acks.assign("worker-1", "count").phase_timeout(PATIENCE).wait().unwrap();
-    assert!(matches!(ended, Ended::Acked { phase: Phase::Deliver, .. }), "{ended:?}");
-    working.join().unwrap();
-}
-
-#[test]
 fn a_busy_worker_is_left_in_peace() {
     let (_home, queue) = queue_with_log();
     let (pane, seen) = pane(AgentState::Busy);
