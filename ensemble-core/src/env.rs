@@ -167,7 +167,7 @@ pub enum Published {
 }
 
 /// How many messages a mailbox holds, by state; [`Queue::observe`](crate::Queue::observe) has an example.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counts {
     /// S2: waiting, whether due or delayed.

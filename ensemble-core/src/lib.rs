@@ -67,6 +67,9 @@
 //! | [`Error`], [`NameError`] | what can go wrong: one enum to match |
 //! | [`events`] | the event log: one line for each change |
 //!
+//! A worker is one call: [`inbox.serve(|message| …)`](Mailbox::serve) settles what worked and returns what failed, and
+//! [`inbox.answer(|question| …)`](Mailbox::answer) replies, too.
+//!
 //! PROTOCOL.md describes the files, so that a shell script can take part.
 //!
 //! # Guarantees
@@ -119,9 +122,14 @@
 //! | `tokio` | [`Mailbox`]`::incoming`: receiving, asking, settling and following tasks up in a tokio runtime, cancel-safe and without polling |
 //! | `sim` | doubles of clock, pane and transport, for tests in which days pass in milliseconds |
 //! | `schema` | JSON Schemas of configuration files |
+//! | `notify` | the file events of other systems on Linux, too; for tests of Ensemble |
 //!
-//! None is on by default. Rust 1.89 or newer, for `File::lock`. Before 1.0, a release that breaks a public item
-//! raises the minor version.
+//! None is on by default, and the last four bring `internals` with them. A program without features builds 43 crates,
+//! this one among them. Rust 1.89 or newer, for `File::lock`; a newer one is required only by a minor version.
+//!
+//! Before 1.0, a release that breaks a public item of this page raises the minor version, and a patch release breaks
+//! none. Enums and structs to which fields or variants may be added are `non_exhaustive`. What `internals` adds is not
+//! part of the promise. The files of a queue are read by every later version; PROTOCOL.md has their own version.
 #![forbid(unsafe_code)]
 // Without the feature `internals`, most of the crate is used by nothing that is public.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]

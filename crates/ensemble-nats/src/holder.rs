@@ -10,7 +10,7 @@ use ensemble_core::Result;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{LEASE_SECONDS_MAX, failed_task};
+use ensemble_core::spool::{LEASE_SECONDS_MAX, exhausted_reason, failed_task};
 
 /// Most retries of a change because the lease was extended meanwhile.
 const TRIES_MAX: usize = 8;
@@ -88,7 +88,7 @@ impl NatsTransport {
             if attempts < attempts_max {
                 return Place::Queued { due };
             }
-            self.dead_place(&format!("{why} after {attempts} attempts"), Some(&lease.holder))
+            self.dead_place(&exhausted_reason(why, attempts), Some(&lease.holder))
         };
         let stored = match only {
             None => self.change(lease, place)?,

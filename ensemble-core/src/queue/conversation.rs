@@ -16,7 +16,7 @@ impl Mailbox {
     /// expire after `patience`, unless the draft says otherwise.
     ///
     /// # Errors
-    /// As for [`Queue::send`] and [`Mailbox::recv`].
+    /// As for [`Queue::send`](super::Queue::send) and [`Mailbox::recv`].
     ///
     /// ```
     /// use std::time::Duration;

@@ -305,7 +305,7 @@ impl Mailbox {
     /// ```
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if the message is not held under this lease any more.
+    /// [`Error::LeaseLost`](crate::Error::LeaseLost) if the message is not held under this lease any more.
     pub fn resume(&self, lease: Lease) -> Result<Message> {
         let spool = self.queue.spool();
         let duration = spool.settings(&lease.mailbox)?.lease_duration();
@@ -334,7 +334,7 @@ impl Mailbox {
     /// Reads a message in whatever state it is, without receiving it.
     ///
     /// # Errors
-    /// [`Error::NoMessage`] if it is not in this mailbox.
+    /// [`Error::NoMessage`](crate::Error::NoMessage) if it is not in this mailbox.
     pub fn peek(&self, id: &MessageId) -> Result<Envelope> {
         self.queue.spool().peek(&self.name, id)
     }
@@ -366,7 +366,7 @@ impl Mailbox {
     /// Puts a dead letter back into the mailbox, with all its attempts.
     ///
     /// # Errors
-    /// [`Error::NoMessage`] if it is not a dead letter.
+    /// [`Error::NoMessage`](crate::Error::NoMessage) if it is not a dead letter.
     pub fn redrive(&self, id: &MessageId) -> Result<()> {
         self.queue.spool().redrive(&self.name, id)
     }

@@ -446,7 +446,9 @@ fn an_observer_sees_counts_ages_and_holders_and_changes_nothing() {
     let [message] = mailbox.held.as_slice() else { panic!("{view:?}") };
     assert_eq!(&message.lease, held.lease());
     assert!(message.expires_at.since(message.since) > Duration::from_secs(3_000));
-    assert_eq!(serde_json::to_value(&view).unwrap()["mailboxes"][0]["counts"]["queued"], 1);
+    // As a dashboard in another process does.
+    let json = serde_json::to_string(&view).unwrap();
+    assert_eq!(serde_json::from_str::<QueueView>(&json).unwrap(), view);
 }
 
 #[test]
@@ -473,7 +475,7 @@ fn serving_settles_what_worked_and_gives_the_error_to_the_dead_letter() {
     let counts = inbox.counts().unwrap();
     assert_eq!((counts.queued, counts.acked, counts.settled, counts.dead), (0, 0, 2, 2));
     let reasons: Vec<_> = inbox.dead_letters().unwrap().into_iter().map(|it| it.reason).collect();
-    assert!(reasons.iter().any(|it| format!("{it:?}").contains("no such file")), "{reasons:?}");
+    assert!(reasons.contains(&"no such file after 1 attempt".to_owned()), "{reasons:?}");
 
     let stop = CancelToken::new().unwrap();
     bed.inbox.send(Draft::new("how many?").sender("lead")).unwrap();

@@ -47,8 +47,15 @@ pub(super) struct Reason {
     pub(super) told: bool,
 }
 
+/// The reason of a dead letter that has no attempt left.
+#[must_use]
+pub fn exhausted_reason(why: &str, attempts: u64) -> String {
+    let plural = if attempts == 1 { "" } else { "s" };
+    format!("{why} after {attempts} attempt{plural}")
+}
+
 /// A message that will not be delivered any more, and why; [`Mailbox`](crate::Mailbox) has an example.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
     /// Mailbox of the message.
     pub mailbox: Name,

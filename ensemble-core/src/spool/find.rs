@@ -1,6 +1,6 @@
 //! Finding a message by its id, and reading it without touching it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::mailbox::{Location, OpenMailbox};
 use super::place::{self, Held};
@@ -12,7 +12,7 @@ use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
 use crate::{Error, Result};
 
 /// Where a message is on its way; [`Mailbox`](crate::Mailbox) has an example.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum State {
     /// S2: waits.
@@ -63,7 +63,7 @@ impl From<&Location> for State {
 }
 
 /// A message that was found; [`Queue`](crate::Queue) has an example.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Found {
     /// Mailbox of the message.

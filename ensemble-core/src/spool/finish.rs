@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::dead::exhausted_reason;
 use super::gated::refusal_to_settle;
 use super::mailbox::{Location, OpenMailbox};
 use super::place::{self, Front, Held};
@@ -214,7 +215,7 @@ impl Spool {
         let before = self.attempts_before(mailbox, &held.id)?;
         let attempts = held.epoch.saturating_sub(before);
         if is_attempt && attempts >= mailbox.settings()?.attempts_max {
-            let reason = format!("{why} after {attempts} attempts");
+            let reason = exhausted_reason(why, attempts);
             return self.bury_within(mailbox, held, &reason, patience);
         }
         let _gate = mailbox.pass_gate_backwards(patience)?;

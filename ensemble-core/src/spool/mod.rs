@@ -115,7 +115,7 @@ pub use admission::{Admission, Standstill, begins_work};
 pub use attachment::ATTACHMENT_BYTES_MAX;
 pub(crate) use attachment::ATTACHMENTS;
 pub(crate) use dead::SUPERSEDED;
-pub use dead::{DeadLetter, MIGRATING, RECALLED, failed_task};
+pub use dead::{DeadLetter, MIGRATING, RECALLED, exhausted_reason, failed_task};
 pub use error::MailboxError;
 pub use files::MessageFile;
 pub use find::{Found, State};

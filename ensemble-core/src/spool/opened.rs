@@ -10,8 +10,10 @@ use super::waiting::Waiting;
 use crate::durable::FileId;
 use crate::message::Name;
 
-/// How many mailboxes are open at a time.
+/// How many mailboxes are open at a time, at most.
 pub(super) const OPEN_MAX: usize = 48;
+/// Descriptors that a process may have for each open mailbox: one takes up to 15, and the program needs some, too.
+const DESCRIPTORS_EACH: u64 = 21;
 
 /// What is known of the backlog of a mailbox, for all who have it open.
 pub(super) type Known = Arc<Mutex<Waiting>>;
@@ -45,7 +47,8 @@ impl Opened {
         {
             mailbox.waiting = known;
         }
-        while self.open.len() >= OPEN_MAX {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        while self.open.len() >= open_max(limit) {
             let last = self.open.iter().min_by_key(|(_, (used, _))| *used);
             let Some(name) = last.map(|(name, _)| name.clone()) else { break };
             self.close(&name);
@@ -73,6 +76,12 @@ impl Opened {
             }
         }
     }
+}
+
+/// How many mailboxes a process with this limit of descriptors may have open.
+fn open_max(descriptors: Option<u64>) -> usize {
+    let of_limit = descriptors.map_or(OPEN_MAX as u64, |limit| limit / DESCRIPTORS_EACH);
+    usize::try_from(of_limit).unwrap_or(OPEN_MAX).clamp(1, OPEN_MAX)
 }
 
 #[cfg(test)]
@@ -118,6 +127,11 @@ mod tests {
             spool.settle(&delivery.lease).unwrap();
         }
         assert!(descriptors(&spool) <= most);
+        // With the limit of macOS, and with none.
+        assert_eq!(
+            [Some(256), Some(1_024), None, Some(0)].map(open_max),
+            [12, OPEN_MAX, OPEN_MAX, 1]
+        );
     }
 
     #[test]

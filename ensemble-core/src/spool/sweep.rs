@@ -23,7 +23,7 @@ pub const TMP_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 const REMOVALS_MAX: usize = 10_000;
 
 /// Counts of a sweep; [`Queue`](crate::Queue) has an example.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Swept {
     /// Files removed from `tmp/`.

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::finish::read_extension_in;
 use super::glance::Glances;
@@ -16,7 +16,7 @@ use crate::message::{Name, Timestamp};
 use crate::{Error, Result};
 
 /// A queue as it is now; made by [`Queue::observe`](crate::Queue::observe). Serializable, and fields are only ever added.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct QueueView {
     /// Time of the look.
@@ -26,7 +26,7 @@ pub struct QueueView {
 }
 
 /// One mailbox of a [`QueueView`]; [`Queue::observe`](crate::Queue::observe) has an example.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MailboxView {
     /// Name of the mailbox.
@@ -42,7 +42,7 @@ pub struct MailboxView {
 }
 
 /// One held message of a [`MailboxView`]; [`Queue::observe`](crate::Queue::observe) has an example.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HeldView {
     /// Message, holder and delivery.

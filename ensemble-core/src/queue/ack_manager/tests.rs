@@ -3,11 +3,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use tempfile::TempDir;
 
 use super::*;
+use crate::Durability;
 use crate::agent::AgentState;
 use crate::event_log::{EventLog, Follower};
 use crate::pane::Key;
 use crate::queue::CallbackResult;
-use crate::{Durability, Phase};
 
 const PHASE: Duration = Duration::from_millis(20);
 /// Longer than any test may take.
