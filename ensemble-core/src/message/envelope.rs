@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::canonical::{self, Fields};
 use super::json::JsonEnvelope;
-use super::{DeliveryClass, Digest, MessageId, Name, SenderProof, Timestamp, TraceParent, yaml};
+use super::{
+    DeliveryClass, Digest, MessageId, Name, PLAIN_TYPE, SenderProof, Timestamp, TraceParent, yaml,
+};
 use crate::{Error, Result};
 
 /// The envelope format version of written files. Older versions are read, newer ones refused.
@@ -134,7 +136,7 @@ impl Envelope {
         Self {
             made_id: Some(id.clone()),
             id,
-            kind: fixed_name("message"),
+            kind: fixed_name(PLAIN_TYPE),
             from: fixed_name(UNNAMED),
             proof: None,
             project: None,
@@ -309,7 +311,7 @@ impl TryFrom<JsonEnvelope> for Envelope {
     fn try_from(json: JsonEnvelope) -> Result<Self> {
         let envelope = Self {
             id: json.id,
-            kind: json.kind.unwrap_or_else(|| fixed_name("message")),
+            kind: json.kind.unwrap_or_else(|| fixed_name(PLAIN_TYPE)),
             from: json.from.unwrap_or_else(|| fixed_name(UNNAMED)),
             proof: json.proof.and_then(|word| word.parse().ok()),
             project: json.project,

@@ -18,6 +18,8 @@ use super::{Envelope, Name};
 
 /// Types that are work.
 pub const WORK_TYPES: [&str; 4] = ["message", "task", "step", "dispatch.instruction"];
+/// The type of a message that is only said.
+pub const PLAIN_TYPE: &str = "message";
 /// The type of a message that hands over a task.
 pub const TASK_TYPE: &str = "task";
 /// How the types of requests end.

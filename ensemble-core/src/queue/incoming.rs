@@ -133,19 +133,18 @@ impl Message {
     pub async fn settle_async(&self) -> Result<()> {
         let (queue, lease) = (self.queue().clone(), self.lease().clone());
         self.decide();
+        if self.is_settled() {
+            return Ok(());
+        }
         in_background(move || queue.spool().settle(&lease).map_err(Error::without_area)).await
     }
 
-    /// Calls `work` with this message in a thread for blocking work, such as to reply and settle in one go.
+    /// Calls `work` with this message in a thread for blocking work, such as to reply.
     ///
     /// ```
     /// # use ensemble_core::{Message, Result};
     /// # async fn answer(job: Message) -> Result<()> {
-    /// job.blocking(|job| {
-    ///     job.reply("42 lines")?;
-    ///     job.settle()
-    /// })
-    /// .await
+    /// job.blocking(|job| job.reply("42 lines").map(drop)).await
     /// # }
     /// ```
     ///

@@ -2,7 +2,7 @@
 //!
 //! | the guard is dropped | the message |
 //! |---|---|
-//! | after `settle`, `release`, `release_after`, `reject` or `keep`, also if that failed | stays where it is |
+//! | after `settle`, `release`, `release_after`, `reject` or `keep`, also if that failed; after the `reply` to a plain message | stays where it is |
 //! | first delivery, no panic | can be received again at once |
 //! | a later delivery, or during a panic | can be received again after 2^delivery seconds, at most five minutes |
 //! | in a forked child | stays held by the parent |
@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Draft, KeepAlive, Queue};
 use crate::env::{Delivery, Lease};
-use crate::message::{Envelope, MessageId, Name};
+use crate::message::{Envelope, MessageId, Name, PLAIN_TYPE};
 use crate::{Error, Result};
 
 /// The longest time for which a dropped message is kept from being received again.
@@ -81,6 +81,8 @@ pub struct Message {
     lease: Lease,
     /// An end was called: from then on, a drop does nothing.
     is_decided: AtomicBool,
+    /// Whether its reply has settled it: the loop that replies and settles is right for any type.
+    is_settled: AtomicBool,
     is_read: AtomicBool,
     /// A forked child must not give away what its parent works on.
     process: u32,
@@ -93,6 +95,7 @@ impl Message {
             envelope: delivery.envelope,
             lease: delivery.lease,
             is_decided: AtomicBool::new(false),
+            is_settled: AtomicBool::new(false),
             is_read: AtomicBool::new(false),
             process: std::process::id(),
         }
@@ -187,7 +190,10 @@ impl Message {
     #[doc(alias = "complete")]
     pub fn settle(&self) -> Result<()> {
         self.decide();
-        self.queue.spool().settle(&self.lease).map_err(Error::without_area)
+        match self.is_settled() {
+            true => Ok(()),
+            false => self.queue.spool().settle(&self.lease).map_err(Error::without_area),
+        }
     }
 
     /// Returns it to its mailbox, to be received again at once. Counts as an attempt.
@@ -244,13 +250,21 @@ impl Message {
         KeepAlive::start(&self.queue, self.lease.clone())
     }
 
-    /// Answers its sender, with this message's correlation, cause and task. Does not settle it.
+    /// Answers its sender, with this message's correlation, cause and task. A plain `message` is settled by that, and a
+    /// [`Message::settle`] after it changes nothing; any other work stays held until it is settled.
     ///
     /// # Errors
-    /// As for [`Queue::send`]: [`Error::NoMailbox`] if the sender has no mailbox.
+    /// As for [`Queue::send`]: [`Error::NoMailbox`] if the sender has no mailbox. As for [`Message::settle`]: the answer is
+    /// sent then.
     pub fn reply(&self, draft: impl Into<Draft>) -> Result<MessageId> {
         let draft = draft.into().answering(self);
-        draft.send_to(&self.queue, self.envelope.from.clone(), Some(&self.lease.holder))
+        let id =
+            draft.send_to(&self.queue, self.envelope.from.clone(), Some(&self.lease.holder))?;
+        if self.envelope.kind.as_str() == PLAIN_TYPE {
+            self.settle()?;
+            self.is_settled.store(true, Ordering::Relaxed);
+        }
+        Ok(id)
     }
 
     pub(super) fn queue(&self) -> &Queue {
@@ -274,6 +288,10 @@ impl Message {
         let delay = drop_delay(self.lease.epoch, std::thread::panicking());
         let is_read = self.is_read.load(Ordering::Relaxed);
         let _ = self.queue.spool().release_dropped(&self.lease, delay, is_read, why);
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_settled.load(Ordering::Relaxed)
     }
 
     pub(super) fn decide(&self) {

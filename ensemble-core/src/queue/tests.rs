@@ -225,7 +225,7 @@ fn an_ask_takes_its_answer_and_leaves_other_mail() {
         let question = worker.recv().unwrap().unwrap();
         assert_eq!(question.sender().as_str(), "lead");
         question.reply(Draft::new("42").priority(3)).unwrap();
-        question.settle().unwrap();
+        assert_eq!(worker.counts().unwrap().settled, 1, "an answer settles a plain message");
     });
     let draft = Draft::new("how many?").task("t-1");
     let answer = lead.ask("worker-1", draft, PATIENCE).unwrap().unwrap();

@@ -38,8 +38,7 @@ const EXTENSION: &str = "30m";
 const AGE_SAID_FROM: Duration = Duration::from_secs(60);
 /// How far back the log is searched for the delivery before this one, in bytes.
 const LOG_BYTES_MAX: u64 = 1024 * 1024;
-/// The type of a message that is only said.
-pub const PLAIN_TYPE: &str = "message";
+pub use ensemble_core::message::PLAIN_TYPE;
 /// How an agent submits a plan.
 pub const PLAN_SUBMIT: &str = "`ensemble request plan -f FILE --task TASK --to REVIEWER`";
 
