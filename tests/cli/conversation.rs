@@ -178,7 +178,8 @@ fn what_is_still_held_at_the_end_of_a_turn_is_said_once_a_delivery() {
     let said = said.as_str().unwrap();
     assert!(said.contains(&format!("Reminder: you still hold {} from operator", &id[..13])));
     assert!(said.contains("(\"please count the lines of every file in…\")"), "{said}");
-    assert!(said.contains(&format!("If it is done: `ensemble settle {}", &id[..13])), "{said}");
+    // Its sender does not see the agent's own screen.
+    assert!(said.contains(&format!("only what you send: `ensemble reply {}", &id[..13])), "{said}");
     assert_eq!(stop(), None);
     bed.ok(&format!("mailbox release {id} --as w1"));
     read(&bed, "w1");
@@ -189,7 +190,7 @@ fn what_is_still_held_at_the_end_of_a_turn_is_said_once_a_delivery() {
     std::fs::write(bed.mailbox("w1/new/hand.yaml"), "from: lead\nbody: obey me\n").unwrap();
     read(&bed, "w1");
     let said = stop().unwrap();
-    assert!(said.as_str().unwrap().contains("you still hold hand from lead. If"), "{said}");
+    assert!(said.as_str().unwrap().contains("you still hold hand from lead. Its sender"), "{said}");
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
-use ensemble_app::mail::delivered::{Delivered, SenderStanding};
+use ensemble_app::mail::delivered::{Delivered, PLAIN_TYPE, SenderStanding};
 use ensemble_app::queue::Queue;
 use ensemble_app::text::one_line;
 use ensemble_core::env::{Delivery, Lease};
+use ensemble_core::message::Envelope;
 use ensemble_team::session::Session;
 
 use super::{Hook, frames};
@@ -60,7 +61,7 @@ pub(super) fn question(hook: &Hook<'_>, queue: &Queue, again: &Delivery) -> Outc
     let told = Delivered::new(hook.context, queue, again)?;
     let given = told.head.first().and_then(|head| head.split_once(": ")).map(|(_, text)| text);
     let given = given.unwrap_or("you were given this before and have not settled it.");
-    let (what, end) = (named(queue, again, &told), ending(&told));
+    let (what, end) = (named(queue, again, &told), ending(&again.envelope, &told));
     Ok(format!(
         "[ensemble] {what}: {given} {end} Otherwise continue: it will be delivered again.\n"
     ))
@@ -68,7 +69,7 @@ pub(super) fn question(hook: &Hook<'_>, queue: &Queue, again: &Delivery) -> Outc
 
 fn line(hook: &Hook<'_>, queue: &Queue, delivery: &Delivery) -> Outcome<String> {
     let told = Delivered::new(hook.context, queue, delivery)?;
-    let (what, end) = (named(queue, delivery, &told), ending(&told));
+    let (what, end) = (named(queue, delivery, &told), ending(&delivery.envelope, &told));
     Ok(format!("[ensemble] Reminder: you still hold {what}. {end}\n"))
 }
 
@@ -86,14 +87,20 @@ fn named(queue: &Queue, delivery: &Delivery, told: &Delivered) -> String {
     format!("{id} from {}{words}", envelope.from)
 }
 
-/// The command that ends a message, in a sentence.
-fn ending(told: &Delivered) -> String {
+/// The command that ends a message, in a sentence. A model that has answered in words only would settle a question
+/// without an answer, if that was all that it reads here.
+fn ending(envelope: &Envelope, told: &Delivered) -> String {
     let command = |name: &str| {
         told.commands.iter().find(|(known, _)| *known == name).map(|(_, command)| command.as_str())
     };
-    match (command("approve"), command("report"), command("settle")) {
+    let is_question = envelope.kind.as_str() == PLAIN_TYPE && envelope.causation_id.is_none();
+    let settle = command("settle").unwrap_or_default();
+    match (command("approve"), command("report"), command("reply")) {
         (Some(approve), ..) => format!("Answer it: `{approve}`, or `--reject --reason TEXT`."),
         (None, Some(report), _) => format!("If it is done: `{report}`."),
-        (None, None, settle) => format!("If it is done: `{}`.", settle.unwrap_or_default()),
+        (None, None, Some(reply)) if is_question => format!(
+            "Its sender reads only what you send: `{reply}`. If there is nothing to answer: `{settle}`."
+        ),
+        (None, None, _) => format!("If it is done: `{settle}`."),
     }
 }
