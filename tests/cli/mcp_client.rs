@@ -209,6 +209,27 @@ fn only_messages_are_on_stdout_and_each_call_is_answered() {
 }
 
 #[test]
+fn tools_of_boards_and_steps_cost_tokens_only_where_there_are_some() {
+    let bed = Bed::new();
+    let mut mcp = Mcp::of(&bed, "w1");
+    let mut before = mcp.sizes().1;
+    let plan = "task_id: t-1\nsteps: [{agent: w1, goal: do it}]\n";
+    std::fs::write(bed.project().join("plan.yaml"), plan).unwrap();
+    for command in ["board init", "step add -f plan.yaml"] {
+        bed.ok(command);
+        mcp.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "whoami" } }));
+        // The notice and the answer, whichever is first.
+        let mut awaited = vec!["notifications/tools/list_changed", "known_by"];
+        while !awaited.is_empty() {
+            let line = mcp.answers.next().unwrap().unwrap();
+            awaited.retain(|word| !line.contains(word));
+        }
+        assert!(mcp.sizes().1 > before, "{command}: no tools came");
+        before = mcp.sizes().1;
+    }
+}
+
+#[test]
 fn a_line_that_is_not_a_message_is_answered_with_an_error() {
     let bed = Bed::new();
     let mut mcp = Mcp::of(&bed, "w1");
@@ -248,6 +269,8 @@ fn calls_are_read_as_clients_write_them_or_say_what_is_wrong() {
     let (refused, why) =
         mcp.ask("send", &json!({ "to": "w1", "message": "z", "priority": "high" }));
     assert!(refused && why.contains("priority: \"high\""), "{why}");
+    let why = mcp.call("send", &json!({ "to": "w1", "massage": "z" }));
+    assert!(why.contains("unknown field `massage`"), "{why}");
     let wrong = [
         ("tools/call", json!({ "arguments": {} }), -32602),
         ("tools/call", json!({ "name": "whoami", "arguments": "no object" }), -32602),

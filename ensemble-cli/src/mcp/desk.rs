@@ -1,6 +1,7 @@
 //! What the tools work with, opened once and shared by all calls.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ensemble_app::App;
@@ -38,6 +39,8 @@ pub(crate) struct Desk {
     app: Mutex<App>,
     /// Under which numbers this session has claimed tasks on the blackboard.
     claims: Mutex<BTreeMap<Name, u64>>,
+    /// How many tools the client was offered.
+    offered: AtomicUsize,
     /// Under which epoch this session has learned of its steps.
     epochs: Mutex<BTreeMap<StepKey, u64>>,
 }
@@ -67,6 +70,7 @@ impl Desk {
             app,
             claims,
             epochs,
+            offered: AtomicUsize::new(0),
         };
         // A session that begins while a step is in its agent's hands has taken it over.
         let _ = desk.learn_all();
@@ -106,6 +110,11 @@ impl Desk {
         self.claims().get(task).copied()
     }
 
+    /// Notes how many tools the client is offered; whether it was offered another number before.
+    pub(super) fn offers_others(&self, count: usize) -> bool {
+        ![0, count].contains(&self.offered.swap(count, Ordering::SeqCst))
+    }
+
     fn claims(&self) -> MutexGuard<'_, BTreeMap<Name, u64>> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,6 +132,21 @@ impl Desk {
         names.sort_unstable();
         names.dedup();
         Ok(names)
+    }
+
+    /// The same for a schema, which only says less without them: each call is checked anyway.
+    pub(super) fn names(&self) -> Vec<Name> {
+        self.agents().unwrap_or_default()
+    }
+
+    /// Whether the project has a blackboard. One that cannot be read counts.
+    pub(super) fn has_board(&self) -> bool {
+        !matches!(self.app().board_if_any(), Ok(None))
+    }
+
+    /// Whether an agent has a step to do, or had one.
+    pub(super) fn has_steps(&self) -> bool {
+        self.store.agents().map_or(true, |agents| !agents.is_empty())
     }
 
     /// The session has been shown what its steps are about now.

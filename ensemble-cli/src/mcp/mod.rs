@@ -60,7 +60,8 @@ pub(crate) fn call(desk: &Desk, name: &str, arguments: Value) -> Result<Value, S
 
 /// Runs a tool with arguments as its client wrote them.
 fn run_tool(tool: &tools::ToolSpec, desk: &Desk, arguments: Value) -> tools::Answer {
-    (tool.call)(desk, tools::read_arguments(&(tool.schema)(desk), arguments)?)
+    let schema = (tool.schema)(&|| desk.names());
+    (tool.call)(desk, tools::read_arguments(&schema, arguments)?)
 }
 
 /// How late the end of a subscription is seen.
@@ -137,6 +138,7 @@ impl Server {
             return Err(ErrorData::invalid_params(text, None));
         };
         let arguments = Value::Object(request.arguments.unwrap_or_default());
+        let peer = context.peer.clone();
         let answer = match waiting::waiting_call(tool.name, &arguments) {
             Some(call) => waiting::told(Arc::clone(&self.desk), call, arguments, context).await?,
             None => {
@@ -147,6 +149,10 @@ impl Server {
                 self.blocking(call).await?
             }
         };
+        // A plan or a blackboard that came after the session began brings its tools along.
+        if self.blocking(|desk| desk.offers_others(tools::offered(desk).len())).await? {
+            let _ = peer.notify_tool_list_changed().await;
+        }
         Ok(match answer {
             Ok(value) => CallToolResult::structured(value),
             Err(trouble) => CallToolResult::error(vec![ContentBlock::text(trouble.to_string())]),
@@ -158,6 +164,7 @@ impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
+            .enable_tool_list_changed()
             .enable_resources()
             .enable_resources_subscribe()
             .build();
@@ -171,7 +178,11 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self.blocking(|desk| tools::all().map(|tool| describe(tool, desk)).collect());
+        let tools = self.blocking(|desk| {
+            let offered = tools::offered(desk);
+            desk.offers_others(offered.len());
+            offered.into_iter().map(|tool| describe(tool, desk)).collect()
+        });
         Ok(ListToolsResult::with_all_items(tools.await?))
     }
 
@@ -340,7 +351,7 @@ fn internal(trouble: tools::Trouble) -> ErrorData {
 
 /// A tool as clients see it.
 fn describe(tool: &tools::ToolSpec, desk: &Desk) -> Tool {
-    let schema = match (tool.schema)(desk) {
+    let schema = match (tool.schema)(&|| desk.names()) {
         Value::Object(schema) => schema,
         _ => serde_json::Map::new(),
     };

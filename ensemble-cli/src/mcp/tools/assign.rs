@@ -20,9 +20,9 @@ pub(crate) struct Assign {
     worker: Name,
     /// What is to be done.
     instruction: String,
-    /// The task's name; assigning it again goes on with the attempt that is under way (default: a new one).
+    /// The task's name (default: a new one).
     task_id: Option<String>,
-    /// True if the worker has to submit a plan first: it can finish the task only once you have approved the plan.
+    /// Whether you have to approve its plan before it can finish.
     #[serde(default)]
     needs_plan: bool,
 }

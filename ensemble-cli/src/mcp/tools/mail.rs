@@ -43,32 +43,30 @@ const ATTACHED_BYTES_MAX: u64 = 512 * 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Send {
-    /// The recipient's mailbox; `NAME@PROJECT` is one of another project of your user.
+    /// The recipient; `NAME@PROJECT` is one of another project of your user.
     to: String,
     /// The text.
     #[serde(alias = "body")]
     message: String,
-    /// What kind of message it is (default: message).
+    /// The message type (default: message).
     #[serde(rename = "type")]
     kind: Option<Name>,
     /// The task it is about.
     task_id: Option<String>,
     /// The request it belongs to.
     request_id: Option<String>,
-    /// The trace it belongs to, as W3C Trace Context writes it; an invalid one is as good as none.
+    /// W3C Trace Context.
     traceparent: Option<String>,
     /// 0 (everyday) to 9 (urgent).
     #[schemars(range(max = 9))]
     priority: Option<u8>,
-    /// When an agent at work reads it: interrupt (at once, before all other mail), tool (after the tool that it runs; the
-    /// default) or turn (at the end of its turn).
+    /// When an agent at work reads it: interrupt (now), tool (after its tool; the default) or turn (after its turn).
     when: Option<String>,
-    /// Your earlier message to the same recipient that this one replaces. It is recalled if it was not read yet.
+    /// Your earlier message that this one replaces.
     replaces: Option<String>,
-    /// The longest wait for the answer, such as `5m`: the result has it as `reply`.
+    /// Waits this long, such as `5m`, for the answer: `reply` of the result.
     wait_for_reply: Option<String>,
-    /// True if the recipient has to submit a plan for `task_id` first: it can finish the task only once you have
-    /// approved the plan.
+    /// Whether you have to approve a plan for `task_id` before it can be finished.
     #[serde(default)]
     needs_plan: bool,
 }
@@ -86,7 +84,7 @@ pub(crate) struct Fetch {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Acknowledge {
-    /// The message's id, from `inbox`; without one, the next message.
+    /// From `inbox`; without it, the next message.
     id: Option<String>,
 }
 
@@ -96,7 +94,7 @@ pub(crate) struct Acknowledge {
 pub(crate) struct Complete {
     /// The message's id.
     id: String,
-    /// The epoch that `recv` has given; refused if it was delivered again since.
+    /// The epoch that `recv` gave.
     epoch: Option<u64>,
 }
 
@@ -104,7 +102,7 @@ pub(crate) struct Complete {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reply {
-    /// The id of the message that you answer.
+    /// The message's id.
     id: String,
     /// The text.
     message: String,
@@ -114,9 +112,9 @@ pub(crate) struct Reply {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Recall {
-    /// The id of the message that you have sent.
+    /// The message's id.
     id: String,
-    /// Its recipient's mailbox, if several have it.
+    /// Its recipient, if there were several.
     mailbox: Option<Name>,
 }
 
@@ -126,9 +124,9 @@ pub(crate) struct Recall {
 pub(crate) struct Release {
     /// The message's id.
     id: String,
-    /// The epoch under which you hold it; refused if it was delivered again since.
+    /// The epoch that `recv` gave.
     epoch: Option<u64>,
-    /// Seconds before which it is not delivered again (default 0, at most a day).
+    /// Delay in seconds (default 0, at most a day).
     #[schemars(range(max = 86400))]
     delay_seconds: Option<u64>,
 }
@@ -139,7 +137,7 @@ pub(crate) struct Release {
 pub(crate) struct DeadLetter {
     /// The message's id.
     id: String,
-    /// The epoch under which you hold it; refused if it was delivered again since.
+    /// The epoch that `recv` gave.
     epoch: Option<u64>,
     /// Why no agent can work on it.
     reason: String,

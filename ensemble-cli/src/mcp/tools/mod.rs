@@ -75,7 +75,8 @@ pub(super) struct ToolSpec {
     pub(super) title: &'static str,
     pub(super) description: &'static str,
     pub(super) is_read_only: bool,
-    pub(super) schema: fn(&Desk) -> Value,
+    /// Of its arguments, with the names of all agents where it has them.
+    pub(super) schema: fn(&dyn Fn() -> Vec<message::Name>) -> Value,
     pub(super) call: fn(&Desk, Value) -> Answer,
 }
 
@@ -98,7 +99,7 @@ const TOOLS: [ToolSpec; 25] = [
         title: "Report a step",
         description: "Submits the result of the assigned step. Updates the DB task_steps table.",
         is_read_only: false,
-        schema: steps::schema,
+        schema: |names| completion_schema(&names()),
         call: steps::submit,
     },
     tool!(
@@ -107,7 +108,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         steps::Next,
         steps::next,
-        "Takes the next step that is due for you, with all that its prompt says. Report it with submit_step_completion."
+        "Takes your next step with its whole prompt. Report it with submit_step_completion."
     ),
     tool!(
         "plan_approval",
@@ -115,7 +116,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         requests::PlanApproval,
         requests::plan_approval,
-        "Two modes. Without request_id: submit `plan` for approval, and do not begin before it is approved. With request_id: approve or reject a plan that was submitted to you."
+        "Without request_id: submits `plan`; do not begin before it is approved. With request_id: decides a plan that you review."
     ),
     tool!(
         "shutdown_request",
@@ -123,7 +124,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         requests::ShutdownRequest,
         requests::shutdown_request,
-        "Asks another agent to shut down. It approves, finishes and goes, or rejects with a reason. Needs authority, which a worker has only if the configuration says so."
+        "Asks an agent to finish and end. Needs authority."
     ),
     tool!(
         "shutdown_response",
@@ -131,23 +132,16 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         requests::ShutdownResponse,
         requests::shutdown_response,
-        "Approve or reject a request to shut down that you have received. Give a reason when you reject."
+        "Answers a request to shut down. To reject, give a reason."
     ),
-    tool!(
-        "send",
-        "Send a message",
-        false,
-        mail::Send,
-        mail::send,
-        "Sends a message to another agent's mailbox, and waits for its answer if you ask for that."
-    ),
+    tool!("send", "Send a message", false, mail::Send, mail::send, "Sends a message to an agent."),
     tool!(
         "recall",
         "Take back a message",
         false,
         mail::Recall,
         mail::recall,
-        "Takes back a message that you have sent, as long as it was not read: it is never delivered then."
+        "Takes back a message that you sent and that was not read yet."
     ),
     tool!(
         "assign",
@@ -155,7 +149,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         assign::Assign,
         assign::assign,
-        "Asks a worker whether it is ready, and if it is, puts the task into its mailbox. The watcher sees to it that it is taken, and tells the conductor if it is not. Does not wait for that."
+        "Gives a task to a worker that says it is ready. The watcher follows it up."
     ),
     tool!(
         "inbox",
@@ -163,7 +157,7 @@ const TOOLS: [ToolSpec; 25] = [
         true,
         mail::Fetch,
         mail::fetch,
-        "Shows your mail that waits or is in your hands, without taking it."
+        "Shows your waiting and held mail, without taking it."
     ),
     tool!(
         "recv",
@@ -171,7 +165,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         mail::Acknowledge,
         mail::acknowledge,
-        "Takes a message, the next one if no id is given. From then on it is yours until you complete it or its lease ends."
+        "Takes your next message. It is yours until you end it or its lease expires."
     ),
     tool!(
         "recv_wait",
@@ -179,7 +173,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         waiting::Wait,
         waiting::wait,
-        "Waits for your next message and takes it. Returns without one when the time is up; call it again then."
+        "Waits for your next message and takes it. If none came in time, call it again."
     ),
     tool!(
         "reply",
@@ -187,7 +181,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         mail::Reply,
         mail::reply,
-        "Answers a message that you have taken: goes to its sender. A plain message is completed by it; other work stays yours."
+        "Answers the sender of a message. Settles a plain message; other work stays yours."
     ),
     tool!(
         "settle",
@@ -195,7 +189,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         mail::Complete,
         mail::complete,
-        "Says that the work of a message that you have taken is done. A step's message is completed by submit_step_completion."
+        "Ends a message that you took. A step ends with submit_step_completion."
     ),
     tool!(
         "release",
@@ -203,7 +197,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         mail::Release,
         mail::release,
-        "Returns a message that you have taken and cannot work on, so that it is delivered again, perhaps later."
+        "Returns a message that you cannot work on, to be delivered again."
     ),
     tool!(
         "dead_letter",
@@ -211,7 +205,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         mail::DeadLetter,
         mail::dead_letter,
-        "Puts aside a message that you have taken and that no agent can work on. A person sees it with your reason."
+        "Puts aside a message that no agent can work on. A person sees your reason."
     ),
     tool!(
         "report",
@@ -219,7 +213,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         team::Report,
         team::report,
-        "Writes a report on a task into queue/reports, from where it is routed to the coordinating agent."
+        "Reports the result of a task to the agent that coordinates it."
     ),
     tool!(
         "claim_task",
@@ -227,7 +221,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         board::Claim,
         board::claim,
-        "Takes a task from the blackboard, with its own worktree to work in. It is yours as long as you show that you live; no other agent can take it until then."
+        "Takes a task of the blackboard, with its own worktree. It is yours while you show signs of life."
     ),
     tool!(
         "submit_task",
@@ -235,7 +229,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         board::Submit,
         board::submit,
-        "Submits the task that you have claimed for review: the commits in its worktree, where nothing may be left uncommitted."
+        "Submits your task for review: the commits of its worktree, with nothing left uncommitted."
     ),
     tool!(
         "verdict_task",
@@ -243,7 +237,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         board::Judge,
         board::judge,
-        "Gives your verdict on a task whose review you have claimed. Reject with every point and its place."
+        "Approves or rejects the task whose review you claimed."
     ),
     tool!(
         "block_task",
@@ -251,7 +245,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         board::Block,
         board::block,
-        "Blocks the task that you have claimed: its planner must answer your questions first. Your work is kept."
+        "Blocks your task until its planner has answered your questions. Your work is kept."
     ),
     tool!(
         "handoff",
@@ -259,7 +253,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         board::Handoff,
         board::hand_off,
-        "For a context that is used up: leaves notes on your task for the fresh agent that continues it. End afterwards."
+        "When your context is used up: leaves notes for the agent that continues your task. End afterwards."
     ),
     tool!(
         "pong",
@@ -267,7 +261,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         team::Pong,
         team::pong,
-        "Answers AGENT_TEAM_PING <you> <attempt>: says that you are ready."
+        "Answers AGENT_TEAM_PING <you> <attempt>."
     ),
     tool!(
         "heartbeat",
@@ -275,7 +269,7 @@ const TOOLS: [ToolSpec; 25] = [
         false,
         team::Heartbeat,
         team::heartbeat,
-        "Renews the leases of everything in your hands, messages and steps. Call it every few minutes during long work."
+        "Renews the leases of all that you hold. Call it every few minutes during long work."
     ),
     tool!(
         "whoami",
@@ -283,7 +277,7 @@ const TOOLS: [ToolSpec; 25] = [
         true,
         team::Nothing,
         team::whoami,
-        "Says who you are here, how that is known, and what is in your hands."
+        "Shows who you are and what you hold."
     ),
     tool!(
         "list_agents",
@@ -291,7 +285,7 @@ const TOOLS: [ToolSpec; 25] = [
         true,
         team::Nothing,
         team::list_agents,
-        "Lists the agents of the team with their roles, mailboxes and states."
+        "Lists the agents of the team, with their states."
     ),
 ];
 
@@ -305,37 +299,28 @@ pub(super) fn named(name: &str) -> Option<&'static ToolSpec> {
     all().find(|tool| tool.name == name)
 }
 
+/// Tools of the blackboard.
+const BOARD_TOOLS: [&str; 5] =
+    ["claim_task", "submit_task", "verdict_task", "block_task", "handoff"];
+/// Tools of step queues.
+const STEP_TOOLS: [&str; 2] = [COMPLETION_TOOL, "next_step"];
+
+/// The tools that a client is offered: those of the blackboard and of steps only where the project has some, as each
+/// tool costs its model tokens in every session. A call of any other is served all the same.
+pub(super) fn offered(desk: &Desk) -> Vec<&'static ToolSpec> {
+    let (has_board, has_steps) = (desk.has_board(), desk.has_steps());
+    let is_offered = |tool: &&ToolSpec| match tool.name {
+        name if BOARD_TOOLS.contains(&name) => has_board,
+        name if STEP_TOOLS.contains(&name) => has_steps,
+        _ => true,
+    };
+    all().filter(is_offered).collect()
+}
+
 /// Name and schema of every tool's arguments, for documents; `agent` has the seed's names.
 pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
-    let names = ["Tara", "Devon"].map(message::Name::new);
-    let names: Vec<_> = names.into_iter().filter_map(Result::ok).collect();
-    let rest = [
-        ("next_step", schema_of::<steps::Next>()),
-        ("plan_approval", schema_of::<requests::PlanApproval>()),
-        ("shutdown_request", schema_of::<requests::ShutdownRequest>()),
-        ("shutdown_response", schema_of::<requests::ShutdownResponse>()),
-        ("send", schema_of::<mail::Send>()),
-        ("recall", schema_of::<mail::Recall>()),
-        ("assign", schema_of::<assign::Assign>()),
-        ("inbox", schema_of::<mail::Fetch>()),
-        ("recv", schema_of::<mail::Acknowledge>()),
-        ("recv_wait", schema_of::<waiting::Wait>()),
-        ("reply", schema_of::<mail::Reply>()),
-        ("settle", schema_of::<mail::Complete>()),
-        ("release", schema_of::<mail::Release>()),
-        ("dead_letter", schema_of::<mail::DeadLetter>()),
-        ("report", schema_of::<team::Report>()),
-        ("claim_task", schema_of::<board::Claim>()),
-        ("submit_task", schema_of::<board::Submit>()),
-        ("verdict_task", schema_of::<board::Judge>()),
-        ("block_task", schema_of::<board::Block>()),
-        ("handoff", schema_of::<board::Handoff>()),
-        ("pong", schema_of::<team::Pong>()),
-        ("heartbeat", schema_of::<team::Heartbeat>()),
-        ("whoami", schema_of::<team::Nothing>()),
-        ("list_agents", schema_of::<team::Nothing>()),
-    ];
-    std::iter::once((COMPLETION_TOOL, completion_schema(&names))).chain(rest).collect()
+    let names = || ["Tara", "Devon"].into_iter().flat_map(message::Name::new).collect();
+    all().map(|tool| (tool.name, (tool.schema)(&names))).collect()
 }
 
 /// A schema in one piece: some clients cannot follow references.
@@ -353,7 +338,12 @@ fn schema_of<T: JsonSchema>() -> Value {
     value
 }
 
-/// What need not be there has one type and not "or null": that is all that some clients understand.
+/// What checks the value of an argument again. A model reads each such word in every session, and its call is checked
+/// where it arrives.
+const CHECKS: [&str; 6] =
+    ["additionalProperties", "default", "format", "maxLength", "minimum", "pattern"];
+
+/// An optional argument has one type and not "or null": that is all that some clients understand.
 /// Null is taken for absent anyway.
 fn plain(schema: &mut Value) {
     match schema {
@@ -376,6 +366,7 @@ fn plain(schema: &mut Value) {
                     }
                 }
             }
+            object.retain(|key, value| value.is_object() || !CHECKS.contains(&key.as_str()));
             object.values_mut().for_each(plain);
         }
         Value::Array(items) => items.iter_mut().for_each(plain),
@@ -395,21 +386,12 @@ mod tests {
 
     #[test]
     fn every_tool_has_a_schema_in_one_piece() {
-        let schemas = schemas();
-        let names: Vec<&str> = schemas.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, all().map(|tool| tool.name).collect::<Vec<_>>());
-        for (name, schema) in schemas {
+        for (name, schema) in schemas() {
             let text = schema.to_string();
             let is_plain = !["$ref", "anyOf", "null"].iter().any(|word| text.contains(word));
             assert!(is_plain && schema["type"] == "object", "{name}: {text}");
             let output = outputs::schema(name).unwrap_or_else(|| panic!("{name} has no output"));
             assert!(!output.to_string().contains("$ref"), "{name}: {output}");
         }
-    }
-
-    #[test]
-    fn a_wrong_argument_is_named() {
-        let error = arguments::<mail::Send>(json!({ "to": "a", "massage": "x" })).unwrap_err();
-        assert!(error.to_string().contains("unknown field `massage`"), "{error}");
     }
 }

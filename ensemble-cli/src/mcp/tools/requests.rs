@@ -21,15 +21,15 @@ use crate::mcp::Desk;
 pub(crate) struct PlanApproval {
     /// To submit: the plan.
     plan: Option<String>,
-    /// To submit: who reviews it (default: who demands it or has reviewed the last one, else conductor).
+    /// To submit: its reviewer (default: who demands it, or the conductor).
     to: Option<Name>,
-    /// To submit: the task that is not begun before the plan is approved.
+    /// To submit: its task.
     task_id: Option<String>,
-    /// To review: the request that has brought the plan.
+    /// To review: the plan's request.
     request_id: Option<String>,
     /// To review: true or false.
     approve: Option<bool>,
-    /// To review: what its author is to know, above all after a rejection.
+    /// To review: what its author has to change.
     feedback: Option<String>,
 }
 
@@ -41,10 +41,10 @@ pub(crate) struct ShutdownRequest {
     agent: Name,
     /// Why.
     reason: Option<String>,
-    /// How long it has to answer, in seconds (default, and least: as configured, 120).
+    /// How long it has to answer (default, and least: as configured, 120).
     #[schemars(range(max = 1_296_000))]
     deadline_seconds: Option<u64>,
-    /// What silence until the deadline means (default: force).
+    /// What happens without an answer (default: force).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "OnSilence")]
     on_silence: Option<OnSilence>,
@@ -54,11 +54,11 @@ pub(crate) struct ShutdownRequest {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShutdownResponse {
-    /// The request, as its message has it.
+    /// From its message.
     request_id: String,
     /// Whether you shut down.
     approve: bool,
-    /// Why not, or what is left to be said.
+    /// Why not.
     reason: Option<String>,
 }
 

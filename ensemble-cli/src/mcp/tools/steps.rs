@@ -2,19 +2,13 @@
 
 use ensemble_app::steps::{describe_submitted, hand_out_prompt};
 use ensemble_app::transport::admit_steps;
-use ensemble_team::steps::{Ask, Completion, Next as Found, completion_schema};
+use ensemble_team::steps::{Ask, Completion, Next as Found};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
 use crate::mcp::Desk;
-
-/// The seed's schema, with the team's names in it.
-pub(super) fn schema(desk: &Desk) -> Value {
-    // Without the names the schema only says less; the call itself is checked anyway.
-    completion_schema(&desk.agents().unwrap_or_default())
-}
 
 pub(super) fn submit(desk: &Desk, value: Value) -> Answer {
     admit_steps(&desk.app())?;

@@ -39,7 +39,7 @@ pub(crate) struct Nothing {}
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Heartbeat {
-    /// How much of your context is used, in percent; shown on the blackboard.
+    /// How much of your context is used, in percent.
     #[schemars(range(max = 100))]
     context_used: Option<u8>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Heartbeat {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pong {
-    /// The attempt, as the ping has named it.
+    /// From the ping.
     #[schemars(range(min = 1, max = 99))]
     attempt: u8,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Report {
     task_id: String,
     /// The result of the work.
     status: Status,
-    /// What was done, with figures, names and places: who, how many, what share, `path:line`.
+    /// What was done: how many, what share, `path:line`.
     summary: String,
     /// Why it was not done; needed unless the status is `success`.
     reason: Option<String>,

@@ -30,7 +30,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wait {
-    /// How long to wait at most, in seconds (default 60, at most an hour).
+    /// How long (default 60, at most 3600).
     #[schemars(range(max = 3600))]
     timeout_seconds: Option<u64>,
 }
