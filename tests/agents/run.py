@@ -29,6 +29,7 @@ from pathlib import Path
 import network
 import report
 from burst import Burst, spin
+from evening import Evening
 from hooked import Hooked
 from matrix import Matrix
 from model_server import ModelServer
@@ -48,7 +49,7 @@ CHECKS = [name for name in os.environ.get("CHECKS", "").split(",") if name]
 SCREENS = os.environ.get("SCREENS")
 JOBS, LOAD = int(os.environ.get("JOBS", "4")), int(os.environ.get("LOAD", "0"))
 # What is walked at the first width; at the others it is the walk alone.
-FIRST = [Walk, Trouble, Hooked, Wrapped, Neighbours, Burst, Plugin, Supervised, Matrix]
+FIRST = [Walk, Trouble, Hooked, Wrapped, Neighbours, Evening, Burst, Plugin, Supervised, Matrix]
 # How long one agent takes at one width, and in its troubles, as far as was seen.
 WALK_SECONDS, TROUBLE_SECONDS = 420, 120
 

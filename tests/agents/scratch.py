@@ -37,10 +37,14 @@ def parent(provider):
 class Scratch:
     def __init__(self, ensemble, agents_dir, url, width, provider=None):
         self.dir = Path(tempfile.mkdtemp(prefix="agents.", dir=parent(provider)))
-        self.ensemble_path, self.url, self.width = Path(ensemble), url, width
+        self.ensemble_path, self.agents_dir, self.url, self.width = Path(ensemble), agents_dir, url, width
         path = [str(self.ensemble_path.parent), str(Path(agents_dir) / "node_modules/.bin"),
                 str(Path(agents_dir) / "hcom/bin")]
         self.path = ":".join([*path, os.environ["PATH"]])
+
+    def has(self, program):
+        """Whether the agents that are walked can start this program."""
+        return shutil.which(program, path=self.path) is not None
 
     def close(self):
         """Ends every process that was started here, by its id, and removes the directory."""
