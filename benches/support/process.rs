@@ -107,7 +107,8 @@ pub fn end_with_parent() {
 
 /// The watcher as users run it, on the queue below `home`.
 pub fn watcher(home: &Path) -> Outcome<Guard> {
-    let mut command = peer::command(env!("CARGO_BIN_EXE_ensemble-watch"))?;
+    let watcher = option_env!("CARGO_BIN_EXE_ensemble-watch");
+    let mut command = peer::command(watcher.ok_or("a benchmark of another crate")?)?;
     command.arg("--queue").arg(home.join("queue")).env("XDG_CONFIG_HOME", home);
     let mut guard = Guard::start(command.stderr(Stdio::piped()))?;
     guard.wait_for_line("watching")?;
