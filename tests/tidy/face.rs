@@ -138,7 +138,7 @@ fn linked_items(docs: &str, of_type: &str) -> Vec<String> {
     let links = texts.flat_map(|text| text.split('[').skip(1)).filter_map(|link| {
         let (label, rest) = link.split_once(']')?;
         let target = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
-        Some(target.map_or(label.trim_matches('`'), |(target, _)| target))
+        Some(target.map_or_else(|| label.trim_matches('`'), |(target, _)| target))
     });
     let items = links.flat_map(|path| {
         let path = path.replace("Self", of_type);

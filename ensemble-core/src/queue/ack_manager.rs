@@ -37,7 +37,7 @@ const ESCALATED_MAX: usize = 1_000;
 /// queue.mailbox("worker-1")?;
 /// let ended = AckManager::new(&queue, "dispatch")?
 ///     .assign("worker-1", "count the lines of src/")
-///     .notify(|hint| Ok(println!("{hint}"))) // or `pane`, for one with a screen
+///     .notify(|hint| { println!("{hint}"); Ok(()) }) // or `pane`, for one with a screen
 ///     .phase_timeout(Duration::from_millis(10)) // a minute by default
 ///     .wait()?;
 /// assert!(matches!(ended, Ended::Escalated { .. }));
@@ -194,11 +194,11 @@ impl fmt::Debug for AckManager {
 /// let mut acks = AckManager::new(&queue, "dispatch")?;
 /// let id = acks
 ///     .assign("worker-1", Draft::new("count the lines of src/").task("task-7"))
-///     .notify(|hint| Ok(println!("{hint}")))        // or `pane`, for one with a screen
-///     .phase_timeout(Duration::from_secs(30))       // each phase
-///     .busy_patience(Duration::from_secs(600))      // more for a worker that is busy
-///     .patience(Duration::from_secs(3600))          // then it is left alone
-///     .start()?;                                    // or `wait`, for one task
+///     .notify(|hint| { println!("{hint}"); Ok(()) }) // or `pane`, for one with a screen
+///     .phase_timeout(Duration::from_secs(30))        // each phase
+///     .busy_patience(Duration::from_secs(600))       // more for a worker that is busy
+///     .patience(Duration::from_secs(3600))           // then it is left alone
+///     .start()?;                                     // or `wait`, for one task
 /// acks.nudge(id);
 /// # inbox.try_recv()?.expect("the task").settle()?;
 /// while let Some((id, ended)) = acks.next_ended(Duration::from_secs(60))? {

@@ -9,7 +9,7 @@ fn main() -> Result<()> {
         let inbox = pool.as_holder(format!("worker-{number}"))?;
         std::thread::spawn(move || inbox.answer(|job| Ok(Draft::json(&job.json::<u64>()?.pow(2)))));
     }
-    let settle = |answer: Message| answer.settle().and(answer.json::<u64>());
+    let settle = |answer: Message| answer.settle().and_then(|()| answer.json::<u64>());
     let answers = lead.messages().take(29).map(|answer| answer.and_then(settle));
     assert_eq!(answers.sum::<Result<u64>>()?, 8555);
     stop.cancel();

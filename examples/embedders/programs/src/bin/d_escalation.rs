@@ -7,7 +7,8 @@ impl WorkerPane for Silent {
         Ok(AgentState::Ready)
     }
     fn nudge(&mut self, hint: &str) -> CallbackResult {
-        Ok(println!("{hint}"))
+        println!("{hint}");
+        Ok(())
     }
 }
 fn main() -> ensemble_core::Result<()> {
