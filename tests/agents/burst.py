@@ -31,7 +31,7 @@ class Burst(Checks):
     def burst(self):
         self.model.follow(Settler())
         # As `up` starts it by itself: Codex has no hooks then, and is reached by keys.
-        agent = self.agent = self.other("-burst", hooked=self.provider != "codex")
+        agent = self.agent = self.other("-burst", hooked=True)
         self.answer_dialogs(agent, "trust")
         self.is_steady(agent, READY_SECONDS)
         if self.provider in WOKEN:

@@ -26,7 +26,7 @@ class Neighbours(Checks):
         model = Settler(before="ensemble agent whoami --json")
         self.model.follow(model)
         first = self.agent = WrappedAgent(self.scratch, self.provider, "-pair", twins=True,
-                                          hooked=self.provider != "codex")
+                                          hooked=True)
         # A dialog that a home has once would be there for the first of them only.
         lets_sleep(first)
         second, plain = first.beside("w2"), first.plain()

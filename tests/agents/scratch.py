@@ -21,7 +21,7 @@ TEAM = """agents:
 {agents}
 team: {{columns: {width}, lines: 40}}
 ladder: {{phase_seconds: 8, ceiling_seconds: 20}}
-hooks: {{providers: [{hooked}]}}
+{hooks}
 """
 
 
@@ -99,8 +99,9 @@ class Agent:
             self.environment["ENSEMBLE_AGENT_ID"] = "w1"
             self.installed = self.run("mcp", "install", "--provider", provider)
         agents = "\n".join(f"  {name}: {{provider: {provider}}}" for name in ("w1", "w2")[:1 + twins])
-        # The walk is about keystrokes; `hooked` is about the agent's own hooks.
-        team = TEAM.format(agents=agents, width=scratch.width, hooked=provider if hooked else "")
+        # The walk is about keystrokes; `hooked` is about what agents get by default.
+        hooks = "" if hooked else "hooks: {providers: []}"
+        team = TEAM.format(agents=agents, width=scratch.width, hooks=hooks)
         (self.project / "ensemble.yaml").write_text(team)
         for other in ("conductor", "human"):
             self.run("mailbox", "add", other)

@@ -93,17 +93,8 @@ class Ours(Side):
         lets_sleep(agent)
         code, said = agent.up()
         expect(code == 0, f"up: exit {code}: {said}")
-        self.answer_trust()
         self.checks.is_steady(self.agent, READY_SECONDS)
         self.waits()
-
-    def answer_trust(self):
-        """Codex asks for trust in hooks."""
-        if self.provider != "codex" or not self.hooked:
-            return
-        expect(settled(lambda: "need review" in str(self.agent.inspect()), 60), "it asks for no trust in hooks")
-        self.agent.keys("2")
-        self.agent.keys("Enter")
 
     def waits(self):
         if self.hooked and self.provider in WOKEN:
@@ -135,8 +126,6 @@ class OurTerminal(Ours):
         lets_sleep(agent)
         agent.start()
         expect(settled(lambda: agent.member().get("state") in ("idle", "blocked"), READY_SECONDS), "it does not start")
-        if self.provider == "codex":
-            self.answer_trust()
         self.checks.is_steady(self.agent, READY_SECONDS)
         self.waits()
 

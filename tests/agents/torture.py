@@ -50,7 +50,6 @@ ID = re.compile(r'ensemble settle ([0-9A-Za-z._-]+)')
 TEAM = """agents:
 {agents}
 team: {{columns: 110, lines: 40}}
-hooks: {{providers: [{hooked}]}}
 """
 
 
@@ -70,7 +69,7 @@ class Fleet(Agent):
         code, said = self.run("init")
         expect(code == 0, f"init: {said}")
         agents = "\n".join(f"  {name}: {{provider: {name}}}" for name in providers)
-        (self.project / "ensemble.yaml").write_text(TEAM.format(agents=agents, hooked=", ".join(providers)))
+        (self.project / "ensemble.yaml").write_text(TEAM.format(agents=agents))
         for name in providers:
             code, said = self.run("mailbox", "add", name, "--lease", LEASE, "--attempts-max", str(ATTEMPTS))
             expect(code == 0, f"mailbox add: {said}")
@@ -80,10 +79,6 @@ class Fleet(Agent):
         expect(code == 0, f"up: {said}")
         for name in self.providers:
             agent = self.twin(name)
-            if name == "codex":
-                expect(settled(lambda agent=agent: "need review" in str(agent.inspect()), 60), "no hooks to trust")
-                agent.keys("2")
-                agent.keys("Enter")
             expect(settled(lambda agent=agent: agent.state() == "ready" and rests(agent), READY_SECONDS),
                    f"{name} does not become ready: {agent.inspect()}")
 

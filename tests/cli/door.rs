@@ -53,7 +53,7 @@ fn doctor_names_agents_programs_and_what_the_team_lacks() {
     bed.ok("admin hooks install --provider codex");
     let told = with_path(&bed, &path, &["doctor"]).stdout;
     for part in [
-        "codex: tools only; own sessions: those of the project",
+        "codex: a server and tools; own sessions: those of the project",
         "warn  trust        codex will ask a person whether it trusts this directory",
         "warn  trust        codex runs the hooks only after a person has reviewed them",
     ] {

@@ -11,6 +11,7 @@ mod board;
 mod broker;
 mod browser;
 mod codes;
+mod codex_server;
 mod contract;
 mod conversation;
 mod dead_ends;

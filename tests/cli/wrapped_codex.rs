@@ -16,6 +16,8 @@ use crate::tmux_support::eventually;
 /// Runs each line that it reads, itself or through the daemon of its home, and prints code and output as one line.
 const CODEX: &str = r#"#!/usr/bin/env python3
 import json, os, socket, subprocess, sys
+if sys.argv[1:2] == ["app-server"]:
+    sys.exit(2)
 home = os.environ["HOME"]
 place = os.path.join(home, "codex-daemon.sock")
 keys = ["ENSEMBLE_AGENT_ID", "ENSEMBLE_GENERATION", "EXTRA"]

@@ -28,7 +28,7 @@ impl AgentProgram {
 
     /// Whether a person sees at the screen what a waiter has said. Claude Code shows that something came, but not what.
     pub const fn shows_wakes(self) -> bool {
-        matches!(self, Self::Opencode)
+        matches!(self, Self::Codex | Self::Opencode)
     }
 
     /// Whether the program hears what is said when a session starts so. Gemini CLI 0.61 does not after `/clear`, and

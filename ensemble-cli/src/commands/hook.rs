@@ -1,13 +1,12 @@
 //! `ensemble hook`: the part of an agent's own hook.
 
+use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clap::ValueEnum as _;
 use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_core::event_log::types;
-use serde_json::json;
 
 use crate::context::Context;
 use crate::hooks::{self, Event};
@@ -27,42 +26,40 @@ pub(crate) struct Arguments {
     /// The agent's program: claude, codex, gemini, opencode
     #[arg(long, value_name = "PROVIDER", default_value = "")]
     provider: String,
+    /// A program that `serve` starts at a private server
+    #[arg(last = true, hide = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
 }
 
 impl Arguments {
     /// Never fails: an agent takes any other exit code, and any text, for something to act upon.
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        // What a person starts says why it does not start.
+        if self.event == "serve" {
+            return Err(hooks::serve(context, &self.program));
+        }
         std::panic::set_hook(Box::new(|_| {}));
         let done = catch_unwind(AssertUnwindSafe(|| self.answer(context)));
         let done = done.unwrap_or_else(|_| Err(Failure::refused("a bug: the hook has panicked")));
         match done {
             Ok(Exit::Done) => {}
             Ok(exit) => return Err(Failure::Block { exit, text: String::new() }),
-            Err(failure) => self.record(context, &failure),
+            Err(failure) => hooks::record_failure(context, &self.event, &self.provider, &failure),
         }
         Ok(())
     }
 
     fn answer(&self, context: &Context) -> Outcome<Exit> {
         let unknown = |what: &str, word: &str| Failure::usage(format!("unknown {what} `{word}`"));
-        let event = Event::from_str(&self.event, false).map_err(|_| unknown("event", &self.event));
         let program = AgentProgram::from_str(&self.provider, false)
             .map_err(|_| unknown("provider", &self.provider));
-        hooks::run(context, event?, program?)
-    }
-
-    /// A line in the event log, where there is a project to have one.
-    fn record(&self, context: &Context, failure: &Failure) {
-        let Ok(project) = context.project() else { return };
-        if !project.queue.is_dir() {
-            return;
+        match self.event.as_str() {
+            "accompany" => hooks::accompany(context, program?, &self.program).map(|()| Exit::Done),
+            "host" => Err(hooks::host(&self.program)),
+            event => {
+                let event = Event::from_str(event, false).map_err(|_| unknown("event", event));
+                hooks::run(context, event?, program?)
+            }
         }
-        let Ok(recorder) = context.recorder() else { return };
-        let agent = context.agent().ok().flatten();
-        let actor = agent.as_ref().map_or("outside", |agent| agent.as_str());
-        let data = json!({
-            "event": self.event, "provider": self.provider, "why": failure.text(),
-        });
-        recorder.record(types::HOOK_FAILED, actor, data);
     }
 }

@@ -102,7 +102,10 @@ pub(super) fn take(
         Way::Prompt | Way::Tool | Way::Waiter => !locked.session.hinted.contains(id),
     };
     let has_news = due.iter().any(is_new);
-    let (chosen, questions) = choose(hook, spool, &due, (way, &locked.session))?;
+    let (chosen, questions) = match hook.voice.hands_over(way) {
+        true => choose(hook, spool, &due, (way, &locked.session))?,
+        false => Default::default(),
+    };
     if chosen.is_empty() && questions.is_empty() && !has_news {
         return Ok(Carrying::none());
     }

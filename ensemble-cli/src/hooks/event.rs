@@ -64,7 +64,7 @@ pub(crate) struct EventInput {
     pub(crate) error: Option<String>,
     /// Present in hooks of a subagent.
     #[serde(deserialize_with = "text")]
-    agent_id: Option<String>,
+    pub(super) agent_id: Option<String>,
     /// The turn goes on already because a hook has wanted it.
     #[serde(deserialize_with = "flag")]
     pub(crate) stop_hook_active: bool,

@@ -37,34 +37,39 @@
 
 mod answer;
 mod carry;
+mod companion;
 mod event;
 mod frames;
 mod ping;
 mod reminder;
 mod report;
 mod spent;
+mod voice;
 mod waiter;
-
-use std::io::Write as _;
 
 use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::exit_code::Exit;
-use ensemble_app::failure::Outcome;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::Queue;
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
 use ensemble_team::session::{Activity, LockedSession, Sessions, Way};
 use ensemble_tmux::provider::process;
+use serde_json::json;
 
 use crate::context::Context;
 
 use reminder::Reminder;
+use voice::{HookAnswer, Voice};
 
+pub(crate) use companion::{accompany, host, serve};
 pub(crate) use event::{Event, EventInput};
 
 /// A hook of a known agent.
 pub(crate) struct Hook<'a> {
     context: &'a Context,
+    voice: &'a dyn Voice,
     program: AgentProgram,
     event: Event,
     input: EventInput,
@@ -85,22 +90,45 @@ pub(crate) fn run(context: &Context, event: Event, program: AgentProgram) -> Out
     if !project.queue.is_dir() {
         return Ok(Exit::Done);
     }
-    let Some(agent) = context.agent()? else { return Ok(Exit::Done) };
-    let member = project.roster().get(&agent)?;
-    let mailbox = member.as_ref().map_or_else(|| agent.clone(), |member| member.mailbox.clone());
-    let sessions = project.sessions();
-    let process = process::program_above(std::process::id());
-    let hook = Hook { context, program, event, input, agent, mailbox, member, sessions, process };
-    if hook.is_nested()? {
+    let Some(hook) = Hook::new(context, &HookAnswer, program, event, input)? else {
         return Ok(Exit::Done);
-    }
+    };
     match event {
         Event::Wait => waiter::wait(&hook),
         _ => hook.answer().map(|()| Exit::Done),
     }
 }
 
-impl Hook<'_> {
+impl<'a> Hook<'a> {
+    /// `None` for a program that is no agent, or that an agent has started itself.
+    fn new(
+        context: &'a Context,
+        voice: &'a dyn Voice,
+        program: AgentProgram,
+        event: Event,
+        input: EventInput,
+    ) -> Outcome<Option<Self>> {
+        let project = context.project()?;
+        let Some(agent) = context.agent()? else { return Ok(None) };
+        let member = project.roster().get(&agent)?;
+        let mailbox = member.as_ref().map_or_else(|| agent.clone(), |it| it.mailbox.clone());
+        let sessions = project.sessions();
+        let process = process::program_above(std::process::id());
+        let hook = Self {
+            context,
+            voice,
+            program,
+            event,
+            input,
+            agent,
+            mailbox,
+            member,
+            sessions,
+            process,
+        };
+        Ok((!hook.is_nested()?).then_some(hook))
+    }
+
     fn answer(&self) -> Outcome {
         let may_speak = self.event.speaks() && !self.input.is_subagent();
         let queue = if may_speak { self.queue()? } else { None };
@@ -165,9 +193,7 @@ impl Hook<'_> {
         if said.is_empty() && shown.is_empty() {
             return Ok(());
         }
-        let name = self.input.name.as_deref();
-        let object = answer::object(self.program, self.event, name, &said, &shown);
-        let printed = print(&object.to_string());
+        let printed = self.voice.say(self, &said, &shown);
         if printed.is_ok() && !shown.is_empty() {
             locked.session.unshown.clear();
         }
@@ -232,10 +258,15 @@ fn unnamed() -> Option<String> {
     Some(String::new())
 }
 
-/// Writes the answer and makes sure that it has left this process.
-fn print(text: &str) -> Outcome {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.write_all(b"\n")?;
-    Ok(stdout.flush()?)
+/// A line in the event log, where there is a project to have one.
+pub(crate) fn record_failure(context: &Context, event: &str, provider: &str, failure: &Failure) {
+    let Ok(project) = context.project() else { return };
+    if !project.queue.is_dir() {
+        return;
+    }
+    let Ok(recorder) = context.recorder() else { return };
+    let agent = context.agent().ok().flatten();
+    let actor = agent.as_ref().map_or("outside", |agent| agent.as_str());
+    let data = json!({ "event": event, "provider": provider, "why": failure.text() });
+    recorder.record(types::HOOK_FAILED, actor, data);
 }

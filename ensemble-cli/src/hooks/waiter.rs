@@ -15,7 +15,7 @@
 use std::time::{Duration, Instant};
 
 use ensemble_app::exit_code::Exit;
-use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::failure::Outcome;
 use ensemble_app::queue::Queue;
 use ensemble_core::driver::PongBox;
 use ensemble_core::watch::Waiter;
@@ -92,7 +92,7 @@ fn rests(pid: u32) -> bool {
 }
 
 /// Hands over a ping that is waited for; `false` if there is none.
-fn pass_ping(hook: &Hook<'_>) -> Outcome<bool> {
+pub(super) fn pass_ping(hook: &Hook<'_>) -> Outcome<bool> {
     let session = hook.sessions.get(&hook.agent).ok().flatten();
     if ping::Asked::untold(hook, session.as_ref()).is_none() {
         return Ok(false);
@@ -101,14 +101,14 @@ fn pass_ping(hook: &Hook<'_>) -> Outcome<bool> {
     let asked = ping::Asked::untold(hook, Some(&locked.session));
     // A turn may have begun meanwhile.
     let Some(asked) = asked.filter(|_| is_idle(hook, &locked.session)) else { return Ok(false) };
-    print(&asked.text())?;
+    hook.voice.say(hook, &asked.text(), "")?;
     asked.told(&mut locked.session);
     locked.write()?;
     Ok(true)
 }
 
 /// Hands over what waits; `false` if nothing does.
-fn wake(hook: &Hook<'_>, queue: &Queue) -> Outcome<bool> {
+pub(super) fn wake(hook: &Hook<'_>, queue: &Queue) -> Outcome<bool> {
     if carry::due(queue, hook)?.is_empty() {
         return Ok(false);
     }
@@ -121,13 +121,7 @@ fn wake(hook: &Hook<'_>, queue: &Queue) -> Outcome<bool> {
     if carried.text.is_empty() {
         return Ok(false);
     }
-    let printed = print(&carried.text);
+    let printed = hook.voice.say(hook, &carried.text, "");
     carry::arrived(hook, queue, &mut locked, carried, printed.is_ok())?;
     printed.map(|()| true)
-}
-
-fn print(text: &str) -> Outcome {
-    use std::io::Write as _;
-    let mut stderr = std::io::stderr().lock();
-    stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).map_err(Failure::from)
 }

@@ -1,9 +1,10 @@
-//! Starting an agent with hooks and tools of ours, without touching the user's files.
+//! Starting an agent with our hooks and tools, without touching the user's files.
 //!
 //! ```text
 //! profile: hooks.files      ─▶ .ensemble/launch/PROVIDER/FILE      written before each start
 //! profile: hooks.arguments  ─▶ claude --settings=… REST            behind the program's name
 //! profile: hooks.tools      ─▶ codex -c mcp_servers… REST       also where the hooks are not given
+//! profile: hooks.before     ─▶ ensemble hook serve … -- codex     before the program's name, where the hooks are not given
 //! profile: hooks.env        ─▶ the agent's environment          
 //! ```
 //!
@@ -34,12 +35,14 @@ pub(super) struct HookedLine {
 }
 
 /// Hooks of an agent as its program takes them.
+#[derive(Default)]
 struct Hooked {
+    before: Vec<String>,
     arguments: Vec<String>,
     env: Vec<(String, String)>,
 }
 
-/// A command of words, with hooks of ours if its program has any.
+/// A command of words, with our hooks if its program has any.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HookedCommand {
@@ -63,12 +66,14 @@ impl Team<'_> {
             }
             _ => None,
         };
-        let Hooked { arguments, env } =
-            hooks.unwrap_or(Hooked { arguments: Vec::new(), env: Vec::new() });
+        let Hooked { before, arguments, env } = hooks.unwrap_or_default();
         let joined = |words: &[String]| words.iter().map(|it| format!(" {}", word(it))).collect();
         let (arguments, said): (String, String) = (joined(&arguments), joined(said));
+        let before: String = before.iter().map(|it| format!("{} ", word(it))).collect();
         let (program, rest) = command.split_at(end.unwrap_or(command.len()));
-        Ok(HookedLine { command: format!("{program}{arguments}{rest}{said}"), env })
+        let start = program.rfind(char::is_whitespace).map_or(0, |blank| blank + 1);
+        let (first, program) = program.split_at(start);
+        Ok(HookedLine { command: format!("{first}{before}{program}{arguments}{rest}{said}"), env })
     }
 
     /// Whether the command of an agent begins with the program of its profile.
@@ -79,7 +84,7 @@ impl Team<'_> {
     }
 }
 
-/// The words that start an agent's program, and variables for it, with hooks of ours if the program has any.
+/// The words that start an agent's program, and variables for it, with our hooks if the program has any.
 /// `ensemble` is the program that the hooks run, `words` what a person wants to be started, without a shell.
 ///
 /// # Errors
@@ -94,7 +99,8 @@ pub fn hooked_words(project: &Project, ensemble: &Path, words: &[String]) -> Res
         return bare();
     }
     match hooked(project, ensemble, &profile, said, &BTreeMap::new())? {
-        Some(Hooked { arguments, env }) => {
+        // A program without a screen is not woken.
+        Some(Hooked { arguments, env, .. }) => {
             let words = [program].into_iter().chain(&arguments).chain(said);
             Ok(HookedCommand { words: words.cloned().collect(), env })
         }
@@ -118,7 +124,8 @@ fn hooked(
     let fill = |text: &str| fill(text, hooks, &dir, ensemble);
     let tools: Vec<String> = hooks.tools.iter().map(|argument| fill(argument)).collect();
     if !wants_hooks(project, profile) {
-        let bare = Hooked { arguments: tools, env: Vec::new() };
+        let before = hooks.before.iter().map(|word| fill(word)).collect();
+        let bare = Hooked { before, arguments: tools, env: Vec::new() };
         return Ok(Some(bare).filter(|_| gives_tools(project, profile)));
     }
     // An agent that starts another one of its kind has our own value.
@@ -135,7 +142,7 @@ fn hooked(
     write_files(&dir, hooks, ensemble)?;
     let arguments = hooks.arguments.iter().map(|argument| fill(argument)).chain(tools).collect();
     let env = hooks.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
-    Ok(Some(Hooked { arguments, env }))
+    Ok(Some(Hooked { arguments, env, ..Hooked::default() }))
 }
 
 /// What a program is given when it is started for an agent of this project.
@@ -143,7 +150,9 @@ fn hooked(
 pub enum GivenWays {
     /// Hooks and tools.
     Hooks,
-    /// Tools, without hooks: the program would ask a person to trust them.
+    /// Tools and a private server, without hooks: the program would ask a person to trust them.
+    Server,
+    /// Tools alone.
     Tools,
     /// Nothing: it reads its mail by commands alone.
     Nothing,
@@ -154,8 +163,9 @@ pub enum GivenWays {
 pub fn given_ways(project: &Project, profile: &Profile) -> GivenWays {
     match wants_hooks(project, profile) {
         true => GivenWays::Hooks,
-        false if gives_tools(project, profile) => GivenWays::Tools,
-        false => GivenWays::Nothing,
+        false if !gives_tools(project, profile) => GivenWays::Nothing,
+        false if !profile.hooks().before.is_empty() => GivenWays::Server,
+        false => GivenWays::Tools,
     }
 }
 

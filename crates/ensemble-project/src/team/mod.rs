@@ -270,7 +270,7 @@ pub fn socket_of(project: &Project) -> Result<PathBuf> {
 }
 
 /// A socket below the state directory, or as for [`socket_of`] where that path is too long.
-fn socket_at(project: &Project, file: &str) -> Result<PathBuf> {
+pub fn socket_at(project: &Project, file: &str) -> Result<PathBuf> {
     let socket = project.state.join(file);
     if socket.as_os_str().len() <= SOCKET_BYTES_MAX {
         return Ok(socket);

@@ -25,6 +25,8 @@ pub struct HookConfig {
     pub arguments: Vec<String>,
     /// Arguments that add our tools alone. A program that is started without our hooks gets them all the same.
     pub tools: Vec<String>,
+    /// Words before the program's name: a program of ours that starts it, where it gets our tools and no hooks.
+    pub before: Vec<String>,
     /// Variables of its environment.
     pub env: BTreeMap<String, String>,
     /// Files that are written before it starts, by name. A text is written as it is, `{plugin: NAME}` as that

@@ -70,6 +70,7 @@ fn one(context: &Context, program: AgentProgram, version: Option<String>) -> Vec
 fn hooks(word: &str, given: GivenWays, places: &[&str]) -> Check {
     let by_us = match given {
         GivenWays::Hooks => "hooks and tools",
+        GivenWays::Server => "a server and tools",
         GivenWays::Tools => "tools only",
         GivenWays::Nothing => "neither hooks nor tools",
     };

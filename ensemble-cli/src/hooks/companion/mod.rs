@@ -1,0 +1,286 @@
+//! The companion of a Codex that runs at a private server: its doorbell, without keys and without hooks.
+//!
+//! ```text
+//! pane ── codex --remote unix://SOCKET     was `ensemble hook serve`, which has started the other two
+//!           ├─ codex app-server            was `ensemble hook host`
+//!           └─ ensemble hook accompany     follows the thread, and is the session's waiter
+//! ```
+//!
+//! | the server says | the session is | what is done |
+//! |---|---|---|
+//! | `thread/started` | idle | the introduction goes into the thread; no turn begins |
+//! | status `active` | working | that mail waits is said at the model's next request, once a message |
+//! | status `active`, with a flag | blocked | nothing |
+//! | status `idle` | idle | mail, pings and what is still held begin a turn: `turn/start` |
+//! | status `systemError` | failed | nothing; the watcher looks at the screen |
+//!
+//! A message is handed over only while no turn runs. What is said into a running turn is lost when the person ends that
+//! turn, though the server has accepted it. After `/clear` and `/new` the server still accepts the old thread, and
+//! what happens there is seen on no screen: the thread that began last is the person's. Server and companion end with the agent
+//! (`PR_SET_PDEATHSIG`), so that no server outlives it. What fails before the program runs costs nothing: it is started
+//! without a server. A companion that ends leaves its agent as it is: then lines are typed.
+//!
+//! Seen with codex-cli 0.171.0 (JSON-RPC in WebSocket frames over a Unix socket, without `jsonrpc`).
+
+mod server;
+mod start;
+
+use std::cell::RefCell;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ensemble_app::agent_program::AgentProgram;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::Queue;
+use ensemble_core::driver::PongBox;
+use ensemble_core::watch::{FsWatcher, sleep_until_any};
+use ensemble_team::session::{Activity, Way};
+use serde_json::{Value, json};
+
+use super::voice::Voice;
+use super::{Event, EventInput, Hook, carry, ping, report, waiter};
+use crate::context::Context;
+
+use server::AppServer;
+pub(crate) use start::{accompany, host, serve};
+
+/// How long the companion before this one may take to end.
+const TAKE_OVER: Duration = Duration::from_secs(5);
+/// How often to look for messages whose time has come.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// How long nothing is said after the server has refused something.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+
+/// The thread that the person sees.
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    id: String,
+    /// The rollout, which Codex writes.
+    path: Option<String>,
+}
+
+/// Speaks into the person's thread.
+struct ThreadVoice<'a> {
+    server: &'a RefCell<AppServer>,
+    thread: &'a str,
+}
+
+impl Voice for ThreadVoice<'_> {
+    fn say(&self, hook: &Hook<'_>, said: &str, _: &str) -> Outcome {
+        if said.is_empty() {
+            return Ok(());
+        }
+        let (method, name, words) = match hook.event {
+            Event::Start => {
+                let content = json!([{ "type": "input_text", "text": said }]);
+                let item = json!({ "type": "message", "role": "developer", "content": content });
+                ("thread/inject_items", "items", json!([item]))
+            }
+            _ => ("turn/start", "input", json!([{ "type": "text", "text": said }])),
+        };
+        let words = json!({ "threadId": self.thread, name: words });
+        self.server.borrow_mut().call(method, words).map(drop)
+    }
+
+    fn hands_over(&self, way: Way) -> bool {
+        way != Way::Tool
+    }
+}
+
+/// An agent at a private server.
+struct Companion<'a> {
+    context: &'a Context,
+    program: AgentProgram,
+    server: RefCell<AppServer>,
+    thread: Option<Thread>,
+    activity: Activity,
+    /// Until when nothing is said.
+    quiet_until: Option<Instant>,
+}
+
+impl Companion<'_> {
+    /// Follows the agent until its server ends.
+    fn run(mut self) -> Outcome {
+        let project = self.context.project()?;
+        let Some(agent) = self.context.agent()? else { return Ok(()) };
+        let mailbox = project.roster().get(&agent)?.map_or_else(|| agent.clone(), |it| it.mailbox);
+        let sessions = project.sessions();
+        let _lock = sessions.become_waiter(&agent, TAKE_OVER)?;
+        let ready = project.ready();
+        // One that does not exist yet could not be watched.
+        PongBox::open(&ready)?;
+        let place = project.queue.join("mailbox").join(mailbox.as_str());
+        let mut watcher = FsWatcher::new().ok();
+        for dir in [place.join("new"), place.join("front"), ready] {
+            if watcher.as_mut().is_some_and(|watcher| watcher.watch(&dir).is_err()) {
+                watcher = None;
+            }
+        }
+        for id in self.server.get_mut().loaded_threads()? {
+            self.meet(&id)?;
+        }
+        loop {
+            while let Some(news) = self.server.get_mut().news()? {
+                let followed = self.follow(&news);
+                self.outlive(followed)?;
+            }
+            self.quiet_until.take_if(|until| Instant::now() >= *until);
+            if self.quiet_until.is_none() {
+                let said = self.say_what_waits();
+                self.outlive(said)?;
+            }
+            let server = self.server.get_mut();
+            let sources: Vec<_> = [Some(server.as_fd()), watcher.as_ref().map(|it| it.as_fd())]
+                .into_iter()
+                .flatten()
+                .collect();
+            sleep_until_any(&sources, Some(LOOK_INTERVAL))
+                .map_err(|error| Failure::refused(error.to_string()))?;
+            watcher.as_mut().map(FsWatcher::take);
+        }
+    }
+
+    /// Outlives a failure that is not the end of the server, and is silent for a while.
+    fn outlive(&mut self, done: Outcome) -> Outcome {
+        match done {
+            Err(failure) if self.server.get_mut().has_ended() => Err(failure),
+            Err(failure) => {
+                super::record_failure(self.context, "accompany", self.program.word(), &failure);
+                self.quiet_until = Some(Instant::now() + REFUSED_PAUSE);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn follow(&mut self, news: &Value) -> Outcome {
+        let params = &news["params"];
+        match news["method"].as_str().unwrap_or_default() {
+            "thread/started" => self.begin(&params["thread"]),
+            "thread/status/changed" => {
+                let id = params["threadId"].as_str().unwrap_or_default();
+                if self.thread.as_ref().is_none_or(|thread| thread.id != id) {
+                    self.meet(id)?;
+                }
+                match &self.thread {
+                    Some(thread) if thread.id == id => self.change(&params["status"]),
+                    _ => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A thread of which only the id is known: one that is older than this companion, or that the person has resumed.
+    fn meet(&mut self, id: &str) -> Outcome {
+        let read = self.server.get_mut().call("thread/read", json!({ "threadId": id }))?;
+        self.begin(&read["thread"])?;
+        match &self.thread {
+            Some(thread) if thread.id == id => self.change(&read["thread"]["status"]),
+            _ => Ok(()),
+        }
+    }
+
+    /// From now on this thread is the person's, if it is not one that the program has begun for itself.
+    fn begin(&mut self, thread: &Value) -> Outcome {
+        let is_persons = thread["ephemeral"] != json!(true)
+            && thread["parentThreadId"].is_null()
+            && matches!(thread["threadSource"].as_str(), None | Some("user"));
+        let Some(id) = thread["id"].as_str().filter(|_| is_persons) else { return Ok(()) };
+        let source = if self.thread.is_some() { "clear" } else { "startup" };
+        let path = thread["path"].as_str().map(str::to_owned);
+        self.thread = Some(Thread { id: id.to_owned(), path });
+        self.activity = Activity::Idle;
+        let input = EventInput { source: Some(source.to_owned()), ..EventInput::default() };
+        self.report(Event::Start, input)
+    }
+
+    fn change(&mut self, status: &Value) -> Outcome {
+        let flags = status["activeFlags"].as_array();
+        let flag = flags.and_then(|all| all.first()).and_then(Value::as_str);
+        let now = match (status["type"].as_str(), flag) {
+            (Some("active"), None) => Activity::Working,
+            (Some("active"), Some(_)) => Activity::Blocked,
+            (Some("idle"), _) => Activity::Idle,
+            (Some("systemError"), _) => Activity::Failed,
+            _ => return Ok(()),
+        };
+        if now == std::mem::replace(&mut self.activity, now) {
+            return Ok(());
+        }
+        let mut input = EventInput::default();
+        let event = match now {
+            Activity::Working => Event::Prompt,
+            Activity::Blocked => {
+                input.notification_type = Some("permission".to_owned());
+                let asked =
+                    if flag == Some("waitingOnApproval") { "permission" } else { "question" };
+                input.message = Some(asked.to_owned());
+                Event::Notification
+            }
+            Activity::Idle => Event::Stop,
+            Activity::Failed | Activity::Limited | Activity::Ended => Event::Failure,
+        };
+        self.report(event, input)
+    }
+
+    /// Notes an event, and says what is to be said of it. Only [`Self::say_what_waits`] speaks into a turn that runs.
+    fn report(&self, event: Event, input: EventInput) -> Outcome {
+        self.with_hook(event, input, |hook, _| match event {
+            Event::Start | Event::Stop => hook.answer(),
+            _ => {
+                let mut locked = hook.sessions.lock(&hook.agent)?;
+                report::note(hook, &mut locked.session);
+                Ok(locked.write()?)
+            }
+        })
+    }
+
+    fn say_what_waits(&mut self) -> Outcome {
+        match self.activity {
+            Activity::Idle => {
+                let mut has_begun = false;
+                self.with_hook(Event::Wait, EventInput::default(), |hook, queue| {
+                    has_begun = waiter::pass_ping(hook)? || waiter::wake(hook, queue)?;
+                    Ok(())
+                })?;
+                if has_begun {
+                    self.activity = Activity::Working;
+                    self.report(Event::Prompt, EventInput::default())?;
+                }
+                Ok(())
+            }
+            Activity::Working => {
+                self.with_hook(Event::Tool, EventInput::default(), |hook, queue| {
+                    let session = hook.sessions.get(&hook.agent)?;
+                    let is_known = |id| session.as_ref().is_some_and(|it| it.hinted.contains(id));
+                    let is_told = carry::due(queue, hook)?.iter().all(is_known);
+                    let is_asked = ping::Asked::untold(hook, session.as_ref()).is_some();
+                    if is_told && !is_asked { Ok(()) } else { hook.answer() }
+                })
+            }
+            Activity::Blocked | Activity::Limited | Activity::Failed | Activity::Ended => Ok(()),
+        }
+    }
+
+    fn with_hook(
+        &self,
+        event: Event,
+        input: EventInput,
+        act: impl FnOnce(&Hook<'_>, &Queue) -> Outcome,
+    ) -> Outcome {
+        let Some(thread) = &self.thread else { return Ok(()) };
+        let path = thread.path.as_deref().map(Path::new).filter(|path| path.is_absolute());
+        let input = EventInput {
+            session_id: Some(thread.id.clone()),
+            transcript_path: path.map(Path::to_owned),
+            ..input
+        };
+        let voice = ThreadVoice { server: &self.server, thread: &thread.id };
+        let hook = Hook::new(self.context, &voice, self.program, event, input)?;
+        let Some(hook) = hook else { return Ok(()) };
+        let Some(queue) = hook.queue()? else { return Ok(()) };
+        act(&hook, &queue)
+    }
+}

@@ -1,0 +1,233 @@
+//! Starting a program at a private server.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ensemble_app::agent_program::AgentProgram;
+use ensemble_app::exit_code::Exit;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_core::driver::nap;
+use ensemble_project::team::socket_at;
+use ensemble_team::session::Activity;
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+
+use super::Companion;
+use super::server::AppServer;
+use crate::context::Context;
+
+/// How long the server may take until it listens.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+/// How often to try to reach it.
+const TRY_INTERVAL: Duration = Duration::from_millis(50);
+/// What the companion prints once the server listens.
+const READY: &str = "ready";
+/// Options that the server must have as well as the program, each with a word behind it.
+const SHARED_OPTIONS: [&str; 4] = ["-c", "--config", "--enable", "--disable"];
+/// What a program with a server does not take.
+const WITHOUT_SERVER: &str = "--no-daemon";
+/// The subcommands that open a conversation as the program alone does.
+const CONVERSATIONS: [&str; 2] = ["resume", "fork"];
+/// The other subcommands, as far as they are known: behind an option, a word may also be its value.
+#[rustfmt::skip]
+const OTHER_COMMANDS: [&str; 25] = [
+    "a", "agents", "app-server", "apply", "archive", "cloud", "completion", "debug", "delete", "doctor", "e", "exec",
+    "exec-server", "features", "help", "login", "logout", "mcp", "plugin", "queue", "remote-control", "review", "sandbox",
+    "unarchive", "update",
+];
+
+/// Becomes the program, at a private server if one can be had.
+pub(crate) fn serve(context: &Context, words: &[OsString]) -> Failure {
+    let Some((program, said)) = words.split_first() else {
+        return Failure::usage("give the program behind `--`");
+    };
+    let mut command = Command::new(program);
+    match start_companion(context, words) {
+        Ok(Some(socket)) => {
+            let said = said.iter().filter(|word| *word != WITHOUT_SERVER);
+            command.arg("--remote").arg(address(&socket)).args(said);
+        }
+        Ok(None) => drop(command.args(said)),
+        Err(failure) => {
+            crate::hooks::record_failure(context, "serve", AgentProgram::Codex.word(), &failure);
+            command.args(said);
+        }
+    }
+    let error = command.exec();
+    Failure::new(Exit::MissingProgram, format!("{}: {error}", program.display()))
+}
+
+/// Starts server and companion, and returns the socket of the server; `None` where there is to be none.
+fn start_companion(context: &Context, words: &[OsString]) -> Outcome<Option<PathBuf>> {
+    let project = context.project()?;
+    let Some(agent) = context.agent()? else { return Ok(None) };
+    if !opens_conversation(&words[1..]) || project.is_shared()? {
+        return Ok(None);
+    }
+    let socket = socket_at(project, &format!("{agent}.app-server"))?;
+    // A server that was killed leaves it behind.
+    let _ = std::fs::remove_file(&socket);
+    let mut host = part("host")?
+        .arg(&words[0])
+        .args(["app-server", "--listen"])
+        .arg(address(&socket))
+        .args(shared(&words[1..]))
+        .stdout(Stdio::null())
+        .spawn()?;
+    let mut companion = part("accompany")?.arg(&socket).stdout(Stdio::piped()).spawn()?;
+    let lines = companion.stdout.take().map(BufReader::new);
+    let (sender, said) = mpsc::channel();
+    thread::spawn(move || {
+        let line = lines.and_then(|lines| lines.lines().next()?.ok());
+        let _ = sender.send(line);
+    });
+    let until = Instant::now() + START_PATIENCE;
+    loop {
+        match said.recv_timeout(TRY_INTERVAL) {
+            Ok(Some(line)) if line == READY => return Ok(Some(socket)),
+            Err(RecvTimeoutError::Timeout)
+                if Instant::now() < until && host.try_wait()?.is_none() => {}
+            _ => break,
+        }
+    }
+    for child in [&mut companion, &mut host] {
+        let _ = kill_process(Pid::from_child(child), Signal::TERM);
+        let _ = child.wait();
+    }
+    Err(Failure::refused("the program has no server that could be reached"))
+}
+
+/// A part of ours that ends with the agent, apart from the keys of its terminal.
+fn part(event: &str) -> Outcome<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["hook", event, "--provider", AgentProgram::Codex.word(), "--"]);
+    command.stdin(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    Ok(command)
+}
+
+/// Follows an agent until its server ends.
+pub(crate) fn accompany(context: &Context, program: AgentProgram, words: &[OsString]) -> Outcome {
+    let [socket] = words else { return Err(Failure::usage("give a socket")) };
+    end_with_parent()?;
+    let server = connect(Path::new(socket))?.into();
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{READY}")?;
+    stdout.flush()?;
+    drop(stdout);
+    let (thread, activity, quiet_until) = (None, Activity::Idle, None);
+    Companion { context, program, server, thread, activity, quiet_until }.run()
+}
+
+/// Becomes the server.
+pub(crate) fn host(words: &[OsString]) -> Failure {
+    let Some((program, said)) = words.split_first() else {
+        return Failure::usage("give the program behind `--`");
+    };
+    if let Err(failure) = end_with_parent() {
+        return failure;
+    }
+    let error = Command::new(program).args(said).exec();
+    Failure::new(Exit::MissingProgram, format!("{}: {error}", program.display()))
+}
+
+/// Has the system end this process with the one that has started it.
+fn end_with_parent() -> Outcome {
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(std::io::Error::from)?;
+    // It may have ended before.
+    match getppid() == parent && parent.is_some_and(|parent| !parent.is_init()) {
+        true => Ok(()),
+        false => Err(Failure::refused("the process that has started this one has ended")),
+    }
+}
+
+fn connect(socket: &Path) -> Outcome<AppServer> {
+    let until = Instant::now() + START_PATIENCE;
+    loop {
+        match AppServer::connect(socket) {
+            Err(failure) if Instant::now() >= until => return Err(failure),
+            Err(_) => nap(TRY_INTERVAL),
+            Ok(server) => return Ok(server),
+        }
+    }
+}
+
+fn address(socket: &Path) -> OsString {
+    let mut address = OsString::from("unix://");
+    address.push(socket);
+    address
+}
+
+/// Whether the program is started for a conversation, and not for one of its other commands.
+fn opens_conversation(said: &[OsString]) -> bool {
+    let words: Vec<&str> = said.iter().filter_map(|word| word.to_str()).collect();
+    if words.iter().any(|word| OTHER_COMMANDS.contains(word) || *word == "--remote") {
+        return false;
+    }
+    let is_option = |word: &str| word.starts_with('-');
+    let behind = std::iter::once("").chain(words.iter().copied());
+    let bare = behind.zip(&words).find(|(before, word)| !is_option(before) && !is_option(word));
+    // A prompt has blanks. A word alone may be a command of a later version.
+    bare.is_none_or(|(_, word)| CONVERSATIONS.contains(word) || word.contains(char::is_whitespace))
+}
+
+/// The options that the server must have, too.
+fn shared(said: &[OsString]) -> Vec<OsString> {
+    let mut options = Vec::new();
+    let mut words = said.iter();
+    while let Some(word) = words.next() {
+        let text = word.to_str().unwrap_or_default();
+        if SHARED_OPTIONS.contains(&text) {
+            options.push(word.clone());
+            options.extend(words.next().cloned());
+        } else if SHARED_OPTIONS.iter().any(|it| text.starts_with(&format!("{it}="))) {
+            options.push(word.clone());
+        }
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split('|').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn only_a_conversation_gets_a_server() {
+        for line in [
+            "--no-daemon",
+            "-c|a=b|--no-daemon",
+            "fix the bug",
+            "resume|--last",
+            "--model|m|--no-daemon",
+            "-m|m|fix it",
+        ] {
+            assert!(opens_conversation(&words(line)), "{line}");
+        }
+        for line in [
+            "exec|fix it",
+            "-c|a=b|login",
+            "mcp",
+            "--remote|unix:///x",
+            "--search|exec",
+            "later-command",
+        ] {
+            assert!(!opens_conversation(&words(line)), "{line}");
+        }
+        assert!(opens_conversation(&[]));
+    }
+
+    #[test]
+    fn the_server_has_the_options_that_configure() {
+        let said = words("-c|a=b|--no-daemon|--model|m|--enable|x|--config=c=d|a prompt");
+        assert_eq!(shared(&said), words("-c|a=b|--enable|x|--config=c=d"));
+    }
+}

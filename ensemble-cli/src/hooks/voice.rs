@@ -1,0 +1,43 @@
+//! How our words reach an agent: as the answer of its hook, or through its server.
+
+use std::io::Write as _;
+
+use ensemble_app::failure::Outcome;
+use ensemble_team::session::Way;
+
+use super::{Event, Hook, answer};
+
+/// What carries our words to an agent.
+pub(super) trait Voice {
+    /// Says `said` to the agent and `shown` to the person at its screen. Once this has returned, the words have left
+    /// this process.
+    ///
+    /// # Errors
+    /// They could not be said: the agent knows nothing of them.
+    fn say(&self, hook: &Hook<'_>, said: &str, shown: &str) -> Outcome;
+
+    /// Whether messages themselves may be said this way, or only that they wait.
+    fn hands_over(&self, way: Way) -> bool;
+}
+
+/// The answer of a hook on stdout. A waiter speaks on stderr.
+pub(super) struct HookAnswer;
+
+impl Voice for HookAnswer {
+    fn say(&self, hook: &Hook<'_>, said: &str, shown: &str) -> Outcome {
+        if hook.event == Event::Wait {
+            let mut stderr = std::io::stderr().lock();
+            stderr.write_all(said.as_bytes())?;
+            return Ok(stderr.flush()?);
+        }
+        let name = hook.input.name.as_deref();
+        let object = answer::object(hook.program, hook.event, name, said, shown);
+        let mut stdout = std::io::stdout().lock();
+        writeln!(stdout, "{object}")?;
+        Ok(stdout.flush()?)
+    }
+
+    fn hands_over(&self, _: Way) -> bool {
+        true
+    }
+}

@@ -1,0 +1,223 @@
+//! A Codex at a private server: its mail comes without keys and without hooks. The program here speaks as
+//! much of the app-server's protocol as codex-cli 0.171.0 was seen to.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, is_running, objects, words};
+use crate::tmux_support::eventually;
+
+/// As a server it notes each call, and says to all what is written into `say`. As anything else it prints its arguments,
+/// and runs until its input ends.
+const CODEX: &str = r#"#!/usr/bin/env python3
+import base64, hashlib, json, os, select, socket, struct, sys
+home = os.environ["HOME"]
+if sys.argv[1:2] != ["app-server"]:
+    print(json.dumps(sys.argv[1:]), flush=True)
+    sys.stdin.read()
+    sys.exit(0)
+if os.path.exists(os.path.join(home, "no-server")):
+    sys.exit(2)
+with open(os.path.join(home, "server"), "w") as file:
+    file.write(json.dumps(sys.argv[1:]))
+calls = open(os.path.join(home, "calls"), "a")
+os.mkfifo(os.path.join(home, "say"))
+said = os.open(os.path.join(home, "say"), os.O_RDWR)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[3].removeprefix("unix://"))
+listener.listen()
+clients, rest = {}, b""
+
+def write(client, value):
+    text = json.dumps(value).encode()
+    size = bytes([len(text)]) if len(text) < 126 else b"\x7e" + struct.pack(">H", len(text))
+    client.sendall(b"\x81" + size + text)
+
+def greet(client):
+    head = client.recv(65536).decode()
+    key = [line.split(": ")[1] for line in head.split("\r\n") if line.lower().startswith("sec-websocket-key")][0]
+    digest = hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()
+    client.sendall(("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                    f"Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}\r\n\r\n").encode())
+    clients[client] = client.makefile("rb")
+
+def frame(file):
+    head = file.read(2)
+    if len(head) < 2:
+        return None
+    size = head[1] & 127
+    if size == 126:
+        size = struct.unpack(">H", file.read(2))[0]
+    mask, text = file.read(4), file.read(size)
+    return json.loads(bytes(byte ^ mask[at % 4] for at, byte in enumerate(text))) if head[0] & 15 == 1 else {}
+
+def serve(client):
+    asked = frame(clients[client])
+    if asked is None:
+        del clients[client]
+        return
+    if "id" not in asked:
+        return
+    calls.write(json.dumps(asked) + "\n")
+    calls.flush()
+    answers = {"thread/loaded/list": {"data": []}, "thread/read": {"thread": {"id": "aside", "ephemeral": True}}}
+    write(client, {"id": asked["id"], "result": answers.get(asked["method"], {})})
+
+while True:
+    for ready in select.select([listener, said, *clients], [], [])[0]:
+        if ready is listener:
+            greet(listener.accept()[0])
+        elif ready is said:
+            *lines, rest = (rest + os.read(said, 65536)).split(b"\n")
+            for client in clients:
+                for line in lines:
+                    write(client, json.loads(line))
+        else:
+            serve(ready)
+"#;
+
+/// A wrapped Codex, and the server that it has.
+struct Served {
+    bed: Bed,
+    child: Child,
+    input: Option<ChildStdin>,
+    /// The arguments that it was started with.
+    argv: Vec<String>,
+}
+
+impl Served {
+    fn start(prepare: impl FnOnce(&PathBuf)) -> Self {
+        let bed = Bed::empty();
+        fs::write(bed.project().join("ensemble.yaml"), "durability: process\n").unwrap();
+        bed.ok("init");
+        let home = bed.project().parent().unwrap().to_owned();
+        fs::create_dir(home.join("bin")).unwrap();
+        fs::write(home.join("bin/codex"), CODEX).unwrap();
+        fs::set_permissions(home.join("bin/codex"), fs::Permissions::from_mode(0o755)).unwrap();
+        prepare(&home);
+        let mut command = bed.command(&words("codex --model m"));
+        command.env("PATH", format!("{}/bin:/usr/local/bin:/usr/bin:/bin", home.display()));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let argv = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        Self { bed, input: child.stdin.take(), child, argv }
+    }
+
+    fn home(&self) -> PathBuf {
+        self.bed.project().parent().unwrap().to_owned()
+    }
+
+    /// The words of all calls of a method for a thread.
+    fn said(&self, method: &str, thread: &str) -> Vec<String> {
+        let calls = objects(&fs::read_to_string(self.home().join("calls")).unwrap());
+        let its = calls
+            .into_iter()
+            .filter(|call| call["method"] == method && call["params"]["threadId"] == thread);
+        its.map(|call| call["params"].to_string()).collect()
+    }
+
+    #[track_caller]
+    fn is_told(&self, method: &str, thread: &str, words: &str) {
+        let is_said = || self.said(method, thread).iter().any(|said| said.contains(words));
+        eventually(&format!("{thread} is told `{words}`"), is_said);
+    }
+
+    fn says(&self, news: &Value) {
+        let mut say = fs::OpenOptions::new().write(true).open(self.home().join("say")).unwrap();
+        writeln!(say, "{news}").unwrap();
+    }
+
+    fn begins(&self, thread: &str) {
+        let thread = json!({ "id": thread, "ephemeral": false, "parentThreadId": null, "threadSource": "user" });
+        self.says(&json!({ "method": "thread/started", "params": { "thread": thread } }));
+    }
+
+    fn status(&self, thread: &str, status: &Value) {
+        let params = json!({ "threadId": thread, "status": status });
+        self.says(&json!({ "method": "thread/status/changed", "params": params }));
+    }
+
+    /// Waits until the agent's session says so.
+    #[track_caller]
+    fn is_noted(&self, activity: &str) {
+        let file = self.bed.project().join(".ensemble/sessions/codex.json");
+        let noted = || {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            serde_json::from_str::<Value>(&text).is_ok_and(|it| it["activity"] == activity)
+        };
+        eventually(&format!("it is {activity}"), noted);
+    }
+
+    /// Ends the agent. Nothing of it is left.
+    fn end(mut self) {
+        drop(self.input.take());
+        self.child.wait().unwrap();
+        let project = self.bed.project().display().to_string();
+        eventually("server, companion and watcher have ended", || !is_running(&project));
+    }
+}
+
+#[test]
+fn a_codex_at_a_private_server_needs_no_keys_and_no_hooks() {
+    let codex = Served::start(|_| {});
+    let socket = codex.bed.project().canonicalize().unwrap().join(".ensemble/codex.app-server");
+    let address = format!("unix://{}", socket.display());
+    assert_eq!(codex.argv[..2], ["--remote".to_owned(), address.clone()]);
+    assert_eq!(codex.argv[codex.argv.len() - 2..], ["--model", "m"]);
+    assert!(!codex.argv.contains(&"--no-daemon".to_owned()), "{:?}", codex.argv);
+    let server: Vec<String> =
+        serde_json::from_str(&fs::read_to_string(codex.home().join("server")).unwrap()).unwrap();
+    assert_eq!(server[..4], ["app-server", "--listen", address.as_str(), "-c"]);
+    assert!(server[4].starts_with("mcp_servers.ensemble=") && server.len() == 5, "{server:?}");
+
+    // It knows who it is before its first turn, and is given its mail while it rests.
+    codex.begins("t1");
+    codex.is_told("thread/inject_items", "t1", "You are codex");
+    codex.is_noted("idle");
+    codex.bed.ok("send --to codex -m first");
+    codex.is_told("turn/start", "t1", "first");
+
+    // What is said into a turn is lost with the turn: only that mail waits.
+    codex.status("t1", &json!({ "type": "active", "activeFlags": [] }));
+    codex.is_noted("working");
+    codex.bed.ok("send --to codex -m second");
+    codex.is_told("turn/start", "t1", "1 message waits in mailbox codex");
+    assert!(codex.said("turn/start", "t1").iter().all(|said| !said.contains("second")));
+    codex.status("t1", &json!({ "type": "active", "activeFlags": ["waitingOnApproval"] }));
+    codex.is_noted("blocked");
+    codex.status("t1", &json!({ "type": "idle" }));
+    codex.is_told("turn/start", "t1", "second");
+
+    // After `/clear` nothing goes into the old thread, and what it held comes again. The program's private threads are
+    // never used.
+    codex.begins("t2");
+    codex.is_told("thread/inject_items", "t2", "You are codex");
+    codex.is_told("turn/start", "t2", "second");
+    codex.bed.ok("send --to codex -m third");
+    codex.status("aside", &json!({ "type": "active", "activeFlags": [] }));
+    codex.status("t2", &json!({ "type": "active", "activeFlags": [] }));
+    codex.status("t2", &json!({ "type": "idle" }));
+    codex.is_told("turn/start", "t2", "third");
+    for (thread, words) in [("t1", "third"), ("aside", "")] {
+        assert!(codex.said("turn/start", thread).iter().all(|said| !said.contains(words)));
+    }
+    let log = codex.bed.ok("log");
+    assert!(!log.contains("hook.failed") && !log.contains("nudge.sent"), "{log}");
+    codex.end();
+}
+
+#[test]
+fn a_codex_without_a_server_starts_as_before() {
+    let codex = Served::start(|home| fs::write(home.join("no-server"), "").unwrap());
+    assert_eq!(codex.argv[codex.argv.len() - 3..], ["--no-daemon", "--model", "m"]);
+    assert!(codex.argv[1].starts_with("mcp_servers.ensemble="), "{:?}", codex.argv);
+    assert!(codex.bed.ok("log").contains("no server that could be reached"));
+    codex.end();
+}
