@@ -115,13 +115,13 @@ SEED ?= 1
 SECONDS ?= 600
 torture: needs
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- --include-ignored --nocapture
-	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker-core --test race --test syscalls -- --nocapture
+	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker-core --test race --test syscalls -- --include-ignored --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test crash -- --include-ignored --nocapture
 	BATCHES_CALLS=all cargo test --release --package ensemble-team --all-features --test batches_killed -- --include-ignored --nocapture
 
 # The clients of clients/ and our own on one mailbox: 8 processes in up to five languages, killed and stopped.
 torture-clients: needs
-	CLIENTS_MESSAGES=50000 CLIENTS_PROCESSES=8 TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test clients -- all_clients --nocapture
+	CLIENTS_MESSAGES=50000 CLIENTS_PROCESSES=8 TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-broker --all-features --test clients -- all_clients --include-ignored --nocapture
 
 # One team on two hosts over a cluster that is killed and cut, for SECONDS; tests/torture/README.md tells more.
 torture-hosts: needs
@@ -142,7 +142,7 @@ fuzz:
 # The team in simulated time, with as many seeds as wanted.
 COUNT ?= 10000
 sim:
-	ENSEMBLE_STACK_COUNT=$(COUNT) ENSEMBLE_SIM_COUNT=$(COUNT) cargo test --release --package ensemble-team --all-features --test sim -- --nocapture
+	ENSEMBLE_STACK_COUNT=$(COUNT) ENSEMBLE_SIM_COUNT=$(COUNT) cargo test --release --package ensemble-team --all-features --test sim -- --include-ignored --nocapture
 
 # Licences, sources and advisories of everything that is built; `cargo install --locked cargo-deny` has it.
 deny:

@@ -33,8 +33,8 @@ OPTIONS = ["--workspace", "--all-features", *(word for word in sys.argv[1:] if w
 SLOW = os.environ.get("SLOW")
 # The programs that take longest; the others follow by their size.
 FIRST = [
-    "cli", "requests_killed", "batches_killed", "hosts", "mcp", "supervisors", "worktree", "tmux_agents", "whole",
-    "power_cut", "steps",
+    "cli", "worktree", "requests_killed", "batches_killed", "clients", "hosts", "mcp", "supervisors", "tmux_agents",
+    "whole", "power_cut", "steps",
 ]
 # The ignored tests that do not run by themselves: those that others start, and measurements.
 SKIPPED = ["subprocess_", "measurement_"]

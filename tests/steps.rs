@@ -49,7 +49,7 @@ macro_rules! over_databases {
             $(#[test] fn $test() { super::over(false, super::$test); })*
         }
         mod over_postgres {
-            $(#[test] fn $test() { super::over(true, super::$test); })*
+            $(#[test] #[ignore = "long"] fn $test() { super::over(true, super::$test); })*
         }
     };
 }

@@ -87,8 +87,9 @@ fn is_found_out(name: &str, sabotage: Sabotage, expected: &[Kind]) {
 
 /// One test each, so that they run side by side.
 macro_rules! stories {
-    ($($test:ident: $name:literal,)*) => {
+    ($($(#[$is:meta])* $test:ident: $name:literal,)*) => {
         $(#[test]
+        $(#[$is])*
         fn $test() {
             holds($name);
         })*
@@ -117,6 +118,7 @@ stories! {
     the_board_is_one_of_those_written: "board",
     a_document_is_one_of_those_written: "document",
     the_log_loses_its_end_at_most: "log",
+    #[ignore = "long"]
     a_step_is_taken_and_submitted_once: "steps",
     a_batch_is_told_of_once: "tell",
     a_move_to_another_queue_loses_nothing: "migrate",

@@ -210,6 +210,7 @@ fn a_merge_is_finished_once_after_any_kill() {
 }
 
 #[test]
+#[ignore = "long"]
 fn a_recovery_is_finished_after_any_kill() {
     is_finished_after_any_kill("recover", false);
 }
