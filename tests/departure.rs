@@ -12,12 +12,12 @@ use ensemble_core::message::{Digest, Envelope, Name};
 use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
+use ensemble_project::agent_host::PaneHost;
 use ensemble_project::panes::{self, PaneEntry};
 use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
 use ensemble_team::proto::shutdown::Consent;
 use ensemble_team::roster::{How, Member, MemberState, Roster};
 use ensemble_tmux::reaper::PASS_VARIABLE;
-use ensemble_watch::PaneHost;
 use tmux_support::{TestServer, bash_command, eventually};
 
 /// Enough for any machine; nothing waits for it unless something is wrong.

@@ -41,6 +41,7 @@ mod printing;
 mod session;
 mod shell_job;
 mod spellings;
+mod stand_in;
 mod transports;
 mod unasked;
 mod wrap;

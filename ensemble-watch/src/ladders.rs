@@ -29,12 +29,12 @@ use ensemble_core::driver::{LadderHost, LadderPrompt, LadderStore, Ladders, Read
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
+use ensemble_project::ladder_host::{reader_of, readers_of};
 use ensemble_project::panes::{self, PaneEntry};
 use ensemble_project::status::ACTOR;
-use ensemble_project::{LadderClaim, Project, TeamLink};
+use ensemble_project::{LadderClaim, Project};
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
-use ensemble_tmux::tmux::Server;
 
 use crate::wakes::{LadderNews, Wake, Waker};
 
@@ -302,81 +302,5 @@ impl LadderHost for Host {
     fn set_pace(&self, mailbox: &Name, is_laddered: bool) {
         let mailbox = mailbox.clone();
         self.waker.wake(Wake::Ladder(LadderNews::Pace { mailbox, is_laddered }));
-    }
-}
-
-/// The agents of this host that read a mailbox.
-fn readers_of<'t>(
-    mailbox: &Name,
-    entries: &'t [PaneEntry],
-    members: &'t [Member],
-) -> BTreeSet<&'t Name> {
-    let bound = entries.iter().filter(|entry| entry.mailbox == *mailbox);
-    let reads = |member: &&Member| member.mailbox == *mailbox && member.is_present();
-    let members = members.iter().filter(reads).map(|member| &member.name);
-    bound.map(|entry| &entry.agent).chain(members).collect()
-}
-
-/// The readers of a mailbox: the agents that are bound to it, and the members that read it without
-/// a pane.
-fn reader_of(
-    project: &Project,
-    profiles: &Profiles,
-    mailbox: &Name,
-    entries: &[PaneEntry],
-    members: &[Member],
-) -> Result<Reader> {
-    let bound: Vec<&PaneEntry> = entries.iter().filter(|e| e.mailbox == *mailbox).collect();
-    let agents = readers_of(mailbox, entries, members);
-    let only = if agents.len() == 1 { agents.first() } else { None };
-    let agent = only.map_or(mailbox, |agent| *agent).clone();
-    let [entry] = bound[..] else {
-        let config = project.config.ladder_for(None);
-        return Ok(Reader::new(agent, config).of(agents.len().max(1)));
-    };
-    let profile = profiles.get(&entry.provider)?;
-    let config = project.config.ladder_for(Some(&profile));
-    let server = Server::brief(entry.binding.socket.clone());
-    let pane = entry.open(server, profile, &project.sources(), &project.locks())?;
-    let place = format!("{:?}", entry.binding);
-    let reader = Reader::new(agent, config).in_pane(Box::new(pane), place);
-    Ok(reader.of(agents.len().max(1)))
-}
-
-/// The same for a command that runs ladders where no watcher does. It types the lines itself.
-pub struct ForegroundHost {
-    project: Project,
-    profiles: Profiles,
-    claims: Option<Box<dyn LadderClaim>>,
-}
-
-impl ForegroundHost {
-    /// The agents of this project. A team of several hosts claims a mailbox before it runs its ladders.
-    ///
-    /// # Errors
-    /// The configured profiles cannot be used.
-    pub fn new(project: &Project, team: Option<&Arc<dyn TeamLink>>) -> Result<Self> {
-        let claims = team.map(|team| Arc::clone(team).ladder_claims(&project.state));
-        Ok(Self { project: project.clone(), profiles: project.profiles()?, claims })
-    }
-
-    fn team(&self) -> Result<(Vec<PaneEntry>, Vec<Member>)> {
-        let (entries, _) = panes::read_all(&self.project.panes())?;
-        let (members, _) = self.project.roster().entries()?;
-        Ok((entries, members))
-    }
-}
-
-impl LadderHost for ForegroundHost {
-    fn reader(&self, mailbox: &Name) -> Result<Reader> {
-        let (entries, members) = self.team()?;
-        reader_of(&self.project, &self.profiles, mailbox, &entries, &members)
-    }
-
-    fn may_run(&self, mailbox: &Name, is_handing_out: bool) -> Result<bool> {
-        let Some(claims) = &self.claims else { return Ok(true) };
-        let (entries, members) = self.team()?;
-        let has_reader = !readers_of(mailbox, &entries, &members).is_empty();
-        claims.hold(mailbox, has_reader, is_handing_out)
     }
 }

@@ -22,7 +22,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
 
-mod agent_host;
 pub mod alarms;
 pub mod alerts;
 mod answers;
@@ -65,9 +64,6 @@ mod wakes;
 mod watch_set;
 mod work_file;
 
-pub use agent_host::PaneHost;
-pub use departures::{Carried, carry_out};
 pub use ensemble_core::dropbox::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
-pub use ladders::ForegroundHost;
 pub use requests::DecisionHandler;
 pub use run::{Stopper, USED_EVERY, Watcher, WatcherEnd, run_process, run_process_while};

@@ -6,8 +6,8 @@ use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{PLAN_APPROVAL, Refusal};
 use ensemble_core::requests::{Ask, Entry, Requests};
+use ensemble_project::departure::{Carried, carry_out};
 use ensemble_team::roster::Member;
-use ensemble_watch::{Carried, carry_out};
 use serde_json::json;
 
 use crate::App;

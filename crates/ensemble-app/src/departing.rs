@@ -8,12 +8,12 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
 use ensemble_core::requests::{Ask, Entry, Requests};
 use ensemble_project::Project;
+use ensemble_project::agent_host::PaneHost;
 use ensemble_project::members::{Observed, last_observed};
 use ensemble_team::driver::AgentHost as _;
 use ensemble_team::proto::drain::{Drain, Effect, Event};
 use ensemble_team::proto::shutdown::{GRACE, Worker};
 use ensemble_team::roster::{Member, State};
-use ensemble_watch::{PaneHost, Stopper};
 use serde_json::Value;
 
 use crate::App;
@@ -34,6 +34,15 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the seed says if nothing else is said.
 pub const SHUTDOWN_REASON: &str = "Please shut down gracefully.";
+
+/// A watcher in this process, which stops when this is dropped.
+pub trait StandInWatcher {
+    /// Whether it has stopped by itself.
+    fn has_ended(&self) -> bool;
+}
+
+/// Starts a watcher in this process; `None` if another one has just started.
+pub type StartWatcher = fn(&Project) -> Option<Box<dyn StandInWatcher>>;
 
 /// How agents are asked to leave.
 #[derive(Debug)]
@@ -111,9 +120,14 @@ impl<'c> Farewell<'c> {
         requests(self.app, queue)?.ask(ask).map_err(refused)
     }
 
-    /// Asks a team, in order, and waits until each has gone or stays. Needs a watcher, and is one
-    /// where none runs.
-    pub fn drain(&self, queue: &Queue, team: &[Member]) -> Outcome<Vec<Fate>> {
+    /// Asks a team, in order, and waits until each has gone or stays. Needs a watcher, and starts one where none
+    /// runs.
+    pub fn drain(
+        &self,
+        queue: &Queue,
+        team: &[Member],
+        start_watcher: StartWatcher,
+    ) -> Outcome<Vec<Fate>> {
         let mut drain = Drain::new(team.iter().map(|m| (m.name.clone(), m.role.clone())));
         let mut leaving = Leaving {
             farewell: self,
@@ -121,6 +135,7 @@ impl<'c> Farewell<'c> {
             end: self.deadline.map(|deadline| Instant::now() + deadline),
             open: BTreeMap::new(),
             fates: Vec::new(),
+            start_watcher,
             stand_in: None,
             interrupt: Interrupt::install()?,
             has_told: false,
@@ -151,7 +166,8 @@ struct Leaving<'a> {
     /// Those who were asked, with the time by which they must have gone.
     open: BTreeMap<Name, (Entry, Instant)>,
     fates: Vec<Fate>,
-    stand_in: Option<StandIn>,
+    start_watcher: StartWatcher,
+    stand_in: Option<Box<dyn StandInWatcher>>,
     interrupt: Interrupt,
     /// What is waited for was said.
     has_told: bool,
@@ -290,8 +306,8 @@ impl Leaving<'_> {
     /// Requests are seen through by a watcher. If none runs, this process is one.
     fn see_to_a_watcher(&mut self) -> Outcome {
         let project = self.farewell.app.project()?;
-        if self.stand_in.as_ref().is_none_or(StandIn::has_ended) && !watcher_runs(project) {
-            self.stand_in = StandIn::start(project);
+        if self.stand_in.as_ref().is_none_or(|one| one.has_ended()) && !watcher_runs(project) {
+            self.stand_in = (self.start_watcher)(project);
         }
         Ok(())
     }
@@ -323,37 +339,6 @@ fn judged(agent: &Name, entry: &Entry, end: Instant) -> Option<(Event, &'static 
             stayed("it is still there: `ensemble log` says what is in the way".to_owned())
         }
         _ => None,
-    }
-}
-
-/// A watcher in this process.
-struct StandIn {
-    stopper: Stopper,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl StandIn {
-    /// `None` if another one has just started.
-    fn start(project: &Project) -> Option<Self> {
-        let watcher = ensemble_watch::Watcher::new(project).ok()?;
-        let stopper = watcher.stopper();
-        let thread = std::thread::spawn(move || {
-            let _ = watcher.run(|| {});
-        });
-        Some(Self { stopper, thread: Some(thread) })
-    }
-
-    fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(std::thread::JoinHandle::is_finished)
-    }
-}
-
-impl Drop for StandIn {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -17,9 +17,9 @@ use ensemble_core::requests::{REQUESTS, RequestStore};
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
 use ensemble_project::hosts::{PingAnswer, PingCall};
+use ensemble_project::ladder_host::ForegroundHost;
 use ensemble_project::{OpenQueue, Project, QueueAccess, TeamLink};
 use ensemble_team::roster::Outsiders;
-use ensemble_watch::ForegroundHost;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};

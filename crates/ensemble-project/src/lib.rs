@@ -5,17 +5,21 @@
 //! panes, members, rows    the agents: where each runs, what it does
 //! workload, troubles      what they hold, and what is stuck
 //! overview, attention     the whole, and what needs a person
+//! departure, agent_host   how an agent leaves; ladder_host: who reads a mailbox
 //! ```
 //!
 //! Everything here reads files and asks servers when it is called; nothing runs in the background. The sidecar
 //! (`ensemble-watch`) and the command are built on it.
 #![forbid(unsafe_code)]
 
+pub mod agent_host;
 pub mod alarm_list;
 pub mod attention;
 pub mod consumption;
+pub mod departure;
 pub mod hosts;
 mod kinds;
+pub mod ladder_host;
 pub mod mail_starts;
 pub mod members;
 mod need_kind;

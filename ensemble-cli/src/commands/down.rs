@@ -27,6 +27,7 @@ use serde_json::json;
 use crate::args;
 use crate::context::Context;
 use crate::printing::departing::print_fates;
+use crate::stand_in::start_watcher;
 
 /// Reason of a shutdown if none is given.
 const REASON: &str = "The team is going down. Please shut down gracefully.";
@@ -83,7 +84,7 @@ impl Arguments {
             id: None,
         };
         let members = present_members(project)?;
-        let fates = farewell.drain(&Queue::open(context)?, &members)?;
+        let fates = farewell.drain(&Queue::open(context)?, &members, start_watcher)?;
         print_fates(context, &fates)?;
         let team = starting::open(context, &spool)?;
         let _alone = team.lock()?;

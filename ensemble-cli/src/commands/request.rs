@@ -21,6 +21,7 @@ use crate::flags::content::Content;
 use crate::flags::decision::OnSilence;
 use crate::printing::departing::print_fates;
 use crate::printing::requests::{print_decided, print_sent};
+use crate::stand_in::start_watcher;
 
 /// Ask an agent for something that it approves or rejects
 ///
@@ -130,7 +131,7 @@ impl Shutdown {
             authorize(context, Act::Shutdown)?;
             let mut team = present_members(context.project()?)?;
             team.retain(|member| member.name != farewell.from);
-            return print_fates(context, &farewell.drain(&queue, &team)?);
+            return print_fates(context, &farewell.drain(&queue, &team, start_watcher)?);
         };
         let entry = farewell.ask(&queue, &name)?;
         print_sent(context, &requests(context, &queue)?, &queue, &entry, self.flags.wait)

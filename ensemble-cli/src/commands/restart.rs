@@ -18,6 +18,7 @@ use crate::completion;
 use crate::context::Context;
 use crate::printing::departing::print_fates as report_end;
 use crate::printing::starting::print_brought as report_start;
+use crate::stand_in::start_watcher;
 
 /// Reason of the shutdown.
 const REASON: &str = "You are being restarted. Please shut down gracefully.";
@@ -70,7 +71,11 @@ impl Arguments {
                 unread: Some(UnreadMail::Keep),
                 id: None,
             };
-            let fates = farewell.drain(&Queue::open(context)?, std::slice::from_ref(&member))?;
+            let fates = farewell.drain(
+                &Queue::open(context)?,
+                std::slice::from_ref(&member),
+                start_watcher,
+            )?;
             report_end(context, &fates)?;
         }
         let lock = team.lock()?;

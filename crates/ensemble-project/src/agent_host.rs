@@ -8,8 +8,6 @@ use ensemble_core::agent::AgentState;
 use ensemble_core::driver::nap;
 use ensemble_core::env::Pane as _;
 use ensemble_core::pane::Deferral;
-use ensemble_project::Project;
-use ensemble_project::panes::{self, PaneEntry};
 use ensemble_team::driver::AgentHost;
 use ensemble_team::proto::shutdown::Worker;
 use ensemble_team::roster::Member;
@@ -17,6 +15,9 @@ use ensemble_tmux::provider::{Judgement, Profile};
 use ensemble_tmux::reaper::{self, Fate};
 use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::Server;
+
+use crate::Project;
+use crate::panes::{self, PaneEntry};
 
 /// How often an agent must look idle, one look after the other, before it counts as finished. It
 /// looks so for a moment between two turns, too.

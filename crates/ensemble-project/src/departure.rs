@@ -1,0 +1,211 @@
+//! Carries out a decided shutdown: ends the agent, returns its mail and closes the request.
+//!
+//! The watcher does it for each decided request, and a command does it where no watcher runs. A lock for each agent
+//! prevents two at once.
+
+use std::time::Duration;
+
+use ensemble_core::broker::UnreadMail;
+use ensemble_core::durable::FileLock;
+use ensemble_core::env::SystemClock;
+use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::MessageId;
+use ensemble_core::proto::request::{Decision, Outcome};
+use ensemble_core::requests::{Asked, Entry, RequestStore, Requests};
+use ensemble_core::spool::{Found, State};
+use ensemble_core::{Error, Result};
+use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
+use ensemble_team::proto::shutdown::{Consent, GRACE};
+use ensemble_team::roster::{Member, MemberState};
+use serde_json::json;
+
+use crate::Project;
+use crate::agent_host::PaneHost;
+
+/// Maximum number of an agent's messages searched for obsolete questions.
+const QUESTIONS_MAX: usize = 10_000;
+/// Characters of a request's reason that are kept in the roster and the dead letters.
+const REASON_CHARACTERS_MAX: usize = 200;
+
+/// Result of carrying out a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// The agent has gone, or had gone before, or was spawned again since; the request is closed.
+    Done {
+        /// Processes that did not end.
+        survivors: usize,
+    },
+    /// Another process is doing it.
+    Elsewhere,
+    /// The waiting caller was told to stop.
+    Interrupted,
+}
+
+/// Carries out a shutdown that was approved, or that expired by force, and closes its request.
+/// Blocks until the agent has gone. `rest` sleeps for at most the given time and returns whether to
+/// continue.
+///
+/// # Errors
+///
+/// The roster, the profile or the request cannot be read or written. The call may be repeated.
+pub fn carry_out(
+    project: &Project,
+    store: &dyn RequestStore,
+    recorder: &dyn Recorder,
+    entry: &Entry,
+    rest: &mut dyn FnMut(Duration) -> bool,
+) -> Result<Carried> {
+    let (asked, Some(decision)) = (&entry.request, &entry.decision) else {
+        return Ok(Carried::Done { survivors: 0 });
+    };
+    let locks = project.locks();
+    std::fs::create_dir_all(&locks).map_err(|source| Error::Io {
+        operation: "create directory",
+        path: locks.clone(),
+        source,
+    })?;
+    let lock = locks.join(format!("departure-{}.lock", asked.to));
+    let _alone = match FileLock::acquire(&lock, Duration::ZERO) {
+        Ok(lock) => lock,
+        Err(Error::Locked { .. }) => return Ok(Carried::Elsewhere),
+        Err(error) => return Err(error),
+    };
+    let survivors = match member_departs(project, store, recorder, entry, decision, rest)? {
+        Departed::Gone { survivors } => survivors,
+        Departed::Interrupted => return Ok(Carried::Interrupted),
+        _ => 0,
+    };
+    settle_questions(store, asked, decision)?;
+    Requests::new(store).close(asked.request_id.as_str())?;
+    Ok(Carried::Done { survivors })
+}
+
+/// Removes questions to an agent that was shut down, from the mailbox and from the pending
+/// requests. At its deadline such a question would end the next agent of that name.
+fn settle_questions(store: &dyn RequestStore, asked: &Asked, decision: &Decision) -> Result<()> {
+    let requests = Requests::new(store);
+    let (entries, _) = requests.list()?;
+    let same = |other: &Asked| other.to == asked.to && other.kind == asked.kind;
+    let before = |other: &Asked| other.created_at <= decision.at.max(asked.created_at);
+    let mut questions = Vec::new();
+    for entry in entries.into_iter().filter(|entry| same(&entry.request)) {
+        let other = entry.request;
+        if entry.decision.is_none() && before(&other) {
+            let words = format!("{} has gone (request {})", asked.to, asked.request_id);
+            requests.moot(other.request_id.as_str(), &words)?;
+        }
+        if entry.decision.is_some() || before(&other) {
+            questions.push(format!("{}.", other.request_id));
+        }
+    }
+    let waiting = match store.broker().unfinished(&asked.to, QUESTIONS_MAX) {
+        Err(Error::NoMailbox { .. }) => return Ok(()),
+        other => other?,
+    };
+    let is_question = |id: &MessageId| questions.iter().any(|stem| id.as_str().starts_with(stem));
+    let is_queued = |found: &&Found| matches!(found.state, State::Queued { .. });
+    let queued = waiting.iter().filter(is_queued).map(|found| &found.id);
+    for id in queued.filter(|id| is_question(id)) {
+        let reason = format!("{} has gone", asked.to);
+        match store.broker().set_aside(&asked.to, id, &reason) {
+            Ok(()) | Err(Error::NoMessage { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // The request keeps what was asked, so that the message has nothing more to say.
+    let dead = store.broker().dead_letters(&asked.to)?;
+    for letter in dead.iter().filter(|letter| is_question(&letter.id)) {
+        match store.broker().drop_dead(&asked.to, &letter.id) {
+            Ok(()) | Err(Error::NoMessage { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn member_departs(
+    project: &Project,
+    store: &dyn RequestStore,
+    recorder: &dyn Recorder,
+    entry: &Entry,
+    decision: &Decision,
+    rest: &mut dyn FnMut(Duration) -> bool,
+) -> Result<Departed> {
+    let (asked, roster) = (&entry.request, project.roster());
+    let Some(member) = roster.get(&asked.to)? else {
+        return outsider_departs(project, store, recorder, entry);
+    };
+    if is_another(&member, asked, decision) {
+        return Ok(Departed::Superseded);
+    }
+    let consent = match decision.outcome {
+        Outcome::Approved => Consent::Approved,
+        Outcome::Expired | Outcome::Rejected | Outcome::Cancelled => Consent::Forced,
+    };
+    let configured = project.config.agents.get(&asked.to).map(|agent| agent.shutdown);
+    let seconds = configured.and_then(|shutdown| shutdown.grace_seconds);
+    let mut departure = Departure::of(&member, consent, asked.from.clone());
+    departure.request_id = Some(asked.request_id.clone());
+    departure.reason = reason(entry);
+    departure.unread = unread_mail(project, entry);
+    departure.grace = seconds.map_or(GRACE, Duration::from_secs);
+    departure.returns = asked.unread_mail == Some(UnreadMail::Keep);
+    let mut agent_host = PaneHost::of(project, &member)?;
+    let shutdown =
+        ShutdownDriver { queue: store.broker(), roster: &roster, recorder, clock: &SystemClock };
+    shutdown.carry_out(&departure, &mut agent_host, rest)
+}
+
+/// Whether the agent was brought up again after this decision. If the request names a generation
+/// and it is the same one, no clock counts. For another generation, and for a request that names
+/// none, the stamps decide.
+fn is_another(member: &Member, asked: &Asked, decision: &Decision) -> bool {
+    let is_same = asked.generation == Some(member.generation);
+    member.state == MemberState::Up && !is_same && member.since > decision.at
+}
+
+/// An agent agreed and is in no roster, so its processes are unknown. Its mail and its held
+/// messages are released all the same.
+fn outsider_departs(
+    project: &Project,
+    store: &dyn RequestStore,
+    recorder: &dyn Recorder,
+    entry: &Entry,
+) -> Result<Departed> {
+    let asked = &entry.request;
+    let (agent, reason) = (&asked.to, reason(entry));
+    let returned =
+        match store.broker().hand_back(agent, agent, unread_mail(project, entry), &reason) {
+            Err(Error::NoMailbox { .. }) => None,
+            other => Some(other?),
+        };
+    recorder.record(
+        types::WORKER_RELEASE,
+        asked.from.as_str(),
+        json!({
+            "worker_id": agent, "how": entry.state(), "request_id": asked.request_id, "reason": reason,
+            "in_roster": false, "leases_released": returned.map(|r| r.released),
+            "mail_returned": returned.map(|r| r.returned), "mail_dead": returned.map(|r| r.dead),
+            "mail_kept": returned.map(|r| r.kept),
+        }),
+    );
+    Ok(Departed::Gone { survivors: 0 })
+}
+
+fn unread_mail(project: &Project, entry: &Entry) -> UnreadMail {
+    let configured = || project.config.agents.get(&entry.request.to)?.shutdown.mail;
+    entry.request.unread_mail.or_else(configured).unwrap_or_default()
+}
+
+/// The departure in one line.
+fn reason(entry: &Entry) -> String {
+    let asked = &entry.request;
+    let text: String = asked
+        .content
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(REASON_CHARACTERS_MAX)
+        .collect();
+    let (id, from, to) = (&asked.request_id, &asked.from, &asked.to);
+    format!("{to} was shut down by {from} (request {id}, {}): {}", entry.state(), text.trim())
+}
