@@ -6,13 +6,13 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use ensemble_core::durable::FileLock;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, objects, to_end, words};
+use crate::bed::{Bed, Ran, Running, objects, to_end, words};
 use crate::tmux_support::eventually;
 
 /// Below the project; some exist, others do not.
@@ -38,16 +38,6 @@ const PARTS: [&str; 17] = [
 const KINDS: [&str; 5] = ["wrong", "directory", "pipe", "link", "huge"];
 /// Views that name the good mailbox and its message.
 const VIEWS: [&str; 5] = ["status", "mailbox list", "inbox", "tmux-status", "dead list"];
-
-/// A watcher that ends with the test.
-struct WatcherProcess(Child);
-
-impl Drop for WatcherProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A project with a good mailbox in which a message waits, and a bad one in which one is held.
 fn bed() -> Bed {
@@ -137,7 +127,7 @@ fn everything_bad_at_once_ends_no_view_and_stops_no_watcher() {
         for line in ["team", "doctor", "admin fsck", "log export prometheus"] {
             let _ = view(&bed, line);
         }
-        let _watcher = WatcherProcess(bed.start("admin watch", Stdio::null()));
+        let _watcher = Running(bed.start("admin watch", Stdio::null()));
         fs::write(bed.project().join("report"), "task_id: t1\nstatus: success\n").unwrap();
         let report = bed.project().join("queue/reports/t1-completed.yaml");
         fs::rename(bed.project().join("report"), report).unwrap();
@@ -151,7 +141,7 @@ fn everything_bad_at_once_ends_no_view_and_stops_no_watcher() {
 #[test]
 fn a_watcher_whose_state_directory_was_removed_takes_a_new_one() {
     let bed = bed();
-    let watcher = WatcherProcess(bed.start("admin watch", Stdio::null()));
+    let watcher = Running(bed.start("admin watch", Stdio::null()));
     let lock = bed.project().join(".ensemble/watch.lock");
     let holds_it = || FileLock::holder(&lock) == Some(watcher.0.id());
     eventually("the watcher watches", holds_it);

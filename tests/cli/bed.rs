@@ -7,10 +7,11 @@ use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
+use ensemble_core::durable::FileLock;
 use ensemble_core::watch::{FsWatcher, WatchError};
 use serde_json::Value;
 
-use crate::tmux_support::PATIENCE;
+use crate::tmux_support::{PATIENCE, eventually};
 
 /// A temporary home with a project in it.
 pub(crate) struct Bed {
@@ -44,6 +45,24 @@ pub(crate) fn is_running(text: &str) -> bool {
         let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&line).contains(text)
     })
+}
+
+/// A process of the command, which ends with its test.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A watcher that watches the project.
+pub(crate) fn watch(bed: &Bed) -> Running {
+    let watcher = Running(bed.start("admin watch", Stdio::null()));
+    let lock = bed.project().join(".ensemble/watch.lock");
+    eventually("the watcher watches", || FileLock::holder(&lock) == Some(watcher.0.id()));
+    watcher
 }
 
 impl Bed {

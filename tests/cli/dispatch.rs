@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::bed::{Bed, ran};
+use crate::bed::{Bed, Running, ran};
 use crate::tmux_support::eventually;
 
 /// A worker that answers pings and works off its mailbox; a task whose instruction says `fail` fails once.
@@ -188,22 +188,12 @@ fn an_instruction_that_makes_no_sense_is_refused_before_anything_begins() {
     assert_eq!(bed.json("dead list").len(), 1);
 }
 
-/// A standing `ensemble task dispatch`; killed with its test.
-struct Standing(Child);
-
-impl Drop for Standing {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_pause_holds_the_program_back_and_does_not_end_it() {
     let team = Team::new(1);
     team.bed.ok("pause --reason lunch");
     team.instruct("type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n");
-    let mut standing = Standing(team.bed.start("task dispatch", Stdio::null()));
+    let mut standing = Running(team.bed.start("task dispatch", Stdio::null()));
     team.go();
     // It has looked at the instruction once it reads the mail behind it.
     team.bed.ok("send --to dispatch --type report.completed -m status:x --task other");
@@ -233,7 +223,7 @@ fn a_failure_that_is_of_no_batch_goes_on_to_the_conductor() {
     report("good", "success");
     report("bad", "failed");
     bed.ok("send --to dispatch -m hello");
-    let _standing = Standing(bed.start("task dispatch", Stdio::null()));
+    let _standing = Running(bed.start("task dispatch", Stdio::null()));
     eventually("only the letter is left", || {
         let left = bed.json("inbox dispatch");
         left.len() == 1 && left[0]["type"] == "message"
@@ -260,7 +250,7 @@ fn a_report_that_came_while_the_program_was_down_is_left_for_its_batch() {
     let text = "task_id: a\nstatus: failed\nfailure_reason: no luck\nsummary: x\n...\n";
     fs::write(bed.project().join("report"), text).unwrap();
     bed.ok("send --to dispatch --as w1 --type report.completed --task a -f report");
-    let _standing = Standing(bed.start("task dispatch", Stdio::null()));
+    let _standing = Running(bed.start("task dispatch", Stdio::null()));
     eventually("only the instruction is left", || {
         let left = bed.json("inbox dispatch");
         left.len() == 1 && left[0]["type"] == "dispatch.instruction"
@@ -299,7 +289,7 @@ fn a_report_that_is_repeated_is_not_that_of_the_next_attempt() {
 fn a_lease_that_is_over_does_not_end_dispatch() {
     let team = Team::with_a_short_lease();
     let bed = &team.bed;
-    let _standing = Standing(bed.start("task dispatch", Stdio::null()));
+    let _standing = Running(bed.start("task dispatch", Stdio::null()));
     eventually("the task is begun", || team.begun().len() == 1);
     let id = bed.object("inbox dispatch")["id"].as_str().unwrap().to_owned();
     // As the watcher does once the lease of a silent holder is over.
@@ -323,7 +313,7 @@ fn a_lease_that_is_over_in_a_pause_of_the_team_does_not_end_dispatch() {
     let said = bed.project().join("said");
     let mut command = bed.command(&["task", "dispatch"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
-    let _standing = Standing(command.spawn().unwrap());
+    let _standing = Running(command.spawn().unwrap());
     eventually("the task is begun", || team.begun().len() == 1);
     let id = bed.object("inbox dispatch")["id"].as_str().unwrap().to_owned();
     bed.ok("pause");

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::bed::Bed;
-use crate::takeover::{land, received, watch};
+use crate::bed::{Bed, watch};
+use crate::takeover::{land, received};
 use crate::tmux_support::eventually;
 
 const REPORT: &str = "task_id: same\nworker_id: w1\nstatus: success\n\

@@ -6,9 +6,8 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::bed::{Bed, ran};
+use crate::bed::{Bed, ran, watch};
 use crate::nats_server::{Server, fresh_team};
-use crate::servers_failures::watch;
 use crate::tmux_support::eventually;
 
 /// A project whose mailboxes are on this server, with the mailbox `w1`.

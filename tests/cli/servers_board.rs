@@ -5,11 +5,10 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, git};
+use crate::bed::{Bed, git, watch};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
-use crate::servers_failures::watch;
 use crate::tmux_support::eventually;
 
 /// A host of a team, with a repository of its own.

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
+use crate::bed::watch;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
-use crate::servers_failures::watch;
 use crate::tmux_support::eventually;
 
 #[test]

@@ -1,31 +1,11 @@
 //! One failure stays one failure, through the command and its watcher.
 
 use std::fs;
-use std::process::{Child, Stdio};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, watch};
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
 use crate::tmux_support::eventually;
-
-/// A process of the command, which ends with the test.
-pub(crate) struct Running(pub(crate) Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-pub(crate) fn watch(bed: &Bed) -> Running {
-    let watcher = Running(bed.start("watch", Stdio::null()));
-    let lock = bed.project().join(".ensemble/watch.lock");
-    eventually("the watcher watches", || {
-        ensemble_core::durable::FileLock::holder(&lock) == Some(watcher.0.id())
-    });
-    watcher
-}
 
 #[test]
 fn a_full_mailbox_does_not_make_the_host_deaf() {

@@ -2,12 +2,12 @@
 //! watcher runs it.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
 use crate::assign::{NEVER, Team};
-use crate::bed::{Bed, objects, program, ran};
+use crate::bed::{Bed, Running, objects, program, ran, watch};
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
 use crate::tmux_support::eventually;
@@ -16,25 +16,6 @@ use crate::tmux_support::eventually;
 const HASTY: &str = "ladder: {phase_seconds: 1, ceiling_seconds: 0}\n";
 /// Two seconds a phase: longer than the pause that a pane is given between two lines.
 const IN_PANE: &str = "ladder: {phase_seconds: 2, ceiling_seconds: 0}\n";
-
-/// A process of the command, which ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn watch(bed: &Bed) -> Running {
-    let watcher = Running(bed.start("watch", Stdio::null()));
-    let lock = bed.project().join(".ensemble/watch.lock");
-    eventually("the watcher watches", || {
-        ensemble_core::durable::FileLock::holder(&lock) == Some(watcher.0.id())
-    });
-    watcher
-}
 
 fn configure(bed: &Bed, more: &str) {
     let file = bed.project().join("ensemble.yaml");

@@ -3,11 +3,10 @@
 
 use serde_json::json;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, watch};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, free_port, fresh_team, monitored};
 use crate::servers::bed_on;
-use crate::servers_failures::watch;
 use crate::tmux_support::eventually;
 
 /// So many open tasks of others that a look at each would be noticed.

@@ -1,28 +1,18 @@
 //! Requests of a team whose mailboxes are on a real NATS server: hosts ask, answer, wait and remind.
 
 use std::collections::BTreeSet;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, ran};
+use crate::bed::{Bed, Running, ran};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{PATIENCE, Server, fresh_team};
 use crate::servers::bed_on;
 
 /// Between two looks at what a watcher does.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// A watcher, which ends with the test.
-struct Watching(Child);
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn hosts(server: &Server, mailboxes: &[&str]) -> (Bed, Bed) {
     let team = fresh_team();
@@ -79,7 +69,7 @@ fn the_watchers_of_two_hosts_expire_a_question_once_and_go_on_after_the_server_w
     let (near, far) = hosts(&server, &["w1", "lead", "conductor"]);
     near.ok("request ask plan_approval lead what --as w1 --id q1 --deadline 1s");
     server.kill();
-    let watchers = [&near, &far].map(|bed| Watching(bed.start("watch", Stdio::null())));
+    let watchers = [&near, &far].map(|bed| Running(bed.start("watch", Stdio::null())));
     server.run();
     server.answers();
     let start = Instant::now();

@@ -5,12 +5,11 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, objects, ran};
+use crate::bed::{Bed, objects, ran, watch};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::postgres_support::Cluster;
 use crate::servers::bed_on;
-use crate::servers_failures::watch;
 use crate::tmux_support::eventually;
 
 const PLAN: &str = "

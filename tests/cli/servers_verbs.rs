@@ -5,11 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::bed::{Bed, objects, ran};
+use crate::bed::{Bed, objects, ran, watch};
 use crate::conversation::member;
 use crate::nats_server::{Server, free_port, fresh_team};
 use crate::servers::bed_on;
-use crate::servers_failures::watch;
 use crate::tmux_support::eventually;
 
 /// A shortest line of each verb that needs a database of all hosts.

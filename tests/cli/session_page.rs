@@ -3,11 +3,11 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, objects, program};
+use crate::bed::{Bed, Running, objects, program};
 use crate::browser::{Browser, Picture, Screen};
 use crate::tmux_support::eventually;
 
@@ -369,23 +369,13 @@ fn axe_finds_nothing_that_keeps_people_out() {
     }
 }
 
-/// A page that is served; ended when it is dropped.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_followed_page_updates_itself_and_keeps_strangers_out() {
     let bed = Bed::empty();
     bed.ok("init");
     bed.ok("mailbox add w1");
     bed.send("first");
-    let mut server = Server(
+    let mut server = Running(
         Command::new(program())
             .args(["--json", "log", "report", "--follow"])
             .current_dir(bed.project())

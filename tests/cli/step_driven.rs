@@ -4,30 +4,20 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
 use ensemble_team::steps::{Completion, Status, StepKey, StepOptions, StepStore};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, Running};
 use crate::tmux_support::{TestServer, eventually};
 
 const STEPS: u32 = 30;
 /// Far less time than that many looks without an event take, which are 5 s apart at least. Far more
 /// than that many steps take, also on a machine that stands still now and then.
 const SOON: Duration = Duration::from_secs(75);
-
-/// A driver that ends with its test.
-struct Driver(Child);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn plan(bed: &Bed, agent: &str, steps: u32) {
     let step = format!("  - {{agent: {agent}, goal: g}}\n");
@@ -43,7 +33,7 @@ fn a_write_to_the_database_by_another_process_wakes_the_driver() {
     plan(&bed, "w1", STEPS);
     let options = StepOptions::new(&bed.project()).with_durability(Durability::Process);
     let store = StepStore::open(&bed.project().join(".ensemble/steps.db"), options).unwrap();
-    let mut driver = Driver(bed.start("step run t --json --timeout 10m", Stdio::null()));
+    let mut driver = Running(bed.start("step run t --json --timeout 10m", Stdio::null()));
     let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines();
     let mut next = || lines.next().unwrap().unwrap();
     assert!(next().contains("\"step_index\":1"));
@@ -83,7 +73,7 @@ fn an_agent_that_is_busy_is_nudged_once_it_is_not() {
     let socket = tmux.server.socket().display().to_string();
     bed.ok(&format!("mailbox bind w1 --pane %0 --provider claude --tmux-socket {socket}"));
 
-    let mut driver = Driver(bed.start("step run t --timeout 10m", Stdio::null()));
+    let mut driver = Running(bed.start("step run t --timeout 10m", Stdio::null()));
     let mut said = BufReader::new(driver.0.stderr.take().unwrap()).lines();
     let line = said.next().unwrap().unwrap();
     assert!(line.contains("w1 is not nudged yet"), "{line}");

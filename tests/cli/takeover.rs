@@ -3,35 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::bed::{Bed, Ran, ran, words};
+use crate::bed::{Bed, Ran, ran, watch, words};
 use crate::tmux_support::{TestServer, eventually};
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/ensemble-claude");
 /// How long a message may take; the test ends as soon as it is there.
 const RECV: &str = "recv --wait 60s --as";
-
-pub(crate) struct Watcher(Child);
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-pub(crate) fn watch(bed: &Bed) -> Watcher {
-    let watcher = Watcher(bed.start("admin watch", Stdio::null()));
-    let lock = bed.project().join(".ensemble/watch.lock");
-    eventually("the watcher watches", || {
-        ensemble_core::durable::FileLock::holder(&lock) == Some(watcher.0.id())
-    });
-    watcher
-}
 
 /// Writes a file elsewhere in the queue and renames it into place.
 pub(crate) fn land(bed: &Bed, path: &str, content: &str) {

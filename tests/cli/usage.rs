@@ -1,13 +1,13 @@
 //! What work took, by the records that agents keep, and the budgets of agents and tasks.
 
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::roster::{Member, Roster};
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, Running};
 use crate::live::Screen;
 use crate::tmux_support::eventually;
 
@@ -116,19 +116,10 @@ fn what_work_took_is_told_by_agent_and_task() {
     assert!(bed.fails(3, "agent usage w9").contains("no record of agent `w9`"));
 }
 
-struct Watcher(Child);
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn what_is_over_its_budget_begins_no_work_until_more_is_allowed() {
     let (bed, record) = project("task: {usd: 1.5}");
-    let watcher = Watcher(bed.start("watch", Stdio::null()));
+    let watcher = Running(bed.start("watch", Stdio::null()));
     bed.ok("send --to w2 --type task --task t1 --id second -m more");
     append(&record, &[request("r2", 1)]);
     eventually("the task is parked", || bed.ok("status").contains("task t1 has used $2.00"));

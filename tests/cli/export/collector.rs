@@ -15,7 +15,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::{attribute, bed, spans, text};
-use crate::bed::{Bed, to_end, words};
+use crate::bed::{Bed, Running, to_end, words};
 use crate::tmux_support::{LOOK_INTERVAL, PATIENCE};
 
 const PACKAGES: [&str; 2] = ["rotel==0.0.1a15", "prometheus-client==0.26.0"];
@@ -150,16 +150,6 @@ fn a_real_collector_has_every_span_with_its_names_and_ids() {
     assert!(printed.iter().any(|line| line.ends_with("https://opentelemetry.io/schemas/1.42.0")));
 }
 
-/// Ends a process that never ends by itself.
-struct Following(Child);
-
-impl Drop for Following {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Settles a message; the lines with the ids of its spans.
 fn settled(bed: &Bed, body: &str) -> Vec<String> {
     let id = bed.send(body);
@@ -178,7 +168,7 @@ fn a_follower_sends_each_message_once_over_its_own_death_and_waits_for_its_colle
     let rotel = Rotel::start(&python, &bed.project());
     let line = format!("log export otlp --follow --endpoint {}", rotel.url);
     // Begun before the collector listens, or before it has read anything.
-    let first = Following(bed.start(&line, Stdio::null()));
+    let first = Running(bed.start(&line, Stdio::null()));
     let before = settled(&bed, "before");
     rotel.prints(&before);
     let progress = bed.project().join(".ensemble/export.json");
@@ -189,7 +179,7 @@ fn a_follower_sends_each_message_once_over_its_own_death_and_waits_for_its_colle
     }
     drop(first);
     let while_away = settled(&bed, "while it is away");
-    let _second = Following(bed.start(&line, Stdio::null()));
+    let _second = Running(bed.start(&line, Stdio::null()));
     let printed = rotel.prints(&while_away);
     assert!(!before.iter().any(|line| printed.contains(line)), "it was sent twice");
 }
@@ -255,7 +245,7 @@ fn a_collector_behind_tls_must_be_trusted_and_gets_the_headers_of_the_environmen
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let mut server = Following(server);
+    let mut server = Running(server);
     let mut printed = BufReader::new(server.0.stdout.take().unwrap()).lines().map_while(Result::ok);
     let port = printed.next().unwrap();
     let export = |trusted: &str| {
