@@ -65,5 +65,4 @@ mod watch_set;
 mod work_file;
 
 pub use ensemble_core::dropbox::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
-pub use requests::DecisionHandler;
 pub use run::{Stopper, USED_EVERY, Watcher, WatcherEnd, run_process, run_process_while};

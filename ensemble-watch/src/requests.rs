@@ -51,7 +51,7 @@ const RETRY: Duration = Duration::from_secs(5);
 ///
 /// It must not block the watcher. It starts slow work elsewhere, and calls [`Requests::close`] at
 /// the end.
-pub trait DecisionHandler: Send {
+pub(crate) trait DecisionHandler: Send {
     /// This request is decided. Called once in a run of the watcher, and again in the next run
     /// while the request is not closed.
     fn decided(&mut self, entry: &Entry);

@@ -21,7 +21,6 @@ use crate::departures::Departures;
 use crate::engine::Engine;
 use crate::pane_worker::PaneWorkers;
 use crate::remote::Follower;
-use crate::requests::DecisionHandler;
 use crate::servers::SharedSight;
 use crate::status_file::note_start;
 use crate::wakes::{Wake, Waker, Wakes, wakes};
@@ -124,14 +123,6 @@ impl Watcher {
             lock,
             project: project.clone(),
         })
-    }
-
-    /// With another handler that carries out decisions. The watcher's own ends the agents that agreed
-    /// to their shutdown, or did not answer in time.
-    #[must_use]
-    pub fn with_decision_handler(mut self, handler: Box<dyn DecisionHandler>) -> Self {
-        self.engine.set_decision_handler(handler);
-        self
     }
 
     /// A handle with which another thread ends it.

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use super::NatsTransport;
 use super::denials::is_denial;
 use super::index::Entry;
 use super::receive::no_message;
 use super::record::{Place, Record};
 use super::subject::Subjects;
-use super::{NatsTransport, lock};
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
@@ -236,12 +236,4 @@ fn letter(mailbox: &Name, id: &MessageId, record: &Record) -> Option<DeadLetter>
         epoch: record.epoch,
         is_told: *told,
     })
-}
-
-impl NatsTransport {
-    /// Number of messages that this connection holds, as far as it knows.
-    #[must_use]
-    pub fn holding(&self) -> usize {
-        lock(&self.held).len()
-    }
 }

@@ -42,18 +42,6 @@ pub enum LadderState {
 }
 
 impl LadderState {
-    /// The stable word for it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Behind => "behind",
-            Self::Open => "open",
-            Self::Escalating => "escalating",
-            Self::Escalated => "escalated",
-            Self::Acked => "acked",
-        }
-    }
-
     /// Whether something is still to happen by itself.
     #[must_use]
     pub const fn is_open(self) -> bool {

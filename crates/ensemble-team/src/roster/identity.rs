@@ -225,17 +225,6 @@ impl Refusal {
 }
 
 impl Proof {
-    /// The stable word for it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::ProcessTree => "process_tree",
-            Self::HiddenPane => "hidden_pane",
-            Self::Claimed => "claimed",
-        }
-    }
-
     const fn words(self) -> &'static str {
         match self {
             Self::Pass => "the pass it was given",

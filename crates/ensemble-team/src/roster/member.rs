@@ -231,18 +231,6 @@ impl SupervisorProcess {
     }
 }
 
-impl MemberState {
-    /// The stable word for it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Leaving => "leaving",
-            Self::Shutdown => "shutdown",
-        }
-    }
-}
-
 impl Ended {
     /// How it ended and when, without the rest.
     #[must_use]

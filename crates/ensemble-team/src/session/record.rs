@@ -106,21 +106,6 @@ pub enum Activity {
     Ended,
 }
 
-impl Activity {
-    /// The stable word for it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Working => "working",
-            Self::Blocked => "blocked",
-            Self::Limited => "limited",
-            Self::Failed => "failed",
-            Self::Ended => "ended",
-        }
-    }
-}
-
 /// By which hook a message came to its agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -390,14 +390,3 @@ pub fn completion_schema(agents: &[Name]) -> Value {
         "required": ["task_id", "step_index", "agent", "status"]
     })
 }
-
-/// The tool as the seed defines it.
-#[must_use]
-pub fn completion_tool(agents: &[Name]) -> Value {
-    json!({
-        "name": COMPLETION_TOOL,
-        "description":
-            "Submits the result of the assigned step. Updates the DB task_steps table.",
-        "parameters": completion_schema(agents),
-    })
-}

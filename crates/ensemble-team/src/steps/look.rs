@@ -62,14 +62,6 @@ impl StepStore {
         })
     }
 
-    /// Whether a step's agent needs an approved plan before it gets the step.
-    ///
-    /// # Errors
-    /// [`StepError::NoStep`] if there is no such step; [`StepError::Database`].
-    pub fn needs_plan(&self, key: &StepKey) -> Result<bool> {
-        self.step(key).map(|step| step.needs_plan)
-    }
-
     /// All queues in the order in which they were added, with step counts.
     ///
     /// # Errors

@@ -81,7 +81,7 @@ mod working;
 pub use add::Added;
 pub use completion::{
     ARTIFACTS_MAX, BLOCKERS_MAX, COMPLETION_TOOL, CONTEXT_BYTES_MAX, Completion, Mistakes,
-    SUMMARY_BYTES_MAX, Status, completion_schema, completion_tool,
+    SUMMARY_BYTES_MAX, Status, completion_schema,
 };
 #[cfg(feature = "postgres")]
 pub use db::postgres::PostgresOptions;
@@ -241,12 +241,6 @@ impl StepStore {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The project's directory.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.options.root
     }
 
     /// A number that changes whenever another connection has changed the database. Waiting callers

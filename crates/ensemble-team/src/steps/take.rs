@@ -3,7 +3,7 @@
 
 use super::StepError;
 use super::db::{DbResult, Tx, values};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::json;
@@ -85,14 +85,6 @@ pub struct Handed {
     /// name.
     #[serde(skip)]
     pub(crate) queue_created_at: String,
-}
-
-impl Handed {
-    /// How long its holder may give no sign of life.
-    #[must_use]
-    pub const fn lease_duration(&self) -> Duration {
-        Duration::from_secs(self.lease_seconds)
-    }
 }
 
 /// Result of a request for a step.

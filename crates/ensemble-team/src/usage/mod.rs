@@ -175,10 +175,4 @@ impl Spent {
             *self.models.entry(model.clone()).or_default() += *tokens;
         }
     }
-
-    /// Whether nothing was recorded.
-    #[must_use]
-    pub const fn is_nothing(&self) -> bool {
-        self.turns == 0 && self.requests == 0
-    }
 }

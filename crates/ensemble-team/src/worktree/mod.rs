@@ -241,12 +241,6 @@ impl Worktrees {
         self.options.door.as_ref().map_or(Ok(()), |door| door.check(act, task.as_str(), agent))
     }
 
-    /// The board whose tasks the worktrees belong to.
-    #[must_use]
-    pub const fn board(&self) -> &Board {
-        &self.board
-    }
-
     /// Whether a merge runs tests, which may take long.
     pub(crate) const fn has_tests(&self) -> bool {
         self.options.tests.is_some()
