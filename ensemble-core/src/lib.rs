@@ -52,6 +52,7 @@
 //! | [`Mailbox`], [`Settings`], [`Counts`], [`Messages`] | one mailbox, as one consumer sees it |
 //! | [`Inboxes`] | many mailboxes, received from in one thread or event loop |
 //! | [`Message`], [`KeepAlive`] | a received message: settle, release, reject, extend, reply; goes back if it is dropped |
+//! | `Incoming` | the messages of a mailbox in a tokio runtime, with the feature `tokio` |
 //! | [`Draft`], [`IntoName`] | a message that is being written |
 //! | [`CancelToken`] | ends waits |
 //! | [`PendingRequest`], [`Decision`], [`Outcome`] | a question whose first answer is final: a shutdown, a plan |
