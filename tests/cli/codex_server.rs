@@ -65,7 +65,9 @@ def serve(client):
         return
     calls.write(json.dumps(asked) + "\n")
     calls.flush()
-    answers = {"thread/loaded/list": {"data": []}, "thread/read": {"thread": {"id": "aside", "ephemeral": True}}}
+    thread = asked["params"].get("threadId")
+    read = {"id": thread, "ephemeral": thread == "aside", "threadSource": "user", "status": {"type": "idle"}}
+    answers = {"thread/loaded/list": {"data": []}, "thread/read": {"thread": read}}
     write(client, {"id": asked["id"], "result": answers.get(asked["method"], {})})
 
 while True:
@@ -205,6 +207,17 @@ fn a_codex_at_a_private_server_needs_no_keys_and_no_hooks() {
     codex.status("t2", &json!({ "type": "active", "activeFlags": [] }));
     codex.status("t2", &json!({ "type": "idle" }));
     codex.is_told("turn/start", "t2", "third");
+
+    // The end of a turn in a thread that the person has left is nothing to the next thread.
+    codex.status("t2", &json!({ "type": "active", "activeFlags": [] }));
+    codex.begins("t3");
+    codex.is_told("turn/start", "t3", "third");
+    codex.status("t2", &json!({ "type": "idle" }));
+    codex.status("t3", &json!({ "type": "active", "activeFlags": [] }));
+    codex.bed.ok("send --to codex -m fourth");
+    codex.status("t3", &json!({ "type": "idle" }));
+    codex.is_told("turn/start", "t3", "fourth");
+    assert_eq!(codex.said("thread/inject_items", "t2").len(), 1);
     for (thread, words) in [("t1", "third"), ("aside", "")] {
         assert!(codex.said("turn/start", thread).iter().all(|said| !said.contains(words)));
     }

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::Queue;
-use ensemble_core::driver::PongBox;
+use ensemble_core::driver::{PongBox, nap};
 use ensemble_core::watch::{FsWatcher, sleep_until_any};
 use ensemble_team::session::{Activity, Way};
 use serde_json::{Value, json};
@@ -49,6 +49,8 @@ pub(crate) use start::{accompany, host, serve};
 const TAKE_OVER: Duration = Duration::from_secs(5);
 /// How often to look for messages whose time has come.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// How long an agent may take to end behind its server.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How long nothing is said after the server has refused something.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
@@ -95,6 +97,8 @@ struct Companion<'a> {
     server: RefCell<AppServer>,
     thread: Option<Thread>,
     activity: Activity,
+    /// A thread that the person has left while its turn ran: the end of that turn does not bring the person back.
+    left_working: Option<String>,
     /// Until when nothing is said.
     quiet_until: Option<Instant>,
 }
@@ -144,7 +148,11 @@ impl Companion<'_> {
     /// Outlives a failure that is not the end of the server, and is silent for a while.
     fn outlive(&mut self, done: Outcome) -> Outcome {
         match done {
-            Err(failure) if self.server.get_mut().has_ended() => Err(failure),
+            // A server that ends with its agent is no failure: this process ends as well.
+            Err(failure) if self.server.get_mut().has_ended() => {
+                nap(END_PATIENCE);
+                Err(failure)
+            }
             Err(failure) => {
                 super::record_failure(self.context, "accompany", self.program.word(), &failure);
                 self.quiet_until = Some(Instant::now() + REFUSED_PAUSE);
@@ -160,7 +168,10 @@ impl Companion<'_> {
             "thread/started" => self.begin(&params["thread"]),
             "thread/status/changed" => {
                 let id = params["threadId"].as_str().unwrap_or_default();
-                if self.thread.as_ref().is_none_or(|thread| thread.id != id) {
+                let is_left = self.left_working.as_deref() == Some(id);
+                if is_left && params["status"]["type"] != "active" {
+                    self.left_working = None;
+                } else if !is_left && self.thread.as_ref().is_none_or(|thread| thread.id != id) {
                     self.meet(id)?;
                 }
                 match &self.thread {
@@ -188,8 +199,13 @@ impl Companion<'_> {
             && thread["parentThreadId"].is_null()
             && matches!(thread["threadSource"].as_str(), None | Some("user"));
         let Some(id) = thread["id"].as_str().filter(|_| is_persons) else { return Ok(()) };
+        if self.thread.as_ref().is_some_and(|thread| thread.id == id) {
+            return Ok(());
+        }
         let source = if self.thread.is_some() { "clear" } else { "startup" };
         let path = thread["path"].as_str().map(str::to_owned);
+        let is_at_work = matches!(self.activity, Activity::Working | Activity::Blocked);
+        self.left_working = self.thread.take().map(|left| left.id).filter(|_| is_at_work);
         self.thread = Some(Thread { id: id.to_owned(), path });
         self.activity = Activity::Idle;
         let input = EventInput { source: Some(source.to_owned()), ..EventInput::default() };

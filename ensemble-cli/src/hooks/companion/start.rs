@@ -119,8 +119,8 @@ pub(crate) fn accompany(context: &Context, program: AgentProgram, words: &[OsStr
     writeln!(stdout, "{READY}")?;
     stdout.flush()?;
     drop(stdout);
-    let (thread, activity, quiet_until) = (None, Activity::Idle, None);
-    Companion { context, program, server, thread, activity, quiet_until }.run()
+    let (activity, left_working, quiet_until) = (Activity::Idle, None, None);
+    Companion { context, program, server, thread: None, activity, left_working, quiet_until }.run()
 }
 
 /// Becomes the server.
