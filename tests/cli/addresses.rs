@@ -45,6 +45,10 @@ fn each_person_has_a_name_and_a_mailbox() {
     assert!(bed.ok("status").contains("w1 answered you"));
     bed.ok("send --to operator --as w1 -m for-the-first");
     bed.ok("send --to ben --as w1 -m for-ben");
+    // Each is shown their own mail.
+    let (anna, ben) = (bed.ok("status"), bed.ok("status --as ben"));
+    assert!(anna.contains("for-the-first") && !anna.contains("for-ben"), "{anna}");
+    assert!(ben.contains("for-ben") && !ben.contains("for-the-first"), "{ben}");
     // Anyone of them looks into any mailbox; each reads their own.
     assert!(bed.ok("inbox ben").contains("for-ben"));
     let mine = bed.ok("recv");

@@ -43,11 +43,21 @@ impl OpenedQueue {
 
 /// The same, with a queue that is open already: it knows its mailboxes.
 pub fn observe_team(app: &App, queue: &OpenedQueue, evidence: Evidence) -> Outcome<Overview> {
-    let overview = Overview::look(app.project()?, queue.source(), evidence);
+    let mut overview = Overview::look(app.project()?, queue.source(), evidence);
+    if let Some(person) = asking_person(app)? {
+        overview.keep_needs_of(&person);
+    }
     for warning in &overview.warnings {
         say(&format!("warning: {warning}"));
     }
     Ok(overview)
+}
+
+/// The person who asks, if the team has several.
+pub fn asking_person(app: &App) -> Outcome<Option<Name>> {
+    let project = app.project()?;
+    let actor = (project.people().len() > 1).then(|| app.actor()).transpose()?;
+    Ok(actor.filter(|actor| project.is_person(actor)))
 }
 
 /// The queue, or why the servers that have it cannot be asked: the panes are here while they are away.

@@ -104,11 +104,19 @@ pub struct Need {
     pub since: Option<Timestamp>,
     /// The command that helps.
     pub help: String,
+    /// The one person whom it is for, if it is not for all.
+    #[serde(skip)]
+    pub person: Option<Name>,
 }
 
 impl Need {
     fn new(need: Kind, text: String, help: String) -> Self {
-        Self { need, agent: None, about: None, text, since: None, help }
+        Self { need, agent: None, about: None, text, since: None, help, person: None }
+    }
+
+    fn only_for(mut self, person: &Name) -> Self {
+        self.person = Some(person.clone());
+        self
     }
 
     fn of(mut self, agent: &Name) -> Self {
@@ -247,12 +255,13 @@ fn of_unreadable(part: &UnreadablePart) -> Need {
     Need::new(Kind::Unreadable, format!("{about} cannot be read: {why}"), help.clone()).about(about)
 }
 
-/// One need for each sender, with the first words of its newest message.
+/// One need for each sender and person, with the first words of its newest message.
 fn of_mail(mail: &[PersonMail]) -> Vec<Need> {
     let mail = mail.iter().filter(|unread| unread.act != MailAct::Leaves);
-    let senders: BTreeSet<&Name> = mail.clone().map(|unread| &unread.from).collect();
-    let of_sender = |from: &Name| {
-        let all: Vec<&PersonMail> = mail.clone().filter(|unread| unread.from == *from).collect();
+    let pairs: BTreeSet<_> = mail.clone().map(|unread| (&unread.from, &unread.to)).collect();
+    let of_pair = |(from, to): (&Name, &Name)| {
+        let is_theirs = |unread: &&PersonMail| unread.from == *from && unread.to == *to;
+        let all: Vec<&PersonMail> = mail.clone().filter(is_theirs).collect();
         let newest = all.last()?;
         let verb = match newest.act {
             MailAct::Answers => "answered you",
@@ -265,9 +274,9 @@ fn of_mail(mail: &[PersonMail]) -> Vec<Need> {
         };
         let text = format!("{from} {verb}: \"{}\"{more}", newest.words);
         let need = Need::new(Kind::Answered, text, "`ensemble recv`".to_owned());
-        Some(need.of(from).about(newest.id.as_str()).since(Some(newest.at)))
+        Some(need.only_for(to).of(from).about(newest.id.as_str()).since(Some(newest.at)))
     };
-    senders.into_iter().filter_map(of_sender).collect()
+    pairs.into_iter().filter_map(of_pair).collect()
 }
 
 /// Who has agreed to be shut down, in one line: after `down` it is the whole team.
@@ -278,7 +287,7 @@ fn of_farewells(mail: &[PersonMail]) -> Option<Need> {
     let names: Vec<&str> = names.into_iter().collect();
     let text = format!("{} agreed to shut down", names.join(", "));
     let need = Need::new(Kind::Answered, text, "`ensemble recv`".to_owned());
-    Some(need.about(newest.id.as_str()).since(Some(newest.at)))
+    Some(need.only_for(&newest.to).about(newest.id.as_str()).since(Some(newest.at)))
 }
 
 fn of_agent(agent: &AgentView) -> Option<Need> {

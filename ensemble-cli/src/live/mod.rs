@@ -24,11 +24,12 @@ use std::time::{Duration, Instant};
 use ensemble_app::diagnostics::silence;
 use ensemble_app::environment::own_program;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::overview::{FRESH, OpenedQueue, open_to_watch};
+use ensemble_app::overview::{FRESH, OpenedQueue, asking_person, open_to_watch};
 use ensemble_app::story::story_lines;
 use ensemble_app::usage::open_usage;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Name;
 use ensemble_project::Project;
 use ensemble_project::attention::join_by_cause;
 use ensemble_project::overview::{Changes, Overview, OverviewReader};
@@ -71,13 +72,13 @@ pub(crate) fn run(context: &Context) -> Outcome {
     }
     // A failure is said on the ordinary screen.
     let queue = open_to_watch(context)?;
-    let project = context.project()?;
+    let (project, person) = (context.project()?, asking_person(context)?);
     let mut wakes = Wakes::new()?;
     let mut reader = OverviewReader::new(project);
-    let mut overview = look(&mut reader, &Changes::Anywhere, &queue);
+    let mut overview = look(&mut reader, &Changes::Anywhere, &queue, person.as_ref());
     // What has changed before it was watched is seen by another look.
     while wakes.watch(reader.places()) {
-        overview = look(&mut reader, &Changes::Anywhere, &queue);
+        overview = look(&mut reader, &Changes::Anywhere, &queue, person.as_ref());
     }
     overview::note_look(context);
     end_on_signals()?;
@@ -88,7 +89,8 @@ pub(crate) fn run(context: &Context) -> Outcome {
     silence(true);
     let mut terminal = ratatui::try_init()?;
     let view = View::default();
-    let result = Live { context, queue, reader, scene, view, wakes, spent }.run(&mut terminal);
+    let result =
+        Live { context, person, queue, reader, scene, view, wakes, spent }.run(&mut terminal);
     ratatui::try_restore()?;
     silence(false);
     result
@@ -106,8 +108,16 @@ fn end_on_signals() -> Outcome {
     Ok(())
 }
 
-fn look(reader: &mut OverviewReader, changes: &Changes, queue: &OpenedQueue) -> Overview {
+fn look(
+    reader: &mut OverviewReader,
+    changes: &Changes,
+    queue: &OpenedQueue,
+    person: Option<&Name>,
+) -> Overview {
     let mut overview = reader.look(changes, queue.source(), FRESH);
+    if let Some(person) = person {
+        overview.keep_needs_of(person);
+    }
     overview.needs = join_by_cause(&overview.needs);
     overview
 }
@@ -122,6 +132,8 @@ fn broker(queue: &OpenedQueue) -> Option<&dyn Broker> {
 
 struct Live<'a> {
     context: &'a Context,
+    /// Whose mail is shown, if the team has several people.
+    person: Option<Name>,
     queue: OpenedQueue,
     reader: OverviewReader,
     scene: Scene<'a>,
@@ -213,9 +225,10 @@ impl Live<'_> {
             self.queue = queue;
         }
         let _ = self.scene.events.update(broker(&self.queue));
-        self.scene.overview = look(&mut self.reader, &changes, &self.queue);
+        let person = self.person.as_ref();
+        self.scene.overview = look(&mut self.reader, &changes, &self.queue, person);
         if self.wakes.watch(self.reader.places()) {
-            self.scene.overview = look(&mut self.reader, &Changes::Anywhere, &self.queue);
+            self.scene.overview = look(&mut self.reader, &Changes::Anywhere, &self.queue, person);
         }
         if !self.scene.overview.unreadable.is_empty() {
             self.wakes.distrust();

@@ -51,7 +51,7 @@ pub(super) struct Key {
 
 impl Occurrence {
     pub(super) fn of(need: &Need) -> Self {
-        let Need { need: kind, agent, about, text, since, help } = need;
+        let Need { need: kind, agent, about, text, since, help, person: _ } = need;
         let word = kind.word().replace(' ', "_");
         let key = Key { need: word, agent: agent.clone(), about: about.clone(), since: *since };
         Self { key, need: Some(*kind), text: text.clone(), help: help.clone() }

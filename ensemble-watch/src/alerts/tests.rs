@@ -52,7 +52,8 @@ impl Case {
 fn need(kind: Kind, about: &str, since: u32) -> Need {
     let since = Some(format!("2026-11-25T10:{since:02}:00Z").parse().unwrap());
     let (text, help) = (format!("{about} needs you"), "`ensemble why`".to_owned());
-    Need { need: kind, agent: None, about: Some(about.to_owned()), text, since, help }
+    let about = Some(about.to_owned());
+    Need { need: kind, agent: None, about, text, since, help, person: None }
 }
 
 const NONE: [&str; 0] = [];

@@ -79,6 +79,8 @@ pub struct PersonMail {
     pub id: MessageId,
     /// Sender of the message.
     pub from: Name,
+    /// The person whose mailbox it is in.
+    pub to: Name,
     /// First words of the message.
     pub words: String,
     /// What its sender does with it.

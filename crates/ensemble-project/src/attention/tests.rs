@@ -144,6 +144,7 @@ fn an_answer_to_the_person_comes_first_with_its_words() {
     let mail = |id: &str, from: &str, words: &str, minute| PersonMail {
         id: MessageId::new(id).unwrap(),
         from: name(from),
+        to: Name::operator(),
         words: words.to_owned(),
         act: match from {
             "opal" => MailAct::Answers,

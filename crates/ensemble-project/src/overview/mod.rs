@@ -167,6 +167,11 @@ impl Overview {
         OverviewReader::once(project).look(&Changes::Anywhere, source, evidence)
     }
 
+    /// Leaves out the mail of other people.
+    pub fn keep_needs_of(&mut self, person: &Name) {
+        self.needs.retain(|need| need.person.as_ref().is_none_or(|whose| whose == person));
+    }
+
     /// How many needs a person must see to.
     #[must_use]
     pub fn urgent(&self) -> usize {

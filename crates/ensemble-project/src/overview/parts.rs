@@ -214,7 +214,8 @@ fn mail_for_person(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<PersonMail>
         let envelope = queue.peek(mailbox, &id).ok()?;
         let is_for_reading = envelope.purpose() != Purpose::Request;
         let (act, words) = Some(&envelope).filter(|_| is_for_reading).and_then(said_to_person)?;
-        Some(PersonMail { words, act, at: envelope.created_at, from: envelope.from, id })
+        let (at, from, to) = (envelope.created_at, envelope.from, mailbox.clone());
+        Some(PersonMail { words, act, at, from, to, id })
     };
     let mut mail: Vec<PersonMail> = waiting.filter_map(|found| read(found.id)).collect();
     mail.sort_by_key(|unread| unread.at);
