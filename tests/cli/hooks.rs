@@ -108,6 +108,14 @@ fn a_message_rides_along_after_a_tool_and_is_received() {
     assert_eq!(submitted["data"]["evidence"]["way"], "hook", "{submitted}");
     assert_eq!(submitted["data"]["ids"], json!([id]));
     bed.ok(&format!("settle {id} --as w1"));
+    // What a program has written down itself proves that its model was given the message.
+    let transcript = bed.project().join("s1.jsonl");
+    for (line, count) in [("another turn", 0), (settle.as_str(), 1), (settle.as_str(), 1)] {
+        std::fs::write(&transcript, line).unwrap();
+        let stop = json!({ "session_id": "s1", "transcript_path": transcript });
+        said(&hook(&bed, "stop", "claude", &stop));
+        assert_eq!(bed.ok("log --json --type receipt.confirmed").lines().count(), count, "{line}");
+    }
 }
 
 #[test]

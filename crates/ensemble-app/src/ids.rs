@@ -22,6 +22,11 @@ const STAMP_CHARS: usize = 13;
 /// How many ids a refusal names.
 const NAMED_MAX: usize = 5;
 
+/// The beginning that an id has wherever it is shown, shortened or not.
+pub fn beginning(id: &MessageId) -> &str {
+    id.as_str().get(..STAMP_CHARS).unwrap_or_else(|| id.as_str())
+}
+
 /// The message that an id or the beginning of one means.
 pub fn message(queue: &Queue, given: &MessageId) -> Outcome<MessageId> {
     if given.as_str().len() >= WHOLE_CHARS {

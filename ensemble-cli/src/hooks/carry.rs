@@ -14,9 +14,13 @@
 //! this session was given before is asked about first. The rest is announced by number, once a session for each
 //! message.
 
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
 use std::time::Duration;
 
 use ensemble_app::failure::Outcome;
+use ensemble_app::ids;
 use ensemble_app::mail::answers;
 use ensemble_app::mail::delivered::{Delivered, PLAIN_TYPE, sender_of};
 use ensemble_app::queue::Queue;
@@ -39,11 +43,13 @@ const MESSAGES_MAX: usize = 8;
 const UNFINISHED_MAX: usize = 200;
 /// The first words of a message for the person at the screen, in characters.
 const SHOWN_CHARS_MAX: usize = 100;
+/// How much of a transcript is searched for messages, from its end, in bytes.
+const TRANSCRIPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Why a message is delivered again after `/clear`.
 const CLEARED: &str = "the agent's context was cleared";
 /// What a hook is handing over.
 pub(super) struct Carrying {
-    /// What the agent is told.
+    /// The text for the agent.
     pub(super) text: String,
     deliveries: Vec<Delivery>,
     way: Option<Way>,
@@ -158,6 +164,7 @@ pub(super) fn arrived(
         }
         if count > 0 {
             *session.ways.entry(way).or_default() += count;
+            session.unconfirmed.extend(carrying.deliveries.iter().map(|it| it.lease.id.clone()));
             record(hook, &carrying.deliveries, way)?;
         }
     } else {
@@ -168,6 +175,37 @@ pub(super) fn arrived(
     let me = std::process::id();
     locked.session.carrying.retain(|carried| carried.pid != me);
     locked.write().map_err(Into::into)
+}
+
+/// Records which messages the transcript of the agent's program shows: proof that a model was given them, where the
+/// answer of a hook only proves that its program was.
+pub(super) fn confirm(hook: &Hook<'_>, session: &mut Session) -> Outcome {
+    let Some(path) =
+        hook.input.transcript_path.as_ref().filter(|_| !session.unconfirmed.is_empty())
+    else {
+        return Ok(());
+    };
+    // A transcript that cannot be read proves nothing.
+    let Ok(transcript) = tail_of(path) else { return Ok(()) };
+    let is_shown = |id: &MessageId| transcript.contains(&format!(" {}", ids::beginning(id)));
+    let ids: Vec<_> = session.unconfirmed.iter().filter(|id| is_shown(id)).cloned().collect();
+    session.unconfirmed.retain(|id| !ids.contains(id));
+    if !ids.is_empty() {
+        let evidence = json!({ "record": path, "provider": hook.program.word() });
+        let data = json!({ "mailbox": hook.mailbox, "ids": ids, "evidence": evidence });
+        hook.context.recorder()?.record(types::RECEIPT_CONFIRMED, hook.agent.as_str(), data);
+    }
+    Ok(())
+}
+
+/// The end of a file as text.
+fn tail_of(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let begin = file.metadata()?.len().saturating_sub(TRANSCRIPT_BYTES_MAX);
+    file.seek(SeekFrom::Start(begin))?;
+    let mut bytes = Vec::new();
+    file.take(TRANSCRIPT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Gives back what earlier hooks have received and not handed over.

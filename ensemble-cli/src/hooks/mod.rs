@@ -174,6 +174,9 @@ impl<'a> Hook<'a> {
             Event::Stop if !self.input.stop_hook_active => Some(Way::Stop),
             _ => None,
         };
+        if self.event == Event::Stop {
+            carry::confirm(self, &mut locked.session)?;
+        }
         let mut carried = carry::Carrying::none();
         if let Some(way) = way {
             carried = carry::take(self, queue, locked, way)?;

@@ -83,6 +83,7 @@ pub(super) fn note(hook: &Hook<'_>, session: &mut Session) {
         session.blocked_for.clear();
         session.reminded.clear();
         session.asked.clear();
+        session.unconfirmed.clear();
     }
     if hook.event == Event::Stop {
         session.end_turn();

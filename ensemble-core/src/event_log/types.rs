@@ -89,6 +89,8 @@ event_types! {
     RECEIPT_NOTIFIED = "receipt.notified" by "watcher": "`mailbox`, `ids` (at most 32), `evidence`";
     /// A line about messages was submitted in an agent's pane, or a hook has handed them over.
     RECEIPT_SUBMITTED = "receipt.submitted" by "watcher, `hook`": "`mailbox`, `ids` (at most 32), `evidence`";
+    /// The own record of an agent's program, its transcript, has the turn that read the messages.
+    RECEIPT_CONFIRMED = "receipt.confirmed" by "`hook`": "`mailbox`, `ids`, `evidence`";
     /// A nudge was typed.
     NUDGE_SENT = "nudge.sent" by "watcher, `nudge`": "`agent`, `mailbox`, `pane`, `attempt`";
     /// A nudge was put off.

@@ -125,6 +125,10 @@ pub(super) fn of_notice(record: &Record, message: &NamedMessage) -> Told {
             };
             said(Weight::Detail, text)
         }
+        types::RECEIPT_CONFIRMED => {
+            let text = format!("{mailbox} has {} in its own record", message.subject());
+            said(Weight::Detail, text)
+        }
         types::NUDGE_DEFERRED => {
             let why = because(&word(record, "detail"));
             said(Weight::Detail, format!("{} is not notified yet{why}", word(record, "agent")))

@@ -70,6 +70,9 @@ pub struct Session {
     /// The ping of which this session was told: its attempt, and when its file was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinged: Option<String>,
+    /// Messages that were handed over and that the program's own record does not show yet.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unconfirmed: BTreeSet<MessageId>,
     /// Lines for the person at the agent's screen about messages that a waiter has handed over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unshown: Vec<String>,
@@ -185,6 +188,7 @@ impl Session {
             reminded: BTreeMap::new(),
             asked: BTreeMap::new(),
             pinged: None,
+            unconfirmed: BTreeSet::new(),
             unshown: Vec::new(),
             carrying: Vec::new(),
             records: Vec::new(),
