@@ -14,6 +14,8 @@ from scratch import Agent, Scratch, settled
 from sides import lets_sleep
 
 NAMES = {"claude": "cora", "codex": "coda", "opencode": "opal", "gemini": "gem"}
+# Those whose hooks name a transcript.
+RECORDED = ("claude", "gemini")
 # Which agent asks its model by which API.
 APIS = {"messages": "cora", "responses": "coda", "completions": "opal", "enerateContent": "gem"}
 TEAM = """agents:
@@ -234,7 +236,7 @@ class Evening(Checks):
         return [(at - moment(answer["created_at"])).total_seconds() for at in (stored, told()[0])]
 
     def nothing_is_left(self):
-        """Each question was given and answered once, and nothing is a dead letter."""
+        """Each question was given and answered once, transcripts show it, and nothing is a dead letter."""
         for question in dict.fromkeys(self.asked):
             if question.endswith("-long"):
                 continue
@@ -243,6 +245,9 @@ class Evening(Checks):
             expect(self.colleagues.given.count(question) == 1, f"{question} was given as new: {self.colleagues.given}")
         for name, agent in self.agents.items():
             expect(agent.waiting() == 0, f"{name} has {agent.waiting()} messages")
+        confirmed = [one for _, data in self.records("receipt.confirmed") for one in data["ids"]]
+        for name in {NAMES[provider] for provider in RECORDED} & set(self.agents):
+            expect(f"{name}-now" in confirmed, f"no transcript shows {name}-now: {confirmed}")
         said = self.do("dead", "list", "--json")
         expect(not said.strip(), f"dead letters: {said}")
 
