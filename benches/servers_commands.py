@@ -94,7 +94,7 @@ class Team:
         self.ensemble, self.servers = ensemble, servers
         self.project = home / "project"
         self.project.mkdir()
-        config = f"transport: {servers.url()}\nnats: {{team: measured, host: one, replicas: {replicas}, patience_seconds: 60}}\n"
+        config = f"transport: {servers.url()}\nnats: {{team: measured, host: one, replicas: {replicas}, patience: 60}}\n"
         (self.project / "ensemble.yaml").write_text(config)
         self.run("init")
 

@@ -165,7 +165,7 @@ impl Arena {
         let mut settings = Settings::default();
         settings.lease_seconds = 1;
         settings.attempts_max = 20;
-        let bed = Bed::with(&settings, "poll_interval_seconds: 1\n");
+        let bed = Bed::with(&settings, "poll_interval: 1\n");
         let history = bed.home.path().join("history");
         std::fs::create_dir(&history).unwrap();
         let stop = bed.home.path().join("stop");

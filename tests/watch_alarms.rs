@@ -15,7 +15,7 @@ use serde_json::Value;
 use support::{Bed, PATIENCE, eventually_true, name};
 use watcher::Watcher;
 
-const CONFIG: &str = "alarms: {orphan_seconds: 1, draft_seconds: 1, untaken_seconds: 3600}\npoll_interval_seconds: 1";
+const CONFIG: &str = "alarms: {orphan: 1, draft: 1, untaken: 3600}\npoll_interval_seconds: 1";
 
 fn bed() -> (Bed, Board) {
     let bed = Bed::with(&Settings::default(), CONFIG);
@@ -161,8 +161,8 @@ fn a_lasting_condition_raises_its_alarm_after_its_grace_without_an_event() {
 #[test]
 fn alarms_of_a_planner_without_a_mailbox_go_to_the_conductor() {
     for to in ["", "to: lead, "] {
-        let config = CONFIG.replace("orphan_seconds", &format!("{to}orphan_seconds"));
-        let config = config.replace("untaken_seconds: 3600", "untaken_seconds: 1");
+        let config = CONFIG.replace("orphan", &format!("{to}orphan"));
+        let config = config.replace("untaken: 3600", "untaken: 1");
         let bed = Bed::with(&Settings::default(), &config);
         let options = BoardOptions::new("test").with_durability(Durability::Process);
         let board = Board::create(bed.state().parent().unwrap(), options).unwrap();
@@ -232,7 +232,7 @@ fn an_alarm_says_what_helps_and_ends_with_its_cause() {
 
 #[test]
 fn work_that_no_registered_agent_can_take_is_told() {
-    let config = CONFIG.replace("untaken_seconds: 3600", "untaken_seconds: 1");
+    let config = CONFIG.replace("untaken: 3600", "untaken: 1");
     let bed = Bed::with(&Settings::default(), &config);
     let options = BoardOptions::new("test").with_durability(Durability::Process);
     let board = Board::create(bed.state().parent().unwrap(), options).unwrap();

@@ -200,7 +200,7 @@ fn the_shell_worker_leaves_requests_and_types_that_it_does_not_know() {
 /// What only `mv` can do: the question is in `done/`, and nothing has answered it.
 #[test]
 fn a_question_that_is_moved_to_done_by_hand_stays_open_and_its_addressee_is_reminded() {
-    let config = "requests: {kinds: {tea: {deadline_seconds: 600, remind_every_seconds: 1}}}\n";
+    let config = "requests: {kinds: {tea: {deadline: 10m, remind_every: 1}}}\n";
     let bed = bed(config);
     let asks_plan_gates = support::options().with_admission(Arc::new(PlanGates));
     let spool = Spool::open(&bed.queue(), asks_plan_gates).unwrap();

@@ -21,7 +21,7 @@ const EXIT_BUSY: i32 = 75;
 const STOP_WITHIN: Duration = Duration::from_secs(1);
 
 fn polling_bed() -> Bed {
-    Bed::with(&Settings::default(), "poll_interval_seconds: 1\n")
+    Bed::with(&Settings::default(), "poll_interval: 1\n")
 }
 
 /// Sets how many instances or watches of inotify there are in a user namespace.
@@ -117,7 +117,7 @@ fn a_second_watcher_is_refused_and_the_first_one_unharmed() {
 #[ignore = "long"]
 fn a_watcher_stops_cleanly_and_at_once_also_in_a_burst() {
     // No look but those that are asked for, by a signal as well.
-    let bed = Bed::with(&Settings::default(), "poll_interval_seconds: 3600\n");
+    let bed = Bed::with(&Settings::default(), "poll_interval: 3600\n");
     for (round, burst) in [0, 5_000].into_iter().enumerate() {
         let mut watcher = Watcher::start(&bed);
         watcher.stand_still();

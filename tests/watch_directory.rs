@@ -152,7 +152,7 @@ fn each_drop_box_is_watched_before_it_is_listed() {
         return;
     }
     // The regular look must not make up for it.
-    let bed = Bed::with(&Settings::default(), "poll_interval_seconds: 3600\n");
+    let bed = Bed::with(&Settings::default(), "poll_interval: 3600\n");
     let trace = bed.outside().join("trace");
     let mut strace = Command::new("strace");
     // A tracer of its own, so that the watcher is the process that was started.

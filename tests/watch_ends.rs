@@ -183,7 +183,7 @@ fn the_former_holder_is_remembered_until_the_message_is_finished() {
 /// A worker in shell buries a message by `mv`, and the message of another one dies in the library.
 #[test]
 fn the_sender_of_a_task_that_died_is_told_once() {
-    let bed = Bed::with(&Settings::default(), "poll_interval_seconds: 1\n");
+    let bed = Bed::with(&Settings::default(), "poll_interval: 1\n");
     let spool = bed.spool();
     for mailbox in ["worker-1", "lead"] {
         spool.add_mailbox(&name(mailbox), &Settings::default()).unwrap();

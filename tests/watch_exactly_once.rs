@@ -140,7 +140,7 @@ fn files_that_landed_while_no_watcher_ran_are_routed_once() {
 fn files_whose_events_were_lost_are_routed_once_with_a_slow_consumer() {
     let files = setting("TORTURE_FILES", 25_000);
     // Only the overflow itself can lead to a look.
-    let bed = Bed::with(&Settings::default(), "poll_interval_seconds: 3600\n");
+    let bed = Bed::with(&Settings::default(), "poll_interval: 3600\n");
     stage(&bed, files);
     let mut watcher = Watcher::start(&bed);
     let stop = AtomicBool::new(false);

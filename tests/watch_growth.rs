@@ -48,7 +48,7 @@ fn round(bed: &Bed, watcher: &Watcher, round: usize, files: usize) {
 #[ignore = "long"]
 fn memory_follows_what_lies_in_the_boxes_also_after_a_restart() {
     let files = std::env::var("GROWTH_FILES").map_or(1_500, |count| count.parse().unwrap());
-    let bed = Bed::with(&Settings::default(), "poll_interval_seconds: 1\n");
+    let bed = Bed::with(&Settings::default(), "poll_interval: 1\n");
     let mut watcher = Watcher::start(&bed);
     // What is made once, by the first files, is there before.
     round(&bed, &watcher, 0, files.min(500));

@@ -14,7 +14,7 @@ use ensemble_tmux::tmux::Binding;
 use support::{Bed, PATIENCE, eventually, eventually_true, name};
 use watcher::Watcher;
 
-const CONFIG: &str = "requests: {kinds: {tea: {deadline_seconds: 1, at_expiry: escalate}}}";
+const CONFIG: &str = "requests: {kinds: {tea: {deadline: 1, at_expiry: escalate}}}";
 
 fn bed() -> Bed {
     let bed = Bed::with(&Settings::default(), CONFIG);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::{Name, TraceParent};
+use ensemble_project::ConfigDuration;
 
 use crate::completion;
 
@@ -14,7 +15,7 @@ pub(crate) struct Globals {
     /// The queue's directory [default: $ENSEMBLE_QUEUE, else that of the project around this directory]
     #[arg(long, global = true, hide = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) queue: Option<PathBuf>,
-    /// Act as this agent [default: $ENSEMBLE_AGENT_ID, else $LIZA_AGENT_ID]
+    /// Act as this agent [default: $ENSEMBLE_AGENT_ID]
     // Not the id `agent`: a verb's own argument of that name would be taken for this one.
     #[arg(long = "as", id = "acting_as", global = true, hide = true, value_name = "NAME")]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
@@ -31,12 +32,7 @@ pub(crate) fn is_json() -> bool {
 
 /// A duration: plain seconds, or units as in `1h 30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let hint = || "write seconds (90) or units (90s, 5m, \"1h 30m\")".to_owned();
-    if text.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
-        let seconds = text.parse::<f64>().map_err(|_| hint())?;
-        return Duration::try_from_secs_f64(seconds).map_err(|_| hint());
-    }
-    humantime::parse_duration(text).map_err(|error| format!("{error}: {}", hint()))
+    text.parse::<ConfigDuration>().map(Duration::from)
 }
 
 /// The duration of a lease: 1 second to a day.
@@ -65,20 +61,4 @@ pub(crate) fn header(text: &str) -> Result<String, String> {
 /// The trace that the caller names in the environment. As W3C asks, an invalid one is as good as none.
 pub(crate) fn trace_around() -> Option<TraceParent> {
     std::env::var("TRACEPARENT").ok()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_seconds_or_have_units() {
-        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("0.25"), Ok(Duration::from_millis(250)));
-        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        for wrong in ["", ".", "x", "-1", "5 parsecs", "1e9", "99999999999999999999999"] {
-            assert!(duration(wrong).is_err(), "{wrong:?}");
-        }
-    }
 }

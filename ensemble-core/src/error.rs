@@ -227,9 +227,7 @@ fn hint(source: &io::Error) -> &'static str {
         io::ErrorKind::ReadOnlyFilesystem => {
             " (the file system is read-only: mount it writable, or let this sandbox write there)"
         }
-        io::ErrorKind::PermissionDenied => {
-            " (check who owns the queue; it is private to its owner)"
-        }
+        io::ErrorKind::PermissionDenied => " (check who owns it; a queue is private to its owner)",
         io::ErrorKind::CrossesDevices => " (the queue must be in one file system)",
         _ if matches!(source.raw_os_error(), Some(24 | 23)) => {
             " (too many open files: raise `ulimit -n`)"

@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn old_segments_go_but_where_the_open_work_is_on_servers() {
-        assert_eq!(segments_left("history_days: 0\n"), 1);
-        assert_eq!(segments_left("history_days: 0\ntransport: nats://127.0.0.1:1\n"), 2);
+        assert_eq!(segments_left("history: 0\n"), 1);
+        assert_eq!(segments_left("history: 0\ntransport: nats://127.0.0.1:1\n"), 2);
     }
 }

@@ -7,8 +7,8 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::Spool;
-use ensemble_project::Config;
 use ensemble_project::status::ACTOR;
+use ensemble_project::{Config, ConfigDuration};
 use ensemble_team::proto::patience::{
     CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, Effect, Event, Limits, Patience,
 };
@@ -44,15 +44,15 @@ pub(crate) struct Roles {
 
 impl Roles {
     pub(crate) fn new(config: &Config) -> Self {
-        let seconds = |configured: Option<u64>, usual: Duration| {
-            configured.map_or(usual, Duration::from_secs)
+        let period = |configured: Option<ConfigDuration>, usual: Duration| {
+            configured.map_or(usual, Duration::from)
         };
         let dispatch = Limits {
-            patience: seconds(config.dispatch_patience_seconds, DISPATCH_PATIENCE),
+            patience: period(config.dispatch_patience, DISPATCH_PATIENCE),
             ..Limits::dispatch()
         };
         let conductor = Limits {
-            patience: seconds(config.conductor_patience_seconds, CONDUCTOR_PATIENCE),
+            patience: period(config.conductor_patience, CONDUCTOR_PATIENCE),
             ..Limits::conductor()
         };
         Self {

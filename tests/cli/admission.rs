@@ -272,7 +272,7 @@ fn hold_to_the_table_on_servers(way: Way, without: &[&str]) {
     let server = crate::nats_server::Server::start();
     hold_to_the_table(way, without, || {
         let team = crate::nats_server::fresh_team();
-        format!("transport: {}\nnats: {{team: {team}, patience_seconds: 120}}\n", server.url())
+        format!("transport: {}\nnats: {{team: {team}, patience: 120}}\n", server.url())
     });
 }
 

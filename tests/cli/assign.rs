@@ -50,9 +50,9 @@ done
 "#;
 pub(crate) const NEVER: &str = "never";
 /// Pongs and acks that come have time to, also on a machine that stands still for seconds.
-const PATIENT: &str = "readiness: {wait_seconds: 120, retry_seconds: 1}\nladder: {phase_seconds: 6, ceiling_seconds: 0}\n";
+const PATIENT: &str = "readiness: {wait: 120, retry: 1}\nladder: {phase: 6, ceiling: 0}\n";
 /// For those that never come.
-pub(crate) const HASTY: &str = "readiness: {wait_seconds: 1, retry_seconds: 0}\nladder: {phase_seconds: 1, ceiling_seconds: 0}\n";
+pub(crate) const HASTY: &str = "readiness: {wait: 1, retry: 0}\nladder: {phase: 1, ceiling: 0}\n";
 
 /// A project whose `w1` runs in the first pane of a server of its own.
 pub(crate) struct Team {
@@ -199,7 +199,7 @@ fn a_late_worker_is_taken_up_to_its_phase() {
 fn a_busy_worker_is_awaited_and_never_touched() {
     let busy = "providers: {shell: {states: [{state: busy, at: screen, pattern: '^WORKING'}]}}\n";
     let busy = format!("{HASTY}{}", busy.replace("'^WORKING'", "'WORKING'"));
-    let team = Team::new(&busy.replace("wait_seconds: 1", "wait_seconds: 120"), "busy", NEVER);
+    let team = Team::new(&busy.replace("wait: 1", "wait: 120"), "busy", NEVER);
     let ran = team.assign();
     assert_eq!(ran.code, 1, "{ran:?}");
     assert_eq!(object(&ran)["state"], "escalated");
@@ -214,7 +214,7 @@ fn a_busy_worker_is_awaited_and_never_touched() {
 
 #[test]
 fn an_untaken_task_is_reported_to_the_conductor_once() {
-    let config = HASTY.replace("wait_seconds: 1", "wait_seconds: 120");
+    let config = HASTY.replace("wait: 1", "wait: 120");
     let team = Team::new(&config, "touch", NEVER);
     let mut watcher = team.bed.start("watch", Stdio::null());
     until_it_watches(&team.bed);
@@ -269,8 +269,7 @@ fn a_worker_that_acks_with_the_same_file_again_is_neither_escalated_nor_pressed(
 /// No watcher hears the file, and the ladder looks at it by itself before it presses a key.
 #[test]
 fn an_ack_that_no_watcher_has_heard_keeps_the_keys_away() {
-    let team =
-        Team::new(HASTY.replace("wait_seconds: 1", "wait_seconds: 120").as_str(), "touch", NEVER);
+    let team = Team::new(HASTY.replace("wait: 1", "wait: 120").as_str(), "touch", NEVER);
     let assigning = team.bed.start("assign w1 -f task.md --task t1 --json", Stdio::null());
     eventually("it is delivered", || team.records("worker_assign").len() == 1);
     fs::write(team.bed.project().join("queue/ack/t1.ack"), "w1\n").unwrap();
@@ -309,8 +308,8 @@ fn a_program_that_is_not_open_is_opened() {
         "composer": { "kind": "shell-line" }, "otherwise": "ready",
     }});
     // Asked again once it had time to start, and then with time to answer; the first time it has not.
-    let config = HASTY.replace("retry_seconds: 0", "retry_seconds: 6");
-    let config = config.replace("wait_seconds: 1", "wait_seconds: 6");
+    let config = HASTY.replace("retry: 0", "retry: 6");
+    let config = config.replace("wait: 1", "wait: 6");
     let file = team.bed.project().join("ensemble.yaml");
     fs::write(file, format!("durability: process\n{config}providers: {providers}\n")).unwrap();
     team.bind("fake");

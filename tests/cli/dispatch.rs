@@ -55,7 +55,7 @@ impl Team {
         let bed = Bed::new();
         fs::write(
             bed.project().join("ensemble.yaml"),
-            "durability: process\nreadiness: {wait_seconds: 60}\nladder: {phase_seconds: 600}\n",
+            "durability: process\nreadiness: {wait: 60}\nladder: {phase: 600}\n",
         )
         .unwrap();
         fs::write(bed.project().join("worker.sh"), WORKER).unwrap();

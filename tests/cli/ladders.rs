@@ -10,7 +10,7 @@ use crate::bed::ran;
 use crate::tmux_support::eventually;
 
 /// Two seconds a phase: longer than the pause that a pane is given between two lines.
-const LADDER: &str = "ladder: {phase_seconds: 2, ceiling_seconds: 0}\n";
+const LADDER: &str = "ladder: {phase: 2, ceiling: 0}\n";
 
 impl Team {
     /// A worker that never takes its mail.
@@ -112,7 +112,7 @@ fn a_watcher_that_is_killed_goes_on_with_its_ladders() {
 
 #[test]
 fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
-    let team = Team::new(&format!("readiness: {{wait_seconds: 120}}\n{LADDER}"), "touch", NEVER);
+    let team = Team::new(&format!("readiness: {{wait: 120}}\n{LADDER}"), "touch", NEVER);
     let assigning = team.bed.start("assign w1 -f task.md --task t1", Stdio::null());
     eventually("a phase has begun", || team.has_climbed("t1"));
     end(assigning);
@@ -132,8 +132,8 @@ fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
 
 #[test]
 fn a_task_that_is_taken_under_a_watcher_is_acked_by_its_ladder() {
-    let config = format!("readiness: {{wait_seconds: 120}}\n{LADDER}");
-    let team = Team::new(&config.replace("phase_seconds: 2", "phase_seconds: 6"), "touch", "2");
+    let config = format!("readiness: {{wait: 120}}\n{LADDER}");
+    let team = Team::new(&config.replace("phase: 2", "phase: 6"), "touch", "2");
     let watcher = team.watch();
     let done = team.assign();
     // The ladder is the watcher's; the command sees the ack by itself.
@@ -148,7 +148,7 @@ fn a_task_that_is_taken_under_a_watcher_is_acked_by_its_ladder() {
 
 #[test]
 fn the_last_phase_is_configured() {
-    let config = HASTY.replace("ceiling_seconds: 0", "ceiling_seconds: 0, max_phases: 2");
+    let config = HASTY.replace("ceiling: 0", "ceiling: 0, max_phases: 2");
     let team = Team::new(&config, "mute", NEVER);
     let watcher = team.watch();
     team.bed.ok("send --to w1 --type task --task t1 -m count");

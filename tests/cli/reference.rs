@@ -12,12 +12,12 @@ use crate::help::compare;
 
 const CONFIGURATION: &str = "# Configuration
 
-`ensemble.yaml` stands beside the queue. Every key is optional, and a key that is not known is an error.
-`~/.config/ensemble/config.yaml` has the same keys for all projects of a user; the project's own come first. `ensemble
-init` writes a file with comments, and `.ensemble/ensemble.schema.json` for editors.
+`ensemble.yaml` is beside the queue. Every key is optional, and an unknown key is an error.
+`~/.config/ensemble/config.yaml` has the same keys for all projects of a user; those of the project override them.
+`ensemble init` writes a file with an example, and `.ensemble/ensemble.schema.json` for editors.
 
-In a key, `NAME` stands for a name of your choice and `[]` for each item of a list. This page is generated from the
-schema, `ensemble admin schema config`.
+In a key, `NAME` is a name of your choice and `[]` is each item of a list. A duration has units (`500ms`, `90s`, `10m`,
+`1h 30m`, `30d`), or is a number of seconds. This page is generated from the schema, `ensemble admin schema config`.
 ";
 
 const HEADER: &str = "| key | value | meaning |\n|---|---|---|\n";
@@ -80,11 +80,13 @@ fn kind(root: &Value, schema: &Value) -> String {
     }
     let of = |types: &Value| types.as_str().filter(|word| *word != "null").map(str::to_owned);
     let types = &schema["type"];
+    let is_duration = types.as_array().is_some_and(|types| types.contains(&"string".into()));
     let word = of(types).or_else(|| types.as_array().and_then(|types| types.iter().find_map(of)));
     match word.as_deref() {
         Some("array") => format!("list of {}", kind(root, &schema["items"])),
         Some("string") => "text".to_owned(),
         Some("object") => "mapping".to_owned(),
+        Some("integer") if is_duration => "duration".to_owned(),
         Some("integer") => "whole number".to_owned(),
         Some("boolean") => "`true`, `false`".to_owned(),
         word => word.unwrap_or("any").to_owned(),

@@ -291,7 +291,7 @@ fn a_new_kind_is_a_few_lines_of_configuration() {
         said.contains("Unknown kind of request 'hand_over': there are shutdown, plan_approval"),
         "{said}"
     );
-    let config = "durability: process\nrequests:\n  kinds:\n    hand_over: {deadline_seconds: 600, content_field: what}\n";
+    let config = "durability: process\nrequests:\n  kinds:\n    hand_over: {deadline: 10m, content_field: what}\n";
     std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
     let said = bed.ok("request ask hand_over bob parser --as w1 --id h1");
     assert_eq!(said, "Request h1 (hand_over) sent (status: pending)\n");
@@ -440,8 +440,7 @@ fn a_plan_that_was_not_decided_in_time_needs_a_person_until_it_is_asked_again_or
         bed.ok(&format!("mailbox add {mailbox}"));
     }
     std::fs::write(bed.project().join("plan.md"), "the plan\n").unwrap();
-    let config =
-        "durability: process\nrequests:\n  kinds:\n    plan_approval: {deadline_seconds: 1}\n";
+    let config = "durability: process\nrequests:\n  kinds:\n    plan_approval: {deadline: 1}\n";
     std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
     let ask = |id: &str, more: &str| {
         bed.run(&format!(

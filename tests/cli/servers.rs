@@ -25,7 +25,7 @@ fn configure(bed: &Bed, server: &Server, team: &str) {
 /// With so many seconds for a server to answer.
 pub(crate) fn configure_with(bed: &Bed, server: &Server, team: &str, patience: u64) {
     let config = format!(
-        "durability: process\ntransport: {}\nnats:\n  team: {team}\n  patience_seconds: {patience}\n",
+        "durability: process\ntransport: {}\nnats:\n  team: {team}\n  patience: {patience}\n",
         server.url()
     );
     std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();

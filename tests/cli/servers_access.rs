@@ -78,7 +78,7 @@ fn configure(bed: &Bed, url: &str, nats: &str) {
 
 fn configure_with(bed: &Bed, url: &str, nats: &str, patience: u64) {
     let config = format!(
-        "durability: process\ntransport: {url}\nnats:\n  team: guarded\n  patience_seconds: {patience}\n{nats}"
+        "durability: process\ntransport: {url}\nnats:\n  team: guarded\n  patience: {patience}\n{nats}"
     );
     std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
 }

@@ -56,7 +56,7 @@ fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
     server.kill();
     let config = fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
     let file = bed.project().join("ensemble.yaml");
-    fs::write(&file, config.replace("patience_seconds: 120", "patience_seconds: 2")).unwrap();
+    fs::write(&file, config.replace("patience: 120", "patience: 2")).unwrap();
     let kept = bed.run("send --to typo -m lost --id t-1");
     assert_eq!(kept.code, 0, "{kept:?}");
     server.run();
@@ -94,7 +94,7 @@ fn a_move_names_what_it_keeps() {
     bed.ok("send --to w1 --id task-7 -m first");
     bed.ok(&format!("admin migrate --to servers --servers {url}"));
     let files = fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
-    let config = format!("{files}transport: {url}\nnats: {{patience_seconds: 120}}\n");
+    let config = format!("{files}transport: {url}\nnats: {{patience: 120}}\n");
     fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
     bed.ok("recv --as w1");
     bed.ok("settle --as w1 task-7");

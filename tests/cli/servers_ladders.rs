@@ -13,9 +13,9 @@ use crate::servers::bed_on;
 use crate::tmux_support::eventually;
 
 /// For a worker that is given up soon.
-const HASTY: &str = "ladder: {phase_seconds: 1, ceiling_seconds: 0}\n";
+const HASTY: &str = "ladder: {phase: 1, ceiling: 0}\n";
 /// Two seconds a phase: longer than the pause that a pane is given between two lines.
-const IN_PANE: &str = "ladder: {phase_seconds: 2, ceiling_seconds: 0}\n";
+const IN_PANE: &str = "ladder: {phase: 2, ceiling: 0}\n";
 
 fn configure(bed: &Bed, more: &str) {
     let file = bed.project().join("ensemble.yaml");
@@ -84,7 +84,7 @@ fn of_two_watchers_one_runs_the_ladder_of_a_task_and_goes_on_after_it_was_killed
 fn a_task_that_is_received_on_a_server_ends_its_ladder() {
     let server = Server::start();
     let bed = bed_on(&server, &fresh_team());
-    configure(&bed, "ladder: {phase_seconds: 600}\n");
+    configure(&bed, "ladder: {phase: 600}\n");
     bed.ok("mailbox add w1");
     let _watcher = watch(&bed);
     bed.ok("send --to w1 --as lead --type task --task t1 --id first -m count");
@@ -104,7 +104,7 @@ fn a_task_that_is_received_on_a_server_ends_its_ladder() {
 fn an_ack_file_receives_the_task_on_the_server_and_a_report_settles_it() {
     let server = Server::start();
     let bed = bed_on(&server, &fresh_team());
-    configure(&bed, "ladder: {phase_seconds: 600}\n");
+    configure(&bed, "ladder: {phase: 600}\n");
     bed.ok("mailbox add w1");
     let _watcher = watch(&bed);
     bed.ok("send --to w1 --as lead --type task --task t1 --id first -m count");
@@ -125,10 +125,8 @@ fn an_ack_file_receives_the_task_on_the_server_and_a_report_settles_it() {
 fn the_ladder_runs_where_the_pane_of_its_reader_is() {
     let server = Server::start();
     let name = fresh_team();
-    let config = format!(
-        "transport: {}\nnats: {{team: {name}, patience_seconds: 120}}\n{IN_PANE}",
-        server.url()
-    );
+    let config =
+        format!("transport: {}\nnats: {{team: {name}, patience: 120}}\n{IN_PANE}", server.url());
     let other = bed_on(&server, &name);
     configure(&other, IN_PANE);
     other.ok("mailbox add w1");
@@ -149,7 +147,7 @@ fn the_ladder_runs_where_the_pane_of_its_reader_is() {
 fn an_assign_that_is_killed_leaves_its_ladder_on_a_server_to_the_watcher() {
     let server = Server::start();
     let bed = bed_on(&server, &fresh_team());
-    configure(&bed, &format!("readiness: {{wait_seconds: 120}}\n{HASTY}"));
+    configure(&bed, &format!("readiness: {{wait: 120}}\n{HASTY}"));
     bed.ok("mailbox add w1");
     fs::write(bed.project().join("task.md"), "count the lines\n").unwrap();
     let assign = || {
@@ -236,7 +234,7 @@ fn a_batch_is_dispatched_over_a_server_in_order_and_told_of_once_whatever_is_kil
     let server = Server::start();
     let team = fresh_team();
     let (bed, other) = (bed_on(&server, &team), bed_on(&server, &team));
-    let times = "readiness: {wait_seconds: 60}\nladder: {phase_seconds: 600}\n";
+    let times = "readiness: {wait: 60}\nladder: {phase: 600}\n";
     configure(&bed, times);
     configure(&other, times);
     let workers = Workers::start(&bed, &["worker-1", "worker-2"]);
@@ -283,7 +281,7 @@ fn a_task_that_no_worker_takes_is_given_up_by_dispatch_though_other_hosts_see_it
     let server = Server::start();
     let team = fresh_team();
     let (bed, other) = (bed_on(&server, &team), bed_on(&server, &team));
-    let times = format!("readiness: {{wait_seconds: 60}}\n{HASTY}");
+    let times = format!("readiness: {{wait: 60}}\n{HASTY}");
     configure(&bed, &times);
     configure(&other, &times);
     bed.ok("mailbox add worker-1");

@@ -199,7 +199,7 @@ fn tests_that_take_longer_than_the_patience_for_servers_hold_no_merge_up() {
     let config = near.project().join("ensemble.yaml");
     // Each host merges in its own repository.
     let text = std::fs::read_to_string(&config).unwrap();
-    let text = text.replace("patience_seconds: 120", "patience_seconds: 5");
+    let text = text.replace("patience: 120", "patience: 5");
     std::fs::write(&config, text.replace("remote: origin", "tests: sleep 6")).unwrap();
     assert_eq!(near.object("task merge t1")["status"], json!("MERGED"));
 }

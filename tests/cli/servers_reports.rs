@@ -69,7 +69,7 @@ fn a_report_made_while_the_server_is_away_ends_its_task_when_it_is_back() {
     let bed = bed_on(&server, &fresh_team());
     let file = bed.project().join("ensemble.yaml");
     let config = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(file, config.replace("patience_seconds: 120", "patience_seconds: 1")).unwrap();
+    std::fs::write(file, config.replace("patience: 120", "patience: 1")).unwrap();
     hold_of_pool(&bed);
     let _watcher = watch(&bed);
     server.kill();

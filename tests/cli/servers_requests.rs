@@ -118,8 +118,8 @@ fn a_worker_on_another_host_takes_its_assignment() {
     let (near, far) = hosts(&server, &["w1"]);
     let file = near.project().join("ensemble.yaml");
     let config = std::fs::read_to_string(&file).unwrap();
-    let readiness = "readiness: {wait_seconds: 60, retry_seconds: 1}\n";
-    let ladder = "ladder: {phase_seconds: 60, ceiling_seconds: 0}\n";
+    let readiness = "readiness: {wait: 60, retry: 1}\n";
+    let ladder = "ladder: {phase: 60, ceiling: 0}\n";
     std::fs::write(&file, format!("{config}{readiness}{ladder}")).unwrap();
     std::fs::write(near.project().join("task.md"), "count the lines\n").unwrap();
     let assigning =

@@ -154,7 +154,7 @@ fn doctor_examines_the_servers() {
     server.kill();
     let file = bed.project().join("ensemble.yaml");
     let config = fs::read_to_string(&file).unwrap();
-    fs::write(&file, config.replace("patience_seconds: 120", "patience_seconds: 1")).unwrap();
+    fs::write(&file, config.replace("patience: 120", "patience: 1")).unwrap();
     assert_eq!(check("servers")["level"], "fail");
     let home = tempfile::tempdir().unwrap();
     let flags = ["--user", "a", "--pass", "b"].map(str::to_owned);

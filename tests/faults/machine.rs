@@ -73,7 +73,7 @@ fn library(home: &Path, source: &Path) -> Option<PathBuf> {
 #[test]
 fn a_clock_that_is_set_takes_nothing_from_its_holder_and_stops_nothing() {
     const DAY: i64 = 86_400;
-    let bed = Bed::with(&ensemble_core::spool::Settings::default(), "poll_interval_seconds: 1\n");
+    let bed = Bed::with(&ensemble_core::spool::Settings::default(), "poll_interval: 1\n");
     let Some(clock) = WallClock::build(&bed.outside()) else { return };
     let spool = bed.spool();
     let id = MessageId::new("held").expect("an id");
@@ -121,7 +121,7 @@ fn a_watcher_whose_clock_is_eight_days_ahead_forgets_no_settled_message() {
         println!("skipped: no libfaketime at {FAKETIME}");
         return;
     }
-    let bed = Bed::with(&ensemble_core::spool::Settings::default(), "poll_interval_seconds: 1\n");
+    let bed = Bed::with(&ensemble_core::spool::Settings::default(), "poll_interval: 1\n");
     // A clock that is ahead when the first watcher looks, then a true one, then both again.
     for (number, offset) in ["+8d", "+0d", "+8d", "-3650d", "+400d", "+0d"].iter().enumerate() {
         let side_file = settled(&bed, &format!("m-{number}"));

@@ -160,7 +160,7 @@ fn an_unauthorized_user_learns_the_owner_of_the_queue() {
         );
         let (code, text) = run(home.path(), operation, &setup);
         assert_eq!(code, Some(EXIT_REFUSED), "{operation}: {text}");
-        let words = ["check who owns the queue", "must be writable"];
+        let words = ["check who owns it", "must be writable"];
         assert_clear(home.path(), operation, &text, &words);
         judge(home.path(), operation, operation);
     }

@@ -61,11 +61,11 @@ impl Host {
         std::fs::create_dir_all(&project).unwrap();
         let config = format!(
             "durability: process\npoll_interval_seconds: 1\ntransport: {}\n\
-             nats: {{team: hosts, replicas: 3, patience_seconds: {PATIENCE_SECONDS}}}\n\
+             nats: {{team: hosts, replicas: 3, patience: {PATIENCE_SECONDS}}}\n\
              identity: {{outsiders: allow}}\n\
-             readiness: {{wait_seconds: 5, retry_seconds: 1}}\n\
-             ladder: {{phase_seconds: {PHASE_SECONDS}}}\n\
-             steps: {{postgres: '{}', patience_seconds: {PATIENCE_SECONDS}}}\n",
+             readiness: {{wait: 5, retry: 1}}\n\
+             ladder: {{phase: {PHASE_SECONDS}}}\n\
+             steps: {{postgres: '{}', patience: {PATIENCE_SECONDS}}}\n",
             net.urls(at),
             net.steps(at)
         );

@@ -56,7 +56,7 @@ impl Arena {
         // The watcher gives back what a dead consumer holds.
         settings.lease_seconds = 1;
         settings.attempts_max = 1_000;
-        let bed = Bed::with(&settings, "poll_interval_seconds: 1\n");
+        let bed = Bed::with(&settings, "poll_interval: 1\n");
         let home = bed.home.path();
         for directory in ["journals", "clock"] {
             std::fs::create_dir(home.join(directory)).expect("a directory");

@@ -87,8 +87,8 @@ impl Stage {
         let scripted = |script: &str| format!("{{command: 'exec bash {own}/{script}.sh'}}");
         format!(
             "durability: process\npoll_interval_seconds: 5\nteam: {{name: whole}}\n\
-             readiness: {{wait_seconds: 8}}\nladder: {{phase_seconds: 4}}\n\
-             alarms: {{to: conductor, untaken_seconds: 20}}\nagents:\n\
+             readiness: {{wait: 8}}\nladder: {{phase: 4}}\n\
+             alarms: {{to: conductor, untaken: 20}}\nagents:\n\
              \x20 conductor: {}\n  worker-1: {worker}\n  worker-2: {worker}\n\
              \x20 coder-1: {{role: coder, command: 'exec {} {}'}}\n",
             scripted("conductor"),

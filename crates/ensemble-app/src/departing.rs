@@ -180,8 +180,8 @@ impl Leaving<'_> {
         let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
         match self.farewell.ask_within(self.queue, agent, left) {
             Ok(entry) => {
-                let seconds = self.grace(agent) + entry.request.deadline_seconds;
-                let end = Instant::now() + Duration::from_secs(seconds) + OVERTIME;
+                let answer = Duration::from_secs(entry.request.deadline_seconds);
+                let end = Instant::now() + self.grace(agent) + answer + OVERTIME;
                 self.open.insert(agent.clone(), (entry, end));
                 None
             }
@@ -193,10 +193,10 @@ impl Leaving<'_> {
         }
     }
 
-    fn grace(&self, agent: &Name) -> u64 {
+    fn grace(&self, agent: &Name) -> Duration {
         let project = self.farewell.app.project().ok();
         let agent = project.and_then(|project| project.config.agents.get(agent));
-        agent.and_then(|agent| agent.shutdown.grace_seconds).unwrap_or(GRACE.as_secs())
+        agent.and_then(|agent| agent.shutdown.grace).map_or(GRACE, Duration::from)
     }
 
     fn fate(&mut self, agent: &Name, id: Option<Name>, word: &'static str, detail: String) {
@@ -250,7 +250,9 @@ impl Leaving<'_> {
         let seconds = self.open.values().map(|(entry, _)| entry.request.deadline_seconds).max();
         let within = age(Duration::from_secs(seconds.unwrap_or_default()));
         let silent = match self.farewell.on_silence {
-            Some(AtExpiry::Force) => format!("; who does not answer within {within} is ended"),
+            Some(AtExpiry::Force) => {
+                format!("; agents that have not answered in {within} will be stopped")
+            }
             _ => String::new(),
         };
         say(&format!("asked {} to shut down{silent}", self.names().join(", ")));
@@ -260,7 +262,7 @@ impl Leaving<'_> {
                 say(&format!("{agent} may not answer: {why}; `ensemble agent attach {agent}`"));
             }
         }
-        say("Ctrl-C takes it back; with `--force` they are ended at once");
+        say("Ctrl-C cancels; `--force` stops them at once");
         Ok(())
     }
 
@@ -355,7 +357,7 @@ fn is_gone(project: &Project, agent: &Name) -> Outcome<bool> {
 
 fn configured_deadline(project: &Project, agent: &Name) -> Option<Duration> {
     let shutdown = project.config.agents.get(agent)?.shutdown;
-    shutdown.deadline_seconds.map(Duration::from_secs)
+    shutdown.deadline.map(Duration::from)
 }
 
 /// Whole seconds, and none only for none.

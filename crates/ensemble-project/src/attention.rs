@@ -143,6 +143,7 @@ pub fn needs(facts: &Facts<'_>) -> Vec<Need> {
     all.extend(facts.servers_away.map(of_servers));
     all.extend(of_watcher(facts));
     all.extend(facts.agents.iter().filter_map(of_agent));
+    all.extend(facts.agents.iter().filter_map(|agent| of_leaver(facts, agent)));
     all.extend(facts.pending.iter().filter_map(|asked| of_request(facts, asked)));
     all.extend(facts.undecided.iter().map(of_undecided));
     all.extend(facts.unplanned.iter().map(of_unplanned));
@@ -341,6 +342,24 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
         Some(_) | None => help,
     };
     Some(Need::new(kind, text, help).of(name).since(agent.since))
+}
+
+/// Mail for an agent that has left while others are still there. After `down` it waits for the next `up`.
+fn of_leaver(facts: &Facts<'_>, agent: &AgentView) -> Option<Need> {
+    let is_left_alone = !facts.agents.iter().any(|agent| is_there(agent.state));
+    if agent.state != State::Shutdown || agent.unread == 0 || is_left_alone {
+        return None;
+    }
+    let waits = match agent.unread {
+        1 => "1 message waits".to_owned(),
+        unread => format!("{unread} messages wait"),
+    };
+    let text = format!("{} has left, and {waits} for it", agent.name);
+    let help = match &agent.machine {
+        Some(machine) => format!("on {machine}: {}", agent.again),
+        None => agent.again.clone(),
+    };
+    Some(Need::new(Kind::Undelivered, text, help).of(&agent.name).since(agent.since))
 }
 
 fn of_request(facts: &Facts<'_>, asked: &Asked) -> Option<Need> {

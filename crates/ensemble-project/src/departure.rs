@@ -143,12 +143,12 @@ fn member_departs(
         Outcome::Expired | Outcome::Rejected | Outcome::Cancelled => Consent::Forced,
     };
     let configured = project.config.agents.get(&asked.to).map(|agent| agent.shutdown);
-    let seconds = configured.and_then(|shutdown| shutdown.grace_seconds);
+    let grace = configured.and_then(|shutdown| shutdown.grace);
     let mut departure = Departure::of(&member, consent, asked.from.clone());
     departure.request_id = Some(asked.request_id.clone());
     departure.reason = reason(entry);
     departure.unread = unread_mail(project, entry);
-    departure.grace = seconds.map_or(GRACE, Duration::from_secs);
+    departure.grace = grace.map_or(GRACE, Duration::from);
     departure.returns = asked.unread_mail == Some(UnreadMail::Keep);
     let mut agent_host = PaneHost::of(project, &member)?;
     let shutdown =

@@ -9,6 +9,8 @@ use ensemble_core::requests::{Kinds, kind_fault};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::period::ConfigDuration;
+
 /// The longest deadline, in seconds: half of the time for which closed requests are kept.
 const DEADLINE_SECONDS_MAX: u64 = 15 * 24 * 60 * 60;
 
@@ -29,10 +31,10 @@ pub struct RequestsConfig {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct KindConfig {
-    /// How long a request stays pending, in seconds.
-    pub deadline_seconds: Option<u64>,
-    /// How often its addressee is reminded in that time, in seconds; 0 for never.
-    pub remind_every_seconds: Option<u64>,
+    /// How long a request stays pending.
+    pub deadline: Option<ConfigDuration>,
+    /// How often its addressee is reminded in that time; 0 for never.
+    pub remind_every: Option<ConfigDuration>,
     /// What its expiry means: `tell`, `escalate`, or (for `shutdown`) `force`.
     pub at_expiry: Option<AtExpiry>,
     /// The field of the request that carries its content (default `content`).
@@ -74,8 +76,9 @@ impl RequestsConfig {
 
 impl KindConfig {
     fn fault(&self, name: &str) -> Option<String> {
-        if self.deadline_seconds.is_some_and(|seconds| seconds > DEADLINE_SECONDS_MAX) {
-            return Some(format!("deadline_seconds is above {DEADLINE_SECONDS_MAX}"));
+        let longest = Duration::from_secs(DEADLINE_SECONDS_MAX);
+        if self.deadline.is_some_and(|deadline| Duration::from(deadline) > longest) {
+            return Some(format!("deadline is above {}", humantime::format_duration(longest)));
         }
         if self.at_expiry == Some(AtExpiry::Force) && name != SHUTDOWN {
             return Some(format!("at_expiry: only `{SHUTDOWN}` can be forced"));
@@ -89,11 +92,11 @@ impl KindConfig {
     }
 
     fn apply(&self, kind: Kind) -> Kind {
-        let seconds = |own: Option<u64>, usual| own.map_or(usual, Duration::from_secs);
+        let period = |own: Option<ConfigDuration>, usual| own.map_or(usual, Duration::from);
         let field = |own: &Option<String>, usual| own.clone().map_or(usual, Into::into);
         Kind {
-            deadline: seconds(self.deadline_seconds, kind.deadline),
-            remind_every: seconds(self.remind_every_seconds, kind.remind_every),
+            deadline: period(self.deadline, kind.deadline),
+            remind_every: period(self.remind_every, kind.remind_every),
             at_expiry: self.at_expiry.unwrap_or(kind.at_expiry),
             content_field: field(&self.content_field, kind.content_field),
             comment_field: field(&self.comment_field, kind.comment_field),
@@ -115,8 +118,8 @@ mod tests {
 
     #[test]
     fn a_new_kind_is_a_few_lines_and_a_known_one_keeps_what_is_not_said() {
-        let text = "kinds:\n  hand_over: {deadline_seconds: 60, content_field: what}\n  \
-                    shutdown: {deadline_seconds: 5}\n";
+        let text = "kinds:\n  hand_over: {deadline: 60, content_field: what}\n  \
+                    shutdown: {deadline: 5}\n";
         let kinds = kinds(text).unwrap();
         let hand_over = kinds.find("hand_over").unwrap();
         assert_eq!(hand_over.deadline, Duration::from_secs(60));
@@ -130,9 +133,9 @@ mod tests {
         for (text, said) in [
             ("kinds: {a b: {}}", "requests.kinds.a b"),
             ("kinds: {tea: {at_expiry: force}}", "only `shutdown` can be forced"),
-            ("kinds: {tea: {deadline_seconds: 99999999}}", "deadline_seconds is above"),
+            ("kinds: {tea: {deadline: 99999999}}", "deadline is above"),
             ("kinds: {tea: {content_field: \"a:b\"}}", "content_field: `"),
-            ("kinds: {tea: {deadlin_seconds: 1}}", "deadlin_seconds"),
+            ("kinds: {tea: {deadlin: 1}}", "deadlin"),
         ] {
             let error = kinds(text).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");

@@ -27,6 +27,7 @@ mod open_queue;
 mod opening;
 pub mod overview;
 pub mod panes;
+mod period;
 mod project;
 pub mod registry;
 pub mod rows;
@@ -48,6 +49,7 @@ pub mod wrapped_terminal;
 
 pub use need_kind::NeedKind;
 pub use open_queue::{OpenQueue, QueueAccess};
+pub use period::ConfigDuration;
 pub use project::{
     AgentConfig, AlarmsConfig, AlertRule, BoxRule, BoxTable, BudgetConfig, CONFIG_FILE, Config,
     HooksConfig, IdentityConfig, LadderConfig, LeasesConfig, NatsConfig, Occasion, Project,

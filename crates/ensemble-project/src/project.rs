@@ -49,6 +49,7 @@ use ensemble_tmux::provider::Profiles;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
+use crate::period::ConfigDuration;
 use crate::sources::Sources;
 pub use alarms::AlarmsConfig;
 pub use assigning::{LadderConfig, ReadinessConfig};
@@ -82,18 +83,18 @@ pub const USER_CONFIG: &str = "ensemble/config.yaml";
 pub struct Config {
     /// Failures that a stored message survives: `power` (default) or `process`.
     pub durability: Option<Durability>,
-    /// Interval of full scans without an event, in seconds (default 30).
-    pub poll_interval_seconds: Option<u64>,
+    /// Interval of full scans without an event (default 30s).
+    pub poll_interval: Option<ConfigDuration>,
     /// Limit of one sender's unread messages in one mailbox, for the commands and tools that send.
     pub sender_quota: QuotaConfig,
     /// The largest drop-box file, in bytes (default 1 MiB).
     pub report_bytes_max: Option<u64>,
-    /// How long rejected files, counts of reviews, batches and segments of the event log are kept, in days (default 30).
-    pub history_days: Option<u64>,
-    /// How long Dispatch waits for reports before it polls, in seconds (default 180).
-    pub dispatch_patience_seconds: Option<u64>,
-    /// How long Conductor waits for the summary, in seconds (default 1800).
-    pub conductor_patience_seconds: Option<u64>,
+    /// How long rejected files, counts of reviews, batches and segments of the event log are kept (default 30d).
+    pub history: Option<ConfigDuration>,
+    /// How long Dispatch waits for reports before it polls (default 3m).
+    pub dispatch_patience: Option<ConfigDuration>,
+    /// How long Conductor waits for the summary (default 30m).
+    pub conductor_patience: Option<ConfigDuration>,
     /// Drop boxes beside `reports/`, `tasks/` and `ack/` (docs/guides/drop-boxes.md).
     pub drop_boxes: Vec<BoxRule>,
     /// Routes that precede the default ones.
@@ -148,9 +149,9 @@ impl Config {
     ///
     /// ```
     /// use ensemble_project::Config;
-    /// let config = Config::parse("poll_interval_seconds: 5\n", "ensemble.yaml".as_ref())?;
+    /// let config = Config::parse("poll_interval: 5s\n", "ensemble.yaml".as_ref())?;
     /// assert_eq!(config.poll_interval().as_secs(), 5);
-    /// assert!(Config::parse("pol_interval_seconds: 5\n", "ensemble.yaml".as_ref()).is_err());
+    /// assert!(Config::parse("pol_interval: 5s\n", "ensemble.yaml".as_ref()).is_err());
     /// # Ok::<(), ensemble_core::Error>(())
     /// ```
     ///
@@ -185,7 +186,8 @@ impl Config {
     /// Interval of full scans without an event.
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
-        Duration::from_secs(self.poll_interval_seconds.unwrap_or(30).max(1))
+        let usual = Duration::from_secs(30);
+        self.poll_interval.map_or(usual, Duration::from).max(Duration::from_secs(1))
     }
 
     fn or(self, fallback: Self) -> Self {
@@ -197,19 +199,15 @@ impl Config {
         }
         Self {
             durability: self.durability.or(fallback.durability),
-            poll_interval_seconds: self.poll_interval_seconds.or(fallback.poll_interval_seconds),
+            poll_interval: self.poll_interval.or(fallback.poll_interval),
             sender_quota: QuotaConfig {
                 messages: self.sender_quota.messages.or(fallback.sender_quota.messages),
                 bytes: self.sender_quota.bytes.or(fallback.sender_quota.bytes),
             },
             report_bytes_max: self.report_bytes_max.or(fallback.report_bytes_max),
-            history_days: self.history_days.or(fallback.history_days),
-            dispatch_patience_seconds: self
-                .dispatch_patience_seconds
-                .or(fallback.dispatch_patience_seconds),
-            conductor_patience_seconds: self
-                .conductor_patience_seconds
-                .or(fallback.conductor_patience_seconds),
+            history: self.history.or(fallback.history),
+            dispatch_patience: self.dispatch_patience.or(fallback.dispatch_patience),
+            conductor_patience: self.conductor_patience.or(fallback.conductor_patience),
             drop_boxes: drop_boxes::merged(self.drop_boxes, fallback.drop_boxes),
             routes: self.routes.into_iter().chain(fallback.routes).collect(),
             team: self.team.or(fallback.team),
@@ -472,7 +470,7 @@ mod tests {
         let project = read_config(&file, None).unwrap();
         let user = Config {
             durability: Some(Durability::Power),
-            poll_interval_seconds: Some(5),
+            poll_interval: Some(Duration::from_secs(5).into()),
             ..Config::default()
         };
         let both = project.or(user);

@@ -136,8 +136,8 @@ impl Project {
             (None, Some(_)) => return Err(self.incomplete("key", "certificate")),
         };
         options.replicas = config.replicas.unwrap_or(options.replicas);
-        if let Some(seconds) = config.patience_seconds {
-            options.patience = Duration::from_secs(seconds.max(1));
+        if let Some(patience) = config.patience {
+            options.patience = Duration::from_secs(1).max(patience.into());
         }
         options.standstill = Some(Arc::new(MailAdmission::new(self.admissions())));
         Ok(options)

@@ -26,7 +26,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The instruction is a file with `type: start_workers`, and `tasks` with an `id` and an `instruction` each.
 /// It goes to the mailbox `dispatch`, once however often this is run: the same tasks with the
 /// same `created_at` are one batch. With `--wait`, escalations of its tasks are printed as they come, and
-/// at last the summary. When the time is over that is said (exit code 3), and the batch goes on: run it
+/// at last the summary. After that time it ends with exit code 3, and the batch continues: run it
 /// again to wait on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -68,7 +68,7 @@ impl Arguments {
             error => error.into(),
         })?;
         let Some(wait) = self.wait else { return handed_over(context, &batch) };
-        let configured = project.config.conductor_patience_seconds.map(Duration::from_secs);
+        let configured = project.config.conductor_patience.map(Duration::from);
         let patience = wait.or(configured).unwrap_or(CONDUCTOR_PATIENCE);
         let line = WaitLine::new(format!("the summary of batch {}", batch.id), Some(patience));
         let mut printed = Ok(());

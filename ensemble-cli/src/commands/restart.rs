@@ -31,7 +31,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// Asks the agent to shut down, as `ensemble down` does, and waits until it has ended. What it held goes back to its
 /// mailbox, and its unread mail stays. Then it starts as `ensemble up NAME` starts it, with the command,
 /// directory and environment that ensemble.yaml has now. An agent that refuses to shut down is left running. An agent that
-/// does not answer within 30 seconds, or `shutdown.deadline_seconds` of ensemble.yaml, is ended; `--force` does not ask.
+/// does not answer within 30 seconds, or `shutdown.deadline` of ensemble.yaml, is ended; `--force` does not ask.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble agent restart worker-1
@@ -92,7 +92,7 @@ impl Arguments {
     /// How long the agent has for its answer; `None` for what ensemble.yaml says of it.
     fn deadline(&self, project: &Project) -> Option<Duration> {
         let agent = project.config.agents.get(&self.name);
-        let has_time = agent.is_some_and(|agent| agent.shutdown.deadline_seconds.is_some());
+        let has_time = agent.is_some_and(|agent| agent.shutdown.deadline.is_some());
         match self.force {
             true => Some(Duration::ZERO),
             false => (!has_time).then_some(ANSWER_PATIENCE),

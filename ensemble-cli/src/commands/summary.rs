@@ -18,7 +18,7 @@ use crate::args;
 use crate::context::Context;
 use crate::printing::batches::print_summary;
 
-/// Gather the reports of a batch and tell the conductor, once
+/// Gather the reports of a batch and report to the conductor, once
 ///
 /// Waits until every task has a report, then writes `queue/reports/completion-summary.yaml`. After
 /// the time limit it writes a partial summary that names the missing reports (exit code 3). A batch
@@ -71,7 +71,7 @@ impl Arguments {
         let config = &project.config;
         let usual = Limits::default();
         let limits = Limits {
-            patience: config.dispatch_patience_seconds.map_or(usual.patience, Duration::from_secs),
+            patience: config.dispatch_patience.map_or(usual.patience, Duration::from),
             deadline: self.wait,
             accept: self.accept.clone(),
             reviewers: self.reviewers,

@@ -44,9 +44,9 @@ const NEEDS: [(&str, &str); 3] =
     [("blocked", "asking"), ("escalation", "silent"), ("gone", "crashing")];
 /// Times are short, so that lunch takes seconds.
 const CONFIG: &str = r"durability: process
-poll_interval_seconds: 1
+poll_interval: 1
 team: {name: lunch}
-ladder: {phase_seconds: 1, ceiling_seconds: 0}
+ladder: {phase: 1, ceiling: 0}
 providers:
   shell: {states: [{state: permission, at: bottom, lines: 3, pattern: 'May I .*\[y/n\]'}]}
 agents:

@@ -144,8 +144,12 @@ const OVER_BUDGET: &str = "budget breached: ";
 /// How the parser begins the error of a key that occurs twice, and how it goes on after the key.
 const TWICE: &str = "duplicate mapping key: ";
 const TWICE_ADVICE: &str = ", set DuplicateKeyPolicy";
-/// How the parser begins the error of a field that does not exist, and what it writes before those that do.
-const UNKNOWN: &str = "unknown field `";
+/// How the parser begins the error of a field or a word that does not exist, what it is for the author of a file, and
+/// what the parser writes before those that do.
+const UNKNOWN: [(&str, &str); 2] =
+    [("unknown field `", "unknown field"), ("unknown variant `", "unknown value")];
+/// Most names that an error lists.
+const KNOWN_MAX: usize = 16;
 const KNOWN: &str = "`, expected ";
 /// Words of the parser, for programmers, and what they mean to the author of a file.
 const PLAIN_WORDS: [(&str, &str); 14] = [
@@ -184,13 +188,19 @@ fn in_plain_words(message: &str) -> String {
         let key = key.split(TWICE_ADVICE).next().unwrap_or_default();
         return format!("has the key `{key}` twice");
     }
-    if let Some((field, known)) = message.strip_prefix(UNKNOWN).and_then(|it| it.split_once(KNOWN))
-    {
+    for (start, what) in UNKNOWN {
+        let rest = message.strip_prefix(start).and_then(|rest| rest.split_once(KNOWN));
+        let Some((given, known)) = rest else { continue };
         let known = known.trim_start_matches("one of ").split(", ").map(|it| it.trim_matches('`'));
         let known: Vec<&str> = known.filter(|name| !name.is_empty()).collect();
-        return match nearest(field, known.iter().copied()).first() {
-            Some(meant) => format!("unknown field `{field}`: did you mean `{meant}`?"),
-            None => format!("unknown field `{field}`: known are {}", known.join(", ")),
+        let more = if known.len() > KNOWN_MAX { ", …" } else { "" };
+        let listed = &known[..known.len().min(KNOWN_MAX)];
+        // A name that was cut off, or has a word too many.
+        let is_longer = |name: &&&str| name.starts_with(given) || given.starts_with(**name);
+        let near = nearest(given, known.iter().copied());
+        return match near.first().or_else(|| known.iter().find(is_longer)) {
+            Some(meant) => format!("{what} `{given}`: did you mean `{meant}`?"),
+            None => format!("{what} `{given}`: known are {}{more}", listed.join(", ")),
         };
     }
     let mut plain = message.to_owned();
@@ -236,17 +246,24 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_field_names_the_one_that_is_meant_or_all() {
+    fn an_unknown_field_or_value_names_the_one_that_is_meant_or_all() {
         #[derive(Debug, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         #[allow(dead_code, clippy::allow_attributes, reason = "only its errors are read")]
         struct Config {
             agents: u8,
             routes: u8,
+            durability: crate::durable::Durability,
         }
         let detail = |text: &str| read::<Config>(text).unwrap_err().detail;
         assert_eq!(detail("agent: 1\n"), "unknown field `agent`: did you mean `agents`?");
-        assert_eq!(detail("nothing: 1\n"), "unknown field `nothing`: known are agents, routes");
+        assert_eq!(
+            detail("nothing: 1\n"),
+            "unknown field `nothing`: known are agents, routes, durability"
+        );
+        let cut = detail("agents_of_mine: 1\n");
+        assert_eq!(cut, "unknown field `agents_of_mine`: did you mean `agents`?");
+        assert_eq!(detail("durability: powr\n"), "unknown value `powr`: did you mean `power`?");
     }
 
     #[test]

@@ -269,7 +269,7 @@ impl Entry {
         match told.at {
             None => Some(self.from + config.delay().max(least)),
             Some(_) if told.looks != moment.looks || self.occurrence.need.is_none() => None,
-            Some(at) => config.repeat_seconds.map(|every| at + Duration::from_secs(every)),
+            Some(at) => config.repeat.map(|every| at + Duration::from(every)),
         }
     }
 }

@@ -60,7 +60,7 @@ const NONE: [&str; 0] = [];
 
 #[test]
 fn a_need_is_told_once_when_its_delay_is_over() {
-    let mut case = Case::new("[{command: x, delay_seconds: 5}]");
+    let mut case = Case::new("[{command: x, delay: 5}]");
     let blocked = [need(Kind::Blocked, "w1", 1)];
     assert_eq!(case.at(0, &blocked), NONE);
     assert_eq!(case.schedule.next_due(case.moment), Some(Monotonic::ZERO + Duration::from_secs(5)));
@@ -72,7 +72,7 @@ fn a_need_is_told_once_when_its_delay_is_over() {
 
 #[test]
 fn a_need_that_was_away_before_its_delay_begins_anew() {
-    let mut case = Case::new("[{command: x, delay_seconds: 5}]");
+    let mut case = Case::new("[{command: x, delay: 5}]");
     let blocked = [need(Kind::Blocked, "w1", 1)];
     assert_eq!(case.at(0, &blocked), NONE);
     assert_eq!(case.at(4, &[]), NONE);
@@ -82,7 +82,7 @@ fn a_need_that_was_away_before_its_delay_begins_anew() {
 
 #[test]
 fn a_flicker_is_the_same_need_and_another_start_is_another() {
-    let mut case = Case::new("[{command: x, delay_seconds: 0}]");
+    let mut case = Case::new("[{command: x, delay: 0}]");
     let (first, second) = ([need(Kind::Blocked, "w1", 1)], [need(Kind::Blocked, "w1", 2)]);
     let away = GONE_AFTER.as_secs();
     assert_eq!(case.at(0, &first), ["blocked 1"]);
@@ -96,7 +96,7 @@ fn a_flicker_is_the_same_need_and_another_start_is_another() {
 
 #[test]
 fn it_is_repeated_until_a_person_looks() {
-    let mut case = Case::new("[{command: x, delay_seconds: 0, repeat_seconds: 60}]");
+    let mut case = Case::new("[{command: x, delay: 0, repeat: 60}]");
     let gone = [need(Kind::Gone, "w1", 1)];
     assert_eq!(case.at(0, &gone), ["gone 1"]);
     assert_eq!(case.at(59, &gone), NONE);
@@ -108,9 +108,8 @@ fn it_is_repeated_until_a_person_looks() {
 
 #[test]
 fn quiet_hours_hold_it_back_until_they_end() {
-    let mut case = Case::new(
-        "[{command: x, delay_seconds: 0, quiet_hours: '22:00-07:00'}, {command: y, delay_seconds: 0}]",
-    );
+    let mut case =
+        Case::new("[{command: x, delay: 0, quiet_hours: '22:00-07:00'}, {command: y, delay: 0}]");
     case.moment.minute = NIGHT;
     let (gone, step) = (need(Kind::Gone, "w1", 1), need(Kind::Step, "t1", 1));
     let all = [gone.clone(), step];
@@ -122,16 +121,16 @@ fn quiet_hours_hold_it_back_until_they_end() {
 
 #[test]
 fn a_rule_is_told_of_its_occasions_alone() {
-    let mut case = Case::new("[{command: x, when: [dead_letter, limited], delay_seconds: 0}]");
+    let mut case = Case::new("[{command: x, when: [dead_letter, limited], delay: 0}]");
     let all = [Kind::Blocked, Kind::DeadLetter, Kind::Limited].map(|kind| need(kind, "x", 1));
     assert_eq!(case.at(0, &all), ["dead_letter 1", "limited 1"]);
-    let mut case = Case::new("[{command: x, delay_seconds: 0}]");
+    let mut case = Case::new("[{command: x, delay: 0}]");
     assert_eq!(case.at(0, &all), ["blocked 1", "dead_letter 1"], "by default what is urgent");
 }
 
 #[test]
 fn what_has_failed_is_tried_again_a_few_times() {
-    let mut case = Case::new("[{command: x, delay_seconds: 0}]");
+    let mut case = Case::new("[{command: x, delay: 0}]");
     let gone = [need(Kind::Gone, "w1", 1)];
     let mut second = 0;
     for attempt in 1..=ATTEMPTS_MAX {
@@ -149,7 +148,7 @@ fn what_has_failed_is_tried_again_a_few_times() {
 
 #[test]
 fn a_success_after_a_failure_ends_the_attempts() {
-    let mut case = Case::new("[{command: x, delay_seconds: 0}]");
+    let mut case = Case::new("[{command: x, delay: 0}]");
     let gone = [need(Kind::Gone, "w1", 1)];
     let due = case.due(0, &gone, Some(true));
     assert!(case.schedule.failed(case.moment.now, &due[0]));
@@ -176,7 +175,7 @@ fn the_end_of_all_work_is_told_once_after_work() {
 
 #[test]
 fn what_cannot_be_seen_may_last_still() {
-    let mut case = Case::new("[{command: x, delay_seconds: 0}]");
+    let mut case = Case::new("[{command: x, delay: 0}]");
     let (decision, blocked) = (need(Kind::Decision, "r1", 1), need(Kind::Blocked, "w1", 2));
     let all = [decision.clone(), blocked.clone()];
     assert_eq!(case.at(0, &[decision]), ["decision 1"]);
@@ -189,7 +188,7 @@ fn what_cannot_be_seen_may_last_still() {
 
 #[test]
 fn a_burst_is_told_in_parts() {
-    let mut case = Case::new("[{command: x, delay_seconds: 0}]");
+    let mut case = Case::new("[{command: x, delay: 0}]");
     let needs: Vec<Need> = ["a", "b", "c"].map(|about| need(Kind::Step, about, 1)).into();
     case.schedule.look(case.moment, &needs, Some(true));
     assert_eq!(case.schedule.due(case.moment, 2).len(), 2);
@@ -199,7 +198,7 @@ fn a_burst_is_told_in_parts() {
 
 #[test]
 fn the_next_watcher_repeats_nothing() {
-    let mut case = Case::new("[{command: x, delay_seconds: 0}]");
+    let mut case = Case::new("[{command: x, delay: 0}]");
     let gone = [need(Kind::Gone, "w1", 1)];
     assert_eq!(case.at(0, &gone), ["gone 1"]);
     let mut case = case.restarted();
@@ -210,7 +209,7 @@ fn the_next_watcher_repeats_nothing() {
     let away = GONE_AFTER.as_secs();
     assert_eq!(case.at(away, &[]), NONE);
     assert_eq!(case.at(away + 1, &gone), ["gone 1"], "it was over for a while");
-    let mut other = Case::after("[{command: other, delay_seconds: 0}]", case.schedule.kept());
+    let mut other = Case::after("[{command: other, delay: 0}]", case.schedule.kept());
     assert_eq!(other.at(0, &gone), ["gone 1"], "another rule has told nothing");
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! the holder is                                    evidence                         mail, board claim, step
 //! working                                          its own word (hooks, session),   lease extended, up to
-//!                                                  or a busy screen                 `leases.extend_max_hours`
+//!                                                  or a busy screen                 `leases.extend_max`      
 //! a script or shell that runs another program      process table                    the same
 //! supervised, with its agent running               lock and record of the           mail, steps: the same; its
 //!                                                  supervisor                       supervisor keeps the board

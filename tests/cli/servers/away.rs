@@ -124,8 +124,7 @@ fn a_wrong_password_and_servers_that_do_not_listen_have_different_remedies() {
     let bed = Bed::empty();
     bed.ok("init");
     let help = |transport: &str| {
-        let text =
-            format!("transport: {transport}\nnats: {{patience_seconds: {PATIENCE_SECONDS}}}\n");
+        let text = format!("transport: {transport}\nnats: {{patience: {PATIENCE_SECONDS}}}\n");
         fs::write(bed.project().join("ensemble.yaml"), text).unwrap();
         let need = status(&bed).last().unwrap()["needs"][0].clone();
         assert_eq!(need["need"], json!("servers"), "{need}");

@@ -7,8 +7,7 @@ use ensemble_core::event_log::RecordType;
 use super::Team;
 use crate::tmux_support::eventually;
 
-const CONFIG: &str =
-    "readiness: {wait_seconds: 120}\nladder: {phase_seconds: 1, ceiling_seconds: 0}\n";
+const CONFIG: &str = "readiness: {wait: 120}\nladder: {phase: 1, ceiling: 0}\n";
 
 #[test]
 fn an_ordinary_session_writes_every_type_of_event() {

@@ -171,7 +171,7 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
         .spawn();
     let mut sleeper = sleeper.unwrap();
     eventually("it holds the lock", is_held);
-    asks(&team, "{wait_seconds: 2, retry_seconds: 1, attempts: 2}");
+    asks(&team, "{wait: 2, retry: 1, attempts: 2}");
     let asked = team.bed.run("agent ping one");
     assert_eq!(asked.code, 1, "{asked:?}");
     let typed = |ping: &Value| ping["typed"] == true;
@@ -184,7 +184,7 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
 fn hooks_that_report_an_idle_agent_answer_for_it_where_its_profile_says_so() {
     let agents = [("one", "claude"), ("two", "claude")];
     let team = hooked(&agents, "providers: {claude: {ready_by_hook: true}}\n");
-    asks(&team, "{wait_seconds: 1, retry_seconds: 1, attempts: 1}");
+    asks(&team, "{wait: 1, retry: 1, attempts: 1}");
     let hook = |event: &str| format!("{INPUT} | $E hook {event} --provider claude");
     let begins = |name: &str, events: &[&str]| {
         team.wait_for_evidence(name, "idle", "ready");

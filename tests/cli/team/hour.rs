@@ -19,8 +19,8 @@ use crate::tmux_support::eventually;
 const LENGTH: &str = "ENSEMBLE_HOUR_SECONDS";
 
 /// Alarms and ladders of a project that does not wait long.
-const CONFIG: &str = "alarms: {draft_seconds: 1, to: conductor}\n\
-                      ladder: {phase_seconds: 2, ceiling_seconds: 0}\npoll_interval_seconds: 1\n";
+const CONFIG: &str = "alarms: {draft: 1, to: conductor}\n\
+                      ladder: {phase: 2, ceiling: 0}\npoll_interval_seconds: 1\n";
 
 /// A team and the clock of its hour.
 struct Hour {

@@ -351,7 +351,7 @@ fn what_a_killed_agent_has_left_is_ended_before_its_next_start() {
 
 #[test]
 fn without_an_inotify_instance_up_starts_a_watcher_that_polls_and_says_so() {
-    let team = Team::with(&["worker-1"], "poll_interval_seconds: 1\n");
+    let team = Team::with(&["worker-1"], "poll_interval: 1\n");
     let limit = "echo 0 > /proc/sys/user/max_inotify_instances";
     let apart = |command: &str| {
         let script = format!("{limit} && {command}");

@@ -49,7 +49,7 @@ fn team() -> Team {
     fs::write(here.join("claude"), CLAUDE).unwrap();
     fs::set_permissions(here.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
     let config = format!(
-        "durability: process\nteam: {{name: crew}}\nreadiness: {{wait_seconds: 8, retry_seconds: 0}}\nlint: {{mode: off}}\n\
+        "durability: process\nteam: {{name: crew}}\nreadiness: {{wait: 8, retry: 0}}\nlint: {{mode: off}}\n\
          agents:\n  worker-1:\n    provider: claude\n    command: claude --model sonnet\n    directory: sub\n    env: \
          {{PATH: '{here}:/usr/local/bin:/usr/bin:/bin', STARTS: '{here}/starts', E: '{program}', EXTRA: 'a b'}}\n",
         here = here.display(),

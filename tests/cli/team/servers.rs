@@ -20,7 +20,7 @@ use crate::tmux_support::eventually;
 fn up_on(server: &Server, workers: &[&str]) -> (Team, Bed) {
     let name = fresh_team();
     let config = format!(
-        "poll_interval_seconds: 1\ntransport: {}\nnats: {{team: {name}, patience_seconds: 20}}\n",
+        "poll_interval: 1\ntransport: {}\nnats: {{team: {name}, patience: 20}}\n",
         server.url()
     );
     let (team, other) = (Team::with(workers, &config), bed_on(server, &name));
@@ -145,7 +145,7 @@ impl Drop for Watching {
 fn an_agent_at_its_usage_limit_keeps_what_it_holds_on_a_server() {
     let server = Server::start();
     let config = format!(
-        "poll_interval_seconds: 1\ntransport: {}\nnats: {{team: {}, patience_seconds: 20}}\n",
+        "poll_interval: 1\ntransport: {}\nnats: {{team: {}, patience: 20}}\n",
         server.url(),
         fresh_team()
     );

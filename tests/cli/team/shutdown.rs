@@ -246,7 +246,7 @@ fn a_clock_that_was_set_back_since_the_start_forgets_no_shutdown() {
 
 #[test]
 fn one_that_dies_without_an_answer_is_not_waited_for() {
-    let team = Team::with(&["worker-1"], "poll_interval_seconds: 1\n");
+    let team = Team::with(&["worker-1"], "poll_interval: 1\n");
     team.up();
     team.wait_for_puppet("worker-1");
     let asked = team.bed.object("request shutdown worker-1 --as operator --deadline 1h");

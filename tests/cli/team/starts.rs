@@ -101,7 +101,7 @@ pub(super) fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let mut text = "durability: process\nteam: {name: crew, tmux_config: /dev/null}\nreadiness: {wait_seconds: 60}\nagents:\n".to_owned();
+    let mut text = "durability: process\nteam: {name: crew, tmux_config: /dev/null}\nreadiness: {wait: 60}\nagents:\n".to_owned();
     for (name, command) in agents {
         text += &format!(
             "  {name}: {{provider: claude, command: {command:?}, env: {{HERE: {}, E: {}}}}}\n",
@@ -159,7 +159,10 @@ fn agents_take_part_however_they_are_started() {
         let gone = ok(&team, &asked);
         assert!(gone.contains("chained has gone"), "{gone:?}");
         let down = run(&team, &["down", "--deadline", "60s"]);
-        assert!(down.code == 0 && down.stderr.contains("within 1m is ended"), "{down:?}");
+        assert!(
+            down.code == 0 && down.stderr.contains("not answered in 1m will be stopped"),
+            "{down:?}"
+        );
         let mark = team.here("bin/claude").display().to_string();
         eventually("no agent is left", || running(&mark).is_empty());
     }

@@ -46,7 +46,7 @@ pub(super) fn page_section(team: &Team, name: &str) -> String {
 
 #[test]
 fn an_ordinary_life_of_a_team_needs_nothing() {
-    let team = Team::with(&["worker-1"], "poll_interval_seconds: 1\n");
+    let team = Team::with(&["worker-1"], "poll_interval: 1\n");
     team.up();
     team.wait_for_puppet("worker-1");
     team.wait_for_state("worker-1", "idle");

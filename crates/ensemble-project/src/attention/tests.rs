@@ -192,6 +192,17 @@ fn mail_that_waits_is_a_need_of_an_idle_agent_after_a_while() {
 }
 
 #[test]
+fn mail_for_an_agent_that_has_left_is_a_need_while_others_are_up() {
+    let left = || AgentView { unread: 1, ..agent("coda", State::Shutdown) };
+    let case = Case { agents: vec![left(), agent("gem", State::Working)], ..Case::default() };
+    let needs = case.needs();
+    assert_eq!(case.words(), ["undelivered"]);
+    assert_eq!(needs[0].text, "coda has left, and 1 message waits for it");
+    assert_eq!(needs[0].help, "`ensemble up coda`");
+    assert_eq!(of(vec![left()]), [""; 0]);
+}
+
+#[test]
 fn a_team_without_a_watcher_needs_one_while_agents_are_up() {
     let case =
         |state| Case { no_watcher: true, agents: vec![agent("w1", state)], ..Case::default() };

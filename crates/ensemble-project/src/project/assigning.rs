@@ -10,6 +10,7 @@ use ensemble_tmux::provider::Profile;
 use serde::{Deserialize, Serialize};
 
 use super::Config;
+use crate::period::ConfigDuration;
 
 /// The largest `max_phases`.
 const PHASES_MAX: u8 = Phase::ResetContext.number() + 1;
@@ -20,10 +21,10 @@ const PHASES_MAX: u8 = Phase::ResetContext.number() + 1;
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ReadinessConfig {
-    /// How long to wait for a pong, in seconds (default 5).
-    pub wait_seconds: Option<u64>,
-    /// How long to wait before the next ping, in seconds (default 5).
-    pub retry_seconds: Option<u64>,
+    /// How long to wait for a pong (default 5s).
+    pub wait: Option<ConfigDuration>,
+    /// How long to wait before the next ping (default 5s).
+    pub retry: Option<ConfigDuration>,
     /// Number of pings, 1 to 99 (default 3).
     pub attempts: Option<u8>,
 }
@@ -34,11 +35,11 @@ pub struct ReadinessConfig {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LadderConfig {
-    /// How long each phase waits for the ack, in seconds (default 60).
-    pub phase_seconds: Option<u64>,
+    /// How long each phase waits for the ack (default 1m).
+    pub phase: Option<ConfigDuration>,
     /// The longest additional wait for a worker that may not be interrupted, in seconds (default
     /// 1800).
-    pub ceiling_seconds: Option<u64>,
+    pub ceiling: Option<ConfigDuration>,
     /// How many phases there are before the conductor is told, 1 to 4 (default 4). With 1 there is
     /// the delivery alone, with 2 a nudge as well.
     pub max_phases: Option<u8>,
@@ -47,8 +48,8 @@ pub struct LadderConfig {
 impl ReadinessConfig {
     pub(super) fn or(self, fallback: Self) -> Self {
         Self {
-            wait_seconds: self.wait_seconds.or(fallback.wait_seconds),
-            retry_seconds: self.retry_seconds.or(fallback.retry_seconds),
+            wait: self.wait.or(fallback.wait),
+            retry: self.retry.or(fallback.retry),
             attempts: self.attempts.or(fallback.attempts),
         }
     }
@@ -57,8 +58,8 @@ impl ReadinessConfig {
 impl LadderConfig {
     pub(super) fn or(self, fallback: Self) -> Self {
         Self {
-            phase_seconds: self.phase_seconds.or(fallback.phase_seconds),
-            ceiling_seconds: self.ceiling_seconds.or(fallback.ceiling_seconds),
+            phase: self.phase.or(fallback.phase),
+            ceiling: self.ceiling.or(fallback.ceiling),
             max_phases: self.max_phases.or(fallback.max_phases),
         }
     }
@@ -79,11 +80,11 @@ impl Config {
     #[must_use]
     pub fn handshake(&self) -> ready::Config {
         let usual = ready::Config::default();
-        let ReadinessConfig { wait_seconds, retry_seconds, attempts } = self.readiness;
+        let ReadinessConfig { wait, retry, attempts } = self.readiness;
         let attempts_max = attempts.unwrap_or(usual.attempts_max).clamp(1, ready::ATTEMPTS_LIMIT);
         usual
-            .with_pong_wait(wait_seconds.map_or(usual.pong_wait, Duration::from_secs))
-            .with_retry_delay(retry_seconds.map_or(usual.retry_delay, Duration::from_secs))
+            .with_pong_wait(wait.map_or(usual.pong_wait, Duration::from))
+            .with_retry_delay(retry.map_or(usual.retry_delay, Duration::from))
             .with_attempts_max(attempts_max)
     }
 
@@ -95,11 +96,11 @@ impl Config {
             Some(profile) if profile.name() == "generic" => ack::Config::generic(),
             _ => ack::Config::default(),
         };
-        let LadderConfig { phase_seconds, ceiling_seconds, max_phases } = self.ladder;
+        let LadderConfig { phase, ceiling, max_phases } = self.ladder;
         let phase_last = max_phases.and_then(|count| Phase::of_number(count.checked_sub(1)?));
         usual
-            .with_phase_timeout(phase_seconds.map_or(usual.phase_timeout, Duration::from_secs))
-            .with_wait_max(ceiling_seconds.map_or(usual.wait_max, Duration::from_secs))
+            .with_phase_timeout(phase.map_or(usual.phase_timeout, Duration::from))
+            .with_wait_max(ceiling.map_or(usual.wait_max, Duration::from))
             .with_phase_last(phase_last.unwrap_or(usual.phase_last))
     }
 }

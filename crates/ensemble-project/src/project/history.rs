@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use super::Config;
 
-/// The default, in days.
-const HISTORY_DAYS_DEFAULT: u64 = 30;
+/// The default of `history`.
+const HISTORY_DEFAULT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 impl Config {
     /// How long rejected files, counts of reviews, batches and segments of the event log are kept.
     #[must_use]
     pub fn history_kept(&self) -> Duration {
-        let days = self.history_days.unwrap_or(HISTORY_DAYS_DEFAULT);
-        Duration::from_secs(days.saturating_mul(24 * 60 * 60))
+        self.history.map_or(HISTORY_DEFAULT, Duration::from)
     }
 }

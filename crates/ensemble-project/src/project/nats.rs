@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host_name::host_of;
 use super::{CONFIG_FILE, Project};
+use crate::period::ConfigDuration;
 
 /// The value for mailboxes in the queue's directory.
 const DIRECTORY: &str = "directory";
@@ -39,8 +40,8 @@ pub struct NatsConfig {
     pub key: Option<PathBuf>,
     /// Number of servers of a cluster that store each message (default 1), for a new stream.
     pub replicas: Option<usize>,
-    /// Time limit of a call, in seconds (default 5).
-    pub patience_seconds: Option<u64>,
+    /// Time limit of a call (default 5s).
+    pub patience: Option<ConfigDuration>,
     /// Capacity of a mailbox in the outbox while the server is away, in messages (default 10000).
     pub outbox_capacity: Option<u64>,
 }
@@ -56,7 +57,7 @@ impl NatsConfig {
             certificate: self.certificate.or(fallback.certificate),
             key: self.key.or(fallback.key),
             replicas: self.replicas.or(fallback.replicas),
-            patience_seconds: self.patience_seconds.or(fallback.patience_seconds),
+            patience: self.patience.or(fallback.patience),
             outbox_capacity: self.outbox_capacity.or(fallback.outbox_capacity),
         }
     }

@@ -7,6 +7,7 @@ use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::need_kind::NeedKind;
+use crate::period::ConfigDuration;
 
 /// How long a need lasts before a person is told, by default.
 const DELAY: Duration = Duration::from_secs(1);
@@ -27,10 +28,10 @@ pub struct AlertRule {
     pub terminal: Option<TerminalSignal>,
     /// Whether the status line of attached tmux clients shows the alert.
     pub tmux: bool,
-    /// How long the need must last before the alert, in seconds (default 1).
-    pub delay_seconds: Option<u64>,
-    /// Interval of repetitions until a person has looked, in seconds (default: none).
-    pub repeat_seconds: Option<u64>,
+    /// How long the need must last before the alert (default 1s).
+    pub delay: Option<ConfigDuration>,
+    /// Interval of repetitions until a person has looked (default: none).
+    pub repeat: Option<ConfigDuration>,
     /// Hours of the local day without alerts, such as `22:00-07:00`. What still lasts at their end is told then.
     pub quiet_hours: Option<QuietHours>,
 }
@@ -94,8 +95,8 @@ impl AlertRule {
             let detail = "a rule needs `command`, `terminal` or `tmux`";
             return Err(Error::malformed(path, "notify", detail));
         }
-        if self.repeat_seconds == Some(0) {
-            return Err(Error::malformed(path, "notify.repeat_seconds", "must be at least 1"));
+        if self.repeat.is_some_and(|every| Duration::from(every).is_zero()) {
+            return Err(Error::malformed(path, "notify.repeat", "must be longer than 0"));
         }
         Ok(())
     }
@@ -103,7 +104,7 @@ impl AlertRule {
     /// How long a need must last before the alert.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        self.delay_seconds.map_or(DELAY, Duration::from_secs)
+        self.delay.map_or(DELAY, Duration::from)
     }
 
     /// Whether the rule is about this occasion: a kind of need, or `None` for the end of all work.
@@ -203,7 +204,7 @@ mod tests {
             "notify: [{tmux: true, when: [never]}]",
             "notify: [{tmux: true, quiet_hours: '25:00-07:00'}]",
             "notify: [{tmux: true, quiet_hours: '7:00-07:00'}]",
-            "notify: [{tmux: true, repeat_seconds: 0}]",
+            "notify: [{tmux: true, repeat: 0}]",
             "notify: [{terminal: siren}]",
         ] {
             assert!(rules(wrong).is_err(), "{wrong}");

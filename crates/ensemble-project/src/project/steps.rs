@@ -13,6 +13,7 @@ use ensemble_team::worktree::changed_files;
 use serde::{Deserialize, Serialize};
 
 use super::{CONFIG_FILE, Project};
+use crate::period::ConfigDuration;
 
 /// `steps` in `ensemble.yaml`. Files are relative to the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,8 +28,8 @@ pub struct StepsConfig {
     pub password_file: Option<PathBuf>,
     /// Certificates trusted in addition to the system's, as PEM.
     pub root_certificates: Option<PathBuf>,
-    /// Time limit of a statement, in seconds (default 5).
-    pub patience_seconds: Option<u64>,
+    /// Time limit of a statement (default 5s).
+    pub patience: Option<ConfigDuration>,
 }
 
 impl StepsConfig {
@@ -37,7 +38,7 @@ impl StepsConfig {
             postgres: self.postgres.or(fallback.postgres),
             password_file: self.password_file.or(fallback.password_file),
             root_certificates: self.root_certificates.or(fallback.root_certificates),
-            patience_seconds: self.patience_seconds.or(fallback.patience_seconds),
+            patience: self.patience.or(fallback.patience),
         }
     }
 }
@@ -114,8 +115,8 @@ impl Project {
         server.password_file = config.password_file.as_ref().map(file);
         server.root_certificates = config.root_certificates.as_ref().map(file);
         server.passwords = passwords();
-        let seconds = config.patience_seconds.map(|seconds| Duration::from_secs(seconds.max(1)));
-        let configured = seconds.unwrap_or(BUSY_PATIENCE);
+        let least = Duration::from_secs(1);
+        let configured = config.patience.map_or(BUSY_PATIENCE, |set| least.max(set.into()));
         // A caller that must not wait for long says so.
         let is_impatient = options.patience < BUSY_PATIENCE;
         server.patience = if is_impatient { configured.min(options.patience) } else { configured };

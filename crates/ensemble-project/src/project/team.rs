@@ -11,6 +11,8 @@ use ensemble_team::roster::Outsiders;
 use ensemble_tmux::provider::ServerConfig;
 use serde::{Deserialize, Serialize};
 
+use crate::period::ConfigDuration;
+
 /// `team` in `ensemble.yaml`: the tmux session of the team.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -74,10 +76,10 @@ pub struct AgentConfig {
 pub struct ShutdownConfig {
     /// Treatment of its unread mail (default `return`).
     pub mail: Option<UnreadMail>,
-    /// Time it may take to finish after it has agreed, in seconds.
-    pub grace_seconds: Option<u64>,
-    /// Time it may take to answer, in seconds.
-    pub deadline_seconds: Option<u64>,
+    /// Time it may take to finish after it has agreed.
+    pub grace: Option<ConfigDuration>,
+    /// Time it may take to answer.
+    pub deadline: Option<ConfigDuration>,
 }
 
 /// `identity` in `ensemble.yaml`.

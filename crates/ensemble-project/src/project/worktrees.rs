@@ -10,6 +10,7 @@ use ensemble_team::worktree::{GIT_LIMIT, Options, REMOTE_LIMIT, Tests, is_branch
 use serde::{Deserialize, Serialize};
 
 use super::Project;
+use crate::period::ConfigDuration;
 
 /// Default time limit of tests.
 const TESTS_LIMIT: Duration = Duration::from_secs(1_800);
@@ -28,15 +29,15 @@ pub struct WorktreesConfig {
     /// The git remote through which the hosts of a team share branches, and to which approved work goes
     /// (default: none). Without one, each host merges in its own repository.
     pub remote: Option<String>,
-    /// Time limit of a git command that asks the remote, in seconds (default 60).
-    pub remote_limit_seconds: Option<u64>,
+    /// Time limit of a git command that asks the remote (default 1m).
+    pub remote_limit: Option<ConfigDuration>,
     /// Command that must pass before that branch moves, as `sh -c` takes it. It runs in a worktree
     /// of the merge (default: none).
     pub tests: Option<String>,
-    /// Time limit of the tests, in seconds (default 1800).
-    pub tests_limit_seconds: Option<u64>,
-    /// Time limit of a git command, in seconds (default 300).
-    pub git_limit_seconds: Option<u64>,
+    /// Time limit of the tests (default 30m).
+    pub tests_limit: Option<ConfigDuration>,
+    /// Time limit of a git command (default 5m).
+    pub git_limit: Option<ConfigDuration>,
 }
 
 /// Directories of the project that have files of their own.
@@ -72,10 +73,10 @@ impl WorktreesConfig {
             directory: self.directory.or(fallback.directory),
             integration_branch: self.integration_branch.or(fallback.integration_branch),
             remote: self.remote.or(fallback.remote),
-            remote_limit_seconds: self.remote_limit_seconds.or(fallback.remote_limit_seconds),
+            remote_limit: self.remote_limit.or(fallback.remote_limit),
             tests: self.tests.or(fallback.tests),
-            tests_limit_seconds: self.tests_limit_seconds.or(fallback.tests_limit_seconds),
-            git_limit_seconds: self.git_limit_seconds.or(fallback.git_limit_seconds),
+            tests_limit: self.tests_limit.or(fallback.tests_limit),
+            git_limit: self.git_limit.or(fallback.git_limit),
         }
     }
 }
@@ -113,11 +114,10 @@ impl Project {
         options.integration.clone_from(&config.integration_branch);
         options.remote.clone_from(&config.remote);
         options.state_dir = Some(self.state.clone());
-        options.remote_limit =
-            config.remote_limit_seconds.map_or(REMOTE_LIMIT, Duration::from_secs);
-        let limit = config.tests_limit_seconds.map_or(TESTS_LIMIT, Duration::from_secs);
+        options.remote_limit = config.remote_limit.map_or(REMOTE_LIMIT, Duration::from);
+        let limit = config.tests_limit.map_or(TESTS_LIMIT, Duration::from);
         options.tests = config.tests.clone().map(|command| Tests { command, limit });
-        options.git_limit = config.git_limit_seconds.map_or(GIT_LIMIT, Duration::from_secs);
+        options.git_limit = config.git_limit.map_or(GIT_LIMIT, Duration::from);
         options
     }
 }

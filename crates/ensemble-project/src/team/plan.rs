@@ -50,7 +50,12 @@ impl Plan {
         agent: &AgentConfig,
     ) -> Result<Self> {
         let provider = agent.provider.clone().unwrap_or_else(|| "shell".to_owned());
-        let profile = profiles.get(&provider)?;
+        let profile = profiles.get(&provider).map_err(|error| match error {
+            Error::Malformed { path, detail, .. } => {
+                Error::malformed(path, format!("agents.{name}.provider"), detail)
+            }
+            error => error,
+        })?;
         let usual = || profile.open_command().unwrap_or(SHELL).to_owned();
         let command = match agent.pane {
             Some(_) => None,

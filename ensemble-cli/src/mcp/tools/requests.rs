@@ -133,10 +133,10 @@ pub(super) fn shutdown_request(desk: &Desk, request: ShutdownRequest) -> Answer 
 /// silence ends the agent.
 fn usual_deadline(desk: &Desk, agent: &Name) -> Result<u64, Trouble> {
     let own = desk.project.config.agents.get(agent);
-    let own = own.and_then(|agent| agent.shutdown.deadline_seconds);
+    let own = own.and_then(|agent| agent.shutdown.deadline);
     let kinds = desk.project.kinds()?;
     let of_kind = kinds.find(SHUTDOWN).map(|kind| kind.deadline.as_secs());
-    Ok(own.or(of_kind).unwrap_or_default())
+    Ok(own.map(|own| Duration::from(own).as_secs()).or(of_kind).unwrap_or_default())
 }
 
 pub(super) fn shutdown_response(desk: &Desk, response: ShutdownResponse) -> Answer {
