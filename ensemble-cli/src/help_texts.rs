@@ -1,4 +1,4 @@
-//! The texts of help: the first day, the groups of commands, and the topics. Each text fits one screen.
+//! The texts of help: the first page, the groups of commands, and the topics. Each text fits one screen.
 
 /// A text about what several commands share.
 pub(crate) struct Topic {
@@ -16,40 +16,39 @@ pub(crate) const TOPICS: [Topic; 6] = [
 ];
 
 const DELIVERY: &str = "\
-A message goes through these states, and `ensemble why ID` tells its story:
+A message goes through these states, and `ensemble why ID` shows them:
 
   stored     it is in the recipient's mailbox, and a crash does not lose it
   notified   the recipient was notified by a hook, a server or its pane
   submitted  the hint was seen to be taken
-  acked      the recipient has received it and holds it for a time
+  acked      the recipient has received it and holds it under a lease
   settled    its work is done
-  dead       it was given up; `ensemble dead retry ID` delivers it again
+  dead       delivery failed; `ensemble dead retry ID` delivers it again
 
-The watcher tells agents by the best way that each offers. Mail waits as long as
-the agent is away.
-`send --until STATE --wait DURATION` returns when the message has got so far.
+The watcher notifies each agent by the best way that it offers. Mail for an agent
+that does not run waits until it does.
+`send --until STATE --wait DURATION` returns when the message is in that state.
 ";
 
 const LEASES: &str = "\
-An agent that receives a message holds it for a time, the lease: 5 minutes
-unless the mailbox has another. Three commands end or prolong it:
+An agent that receives a message holds it under a lease of 5 minutes, unless the
+mailbox is configured otherwise. Three commands end or extend the lease:
 
   ensemble settle ID               the work is done
-  ensemble mailbox release ID      another agent shall do it
+  ensemble mailbox release ID      give it back, so that another agent can do it
   ensemble mailbox extend ID 10m   the work takes longer
 
-When a lease ends, the message is delivered again. After too many deliveries
-it becomes a dead letter. Each delivery has a higher number, the epoch. A holder
-of an older epoch can no longer settle.
+When a lease expires, the message is delivered again. After too many deliveries
+it becomes a dead letter. Each delivery has a higher number, the epoch, and the
+holder of an older epoch can no longer settle.
 ";
 
 const IDENTITY: &str = "\
-An agent is known by the pass that it was started with, or by the pane in which
-it runs. It may use no other name. From outside, `--as NAME` or
-ENSEMBLE_AGENT_ID names an agent that is not up. Without either, `operator`
-acts.
+An agent is identified by the pass that it was started with, or by its pane, and
+cannot use another name. Outside of agents, `--as NAME` or ENSEMBLE_AGENT_ID
+names an agent that is not running. Without either, you are `operator`.
 
-`ensemble agent whoami` says who is asking, and how that is known.
+`ensemble agent whoami` shows who you are, and how that is known.
 ";
 
 const EXIT_CODES: &str = "\
@@ -57,8 +56,8 @@ Each command ends with one of these:
 
   0   done
   1   refused or failed
-  2   the command line is wrong, or a file that it names, or ensemble.yaml
-  3   nothing there (also an unknown name or id), or a wait timed out
+  2   wrong command line, a wrong file that it names, or ensemble.yaml
+  3   not found (also an unknown name or id), or a wait timed out
   4   a broken invariant or corrupt data
   5   a needed program is missing
   42  an agent's graceful abort, passed on
@@ -70,15 +69,15 @@ With --json a failure is one line on stderr:
 ";
 
 const FOR_AGENTS: &str = "\
-The whole work of an agent in four commands:
+An agent needs four commands:
 
   ensemble recv --wait 10m         receive the next message, and hold it
   ensemble settle ID               its work is done
-  ensemble send --to NAME TEXT     say something to another agent
+  ensemble send --to NAME TEXT     send a message to another agent
   ensemble request answer ID --approve
 
 `ensemble agent prime` prints what an agent should know now: its name, what it
-holds, what waits. `ensemble init --agents-md` adds the team's rules to
+holds, and what waits. `ensemble init --agents-md` adds the team's rules to
 AGENTS.md.
 ";
 
@@ -86,9 +85,9 @@ const OPTIONS: &str = "\
 Every command has these options:
 
   --queue DIR  the queue's directory [default: $ENSEMBLE_QUEUE, else that of the
-               project, which is searched upwards from the working directory]
-  --as NAME    act as this agent [default: $ENSEMBLE_AGENT_ID, else
-               $LIZA_AGENT_ID, else the agent of this pane, else operator]
+               project around the working directory]
+  --as NAME    act as this agent [default: $ENSEMBLE_AGENT_ID, else the agent of
+               this pane, else operator]
   --json       print JSON, one object a line; failures, too, on stderr
 
 Durations are plain seconds or have units: 90, 90s, 5m, \"1h 30m\", 500ms.
@@ -117,38 +116,57 @@ pub(crate) const GROUPS: [Group; 7] = [
     Group { name: "setup", words: &["init", "doctor", "demo", "admin", "help"] },
 ];
 
-/// What bare `ensemble`, `-h` and `--help` print: 24 lines of 80 columns at most.
+/// The group of the commands that agents, hooks and scripts run. Help for people leaves them out.
+pub(crate) const PROGRAMS: &str = "programs";
+
+/// The commands of that group.
+pub(crate) const FOR_PROGRAMS: [&str; 15] = [
+    "agent register",
+    "agent verify",
+    "agent heartbeat",
+    "agent handoff",
+    "agent exit",
+    "agent unregister",
+    "agent pong",
+    "step heartbeat",
+    "log record",
+    "log replay",
+    "admin hook",
+    "admin tmux-status",
+    "admin schema",
+    "admin conformance",
+    "admin man",
+];
+
+/// What bare `ensemble`, `-h` and `--help` print: 24 lines of 80 columns at most, with 14 commands.
 pub(crate) const FIRST_DAY: &str = "\
-A message broker for teams of coding agents whose queue is a directory
+A message queue for coding agents, in a plain directory
 
-The first day:
-  ensemble init                       make a queue in this project
-  ensemble claude                     start Claude Code as a member of the team
-  ensemble send --to NAME TEXT        send a message
-  ensemble recv --as NAME --wait 10m  receive the next message
-  ensemble settle ID --as NAME        mark its work as done
-  ensemble up                         start the team; `down` ends it
-  ensemble status                     see what needs you; `top` is the live view
-  ensemble why ID                     read the story of a task or an agent
-  ensemble doctor                     find what is missing on this machine
+Start agents:
+  init      make a queue in this project
+  claude    start Claude Code in this terminal, as a member of the team
+  codex     start Codex in this terminal; `opencode` and `gemini` do the same
+  up        start the whole team of ensemble.yaml; `down` stops it
+Mail:
+  send      send a message: `ensemble send --to codex 'review the last commit'`
+  recv      receive the next message
+  settle    mark the work of a message as done
+Overview:
+  status    show what needs you, and what each agent does
+  top       show that live
+  why       show what happened to a message, a task or an agent
+  doctor    check this machine, and say what is missing
 
-Groups, as in `ensemble help agents`:
-  agents      start agents, take them in, and end them
-  overview    see what happens, and what needs you
-  messages    send, receive and settle
-  tasks       hand out tasks: by mail, in steps, with review
-  decisions   ask, answer, pause and resume
-  blackboard  tasks, supervisors and steps for planned work
-  setup       project, checks, hooks, MCP, servers and the shell
-
-`ensemble help --all` lists every command, `ensemble COMMAND -h` explains one.
+`ensemble COMMAND -h` explains a command, `ensemble help --all` lists all, and
+`ensemble help GROUP` those of one group: agents, overview, messages, tasks,
+decisions, blackboard, setup, programs.
 ";
 
 /// What the help of the whole program ends with.
 pub(crate) const AFTER_HELP: &str = "\
 Durations are plain seconds or have units: 90, 90s, 5m, \"1h 30m\", 500ms.
 
-Exit codes: 0 done · 1 refused or failed · 2 usage · 3 nothing there, or a wait
+Exit codes: 0 done · 1 refused or failed · 2 usage · 3 not found, or a wait
 timed out · 4 broken invariant or corrupt data · 5 a needed program is missing ·
 42 an agent's graceful abort · 75 busy, try again";
 
@@ -171,7 +189,8 @@ mod tests {
     fn the_first_day_fits_one_screen() {
         assert!(FIRST_DAY.lines().count() <= 24);
         assert!(FIRST_DAY.lines().all(|line| line.chars().count() <= 80));
-        let groups = GROUPS.iter().all(|group| FIRST_DAY.contains(&format!("\n  {} ", group.name)));
-        assert!(groups, "each group is named");
+        let (_, groups) = FIRST_DAY.split_once("one group:").unwrap();
+        let names = GROUPS.iter().map(|group| group.name).chain([PROGRAMS]);
+        assert!(names.into_iter().all(|name| groups.contains(name)), "each group is named");
     }
 }

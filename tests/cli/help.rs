@@ -35,8 +35,13 @@ fn all_help(bed: &Bed, verb: &str) -> Vec<(String, String)> {
 /// The first day, all commands in their groups, then the help of each.
 fn all_groups(bed: &Bed, first_day: String) -> Vec<(String, String)> {
     let groups = bed.ok("help --all");
-    let verbs = groups.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    let verbs: Vec<String> = verbs.filter(|verb| !verb.is_empty()).map(str::to_owned).collect();
+    let (people, programs) = groups.split_once("programs:\n").unwrap();
+    let verbs = people.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let verbs = verbs.filter(|verb| !verb.is_empty()).map(str::to_owned);
+    // Each has a place of two words.
+    let places = programs.lines().take_while(|line| !line.is_empty());
+    let places = places.map(|line| line.split_whitespace().take(2).collect::<Vec<_>>().join(" "));
+    let verbs: Vec<String> = verbs.chain(places).collect();
     let mut all =
         vec![("ensemble".to_owned(), first_day), ("ensemble help --all".to_owned(), groups)];
     verbs.iter().for_each(|verb| all.extend(all_help(bed, verb)));
@@ -85,11 +90,23 @@ fn help_explains_commands_and_groups() {
     assert!(bed.fails(2, "help sned").contains("`ensemble help --all` lists all"));
     assert!(bed.fails(2, "ack m1").contains("hint: `ensemble recv` does that"));
     let bare = bed.fails(2, "");
-    assert!(bare.contains("The first day:"), "{bare}");
+    assert_eq!(bare, bed.ok("help"));
+    // What people type: each word at the start of a line, and those that a line names beside it.
+    let lines = bare.lines().filter_map(|line| line.strip_prefix("  "));
+    let words = lines.filter_map(|line| line.split(' ').next()).count();
+    assert_eq!(words + ["opencode", "gemini", "down"].len(), 14, "{bare}");
+    let agent = bed.ok("agent -h");
+    assert!(agent.contains("\n  join ") && !agent.contains("\n  heartbeat "), "{agent}");
+    assert!(bed.ok("help programs").contains("\n  agent heartbeat "));
 }
 
 #[test]
 fn short_help_is_shorter() {
     let bed = Bed::empty();
-    assert!(bed.ok("send -h").lines().count() < bed.ok("send --help").lines().count());
+    let flags = |help: &str| help.lines().filter(|line| line.contains(" --")).count();
+    let (short, long) = (bed.ok("send -h"), bed.ok("send --help"));
+    let (_, options) = short.split_once("Options:").unwrap();
+    let (options, _) = options.split_once("Examples:").unwrap();
+    assert_eq!(flags(options), 5 + 1, "five, and `--help`: {short}");
+    assert!(flags(&long) > 15, "{long}");
 }

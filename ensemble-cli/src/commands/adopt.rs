@@ -20,10 +20,10 @@ use crate::printing::starting::print_brought;
 
 /// Find agents that run in tmux already, and take them into the team
 ///
-/// Without arguments it lists the panes in which Claude Code, Codex, OpenCode or Gemini CLI stand in the foreground.
+/// Without arguments it lists the panes in which Claude Code, Codex, OpenCode or Gemini CLI run in the foreground.
 /// Those that are named become agents, called by their program: claude, claude-2, and so on. Nothing is typed and
-/// nothing is started. From now on they are told that mail waits. `ensemble agent join` takes any pane, with a name and a role
-/// of your own.
+/// nothing is started. From now on they are notified of mail. `ensemble agent join` takes any pane, with a name and a role
+/// of your choice.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble agent adopt              # list them

@@ -8,7 +8,7 @@ use crate::context::Context;
 /// Answer calls of another program, one line of JSON each
 ///
 /// One process for a whole orchestrator: each line of stdin calls a command, each answer is a line on stdout.
-/// `wait` and `subscribe` tell of mail, states, requests and events as they happen. It ends when stdin ends. The
+/// `wait` and `subscribe` report mail, states, requests and events as they happen. It ends when stdin ends. The
 /// schema of its lines is `ensemble admin schema api`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = r#"Example:

@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     worker: Name,
     #[command(flatten)]
     content: Content,
-    /// The task's name: assigning it again goes on with the attempt that is under way [default: a
+    /// The task's name: assigning it again continues the current attempt [default: a
     /// new one]
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,

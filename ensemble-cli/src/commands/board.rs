@@ -145,7 +145,7 @@ pub(super) fn controls(board: &Board) -> Outcome<Vec<Control>> {
 /// Prints every violation with its field. Exit code 4 if there is one.
 #[derive(Debug, clap::Args)]
 struct Validate {
-    /// Also look whether worktrees and specifications are there
+    /// Also check whether worktrees and specifications exist
     #[arg(long)]
     worktrees: bool,
 }

@@ -199,10 +199,10 @@ impl Retry {
     fn run(self, context: &Context) -> Outcome {
         let done = |what: &str, mailbox: &str| {
             let unread = match is_unread(context, mailbox) {
-                true => format!("; no agent that is up here reads {mailbox}"),
+                true => "; no running agent reads it".to_owned(),
                 false => String::new(),
             };
-            format!("gave {what} back to {mailbox}{unread}")
+            format!("{what} is back in {mailbox}{unread}")
         };
         self.which.each(context, (done, "queued"), |queue, letter| {
             queue.redrive(&letter.mailbox, &letter.id)

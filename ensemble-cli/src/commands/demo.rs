@@ -11,8 +11,8 @@ use crate::demo::{self, Scenario, Settings};
 
 /// Watch a small team: one agent is done, one is silent, one asks, one crashes
 ///
-/// Everything is real and private: a queue in a directory of its own, a tmux server, a watcher, and shell scripts as
-/// agents. It tells what the event log says, and ends with what `ensemble status` makes of it.
+/// Everything is real and private: a queue in its own directory, a tmux server, a watcher, and shell scripts as
+/// agents. It prints what happens as the event log has it, and ends with `ensemble status`.
 /// Nothing stays behind unless `--dir` names a place. The scenario `team` is a whole flow of Conductor, Dispatch and
 /// workers over a directory of files, with the time that each hop took.
 #[derive(Debug, clap::Args)]

@@ -53,18 +53,18 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(30);
 /// For how long a worker that was not ready is not asked again.
 const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
 
-/// Hand the tasks of instructions to ready workers, and tell the conductor what became of them
+/// Hand the tasks of instructions to ready workers, and report the outcome to the conductor
 ///
 /// Takes instructions (`ensemble agent instruct`) from the mailbox `dispatch`. Each task goes to a worker
 /// that is idle and answers a ping, or to the one that it names (`worker: NAME`). It waits for the
 /// tasks in its `blocked_by`. At most `worker_count` tasks are out at a time. Its delivery has a
 /// ladder. What fails comes again by the task's `retry: {attempts: 3, delay: 30}` (seconds; one
 /// attempt unless it says so). Tasks that wait for one that was not done are not begun. At the end
-/// `queue/reports/completion-summary.yaml` tells it all, once. May be killed and started again at
+/// `queue/reports/completion-summary.yaml` has the outcome, once. May be killed and started again at
 /// any time: its state is in `.ensemble/dispatch/`.
 ///
 /// Without `--once`, `--batch` and `--file` it reads its other mail, too. A report of a task that
-/// failed, and that is of no batch, goes on to the conductor.
+/// failed, and that is of no batch, is passed on to the conductor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble task dispatch                       # for as long as the team works

@@ -1,10 +1,12 @@
-//! `ensemble help`: the first day on one screen, the commands in groups, and each command.
+//! `ensemble help`: the first page on one screen, the commands in groups, and each command.
 
 use clap::Command;
 use ensemble_app::failure::{Failure, Outcome};
 
 use crate::context::Context;
-use crate::help_texts::{AFTER_HELP, FIRST_DAY, GROUPS, Group, TOPICS, Topic};
+use crate::help_texts::{
+    AFTER_HELP, FIRST_DAY, FOR_PROGRAMS, GROUPS, Group, PROGRAMS, TOPICS, Topic,
+};
 use crate::output::STRONG;
 use crate::spellings::{described, meant_by};
 
@@ -19,8 +21,8 @@ const SUMMARY_CHARS_MAX: usize = 64;
   ensemble help leases
   ensemble help --all")]
 pub(crate) struct Arguments {
-    /// A command; a group: agents, overview, messages, tasks, decisions, blackboard, setup; or a topic: delivery,
-    /// leases, identity, exit-codes, for-agents, options
+    /// A command; a group: agents, overview, messages, tasks, decisions, blackboard, setup, programs; or a topic:
+    /// delivery, leases, identity, exit-codes, for-agents, options
     #[arg(value_name = "COMMAND|GROUP|TOPIC")]
     topic: Vec<String>,
     /// List all commands in their groups, the global options and the exit codes
@@ -39,6 +41,9 @@ impl Arguments {
         };
         if let Some(group) = GROUPS.iter().find(|group| group.name == first) {
             return print_group(context, &program, group);
+        }
+        if first == PROGRAMS {
+            return print_for_programs(context, &program);
         }
         if let Some(topic) = TOPICS.iter().find(|topic| topic.name == first) {
             return print_topic(context, topic);
@@ -66,6 +71,8 @@ fn print_all(context: &Context, program: &Command) -> Outcome {
         print_group(context, program, group)?;
         context.out.line("")?;
     }
+    print_for_programs(context, program)?;
+    context.out.line("")?;
     let topics: Vec<&str> = TOPICS.iter().map(|topic| topic.name).collect();
     context.out.line("Topics, as in `ensemble help leases`:")?;
     context.out.line(topics.join(", "))?;
@@ -80,11 +87,23 @@ fn print_group(context: &Context, program: &Command, group: &Group) -> Outcome {
     let found = group.words.iter().filter_map(|word| program.find_subcommand(word));
     for command in found {
         print_summary(context, command)?;
-        let below = command.get_subcommands().filter(|below| below.get_name() != "help");
-        let names: Vec<&str> = below.map(Command::get_name).collect();
+        let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+        let names: Vec<&str> =
+            below.map(Command::get_name).filter(|name| *name != "help").collect();
         if !names.is_empty() {
             print_beside(context, "", &names.join(", "))?;
         }
+    }
+    Ok(())
+}
+
+/// The commands that programs run, each by its place.
+fn print_for_programs(context: &Context, program: &Command) -> Outcome {
+    context.out.line(context.out.paint(STRONG, format!("{PROGRAMS}:")))?;
+    for place in FOR_PROGRAMS {
+        let command = place.split(' ').try_fold(program, |found, word| found.find_subcommand(word));
+        let about = command.and_then(Command::get_about).map(ToString::to_string);
+        context.out.line(format!("  {place:<18} {}", about.unwrap_or_default()))?;
     }
     Ok(())
 }

@@ -27,9 +27,9 @@ const SECTION: &str = "<!-- ensemble -->";
 
 /// Create a queue, its state directory and a configuration to edit
 ///
-/// Makes the mailboxes `conductor`, `dispatch` and `operator`, `.ensemble/` for logs and state, and a
-/// commented `ensemble.yaml`. A `.gitignore` in `queue/` and in `.ensemble/` keeps both out of git. What
-/// exists already is left as it is. Asks nothing, and says the next three commands for what it finds here.
+/// Makes the mailboxes `conductor`, `dispatch` and `operator`, `.ensemble/` for logs and state, and an
+/// `ensemble.yaml` to fill in. A `.gitignore` in `queue/` and in `.ensemble/` keeps both out of git. Existing
+/// files are kept. It asks nothing, and suggests three next commands for what it finds here.
 ///
 /// `--from ensemble-claude` takes over a project of that name: the panes of its `panes.env` become agents, its
 /// `reviews/` and `conductor/` drop boxes. Its files stay as they are, and it says what it has not taken.
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     /// Also tell agents without hooks how to take part, in a section of AGENTS.md
     #[arg(long)]
     agents_md: bool,
-    /// Take over a project of another program, which lies in DIR
+    /// Take over a project of another program in DIR
     #[arg(long, value_name = "PROGRAM")]
     from: Option<Origin>,
 }

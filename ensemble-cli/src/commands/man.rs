@@ -11,7 +11,7 @@ use ensemble_app::text::plural;
 use crate::context::Context;
 use crate::spellings::described;
 
-/// Show the manual of a command, print it where there is no terminal, or write a page for each
+/// Show or print the manual of a command, or write a page for each
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble man

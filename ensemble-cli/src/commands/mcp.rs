@@ -40,7 +40,7 @@ enum Verb {
 
 /// Put the server into an agent's configuration
 ///
-/// What is there stays as it is; `uninstall` restores it byte for byte.
+/// Existing content stays as it is; `uninstall` restores it byte for byte.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble admin mcp install --provider codex --print

@@ -12,7 +12,7 @@ use crate::context::Context;
 
 /// Move all mailboxes to the team's servers, or back into the queue's directory
 ///
-/// Both queues may be in use meanwhile. Waiting messages, delayed ones and dead letters are moved.
+/// Both queues may be in use during that. Waiting messages, delayed ones and dead letters are moved.
 /// A held message stays until it is settled; then exit code 75 says to run this again. A message
 /// whose id has other content in the new place is kept as a dead letter in the old one, with exit
 /// code 1. Set `transport` in ensemble.yaml first, so that new messages go to the new place.

@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Send a test alert by each rule now, whatever its hours, and say what became of it
+    /// Send a test alert by each rule now, at any hour, and print the outcome
     Test,
 }
 

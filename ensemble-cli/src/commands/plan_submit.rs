@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     /// The task that is not begun before the plan is approved
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,
-    /// An id of your own: submitting the same again changes nothing [default: 8 new characters]
+    /// Your own id: submitting the same again changes nothing [default: 8 new characters]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
     /// Wait up to DURATION for the review: exit code 0 if approved, 1 if not, 3 if still pending

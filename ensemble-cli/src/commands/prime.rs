@@ -8,7 +8,7 @@ use crate::context::Context;
 
 /// Print what an agent should know now
 ///
-/// Its name and role, what it holds, what waits, and how to take part: what hooks tell an agent at the start of
+/// Its name and role, what it holds, what waits, and how to take part: what hooks show an agent at the start of
 /// each session. For agents without hooks, and for a person who wants to see it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble agent prime --as worker-1")]

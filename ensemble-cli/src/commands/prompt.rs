@@ -13,7 +13,7 @@ use crate::context::Context;
 /// Print the prompt with which an agent on the blackboard starts
 ///
 /// A coder's or a reviewer's prompt is about a task that was claimed; a planner's about what needs it.
-/// A project has forms of its own in prompts/ROLE.md beside the blackboard.
+/// A project has its own forms in prompts/ROLE.md beside the blackboard.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("whose").required(true).multiple(true).args(["role", "task"]))]
 pub(crate) struct Arguments {

@@ -20,7 +20,7 @@ use crate::flags::held::HeldFlags;
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: HeldFlags,
-    /// Not to be received before this time is over
+    /// Not to be received before this time has passed
     #[arg(long, value_name = "DURATION", value_parser = args::duration, default_value = "0")]
     delay: Duration,
 }

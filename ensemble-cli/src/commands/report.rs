@@ -16,10 +16,10 @@ use crate::flags::checks::CheckFlags;
 
 /// Report how a task ended
 ///
-/// Writes `queue/reports/<task>-completed.yaml` by a rename; the watcher tells Dispatch. Before that it is
+/// Writes `queue/reports/<task>-completed.yaml` by a rename; the watcher notifies Dispatch. Before that it is
 /// linted: a report says who, how many, what share and where, without vague words. What is missing is
 /// said, with how to say it, and nothing is written. A report settles the messages of its task that
-/// the agent holds or was the last to hold. An agent that holds one meanwhile is told.
+/// the agent holds or was the last to hold. An agent that holds one by then is notified.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble report task-7 --status success --as worker-1 --modified src/auth.rs \\

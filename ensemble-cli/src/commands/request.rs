@@ -53,7 +53,7 @@ impl Arguments {
 /// Flags of every question.
 #[derive(Debug, clap::Args)]
 struct Flags {
-    /// An id of your own: asking the same again changes nothing [default: 8 new characters]
+    /// Your own id: asking the same again changes nothing [default: 8 new characters]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
     /// Wait up to DURATION for the answer: exit code 0 if approved, 1 if not, 3 if still pending
@@ -76,8 +76,8 @@ impl Flags {
 /// Ask an agent to shut down
 ///
 /// It approves, finishes and goes, or rejects with a reason and stays. The running watcher ends it
-/// once it has agreed, or when the deadline is over. Then its processes and its pane are gone, and
-/// what it held is given back. Its unread mail is returned to its senders unless configured
+/// once it has agreed, or when the deadline has passed. Then its processes and its pane are gone, and
+/// what it held is released. Its unread mail is returned to its senders unless configured
 /// otherwise. With `--wait` this ends when the agent has gone.
 ///
 /// A supervisor answers for its agent: at once without work, else after the task. A worker may ask no
@@ -143,7 +143,7 @@ impl Shutdown {
 #[command(after_help = "Example:
   ensemble request ask hand_over worker-2 'the parser, from line 200 on' --wait 10m
 with in ensemble.yaml:
-  requests: {kinds: {hand_over: {deadline_seconds: 600, at_expiry: tell}}}")]
+  requests: {kinds: {hand_over: {deadline: 10m, at_expiry: tell}}}")]
 struct AskFor {
     /// Its kind
     kind: String,

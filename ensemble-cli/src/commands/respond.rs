@@ -13,7 +13,7 @@ use crate::printing::requests::print_decided;
 
 /// Answer a request that is addressed to you: a plan, a shutdown or any other
 ///
-/// The first answer stands. A later one is refused, with the author and the time of the first. An
+/// The first answer counts. A later one is refused, with the author and the time of the first. An
 /// agent cannot decide its own request.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

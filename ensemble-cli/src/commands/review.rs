@@ -21,7 +21,7 @@ const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// Review the work of a task
 ///
 /// Writes `queue/reports/<task>-review.yaml` by a rename (with the reviewer's name in it if another
-/// one was first); the watcher tells Dispatch. A worker cannot review its own work. Each
+/// one was first); the watcher notifies Dispatch. A worker cannot review its own work. Each
 /// `needs_fix` is one more round for the task; at the limit (3, `review_cycles_max` in
 /// ensemble.yaml) the task is stopped and the conductor decides.
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     /// Reviewed work; `-` for stdin
     #[arg(long, value_name = "TEXT")]
     summary: Option<String>,
-    /// Let a task go on that came back too often; its rounds are counted anew
+    /// Let a task continue that came back too often, and count its rounds from 0
     #[arg(long, conflicts_with_all = ["status", "findings", "summary"])]
     lift: bool,
     #[command(flatten)]

@@ -17,7 +17,7 @@ use crate::printed;
 /// Print a JSON Schema, for editors
 ///
 /// `ensemble init` writes the one of `ensemble.yaml` to `.ensemble/ensemble.schema.json`, where the
-/// first line of the configuration tells editors with a YAML language server to look.
+/// first line of the configuration points editors with a YAML language server to it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble admin schema config > .ensemble/ensemble.schema.json

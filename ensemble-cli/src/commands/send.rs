@@ -42,7 +42,7 @@ const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBM
 
 /// Send a message and print its id
 ///
-/// When this returns, the message survives whatever `durability` promises. Content that is larger
+/// When this returns, the message is as safe as `durability` promises. Content that is larger
 /// than 60 KiB or not UTF-8 is stored as an attachment which the message names.
 ///
 /// An agent at work reads a message after its current tool; `--when turn` waits for the end of the turn. With
@@ -70,7 +70,7 @@ pub(crate) struct Arguments {
     /// Type of the message [default: message; with --all: broadcast]
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<Name>,
-    /// An id of your own: sending it again stores nothing [default: a new UUIDv7]
+    /// Your own id: sending it again stores nothing [default: a new UUIDv7]
     #[arg(long)]
     id: Option<MessageId>,
     /// 0 to 9; higher is received first

@@ -34,18 +34,18 @@ const OFFICE_EVERY: Duration = Duration::from_secs(1);
 /// How often an ending supervisor tries again what has failed.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
 
-/// Supervise one agent: find work on the blackboard, start the agent for it, react to its end
+/// Supervise one agent: find work on the blackboard, start the agent for it, and act when it exits
 ///
 /// A coder's supervisor claims a task and its worktree before it starts the agent. A reviewer's
 /// supervisor claims a review and merges what was approved. A planner's supervisor waits until
 /// planning is needed. CMD gets the prompt on its standard input, or where a word of it says
 /// {prompt} or {prompt_file}. After exit 0 of the agent comes the next one, after exit 42 a fresh
 /// agent after 2 s. Any other end is noted, and a fresh agent comes after 5 s. After 5 crashes or
-/// 10 agents without progress the task is blocked. While PAUSE, CHECKPOINT or ABORT lies beside the
-/// blackboard nothing is claimed and nothing started. SIGTERM ends the agent, gives back what it
+/// 10 agents without progress the task is blocked. While PAUSE, CHECKPOINT or ABORT is beside the
+/// blackboard nothing is claimed and nothing started. SIGTERM ends the agent, releases what it
 /// held, and leaves. A second supervisor of the same id is refused with exit code 75.
 ///
-/// The agent is a member of the team: `ensemble team` shows it, and its mail stands in its next
+/// The agent is a member of the team: `ensemble team` shows it, and its mail is in its next
 /// prompt. An agent program with hooks gets ours, and the tools of `ensemble mcp`, as `ensemble up`
 /// gives them. The supervisor answers requests for its shutdown: at once without work, else after
 /// the task.
@@ -72,13 +72,13 @@ pub(crate) struct Arguments {
     /// How long to wait after exit 42
     #[arg(long, value_name = "DURATION", value_parser = args::duration, default_value = "2s")]
     hand_over_delay: Duration,
-    /// After so many crashes in a row without progress the task is blocked
+    /// Crashes in a row without progress after which the task is blocked
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     crashes: u32,
-    /// After so many agents in a row without progress the task is blocked
+    /// Agents in a row without progress after which the task is blocked
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     spins: u32,
-    /// Take over an entry of the blackboard that another program has left, once its lease is over
+    /// Take over an entry of the blackboard that another program has left, once its lease has expired
     #[arg(long)]
     take_over: bool,
     /// The agent's program and its arguments

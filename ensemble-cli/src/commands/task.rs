@@ -121,7 +121,7 @@ struct List {
     /// Only those that a coder could claim now, most urgent first
     #[arg(long)]
     claimable: bool,
-    /// Only those that are there: UNCLAIMED, CLAIMED, READY_FOR_REVIEW …
+    /// Only those in this state: UNCLAIMED, CLAIMED, READY_FOR_REVIEW …
     #[arg(long, value_name = "STATUS", value_parser = status, conflicts_with = "claimable")]
     status: Option<Status>,
 }
@@ -198,7 +198,7 @@ fn happened(line: &Value) -> String {
 /// Block a task, as its holder or its planner
 ///
 /// The task's own agent ($ENSEMBLE_TASK_ID) blocks it under the epoch of its claim
-/// ($ENSEMBLE_TASK_EPOCH), and is refused if that claim is over. Any other caller acts as its
+/// ($ENSEMBLE_TASK_EPOCH), and is refused if that claim has ended. Any other caller acts as its
 /// planner: the agent that worked on it is fenced off, and its later writes are refused.
 #[derive(Debug, clap::Args)]
 struct Block {
@@ -231,7 +231,7 @@ struct Supersede {
     /// A task that takes its place; may be repeated
     #[arg(long, value_name = "ID", required = true)]
     by: Vec<Name>,
-    /// Why it was cut anew
+    /// Why it was divided again
     #[arg(long, value_name = "TEXT")]
     reason: String,
 }

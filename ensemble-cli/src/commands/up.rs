@@ -16,7 +16,7 @@ use crate::printing::starting::{print_brought, print_session};
 ///
 /// Starts the agents of `ensemble.yaml`, and spawned agents that have ended. Running agents, their
 /// mail and a running watcher are left alone. An agent that has ended is started again in its pane.
-/// The session has a tmux server of its own (`.ensemble/tmux.sock`), which reads your tmux
+/// The session has its own tmux server (`.ensemble/tmux.sock`), which reads your tmux
 /// configuration, so that your keys work when you attach. If this is interrupted, run it again.
 ///
 /// Programs that cannot be found are an error before anything is started. An agent that begins with

@@ -27,13 +27,16 @@ use super::{
 };
 use crate::args::Globals;
 use crate::context::Context;
-use crate::help_texts::{AFTER_HELP, FIRST_DAY};
+use crate::help_texts::{AFTER_HELP, FIRST_DAY, FOR_PROGRAMS};
 use crate::spellings::{ADMIN, canonical, positions};
 use crate::transports;
 use crate::unasked::named_files;
 
 /// The widest help, in characters.
 const WIDTH_MAX: usize = 100;
+
+/// The arguments of `send` that its short help shows.
+const USUAL_SEND_ARGS: [&str; 6] = ["text", "to", "all", "file", "when", "wait_for_reply"];
 
 /// The last line of each verb's help.
 const GLOBALS_NAMED: &str =
@@ -216,7 +219,7 @@ const ADMIN_ABOUT: &str = "Plumbing: watcher, hooks, MCP, servers, checks, schem
 /// The whole program, for help, completion and mistakes.
 pub(crate) fn program() -> Command {
     let program = Globals::augment_args(Command::new("ensemble"))
-        .about("A message broker for teams of coding agents whose queue is a directory")
+        .about("A message queue for coding agents, in a plain directory")
         .version(env!("CARGO_PKG_VERSION"))
         .after_help(AFTER_HELP)
         .max_term_width(WIDTH_MAX)
@@ -224,7 +227,25 @@ pub(crate) fn program() -> Command {
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .override_help(FIRST_DAY);
-    with_globals_named(whole(program))
+    with_globals_named(with_few_flags(with_programs_apart(whole(program))))
+}
+
+/// `help` lists what programs run apart from what people run.
+fn with_programs_apart(program: Command) -> Command {
+    let places = FOR_PROGRAMS.iter().filter_map(|place| place.split_once(' '));
+    places.fold(program, |program, (head, word)| {
+        program.mut_subcommand(head, |head| head.mut_subcommand(word, |below| below.hide(true)))
+    })
+}
+
+/// `send -h` shows the flags that people need; `send --help` has all.
+fn with_few_flags(program: Command) -> Command {
+    program.mut_subcommand("send", |send| {
+        send.mut_args(|arg| {
+            let is_usual = USUAL_SEND_ARGS.contains(&arg.get_id().as_str());
+            if is_usual { arg } else { arg.hide_short_help(true) }
+        })
+    })
 }
 
 /// Each verb's help names the global options in one line, instead of explaining them once more.

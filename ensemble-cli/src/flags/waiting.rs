@@ -9,10 +9,10 @@ use crate::args::duration;
 /// The flags of a command that can wait for a state.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Waiting<S: ValueEnum + Clone + Send + Sync + 'static> {
-    /// Return only when it has got so far [default with --wait: acked]
+    /// Return when it is in this state [default with --wait: acked]
     #[arg(long, value_name = "STATE", value_enum)]
     until: Option<S>,
-    /// Wait for that at most so long (exit code 3 if it was too short) [default: for ever]
+    /// Stop waiting for that after DURATION, with exit code 3 [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Duration>,
 }

@@ -141,7 +141,7 @@ mod tests {
         if !place.is_empty() && !command.is_subcommand_required_set() {
             found.push(place.to_owned());
         }
-        for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        for below in command.get_subcommands() {
             places(below, format!("{place} {}", below.get_name()).trim_start(), found);
         }
     }

@@ -15,7 +15,7 @@ use crate::context::Context;
 ///
 /// For programs that cannot choose their own exit status: the supervisor replaces the program's 0
 /// or 42 with the announced status. An agent without a supervisor is unregistered at once, and its
-/// work is given back.
+/// work is released.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: exec ensemble agent exit 42")]
 pub(super) struct Exit {

@@ -13,8 +13,8 @@ const COLUMNS: [&str; 6] = ["task_id", "worker", "attempt", "phase", "reason", "
 
 /// List tasks that no worker took, as reported to the conductor
 ///
-/// First the files `queue/reports/escalation-*.yaml` that are there, then those of the event log
-/// whose file is gone or tells of a later one. Last the tasks that are being escalated now.
+/// First the existing files `queue/reports/escalation-*.yaml`, then those of the event log
+/// whose file is gone or describes a later one. Last the tasks that are being escalated now.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
 

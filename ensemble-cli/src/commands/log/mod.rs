@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     /// Only the last N records [default: all; with --follow: 10]
     #[arg(short = 'n', long, value_name = "N")]
     limit: Option<usize>,
-    /// Only records since then: a time like 2026-11-25T14:00:00Z, or so long ago, like 10m
+    /// Only records since then: a time like 2026-11-25T14:00:00Z, or an age like 10m
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
     /// Only records of one session, as in session-20261121-225001

@@ -12,7 +12,7 @@ const KEY_BYTES_MAX: usize = 64;
 /// Write one event to the event log
 ///
 /// TYPE is one of task_start, task_complete, task_failed, worker_assign, worker_release, review_start,
-/// review_result, escalation, loop_detected, or a type of your own with a dot in it. The actor is you.
+/// review_result, escalation, loop_detected, or your own type with a dot in it. The actor is you.
 /// session_start, session_end and the types in which Ensemble itself writes, such as message.settled, are
 /// refused: `ensemble log replay` rebuilds the state from them.
 ///

@@ -21,7 +21,7 @@ pub(super) struct List {
     task: Option<String>,
 }
 
-/// Show a step: what it is, where it stands, and each time that it was handed out
+/// Show a step: its goal, its status, and each time that it was handed out
 #[derive(Debug, clap::Args)]
 pub(super) struct Show {
     #[command(flatten)]

@@ -21,7 +21,7 @@ mod submit;
 /// All steps of a task are stored before the first is worked on. Each is handed to its agent with a
 /// focused prompt; the agent reports with the tool `submit_step_completion` (`ensemble mcp`) or
 /// with `ensemble step submit`. A failed step comes again with its error; with `fix_by`, that agent
-/// gets a step of its own to fix it before. A blocked step stops the queue until a person intervenes.
+/// gets a step to fix it first. A blocked step stops the queue until a person intervenes.
 /// The tables are in `.ensemble/steps.db`, for `sqlite3`, or on the PostgreSQL server that `steps` in ensemble.yaml
 /// names.
 #[derive(Debug, clap::Args)]

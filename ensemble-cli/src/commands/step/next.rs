@@ -16,7 +16,7 @@ use crate::context::Context;
 
 /// Take your next step and print its prompt; exit code 3 if there is none now
 ///
-/// An agent that holds a step already gets the same one again. It is yours until its lease is over;
+/// An agent that holds a step already gets the same one again. It is yours until its lease expires;
 /// `ensemble step heartbeat` extends the lease.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

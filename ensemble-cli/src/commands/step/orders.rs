@@ -21,7 +21,7 @@ struct Note {
     note: String,
 }
 
-/// Begin a failed step anew; take one that is being worked on away from its worker
+/// Start a failed step again, or take a running one away from its worker
 ///
 /// Attempts count from 1 again. A report of the earlier worker is refused from now on.
 #[derive(Debug, clap::Args)]
@@ -67,7 +67,7 @@ pub(super) struct Split {
     file: PathBuf,
 }
 
-/// Show that you are still at a step: its lease begins anew
+/// Show that you are still working on a step, which renews its lease
 #[derive(Debug, clap::Args)]
 pub(super) struct Heartbeat {
     #[command(flatten)]

@@ -11,7 +11,7 @@ use crate::context::Context;
 
 /// Merge approved tasks into the integration branch
 ///
-/// In a worktree of its own, where the tests of ensemble.yaml (`worktrees: {tests: …}`) must pass.
+/// In a separate worktree, where the tests of ensemble.yaml (`worktrees: {tests: …}`) must pass.
 /// Then the branch moves, and the task's worktree and branch go. A conflict or a failing test moves
 /// nothing. The task is then INTEGRATION_FAILED with the reason, for a coder to repair, and the
 /// exit code is 1. A branch that is checked out somewhere is not moved. Exit code 75 if another

@@ -20,7 +20,7 @@ use crate::export::{Collector, Refusal};
 
 /// Export messages as OpenTelemetry traces
 ///
-/// A message is a trace: from its publish to its end, with a span for each delivery, attempt and step. Without
+/// A message is a trace: from its publish until it ends, with a span for each delivery, attempt and step. Without
 /// `--endpoint`, prints OTLP/JSON, one request a line. A span has the same ids however often it is exported.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -32,11 +32,11 @@ pub(super) struct Arguments {
     #[cfg(feature = "otlp")]
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// Go on with what is over from now on, and begin where the last --follow to that collector ended
+    /// Keep sending what ends from now on, and begin where the last --follow to that collector ended
     #[cfg(feature = "otlp")]
     #[arg(short, long, requires = "endpoint", conflicts_with_all = ["session", "unfinished"])]
     follow: bool,
-    /// Only what was over since then: a time like 2026-11-25T14:00:00Z, or so long ago, like 10m
+    /// Only what ended since then: a time like 2026-11-25T14:00:00Z, or an age like 10m
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
     /// Only what was over in one session, as in session-20261121-225001

@@ -25,7 +25,7 @@ const FILE_MODE: u32 = 0o644;
 
 /// Print metrics of the log, the mailboxes and the agents as Prometheus reads them
 ///
-/// Counters and histograms come from the log, and gauges from what is there now. With `-o`, a complete file replaces
+/// Counters and histograms come from the log, and gauges from the present state. With `-o`, a complete file replaces
 /// the former one, as node_exporter's textfile collector wants it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
