@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-all test-notify test-agents torture-ways usage-compare test-collector mcp-conformance lint docs bench curves torture torture-clients torture-whole torture-hosts power-cut fuzz sim deny needs pictures book \
+.PHONY: demo test test-all test-notify test-agents torture-ways usage-compare test-collector mcp-conformance lint docs bench curves torture torture-clients torture-whole torture-hosts power-cut fuzz sim deny needs pictures story book \
 	test-packages packages check-platforms cargo-package first-value
 
 # The main job: a small team at work in a tmux server of its own.
@@ -54,7 +54,12 @@ test-collector: needs
 # The pictures of the documentation, from a real team and a real browser.
 pictures: needs
 	ENSEMBLE_WRITE_PICTURES=$(CURDIR)/docs/pictures cargo test --quiet --package ensemble-broker --all-features --test cli -- --include-ignored \
-		team::hour demo::the_story session_page::every_screen guides::recording
+		team::hour demo::the_story session_page::every_screen
+
+# The recording in README: the real Claude Code and Codex against our model.
+story: needs
+	cargo build --quiet --package ensemble-broker
+	python3 tests/agents/story.py
 
 # The public MCP conformance suite, from npm with the Node 22 that it needs; docs/evidence/reliability.md has its last run.
 mcp-conformance: needs

@@ -3,14 +3,15 @@
 import json
 import os
 import re
+import signal
 import statistics
 import time
 
 from checks import Checks, expect
 from hooked import HOOKED
-from reader import Turn, is_reminder
+from reader import Reader, Turn, is_reminder
 from scratch import settled
-from sides import sides
+from sides import READY_SECONDS, sides
 
 SENDS = 3
 # Longer than any way that was seen to arrive at all, but for limits.
@@ -35,7 +36,7 @@ class Matrix(Checks):
 
     def order(self):
         rows = ("idle", "working", "draft", "dialog", "copy-mode", "after clear", "mail waits at clear",
-                "after compaction", "429")
+                "after compaction", "429", "killed")
         return [(f"{self.KIND}: {row}", self.row, row) for row in rows]
 
     @property
@@ -146,7 +147,7 @@ class Matrix(Checks):
             return f"{at - sent:.2f} s, draft {'intact' if is_there else 'gone'}", is_there
         freed = time.monotonic()
         at = self.arrives(text, 40)
-        after = f"{at - freed:.1f} s after it is gone" if at else "and never told"
+        after = f"{at - freed:.1f} s after it is gone" if at else "and never delivered"
         return f"held back, draft {'intact' if is_there else 'gone'}; {after}", is_there and at is not None
 
     def dialog(self, side):
@@ -169,7 +170,7 @@ class Matrix(Checks):
         side.agent.keys("Enter")
         at = self.arrives(text, 40)
         if at is None:
-            return "held back, and not told in 40 s after the answer", False
+            return "held back, and not delivered in 40 s after the answer", False
         return f"held back; {at - answered:.1f} s after the answer", True
 
     def copy_mode(self, side):
@@ -236,8 +237,26 @@ class Matrix(Checks):
         at = self.arrives(text, LIMIT_SECONDS, after=over)
         if at is None:
             how = "spent in a refused request, " if was_refused else ""
-            return f"{how}not in {LIMIT_SECONDS} s after its end", False
-        return f"{at - over:.0f} s after its end", True
+            return f"{how}not in {LIMIT_SECONDS} s after the end", False
+        return f"{at - over:.0f} s after the end", True
+
+
+    def killed(self, side):
+        """The agent is killed while its model works on a message, and is started again."""
+        if side.reader.__class__ is Reader:
+            return "as by hooks: the same mailbox", None
+        text, _ = f"{side.way} killed at work", self.model.set("slow")
+        side.send(text)
+        expect(self.arrives(text), "it never arrived")
+        for pid in side.programs():
+            os.kill(pid, signal.SIGKILL)
+        expect(settled(lambda: not side.programs(), 20), "it lives")
+        self.model.follow(side.reader)
+        ended = time.monotonic()
+        side.again()
+        at = self.arrives(text, READY_SECONDS, after=ended)
+        return (f"back: {at - ended:.1f} s after the kill", True) if at else ("lost: not in a new session", False)
+
 
 def many(count, noun):
     return f"{count} {noun}{'' if count == 1 else 's'}"

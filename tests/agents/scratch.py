@@ -20,7 +20,7 @@ MARK = "ENSEMBLE_AGENTS_SCRATCH"
 TEAM = """agents:
 {agents}
 team: {{columns: {width}, lines: 40}}
-ladder: {{phase_seconds: 8, ceiling_seconds: 20}}
+ladder: {{phase: 8, ceiling: 20}}
 {hooks}
 """
 

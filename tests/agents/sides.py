@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 
 from checks import Failed, expect, rests
 from providers import CONFIGURE, GEMINI_POLICY
@@ -66,6 +67,19 @@ class Side:
 
         settled(quiet, 20)
 
+    def programs(self):
+        """The processes of the agent's program."""
+        home, found = f"HOME={self.agent.home}".encode(), []
+        for pid in self.scratch.processes():
+            try:
+                place = Path(f"/proc/{pid}")
+                words, variables = place.joinpath("cmdline").read_bytes(), place.joinpath("environ").read_bytes()
+            except OSError:
+                continue
+            if home in variables.split(b"\0") and Path(words.split(b"\0")[0].decode()).name == self.provider:
+                found.append(pid)
+        return found
+
     def shows(self, text):
         return text.replace(" ", "") in self.agent.squeezed()
 
@@ -108,6 +122,11 @@ class Ours(Side):
         settled(lambda: self.agent.member().get("state") == "idle", 10)
         super().rest()
 
+    def again(self):
+        """Starts the agent once more, after its end."""
+        code, said = self.agent.up()
+        expect(code == 0, f"up: exit {code}: {said}")
+
     def stop(self):
         self.agent.run("down", "--force")
 
@@ -129,6 +148,10 @@ class OurTerminal(Ours):
         self.checks.is_steady(self.agent, READY_SECONDS)
         self.waits()
 
+    def again(self):
+        expect(self.agent.terminal.ended(20), "the wrapper has not ended")
+        self.agent.start()
+
     def shows(self, text):
         evidence = str(self.agent.inspect().get("evidence")).replace(" ", "")
         return text.replace(" ", "") in evidence
@@ -144,8 +167,13 @@ class PeerAgent(Agent):
         self.project.mkdir(parents=True)
         self.environment = CONFIGURE[provider](self)
         lets_sleep(self)
-        size = ["-x", str(scratch.width), "-y", "40"]
-        self.tmux("new-session", "-d", *size, "-c", str(self.project), command)
+        self.command = command
+        self.open()
+
+    def open(self):
+        """Starts the program in a new tmux server."""
+        size = ["-x", str(self.scratch.width), "-y", "40"]
+        self.tmux("new-session", "-d", *size, "-c", str(self.project), self.command)
         self.pane = "%0"
 
     def tmux(self, *arguments):
@@ -170,6 +198,10 @@ class Bare(Side):
         time.sleep(enter_delay(self.provider))
         self.agent.keys("Enter")
         return began
+
+    def again(self):
+        self.agent.tmux("kill-server")
+        self.agent.open()
 
     def stop(self):
         self.agent.tmux("kill-server")
@@ -218,6 +250,11 @@ class Hcom(Side):
 
     def name(self):
         return self.called
+
+    def again(self):
+        self.agent.tmux("kill-server")
+        self.agent.open()
+        settled(lambda: (self.row() or {}).get("status") == "listening", READY_SECONDS)
 
     def stop(self):
         self.hcom("kill", "all")

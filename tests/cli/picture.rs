@@ -18,46 +18,6 @@ struct Look {
     is_reversed: bool,
 }
 
-/// Writes a film of screens, each with the milliseconds for which it stays, if a directory is named. Where a film is not
-/// played, its last screen stands.
-pub(crate) fn film(
-    name: &str,
-    title: &str,
-    screens: &[(String, u32)],
-    (columns, lines): (usize, usize),
-) {
-    if let Some(place) = std::env::var_os("ENSEMBLE_WRITE_PICTURES") {
-        let svg = film_svg(title, screens, (columns, lines));
-        fs::write(Path::new(&place).join(format!("{name}.svg")), svg).unwrap();
-    }
-}
-
-fn film_svg(title: &str, screens: &[(String, u32)], size: (usize, usize)) -> String {
-    let whole: u32 = screens.iter().map(|(_, stays)| stays).sum();
-    let mut out = start(title, size);
-    out.push_str("<style>@media (prefers-reduced-motion: no-preference) {\n");
-    let mut from = 0;
-    for (number, (_, stays)) in screens.iter().enumerate() {
-        let percent = |at: u32| f64::from(at) * 100.0 / f64::from(whole);
-        let (begin, end) = (percent(from), percent(from + stays));
-        let _ = writeln!(
-            out,
-            "#s{number} {{ animation: k{number} {whole}ms step-end infinite }} @keyframes k{number} {{ \
-             0% {{ visibility: hidden }} {begin:.3}% {{ visibility: visible }} {end:.3}% {{ visibility: hidden }} }}"
-        );
-        from += stays;
-    }
-    out.push_str("}</style>\n");
-    for (number, (screen, _)) in screens.iter().enumerate() {
-        let hidden = if number + 1 < screens.len() { " visibility=\"hidden\"" } else { "" };
-        let _ = writeln!(out, "<g id=\"s{number}\"{hidden}>");
-        drawn(&mut out, screen);
-        out.push_str("</g>\n");
-    }
-    out.push_str("</svg>\n");
-    out
-}
-
 /// Writes a picture of a screen, as `tmux capture-pane -e -p` prints it.
 pub(crate) fn keep(name: &str, title: &str, screen: &str, columns: usize) {
     if let Some(place) = std::env::var_os("ENSEMBLE_WRITE_PICTURES") {
@@ -181,17 +141,6 @@ fn apply(look: &mut Look, code: &str) {
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
-}
-
-#[test]
-fn a_film_shows_its_screens_in_turn() {
-    let screens = [("one".to_owned(), 1000), ("two".to_owned(), 3000)];
-    let drawn = film_svg("a film", &screens, (20, 2));
-    let turn = "#s1 { animation: k1 4000ms step-end infinite } @keyframes k1 { 0% { visibility: hidden } \
-                25.000% { visibility: visible } 100.000% { visibility: hidden } }";
-    assert!(drawn.contains(turn), "{drawn}");
-    assert!(drawn.contains("<g id=\"s0\" visibility=\"hidden\">"), "{drawn}");
-    assert!(drawn.contains("<g id=\"s1\">") && drawn.contains(">two</text>"), "{drawn}");
 }
 
 #[test]

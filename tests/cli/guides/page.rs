@@ -25,14 +25,17 @@ pub(super) fn steps(text: &str) -> Result<Vec<Step>, String> {
     let mut comment = None;
     let mut lines = text.lines().enumerate();
     while let Some((at, line)) = lines.next() {
-        let Some(info) = line.strip_prefix("```") else {
+        // What a command prints may have fences itself, which are shorter than the one around it.
+        let info = line.trim_start_matches('`');
+        let fence = &line[..line.len() - info.len()];
+        if fence.len() < 3 {
             if !line.trim().is_empty() {
                 comment = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
             }
             continue;
-        };
+        }
         let block: Vec<&str> =
-            lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
+            lines.by_ref().map(|(_, line)| line).take_while(|line| *line != fence).collect();
         let said = comment.take();
         if let Some(name) = said.and_then(|said| said.strip_prefix("file: ")) {
             steps.push(Step::File { name: name.to_owned(), content: block.join("\n") + "\n" });
@@ -99,6 +102,53 @@ pub(super) fn with_ids(command: &str, ids: &Ids) -> String {
     ids.iter().fold(command.to_owned(), |command, (shown, real)| command.replace(shown, real))
 }
 
+/// How many bytes of `text` are a time at its start: `3s`, `4m 59s`, `352ms`, `04:45:12`.
+fn time_length(text: &str) -> Option<usize> {
+    let digits = |text: &str| text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+    let bytes = text.as_bytes();
+    let clock =
+        |at: usize, byte: &u8| if at % 3 == 2 { *byte == b':' } else { byte.is_ascii_digit() };
+    if bytes.len() >= 8 && bytes[..8].iter().enumerate().all(|(at, byte)| clock(at, byte)) {
+        return Some(8);
+    }
+    let mut length = 0;
+    loop {
+        let rest = &text[length..];
+        let part = rest.strip_prefix(' ').filter(|_| length > 0).unwrap_or(rest);
+        let number = digits(part);
+        let unit = part[number..].chars().take_while(|c| c.is_alphabetic()).collect::<String>();
+        if number == 0 || !["ms", "µs", "s", "m", "h"].contains(&unit.as_str()) {
+            return (length > 0).then_some(length);
+        }
+        length += rest.len() - part.len() + number + unit.len();
+    }
+}
+
+/// How many bytes of `text` are the unique beginning of an id at its start: `019aa8f2-6a2e`, or longer.
+fn short_id_length(text: &str) -> Option<usize> {
+    let is_part = |c: char| c.is_ascii_hexdigit() || c == '-';
+    let length = text.chars().take_while(|c| is_part(*c)).count();
+    let is_id = (13..36).contains(&length) && text[..length].find('-') == Some(8);
+    is_id.then_some(length)
+}
+
+/// A line in which whatever differs between two runs is the same: times, short ids, and the widths of columns.
+fn normalized(line: &str) -> String {
+    let (mut rest, mut out) = (line.trim_end(), String::new());
+    while let Some(c) = rest.chars().next() {
+        let is_start = !out.ends_with(|c: char| c.is_alphanumeric() || c == '-');
+        let (length, shown) = match (time_length(rest), short_id_length(rest)) {
+            (Some(length), _) if is_start => (length, "<time>".to_owned()),
+            (_, Some(length)) if is_start => (length, "<id>".to_owned()),
+            _ if c == ' ' && out.ends_with("  ") => (1, String::new()),
+            _ => (c.len_utf8(), c.to_string()),
+        };
+        out += &shown;
+        rest = &rest[length..];
+    }
+    out
+}
+
 /// Whether these are the lines that a page shows; ids that are new are then known.
 pub(super) fn is_shown(shown: &[String], printed: &[&str], ids: &mut Ids) -> bool {
     let Some((first, rest)) = shown.split_first() else { return printed.is_empty() };
@@ -107,7 +157,7 @@ pub(super) fn is_shown(shown: &[String], printed: &[&str], ids: &mut Ids) -> boo
     }
     let Some((line, others)) = printed.split_first() else { return false };
     let mut with_these = ids.clone();
-    if is_line(first.trim_end(), line.trim_end(), &mut with_these)
+    if is_line(&normalized(first), &normalized(line), &mut with_these)
         && is_shown(rest, others, &mut with_these)
     {
         *ids = with_these;
@@ -135,6 +185,16 @@ fn is_line(shown: &str, printed: &str, ids: &mut Ids) -> bool {
     let next = characters.next();
     printed.chars().next() == next
         && is_line(characters.as_str(), &printed[next.map_or(0, char::len_utf8)..], ids)
+}
+
+#[test]
+fn a_line_is_compared_without_its_times_short_ids_and_widths() {
+    let is_same = |one: &str, other: &str| normalized(one) == normalized(other);
+    assert!(is_same("019aa8f2-6a2e  waits  3s", "019aa8f3-77b1-7  waits    4m 59s"));
+    assert!(is_same("(352ms) ago, at 04:45:12", "(1.2s) ago, at 23:00:01"));
+    assert!(!is_same("step 3 waits", "step 4 waits"));
+    assert!(!is_same("3 more", "3s more") && !is_same("id 7f", "id 019aa8f2-6a2e"));
+    assert_eq!(normalized("extend x 30m   (yours"), "extend x <time>  (yours");
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(super) struct Shell {
     /// How much of the transcript was compared, in bytes.
     seen: usize,
     ids: Ids,
+    /// Whether a program that the page has started runs behind its commands, and may print at any time.
+    has_others: bool,
 }
 
 impl Shell {
@@ -79,7 +81,7 @@ impl Shell {
             .spawn()
             .unwrap();
         let stdin = child.stdin.take().unwrap();
-        Self { home, _tmux: tmux, child, stdin, seen: 0, ids: Ids::new() }
+        Self { home, _tmux: tmux, child, stdin, seen: 0, ids: Ids::new(), has_others: false }
     }
 
     /// The tmux that a reader sits in, with the same programs on its PATH.
@@ -133,9 +135,14 @@ impl Shell {
             std::thread::sleep(LOOK_INTERVAL);
         }
         let code: i32 = fs::read_to_string(&codes).unwrap().trim().parse().unwrap();
+        let behind = command.split(" # ").next().is_some_and(|it| it.trim_end().ends_with('&'));
+        self.has_others |= behind;
         let output = || format!("`{command}` (exit code {code}) printed:\n{}", self.transcript());
         if code != shown.code {
             return Err(format!("{}and not exit code {}", output(), shown.code));
+        }
+        if shown.output.is_empty() && !self.has_others && !self.transcript().trim().is_empty() {
+            return Err(format!("{}and the page shows nothing", output()));
         }
         if !shown.output.is_empty() {
             // What runs behind prints a moment later.
@@ -144,8 +151,6 @@ impl Shell {
                 is_shown(&shown.output, &self.transcript().lines().collect::<Vec<_>>(), ids)
             };
             while !as_shown(&mut ids) {
-                let behind =
-                    command.split(" # ").next().is_some_and(|it| it.trim_end().ends_with('&'));
                 if !behind || Instant::now() > deadline {
                     return Err(format!("{}and not:\n{}", output(), shown.output.join("\n")));
                 }
