@@ -1,4 +1,5 @@
-//! Links of pages lead somewhere, headings included, and the book's table of contents lists every page.
+//! Links of pages lead somewhere, headings included, each page is plain Markdown, and the book lists each, some
+//! twenty for users and the others below them.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -118,9 +119,33 @@ fn pages_that_texts_name_exist() {
     assert_none("a page that does not exist", &missing);
 }
 
+/// Tags by which mdBook puts other files into a page. Elsewhere a reader would see the tag itself.
+const TAG_START: &str = "{{#";
+/// A page with fewer lines only leads to another one.
+const PAGE_LINES_MIN: usize = 10;
+
 #[test]
-fn the_book_lists_each_page_once() {
+fn each_page_is_complete_as_plain_markdown() {
+    let mut found = Vec::new();
+    for (page, text) in files(&[".md"]) {
+        if text.contains(TAG_START) {
+            found.push(format!("{page}: has `{TAG_START}`"));
+        }
+        if page.starts_with("docs/") && text.lines().count() < PAGE_LINES_MIN {
+            found.push(format!("{page}: leads only to another page"));
+        }
+    }
+    assert_none("a page that is not complete", &found);
+}
+
+/// The most pages that the book shows before one of them is unfolded.
+const BOOK_PAGES_MAX: usize = 27;
+
+#[test]
+fn the_book_shows_few_pages_and_lists_each_once() {
     let summary = std::fs::read_to_string(root().join(SUMMARY)).unwrap();
+    let shown = summary.lines().filter(|line| line.starts_with(['-', '['])).count();
+    assert!(shown <= BOOK_PAGES_MAX, "the book shows {shown} pages at first sight");
     let listed: Vec<String> = prose(&summary)
         .flat_map(|(_, line)| targets(line))
         .filter(|target| !target.starts_with("../"))
