@@ -15,7 +15,7 @@ use serde_json::Value;
 use support::{Bed, PATIENCE, eventually_true, name};
 use watcher::Watcher;
 
-const CONFIG: &str = "alarms: {orphan: 1, draft: 1, untaken: 3600}\npoll_interval_seconds: 1";
+const CONFIG: &str = "alarms: {orphan: 1, draft: 1, untaken: 3600}\npoll_interval: 1";
 
 fn bed() -> (Bed, Board) {
     let bed = Bed::with(&Settings::default(), CONFIG);

@@ -46,7 +46,7 @@ impl Bed {
         let project = Project::discover(Some(&queue)).unwrap();
         project.ensure_state().unwrap();
         let config = project.root().join("ensemble.yaml");
-        std::fs::write(config, "durability: process\npoll_interval_seconds: 1\n").unwrap();
+        std::fs::write(config, "durability: process\npoll_interval: 1\n").unwrap();
         let spool = Spool::create(&queue, project.spool_options(Arc::new(NullRecorder))).unwrap();
         let settings = Settings::default().with_lease_seconds(lease_seconds);
         spool.add_mailbox(&worker(), &settings).unwrap();

@@ -414,7 +414,7 @@ fn a_task_that_is_settled_past_its_plan_is_not_reported_as_settled() {
 #[test]
 fn roles_wait_for_what_was_sent_directly_and_say_so() {
     let bed = Bed::new();
-    let config = "durability: process\ndispatch_patience_seconds: 5\n";
+    let config = "durability: process\ndispatch_patience: 5\n";
     fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
     let mut watcher = bed.start("watch", Stdio::null());
     until_it_watches(&bed);

@@ -268,7 +268,7 @@ fn a_week_of_a_busy_team_leaves_bounded_directories() {
     }
     let mut settings = Settings::default();
     settings.done_days = 1;
-    let bed = Bed::with(&settings, "poll_interval: 1\nhistory_days: 1\n");
+    let bed = Bed::with(&settings, "poll_interval: 1\nhistory: 1d\n");
     let week = Week { bed, load: setting("ENSEMBLE_WEEK_LOAD", 8) };
     let workers = (0..WORKERS).map(|number| format!("worker-{number}"));
     for mailbox in workers.chain(["lead".to_owned()]) {

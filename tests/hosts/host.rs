@@ -60,7 +60,7 @@ impl Host {
         let project = home.path().join(name);
         std::fs::create_dir_all(&project).unwrap();
         let config = format!(
-            "durability: process\npoll_interval_seconds: 1\ntransport: {}\n\
+            "durability: process\npoll_interval: 1\ntransport: {}\n\
              nats: {{team: hosts, replicas: 3, patience: {PATIENCE_SECONDS}}}\n\
              identity: {{outsiders: allow}}\n\
              readiness: {{wait: 5, retry: 1}}\n\

@@ -86,7 +86,7 @@ impl Stage {
         let own = self.own.display();
         let scripted = |script: &str| format!("{{command: 'exec bash {own}/{script}.sh'}}");
         format!(
-            "durability: process\npoll_interval_seconds: 5\nteam: {{name: whole}}\n\
+            "durability: process\npoll_interval: 5\nteam: {{name: whole}}\n\
              readiness: {{wait: 8}}\nladder: {{phase: 4}}\n\
              alarms: {{to: conductor, untaken: 20}}\nagents:\n\
              \x20 conductor: {}\n  worker-1: {worker}\n  worker-2: {worker}\n\

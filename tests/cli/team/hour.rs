@@ -20,7 +20,7 @@ const LENGTH: &str = "ENSEMBLE_HOUR_SECONDS";
 
 /// Alarms and ladders of a project that does not wait long.
 const CONFIG: &str = "alarms: {draft: 1, to: conductor}\n\
-                      ladder: {phase: 2, ceiling: 0}\npoll_interval_seconds: 1\n";
+                      ladder: {phase: 2, ceiling: 0}\npoll_interval: 1\n";
 
 /// A team and the clock of its hour.
 struct Hour {

@@ -47,7 +47,7 @@ fn team_with(command: &str) -> Team {
         let command = command.replace("HERE", here);
         format!(
             "  coder-1: {{role: coder, command: '{} agent supervise --role coder --poll 1s -- {command}', env: \
-             {{HERE: {here}, E: {}}}}}\npoll_interval_seconds: 900\n",
+             {{HERE: {here}, E: {}}}}}\npoll_interval: 900\n",
             program().display(),
             program().display()
         )
