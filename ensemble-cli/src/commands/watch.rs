@@ -1,7 +1,8 @@
 //! `ensemble admin watch`: the sidecar, in the foreground.
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::Outcome;
+use ensemble_app::failure::{Failure, Outcome};
+use ensemble_core::Error;
 use ensemble_project::Project;
 use ensemble_team::roster::Member;
 use ensemble_watch::{run_process, run_process_while};
@@ -28,8 +29,13 @@ impl Arguments {
             let _ = rustix::process::setsid();
             return Ok(run_process_while(project, is_used, || {})?);
         }
-        run_process(project, || say(&format!("watching {}", project.queue.display())))?;
-        Ok(())
+        let watched =
+            run_process(project, || say(&format!("watching {}", project.queue.display())));
+        watched.map_err(|error| match error {
+            Error::Locked { .. } => Failure::from(error)
+                .with_hint("a watcher of this project runs already: nothing else is needed"),
+            error => error.into(),
+        })
     }
 }
 

@@ -27,7 +27,7 @@ impl Arguments {
         let identity = context.identity()?;
         let Some(name) = &identity.name else {
             return Err(Failure::nothing("not an agent of this team, and no name given")
-                .with_hint("`--as NAME` or ENSEMBLE_AGENT_ID says one"));
+                .with_hint("you are a person here: `ensemble recv` reads your mail, `--as NAME` asks about an agent"));
         };
         let member = context.project()?.roster().get(name)?.filter(|_| identity.is_member());
         let holds = holds(context, name);

@@ -124,8 +124,7 @@ fn attached_terminals_ring_and_show_it_and_run_nothing() {
 
 #[test]
 fn a_prompt_on_a_screen_is_seen_without_hooks_and_between_two_regular_looks() {
-    let team =
-        hooked(&[("asks", "claude")], "hooks: {providers: []}\npoll_interval: 3600\n");
+    let team = hooked(&[("asks", "claude")], "hooks: {providers: []}\npoll_interval: 3600\n");
     team.wait_for_state("asks", "idle");
     let blocked = || {
         let status = team.bed.json("status").pop().unwrap();
