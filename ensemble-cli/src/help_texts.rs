@@ -25,8 +25,8 @@ A message goes through these states, and `ensemble why ID` shows them:
   settled    its work is done
   dead       delivery failed; `ensemble dead retry ID` delivers it again
 
-The watcher notifies each agent by the best way that it offers. Mail for an agent
-that does not run waits until it does.
+The watcher notifies each agent in the best way that it offers. Mail for an
+agent that does not run waits until it does.
 `send --until STATE --wait DURATION` returns when the message is in that state.
 ";
 
