@@ -56,14 +56,14 @@ const TASKS: [(&str, &[Step]); 5] = [
     (
         "See why a task failed",
         &[
-            ("ensemble help", &["ensemble why ID"]),
+            ("ensemble help", &["why       show what happened to a message, a task or an agent"]),
             ("ensemble why t-fail", &["It failed: 0 of 3 tests (0%) ran"]),
         ],
     ),
     (
         "Stop everything",
         &[
-            ("ensemble help", &["`down` ends it"]),
+            ("ensemble help", &["`down` stops it"]),
             (
                 "ensemble down --deadline 2s",
                 &["reviewer may not answer", "coder-2", "was ended without an answer"],
