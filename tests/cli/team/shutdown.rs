@@ -314,7 +314,7 @@ fn an_interrupted_down_takes_back_what_it_has_asked() {
     let ended = ran(down.wait_with_output().unwrap());
     assert_eq!(ended.code, 1, "{ended:?}");
     for said in
-        ["asked one to shut down; who does not answer within", "one stay, and the request is"]
+        ["asked one to shut down; agents that have not answered in", "one stay, and the request is"]
     {
         assert!(ended.stderr.contains(said), "{ended:?}");
     }
