@@ -120,23 +120,9 @@ pub(crate) const GROUPS: [Group; 7] = [
 pub(crate) const PROGRAMS: &str = "programs";
 
 /// The commands of that group.
-pub(crate) const FOR_PROGRAMS: [&str; 15] = [
-    "agent register",
-    "agent verify",
-    "agent heartbeat",
-    "agent handoff",
-    "agent exit",
-    "agent unregister",
-    "agent pong",
-    "step heartbeat",
-    "log record",
-    "log replay",
-    "admin hook",
-    "admin tmux-status",
-    "admin schema",
-    "admin conformance",
-    "admin man",
-];
+pub(crate) const FOR_PROGRAMS: &str = "agent register, agent verify, agent heartbeat, agent handoff, agent exit, \
+     agent unregister, agent pong, step heartbeat, log record, log replay, admin hook, admin tmux-status, admin schema, \
+     admin conformance, admin man";
 
 /// What bare `ensemble`, `-h` and `--help` print: 24 lines of 80 columns at most, with 14 commands.
 pub(crate) const FIRST_DAY: &str = "\

@@ -11,14 +11,6 @@ use serde::{Deserialize, Serialize, Serializer};
 const FORMS: &str = "seconds (90) or units (90s, 5m, \"1h 30m\")";
 
 /// A duration as people write it: plain seconds, or units as in `1h 30m`.
-///
-/// ```
-/// use std::time::Duration;
-/// let period: ensemble_project::ConfigDuration = "1h 30m".parse()?;
-/// assert_eq!(Duration::from(period), Duration::from_secs(5400));
-/// assert!("5 parsecs".parse::<ensemble_project::ConfigDuration>().is_err());
-/// # Ok::<(), String>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfigDuration(Duration);
 
@@ -40,12 +32,6 @@ impl schemars::JsonSchema for ConfigDuration {
 impl From<ConfigDuration> for Duration {
     fn from(period: ConfigDuration) -> Self {
         period.0
-    }
-}
-
-impl From<Duration> for ConfigDuration {
-    fn from(duration: Duration) -> Self {
-        Self(duration)
     }
 }
 

@@ -470,7 +470,7 @@ mod tests {
         let project = read_config(&file, None).unwrap();
         let user = Config {
             durability: Some(Durability::Power),
-            poll_interval: Some(Duration::from_secs(5).into()),
+            poll_interval: "5s".parse().ok(),
             ..Config::default()
         };
         let both = project.or(user);

@@ -100,7 +100,7 @@ fn print_group(context: &Context, program: &Command, group: &Group) -> Outcome {
 /// The commands that programs run, each by its place.
 fn print_for_programs(context: &Context, program: &Command) -> Outcome {
     context.out.line(context.out.paint(STRONG, format!("{PROGRAMS}:")))?;
-    for place in FOR_PROGRAMS {
+    for place in FOR_PROGRAMS.split(", ") {
         let command = place.split(' ').try_fold(program, |found, word| found.find_subcommand(word));
         let about = command.and_then(Command::get_about).map(ToString::to_string);
         context.out.line(format!("  {place:<18} {}", about.unwrap_or_default()))?;

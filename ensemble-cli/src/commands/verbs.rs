@@ -232,7 +232,7 @@ pub(crate) fn program() -> Command {
 
 /// `help` lists what programs run apart from what people run.
 fn with_programs_apart(program: Command) -> Command {
-    let places = FOR_PROGRAMS.iter().filter_map(|place| place.split_once(' '));
+    let places = FOR_PROGRAMS.split(", ").filter_map(|place| place.split_once(' '));
     places.fold(program, |program, (head, word)| {
         program.mut_subcommand(head, |head| head.mut_subcommand(word, |below| below.hide(true)))
     })
