@@ -208,7 +208,7 @@ fn tail_of(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Gives back what earlier hooks have received and not handed over.
+/// Returns what earlier hooks have received and not handed over.
 pub(super) fn give_back_abandoned(spool: &Spool, agent: &Name, session: &mut Session) {
     for carried in session.abandoned() {
         let _ = ensemble_project::sessions::give_back(spool, agent, carried);
@@ -216,7 +216,7 @@ pub(super) fn give_back_abandoned(spool: &Spool, agent: &Name, session: &mut Ses
     session.carrying.retain(|carried| !carried.is_abandoned());
 }
 
-/// Gives back what the agent holds: it was told of that in a conversation that it does not know any more.
+/// Returns what the agent holds: it got that in a conversation that it does not know any more.
 pub(super) fn give_back_held(hook: &Hook<'_>, queue: &Queue) -> Outcome {
     if let Some(spool) = queue.directory() {
         spool.release_all(&hook.agent, CLEARED)?;
