@@ -205,7 +205,6 @@ def play(stage, story):
     stage.keys("claude", "Enter")
     stage.shows("claude", "I will tell you when it answers")
     stage.keep(1800)
-    stage.shows("codex", "ensemble recv")
     if not settled(lambda: holds(stage), PATIENCE_SECONDS):
         raise SystemExit(f"codex takes nothing: {state(stage)}\n{stage.screen('codex')}")
     stage.rests("claude")
