@@ -21,7 +21,7 @@ APIS = {"messages": "cora", "responses": "coda", "completions": "opal", "enerate
 TEAM = """agents:
 {agents}
 team: {{columns: 100, lines: 40}}
-notify: [{{when: [answered], command: cat, delay_seconds: 0}}]
+notify: [{{when: [answered], command: cat, delay: 0}}]
 """
 # Short enough that a message which is forgotten comes again while the evening lasts.
 LEASE = "20s"

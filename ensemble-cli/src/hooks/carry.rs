@@ -14,8 +14,7 @@
 //! this session was given before is asked about first. The rest is announced by number, once a session for each
 //! message.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use ensemble_app::mail::delivered::{Delivered, PLAIN_TYPE, sender_of};
 use ensemble_app::queue::Queue;
 use ensemble_app::text::printable;
 use ensemble_core::broker::Broker as _;
+use ensemble_core::durable::open_file;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, Purpose};
@@ -186,7 +186,7 @@ pub(super) fn confirm(hook: &Hook<'_>, session: &mut Session) -> Outcome {
         return Ok(());
     };
     // A transcript that cannot be read proves nothing.
-    let Ok(transcript) = tail_of(path) else { return Ok(()) };
+    let Ok(Some(transcript)) = tail_of(path) else { return Ok(()) };
     let is_shown = |id: &MessageId| transcript.contains(&format!(" {}", ids::beginning(id)));
     let ids: Vec<_> = session.unconfirmed.iter().filter(|id| is_shown(id)).cloned().collect();
     session.unconfirmed.retain(|id| !ids.contains(id));
@@ -198,14 +198,14 @@ pub(super) fn confirm(hook: &Hook<'_>, session: &mut Session) -> Outcome {
     Ok(())
 }
 
-/// The end of a file as text.
-fn tail_of(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
+/// The end of a file as text; `None` if it does not exist.
+fn tail_of(path: &Path) -> Outcome<Option<String>> {
+    let Some((mut file, _)) = open_file(path)? else { return Ok(None) };
     let begin = file.metadata()?.len().saturating_sub(TRANSCRIPT_BYTES_MAX);
     file.seek(SeekFrom::Start(begin))?;
     let mut bytes = Vec::new();
     file.take(TRANSCRIPT_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// Returns what earlier hooks have received and not handed over.
