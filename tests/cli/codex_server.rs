@@ -31,12 +31,15 @@ said = os.open(os.path.join(home, "say"), os.O_RDWR)
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[3].removeprefix("unix://"))
 listener.listen()
-clients, rest = {}, b""
+clients, rest = [], b""
 
 def write(client, value):
     text = json.dumps(value).encode()
     size = bytes([len(text)]) if len(text) < 126 else b"\x7e" + struct.pack(">H", len(text))
-    client.sendall(b"\x81" + size + text)
+    try:
+        client.sendall(b"\x81" + size + text)
+    except OSError:
+        clients.remove(client)
 
 def greet(client):
     head = client.recv(65536).decode()
@@ -44,23 +47,19 @@ def greet(client):
     digest = hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()
     client.sendall(("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                     f"Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}\r\n\r\n").encode())
-    clients[client] = client.makefile("rb")
+    clients.append(client)
 
-def frame(file):
-    head = file.read(2)
-    if len(head) < 2:
-        return None
+def frame(client):
+    read = lambda size: client.recv(size, socket.MSG_WAITALL)
+    head = read(2)
     size = head[1] & 127
     if size == 126:
-        size = struct.unpack(">H", file.read(2))[0]
-    mask, text = file.read(4), file.read(size)
+        size = struct.unpack(">H", read(2))[0]
+    mask, text = read(4), read(size)
     return json.loads(bytes(byte ^ mask[at % 4] for at, byte in enumerate(text))) if head[0] & 15 == 1 else {}
 
 def serve(client):
-    asked = frame(clients[client])
-    if asked is None:
-        del clients[client]
-        return
+    asked = frame(client)
     if "id" not in asked:
         return
     calls.write(json.dumps(asked) + "\n")
@@ -72,15 +71,19 @@ def serve(client):
 
 while True:
     for ready in select.select([listener, said, *clients], [], [])[0]:
-        if ready is listener:
-            greet(listener.accept()[0])
-        elif ready is said:
-            *lines, rest = (rest + os.read(said, 65536)).split(b"\n")
-            for client in clients:
-                for line in lines:
-                    write(client, json.loads(line))
-        else:
-            serve(ready)
+        try:
+            if ready is listener:
+                greet(listener.accept()[0])
+            elif ready is said:
+                *lines, rest = (rest + os.read(said, 65536)).split(b"\n")
+                for client in list(clients):
+                    for line in lines:
+                        write(client, json.loads(line))
+            else:
+                serve(ready)
+        except (OSError, IndexError):
+            # A client that has left.
+            clients = [client for client in clients if client is not ready]
 "#;
 
 /// A wrapped Codex, and the server that it has.

@@ -60,6 +60,8 @@ struct Thread {
     id: String,
     /// The rollout, which Codex writes.
     path: Option<String>,
+    /// How the session has begun, until its agent is introduced.
+    source: Option<&'static str>,
 }
 
 /// Speaks into the person's thread.
@@ -121,9 +123,8 @@ impl Companion<'_> {
                 watcher = None;
             }
         }
-        for id in self.server.get_mut().loaded_threads()? {
-            self.meet(&id)?;
-        }
+        let met = self.meet_loaded();
+        self.outlive(met)?;
         loop {
             while let Some(news) = self.server.get_mut().news()? {
                 let followed = self.follow(&news);
@@ -160,6 +161,11 @@ impl Companion<'_> {
             }
             Ok(()) => Ok(()),
         }
+    }
+
+    fn meet_loaded(&mut self) -> Outcome {
+        let ids = self.server.get_mut().loaded_threads()?;
+        ids.iter().try_for_each(|id| self.meet(id))
     }
 
     fn follow(&mut self, news: &Value) -> Outcome {
@@ -206,10 +212,21 @@ impl Companion<'_> {
         let path = thread["path"].as_str().map(str::to_owned);
         let is_at_work = matches!(self.activity, Activity::Working | Activity::Blocked);
         self.left_working = self.thread.take().map(|left| left.id).filter(|_| is_at_work);
-        self.thread = Some(Thread { id: id.to_owned(), path });
+        self.thread = Some(Thread { id: id.to_owned(), path, source: Some(source) });
         self.activity = Activity::Idle;
+        self.introduce()
+    }
+
+    /// What fails here is tried again: an agent that was never introduced cannot take part.
+    fn introduce(&mut self) -> Outcome {
+        let source = self.thread.as_ref().and_then(|thread| thread.source);
+        let Some(source) = source else { return Ok(()) };
         let input = EventInput { source: Some(source.to_owned()), ..EventInput::default() };
-        self.report(Event::Start, input)
+        self.report(Event::Start, input)?;
+        if let Some(thread) = &mut self.thread {
+            thread.source = None;
+        }
+        Ok(())
     }
 
     fn change(&mut self, status: &Value) -> Outcome {
@@ -254,6 +271,7 @@ impl Companion<'_> {
     }
 
     fn say_what_waits(&mut self) -> Outcome {
+        self.introduce()?;
         match self.activity {
             Activity::Idle => {
                 let mut has_begun = false;
