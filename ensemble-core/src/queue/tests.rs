@@ -472,5 +472,5 @@ fn serving_settles_what_worked_and_gives_the_error_to_the_dead_letter() {
     let counts = inbox.counts().unwrap();
     assert_eq!((counts.queued, counts.acked, counts.settled, counts.dead), (0, 0, 2, 2));
     let reasons: Vec<_> = inbox.dead_letters().unwrap().into_iter().map(|it| it.reason).collect();
-    assert!(reasons.contains(&"no such file after 1 attempt".to_owned()), "{reasons:?}");
+    assert!(reasons.contains(&"no such file after 1 attempts".to_owned()), "{reasons:?}");
 }

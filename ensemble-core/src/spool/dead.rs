@@ -47,11 +47,11 @@ pub(super) struct Reason {
     pub(super) told: bool,
 }
 
-/// The reason of a dead letter that has no attempt left.
+/// The reason of a dead letter that has no attempt left, as PROTOCOL.md has it for clients in all languages: one
+/// attempt is no exception.
 #[must_use]
 pub fn exhausted_reason(why: &str, attempts: u64) -> String {
-    let plural = if attempts == 1 { "" } else { "s" };
-    format!("{why} after {attempts} attempt{plural}")
+    format!("{why} after {attempts} attempts")
 }
 
 /// A message that will not be delivered any more, and why; [`Mailbox`](crate::Mailbox) has an example.
