@@ -144,11 +144,6 @@ impl Desk {
         !matches!(self.app().board_if_any(), Ok(None))
     }
 
-    /// Whether an agent has a step to do, or had one.
-    pub(super) fn has_steps(&self) -> bool {
-        self.store.agents().map_or(true, |agents| !agents.is_empty())
-    }
-
     /// The session has been shown what its steps are about now.
     pub(super) fn learn_all(&self) -> Result<(), Trouble> {
         let held = self.store.held_by(&self.agent)?;

@@ -149,7 +149,7 @@ impl Server {
                 self.blocking(call).await?
             }
         };
-        // A plan or a blackboard that came after the session began brings its tools along.
+        // A blackboard that came after the session began brings its tools along.
         if self.blocking(|desk| desk.offers_others(tools::offered(desk).len())).await? {
             let _ = peer.notify_tool_list_changed().await;
         }

@@ -302,19 +302,13 @@ pub(super) fn named(name: &str) -> Option<&'static ToolSpec> {
 /// Tools of the blackboard.
 const BOARD_TOOLS: [&str; 5] =
     ["claim_task", "submit_task", "verdict_task", "block_task", "handoff"];
-/// Tools of step queues.
-const STEP_TOOLS: [&str; 2] = [COMPLETION_TOOL, "next_step"];
-
-/// The tools that a client is offered: those of the blackboard and of steps only where the project has some, as each
-/// tool costs its model tokens in every session. A call of any other is served all the same.
+/// The tools that a client is offered: those of the blackboard only where the project has one, as each tool costs its
+/// model tokens in every session. A call of any other is served all the same. Those of steps are always there: a step
+/// comes as mail into a session that runs, and agents were seen to ask their model about it before they list the tools
+/// again.
 pub(super) fn offered(desk: &Desk) -> Vec<&'static ToolSpec> {
-    let (has_board, has_steps) = (desk.has_board(), desk.has_steps());
-    let is_offered = |tool: &&ToolSpec| match tool.name {
-        name if BOARD_TOOLS.contains(&name) => has_board,
-        name if STEP_TOOLS.contains(&name) => has_steps,
-        _ => true,
-    };
-    all().filter(is_offered).collect()
+    let has_board = desk.has_board();
+    all().filter(|tool| has_board || !BOARD_TOOLS.contains(&tool.name)).collect()
 }
 
 /// Name and schema of every tool's arguments, for documents; `agent` has the seed's names.
