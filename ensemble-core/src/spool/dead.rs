@@ -48,7 +48,7 @@ pub(super) struct Reason {
 }
 
 /// The reason of a dead letter that has no attempt left, as PROTOCOL.md has it for clients in all languages: one
-/// attempt is no exception.
+/// attempt is written so too.
 #[must_use]
 pub fn exhausted_reason(why: &str, attempts: u64) -> String {
     format!("{why} after {attempts} attempts")
