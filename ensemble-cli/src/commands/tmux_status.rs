@@ -14,7 +14,7 @@ const TEXT_CHARS_MAX: usize = 40;
 /// Print what needs you in a few words, for the status line of tmux
 ///
 /// Nothing is printed while nothing needs you. tmux asks every `status-interval` seconds; a rule of `notify` with
-/// `tmux: true` has the line drawn anew at once.
+/// `tmux: true` redraws the line at once.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: tmux set -g status-right '#(ensemble --queue ~/project/queue tmux-status)'"

@@ -19,7 +19,8 @@
 //!
 //! The agent reads TEXT. The person at its screen reads SHOWN: sender and first words of each message.
 //!
-//! OpenCode has no hooks that are commands: two plugins of ours run them (`ensemble_tmux::provider::plugin`).
+//! OpenCode has no hooks that are commands: two plugins of ours run them (`ensemble_tmux::provider::plugin`). A Codex
+//! without hooks has a [`companion`], which does here what its server says.
 //!
 //! *Mail* is the messages themselves, received for the agent and fenced, up to `hooks.carry_bytes`. What is longer, or
 //! must wait for other work, is announced once a session. A message is received before it is written, under the

@@ -12,13 +12,16 @@
 //! session file of the program itself is asked, too. It holds the lock by which the watcher knows
 //! that no keystrokes are needed.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::Outcome;
 use ensemble_app::queue::Queue;
 use ensemble_core::driver::PongBox;
+use ensemble_core::message::Name;
 use ensemble_core::watch::Waiter;
+use ensemble_project::Project;
 use ensemble_team::session::{Activity, Session, Way};
 use ensemble_tmux::provider::machine::Places;
 use ensemble_tmux::provider::process;
@@ -26,24 +29,23 @@ use ensemble_tmux::provider::process;
 use super::{Hook, carry, ping};
 
 /// How long a new waiter waits for the one before it, which ends when it sees that its session is over.
-const TAKE_OVER: Duration = Duration::from_secs(5);
+pub(super) const TAKE_OVER: Duration = Duration::from_secs(5);
 /// How long the hook that begins a session may take to note it.
 const GRACE: Duration = Duration::from_secs(3);
-/// How often to look whether the agent lives, and whether its turn was interrupted.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// How often to look whether the agent lives, whether its turn was interrupted, and for messages whose time has come.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Waits, and gives the exit code.
 pub(super) fn wait(hook: &Hook<'_>) -> Outcome<Exit> {
     let Some(queue) = hook.queue()? else { return Ok(Exit::Done) };
-    let Some(spool) = queue.directory() else { return Ok(Exit::Done) };
-    let place = spool.root().join("mailbox").join(hook.mailbox.as_str());
+    if queue.directory().is_none() {
+        return Ok(Exit::Done);
+    }
     let Ok(_lock) = hook.sessions.become_waiter(&hook.agent, TAKE_OVER) else {
         return Ok(Exit::Done);
     };
-    let ready = hook.context.project()?.ready();
-    // One that does not exist yet could not be watched.
-    PongBox::open(&ready)?;
-    let dirs = [place.join("new"), place.join("front"), hook.sessions.dir().to_owned(), ready];
+    let places = places(hook.context.project()?, &hook.mailbox)?;
+    let dirs: Vec<_> = places.into_iter().chain([hook.sessions.dir().to_owned()]).collect();
     let (waiter, began) = (Waiter::new(&dirs), Instant::now());
     let mut was_noted = false;
     loop {
@@ -59,6 +61,14 @@ pub(super) fn wait(hook: &Hook<'_>) -> Outcome<Exit> {
         }
         waiter.wait(LOOK_INTERVAL);
     }
+}
+
+/// Where a file lands that an idle agent waits for: its mail, and a ping.
+pub(super) fn places(project: &Project, mailbox: &Name) -> Outcome<[PathBuf; 3]> {
+    let (place, ready) = (project.queue.join("mailbox").join(mailbox.as_str()), project.ready());
+    // One that does not exist yet could not be watched.
+    PongBox::open(&ready)?;
+    Ok([place.join("new"), place.join("front"), ready])
 }
 
 /// Whether the session for which this waits is over. Before the hook that begins it has noted it, the file still

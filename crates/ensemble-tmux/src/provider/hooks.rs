@@ -25,7 +25,7 @@ pub struct HookConfig {
     pub arguments: Vec<String>,
     /// Arguments that add our tools alone. A program that is started without our hooks gets them all the same.
     pub tools: Vec<String>,
-    /// Words before the program's name: a program of ours that starts it, where it gets our tools and no hooks.
+    /// Words before the program's name: our own program, which starts it, where it gets our tools and no hooks.
     pub before: Vec<String>,
     /// Variables of its environment.
     pub env: BTreeMap<String, String>,

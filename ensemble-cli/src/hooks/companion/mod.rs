@@ -16,9 +16,9 @@
 //!
 //! A message is handed over only while no turn runs. What is said into a running turn is lost when the person ends that
 //! turn, though the server has accepted it. After `/clear` and `/new` the server still accepts the old thread, and
-//! what happens there is seen on no screen: the thread that began last is the person's. Server and companion end with the agent
-//! (`PR_SET_PDEATHSIG`), so that no server outlives it. What fails before the program runs costs nothing: it is started
-//! without a server. A companion that ends leaves its agent as it is: then lines are typed.
+//! what happens there is seen on no screen: the thread that began last is the person's. Server and companion end with
+//! the agent (`PR_SET_PDEATHSIG`), so that no server outlives it. What fails before the program runs costs nothing: it
+//! is started without a server. A companion that ends leaves its agent as it is: then lines are typed.
 //!
 //! Seen with codex-cli 0.171.0 (JSON-RPC in WebSocket frames over a Unix socket, without `jsonrpc`).
 
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::Queue;
-use ensemble_core::driver::{PongBox, nap};
+use ensemble_core::driver::nap;
 use ensemble_core::watch::{FsWatcher, sleep_until_any};
 use ensemble_team::session::{Activity, Way};
 use serde_json::{Value, json};
@@ -45,13 +45,9 @@ use crate::context::Context;
 use server::AppServer;
 pub(crate) use start::{accompany, host, serve};
 
-/// How long the companion before this one may take to end.
-const TAKE_OVER: Duration = Duration::from_secs(5);
-/// How often to look for messages whose time has come.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long an agent may take to end behind its server.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// How long nothing is said after the server has refused something.
+/// How long nothing is said after the server has refused something, unless a turn begins or ends.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// The thread that the person sees.
@@ -112,13 +108,9 @@ impl Companion<'_> {
         let Some(agent) = self.context.agent()? else { return Ok(()) };
         let mailbox = project.roster().get(&agent)?.map_or_else(|| agent.clone(), |it| it.mailbox);
         let sessions = project.sessions();
-        let _lock = sessions.become_waiter(&agent, TAKE_OVER)?;
-        let ready = project.ready();
-        // One that does not exist yet could not be watched.
-        PongBox::open(&ready)?;
-        let place = project.queue.join("mailbox").join(mailbox.as_str());
+        let _lock = sessions.become_waiter(&agent, waiter::TAKE_OVER)?;
         let mut watcher = FsWatcher::new().ok();
-        for dir in [place.join("new"), place.join("front"), ready] {
+        for dir in waiter::places(project, &mailbox)? {
             if watcher.as_mut().is_some_and(|watcher| watcher.watch(&dir).is_err()) {
                 watcher = None;
             }
@@ -140,7 +132,7 @@ impl Companion<'_> {
                 .into_iter()
                 .flatten()
                 .collect();
-            sleep_until_any(&sources, Some(LOOK_INTERVAL))
+            sleep_until_any(&sources, Some(waiter::LOOK_INTERVAL))
                 .map_err(|error| Failure::refused(error.to_string()))?;
             watcher.as_mut().map(FsWatcher::take);
         }
@@ -242,6 +234,8 @@ impl Companion<'_> {
         if now == std::mem::replace(&mut self.activity, now) {
             return Ok(());
         }
+        // What was refused during a turn (a compaction takes nothing) may be said after it.
+        self.quiet_until = None;
         let mut input = EventInput::default();
         let event = match now {
             Activity::Working => Event::Prompt,

@@ -29,17 +29,24 @@ const TRY_INTERVAL: Duration = Duration::from_millis(50);
 const READY: &str = "ready";
 /// Options that the server must have as well as the program, each with a word behind it.
 const SHARED_OPTIONS: [&str; 4] = ["-c", "--config", "--enable", "--disable"];
+/// Other options with a word behind them that were seen to work at a server.
+const VALUED_OPTIONS: [&str; 8] =
+    ["-m", "--model", "-s", "--sandbox", "-a", "--ask-for-approval", "-C", "--cd"];
+/// Options without a word behind them that were seen to work at a server, or belong to a conversation.
+const FLAGS: [&str; 8] = [
+    WITHOUT_SERVER,
+    "--all",
+    "--approve-for-me",
+    "--dangerously-bypass-approvals-and-sandbox",
+    "--last",
+    "--no-alt-screen",
+    "--search",
+    "--strict-config",
+];
 /// What a program with a server does not take.
 const WITHOUT_SERVER: &str = "--no-daemon";
 /// The subcommands that open a conversation as the program alone does.
 const CONVERSATIONS: [&str; 2] = ["resume", "fork"];
-/// The other subcommands, as far as they are known: behind an option, a word may also be its value.
-#[rustfmt::skip]
-const OTHER_COMMANDS: [&str; 25] = [
-    "a", "agents", "app-server", "apply", "archive", "cloud", "completion", "debug", "delete", "doctor", "e", "exec",
-    "exec-server", "features", "help", "login", "logout", "mcp", "plugin", "queue", "remote-control", "review", "sandbox",
-    "unarchive", "update",
-];
 
 /// Becomes the program, at a private server if one can be had.
 pub(crate) fn serve(context: &Context, words: &[OsString]) -> Failure {
@@ -66,7 +73,7 @@ pub(crate) fn serve(context: &Context, words: &[OsString]) -> Failure {
 fn start_companion(context: &Context, words: &[OsString]) -> Outcome<Option<PathBuf>> {
     let project = context.project()?;
     let Some(agent) = context.agent()? else { return Ok(None) };
-    if !opens_conversation(&words[1..]) || project.is_shared()? {
+    if !can_be_served(&words[1..]) || project.is_shared()? {
         return Ok(None);
     }
     let socket = socket_at(project, &format!("{agent}.app-server"))?;
@@ -102,7 +109,7 @@ fn start_companion(context: &Context, words: &[OsString]) -> Outcome<Option<Path
     Err(Failure::refused("the program has no server that could be reached"))
 }
 
-/// A part of ours that ends with the agent, apart from the keys of its terminal.
+/// A process that ends with the agent, and gets none of the signals of its terminal.
 fn part(event: &str) -> Outcome<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["hook", event, "--provider", AgentProgram::Codex.word(), "--"]);
@@ -163,17 +170,29 @@ fn address(socket: &Path) -> OsString {
     address
 }
 
-/// Whether the program is started for a conversation, and not for one of its other commands.
-fn opens_conversation(said: &[OsString]) -> bool {
-    let words: Vec<&str> = said.iter().filter_map(|word| word.to_str()).collect();
-    if words.iter().any(|word| OTHER_COMMANDS.contains(word) || *word == "--remote") {
-        return false;
+/// Whether the program is started for a conversation that a server can have. It ends at an option that it does not
+/// take there (`--add-dir`, `--worktree`), and then nothing can be tried instead: what is not known is not risked.
+fn can_be_served(said: &[OsString]) -> bool {
+    let mut words = said.iter().map(|word| word.to_str().unwrap_or("-"));
+    let mut is_named = false;
+    while let Some(word) = words.next() {
+        let takes_word =
+            |option: &str| SHARED_OPTIONS.contains(&option) || VALUED_OPTIONS.contains(&option);
+        match word.split_once('=') {
+            _ if takes_word(word) => drop(words.next()),
+            Some((option, _)) if option.starts_with("--") && takes_word(option) => {}
+            _ if word.starts_with('-') => {
+                if !FLAGS.contains(&word) {
+                    return false;
+                }
+            }
+            // A prompt has blanks. A word alone may be another command.
+            _ if is_named || CONVERSATIONS.contains(&word) => is_named = true,
+            _ if word.contains(char::is_whitespace) => is_named = true,
+            _ => return false,
+        }
     }
-    let is_option = |word: &str| word.starts_with('-');
-    let behind = std::iter::once("").chain(words.iter().copied());
-    let bare = behind.zip(&words).find(|(before, word)| !is_option(before) && !is_option(word));
-    // A prompt has blanks. A word alone may be a command of a later version.
-    bare.is_none_or(|(_, word)| CONVERSATIONS.contains(word) || word.contains(char::is_whitespace))
+    true
 }
 
 /// The options that the server must have, too.
@@ -201,16 +220,18 @@ mod tests {
     }
 
     #[test]
-    fn only_a_conversation_gets_a_server() {
+    fn only_a_conversation_with_options_that_are_known_gets_a_server() {
         for line in [
             "--no-daemon",
             "-c|a=b|--no-daemon",
             "fix the bug",
             "resume|--last",
+            "resume|0199-a",
             "--model|m|--no-daemon",
-            "-m|m|fix it",
+            "--model=m|fix a=b",
+            "-m|m|-s|read-only|fix it",
         ] {
-            assert!(opens_conversation(&words(line)), "{line}");
+            assert!(can_be_served(&words(line)), "{line}");
         }
         for line in [
             "exec|fix it",
@@ -218,11 +239,14 @@ mod tests {
             "mcp",
             "--remote|unix:///x",
             "--search|exec",
-            "later-command",
+            "fix it|--add-dir|/tmp",
+            "--worktree",
+            "-p|work",
+            "--later=option",
         ] {
-            assert!(!opens_conversation(&words(line)), "{line}");
+            assert!(!can_be_served(&words(line)), "{line}");
         }
-        assert!(opens_conversation(&[]));
+        assert!(can_be_served(&[]));
     }
 
     #[test]
