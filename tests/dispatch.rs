@@ -155,6 +155,20 @@ impl Bed {
         }
     }
 
+    fn run<'a>(&'a self, team: &'a Team) -> DispatchRun<'a> {
+        let state_dir = self.home.path().join(".ensemble");
+        DispatchRun {
+            spool: &self.spool,
+            queue: &self.spool,
+            batches: Batches::new(self.spool.root(), &state_dir, Durability::Process),
+            state_dir,
+            clock: &self.clock,
+            recorder: &self.log,
+            actor: name("dispatch").into(),
+            hands: team,
+        }
+    }
+
     /// One process, until it has nothing to do or is killed at effect `kill` of the team or of the log.
     fn process(&self, kill: Option<(bool, usize)>) -> std::result::Result<Progress, ()> {
         let (of_team, of_log) = match kill {
@@ -164,17 +178,7 @@ impl Bed {
         };
         *self.log.fuse.lock().unwrap() = of_log;
         let team = Team { fuse: Fuse(Cell::new(of_team)), pings: RefCell::default() };
-        let state_dir = self.home.path().join(".ensemble");
-        let run = DispatchRun {
-            spool: &self.spool,
-            queue: &self.spool,
-            batches: Batches::new(self.spool.root(), &state_dir, Durability::Process),
-            state_dir,
-            clock: &self.clock,
-            recorder: &self.log,
-            actor: name("dispatch").into(),
-            hands: &team,
-        };
+        let run = self.run(&team);
         let process = AssertUnwindSafe(|| {
             let _lock = run.lock(&self.batch.id).unwrap();
             let progress = run.step(&self.batch, &self.instruction).unwrap();
@@ -209,13 +213,54 @@ impl Bed {
                 self.mails.borrow_mut().push_back(mail);
                 continue;
             }
-            let reports = self.spool.root().join("reports");
-            std::fs::create_dir_all(&reports).unwrap();
-            let whole = self.home.path().join("whole");
-            std::fs::write(&whole, text).unwrap();
-            std::fs::rename(whole, reports.join(format!("{task}-completed.yaml"))).unwrap();
+            self.report(&task, &text);
         }
     }
+
+    /// A report lands on this host.
+    fn report(&self, task: &str, text: &str) {
+        let reports = self.spool.root().join("reports");
+        std::fs::create_dir_all(&reports).unwrap();
+        let whole = self.home.path().join("whole");
+        std::fs::write(&whole, text).unwrap();
+        std::fs::rename(whole, reports.join(format!("{task}-completed.yaml"))).unwrap();
+    }
+}
+
+/// The roster may not know a worker that reports on this host. The mail of its reports is not counted beside their
+/// files, however late it comes.
+#[test]
+fn a_late_mail_of_an_earlier_attempt_is_not_counted_for_the_next() {
+    let bed = Bed::new();
+    let worker = name("w2");
+    let text = |task: &str, status| {
+        format!("task_id: {task}\nworker_id: w2\nstatus: {status}\nfailure_reason: no\n...\n")
+    };
+    for attempt in [1, 2] {
+        let taken = loop {
+            assert!(bed.clock.0.get() < 100, "attempt {attempt} of f never comes");
+            bed.process(None).unwrap();
+            bed.clock.0.set(bed.clock.0.get() + 1);
+            let Some(taken) = bed.spool.receive(&worker, &worker).unwrap() else { continue };
+            bed.spool.settle(&taken.lease).unwrap();
+            match taken.envelope.task_id.as_deref() {
+                Some("f") => break taken,
+                Some(other) => bed.report(other, &text(other, "success")),
+                None => panic!("no task"),
+            }
+        };
+        assert_eq!(taken.envelope.attempt, Some(attempt));
+        bed.report("f", &text("f", if attempt == 1 { "failed" } else { "success" }));
+    }
+    let late = Envelope::new(name("dispatch"), text("f", "failed")).with_task("f").from(worker);
+    let team = Team { fuse: Fuse(Cell::new(usize::MAX)), pings: RefCell::default() };
+    bed.run(&team).take_mailed(&bed.batch, &bed.instruction, &late).unwrap();
+    bed.process(None).unwrap();
+    let state = bed.home.path().join(format!(".ensemble/dispatch/{}.yaml", bed.batch.id));
+    let state: serde_json::Value =
+        ensemble_core::message::yaml::parse(&std::fs::read_to_string(&state).unwrap(), &state)
+            .unwrap();
+    assert_eq!(state["tasks"]["f"]["state"], "done", "{state}");
 }
 
 fn silence_kills() {

@@ -1,4 +1,4 @@
-//! Reports of workers on other hosts. Their files lie there; here is only the mail that tells of them.
+//! Reports of workers on other hosts. Their files are there; here is only their mail.
 
 use ensemble_core::Result;
 use ensemble_core::message::Envelope;
@@ -30,8 +30,10 @@ impl DispatchRun<'_> {
         }
         let read = contract::read_as::<Report>(&envelope.body, "report.yaml".as_ref());
         let Ok(Reading::Whole(report)) = read else { return Ok(()) };
-        // A file here that says the same is that report.
-        let is_here = self.report(&task)?.is_some_and(|(_, here)| here == report);
+        // A worker of which a file is here reports here: its mail is of that file, or of the one before it.
+        let is_here = self.report(&task)?.is_some_and(|(_, here)| {
+            here == report || here.worker_id.is_some() && here.worker_id == report.worker_id
+        });
         if report.task_id != task || !is_of(&report, hand.attempt) || is_here {
             return Ok(());
         }
