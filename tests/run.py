@@ -21,6 +21,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -36,6 +37,8 @@ FIRST = [
     "cli", "worktree", "requests_killed", "batches_killed", "clients", "hosts", "mcp", "supervisors", "tmux_agents",
     "whole", "power_cut", "steps",
 ]
+# What a test takes for the user's own state lands here, and fails the run.
+STATE = tempfile.TemporaryDirectory()
 # The ignored tests that do not run by themselves: those that others start, and measurements.
 SKIPPED = ["subprocess_", "measurement_"]
 
@@ -71,7 +74,8 @@ def run(program):
     name, file, package = program
     began = time.monotonic()
     threads = os.environ.get("RUST_TEST_THREADS", str((4 if name == "cli" else 2) * PROCESSORS))
-    environment = {**os.environ, "RUST_TEST_THREADS": threads, "CARGO": CARGO, "CARGO_MANIFEST_DIR": str(package)}
+    environment = {**os.environ, "RUST_TEST_THREADS": threads, "CARGO": CARGO, "CARGO_MANIFEST_DIR": str(package),
+                   "XDG_STATE_HOME": STATE.name}
     if SLOW:
         environment["RUSTC_BOOTSTRAP"] = "1"
     done = subprocess.run([file, *choice()], cwd=package, env=environment, text=True, errors="replace",
@@ -114,6 +118,9 @@ def main():
         (unsteady if tests and run_alone(program, tests) else failed).extend(named)
     if subprocess.run([CARGO, "test", *OPTIONS, "--quiet", "--doc", "--no-fail-fast"]).returncode:
         failed.append("examples of the documentation")
+    noted = [path.read_text() for path in Path(STATE.name).rglob("*") if path.is_file()]
+    if noted:
+        failed.append(f"a test wrote among the user's own files: {noted}")
     if unsteady:
         print(f"unsteady, passed when run alone: {', '.join(unsteady)}")
     print(f"{time.monotonic() - began:.0f} s; failed: {', '.join(failed) or 'none'}")

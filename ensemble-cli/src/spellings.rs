@@ -5,13 +5,15 @@ use std::ffi::OsString;
 
 use clap::Command;
 
+use crate::commands::PLACES;
+
 /// The group of the commands that files of other programs and people who set up a project need.
 pub(crate) const ADMIN: &str = "admin";
 /// Commands of it whose word alone runs as well, because it is in files of agents, of tmux and of systemd.
 const SHORT: [&str; 5] = ["hook", "mcp", "projects", "tmux-status", "watch"];
 
 /// Words of other programs for our commands.
-const SYNONYMS: [(&str, &str); 40] = [
+const SYNONYMS: [(&str, &str); 30] = [
     ("api", "admin api"),
     ("ls", "inbox"),
     ("list", "inbox"),
@@ -40,23 +42,17 @@ const SYNONYMS: [(&str, &str); 40] = [
     ("new", "init"),
     ("setup", "init"),
     ("broadcast", "send --all"),
-    ("release", "mailbox release"),
-    ("extend", "mailbox extend"),
-    ("recall", "mailbox recall"),
     ("spawn", "agent start"),
-    ("restart", "agent restart"),
-    ("join", "agent join"),
-    ("attach", "agent attach"),
-    ("whoami", "agent whoami"),
-    ("nudge", "agent nudge"),
-    ("ping", "agent ping"),
-    ("usage", "agent usage"),
     ("requests", "request list"),
 ];
 
-/// The command that a word of another program means.
+/// The command that a word of another program means, or a word that is one of ours at another place.
 pub(crate) fn meant_by(word: &str) -> Option<&'static str> {
-    SYNONYMS.iter().find(|(known, _)| *known == word).map(|(_, meant)| *meant)
+    let synonym = SYNONYMS.iter().find(|(known, _)| *known == word).map(|(_, meant)| *meant);
+    synonym.or_else(|| {
+        let mut places = PLACES.iter().filter(|place| place.rsplit(' ').next() == Some(word));
+        places.next().filter(|_| places.next().is_none()).copied()
+    })
 }
 
 /// The line with a short word replaced by its place.
@@ -98,7 +94,7 @@ pub(crate) fn described(program: Command, words: &[String]) -> Option<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::{PLACES, bare, program, whole};
+    use crate::commands::{bare, program, whole};
 
     #[test]
     fn a_short_word_runs_as_its_place() {

@@ -89,6 +89,8 @@ fn help_explains_commands_and_groups() {
     assert!(group.starts_with("messages:\n  send ") && group.contains("\n  recv "), "{group}");
     assert!(bed.fails(2, "help sned").contains("`ensemble help --all` lists all"));
     assert!(bed.fails(2, "ack m1").contains("hint: `ensemble recv` does that"));
+    assert!(bed.fails(2, "finalize t1").contains("hint: `ensemble task finalize` does that"));
+    assert!(bed.fails(2, "task assign w1 x").contains("hint: `ensemble assign` does that"));
     let bare = bed.fails(2, "");
     assert_eq!(bare, bed.ok("help"));
     // What people type: each word at the start of a line, and those that a line names beside it.

@@ -20,7 +20,7 @@ impl Screen {
     pub(crate) fn start(project: &Path, verb: &str, (columns, lines): (u16, u16)) -> Self {
         let mut tmux = TestServer::around(tempfile::tempdir().unwrap());
         let script = format!(
-            "cd {project}; sh -c 'echo $$ > {pid}; exec {program} {verb}'; \
+            "export HOME={project}; cd {project}; sh -c 'echo $$ > {pid}; exec {program} {verb}'; \
              echo \"left $? $(stty -a | grep -o -e '[-]*icanon')\"; exec sleep 100000",
             project = project.display(),
             pid = tmux.dir.path().join("pid").display(),

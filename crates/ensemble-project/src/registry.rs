@@ -2,8 +2,9 @@
 //!
 //! One file for each queue in `$XDG_STATE_HOME/ensemble/projects` (`~/.local/state/ensemble/projects`), named after the
 //! device and inode of the queue's directory. A queue that is reached by two paths, as on a bind mount, is one project.
-//! *Owner.* Whatever makes a queue or starts an agent replaces the file as a whole; the last one counts. *A crash* leaves
-//! the file as it was. It is a list of addresses and no permission: who may write there, the queue's directory says.
+//! *Owner.* Whatever makes a queue or starts an agent replaces the file as a whole; the last one counts. It also removes
+//! the files of queues that are gone. *A crash* leaves the file as it was. It is a list of addresses and no permission:
+//! who may write there, the queue's directory says.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -26,29 +27,30 @@ pub struct KnownProject {
     pub name: Name,
     /// The queue's directory, by the path that was used last.
     pub queue: PathBuf,
-    /// Whether the queue is still there.
-    #[serde(skip_deserializing)]
-    pub is_here: bool,
 }
 
 /// Notes a project. It is only an address, so trouble with the registry stops nothing.
 pub fn note_project(project: &Project) {
     let (Some(directory), Some(key)) = (directory(), key_of(&project.queue)) else { return };
     let Ok(name) = project_name(project) else { return };
-    let known = KnownProject { name, queue: project.queue.clone(), is_here: true };
+    let known = KnownProject { name, queue: project.queue.clone() };
     let text = serde_json::to_string(&known).unwrap_or_default();
     if std::fs::create_dir_all(&directory).is_ok() {
         let path = directory.join(format!("{key}{FILE_END}"));
         let _ = write_document(&path, text.as_bytes(), Durability::Process);
+        let is_gone = |path: &PathBuf| read_entry(path).is_none();
+        let of_ours = |path: &PathBuf| path.to_string_lossy().ends_with(FILE_END);
+        for path in entries(&directory).filter(of_ours).filter(is_gone) {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
-/// All noted projects, by name.
+/// The projects whose queue is there, by name.
 #[must_use]
 pub fn known_projects() -> Vec<KnownProject> {
-    let files = directory().and_then(|directory| std::fs::read_dir(directory).ok());
-    let mut known: Vec<KnownProject> =
-        files.into_iter().flatten().filter_map(|file| read_entry(&file.ok()?.path())).collect();
+    let paths = directory().into_iter().flat_map(|directory| entries(&directory));
+    let mut known: Vec<KnownProject> = paths.filter_map(|path| read_entry(&path)).collect();
     known.sort_by(|a, b| (&a.name, &a.queue).cmp(&(&b.name, &b.queue)));
     known
 }
@@ -65,13 +67,18 @@ pub fn project_name(project: &Project) -> ensemble_core::Result<Name> {
     Ok(Name::new(name.trim_start_matches(['.', '-']))?)
 }
 
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let files = std::fs::read_dir(directory).into_iter().flatten();
+    files.filter_map(|file| Some(file.ok()?.path()))
+}
+
+/// The project of a file, if its queue is there.
 fn read_entry(path: &Path) -> Option<KnownProject> {
     let key = path.file_name()?.to_str()?.strip_suffix(FILE_END)?;
     let content = read_file(path, FILE_BYTES_MAX).ok()??;
-    let mut known: KnownProject = serde_json::from_slice(&content).ok()?;
+    let known: KnownProject = serde_json::from_slice(&content).ok()?;
     // Another directory may stand at its path by now.
-    known.is_here = key_of(&known.queue).is_some_and(|there| there == key);
-    Some(known)
+    (key_of(&known.queue)? == key).then_some(known)
 }
 
 fn key_of(queue: &Path) -> Option<String> {

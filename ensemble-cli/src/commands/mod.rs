@@ -78,6 +78,7 @@ mod whoami;
 mod why;
 mod wrapped;
 
-#[cfg(test)]
-pub(crate) use verbs::{PLACES, bare, place_among, whole};
+pub(crate) use verbs::PLACES;
 pub(crate) use verbs::{Verb, is_hook, parse, program};
+#[cfg(test)]
+pub(crate) use verbs::{bare, place_among, whole};

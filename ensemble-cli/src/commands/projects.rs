@@ -23,10 +23,8 @@ impl Arguments {
         if context.out.is_json() {
             return all.iter().try_for_each(|project| context.out.object(&json!(project)));
         }
-        let rows = all.iter().map(|project| {
-            let state = if project.is_here { "" } else { "gone" };
-            vec![project.name.to_string(), project.queue.display().to_string(), state.to_owned()]
-        });
-        context.out.table(&["project", "queue", ""], rows.collect())
+        let rows = all.iter();
+        let rows = rows.map(|it| vec![it.name.to_string(), it.queue.display().to_string()]);
+        context.out.table(&["project", "queue"], rows.collect())
     }
 }

@@ -45,11 +45,7 @@ pub(super) const MAIL: &[Shape] = &[
         priority: count; when?: word(interrupt tool turn); expires_at?: stamp; source?: text; \
         traceparent?: text; attachment?: @Attachment; body: any; body_text: text",
     ),
-    (
-        "KnownProject",
-        "A project of this user, as in NAME@PROJECT",
-        "name: name; queue: text; is_here: flag",
-    ),
+    ("KnownProject", "A project of this user, as in NAME@PROJECT", "name: name; queue: text"),
     ("Attachment", "Content that is too large for a message", "sha256: text; bytes: count"),
     (
         "Received",

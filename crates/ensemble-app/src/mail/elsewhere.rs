@@ -76,7 +76,7 @@ impl OtherProject {
     /// Opens the project of this name.
     pub fn open(app: &App, name: &Name) -> Outcome<Self> {
         let mut found: Vec<KnownProject> =
-            known_projects().into_iter().filter(|it| it.name == *name && it.is_here).collect();
+            known_projects().into_iter().filter(|it| it.name == *name).collect();
         let Some(known) = found.pop() else {
             let text = format!("you have no project `{name}` on this machine");
             let hint = "`ensemble projects` lists them; `ensemble init` in its directory adds one";
