@@ -74,7 +74,7 @@ fn run() -> Exit {
     let line = match commands::parse() {
         Ok(line) => line,
         Err(error) if commands::is_hook() && error.use_stderr() => return Exit::Done,
-        Err(error) => return mistake::report(&error),
+        Err(error) => return mistake::report(&error, &commands::program()),
     };
     // What a hook prints is read by the agent that runs it.
     let is_quiet = matches!(line.verb, commands::Verb::Hook(_));

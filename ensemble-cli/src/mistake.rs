@@ -1,5 +1,6 @@
 //! What a wrong command line gets to read.
 
+use clap::Command;
 use clap::error::{ContextKind, ContextValue};
 use ensemble_app::diagnostics::{is_json, tell_program, write_line};
 use ensemble_app::error_line::Code;
@@ -11,7 +12,7 @@ use ensemble_core::message::nearest;
 use crate::spellings::meant_by;
 
 /// Prints what clap has to say: help on stdout, mistakes on stderr.
-pub(crate) fn report(error: &clap::Error) -> Exit {
+pub(crate) fn report(error: &clap::Error, program: &Command) -> Exit {
     if !error.use_stderr() {
         return match error.print() {
             Ok(()) => Exit::Done,
@@ -27,7 +28,8 @@ pub(crate) fn report(error: &clap::Error) -> Exit {
     let hint = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) => {
             // A known word of another program needs no words that are spelt like it.
-            let known = meant_by(word).map(|meant| format!("`ensemble {meant}` does that"));
+            let known =
+                meant_by(program, word).map(|meant| format!("`ensemble {meant}` does that"));
             known.or_else(|| {
                 let Some(ContextValue::Strings(similar)) =
                     error.get(ContextKind::SuggestedSubcommand)

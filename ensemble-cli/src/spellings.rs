@@ -5,8 +5,6 @@ use std::ffi::OsString;
 
 use clap::Command;
 
-use crate::commands::PLACES;
-
 /// The group of the commands that files of other programs and people who set up a project need.
 pub(crate) const ADMIN: &str = "admin";
 /// Commands of it whose word alone runs as well, because it is in files of agents, of tmux and of systemd.
@@ -46,13 +44,25 @@ const SYNONYMS: [(&str, &str); 30] = [
     ("requests", "request list"),
 ];
 
-/// The command that a word of another program means, or a word that is one of ours at another place.
-pub(crate) fn meant_by(word: &str) -> Option<&'static str> {
-    let synonym = SYNONYMS.iter().find(|(known, _)| *known == word).map(|(_, meant)| *meant);
-    synonym.or_else(|| {
-        let mut places = PLACES.iter().filter(|place| place.rsplit(' ').next() == Some(word));
-        places.next().filter(|_| places.next().is_none()).copied()
+/// The command that a word of another program means, or that has the word at one other place.
+pub(crate) fn meant_by(program: &Command, word: &str) -> Option<String> {
+    let synonym = SYNONYMS.iter().find(|(known, _)| *known == word);
+    synonym.map(|(_, meant)| (*meant).to_owned()).or_else(|| {
+        let mut places = places_of(program, word);
+        places.pop().filter(|_| places.is_empty())
     })
+}
+
+/// The places of all commands of this name.
+fn places_of(program: &Command, word: &str) -> Vec<String> {
+    let below = program.get_subcommands().filter(|command| !command.is_hide_set());
+    let place = |command: &Command| -> Vec<String> {
+        let name = command.get_name();
+        let own = (name == word).then(|| name.to_owned());
+        let deeper = places_of(command, word).into_iter().map(|place| format!("{name} {place}"));
+        own.into_iter().chain(deeper).collect()
+    };
+    below.flat_map(place).collect()
 }
 
 /// The line with a short word replaced by its place.
@@ -94,7 +104,7 @@ pub(crate) fn described(program: Command, words: &[String]) -> Option<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::{bare, program, whole};
+    use crate::commands::{PLACES, bare, program, whole};
 
     #[test]
     fn a_short_word_runs_as_its_place() {

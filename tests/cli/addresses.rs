@@ -121,7 +121,7 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     std::fs::remove_dir_all(&twin.root).unwrap();
     assert!(!bed.ok("projects").contains("twin"));
     bed.ok("send --to opal@website -m x");
-    assert_eq!(noted(&bed), before - 1, "whoever notes a project forgets those that are gone");
+    assert_eq!(noted(&bed), before - 1, "noting a project forgets those that are gone");
 }
 
 /// A container sees the queue of the host by another path.

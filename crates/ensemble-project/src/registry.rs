@@ -2,9 +2,9 @@
 //!
 //! One file for each queue in `$XDG_STATE_HOME/ensemble/projects` (`~/.local/state/ensemble/projects`), named after the
 //! device and inode of the queue's directory. A queue that is reached by two paths, as on a bind mount, is one project.
-//! *Owner.* Whatever makes a queue or starts an agent replaces the file as a whole; the last one counts. It also removes
-//! the files of queues that are gone. *A crash* leaves the file as it was. It is a list of addresses and no permission:
-//! who may write there, the queue's directory says.
+//! *Owner.* Each command that makes a queue or starts an agent replaces the file as a whole; the last one counts. It
+//! also removes the files of queues that are gone. *A crash* leaves the file as it was. It is a list of addresses and no
+//! permission: who may write there, the queue's directory says.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub fn note_project(project: &Project) {
     }
 }
 
-/// The projects whose queue is there, by name.
+/// The projects whose queue still exists, by name.
 #[must_use]
 pub fn known_projects() -> Vec<KnownProject> {
     let paths = directory().into_iter().flat_map(|directory| entries(&directory));
@@ -72,12 +72,12 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     files.filter_map(|file| Some(file.ok()?.path()))
 }
 
-/// The project of a file, if its queue is there.
+/// The project of a file, if its queue still exists.
 fn read_entry(path: &Path) -> Option<KnownProject> {
     let key = path.file_name()?.to_str()?.strip_suffix(FILE_END)?;
     let content = read_file(path, FILE_BYTES_MAX).ok()??;
     let known: KnownProject = serde_json::from_slice(&content).ok()?;
-    // Another directory may stand at its path by now.
+    // Another directory may be at its path by now.
     (key_of(&known.queue)? == key).then_some(known)
 }
 

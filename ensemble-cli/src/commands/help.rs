@@ -48,14 +48,15 @@ impl Arguments {
         if let Some(topic) = TOPICS.iter().find(|topic| topic.name == first) {
             return print_topic(context, topic);
         }
-        let mut help = described(program, &self.topic).ok_or_else(|| unknown(&self.topic))?;
+        let mut help = described(program.clone(), &self.topic)
+            .ok_or_else(|| unknown(&program, &self.topic))?;
         context.out.content(help.render_long_help().to_string().as_bytes())
     }
 }
 
-fn unknown(words: &[String]) -> Failure {
+fn unknown(program: &Command, words: &[String]) -> Failure {
     let words = words.join(" ");
-    let hint = meant_by(&words).map_or_else(
+    let hint = meant_by(program, &words).map_or_else(
         || "`ensemble help --all` lists all".to_owned(),
         |meant| format!("`ensemble {meant}` does that; `ensemble help --all` lists all"),
     );

@@ -78,7 +78,6 @@ mod whoami;
 mod why;
 mod wrapped;
 
-pub(crate) use verbs::PLACES;
-pub(crate) use verbs::{Verb, is_hook, parse, program};
 #[cfg(test)]
-pub(crate) use verbs::{bare, place_among, whole};
+pub(crate) use verbs::{PLACES, bare, place_among, whole};
+pub(crate) use verbs::{Verb, is_hook, parse, program};
