@@ -60,8 +60,8 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("docs/guides/escalation.md", "looked at every {} s, and", "core/src/proto/ack", "INSPECT_INTERVAL"),
     ("docs/guides/escalation.md", "after the ceiling ({} minutes", "core/src/proto/ack", "WAIT_MAX"),
     ("docs/guides/escalation.md", "its pane says that it is limited, for at most {} h", "core/src/proto/ack", "PARK_MAX"),
-    ("docs/cli.md", "all together [default: as configured, {}m each]", "core/src/proto/request/kind.rs", "SHUTDOWN_DEADLINE"),
-    ("docs/cli.md", "Wait for the summary [{}m if", "team/src/proto/patience.rs", "CONDUCTOR_PATIENCE"),
+    ("ensemble-cli/src/commands/down.rs", "all together [default: as configured, {}m each]", "core/src/proto/request/kind.rs", "SHUTDOWN_DEADLINE"),
+    ("ensemble-cli/src/commands/instruct.rs", "Wait for the summary [{}m if", "team/src/proto/patience.rs", "CONDUCTOR_PATIENCE"),
 ];
 
 fn root() -> PathBuf {

@@ -339,7 +339,6 @@ fn the_schemas_in_docs_are_what_the_program_prints() {
         "instruction",
         "plan",
         "notice",
-        "tools",
         "error",
         "api",
     ] {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::event_log::{EventLog, Recorder as _};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bed::{Bed, Ran, objects, polls, ran};
 use crate::live::Screen;
@@ -273,20 +273,16 @@ const OTHER_WAITS: [&str; 2] = ["assign", "demo"];
 
 #[test]
 fn each_verb_with_a_wait_says_on_a_terminal_what_it_waits_for() {
-    let reference = include_str!("../../docs/cli.md");
-    let (mut verb, mut found) = ("", Vec::new());
-    for line in reference.lines() {
-        verb = line.strip_prefix("## ensemble ").unwrap_or(verb);
-        if line.trim_start().starts_with("--wait ") {
-            found.push(verb);
-        }
-    }
+    let bed = Bed::new();
+    let rows = crate::bed::objects(&bed.ok("admin schema commands"));
+    let has_wait = |row: &&Value| row["flags"].to_string().contains("--wait ");
+    let mut found: Vec<&str> =
+        rows.iter().filter(has_wait).map(|row| row["place"].as_str().unwrap()).collect();
     let mut known: Vec<&str> = WAITS.iter().map(|(verb, _)| *verb).chain(OTHER_WAITS).collect();
     found.sort_unstable();
     known.sort_unstable();
     assert_eq!(found, known, "a new verb that waits is tried here");
 
-    let bed = Bed::new();
     bed.ok("mailbox add boss");
     bed.ok("mailbox add quiet");
     let file = |name: &str, text: &str| std::fs::write(bed.project().join(name), text).unwrap();

@@ -109,7 +109,7 @@ pub struct Config {
     pub agents: BTreeMap<Name, AgentConfig>,
     /// Rules for acting under an agent's name.
     pub identity: IdentityConfig,
-    /// The agents that may stop others (docs/cli.md).
+    /// The agents that may stop others (`ensemble help identity`).
     pub authority: Authority,
     /// Fields of provider profiles, by profile: they replace the built-in ones (docs/reference/providers.md).
     pub providers: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
@@ -140,7 +140,7 @@ pub struct Config {
     pub hooks: HooksConfig,
     /// What agents, tasks and the team may use (docs/guides/usage.md).
     pub budget: BudgetConfig,
-    /// How a person is told of what needs one (docs/guides/attention.md). The rules of the user apply where the project has none.
+    /// How a person is alerted to what needs one (docs/guides/attention.md). The rules of the user apply where the project has none.
     pub notify: Vec<AlertRule>,
 }
 

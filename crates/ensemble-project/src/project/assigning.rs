@@ -40,7 +40,7 @@ pub struct LadderConfig {
     /// The longest additional wait for a worker that may not be interrupted, in seconds (default
     /// 1800).
     pub ceiling: Option<ConfigDuration>,
-    /// How many phases there are before the conductor is told, 1 to 4 (default 4). With 1 there is
+    /// How many phases there are before the conductor is notified, 1 to 4 (default 4). With 1 there is
     /// the delivery alone, with 2 a nudge as well.
     pub max_phases: Option<u8>,
 }

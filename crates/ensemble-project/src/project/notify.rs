@@ -32,7 +32,7 @@ pub struct AlertRule {
     pub delay: Option<ConfigDuration>,
     /// Interval of repetitions until a person has looked (default: none).
     pub repeat: Option<ConfigDuration>,
-    /// Hours of the local day without alerts, such as `22:00-07:00`. What still lasts at their end is told then.
+    /// Hours of the local day without alerts, such as `22:00-07:00`. What still lasts after them is alerted then.
     pub quiet_hours: Option<QuietHours>,
 }
 

@@ -23,7 +23,7 @@ pub struct TeamConfig {
     pub name: Option<String>,
     /// The team's tmux session (default: the team's name).
     pub session: Option<String>,
-    /// The socket of its tmux server (default: `.ensemble/tmux.sock`, a server of its own).
+    /// The socket of its tmux server (default: `.ensemble/tmux.sock`, its own server).
     pub socket: Option<PathBuf>,
     /// The configuration file that its tmux server reads at its start (default: the user's own).
     pub tmux_config: Option<PathBuf>,
