@@ -229,34 +229,6 @@ impl PaneState {
         self
     }
 
-    /// With the cursor in this column and line, both from 0.
-    #[must_use]
-    pub const fn with_cursor(mut self, x: u32, y: u32) -> Self {
-        (self.cursor_x, self.cursor_y) = (x, y);
-        self
-    }
-
-    /// With its process ended, with this exit status where it is known.
-    #[must_use]
-    pub const fn with_dead(mut self, status: Option<i32>) -> Self {
-        (self.dead, self.dead_status) = (true, status);
-        self
-    }
-
-    /// With a person scrolling or selecting in it.
-    #[must_use]
-    pub const fn with_mode(mut self) -> Self {
-        self.in_mode = true;
-        self
-    }
-
-    /// With its input switched off.
-    #[must_use]
-    pub const fn with_input_off(mut self) -> Self {
-        self.input_off = true;
-        self
-    }
-
     /// The screen line that the cursor stands on.
     #[must_use]
     pub fn cursor_line(&self) -> &str {

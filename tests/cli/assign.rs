@@ -156,7 +156,9 @@ fn a_silent_worker_is_assigned_nothing() {
     team.tmux.human(&["Enter"]);
     eventually("the old pong stands there", || team.tmux.received().len() == 1);
     let ran = team.bed.run("assign w1 -f task.md --task t1");
-    let block = "[Assign Readiness Error]\n\
+    let block = "ensemble: w1 is not ready: pinged 3 times, and no answer\n\
+                 hint: `ensemble agent attach w1` shows its screen\n\
+                 [Assign Readiness Error]\n\
                  worker-id: w1\n\
                  attempt: 3\n\
                  error_type: no_pong_timeout\n\

@@ -257,7 +257,8 @@ fn a_terminal_shows_what_a_verb_waits_for_and_a_pipe_shows_nothing() {
 }
 
 /// Each verb with `--wait`, in a case in which it waits.
-const WAITS: [(&str, &str); 9] = [
+const WAITS: [(&str, &str); 10] = [
+    ("assign", "assign boss work --task t1 --wait 10m"),
     ("agent instruct", "agent instruct -f instruction.yaml --wait 10m"),
     ("recv", "recv --as quiet --wait 10m"),
     ("request ask", "request ask plan_approval boss why --as w1 --wait 10m"),
@@ -268,8 +269,8 @@ const WAITS: [(&str, &str); 9] = [
     ("step run", "step run 0-4-1 --wait 10m"),
     ("task summary", "task summary --task t-9 --wait 10m"),
 ];
-/// `demo` tells its story instead. `assign` needs an agent: its wait is the one of `ping`.
-const OTHER_WAITS: [&str; 2] = ["assign", "demo"];
+/// `demo` tells its story instead.
+const OTHER_WAITS: [&str; 1] = ["demo"];
 
 #[test]
 fn each_verb_with_a_wait_says_on_a_terminal_what_it_waits_for() {
@@ -286,6 +287,7 @@ fn each_verb_with_a_wait_says_on_a_terminal_what_it_waits_for() {
     bed.ok("mailbox add boss");
     bed.ok("mailbox add quiet");
     let file = |name: &str, text: &str| std::fs::write(bed.project().join(name), text).unwrap();
+    file("ensemble.yaml", "durability: process\nreadiness: {wait: 600}\n");
     file("plan.md", "the plan\n");
     file(
         "instruction.yaml",
@@ -302,4 +304,8 @@ fn each_verb_with_a_wait_says_on_a_terminal_what_it_waits_for() {
         let shown = screen.text();
         assert!(shown.lines().any(|line| line.contains(", since ")), "{verb}: {shown}");
     }
+    screens[0].shows("waiting for boss to answer ping 1, since ");
+    let ready = bed.project().join(".ensemble/ready");
+    std::fs::write(ready.join("boss@1.pong"), "").unwrap();
+    screens[0].shows("waiting for boss to receive t1, since ");
 }

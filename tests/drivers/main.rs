@@ -6,7 +6,7 @@ mod ladders;
 mod owned;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use ensemble_core::Result;
 use ensemble_core::agent::{AgentPane, Begun, Line};
 use ensemble_core::agent::{AgentState, Diagnosis, Program, Step};
 use ensemble_core::driver::{
-    AckDriver, Assigned, Assigner, Ended, Order, PongBox, read_escalations,
+    AckDriver, Assigned, Assigner, Ended, HandedOver, HookEvidence, Order, PongBox,
+    read_escalations,
 };
 use ensemble_core::env::{Clock, Monotonic, Pane};
 use ensemble_core::message::{Envelope, Name, Timestamp};
@@ -204,14 +205,59 @@ fn the_seeds_ladder_takes_240_seconds_and_presses_its_keys() {
     assert_eq!((&fields["phase"], &fields["waited_seconds"]), (&3.into(), &240.into()));
 }
 
-#[test]
-fn who_may_not_be_pressed_is_waited_for() {
+/// Claude Code at rest, at a limit, at work, with a draft, and with a dialog.
+fn claude_screens() -> [String; 5] {
     let rule = "─".repeat(20);
     let idle = format!("{rule}\n❯ \n{rule}\n  ? for shortcuts");
     let limit = "Claude usage limit reached. Your limit resets at 3pm (UTC)\n❯ ".to_owned();
     let busy = format!("{rule}\n❯ \n{rule}\n  esc to interrupt");
     let draft = idle.replace("❯ ", "❯ half a line");
     let dialog = "Do you want to proceed?\n ❯ 1. Yes\n   2. No".to_owned();
+    [idle, limit, busy, draft, dialog]
+}
+
+fn claude(screen: &str) -> SimPane {
+    let pane = SimPane::default();
+    pane.show(|pane| {
+        pane.command = "claude".to_owned();
+        pane.screen = screen.lines().map(str::to_owned).collect();
+    });
+    pane
+}
+
+/// Which of the evidence of hooks, and which of the screens, make a worker ready without a ping.
+#[test]
+fn a_worker_whose_hooks_prove_that_it_is_idle_is_not_asked() {
+    let woken = |_: &Path, _: &Name| HookEvidence { wakes: true, is_idle: false };
+    let idle = |_: &Path, _: &Name| HookEvidence { wakes: false, is_idle: true };
+    let both = |_: &Path, _: &Name| HookEvidence { wakes: true, is_idle: true };
+    let all: [(fn(&Path, &Name) -> HookEvidence, [bool; 5]); 3] = [
+        (both, [true, false, false, true, false]),
+        (idle, [true, false, false, false, false]),
+        (woken, [false; 5]),
+    ];
+    for (hook, expected) in all {
+        for (screen, is_ready) in claude_screens().iter().zip(expected) {
+            for needs_pong in [false, true] {
+                let bench = Bench::new();
+                let mut agent = Double::new("claude", &claude(screen));
+                let mut assigner = Assigner { hook: Some(hook), ..bench.assigner() };
+                assigner.readiness.needs_pong = needs_pong;
+                let mut rest = |longest| bench.clock.rest(longest);
+                let order = order("t1", "w1");
+                let handed = assigner.hand_over(order, Some(&mut agent), &mut rest).unwrap();
+                let is_ready = is_ready && !needs_pong;
+                assert_eq!(matches!(handed, HandedOver::Stored { .. }), is_ready, "{screen}");
+                let pings = bench.log.count("ready.ping");
+                assert_eq!((pings == 0, bench.log.count("ready.idle") == 1), (is_ready, is_ready));
+            }
+        }
+    }
+}
+
+#[test]
+fn who_may_not_be_pressed_is_waited_for() {
+    let [_, limit, busy, draft, dialog] = claude_screens();
     let half_an_hour = 240 + 1800;
     for (screen, state, seconds) in [
         (limit, "limited", 6 * 3600 + 60),
@@ -220,11 +266,7 @@ fn who_may_not_be_pressed_is_waited_for() {
         (dialog, "asking", half_an_hour),
     ] {
         let bench = Bench::new();
-        let pane = SimPane::default();
-        pane.show(|pane| {
-            pane.command = "claude".to_owned();
-            pane.screen = screen.lines().map(str::to_owned).collect();
-        });
+        let pane = claude(&screen);
         let mut manager = bench.manager();
         let agent = Box::new(Double::new("claude", &pane));
         let id = manager.deliver(order("t1", "w1"), Some(agent)).unwrap();

@@ -16,7 +16,7 @@ use ensemble_core::message::{Attachment, Name};
 use ensemble_core::requests::{REQUESTS, RequestStore};
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
-use ensemble_project::hosts::{PingAnswer, PingCall};
+use ensemble_project::hosts::PingCall;
 use ensemble_project::ladder_host::ForegroundHost;
 use ensemble_project::{OpenQueue, Project, QueueAccess, TeamLink};
 use ensemble_team::roster::Outsiders;
@@ -267,7 +267,7 @@ fn ping_at(team: &dyn TeamLink, host: &Name, ping: &PingCall) -> ensemble_core::
     let (end, mut seen) = (Instant::now() + ping.patience(), 0);
     let answer = loop {
         if let Some(text) = team.answer_to(host, &call)? {
-            break serde_json::from_str::<PingAnswer>(&text).ok();
+            break serde_json::from_str::<Readied>(&text).ok();
         }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -276,6 +276,6 @@ fn ping_at(team: &dyn TeamLink, host: &Name, ping: &PingCall) -> ensemble_core::
         seen = team.wait_for_news(seen, left.min(LOOK_INTERVAL));
     };
     team.forget_call(host, &call)?;
-    let silent = || PingAnswer::NotReady(ping.unknown(format!("host {host} did not answer")));
-    Ok(answer.unwrap_or_else(silent).readied())
+    let silent = || Readied::NotReady(ping.unknown(format!("host {host} did not answer")));
+    Ok(answer.unwrap_or_else(silent))
 }

@@ -30,20 +30,30 @@ pub struct WaitLine;
 impl WaitLine {
     /// Says from now on what is waited for, such as `worker-1 to answer the ping`, and for how long at most.
     pub fn new(whom: impl Into<String>, patience: Option<Duration>) -> Self {
+        Self::change(whom, patience);
+        Self
+    }
+
+    /// Says this instead of what a wait has said before.
+    pub fn change(whom: impl Into<String>, patience: Option<Duration>) {
+        clear();
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
         let is_of_agent = AGENT_VARIABLES.iter().any(is_set);
         let is_shown = stderr().is_terminal() && !is_of_agent;
         let bar = is_shown.then(|| bar(one_line(&whom.into()), patience));
         *shown() = bar;
-        Self
     }
 }
 
 impl Drop for WaitLine {
     fn drop(&mut self) {
-        if let Some(bar) = shown().take() {
-            bar.finish_and_clear();
-        }
+        clear();
+    }
+}
+
+fn clear() {
+    if let Some(bar) = shown().take() {
+        bar.finish_and_clear();
     }
 }
 

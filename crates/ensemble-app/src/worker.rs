@@ -15,7 +15,7 @@ use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
 use ensemble_project::hosts::PingCall;
 use ensemble_project::panes::{self, PaneEntry};
-use ensemble_project::sessions::hook_reach;
+use ensemble_project::sessions::hook_evidence;
 use ensemble_project::team::{MemberPane, PaneOpener};
 use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::Server;
@@ -124,7 +124,7 @@ pub fn assigner<'a>(
         state: project.state.clone(),
         readiness: project.config.handshake(),
         ladders,
-        hook: Some(hook_reach),
+        hook: Some(hook_evidence),
         elsewhere: None,
     })
 }

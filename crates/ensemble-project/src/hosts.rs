@@ -13,7 +13,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ensemble_core::driver::Readied;
 use ensemble_core::durable::read_file;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ready::{self, ErrorType, ReadinessFailure};
@@ -76,16 +75,9 @@ pub struct PingCall {
     pub retry_delay_ms: u64,
     /// Number of pings.
     pub attempts: u8,
-}
-
-/// The end of the handshake.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PingAnswer {
-    /// The worker has answered this ping.
-    Ready(u8),
-    /// The worker has not answered.
-    NotReady(ReadinessFailure),
+    /// Whether only a pong counts.
+    #[serde(default)]
+    pub needs_pong: bool,
 }
 
 impl PingCall {
@@ -94,8 +86,8 @@ impl PingCall {
     pub fn new(worker: Name, by: Name, times: &ready::Config) -> Self {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (wait, delay) = (millis(times.pong_wait), millis(times.retry_delay));
-        let attempts = times.attempts_max;
-        Self { worker, by, pong_wait_ms: wait, retry_delay_ms: delay, attempts }
+        let (attempts, needs_pong) = (times.attempts_max, times.needs_pong);
+        Self { worker, by, pong_wait_ms: wait, retry_delay_ms: delay, attempts, needs_pong }
     }
 
     /// The times of the handshake.
@@ -105,6 +97,7 @@ impl PingCall {
             .with_pong_wait(Duration::from_millis(self.pong_wait_ms))
             .with_retry_delay(Duration::from_millis(self.retry_delay_ms))
             .with_attempts_max(self.attempts.clamp(1, ready::ATTEMPTS_LIMIT))
+            .with_needs_pong(self.needs_pong)
     }
 
     /// How long the whole handshake may take, with the looks and the way there and back.
@@ -124,16 +117,6 @@ impl PingCall {
             ErrorType::UnknownWorkerState,
         );
         failure.observed(&why.into())
-    }
-}
-
-impl PingAnswer {
-    /// As a handshake on this host would end.
-    pub fn readied(self) -> Readied {
-        match self {
-            Self::Ready(attempt) => Readied::Ready { attempt },
-            Self::NotReady(failure) => Readied::NotReady(failure),
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::Result;
-use ensemble_core::driver::HookReach;
+use ensemble_core::driver::HookEvidence;
 use ensemble_core::env::Lease;
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Spool, State};
@@ -72,16 +72,13 @@ pub fn is_woken_by_itself(sessions: &Sessions, agent: &Name) -> bool {
 /// Whether a waiter of the agent's own session lives, which hands it mail and pings while it is idle, and whether
 /// it is. `state` is the project's state directory.
 #[must_use]
-pub fn hook_reach(state: &Path, agent: &Name) -> HookReach {
+pub fn hook_evidence(state: &Path, agent: &Name) -> HookEvidence {
     let sessions = Sessions::open(state);
     let Some(session) = sessions.get(agent).ok().flatten().filter(Session::lives) else {
-        return HookReach::None;
+        return HookEvidence::default();
     };
-    match (sessions.waiter_lives(agent), session.activity) {
-        (false, _) => HookReach::None,
-        (true, Activity::Idle) => HookReach::WakesIdle,
-        (true, _) => HookReach::Wakes,
-    }
+    let is_idle = session.activity == Activity::Idle;
+    HookEvidence { wakes: sessions.waiter_lives(agent), is_idle }
 }
 
 /// How many messages came by each way, for `status`; `typing` is the way of lines that were typed.

@@ -24,17 +24,15 @@ use crate::completion;
 use crate::context::Context;
 use crate::flags::content::Content;
 use crate::flags::waiting::Waiting;
-use crate::printing::readiness::describe_not_ready;
+use crate::printing::readiness::{AssignProgress, describe_not_ready};
 use ensemble_project::overview::WatcherView;
 
 /// Assign a task to a ready worker, and escalate until it is taken
 ///
-/// Nothing is published without the worker's pong (see `ensemble agent ping`). A task that is not taken
-/// is followed by a nudge. Then come the keys that the agent's profile has for leaving input modes
-/// and for resetting its context, each only where that is harmless. At last comes a file for the
-/// conductor, `queue/reports/escalation-<task>.yaml`. The watcher does all this, whether this command
-/// waits or is killed; where none runs, the command does it. One controller at a time may be at a
-/// worker; another one is refused with exit code 75.
+/// A worker whose hooks or server report that it is idle gets the task at once; any other is asked first (`ensemble agent
+/// ping`). A task that is not taken is followed by a nudge, by the keys of its profile that reset it, and by a file for
+/// the conductor. The watcher does this; where none runs, this command does. Another controller at the same worker is
+/// refused (exit code 75).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble assign worker-1 'make the tests green' --task task-001
@@ -51,7 +49,10 @@ pub(crate) struct Arguments {
     task: Option<String>,
     #[command(flatten)]
     waiting: Waiting<Wait>,
-    /// The worker submits a plan first: it can report and settle the task only after the plan is approved
+    /// Ping the worker in any case, so that its model proves that it answers
+    #[arg(long)]
+    ping: bool,
+    /// The worker submits a plan first, and finishes only after it is approved
     #[arg(long)]
     plan: bool,
 }
@@ -76,7 +77,7 @@ struct DeliveredTask {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let (spool, queue) = (context.spool()?, Queue::open(context)?);
+        let queue = Queue::open(context)?;
         let recorder = context.recorder()?;
         let mut worker = Worker::find(context, &self.worker)?;
         let order = self.order(context, &queue, &mut worker)?;
@@ -87,26 +88,9 @@ impl Arguments {
             let requests = ensemble_app::asking::requests(context, &queue)?;
             requests.demand_plan(&task, &context.actor()?)?;
         }
-        let waiter = worker.waiter(context)?;
-        let host = queue.ladder_host(context.project()?)?;
-        let store = queue.request_store();
-        let mut assigner = assigner(context, &spool, store, &*recorder, Some(&host as _))?;
-        let patience = self.waiting.patience().unwrap_or(Duration::MAX);
-        assigner.readiness = within(assigner.readiness, patience);
-        let elsewhere = worker.elsewhere(&queue, context.actor()?, &assigner.readiness);
-        assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
         let deadline = self.waiting.deadline();
-        // A running watcher has the ladder.
-        let project = context.project()?;
-        let is_watched = || WatcherView::of(project).runs();
-        let assigned = {
-            let mut pane = worker.openable_pane(context)?;
-            let rest = &mut resting(&waiter);
-            let whom = format!("{} to receive {task}", self.worker);
-            let _line = WaitLine::new(whom, self.waiting.patience());
-            assigner.assign(order, agent_pane(&mut pane), &is_watched, rest)
-        };
-        let (message, attempt, phase, acked) = match assigned.map_err(gated)? {
+        let assigned = self.deliver(context, &queue, &*recorder, (&mut worker, order))?;
+        let (message, attempt, phase, acked) = match assigned {
             Assigned::NotReady(failure) => return Err(describe_not_ready(context, &failure)?),
             Assigned::Delivered { ended, .. } => match ended {
                 Ended::Acked { phase, attempt, message } => (message, attempt, phase, true),
@@ -144,6 +128,31 @@ impl Arguments {
             Wait::Acked => self.print(context, "acked", &delivered),
             Wait::Settled => self.settle(context, &queue, &*recorder, &delivered, deadline),
         }
+    }
+
+    fn deliver(
+        &self,
+        context: &Context,
+        queue: &Queue,
+        recorder: &dyn Recorder,
+        (worker, order): (&mut Worker, Order),
+    ) -> Outcome<Assigned> {
+        let (spool, project) = (context.spool()?, context.project()?);
+        let (waiter, host) = (worker.waiter(context)?, queue.ladder_host(project)?);
+        let (store, patience) = (queue.request_store(), self.waiting.patience());
+        let (name, task) = (&self.worker, order.task.clone());
+        let progress = AssignProgress { recorder, worker: name, task: &task, patience };
+        let mut assigner = assigner(context, &spool, store, &progress, Some(&host as _))?;
+        let times = within(assigner.readiness, patience.unwrap_or(Duration::MAX));
+        assigner.readiness = times.with_needs_pong(self.ping);
+        let elsewhere = worker.elsewhere(queue, context.actor()?, &assigner.readiness);
+        assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
+        // A running watcher has the ladder.
+        let is_watched = || WatcherView::of(project).runs();
+        let mut pane = worker.openable_pane(context)?;
+        let rest = &mut resting(&waiter);
+        let _line = WaitLine::new(format!("{name} to receive {task}"), patience);
+        assigner.assign(order, agent_pane(&mut pane), &is_watched, rest).map_err(gated)
     }
 
     fn order(&self, context: &Context, queue: &Queue, worker: &mut Worker) -> Outcome<Order> {

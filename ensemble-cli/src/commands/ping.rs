@@ -36,6 +36,7 @@ impl Arguments {
         let waiter = worker.waiter(context)?;
         let queue = Queue::open(context)?;
         let mut assigner = assigner(context, &spool, &spool, &*recorder, None)?;
+        assigner.readiness.needs_pong = true;
         let elsewhere = worker.elsewhere(&queue, context.actor()?, &assigner.readiness);
         assigner.elsewhere = elsewhere.as_ref().map(|ask| ask as _);
         let mut pane = worker.openable_pane(context)?;

@@ -1,17 +1,60 @@
-//! Why a worker is not ready.
+//! Whether a worker is ready: how it is found out, and why it is not.
+
+use std::time::Duration;
 
 use ensemble_app::exit_code::Exit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_core::proto::ready::ReadinessFailure;
+use ensemble_app::wait_line::WaitLine;
+use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::message::Name;
+use ensemble_core::proto::ready::{ErrorType, ReadinessFailure};
 use serde_json::{Value, json};
 
 use crate::context::Context;
 
-/// Says why a worker is not ready: the seed's block on stderr, and an object for `--json`.
+/// Records an assignment, and says on the terminal how far it is.
+pub(crate) struct AssignProgress<'a> {
+    pub(crate) recorder: &'a dyn Recorder,
+    pub(crate) worker: &'a Name,
+    pub(crate) task: &'a str,
+    pub(crate) patience: Option<Duration>,
+}
+
+impl Recorder for AssignProgress<'_> {
+    fn record(&self, kind: &str, actor: &str, data: Value) {
+        let Self { worker, task, .. } = self;
+        let whom = match kind {
+            types::READY_PING => format!("{worker} to answer ping {}", data["attempt"]),
+            types::READY_IDLE | types::READY_PONG => format!("{worker} to receive {task}"),
+            _ => return self.recorder.record(kind, actor, data),
+        };
+        WaitLine::change(whom, self.patience);
+        self.recorder.record(kind, actor, data);
+    }
+
+    fn is_recording(&self) -> bool {
+        self.recorder.is_recording()
+    }
+}
+
+/// Says why a worker is not ready: what happened, the next command, and the seed's block on stderr; and an object for
+/// `--json`.
 pub(crate) fn describe_not_ready(
     context: &Context,
     failure: &ReadinessFailure,
 ) -> Outcome<Failure> {
+    let ReadinessFailure { worker, attempt, .. } = failure;
+    let times = if *attempt == 1 { "once".to_owned() } else { format!("{attempt} times") };
+    let text = format!("{worker} is not ready: pinged {times}, and no answer");
+    let hint = match failure.error_type {
+        ErrorType::WorkspaceNotOpen | ErrorType::ProviderLaunchFailed => {
+            format!("`ensemble up {worker}` starts it, then try again")
+        }
+        _ if failure.window_inspected => {
+            format!("`ensemble agent attach {worker}` shows its screen")
+        }
+        _ => format!("`ensemble team {worker}` shows what is known of it"),
+    };
     if context.out.is_json() {
         let mut object = json!({ "worker": failure.worker, "ready": false });
         let fields = serde_json::to_value(failure).unwrap_or_default();
@@ -20,6 +63,8 @@ pub(crate) fn describe_not_ready(
         }
         object["action"] = Value::from("assign_stopped");
         context.out.object(&object)?;
+        return Ok(Failure::refused(text).with_hint(hint));
     }
-    Ok(Failure::Block { exit: Exit::Failed, text: failure.to_string() })
+    let text = format!("ensemble: {text}\nhint: {hint}\n{failure}");
+    Ok(Failure::Block { exit: Exit::Failed, text })
 }

@@ -33,8 +33,6 @@ pub struct Program {
     pub escalation: Escalation,
     /// Whether a line on its screen counts as its pong (seed 000).
     pub pong_on_screen: bool,
-    /// Whether hooks that report it idle, and can wake it, count as its pong.
-    pub ready_by_hook: bool,
 }
 
 impl Program {
@@ -49,7 +47,6 @@ impl Program {
             reset_pause: Duration::ZERO,
             escalation: Escalation::default(),
             pong_on_screen: false,
-            ready_by_hook: false,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{AckDriver, Ended, HookReach, LadderHost, Order, PongBox, Readied, Readiness};
+use super::{AckDriver, Ended, HookEvidence, LadderHost, Order, PongBox, Readied, Readiness};
 use crate::agent::AgentPane;
 use crate::durable::FileLock;
 use crate::env::Clock;
@@ -22,7 +22,7 @@ pub enum Assigned {
     NotReady(ReadinessFailure),
     /// The task was delivered.
     Delivered {
-        /// Which ping the worker has answered.
+        /// The ping that the worker has answered; 0 if it was seen to be idle.
         ready_attempt: u8,
         /// The end of the delivery.
         ended: Ended,
@@ -37,7 +37,7 @@ pub enum HandedOver {
     NotReady(ReadinessFailure),
     /// The task lies in the worker's mailbox, and its ladder is left to the watcher.
     Stored {
-        /// Which ping the worker has answered.
+        /// As in [`Assigned::Delivered`].
         ready_attempt: u8,
         /// The message that carries it.
         message: MessageId,
@@ -63,12 +63,12 @@ pub struct Assigner<'a> {
     pub actor: Name,
     /// The state directory, `.ensemble/`.
     pub state: PathBuf,
-    /// The times of the handshake.
+    /// The times of the handshake, and whether it is always needed.
     pub readiness: ready::Config,
     /// The actor that runs ladders that outlive this process. With `None` the ladder ends with the call.
     pub ladders: Option<&'a dyn LadderHost>,
-    /// How far the hooks of a worker reach it, by the state directory; with `None` all pings are typed.
-    pub hook: Option<fn(&Path, &Name) -> HookReach>,
+    /// What the hooks of a worker prove, by the state directory; with `None` every worker is asked by its pane.
+    pub hook: Option<fn(&Path, &Name) -> HookEvidence>,
     /// Asks a worker that another host has; with `None` the worker is asked here.
     pub elsewhere: Option<&'a AskElsewhere<'a>>,
 }
@@ -105,7 +105,7 @@ impl Assigner<'_> {
     /// Asks whether the worker is ready; if so publishes the task, and waits for the ack or the end
     /// of the ladder. While `is_watched` says that a watcher runs, the ladder is left to it.
     /// Otherwise this process runs it, and a process that is started later goes on with it. Never
-    /// publishes without a pong.
+    /// publishes without a proof: a pong, or the worker's own hooks.
     ///
     /// # Errors
     /// [`Error::Locked`] if another controller is at this worker. [`Gated`] if its plan for the
@@ -205,7 +205,7 @@ impl Assigner<'_> {
         let (worker, actor) = (worker.clone(), self.actor.clone());
         let readiness = Readiness::borrowing(worker, pongs, self.clock, self.recorder, actor);
         let readiness = match self.hook {
-            Some(reach) => readiness.with_hook(move |worker| reach(&self.state, worker)),
+            Some(evidence) => readiness.with_hook(move |worker| evidence(&self.state, worker)),
             None => readiness,
         };
         readiness.with_config(self.readiness).run(pane, rest)

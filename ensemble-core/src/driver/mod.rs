@@ -55,7 +55,7 @@ pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use ladder_file::{LADDERS_DIRECTORY, LadderFile, LadderState, LadderStore};
 pub use ladders::{LADDERS_MAX, LadderHost, LadderPrompt, Ladders, Reader, TASK_TYPE};
 pub use pongs::PongBox;
-pub use readiness::{HookReach, Readied, Readiness, seen_at_the_window};
+pub use readiness::{HookEvidence, Readied, Readiness, seen_at_the_window};
 
 /// How often something is looked at that cannot ring: a pane's screen.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);

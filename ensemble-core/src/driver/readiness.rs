@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::shared::Shared;
@@ -25,12 +26,13 @@ use crate::{Error, Result};
 const TYPE_RETRY: Duration = Duration::from_millis(250);
 
 /// The end of a handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[must_use]
 pub enum Readied {
-    /// The worker has answered this ping.
+    /// The worker may be given work.
     Ready {
-        /// The number of the ping.
+        /// The ping that it has answered; 0 if it was seen to be idle, and not asked.
         attempt: u8,
     },
     /// It has not: nothing may be assigned. Displayed as the seed's block.
@@ -39,7 +41,8 @@ pub enum Readied {
 
 /// One handshake with one worker.
 ///
-/// The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]. The first is not typed if a
+/// A worker whose hooks prove that it is idle ([`Readiness::with_hook`]) is ready, unless
+/// [`Config::needs_pong`] is set. All others are asked. The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]. The first is not typed if a
 /// hook of the worker hands it over ([`Readiness::with_hook`]). The pong comes through the box or, where the profile
 /// allows it, from the screen or the hooks. The caller holds the worker's lock ([`super::Assigner`] does).
 ///
@@ -69,27 +72,23 @@ pub struct Readiness<'a> {
     hook: Option<HookSign<'a>>,
 }
 
-/// How far the hooks of a worker, or their like, reach it now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HookReach {
-    /// No hook hands it a ping.
-    None,
-    /// One hands it a ping, and would wake it for that.
-    Wakes,
-    /// As [`HookReach::Wakes`], and they report that no turn runs.
-    WakesIdle,
+/// What the hooks of a worker, or its server, prove of it now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HookEvidence {
+    /// One would hand it mail or a ping, and wake it for that.
+    pub wakes: bool,
+    /// They report that no turn runs.
+    pub is_idle: bool,
 }
 
-type HookSign<'a> = Box<dyn Fn(&Name) -> HookReach + Send + 'a>;
+type HookSign<'a> = Box<dyn Fn(&Name) -> HookEvidence + Send + 'a>;
 
 impl Readiness<'static> {
     /// A handshake in which `actor` asks `worker`, and the pongs arrive in this box. It goes by the
     /// machine's clock and records nothing, unless set otherwise.
     #[must_use]
     pub fn new(worker: Name, pongs: PongBox, actor: Name) -> Self {
-        let clock = Shared::Borrowed(&SystemClock as _);
-        let recorder = Shared::Borrowed(&NullRecorder as _);
-        Self { worker, config: Config::default(), pongs, clock, recorder, actor, hook: None }
+        Self::borrowing(worker, pongs, &SystemClock, &NullRecorder, actor)
     }
 
     /// With this clock for the times of the handshake.
@@ -121,11 +120,10 @@ impl<'a> Readiness<'a> {
         Self { worker, config: Config::default(), pongs, clock, recorder, actor, hook: None }
     }
 
-    /// With this look at the hooks of the worker, or their like. A ping that one hands over is not typed. If the
-    /// profile says so, an idle worker that they can wake is ready without an answer.
+    /// With what the hooks of the worker, or its server, prove. A ping that one hands over is not typed.
     #[must_use]
-    pub fn with_hook(mut self, reach: impl Fn(&Name) -> HookReach + Send + 'a) -> Self {
-        self.hook = Some(Box::new(reach));
+    pub fn with_hook(mut self, evidence: impl Fn(&Name) -> HookEvidence + Send + 'a) -> Self {
+        self.hook = Some(Box::new(evidence));
         self
     }
 
@@ -146,25 +144,40 @@ impl Readiness<'_> {
     /// [`Readied::NotReady`].
     pub fn run(
         &self,
-        pane: Option<&mut dyn AgentPane>,
+        mut pane: Option<&mut dyn AgentPane>,
         rest: &mut dyn FnMut(Duration),
     ) -> Result<Readied> {
+        if !self.config.needs_pong && self.is_seen_idle(&mut pane) {
+            self.record(types::READY_IDLE, json!({}));
+            return Ok(Readied::Ready { attempt: 0 });
+        }
         // A pong of an earlier handshake must not answer this one.
         self.pongs.clear(&self.worker)?;
-        let mut round = Round {
-            about: self,
-            screen: Screen::default(),
-            machine: Handshake::new(self.worker.clone(), self.config),
-            untyped: None,
-            stands: false,
-            pane,
-        };
+        let (about, screen, untyped, stands) = (self, Screen::default(), None, false);
+        let machine = Handshake::new(self.worker.clone(), self.config);
+        let mut round = Round { about, screen, machine, untyped, stands, pane };
         round.look_at_screen();
         round.machine.handle(self.clock.monotonic(), Event::Started);
         let end = round.run(rest);
         round.withdraw();
         self.pongs.clear(&self.worker)?;
         end
+    }
+
+    fn hook_evidence(&self) -> HookEvidence {
+        self.hook.as_ref().map_or_else(HookEvidence::default, |evidence| evidence(&self.worker))
+    }
+
+    /// Whether the worker's hooks prove that it is idle, and nothing in its pane speaks against it. A hint must be
+    /// typed for one that they do not wake, so it must be at its prompt.
+    fn is_seen_idle(&self, pane: &mut Option<&mut dyn AgentPane>) -> bool {
+        let HookEvidence { wakes, is_idle } = self.hook_evidence();
+        let Some(pane) = pane.as_mut().filter(|_| is_idle) else { return is_idle && wakes };
+        let Ok(seen) = pane.diagnose() else { return wakes };
+        match seen_at_the_window(&pane.program().name, &seen).obstacle {
+            None => wakes || (seen.state == AgentState::Ready && seen.deferral.is_none()),
+            Some(obstacle) => wakes && obstacle == Obstacle::Draft,
+        }
     }
 
     fn record(&self, kind: &str, mut data: Value) {
@@ -266,13 +279,11 @@ impl Round<'_, '_> {
                 observation,
                 open_command_sent,
             }) => {
-                self.about.record(
-                    types::READY_RETRY,
-                    json!({
-                        "attempt": attempt, "error_type": error_type, "observation": observation,
-                        "open_command_sent": open_command_sent,
-                    }),
-                );
+                let data = json!({
+                    "attempt": attempt, "error_type": error_type, "observation": observation,
+                    "open_command_sent": open_command_sent,
+                });
+                self.about.record(types::READY_RETRY, data);
             }
             Effect::Record(Record::StrayPong { worker, attempt }) => self
                 .about
@@ -283,33 +294,21 @@ impl Round<'_, '_> {
 
     fn send(&mut self, ping: Ping) -> Result<()> {
         // A hook may have handed it over, and be gone, a moment later.
-        let reach = match &self.about.hook {
-            Some(reach) if ping.attempt == 1 => reach(&self.about.worker),
-            Some(_) | None => HookReach::None,
-        };
-        let is_ready = reach == HookReach::WakesIdle
-            && self.pane.as_ref().is_some_and(|pane| pane.program().ready_by_hook);
-        if !is_ready {
-            self.about.pongs.ask(&ping)?;
-        }
-        if reach == HookReach::None {
+        let is_woken = ping.attempt == 1 && self.about.hook_evidence().wakes;
+        self.about.pongs.ask(&ping)?;
+        if is_woken {
+            let data = json!({ "attempt": ping.attempt, "typed": false, "way": "hook" });
+            self.about.record(types::READY_PING, data);
+        } else {
             self.type_ping(ping);
-            return Ok(());
-        }
-        let data = json!({ "attempt": ping.attempt, "typed": false, "way": "hook" });
-        self.about.record(types::READY_PING, data);
-        if is_ready {
-            let pong = Pong { worker: ping.worker, attempt: ping.attempt };
-            self.machine.handle(self.about.clock.monotonic(), Event::Pong(pong));
         }
         Ok(())
     }
 
     fn type_ping(&mut self, ping: Ping) {
         let Some(pane) = &mut self.pane else {
-            self.about
-                .record(types::READY_PING, json!({ "attempt": ping.attempt, "typed": false }));
-            return;
+            let data = json!({ "attempt": ping.attempt, "typed": false });
+            return self.about.record(types::READY_PING, data);
         };
         let outcome = match NudgeText::new(ping.to_string()) {
             Ok(text) => pane.nudge(&text).unwrap_or_else(failed),
@@ -329,13 +328,10 @@ impl Round<'_, '_> {
         };
         let is_news = self.untyped.as_ref().map(|untyped| &untyped.why) != why.as_ref();
         if is_news || why.is_none() {
-            self.about.record(
-                types::READY_PING,
-                json!({
-                    "attempt": ping.attempt, "typed": why.is_none(),
-                    "reason": why.as_ref().map(Deferral::word),
-                }),
-            );
+            let reason = why.as_ref().map(Deferral::word);
+            let typed = why.is_none();
+            let data = json!({ "attempt": ping.attempt, "typed": typed, "reason": reason });
+            self.about.record(types::READY_PING, data);
         }
         let retry_at = self.about.clock.monotonic() + TYPE_RETRY;
         self.untyped = why.map(|why| Untyped { ping, why, retry_at });

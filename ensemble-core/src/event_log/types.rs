@@ -127,6 +127,8 @@ event_types! {
     READY_PING = "ready.ping" by "`assign`, `ping`": "`worker_id`, `attempt`, `typed`, `reason`?, `way`?: `hook`";
     /// A typed ping could not be taken back.
     READY_PING_LEFT = "ready.ping_left" by "`assign`, `ping`": "`worker_id`, `reason`";
+    /// A worker was seen to be idle by its hooks or its server, and was not asked.
+    READY_IDLE = "ready.idle" by "`assign`, `dispatch`": "`worker_id`";
     /// A worker answered that it is ready.
     READY_PONG = "ready.pong" by "`assign`, `ping`": "`worker_id`, `attempt`";
     /// A pong came from another worker.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A handshake takes up to half a minute, so no round waits for it. *A crash* loses the handshake: the next watcher
-//! finds the call without an answer and begins anew, as long as its asker waits.
+//! finds the call without an answer and starts again, as long as its asker waits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,6 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use ensemble_core::Result;
 use ensemble_core::agent::AgentPane;
 use ensemble_core::driver::{Assigner, PongBox, Readied};
 use ensemble_core::env::{Monotonic, SystemClock};
@@ -22,11 +21,12 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
+use ensemble_core::{Error, Result};
 use ensemble_nats::{Call, NatsTransport};
 use ensemble_project::Project;
-use ensemble_project::hosts::{PingAnswer, PingCall};
+use ensemble_project::hosts::PingCall;
 use ensemble_project::panes;
-use ensemble_project::sessions::hook_reach;
+use ensemble_project::sessions::hook_evidence;
 use ensemble_project::team::{MemberPane, PaneOpener};
 use ensemble_tmux::tmux::Server;
 
@@ -42,8 +42,8 @@ pub(super) struct Calls {
     next_scan: Monotonic,
     /// Calls that are being answered.
     open: BTreeSet<Name>,
-    answered: Receiver<(Name, PingAnswer)>,
-    answers: Sender<(Name, PingAnswer)>,
+    answered: Receiver<(Name, Readied)>,
+    answers: Sender<(Name, Readied)>,
 }
 
 /// What a call is answered with.
@@ -91,17 +91,14 @@ impl Calls {
     }
 
     fn begin(&mut self, call: Call) {
-        // What a later version asks is not answered, and its asker does not wait for ever.
+        // What a later version asks is not answered, and its asker does not wait forever.
         let Ok(ping) = serde_json::from_str::<PingCall>(&call.text) else { return };
         let (desk, answers) = (self.desk.clone(), self.answers.clone());
         self.open.insert(call.id.clone());
         thread::spawn(move || {
-            let answer = match desk.ping(&ping) {
-                Ok(Readied::Ready { attempt }) => PingAnswer::Ready(attempt),
-                Ok(Readied::NotReady(failure)) => PingAnswer::NotReady(failure),
-                Err(error) => PingAnswer::NotReady(ping.unknown(error.to_string())),
-            };
-            // The watcher may have ended meanwhile.
+            let unknown = |error: Error| Readied::NotReady(ping.unknown(error.to_string()));
+            let answer = desk.ping(&ping).unwrap_or_else(unknown);
+            // The watcher may have ended.
             let _ = answers.send((call.id, answer));
         });
     }
@@ -131,7 +128,7 @@ impl Desk {
             state: project.state.clone(),
             readiness: ping.times(),
             ladders: None,
-            hook: Some(hook_reach),
+            hook: Some(hook_evidence),
             elsewhere: None,
         };
         let opener = PaneOpener {

@@ -181,9 +181,9 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
 }
 
 #[test]
-fn hooks_that_report_an_idle_agent_answer_for_it_where_its_profile_says_so() {
-    let agents = [("one", "claude"), ("two", "claude")];
-    let team = hooked(&agents, "providers: {claude: {ready_by_hook: true}}\n");
+fn hooks_that_report_an_idle_agent_answer_for_it() {
+    let agents = ["one", "two", "three"].map(|name| (name, "claude"));
+    let team = hooked(&agents, "");
     asks(&team, "{wait: 1, retry: 1, attempts: 1}");
     let hook = |event: &str| format!("{INPUT} | $E hook {event} --provider claude");
     let begins = |name: &str, events: &[&str]| {
@@ -196,14 +196,23 @@ fn hooks_that_report_an_idle_agent_answer_for_it_where_its_profile_says_so() {
         eventually("it waits", || ensemble_core::durable::FileLock::holder(&lock).is_some());
     };
     begins("one", &["start"]);
-    let asked = team.bed.run("agent ping one");
-    assert!(asked.code == 0 && asked.stdout.contains("one is ready (ping 1)"), "{asked:?}");
-    let pings = team.records("ready.ping");
-    assert_eq!((pings.len(), &pings[0]["way"]), (1, &"hook".into()), "{pings:?}");
-    assert!(!team.bed.project().join(".ensemble/ready/one.ping").exists(), "it was asked");
+    let assigned = team.bed.object("assign one count --task t1");
+    assert_eq!((&assigned["state"], &assigned["id"]), (&"acked".into(), &"t1.1".into()));
+    assert_eq!((team.records("ready.idle").len(), team.records("ready.ping").len()), (1, 0));
     // In a turn it is asked as others are.
     begins("two", &["start", "prompt"]);
-    assert_eq!(team.bed.run("agent ping two").code, 1);
+    let refused = team.bed.fails(1, "assign two count --task t2");
+    let said = "ensemble: two is not ready: pinged once, and no answer\n\
+                hint: `ensemble agent attach two` shows its screen\n\
+                [Assign Readiness Error]\nworker-id: two\n";
+    assert!(refused.starts_with(said), "{refused}");
+    // One that is to prove that its model answers is asked even so.
+    begins("three", &["start"]);
+    for asks in ["agent ping three", "assign three count --task t3 --ping"] {
+        let pings = team.records("ready.ping").len();
+        assert_eq!(team.bed.run(asks).code, 1, "{asks}");
+        assert!(team.records("ready.ping").len() > pings, "{asks}");
+    }
 }
 
 #[test]

@@ -160,7 +160,7 @@ pub(super) fn of_notice(record: &Record, message: &NamedMessage) -> Told {
         types::READY_FAILED => {
             said(Weight::Trouble, format!("{worker} did not answer when asked if it is ready"))
         }
-        types::READY_PONG => said(Weight::Detail, format!("{worker} is ready")),
+        types::READY_PONG | types::READY_IDLE => said(Weight::Detail, format!("{worker} is ready")),
         _ => SILENT,
     }
 }

@@ -59,8 +59,6 @@ struct File {
     #[serde(default)]
     pong_on_screen: bool,
     #[serde(default)]
-    ready_by_hook: bool,
-    #[serde(default)]
     reset: Option<String>,
     #[serde(default)]
     forbidden: BTreeMap<AgentState, BTreeSet<Key>>,
@@ -177,7 +175,6 @@ impl File {
             reset_pause: Duration::from_millis(self.reset_pause_ms),
             escalation: self.escalation,
             pong_on_screen: self.pong_on_screen,
-            ready_by_hook: self.ready_by_hook,
         };
         Ok(Profile {
             composer: self.composer.compile(path)?,

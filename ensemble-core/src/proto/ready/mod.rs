@@ -95,7 +95,7 @@ const _: () = assert!(
         == 25
 );
 
-/// The times of the handshake.
+/// The times of the handshake, and whether it is always needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
@@ -105,12 +105,15 @@ pub struct Config {
     pub retry_delay: Duration,
     /// How many pings are sent: 1 to [`ATTEMPTS_LIMIT`].
     pub attempts_max: u8,
+    /// Whether only a pong counts, and no other proof that the worker is idle.
+    pub needs_pong: bool,
 }
 
 impl Default for Config {
     /// Seed 000: 5 s, 5 s, 3.
     fn default() -> Self {
-        Self { pong_wait: PONG_WAIT, retry_delay: RETRY_DELAY, attempts_max: ATTEMPTS_MAX }
+        let (pong_wait, retry_delay, attempts_max) = (PONG_WAIT, RETRY_DELAY, ATTEMPTS_MAX);
+        Self { pong_wait, retry_delay, attempts_max, needs_pong: false }
     }
 }
 
@@ -133,6 +136,13 @@ impl Config {
     #[must_use]
     pub const fn with_attempts_max(mut self, attempts_max: u8) -> Self {
         self.attempts_max = attempts_max;
+        self
+    }
+
+    /// With a pong that is needed whatever else proves that the worker is idle.
+    #[must_use]
+    pub const fn with_needs_pong(mut self, needs_pong: bool) -> Self {
+        self.needs_pong = needs_pong;
         self
     }
 }
