@@ -7,7 +7,7 @@ import statistics
 import time
 
 from checks import Checks, expect
-from reader import Answers, Turn, is_reminder
+from reader import Answers, Settler, Turn, is_reminder
 from scratch import settled
 
 SENDS = 3
@@ -45,7 +45,7 @@ class Hooked(Checks):
     def order(self):
         if self.provider not in self.PROVIDERS:
             return []
-        checks = (("idle", self.idle), ("working", self.working), ("draft", self.draft),
+        checks = (("idle", self.idle), ("own verbs", self.own_verbs), ("working", self.working), ("draft", self.draft),
                   ("after clear", self.after_clear))
         if self.provider in self.WOKEN:
             checks = (*checks[:1], ("ping", self.ping), *checks[1:])
@@ -109,6 +109,25 @@ class Hooked(Checks):
         # Nothing is settled here, so that the end of a turn says once what is held.
         asked = [one for one in self.model.since(before) if not is_reminder(one)]
         expect(len(asked) == SENDS, f"{len(asked)} requests for {SENDS} messages")
+
+    def own_verbs(self):
+        """Our verbs run without a question; what ends an agent is asked about, and a no keeps it from running."""
+        self.model.follow(Settler())
+        done = lambda: len(list(self.agent.project.glob("queue/mailbox/w1/done/*.yaml")))
+        count = done()
+        self.send("to be settled")
+        expect(settled(lambda: done() > count, 30), f"not settled: {self.agent.inspect()}")
+        self.is_state(self.agent, "ready", 30)
+        if self.provider == "codex":
+            # It runs commands in a sandbox without a question; ours is refused for want of authority.
+            return
+        self.model.follow(Turn("ensemble down --force", True, Answers()))
+        self.agent.type("end it")
+        is_blocked = lambda: self.agent.member()["state"] == "blocked"
+        expect(settled(is_blocked, TOOL_STARTS), f"`ensemble down` was not asked about: {self.agent.inspect()}")
+        self.agent.keys("Escape")
+        self.model.set("text")
+        self.is_state(self.agent, "ready", 30)
 
     def working(self):
         begun = self.agent.project / "begun"
