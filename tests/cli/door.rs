@@ -43,7 +43,8 @@ fn doctor_names_agents_programs_and_what_the_team_lacks() {
     fs::write(bed.project().join("ensemble.yaml"), agents).unwrap();
     let told = with_path(&bed, &path, &["doctor"]);
     assert_eq!(told.code, 1, "{told:?}");
-    assert!(told.stdout.contains("ok    agents       codex 7.8.9"), "{told:?}");
+    let newer = "ok    agents       codex 7.8.9, newer than the tried 0.171.0";
+    assert!(told.stdout.contains(newer), "{told:?}");
     assert!(
         told.stdout.contains("fail  agents       w1: `claude-of-mine` is not on PATH"),
         "{told:?}"

@@ -36,6 +36,8 @@ const RESET_BYTES_MAX: usize = 32;
 struct File {
     name: String,
     #[serde(default)]
+    seen: Option<String>,
+    #[serde(default)]
     open: Option<String>,
     #[serde(default)]
     programs: BTreeSet<String>,
@@ -185,6 +187,7 @@ impl File {
                 .map(|(index, rule)| rule.compile(path, index))
                 .collect::<Result<_>>()?,
             program,
+            seen: self.seen,
             programs: self.programs,
             enter_delay: Duration::from_millis(self.enter_delay_ms),
             paste_delay: self.paste_delay_ms.map(Duration::from_millis),

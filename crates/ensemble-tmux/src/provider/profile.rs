@@ -21,6 +21,7 @@ pub const PASTE_ENDS: &str = "\x1b[201~";
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub(super) program: Program,
+    pub(super) seen: Option<String>,
     pub(super) programs: BTreeSet<String>,
     pub(super) enter_delay: Duration,
     pub(super) paste_delay: Option<Duration>,
@@ -135,6 +136,19 @@ impl Profile {
         &self.program.name
     }
 
+    /// Whether the program calls itself a later version than the one with which the profile was tried; `None` if
+    /// nothing is known of one of them.
+    #[must_use]
+    pub fn is_older_than(&self, version: &str) -> Option<bool> {
+        Some(version_numbers(self.seen.as_deref()?)? < version_numbers(version)?)
+    }
+
+    /// The version with which it was tried.
+    #[must_use]
+    pub fn seen_version(&self) -> Option<&str> {
+        self.seen.as_deref()
+    }
+
     /// The command that starts the agent; `None` if there is nothing to start.
     #[must_use]
     pub fn open_command(&self) -> Option<&str> {
@@ -236,6 +250,14 @@ impl Profile {
     }
 }
 
+/// The numbers of the first version in a text such as `codex-cli 0.171.0`.
+fn version_numbers(text: &str) -> Option<Vec<u64>> {
+    let mut words = text.split(|c: char| c.is_whitespace() || c == 'v' || c == '-');
+    let version =
+        words.find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()))?;
+    version.split('.').map(|number| number.parse().ok()).collect()
+}
+
 /// The programs that count as a bare shell.
 const SHELLS: [&str; 16] = [
     "ash", "bash", "busybox", "csh", "dash", "elvish", "fish", "ksh", "mksh", "nu", "pwsh",
@@ -250,4 +272,24 @@ pub(crate) fn is_shell(command: &str) -> bool {
 /// A program's name as tmux gives it, without the dash of a login shell.
 pub(crate) fn program_name(command: &str) -> &str {
     command.strip_prefix('-').unwrap_or(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::provider::Profiles;
+
+    #[test]
+    fn a_later_version_is_told_from_the_one_that_was_seen() {
+        let profiles = Profiles::embedded().unwrap();
+        let codex = profiles.get("codex").unwrap();
+        let is_newer = |version: &str| codex.is_older_than(version);
+        for version in ["codex-cli 0.172.0", "codex-cli 0.1000.0", "v1.0", "codex 1.0.0 (x)"] {
+            assert_eq!(is_newer(version), Some(true), "{version}");
+        }
+        for version in ["codex-cli 0.171.0", "codex-cli 0.99.9"] {
+            assert_eq!(is_newer(version), Some(false), "{version}");
+        }
+        assert_eq!(is_newer("codex"), None);
+        assert_eq!(profiles.get("shell").unwrap().is_older_than("9.9"), None);
+    }
 }

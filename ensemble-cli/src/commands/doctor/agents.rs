@@ -58,12 +58,25 @@ fn one(context: &Context, program: AgentProgram, version: Option<String>) -> Vec
         false => format!("{word} {version}"),
     };
     let places = hooks_in_place(context, program);
-    let mut checks = vec![Check::ok("agents", version), hooks(word, given(context, word), &places)];
+    let mut checks =
+        vec![known_version(context, word, version), hooks(word, given(context, word), &places)];
     let is_used = !places.is_empty() || is_configured(context, word);
     if let (true, Ok(project)) = (is_used, context.project()) {
         checks.extend(trust::check(program, project.root(), !places.is_empty()));
     }
     checks
+}
+
+/// A version, with a note if its profile was not tried with it yet.
+fn known_version(context: &Context, word: &str, version: String) -> Check {
+    let profile = context.project().ok().and_then(|it| it.profiles().ok()?.get(word).ok());
+    let newer = profile.filter(|profile| profile.is_older_than(&version) == Some(true));
+    let Some(seen) = newer.as_ref().and_then(|profile| profile.seen_version()) else {
+        return Check::ok("agents", version);
+    };
+    let text = format!("{version}, newer than the tried {seen}");
+    let remedy = "`ensemble agent inspect NAME` shows how its screen is read".to_owned();
+    Check { remedy: Some(remedy), ..Check::ok("agents", text) }
 }
 
 /// The ways in of a program's sessions: those that we start, and those that a person starts.
