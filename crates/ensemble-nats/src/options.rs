@@ -78,24 +78,10 @@ impl NatsOptions {
         self
     }
 
-    /// Sets the credentials file.
-    #[must_use]
-    pub fn with_credentials(mut self, file: PathBuf) -> Self {
-        self.credentials = Some(file);
-        self
-    }
-
     /// Sets additional root certificates.
     #[must_use]
     pub fn with_root_certificates(mut self, file: PathBuf) -> Self {
         self.root_certificates = Some(file);
-        self
-    }
-
-    /// Sets the client certificate and its key.
-    #[must_use]
-    pub fn with_client_certificate(mut self, certificate: PathBuf, key: PathBuf) -> Self {
-        self.client_certificate = Some((certificate, key));
         self
     }
 
