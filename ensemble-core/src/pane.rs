@@ -173,6 +173,12 @@ impl ForegroundProcess {
         Self { pid, names: names.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
+    /// Whether it is a shell that runs a script. Such a script may be an agent; a shell that reads commands is not.
+    #[must_use]
+    pub const fn runs_script(&self) -> bool {
+        self.shell && !self.reads_commands && !self.given_command
+    }
+
     /// The same as the leader of its group.
     #[must_use]
     pub const fn leading(mut self) -> Self {

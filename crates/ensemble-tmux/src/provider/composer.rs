@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cells::{clipped, width};
 use super::profile::{Composer, Profile, Region};
-use ensemble_core::pane::PaneState;
+use ensemble_core::pane::{ForegroundProcess, PaneState};
 
 /// What ends a prompt of the usual shells.
 const TERMINATORS: [char; 5] = ['$', '#', '%', '>', '❯'];
@@ -35,17 +35,25 @@ pub(super) enum Input {
 pub(super) fn input(profile: &Profile, state: &PaneState) -> Input {
     match &profile.composer {
         Composer::Anywhere => Input::Anywhere,
-        Composer::ShellLine { continuations } => match shell_line(state, continuations) {
-            // What looks like a prompt is that of the program which the shell was told to run.
-            Input::Prompt if state.foreground.iter().any(|process| process.given_command) => {
-                Input::Draft
+        Composer::ShellLine { continuations } => {
+            match shell_line(state, continuations_of(state, continuations)) {
+                // What looks like a prompt is that of the program which the shell was told to run.
+                Input::Prompt if state.foreground.iter().any(|process| process.given_command) => {
+                    Input::Draft
+                }
+                input => input,
             }
-            input => input,
-        },
+        }
         Composer::Prompt { placeholders, .. } | Composer::Boxed { placeholders, .. } => {
             within(profile, state, placeholders)
         }
     }
+}
+
+/// The secondary prompts that are possible: a script has prompts, but no command to continue.
+fn continuations_of<'a>(state: &PaneState, all: &'a [Regex]) -> &'a [Regex] {
+    let is_script = state.foreground.first().is_some_and(ForegroundProcess::runs_script);
+    if is_script { &[] } else { all }
 }
 
 /// What stands on the cursor's line, read as a shell's.

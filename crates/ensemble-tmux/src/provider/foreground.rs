@@ -52,6 +52,23 @@ fn any_member_of_the_foreground_may_be_the_agent() {
 }
 
 #[test]
+fn a_shell_script_is_an_agent_where_any_program_may_be_one() {
+    let profiles = Profiles::embedded().expect("profiles");
+    let judge = |profile: &str, screen: &str, processes: &[&[&str]]| {
+        diagnose(&profiles.get(profile).expect(profile), &with_foreground(screen, processes))
+    };
+    for processes in [&[&["bash", "agent.sh"][..]][..], &[&["sh", "agent.sh"], &["sleep"]]] {
+        let judged = judge("generic", "agent ready ▮", processes);
+        assert_eq!(judged.state, AgentState::Ready, "{processes:?}");
+        assert_eq!(judged.deferral, None, "{processes:?}");
+    }
+    assert_eq!(judge("generic", "$ ▮", &[&["bash"]]).state, AgentState::Crashed);
+    // A shell has secondary prompts, where a command waits to be completed; its script has none.
+    assert_eq!(judge("shell", "> ▮", &[&["bash"]]).state, AgentState::Draft);
+    assert_eq!(judge("shell", "> ▮", &[&["bash", "agent.sh"]]).deferral, None);
+}
+
+#[test]
 fn nothing_is_typed_where_a_supervisor_is_in_the_foreground() {
     let profiles = Profiles::embedded().expect("profiles");
     for (profile, names) in [("shell", "sh"), ("claude", "claude"), ("generic", "python")] {

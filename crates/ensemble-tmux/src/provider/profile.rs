@@ -225,18 +225,16 @@ impl Profile {
     /// The name by which one of these processes is the agent. A shell is it only as the leader of
     /// its group: below another program it is a tool of that program.
     pub(crate) fn program_among<'a>(&self, processes: &'a [ForegroundProcess]) -> Option<&'a str> {
-        // Below a shell that runs a script, any program may be a tool of that script.
-        let is_script = |first: &&ForegroundProcess| first.shell && !first.given_command;
-        if self.programs.is_empty() && processes.first().filter(is_script).is_some() {
-            return None;
-        }
         processes.iter().find_map(|process| self.name_as_program(process))
     }
 
     /// The name by which this process is the agent.
     pub(crate) fn name_as_program<'a>(&self, process: &'a ForegroundProcess) -> Option<&'a str> {
         if self.programs.is_empty() {
-            return (!process.shell).then(|| process.name());
+            // A shell's script comes last among its names.
+            let script = process.names.last().filter(|_| process.runs_script());
+            let program = || (!process.shell).then(|| process.name());
+            return script.map(String::as_str).or_else(program);
         }
         let counts = |name: &&str| !is_shell(name) || process.leads;
         let mut names = process.names.iter().map(String::as_str);
